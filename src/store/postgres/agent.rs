@@ -13,34 +13,34 @@ use crate::model::time::{Span, Time};
 use super::super::dir::Subject;
 use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
+use super::context::{AgentContext, StoreContext};
 use super::input::PgInput;
 use super::pool::ConnectionPool;
-use super::shared::{One, Shared};
-use super::sight::PgReadView;
+use super::read_view::PgReadView;
 use super::statements::{AgentKey, NOT_FENCED, Provided};
 use super::wire::Statement;
-use super::{faults, hold, lease, sql, statements, triggers, whole};
+use super::{dump, errors, lease, sql, statements, triggers, txn};
 
 /// Maximum age of facts that were read when the agent was looked up. Each is used at most once.
 const GLANCE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct PgAgent {
-    one: Rc<One>,
+    one: Rc<AgentContext>,
     /// Facts that were read when the agent was looked up.
-    glance: Glance,
+    glance: Prefetched,
     room: Option<String>,
 }
 
 #[derive(Debug)]
-struct Glance {
+struct Prefetched {
     at: Cell<Instant>,
     revision: Cell<Option<u64>>,
     state: RefCell<Option<String>>,
     has_arrivals: Cell<Option<bool>>,
 }
 
-impl Glance {
+impl Prefetched {
     /// Discards the facts, because another query or change makes them outdated.
     fn forget(&self) {
         self.revision.take();
@@ -55,7 +55,7 @@ impl Glance {
 
 impl PgAgent {
     /// Looks up an agent by its name, with the facts that commands need first, in one round trip.
-    pub fn find(shared: &Rc<Shared>, name: &AgentName) -> Result<Option<PgAgent>> {
+    pub fn find(shared: &Rc<StoreContext>, name: &AgentName) -> Result<Option<PgAgent>> {
         let pool = &shared.pool;
         let at = Instant::now();
         let asked = Statement::new(
@@ -66,13 +66,13 @@ impl PgAgent {
         let answer = pool.ask_one(asked.with(name.as_str()))?;
         let Some(row) = answer.row() else { return Ok(None) };
         let read = || {
-            let glance = Glance {
+            let glance = Prefetched {
                 at: Cell::new(at),
                 revision: Cell::new(Some(row.number(3)?)),
                 state: RefCell::new(Some(row.text(4)?)),
                 has_arrivals: Cell::new(Some(row.is(5))),
             };
-            let one = One {
+            let one = AgentContext {
                 shared: Rc::clone(shared),
                 name: name.clone(),
                 id: row.number(0)?,
@@ -87,7 +87,7 @@ impl PgAgent {
 }
 
 /// Outcome of an attempt to insert arrivals.
-struct Came {
+struct ArrivalOutcome {
     is_there: bool,
     /// True if the condition of the caller held.
     is_provided: bool,
@@ -104,7 +104,7 @@ fn arrive(
     arrivals: &[Arrival],
     provided: &Provided,
     may_lock: bool,
-) -> Result<Came> {
+) -> Result<ArrivalOutcome> {
     let once = statements::arrive(agent, arrivals, provided, false);
     let mut again = Vec::new();
     if may_lock {
@@ -112,9 +112,9 @@ fn arrive(
             .extend([statements::limits(pool.patience().as_millis().max(1)), statements::lock(agent, false)]);
     }
     again.extend(statements::arrive(agent, arrivals, provided, true));
-    let answers = pool.insist(&once, &again)?;
+    let answers = pool.ask_until_answered(&once, &again)?;
     let row = answers.last().and_then(|answer| answer.row());
-    Ok(Came {
+    Ok(ArrivalOutcome {
         is_there: row.is_some(),
         is_provided: row.is_some_and(|row| row.is(0)),
         is_shut: row.is_some_and(|row| row.is(1)),
@@ -125,7 +125,7 @@ fn arrive(
 /// Inserts a message into an agent's inbox if the agent accepts its size. Returns the agent's
 /// state, or `None` if the message was not inserted.
 pub fn tell(
-    shared: &Shared,
+    shared: &StoreContext,
     name: &AgentName,
     message: &Arrival,
     size: (u64, u64),
@@ -191,7 +191,7 @@ impl AgentRecords for PgAgent {
             return Err(one.gone());
         }
         if !came.is_provided {
-            return Err(faults::fenced(one.name.as_str()));
+            return Err(errors::fenced(one.name.as_str()));
         }
         Ok(!came.is_shut)
     }
@@ -206,7 +206,7 @@ impl AgentRecords for PgAgent {
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.glance.forget();
         for part in 0.. {
-            match whole::saved_part(&self.one, checkpoint, part)? {
+            match dump::saved_part(&self.one, checkpoint, part)? {
                 Some(bytes) => each(&bytes),
                 None => return Ok(part > 0),
             }
@@ -216,7 +216,7 @@ impl AgentRecords for PgAgent {
 
     fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
         self.glance.forget();
-        hold::hold(&self.one, patience)
+        txn::begin(&self.one, patience)
     }
 
     fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {

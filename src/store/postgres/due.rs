@@ -14,7 +14,7 @@ use super::statements;
 use super::wire::{Row, Statement, Value};
 
 /// Interval, in milliseconds, in which a ticking machine renews its row in `anchor`.
-const SAID: i64 = 60_000;
+const ANCHOR_INTERVAL: i64 = 60_000;
 
 /// Query for the first due time after `$1`, in milliseconds by the clock of ticking machines, which
 /// also set the due times. `$2`: pools.
@@ -52,12 +52,12 @@ pub fn agents() -> String {
 }
 
 /// Notes that a machine ticks these pools, and creates the partitions of the next months, at most
-/// once in [`SAID`].
+/// once in [`ANCHOR_INTERVAL`].
 fn note(by: &LeaseClaimant, pools: Value) -> Statement {
     Statement::new(format!(
         "WITH noted AS (INSERT INTO @.anchor (id, host, pools, version, seen_at) \
          SELECT $1, $2, $3::text[], $4, @now WHERE NOT EXISTS (SELECT FROM @.anchor n \
-           WHERE n.id = $1 AND n.pools = $3::text[] AND n.seen_at > @now - {SAID}) \
+           WHERE n.id = $1 AND n.pools = $3::text[] AND n.seen_at > @now - {ANCHOR_INTERVAL}) \
          ON CONFLICT (id) DO UPDATE SET host = excluded.host, pools = excluded.pools, version = excluded.version, \
            seen_at = excluded.seen_at RETURNING id) SELECT @.make_months($5) FROM noted"
     ))
@@ -79,7 +79,7 @@ pub fn ask(
     let pools = Value::Texts(pools.iter().map(|name| (*name).to_owned()).collect());
     let now = now.as_millis();
     let machines = Statement::new(format!(
-        "SELECT count(*) FROM @.anchor n WHERE n.pools && $1::text[] AND n.seen_at > @now - 2 * {SAID}"
+        "SELECT count(*) FROM @.anchor n WHERE n.pools && $1::text[] AND n.seen_at > @now - 2 * {ANCHOR_INTERVAL}"
     ));
     let mut asked: Vec<Statement> = by.map(|by| note(by, pools.clone())).into_iter().collect();
     asked.extend([

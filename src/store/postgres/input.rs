@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::model::id::TaskId;
 
 use super::super::elsewhere::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
-use super::fate::{CommitEvidence, FATE, fate};
-use super::faults::{self, RoundTripFault};
+use super::context::AgentContext;
+use super::errors::{self, RoundTripFault};
+use super::outcome::{CommitEvidence, OUTCOME_PATIENCE, commit_outcome};
 use super::pool::Then;
-use super::shared::One;
 use super::statements::NOT_FENCED;
 use super::wire::{Row, Statement};
 use super::{sql, statements};
@@ -23,12 +23,12 @@ const MOMENT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct PgInput {
-    one: Rc<One>,
+    one: Rc<AgentContext>,
     task: TaskId,
 }
 
 impl PgInput {
-    pub fn new(one: &Rc<One>, task: TaskId) -> PgInput {
+    pub fn new(one: &Rc<AgentContext>, task: TaskId) -> PgInput {
         PgInput { one: Rc::clone(one), task }
     }
 
@@ -92,35 +92,35 @@ impl TaskInput for PgInput {
             Statement::new("SELECT pg_current_xact_id()"),
         ];
         let saying = self.saying(words, bytes);
-        let until = Instant::now() + pool.patience() + FATE;
+        let until = Instant::now() + pool.patience() + OUTCOME_PATIENCE;
         loop {
             let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-            let flown = pool.fly(&mut connection, &begun, Then::Stay, Duration::ZERO).map(|answers| {
+            let sent = pool.send(&mut connection, &begun, Then::Stay, Duration::ZERO).map(|answers| {
                 let number = answers.last().and_then(|answer| answer.row()?.text(0));
-                (number, pool.fly(&mut connection, &saying, Then::Commit, pool.patience()))
+                (number, pool.send(&mut connection, &saying, Then::Commit, pool.patience()))
             });
-            match flown {
+            match sent {
                 Ok((_, Ok(answers))) => {
                     pool.give(connection);
                     let row = answers.last().and_then(|answer| answer.row());
                     let is = |column| row.is_some_and(|row| row.is(column));
                     return match (is(0), is(1), is(2)) {
                         (true, _, _) => Ok(InputAnswer::Waits),
-                        (false, _, false) => Err(faults::fenced(self.one.name.as_str())),
+                        (false, _, false) => Err(errors::fenced(self.one.name.as_str())),
                         (false, false, true) => Ok(InputAnswer::Nobody),
                         (false, true, true) => Ok(InputAnswer::Full),
                     };
                 }
                 Ok((Some(number), Err(RoundTripFault::Lost { why, .. }))) => {
                     pool.forget();
-                    if fate(&self.one, &number, &CommitEvidence::None, &why)? {
+                    if commit_outcome(&self.one, &number, &CommitEvidence::None, &why)? {
                         // The input was committed but is missing: the supervisor has taken it, or
                         // it was refused.
                         let is_there = self.rest(words)?.bytes > 0;
                         return if is_there {
                             Ok(InputAnswer::Waits)
                         } else {
-                            Err(faults::unknown(pool.url(), &why))
+                            Err(errors::unknown(pool.url(), &why))
                         };
                     }
                 }
@@ -130,7 +130,7 @@ impl TaskInput for PgInput {
                 Ok((_, Err(trouble))) | Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
             if Instant::now() > until {
-                return Err(faults::unknown(pool.url(), "the connection broke again and again"));
+                return Err(errors::unknown(pool.url(), "the connection broke again and again"));
             }
         }
     }

@@ -13,10 +13,10 @@ use crate::error::Result;
 
 use super::super::dir::Subject;
 use super::super::elsewhere::{Beat, Lease, LeaseClaimant};
-use super::shared::{LeaseGrant, One, PendingLease};
+use super::context::{AgentContext, LeaseGrant, PendingLease};
 use super::statements::AgentKey;
 use super::wire::Statement;
-use super::{faults, sql, statements};
+use super::{errors, sql, statements};
 
 /// Timeout of a heartbeat. It is short, because the caller also supervises a process.
 const BEAT: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ const ROW: &str = "l.agent_id = $1 AND l.subject = $2 AND l.fence = $3 AND l.anc
 
 #[derive(Debug)]
 struct PgLease {
-    one: Rc<One>,
+    one: Rc<AgentContext>,
     subject: String,
     /// Machine that has the lease. After a failover to a server that lost the last leases, two
     /// machines may have the same fence.
@@ -53,7 +53,11 @@ pub fn boot_time() -> Duration {
 /// has it.
 ///
 /// Under the agent's lock, the next change writes the lease.
-pub fn take(one: &Rc<One>, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
+pub fn take(
+    one: &Rc<AgentContext>,
+    subject: Subject,
+    claimant: &LeaseClaimant,
+) -> Result<Option<Box<dyn Lease>>> {
     let subject = sql::subject(subject);
     let mark = match one.lock().and_then(|lock| lock.grant(&subject, claimant)) {
         Some(LeaseGrant::Taken) => None,
@@ -70,7 +74,11 @@ pub fn take(one: &Rc<One>, subject: Subject, claimant: &LeaseClaimant) -> Result
 
 /// Takes a lease in a transaction of its own, in one round trip. If the answer is lost, the round
 /// trip is repeated, which is safe because a machine may take over its own lease.
-fn take_alone(one: &Rc<One>, subject: &str, claimant: &LeaseClaimant) -> Result<Option<Rc<PendingLease>>> {
+fn take_alone(
+    one: &Rc<AgentContext>,
+    subject: &str,
+    claimant: &LeaseClaimant,
+) -> Result<Option<Rc<PendingLease>>> {
     let (id, pool) = (one.id, &one.shared.pool);
     let granted = Statement::new(format!(
         "INSERT INTO @.lease AS l (agent_id, subject, fence, anchor, host, pid, expires_at) \
@@ -101,7 +109,7 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &LeaseClaimant) -> Result<
     let Some(locked) = locked.row() else { return Err(one.gone()) };
     let last: i64 = locked.number(1).ok_or_else(|| pool.unexpected("a fence"))?;
     if !(0..FENCES).contains(&last) {
-        return Err(faults::no_fence(pool.url(), &one.name, last));
+        return Err(errors::no_fence(pool.url(), &one.name, last));
     }
     let Some(fence) = granted.row().and_then(|row| row.number(0)) else { return Ok(None) };
     let key = (id, subject.to_owned());

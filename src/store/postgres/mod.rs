@@ -1,39 +1,43 @@
 //! The records in PostgreSQL: one schema is one store, which many machines share.
 //!
-//! - [`Postgres`]: the store. `agent`: records of one agent. `sight`: read view of one revision.
-//!   `hold`: the agent's lock and its changes. `lease`: the right to work on a run or a task.
-//!   `watch`: notifications of changes. `triggers`: keys and limits of triggers. `input`: input of
-//!   a task on another machine.
+//! - [`Postgres`]: the store. `agent`: records of one agent. `read_view`: one revision. `txn`: the
+//!   agent's lock and its changes; `change`: changes of several round trips; `outcome`: commit
+//!   outcome of a change whose answer was lost. `dump`: everything that an agent consists of.
+//!   `lease`: the right to work on a run or a task. `due`: the agents to step. `watch`:
+//!   notifications of changes. `triggers`: keys and limits of triggers. `input`: input of a task on
+//!   another machine. `producer` and `source`: agents for producers, and the messages of producers.
 //! - `schema.sql`: the tables, with the reasons for their design, and the functions `load` and
 //!   `apply`, which read and write the records. `statements`: calls of these, and other statements;
-//!   `sql`: values; `grants`: privileges of roles; `tables`: list of the tables.
-//! - `pool`: the connections; `wire`: the protocol. `faults`: error messages.
+//!   `sql`: values; `grants`: privileges of roles; `tables`: list of the tables; `checks`: faults
+//!   that `doctor` reports.
+//! - `pool`: the connections; `wire`: the protocol; `context`: state that these parts share;
+//!   `errors`: error messages.
 //!
 //! One round trip is a batch of statements that are sent together and answered together.
 
 mod agent;
+mod change;
+mod checks;
+mod context;
 mod due;
-mod fate;
-mod faults;
-mod fitness;
+mod dump;
+mod errors;
 mod grants;
-mod hold;
 mod input;
 mod lease;
-mod make;
+mod outcome;
 mod pool;
 mod producer;
-mod said;
-mod shared;
-mod sight;
+mod read_view;
+mod source;
 mod sql;
 mod statements;
 mod tables;
 #[cfg(test)]
 pub mod tests;
 mod triggers;
+mod txn;
 mod watch;
-mod whole;
 pub mod wire;
 
 use std::rc::Rc;
@@ -48,9 +52,9 @@ use super::elsewhere::{
     AgentRecords, Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Pieces,
     StoreFault, Subscription,
 };
-use faults::RoundTripFault;
+use context::StoreContext;
+use errors::RoundTripFault;
 use pool::ConnectionPool;
-use shared::Shared;
 use wire::Statement;
 pub use wire::Url;
 
@@ -64,7 +68,7 @@ const MONTHS_AHEAD: u32 = 1;
 /// All agents of one store in a database.
 #[derive(Debug)]
 pub struct Postgres {
-    shared: Rc<Shared>,
+    shared: Rc<StoreContext>,
 }
 
 impl Postgres {
@@ -72,7 +76,7 @@ impl Postgres {
     /// connects and checks the server's version and the store's format. `patience`: timeout for a
     /// connection and for an answer.
     pub fn open(url: Url, patience: Duration) -> Postgres {
-        Postgres { shared: Rc::new(Shared::new(ConnectionPool::new(url, patience))) }
+        Postgres { shared: Rc::new(StoreContext::new(ConnectionPool::new(url, patience))) }
     }
 
     /// Creates the tables of a store. Returns `false` if the store exists; then only missing
@@ -132,7 +136,7 @@ impl Backend for Postgres {
         }
         match agent::PgAgent::find(&self.shared, name) {
             Ok(found) => Ok(found.map(|agent| Rc::new(agent) as Rc<dyn AgentRecords>)),
-            Err(error) if error.kind() == faults::NOT_ALLOWED => {
+            Err(error) if error.kind() == errors::NOT_ALLOWED => {
                 Ok(Some(Rc::new(producer::Producer::find(&self.shared, name, error)?)))
             }
             Err(error) => Err(error),
@@ -170,7 +174,7 @@ impl Backend for Postgres {
             return Ok(None);
         }
         match agent::tell(&self.shared, name, message, (size, default)) {
-            Err(error) if error.kind() == faults::NOT_ALLOWED => {
+            Err(error) if error.kind() == errors::NOT_ALLOWED => {
                 producer::Producer::find(&self.shared, name, error).map(|_| None)
             }
             told => told,
@@ -178,7 +182,7 @@ impl Backend for Postgres {
     }
 
     fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
-        make::create(&self.shared, name, pieces)
+        change::create(&self.shared, name, pieces)
     }
 
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {
@@ -199,7 +203,7 @@ impl Backend for Postgres {
     }
 
     fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<StoreFault>> {
-        fitness::faults(&self.shared.pool, now, overdue_after, is_quick)
+        checks::faults(&self.shared.pool, now, overdue_after, is_quick)
     }
 
     fn ear(&self) -> Box<dyn Subscription> {
@@ -211,7 +215,7 @@ impl Backend for Postgres {
     }
 
     fn afresh(self: Rc<Self>) -> Rc<dyn Backend> {
-        let shared = Shared::new(self.shared.pool.afresh());
+        let shared = StoreContext::new(self.shared.pool.afresh());
         shared.claim.replace(self.shared.claim.borrow().clone());
         Rc::new(Postgres { shared: Rc::new(shared) })
     }

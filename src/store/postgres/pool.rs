@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-use super::faults::{self, RoundTripFault};
+use super::errors::{self, RoundTripFault};
 use super::wire::{Connection, ServerAnswer, Statement, Url, WireFault};
 
 /// Format of the tables that this version reads and writes.
@@ -82,7 +82,7 @@ impl ConnectionPool {
 
     /// Rolls the transaction of a connection back, and returns the connection to the idle ones.
     pub fn roll_back(&self, mut connection: Connection) {
-        if self.fly(&mut connection, &[Statement::new("ROLLBACK")], Then::Stay, Duration::ZERO).is_ok() {
+        if self.send(&mut connection, &[Statement::new("ROLLBACK")], Then::Stay, Duration::ZERO).is_ok() {
             self.give(connection);
         }
     }
@@ -132,7 +132,7 @@ impl ConnectionPool {
         patience: Duration,
     ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         let mut connection = self.take_within(patience)?;
-        let answers = self.fly_within(&mut connection, statements, Then::Commit, patience);
+        let answers = self.send_within(&mut connection, statements, Then::Commit, patience);
         if answers.is_ok() {
             self.give(connection);
         }
@@ -140,18 +140,18 @@ impl ConnectionPool {
     }
 
     /// Makes one round trip over this connection. `waits`: time that the server may wait for locks.
-    pub fn fly(
+    pub fn send(
         &self,
         connection: &mut Connection,
         statements: &[Statement],
         then: Then,
         waits: Duration,
     ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
-        self.fly_within(connection, statements, then, self.patience.saturating_add(waits))
+        self.send_within(connection, statements, then, self.patience.saturating_add(waits))
     }
 
-    /// Like [`ConnectionPool::fly`], with a timeout. Begins a transaction unless one is open.
-    pub fn fly_within(
+    /// Like [`ConnectionPool::send`], with a timeout. Begins a transaction unless one is open.
+    pub fn send_within(
         &self,
         connection: &mut Connection,
         statements: &[Statement],
@@ -181,7 +181,7 @@ impl ConnectionPool {
             let format = answers.remove(0);
             let format = format.row().and_then(|row| row.get(0)).unwrap_or_default();
             if format != FORMAT {
-                return Err(faults::other_format(&self.url, format, FORMAT).into());
+                return Err(errors::other_format(&self.url, format, FORMAT).into());
             }
             self.is_known.set(true);
         }
@@ -199,7 +199,7 @@ impl ConnectionPool {
 
     /// Makes a round trip, again after each loss of the connection. After `first` may have reached
     /// the server, `again` is sent instead, because `first` may have been executed.
-    pub fn insist(&self, first: &[Statement], again: &[Statement]) -> Result<Vec<ServerAnswer>> {
+    pub fn ask_until_answered(&self, first: &[Statement], again: &[Statement]) -> Result<Vec<ServerAnswer>> {
         let until = Instant::now() + self.patience;
         let mut flight = first;
         loop {
@@ -222,7 +222,7 @@ impl ConnectionPool {
 
     /// Error about an answer that no correct server gives.
     pub fn unexpected(&self, what: &str) -> Error {
-        faults::unexpected(&self.url, what)
+        errors::unexpected(&self.url, what)
     }
 }
 

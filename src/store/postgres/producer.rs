@@ -12,20 +12,20 @@ use crate::model::time::{Span, Time};
 use super::super::dir::Subject;
 use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
-use super::shared::Shared;
+use super::context::StoreContext;
 use super::wire::Statement;
-use super::{faults, statements};
+use super::{errors, statements};
 
 #[derive(Debug)]
 pub struct Producer {
-    shared: Rc<Shared>,
+    shared: Rc<StoreContext>,
     name: AgentName,
 }
 
 impl Producer {
     /// Returns an agent of this name, which may not exist, if the role of this command is a
     /// producer. Otherwise returns `refusal`, the error of the query that failed.
-    pub fn find(shared: &Rc<Shared>, name: &AgentName, refusal: Error) -> Result<Producer> {
+    pub fn find(shared: &Rc<StoreContext>, name: &AgentName, refusal: Error) -> Result<Producer> {
         let pool = &shared.pool;
         if shared.producer.get().is_none() {
             let asked = Statement::new(
@@ -41,13 +41,13 @@ impl Producer {
     }
 
     /// Returns an agent of this name for a role that is known to be a producer.
-    pub fn of(shared: &Rc<Shared>, name: &AgentName) -> Producer {
+    pub fn of(shared: &Rc<StoreContext>, name: &AgentName) -> Producer {
         Producer { shared: Rc::clone(shared), name: name.clone() }
     }
 
     fn refused<T>(&self) -> Result<T> {
         let role = self.shared.producer.get().map(String::as_str).unwrap_or_default();
-        Err(faults::producers(self.shared.pool.url(), role))
+        Err(errors::producers(self.shared.pool.url(), role))
     }
 }
 
@@ -82,7 +82,7 @@ impl AgentRecords for Producer {
         }
         let pool = &self.shared.pool;
         let delivered = |again| [statements::deliver(self.name.as_str(), arrivals, again)];
-        let answers = pool.insist(&delivered(false), &delivered(true))?;
+        let answers = pool.ask_until_answered(&delivered(false), &delivered(true))?;
         let last = answers.last().and_then(|answer| answer.row());
         match last.and_then(|row| row.get(0)) {
             Some("arrived") => Ok(true),

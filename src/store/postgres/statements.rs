@@ -89,7 +89,7 @@ pub fn lock(agent: AgentKey<'_>, at_once: bool) -> Statement {
 /// Takes the advisory lock of an agent's inbox until the end of the transaction: shared to insert,
 /// exclusive to close the inbox, as `apply` does. So each insertion is committed before the inbox
 /// closes, or sees that it is closed.
-pub fn door(agent: AgentKey<'_>) -> Statement {
+pub fn lock_inbox(agent: AgentKey<'_>) -> Statement {
     Statement::new(format!(
         "SELECT pg_advisory_xact_lock_shared(hashtextextended('@', a.id)) FROM @.agent a WHERE {} = $1",
         agent.column()
@@ -154,7 +154,7 @@ pub fn arrive(agent: AgentKey<'_>, arrivals: &[Arrival], provided: &Provided, ag
     let told = format!(
         "SELECT {condition}, a.is_shut, s.body FROM @.agent a LEFT JOIN @.state s ON s.agent_id = a.id WHERE {key} = $6"
     );
-    vec![door(agent), sized(inserted).with(priorities).with(ids).with(texts).with(again), sized(told)]
+    vec![lock_inbox(agent), sized(inserted).with(priorities).with(ids).with(texts).with(again), sized(told)]
 }
 
 /// Inserts arrivals as a producer, whose role may only call the function `deliver`.

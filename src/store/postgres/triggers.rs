@@ -8,7 +8,7 @@ use crate::model::id::{AgentName, TriggerId};
 use crate::model::time::Span;
 use crate::model::trigger::Uses;
 
-use super::shared::One;
+use super::context::AgentContext;
 use super::statements::AgentKey;
 use super::wire::Statement;
 use super::{sql, statements};
@@ -17,7 +17,7 @@ use super::{sql, statements};
 const ROW_OF_KEY: &str = "FROM @.trigger_key k WHERE k.agent_id = $1 AND k.trigger_id = $2 AND k.sha = $3";
 
 /// Returns the trigger's key if its SHA-256 is `digest`.
-pub fn key(one: &One, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+pub fn key(one: &AgentContext, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
     let asked = Statement::new(format!("SELECT encode(k.key, 'hex') {ROW_OF_KEY}"));
     let answer = one.ask(asked.with(one.id).with(trigger.to_string()).with(digest))?;
     let Some(hex) = answer.row().and_then(|row| row.get(0)) else { return Ok(None) };
@@ -25,14 +25,14 @@ pub fn key(one: &One, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>
 }
 
 /// True if the trigger has the key with this SHA-256. A role that may not read keys can ask this.
-pub fn has_key(one: &One, trigger: TriggerId, digest: &str) -> Result<bool> {
+pub fn has_key(one: &AgentContext, trigger: TriggerId, digest: &str) -> Result<bool> {
     let asked = Statement::new(format!("SELECT EXISTS (SELECT {ROW_OF_KEY})"));
     let answer = one.ask(asked.with(one.id).with(trigger.to_string()).with(digest))?;
     Ok(answer.row().is_some_and(|row| row.is(0)))
 }
 
 /// Returns a statement that copies an agent's keys to another agent that has the same triggers.
-pub fn hand_on(one: &One, heir: &AgentName) -> Statement {
+pub fn hand_on(one: &AgentContext, heir: &AgentName) -> Statement {
     Statement::new(
         "INSERT INTO @.trigger_key (agent_id, trigger_id, sha, key) SELECT h.id, k.trigger_id, k.sha, k.key \
          FROM @.trigger_key k, @.agent h WHERE k.agent_id = $1 AND h.name = $2 ON CONFLICT DO NOTHING",
@@ -43,7 +43,11 @@ pub fn hand_on(one: &One, heir: &AgentName) -> Statement {
 
 /// Counts one use of a trigger in one round trip, without the agent's lock. If the answer is lost,
 /// the use may be counted twice, so the limit is never exceeded.
-pub fn count_use(one: &One, trigger: TriggerId, most: NonZeroU32) -> Result<std::result::Result<(), Span>> {
+pub fn count_use(
+    one: &AgentContext,
+    trigger: TriggerId,
+    most: NonZeroU32,
+) -> Result<std::result::Result<(), Span>> {
     let window = Uses::WINDOW.as_millis();
     // A transaction that waited for this row read its own time before the wait, so the stored
     // minute may begin slightly later than that. Only a start that is more than a minute away is
@@ -63,7 +67,7 @@ pub fn count_use(one: &One, trigger: TriggerId, most: NonZeroU32) -> Result<std:
     );
     let trigger = trigger.to_string();
     let answers = one.shared.pool.ask(&[
-        statements::door(AgentKey::Id(one.id)),
+        statements::lock_inbox(AgentKey::Id(one.id)),
         counted.with(one.id).with(&trigger).with(most.get()),
         told.with(one.id).with(&trigger),
     ])?;

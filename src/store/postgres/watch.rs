@@ -14,24 +14,24 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 
 use super::super::elsewhere::Subscription;
-use super::faults::RoundTripFault;
+use super::context::StoreContext;
+use super::errors::RoundTripFault;
 use super::pool::Then;
-use super::shared::Shared;
 use super::wire::{Connection, Statement};
 
 /// Lifetime of a row, in milliseconds by the server's clock, and the interval of its renewal.
-const LASTS: u64 = 45_000;
-const RENEWED: Duration = Duration::from_secs(15);
+const LIFETIME_MS: u64 = 45_000;
+const RENEWAL: Duration = Duration::from_secs(15);
 
 /// Timeout for a connection and an answer. It is short, because the waiting process also polls its
 /// agents.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Delay before the next attempt after the server could not be reached.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Maximum number of expired rows that one process removes at once.
-const REMOVED: usize = 1000;
+const MOST_REMOVED: usize = 1000;
 
 /// First statement of a transaction that writes rows, which nobody has to wait for.
 fn hasty() -> Statement {
@@ -43,17 +43,17 @@ fn hasty() -> Statement {
 /// Subscription of a process to changes.
 #[derive(Debug)]
 pub struct PgSubscription {
-    shared: Rc<Shared>,
-    standing: Standing,
+    shared: Rc<StoreContext>,
+    state: ListenState,
 }
 
 #[derive(Debug)]
-enum Standing {
+enum ListenState {
     /// No connection is open. The next attempt is at this time, or at once.
-    Away(Option<Instant>),
-    Listens(Box<ListenConnection>),
+    Closed(Option<Instant>),
+    Open(Box<ListenConnection>),
     /// Notifications are impossible, so no further attempt is made.
-    Deaf,
+    Unsupported,
 }
 
 /// A connection that only receives notifications.
@@ -77,8 +77,8 @@ impl ListenConnection {
 }
 
 impl PgSubscription {
-    pub fn new(shared: &Rc<Shared>) -> PgSubscription {
-        PgSubscription { shared: Rc::clone(shared), standing: Standing::Away(None) }
+    pub fn new(shared: &Rc<StoreContext>) -> PgSubscription {
+        PgSubscription { shared: Rc::clone(shared), state: ListenState::Closed(None) }
     }
 
     /// Opens a subscription. `None` if a pooler is in between.
@@ -88,7 +88,7 @@ impl PgSubscription {
         let asked = Statement::new(
             "SELECT pg_backend_pid(), 'dormouse_' || replace(gen_random_uuid()::text, '-', '')",
         );
-        let answers = pool.fly_within(&mut connection, &[asked], Then::Commit, PATIENCE)?;
+        let answers = pool.send_within(&mut connection, &[asked], Then::Commit, PATIENCE)?;
         let row = answers.last().and_then(|answer| answer.row());
         // A pooler would give this connection, with its subscription, to the next process.
         let is_own =
@@ -118,17 +118,17 @@ impl PgSubscription {
         // Each waiting process removes expired rows, so the table stays small.
         let removed = Statement::new(format!(
             "DELETE FROM @.watcher WHERE (agent_id, channel) IN (SELECT w.agent_id, w.channel \
-               FROM @.watcher w WHERE w.until < @now LIMIT {REMOVED} FOR UPDATE SKIP LOCKED)"
+               FROM @.watcher w WHERE w.until < @now LIMIT {MOST_REMOVED} FOR UPDATE SKIP LOCKED)"
         ));
         let written = Statement::new(format!(
             "INSERT INTO @.watcher (agent_id, channel, until) \
-               SELECT a.id, $1, @now + {LASTS} FROM @.agent a WHERE a.name = ANY ($2::text[]) ORDER BY a.id \
+               SELECT a.id, $1, @now + {LIFETIME_MS} FROM @.agent a WHERE a.name = ANY ($2::text[]) ORDER BY a.id \
                ON CONFLICT (agent_id, channel) DO UPDATE SET until = excluded.until RETURNING agent_id"
         ));
         let mut flight = vec![hasty()];
         flight.extend(along);
         flight.extend([removed, written.with(&line.channel).with(names)]);
-        let answers = pool.fly_within(&mut line.connection, &flight, Then::Commit, PATIENCE)?;
+        let answers = pool.send_within(&mut line.connection, &flight, Then::Commit, PATIENCE)?;
         let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
         line.agents = rows.iter().filter_map(|row| row.text(0)).collect();
         (line.named, line.written_at) = (agents.len(), Instant::now());
@@ -144,54 +144,54 @@ impl PgSubscription {
 
 impl Subscription for PgSubscription {
     fn listen(&mut self, agents: &[AgentName]) {
-        let told = match std::mem::replace(&mut self.standing, Standing::Deaf) {
-            Standing::Deaf => return,
-            Standing::Away(until) if until.is_some_and(|until| Instant::now() < until) => {
-                self.standing = Standing::Away(until);
+        let told = match std::mem::replace(&mut self.state, ListenState::Unsupported) {
+            ListenState::Unsupported => return,
+            ListenState::Closed(until) if until.is_some_and(|until| Instant::now() < until) => {
+                self.state = ListenState::Closed(until);
                 return;
             }
-            Standing::Listens(line) if line.named == agents.len() && line.written_at.elapsed() < RENEWED => {
-                self.standing = Standing::Listens(line);
+            ListenState::Open(line) if line.named == agents.len() && line.written_at.elapsed() < RENEWAL => {
+                self.state = ListenState::Open(line);
                 return;
             }
-            Standing::Away(_) => self.begin(agents),
-            Standing::Listens(line) => self.write(line, agents, Vec::new()).map(Some),
+            ListenState::Closed(_) => self.begin(agents),
+            ListenState::Open(line) => self.write(line, agents, Vec::new()).map(Some),
         };
-        self.standing = match told {
-            Ok(Some(line)) => Standing::Listens(line),
-            Ok(None) => Standing::Deaf,
+        self.state = match told {
+            Ok(Some(line)) => ListenState::Open(line),
+            Ok(None) => ListenState::Unsupported,
             Err(
                 RoundTripFault::Lost { .. }
                 | RoundTripFault::Unreachable(_)
                 | RoundTripFault::Locked
                 | RoundTripFault::Taken(_)
                 | RoundTripFault::Crossed(_),
-            ) => Standing::Away(Instant::now().checked_add(AGAIN)),
+            ) => ListenState::Closed(Instant::now().checked_add(RETRY_DELAY)),
             // The role may not write rows, or the server is read-only.
-            Err(RoundTripFault::Refused { .. } | RoundTripFault::Other(_)) => Standing::Deaf,
+            Err(RoundTripFault::Refused { .. } | RoundTripFault::Other(_)) => ListenState::Unsupported,
         };
     }
 
     fn is_sure(&self) -> bool {
-        matches!(&self.standing, Standing::Listens(line) if line.is_proven)
+        matches!(&self.state, ListenState::Open(line) if line.is_proven)
     }
 
     fn readable(&self) -> Option<BorrowedFd<'_>> {
-        match &self.standing {
-            Standing::Listens(line) => Some(line.connection.as_fd()),
-            Standing::Away(_) | Standing::Deaf => None,
+        match &self.state {
+            ListenState::Open(line) => Some(line.connection.as_fd()),
+            ListenState::Closed(_) | ListenState::Unsupported => None,
         }
     }
 
     fn has_heard(&mut self) -> bool {
-        let Standing::Listens(line) = &mut self.standing else { return false };
+        let ListenState::Open(line) = &mut self.state else { return false };
         if let Ok(told) = line.connection.notified(Duration::ZERO) {
             let proof = line.proof();
             line.is_proven |= told.contains(&proof);
             return told.contains(&line.channel);
         }
         // Notifications may have been lost with the connection. The next attempt is made at once.
-        self.standing = Standing::Away(None);
+        self.state = ListenState::Closed(None);
         true
     }
 }
@@ -199,7 +199,7 @@ impl Subscription for PgSubscription {
 impl Drop for PgSubscription {
     /// Deletes the rows. If that fails, they expire, and another waiting process removes them.
     fn drop(&mut self) {
-        let Standing::Listens(line) = &mut self.standing else { return };
+        let ListenState::Open(line) = &mut self.state else { return };
         if line.agents.is_empty() {
             return;
         }
@@ -208,6 +208,6 @@ impl Drop for PgSubscription {
             "DELETE FROM @.watcher WHERE agent_id = ANY ($1::text[]::bigint[]) AND channel = $2",
         );
         let flight = [hasty(), removed.with(line.agents.clone()).with(&line.channel)];
-        drop(pool.fly_within(&mut line.connection, &flight, Then::Commit, PATIENCE));
+        drop(pool.send_within(&mut line.connection, &flight, Then::Commit, PATIENCE));
     }
 }

@@ -34,8 +34,8 @@ guards() {
         'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk).map(|_| None)'
     guard base-lock src/store/postgres/statements.rs 'WHERE s.agent_id = {id} FOR UPDATE{nowait}"' \
         'WHERE s.agent_id = {id} /* {nowait} */"'
-    guard base-lease src/store/postgres/hold.rs 'if theirs.is_some() {' 'if theirs.is_some() && false {'
-    guard base-fate src/store/postgres/fate.rs 'Some("aborted") => return Ok(false)' 'Some("aborted") => return Ok(true)'
+    guard base-lease src/store/postgres/txn.rs 'if theirs.is_some() {' 'if theirs.is_some() && false {'
+    guard base-fate src/store/postgres/outcome.rs 'Some("aborted") => return Ok(false)' 'Some("aborted") => return Ok(true)'
     guard drop src/engine/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?; admitted.push(taken);'
 }
 

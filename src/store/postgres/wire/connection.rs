@@ -9,12 +9,12 @@ use postgres_protocol::escape::escape_identifier;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
-use super::dial::DialDeadline;
+use super::connect::DialDeadline;
 use super::fault::WireFault;
-use super::line::{Socket, SocketFault};
 use super::login::{PgSession, log_in};
 use super::message;
 use super::password::Sources;
+use super::socket::{Socket, SocketFault};
 use super::statement::{SYNC, ServerAnswer, Statement, complete};
 use super::url::Url;
 

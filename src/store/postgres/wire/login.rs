@@ -9,11 +9,11 @@ use postgres_protocol::authentication::sasl::{
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::dial::{DialDeadline, dial};
+use super::connect::{DialDeadline, connect};
 use super::fault::WireFault;
-use super::line::{Socket, SocketFault};
 use super::message;
 use super::password::Sources;
+use super::socket::{Socket, SocketFault};
 use super::tls;
 use super::url::{Host, Tls, Url};
 
@@ -29,7 +29,7 @@ pub(super) struct PgSession {
 
 /// Connects, starts TLS, and logs in.
 pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Result<PgSession, WireFault> {
-    let mut line = Socket::over(dial(url, deadline)?);
+    let mut line = Socket::over(connect(url, deadline)?);
     let fault = |trouble: SocketFault| of_trouble(url, trouble);
     let mut binding = None;
     if url.tls != Tls::Disable {

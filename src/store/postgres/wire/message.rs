@@ -5,7 +5,7 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
 
 use super::fault::WireFault;
-use super::line::SocketFault;
+use super::socket::SocketFault;
 use super::statement::Row;
 
 /// Maximum length of a message after the login: a row can have about this many bytes.

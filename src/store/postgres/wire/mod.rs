@@ -10,14 +10,14 @@
 //! server are not trusted: a truncated, huge or invalid message causes a [`WireFault`], and never a
 //! panic.
 
+mod connect;
 mod connection;
-mod dial;
 mod fault;
 mod files;
-mod line;
 mod login;
 mod message;
 mod password;
+mod socket;
 mod statement;
 mod tls;
 mod url;

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 
-use super::faults::{self, RoundTripFault};
-use super::shared::One;
+use super::context::AgentContext;
+use super::errors::{self, RoundTripFault};
 use super::wire::Statement;
 
 /// Minimum time to ask for a commit outcome: longer than the server keeps an idle transaction open.
-pub const FATE: Duration = Duration::from_secs(20);
+pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Delay before the next query for a commit outcome.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// Trace of a committed change in the records.
 pub enum CommitEvidence {
@@ -23,7 +23,12 @@ pub enum CommitEvidence {
 }
 
 /// True if the transaction with this id was committed. Error if the server does not tell in time.
-pub fn fate(one: &One, transaction: &str, sign: &CommitEvidence, why: &str) -> Result<bool> {
+pub fn commit_outcome(
+    one: &AgentContext,
+    transaction: &str,
+    evidence: &CommitEvidence,
+    why: &str,
+) -> Result<bool> {
     let pool = &one.shared.pool;
     // A server that lost its last transactions in a crash may assign the same id again. The
     // revision then shows that this change was lost.
@@ -31,7 +36,7 @@ pub fn fate(one: &One, transaction: &str, sign: &CommitEvidence, why: &str) -> R
         "SELECT pg_xact_status($1::xid8), (SELECT s.revision FROM @.state s WHERE s.agent_id = $2)",
     );
     let asked = [asked.with(transaction).with(one.id)];
-    let until = Instant::now() + pool.patience().max(FATE);
+    let until = Instant::now() + pool.patience().max(OUTCOME_PATIENCE);
     loop {
         match pool.ask_once(&asked) {
             Ok(answers) => {
@@ -39,7 +44,7 @@ pub fn fate(one: &One, transaction: &str, sign: &CommitEvidence, why: &str) -> R
                 match row.and_then(|row| row.get(0)) {
                     Some("committed") => {
                         let revision: Option<u64> = row.and_then(|row| row.number(1));
-                        return Ok(match sign {
+                        return Ok(match evidence {
                             CommitEvidence::Revision(least) => {
                                 revision.is_none_or(|revision| revision >= *least)
                             }
@@ -48,7 +53,7 @@ pub fn fate(one: &One, transaction: &str, sign: &CommitEvidence, why: &str) -> R
                     }
                     Some("aborted") => return Ok(false),
                     Some(_) => {}
-                    None => return Err(faults::unknown(pool.url(), why)),
+                    None => return Err(errors::unknown(pool.url(), why)),
                 }
             }
             // The server does not know the id, so it lost the transaction in a crash.
@@ -57,8 +62,8 @@ pub fn fate(one: &One, transaction: &str, sign: &CommitEvidence, why: &str) -> R
             Err(trouble) => return Err(trouble.into_error(pool.url())),
         }
         if Instant::now() > until {
-            return Err(faults::unknown(pool.url(), why));
+            return Err(errors::unknown(pool.url(), why));
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_DELAY);
     }
 }

@@ -16,7 +16,7 @@ use super::wire::{ServerAnswer, Statement};
 
 /// State of one store.
 #[derive(Debug)]
-pub struct Shared {
+pub struct StoreContext {
     pub pool: ConnectionPool,
     /// Leases of this process: agent and subject, with fence and machine. A change is refused if
     /// another process has taken one over.
@@ -26,13 +26,13 @@ pub struct Shared {
     /// The role of this process, once the role is known to be a producer.
     pub producer: OnceCell<String>,
     /// Locks of agents that this process has.
-    pub locks: RefCell<BTreeMap<i64, Weak<dyn Locked>>>,
+    pub locks: RefCell<BTreeMap<i64, Weak<dyn AgentLock>>>,
 }
 
 /// State of one agent.
 #[derive(Debug)]
-pub struct One {
-    pub shared: Rc<Shared>,
+pub struct AgentContext {
+    pub shared: Rc<StoreContext>,
     pub name: AgentName,
     /// Number of the agent in this store, which is never used again.
     pub id: i64,
@@ -43,7 +43,7 @@ pub struct One {
 }
 
 /// Lock of an agent, for queries that have to run in the transaction of the lock.
-pub trait Locked: Debug {
+pub trait AgentLock: Debug {
     /// Makes a round trip that only reads, in the open transaction. `None` if no transaction is
     /// open.
     fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<ServerAnswer>>>;
@@ -85,9 +85,9 @@ pub struct PendingLease {
     pub is_dropped: Cell<bool>,
 }
 
-impl Shared {
-    pub fn new(pool: ConnectionPool) -> Shared {
-        Shared {
+impl StoreContext {
+    pub fn new(pool: ConnectionPool) -> StoreContext {
+        StoreContext {
             pool,
             leases: RefCell::default(),
             claim: RefCell::default(),
@@ -106,12 +106,12 @@ impl Shared {
     }
 
     /// Returns the lock of an agent, if this process has it.
-    pub fn lock_of(&self, agent: &AgentName) -> Option<Rc<dyn Locked>> {
+    pub fn lock_of(&self, agent: &AgentName) -> Option<Rc<dyn AgentLock>> {
         self.locks.borrow().values().filter_map(Weak::upgrade).find(|lock| lock.is_of(agent))
     }
 }
 
-impl One {
+impl AgentContext {
     pub fn gone(&self) -> Error {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }
@@ -135,7 +135,7 @@ impl One {
     }
 
     /// Returns the lock, if this process has it.
-    pub fn lock(&self) -> Option<Rc<dyn Locked>> {
+    pub fn lock(&self) -> Option<Rc<dyn AgentLock>> {
         self.shared.locks.borrow().get(&self.id).and_then(Weak::upgrade)
     }
 

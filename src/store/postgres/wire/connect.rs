@@ -62,7 +62,7 @@ pub(super) fn wait(
 
 /// Connects a nonblocking socket. Several addresses share the remaining time equally. The system's
 /// resolver looks names up, with timeouts of its own.
-pub(super) fn dial(url: &Url, deadline: DialDeadline) -> Result<OwnedFd, WireFault> {
+pub(super) fn connect(url: &Url, deadline: DialDeadline) -> Result<OwnedFd, WireFault> {
     let unreachable =
         |place: String, why: String| WireFault::Unreachable(format!("can't connect to {place}: {why}"));
     let addresses: Vec<SocketAddr> = match &url.host {
@@ -92,8 +92,8 @@ pub(super) fn dial(url: &Url, deadline: DialDeadline) -> Result<OwnedFd, WireFau
 }
 
 fn by_socket(path: &str, deadline: DialDeadline) -> Result<OwnedFd, String> {
-    let address = SocketAddrUnix::new(path).map_err(said)?;
-    let socket = socket(AddressFamily::UNIX).map_err(said)?;
+    let address = SocketAddrUnix::new(path).map_err(text_of)?;
+    let socket = socket(AddressFamily::UNIX).map_err(text_of)?;
     loop {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => return Ok(socket),
@@ -101,26 +101,26 @@ fn by_socket(path: &str, deadline: DialDeadline) -> Result<OwnedFd, String> {
             // The listener's queue is full, and the system has no event for a free place.
             Err(Errno::AGAIN) if !deadline.is_over() => std::thread::sleep(Duration::from_millis(5)),
             Err(Errno::AGAIN) => return Err("nobody took the connection in time".to_owned()),
-            Err(errno) => return Err(said(errno)),
+            Err(errno) => return Err(text_of(errno)),
         }
     }
 }
 
 fn by_tcp(address: SocketAddr, deadline: DialDeadline) -> Result<OwnedFd, String> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket(family).map_err(said)?;
+    let socket = socket(family).map_err(text_of)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => {}
         Err(Errno::INPROGRESS | Errno::INTR) => {
-            if wait(&socket, PollFlags::OUT, deadline).map_err(said)?.is_none() {
+            if wait(&socket, PollFlags::OUT, deadline).map_err(text_of)?.is_none() {
                 return Err("nobody answered in time".to_owned());
             }
-            sockopt::socket_error(&socket).map_err(said)?.map_err(said)?;
+            sockopt::socket_error(&socket).map_err(text_of)?.map_err(text_of)?;
         }
-        Err(errno) => return Err(said(errno)),
+        Err(errno) => return Err(text_of(errno)),
     }
     // Each round trip is one message, so waiting for more data to send only delays it.
-    sockopt::set_tcp_nodelay(&socket, true).map_err(said)?;
+    sockopt::set_tcp_nodelay(&socket, true).map_err(text_of)?;
     Ok(socket)
 }
 
@@ -128,6 +128,6 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-pub(super) fn said(errno: Errno) -> String {
+pub(super) fn text_of(errno: Errno) -> String {
     describe(&errno.into())
 }

@@ -19,10 +19,10 @@ use crate::model::run::Brief;
 use crate::model::time::Time;
 
 use super::super::elsewhere::{KeyWindow, Op, Order, ReadView};
-use super::shared::One;
+use super::context::AgentContext;
 use super::statements::{BRIEFS, HEAD};
 use super::wire::{Row, Statement, Value};
-use super::{faults, said, sql, whole};
+use super::{dump, errors, source, sql};
 
 /// Maximum number of lines that the first query and each later query return.
 const FEW_LINES: usize = 32;
@@ -30,7 +30,7 @@ const MANY_LINES: usize = 512;
 
 #[derive(Debug)]
 pub struct PgReadView {
-    pub one: Rc<One>,
+    pub one: Rc<AgentContext>,
     pub seen_at: u64,
     pub fence: i64,
     pub state: String,
@@ -68,7 +68,7 @@ pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
 
 impl PgReadView {
     /// Parses the rows of the function `load`. `None` if the agent does not exist any more.
-    pub fn read(one: &Rc<One>, rows: &[Row], with_past: bool) -> Result<Option<PgReadView>> {
+    pub fn read(one: &Rc<AgentContext>, rows: &[Row], with_past: bool) -> Result<Option<PgReadView>> {
         let mut seen = PgReadView {
             one: Rc::clone(one),
             seen_at: 0,
@@ -106,12 +106,12 @@ impl PgReadView {
                 let key = key(row.get(1)?, row.get(2)?)?;
                 self.messages.push(key);
                 if let Some(text) = row.text(3) {
-                    self.texts.get_mut().insert(key, said::message(text, row.get(4)));
+                    self.texts.get_mut().insert(key, source::message(text, row.get(4)));
                 }
             }
             "hint" => {
                 let id = MessageId(Uuid::parse_str(row.get(1)?).ok()?);
-                self.hints.insert(id, said::hint(row.text(2)?, row.get(3)));
+                self.hints.insert(id, source::hint(row.text(2)?, row.get(3)));
             }
             "brief" => self.past.as_mut()?.briefs.push((row.number(1)?, row.text(2)?)),
             "ended" => self.past.as_mut()?.ended.push((row.text(1)?, row.text(2)?)),
@@ -139,7 +139,7 @@ impl PgReadView {
     }
 
     pub fn changed<T>(&self) -> Result<T> {
-        Err(faults::changed(self.one.shared.pool.url(), self.one.name.as_str()))
+        Err(errors::changed(self.one.shared.pool.url(), self.one.name.as_str()))
     }
 
     /// Returns one text of this revision. Error if the revision has changed.
@@ -257,7 +257,7 @@ impl ReadView for PgReadView {
         let row = rows.first();
         match row.and_then(|row| row.get(1)) {
             Some(text) => {
-                let text = said::message(text.to_owned(), row.and_then(|row| row.get(2)));
+                let text = source::message(text.to_owned(), row.and_then(|row| row.get(2)));
                 self.texts.borrow_mut().insert(key, text.clone());
                 Ok(Some(text))
             }
@@ -342,7 +342,7 @@ impl ReadView for PgReadView {
     }
 
     fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-        whole::lines(self, Some(moment), each)
+        dump::lines(self, Some(moment), each)
     }
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
@@ -360,6 +360,6 @@ impl ReadView for PgReadView {
     }
 
     fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-        whole::pieces(self, each)
+        dump::pieces(self, each)
     }
 }

@@ -12,10 +12,10 @@ use crate::workdir;
 use super::super::dir::archive;
 use super::super::elsewhere::{Arrival, ENDED, ImportedFile, Op};
 use super::super::settings::Settings;
-use super::shared::One;
-use super::sight::{PgReadView, key};
+use super::context::AgentContext;
+use super::read_view::{PgReadView, key};
 use super::wire::{Row, Statement, Value};
-use super::{said, sql};
+use super::{source, sql};
 
 /// Number of rows per round trip. Most records have less than a kilobyte, the largest ones a
 /// megabyte.
@@ -117,7 +117,7 @@ struct PagedQuery {
 }
 
 impl PagedQuery {
-    fn each(&self, one: &One, each: &mut dyn FnMut(&Row) -> Result<()>) -> Result<()> {
+    fn each(&self, one: &AgentContext, each: &mut dyn FnMut(&Row) -> Result<()>) -> Result<()> {
         let mut after: Vec<Option<String>> = self.first.iter().map(|text| Some((*text).to_owned())).collect();
         loop {
             let asked = Statement::new(format!("{} LIMIT {AT_ONCE}", self.sql)).with(one.id);
@@ -131,7 +131,7 @@ impl PagedQuery {
 }
 
 /// Returns a part of a checkpoint, if it exists.
-pub fn saved_part(one: &One, checkpoint: Checkpoint, part: u32) -> Result<Option<Vec<u8>>> {
+pub fn saved_part(one: &AgentContext, checkpoint: Checkpoint, part: u32) -> Result<Option<Vec<u8>>> {
     let asked = Statement::new(
         "SELECT encode(b.bytes, 'hex') FROM @.blob b WHERE b.agent_id = $1 AND b.subject = $2 AND b.name = $3 AND b.part = $4",
     );
@@ -154,10 +154,13 @@ fn brought(row: &Row) -> Option<ImportedFile> {
 fn arrival(row: &Row) -> Option<Arrival> {
     let (priority, id, text, by) = (row.get(0)?, row.get(1)?, row.text(2)?, row.get(3));
     if priority == super::statements::HINT {
-        return Some(Arrival::Hint { id: MessageId(Uuid::parse_str(id).ok()?), text: said::hint(text, by) });
+        return Some(Arrival::Hint {
+            id: MessageId(Uuid::parse_str(id).ok()?),
+            text: source::hint(text, by),
+        });
     }
     let key: InboxKey = key(priority, id)?;
-    Some(Arrival::Message { key, text: said::message(text, by) })
+    Some(Arrival::Message { key, text: source::message(text, by) })
 }
 
 fn ended(row: &Row) -> Option<Op> {

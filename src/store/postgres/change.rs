@@ -10,10 +10,10 @@ use crate::model::id::AgentName;
 
 use super::super::elsewhere::{Arrival, Op, Pieces};
 use super::super::settings::Settings;
-use super::fate::{CommitEvidence, FATE, fate};
-use super::faults::{self, RoundTripFault};
+use super::context::{AgentContext, StoreContext};
+use super::errors::{self, RoundTripFault};
+use super::outcome::{CommitEvidence, OUTCOME_PATIENCE, commit_outcome};
 use super::pool::Then;
-use super::shared::{One, Shared};
 use super::statements::{OpRow, apply, op_row, row};
 use super::wire::{Connection, Statement};
 
@@ -21,7 +21,7 @@ use super::wire::{Connection, Statement};
 const AT_ONCE: usize = 1 << 20;
 
 /// Creates an agent from a stream of pieces. Returns `false` if the name is taken.
-pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
+pub fn create(shared: &Rc<StoreContext>, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
     let pool = &shared.pool;
     // The pieces that follow replace this empty identity and policy.
     let begun = Statement::new(
@@ -29,10 +29,10 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
          ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
     );
     let begun = [begun.with(name.as_str())];
-    let until = Instant::now() + pool.patience() + FATE;
+    let until = Instant::now() + pool.patience() + OUTCOME_PATIENCE;
     loop {
         let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-        let answers = match pool.fly(&mut connection, &begun, Then::Stay, pool.patience()) {
+        let answers = match pool.send(&mut connection, &begun, Then::Stay, pool.patience()) {
             Err(RoundTripFault::Lost { .. }) if Instant::now() < until => {
                 pool.forget();
                 continue;
@@ -44,7 +44,7 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
             pool.roll_back(connection);
             return Ok(false);
         };
-        let one = One {
+        let one = AgentContext {
             shared: Rc::clone(shared),
             name: name.clone(),
             id,
@@ -57,7 +57,7 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
             return Ok(true);
         }
         if Instant::now() > until {
-            return Err(faults::unknown(pool.url(), "the connection broke again and again"));
+            return Err(errors::unknown(pool.url(), "the connection broke again and again"));
         }
     }
 }
@@ -65,7 +65,7 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
 /// Writes the pieces in the transaction with this id, then the row `along`, and commits it. Returns
 /// `false` if it was not committed and the caller may try again.
 pub fn finish(
-    one: &One,
+    one: &AgentContext,
     mut connection: Connection,
     number: &str,
     pieces: Pieces<'_>,
@@ -81,7 +81,7 @@ pub fn finish(
         }
         size = 0;
         let some = [apply(one.id, 0, std::mem::take(&mut rows))];
-        pool.fly(&mut connection, &some, Then::Stay, Duration::ZERO).map(drop).map_err(|found| {
+        pool.send(&mut connection, &some, Then::Stay, Duration::ZERO).map(drop).map_err(|found| {
             trouble = Some(found);
             Error::failed("the connection broke")
         })
@@ -95,14 +95,14 @@ pub fn finish(
         None => sent?,
     }
     rows.extend(along);
-    match pool.fly(&mut connection, &[apply(one.id, 0, rows)], Then::Commit, Duration::ZERO) {
+    match pool.send(&mut connection, &[apply(one.id, 0, rows)], Then::Commit, Duration::ZERO) {
         Ok(_) => {
             pool.give(connection);
             Ok(true)
         }
         Err(RoundTripFault::Lost { why, .. }) => {
             pool.forget();
-            fate(one, number, &CommitEvidence::None, &why)
+            commit_outcome(one, number, &CommitEvidence::None, &why)
         }
         Err(trouble) => Err(trouble.into_error(pool.url())),
     }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustls::ClientConnection;
 
-use super::dial::{DialDeadline, said, wait};
+use super::connect::{DialDeadline, text_of, wait};
 
 /// Reason why a line gives no more bytes.
 #[derive(Debug)]
@@ -79,7 +79,8 @@ impl Socket {
         if self.has_to_send() {
             flags |= PollFlags::OUT;
         }
-        let ready = wait(&self.socket, flags, deadline).map_err(|errno| SocketFault::Ended(said(errno)))?;
+        let ready =
+            wait(&self.socket, flags, deadline).map_err(|errno| SocketFault::Ended(text_of(errno)))?;
         let Some(ready) = ready else { return Err(SocketFault::Overdue) };
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             self.receive()?;
@@ -110,7 +111,7 @@ impl Socket {
         let mut byte = [0];
         loop {
             let ready = wait(&self.socket, PollFlags::IN, deadline)
-                .map_err(|errno| SocketFault::Ended(said(errno)))?;
+                .map_err(|errno| SocketFault::Ended(text_of(errno)))?;
             if ready.is_none() {
                 return Err(SocketFault::Overdue);
             }
@@ -118,7 +119,7 @@ impl Socket {
                 Ok(0) => return Err(SocketFault::Ended(closed())),
                 Ok(_) => return Ok(byte[0]),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(errno) => return Err(SocketFault::Ended(said(errno))),
+                Err(errno) => return Err(SocketFault::Ended(text_of(errno))),
             }
         }
     }

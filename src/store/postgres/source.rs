@@ -11,12 +11,13 @@ use super::super::dir::record::{decode, encode};
 ///
 /// Returns a text unchanged if it is no message, or if it claims to interject: readers reject both.
 pub fn message(text: String, by: Option<&str>) -> String {
-    let said = by.and_then(|by| decode::<Message>(Path::new(""), text.as_bytes()).ok()?.said_by(by).ok());
-    said.map_or(text, |said| String::from_utf8(encode(&said)).unwrap_or_default())
+    let sourced = by.and_then(|by| decode::<Message>(Path::new(""), text.as_bytes()).ok()?.said_by(by).ok());
+    sourced.map_or(text, |sourced| String::from_utf8(encode(&sourced)).unwrap_or_default())
 }
 
 /// Returns the text of a hint with its producer as the source, like [`message`].
 pub fn hint(text: String, by: Option<&str>) -> String {
-    let said = by.and_then(|by| Some(decode::<WakeHint>(Path::new(""), text.as_bytes()).ok()?.said_by(by)));
-    said.map_or(text, |said| String::from_utf8(encode(&said)).unwrap_or_default())
+    let sourced =
+        by.and_then(|by| Some(decode::<WakeHint>(Path::new(""), text.as_bytes()).ok()?.said_by(by)));
+    sourced.map_or(text, |sourced| String::from_utf8(encode(&sourced)).unwrap_or_default())
 }

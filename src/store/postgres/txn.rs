@@ -14,24 +14,24 @@ use crate::model::time::Time;
 use super::super::dir::Subject;
 use super::super::elsewhere::{LeaseClaimant, Op, Pieces, ReadView, Txn};
 use super::super::settings::Settings;
-use super::fate::{CommitEvidence, FATE, fate};
-use super::faults::{self, RoundTripFault};
-use super::make::{self, ChangeRows};
+use super::change::{self, ChangeRows};
+use super::context::{AgentContext, AgentLock, LeaseGrant, PendingLease};
+use super::errors::{self, RoundTripFault};
+use super::outcome::{CommitEvidence, OUTCOME_PATIENCE, commit_outcome};
 use super::pool::{BEGIN, Then};
-use super::shared::{LeaseGrant, Locked, One, PendingLease};
-use super::sight::{LeaseRow, PgReadView};
+use super::read_view::{LeaseRow, PgReadView};
 use super::statements::{self, AgentKey, OpRow, row, set_fence, some};
 use super::wire::{Connection, ServerAnswer, Statement};
 use super::{lease, sql, triggers};
 
 #[derive(Debug)]
 struct PgTxn {
-    core: Rc<Core>,
+    state: Rc<TxnState>,
 }
 
 #[derive(Debug)]
-struct Core {
-    one: Rc<One>,
+struct TxnState {
+    one: Rc<AgentContext>,
     patience: Duration,
     /// Total time spent waiting for the lock.
     waited: Cell<Duration>,
@@ -39,7 +39,7 @@ struct Core {
     /// Leases that the next change writes.
     granted: RefCell<Vec<GrantedLease>>,
     /// Leases that the next change deletes.
-    returned: RefCell<Vec<Returned>>,
+    returned: RefCell<Vec<ReturnedLease>>,
     /// Id of the transaction that found a free slot, which the run takes with the next change.
     slot: RefCell<Option<String>>,
 }
@@ -63,7 +63,7 @@ struct GrantedLease {
 
 /// A lease that the next change deletes.
 #[derive(Debug)]
-struct Returned {
+struct ReturnedLease {
     subject: String,
     anchor: String,
     mark: Rc<PendingLease>,
@@ -71,8 +71,8 @@ struct Returned {
 
 /// Takes the agent's lock and loads its records, in one round trip. Returns `None` if another
 /// process kept the lock for all of `patience`.
-pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
-    let core = Rc::new(Core {
+pub fn begin(one: &Rc<AgentContext>, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
+    let state = Rc::new(TxnState {
         one: Rc::clone(one),
         patience,
         waited: Cell::default(),
@@ -81,15 +81,15 @@ pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
         returned: RefCell::default(),
         slot: RefCell::default(),
     });
-    if !core.begin()? {
+    if !state.begin()? {
         return Ok(None);
     }
-    let lock: Rc<dyn Locked> = Rc::<Core>::clone(&core);
+    let lock: Rc<dyn AgentLock> = Rc::<TxnState>::clone(&state);
     one.shared.locks.borrow_mut().insert(one.id, Rc::downgrade(&lock));
-    Ok(Some(Box::new(PgTxn { core })))
+    Ok(Some(Box::new(PgTxn { state })))
 }
 
-impl Core {
+impl TxnState {
     /// Begins a transaction unless one is open. Returns `false` if another process has the lock.
     fn begin(&self) -> Result<bool> {
         if self.open.borrow().is_some() {
@@ -105,16 +105,16 @@ impl Core {
         let until = Instant::now() + pool.patience();
         loop {
             let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-            let mut flown = pool.fly(&mut connection, &flight(true), Then::Stay, Duration::ZERO);
-            if matches!(flown, Err(RoundTripFault::Locked)) && !self.patience.is_zero() {
+            let mut sent = pool.send(&mut connection, &flight(true), Then::Stay, Duration::ZERO);
+            if matches!(sent, Err(RoundTripFault::Locked)) && !self.patience.is_zero() {
                 // The round trip of a successful attempt is not time spent waiting.
                 let since = Instant::now();
                 let mut again = ["ROLLBACK", BEGIN].map(Statement::new).to_vec();
                 again.extend(flight(false));
-                flown = pool.fly(&mut connection, &again, Then::Stay, self.patience);
+                sent = pool.send(&mut connection, &again, Then::Stay, self.patience);
                 self.waited.set(self.waited.get() + since.elapsed());
             }
-            match flown {
+            match sent {
                 Ok(mut answers) => {
                     let loaded = answers.pop().unwrap_or_default().rows;
                     let lock = answers.pop().unwrap_or_default();
@@ -163,7 +163,7 @@ impl Core {
             mark.sent_at.set(lease::boot_time());
             fence = Some(mark.fence);
         }
-        for Returned { subject, anchor, mark } in self.returned.borrow().iter() {
+        for ReturnedLease { subject, anchor, mark } in self.returned.borrow().iter() {
             along.push(row("released", [some(subject), some(mark.fence), some(anchor)]));
         }
         if self.slot.borrow().is_some() {
@@ -173,7 +173,7 @@ impl Core {
     }
 
     /// Writes and commits. Returns `false` if nothing was committed and the caller may try again.
-    fn finish(&self, change: &ChangeRows, sign: &CommitEvidence) -> Result<bool> {
+    fn finish(&self, change: &ChangeRows, evidence: &CommitEvidence) -> Result<bool> {
         let (mut along, mut fence) = self.along();
         let Some(mut open) = self.open.take() else { return Ok(false) };
         let pool = &self.one.shared.pool;
@@ -193,7 +193,7 @@ impl Core {
             change.batches.split_last().map_or((&[][..], &[][..]), |(last, first)| (last, first));
         for batch in first {
             let some = [statements::apply(self.one.id, change.revision, rows_of(batch))];
-            match pool.fly(&mut open.connection, &some, Then::Stay, Duration::ZERO) {
+            match pool.send(&mut open.connection, &some, Then::Stay, Duration::ZERO) {
                 Ok(_) => {}
                 Err(RoundTripFault::Lost { .. }) => {
                     pool.forget();
@@ -206,14 +206,14 @@ impl Core {
         rows.extend(fence.map(|fence| row("fence", [some(fence)])));
         let mut flight = vec![statements::apply(self.one.id, change.revision, rows)];
         flight.extend_from_slice(&change.after);
-        let is_done = match pool.fly(&mut open.connection, &flight, Then::Commit, Duration::ZERO) {
+        let is_done = match pool.send(&mut open.connection, &flight, Then::Commit, Duration::ZERO) {
             Ok(_) => {
                 pool.give(open.connection);
                 true
             }
             Err(RoundTripFault::Lost { why, .. }) => {
                 pool.forget();
-                fate(&self.one, &open.number, sign, &why)?
+                commit_outcome(&self.one, &open.number, evidence, &why)?
             }
             Err(trouble) => return Err(trouble.into_error(pool.url())),
         };
@@ -225,7 +225,7 @@ impl Core {
                 let lease = (mark.fence, claimant.anchor);
                 self.one.shared.leases.borrow_mut().insert((self.one.id, subject), lease);
             }
-            for Returned { subject, mark, .. } in self.returned.take() {
+            for ReturnedLease { subject, mark, .. } in self.returned.take() {
                 mark.is_written.set(false);
                 self.one.shared.forget_lease(self.one.id, subject, mark.fence);
             }
@@ -237,16 +237,16 @@ impl Core {
     fn change(
         &self,
         change: &ChangeRows,
-        sign: &CommitEvidence,
+        evidence: &CommitEvidence,
         is_fit: impl Fn(&PgReadView) -> Result<()>,
     ) -> Result<()> {
-        let until = Instant::now() + self.one.shared.pool.patience() + FATE;
+        let until = Instant::now() + self.one.shared.pool.patience() + OUTCOME_PATIENCE;
         loop {
             self.begin_or_busy()?;
             if let Some(open) = self.open.borrow().as_ref() {
                 is_fit(&open.seen)?;
             }
-            if self.finish(change, sign)? {
+            if self.finish(change, evidence)? {
                 return Ok(());
             }
             if Instant::now() > until {
@@ -268,7 +268,7 @@ impl Core {
         if now == seen.seen_at {
             Ok(())
         } else {
-            Err(faults::stale(self.one.name.as_str(), seen.seen_at, now))
+            Err(errors::stale(self.one.name.as_str(), seen.seen_at, now))
         }
     }
 
@@ -284,7 +284,7 @@ impl Core {
         if let Some(subject) = &claimed.subject {
             let held = seen.leases.get(subject).map(|leased| leased.fence.unsigned_abs());
             if held != Some(claimed.fence) || claimed.run.is_some_and(|run| !seen.state.contains(&run)) {
-                return Err(faults::fenced(self.one.name.as_str()));
+                return Err(errors::fenced(self.one.name.as_str()));
             }
         }
         for ((agent, subject), (fence, anchor)) in self.one.shared.leases.borrow().iter() {
@@ -292,20 +292,20 @@ impl Core {
             let is_ours = seen.leases.get(subject).is_some_and(is_it);
             let is_renewed = self.granted.borrow().iter().any(|granted| granted.subject == *subject);
             if *agent == self.one.id && !is_ours && !is_renewed {
-                return Err(faults::fenced(self.one.name.as_str()));
+                return Err(errors::fenced(self.one.name.as_str()));
             }
         }
         Ok(())
     }
 }
 
-impl Locked for Core {
+impl AgentLock for TxnState {
     fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<ServerAnswer>>> {
         let pool = &self.one.shared.pool;
         let until = Instant::now() + pool.patience();
         loop {
             let mut open = self.open.take()?;
-            match pool.fly(&mut open.connection, statements, Then::Stay, Duration::ZERO) {
+            match pool.send(&mut open.connection, statements, Then::Stay, Duration::ZERO) {
                 Ok(answers) => {
                     self.open.replace(Some(open));
                     return Some(Ok(answers));
@@ -346,7 +346,7 @@ impl Locked for Core {
             return;
         }
         let (subject, anchor) = (subject.to_owned(), anchor.to_owned());
-        self.returned.borrow_mut().push(Returned { subject, anchor, mark: Rc::clone(mark) });
+        self.returned.borrow_mut().push(ReturnedLease { subject, anchor, mark: Rc::clone(mark) });
     }
 
     fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<LeaseGrant> {
@@ -359,7 +359,7 @@ impl Locked for Core {
         }
         if !(0..lease::FENCES).contains(&seen.fence) {
             let url = self.one.shared.pool.url();
-            return Some(LeaseGrant::Damaged(faults::no_fence(url, &self.one.name, seen.fence)));
+            return Some(LeaseGrant::Damaged(errors::no_fence(url, &self.one.name, seen.fence)));
         }
         let mut granted = self.granted.borrow_mut();
         granted.retain(|granted| !granted.mark.is_dropped.get());
@@ -382,102 +382,103 @@ impl Locked for Core {
 
 impl Txn for PgTxn {
     fn waited(&self) -> Duration {
-        self.core.waited.get()
+        self.state.waited.get()
     }
 
     fn now(&self) -> Result<Rc<dyn ReadView>> {
-        self.core.begin_or_busy()?;
-        let open = self.core.open.borrow();
+        self.state.begin_or_busy()?;
+        let open = self.state.open.borrow();
         let seen = open.as_ref().map(|open| Rc::clone(&open.seen));
-        seen.map(|seen| seen as Rc<dyn ReadView>).ok_or_else(|| self.core.one.gone())
+        seen.map(|seen| seen as Rc<dyn ReadView>).ok_or_else(|| self.state.one.gone())
     }
 
     fn commit(&self, base: u64, pieces: &[Op]) -> Result<()> {
-        let (core, one) = (&self.core, &self.core.one);
+        let (state, one) = (&self.state, &self.state.one);
         let revision = statements::revision_of(pieces);
-        core.begin_or_busy()?;
+        state.begin_or_busy()?;
         let change = ChangeRows::of(revision.unwrap_or(base), pieces);
-        core.change(&change, &revision.map_or(CommitEvidence::None, CommitEvidence::Revision), |seen| {
+        state.change(&change, &revision.map_or(CommitEvidence::None, CommitEvidence::Revision), |seen| {
             if seen.seen_at != base {
-                return Err(faults::stale(one.name.as_str(), base, seen.seen_at));
+                return Err(errors::stale(one.name.as_str(), base, seen.seen_at));
             }
-            core.check_fences(seen)
+            state.check_fences(seen)
         })
     }
 
     fn forget_keys(&self, before: Time) -> Result<()> {
         let before = before.as_millis();
-        let one = &self.core.one;
+        let one = &self.state.one;
         one.forgotten.set(Some(one.forgotten.get().map_or(before, |earlier| earlier.max(before))));
         Ok(())
     }
 
     fn replace_policy(&self, settings: &Settings) -> Result<()> {
-        let one = &self.core.one;
-        self.core.change_row(statements::policy_row(settings))?;
+        let one = &self.state.one;
+        self.state.change_row(statements::policy_row(settings))?;
         one.policy.replace(settings.text.clone());
         Ok(())
     }
 
     fn replace_identity(&self, identity: &str) -> Result<()> {
-        let one = &self.core.one;
-        self.core.change_row(row("identity", [some(identity)]))?;
+        let one = &self.state.one;
+        self.state.change_row(row("identity", [some(identity)]))?;
         one.identity.replace(identity.to_owned());
         Ok(())
     }
 
     fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()> {
-        let (core, one) = (&self.core, &self.core.one);
+        let (state, one) = (&self.state, &self.state.one);
         let pool = &one.shared.pool;
-        let until = Instant::now() + pool.patience() + FATE;
-        core.granted.borrow_mut().clear();
+        let until = Instant::now() + pool.patience() + OUTCOME_PATIENCE;
+        state.granted.borrow_mut().clear();
         loop {
-            core.begin_or_busy()?;
-            let Some(mut open) = core.open.take() else { continue };
+            state.begin_or_busy()?;
+            let Some(mut open) = state.open.take() else { continue };
             if open.seen.seen_at != base {
-                return Err(faults::stale(one.name.as_str(), base, open.seen.seen_at));
+                return Err(errors::stale(one.name.as_str(), base, open.seen.seen_at));
             }
-            core.check_fences(&open.seen)?;
-            match pool.fly(&mut open.connection, &statements::empty(one.id), Then::Stay, Duration::ZERO) {
-                Ok(_) if make::finish(one, open.connection, &open.number, pieces, None)? => return Ok(()),
+            state.check_fences(&open.seen)?;
+            match pool.send(&mut open.connection, &statements::empty(one.id), Then::Stay, Duration::ZERO) {
+                Ok(_) if change::finish(one, open.connection, &open.number, pieces, None)? => return Ok(()),
                 Ok(_) => {}
                 Err(RoundTripFault::Lost { .. }) => pool.forget(),
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
             if Instant::now() > until {
-                return Err(faults::unknown(pool.url(), "the connection broke again and again"));
+                return Err(errors::unknown(pool.url(), "the connection broke again and again"));
             }
         }
     }
 
     fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
-        let one = &self.core.one;
-        self.core.granted.borrow_mut().clear();
+        let one = &self.state.one;
+        self.state.granted.borrow_mut().clear();
         let mut change = ChangeRows::of_row(row("raise_floor", []));
         change.after.extend(heir.map(|heir| triggers::hand_on(one, heir)));
         change.after.extend(statements::remove(one.id));
-        self.core.change(&change, &CommitEvidence::None, |seen| self.core.check_fences(seen))
+        self.state.change(&change, &CommitEvidence::None, |seen| self.state.check_fences(seen))
     }
 }
 
 impl Drop for PgTxn {
     /// Releases the lock. Writes pending leases and the deletion of old keys, if no change did.
     fn drop(&mut self) {
-        let core = &self.core;
-        let shared = Rc::clone(&core.one.shared);
-        shared.locks.borrow_mut().remove(&core.one.id);
-        core.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
-        core.slot.take();
-        let is_pending = core.one.forgotten.get().is_some() || !core.granted.borrow().is_empty();
-        let is_fit = || core.open.borrow().as_ref().is_some_and(|open| core.check_fences(&open.seen).is_ok());
-        if is_pending && core.begin().unwrap_or(false) && is_fit() {
+        let state = &self.state;
+        let shared = Rc::clone(&state.one.shared);
+        shared.locks.borrow_mut().remove(&state.one.id);
+        state.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
+        state.slot.take();
+        let is_pending = state.one.forgotten.get().is_some() || !state.granted.borrow().is_empty();
+        let is_fit =
+            || state.open.borrow().as_ref().is_some_and(|open| state.check_fences(&open.seen).is_ok());
+        if is_pending && state.begin().unwrap_or(false) && is_fit() {
             // The first heartbeat reports a lease that could not be written as lost, and a later
             // change deletes the old keys.
-            drop(core.finish(&ChangeRows::default(), &CommitEvidence::None));
+            drop(state.finish(&ChangeRows::default(), &CommitEvidence::None));
         }
-        core.one.forgotten.set(None);
-        if let Some(open) = core.open.take() {
-            core.one.shared.pool.roll_back(open.connection);
+        state.one.forgotten.set(None);
+        if let Some(open) = state.open.take() {
+            state.one.shared.pool.roll_back(open.connection);
         }
     }
 }

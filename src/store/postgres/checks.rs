@@ -40,28 +40,28 @@ impl ServerFacts {
 
 /// Returns the faults of a server with this report. The query was sent at `asked` and answered
 /// `took` milliseconds later.
-pub fn of_server(said: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFault> {
+pub fn server_faults(facts: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFault> {
     let mut faults = Vec::new();
     let mut find = |kind, is_warning, message: String| faults.push(StoreFault { kind, message, is_warning });
-    for (name, value) in [("fsync", &said.fsync), ("synchronous_commit", &said.synchronous_commit)] {
+    for (name, value) in [("fsync", &facts.fsync), ("synchronous_commit", &facts.synchronous_commit)] {
         if value == "off" {
             let message = format!("`{name}` is off: a power cut takes away what was acknowledged");
             find("not_durable", false, message);
         }
     }
-    if said.full_page_writes == "off" {
+    if facts.full_page_writes == "off" {
         let message = "`full_page_writes` is off: a power cut may tear what is stored";
         find("not_durable", true, message.to_owned());
     }
-    if said.is_standby {
+    if facts.is_standby {
         find("standby", false, "this server follows another one, and takes no changes".to_owned());
-    } else if said.followers > 0 && !said.waits_for_followers() {
+    } else if facts.followers > 0 && !facts.waits_for_followers() {
         let message = "its standby servers follow later: a failover loses the last acknowledged messages";
         find("asynchronous_replication", true, message.to_owned());
     }
     // The server read its clock at some time between the query and the answer.
-    let apart = (said.now - asked).max(0) - took;
-    let behind = asked - said.now;
+    let apart = (facts.now - asked).max(0) - took;
+    let behind = asked - facts.now;
     if apart > SKEW || behind > SKEW {
         let seconds = apart.max(behind) as f64 / 1000.0;
         let message = format!("the clocks of this machine and the server are {seconds:.1} s apart");
@@ -86,7 +86,7 @@ pub fn faults(
     let took = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
     let row = answer.row();
     let text = |column: usize| row.and_then(|row| row.text(column)).unwrap_or_default();
-    let said = ServerFacts {
+    let facts = ServerFacts {
         fsync: text(0),
         full_page_writes: text(1),
         synchronous_commit: text(2),
@@ -95,17 +95,17 @@ pub fn faults(
         is_standby: text(5) == "t",
         now: text(6).parse().map_err(|_| pool.unexpected("its clock"))?,
     };
-    let mut faults = of_server(&said, now.as_millis(), took);
+    let mut faults = server_faults(&facts, now.as_millis(), took);
     let missing = missing(pool)?;
     let is_whole = missing.is_empty();
     faults.extend(missing);
     if is_whole && !is_quick {
-        faults.extend(of_nobody(pool)?);
+        faults.extend(orphans(pool)?);
         if let Some(after) = overdue_after {
-            faults.extend(ticked_by_nobody(pool, now, after)?);
+            faults.extend(unticked_pools(pool, now, after)?);
         }
-        faults.extend(two_of_one(pool)?);
-        faults.extend(of_agents(pool)?);
+        faults.extend(shared_owners(pool)?);
+        faults.extend(damaged_agents(pool)?);
     }
     Ok(faults)
 }
@@ -136,7 +136,7 @@ fn missing(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
 }
 
 /// Returns a fault for each table that has rows without their agent.
-fn of_nobody(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
+fn orphans(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let counted: Vec<String> = TABLES
         .iter()
         .filter(|table| table.rows != Rows::Store)
@@ -162,7 +162,7 @@ const MINUTE: u64 = 60_000;
 
 /// Returns a fault for each pool with agents that have been due for longer than `after`, if no
 /// machine has ticked the pool in that time.
-fn ticked_by_nobody(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<StoreFault>> {
+fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<StoreFault>> {
     let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
     let before = Time::from_millis(now.as_millis().saturating_sub(overdue));
     // An agent that is due at once has a time far in the past, so the age of its state counts, too.
@@ -205,7 +205,7 @@ fn ticked_by_nobody(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec
 
 /// Returns a fault for each owner id that two machines use: each machine treats live turns of the
 /// other as its own dead turns, and ends them.
-fn two_of_one(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
+fn shared_owners(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let answer = pool.ask_one(Statement::new(
         "SELECT o.id, string_agg(DISTINCT o.host, ', ' ORDER BY o.host) FROM \
          (SELECT anchor AS id, host FROM @.lease UNION SELECT id, host FROM @.anchor) o \
@@ -225,7 +225,7 @@ fn two_of_one(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
 
 /// Returns a fault for each agent that commands can't find, or whose inbox is closed although the
 /// agent was not moved. Commands for other agents ignore these faults.
-fn of_agents(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
+fn damaged_agents(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let found = |what: &str, condition: &str| {
         format!(
             "SELECT a.name, '{what}' FROM @.agent a LEFT JOIN @.state s ON s.agent_id = a.id WHERE {condition}"
@@ -298,12 +298,12 @@ mod tests {
             (ServerFacts { now: NOON + 1100, ..good() }, &[("clock_skew", true)]),
             (ServerFacts { now: NOON - 1001, ..good() }, &[("clock_skew", true)]),
         ];
-        for (said, expected) in rows {
-            let found = of_server(&said, NOON, 20);
+        for (facts, expected) in rows {
+            let found = server_faults(&facts, NOON, 20);
             let found: Vec<(&str, bool)> = found.iter().map(|fault| (fault.kind, fault.is_warning)).collect();
-            assert_eq!(found, expected, "{said:?}");
+            assert_eq!(found, expected, "{facts:?}");
         }
         // A slow answer is not taken for a wrong clock.
-        assert_eq!(of_server(&ServerFacts { now: NOON + 5000, ..good() }, NOON, 9000), []);
+        assert_eq!(server_faults(&ServerFacts { now: NOON + 5000, ..good() }, NOON, 9000), []);
     }
 }
