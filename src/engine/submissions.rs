@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::error::{Error, Result};
 use crate::model::json;
-use crate::model::message::{DeliverySurface, Message};
+use crate::model::message::Message;
 use crate::model::policy::Policy;
 use crate::model::records::Records;
 use crate::model::submission::{Speaker, Submission};
@@ -168,14 +168,9 @@ pub fn read_submission(
         Err(why) => return Ok(Some(Err(format!("not a message: {why}")))),
     };
     let speaker = user.as_deref().map_or(Speaker::File(&policy.inbox.drops_as.0), Speaker::User);
-    let admitted = admission::admit(
-        context.agent.name(),
-        submission,
-        DeliverySurface::FileDrop,
-        speaker,
-        &policy.limits,
-        &mut context.session.clock.stamp()?,
-    );
+    let mut stamp = context.session.clock.stamp()?;
+    let admitted =
+        admission::admit(context.agent.name(), submission, speaker, &policy.limits, &mut stamp);
     let message = match admitted {
         Ok(message) => message,
         Err(refusal) => return Ok(Some(Err(refusal.message))),

@@ -16,7 +16,7 @@ use crate::process::leftover::LeftoverProcesses;
 use crate::process::supervisor::{self, SupervisorSpec};
 use crate::process::{Patience, ProcessMark};
 use crate::rules::authority as rights;
-use crate::rules::delegation::{self, Child};
+use crate::rules::delegation;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, HeldLease, Snapshot, Store, Subject};
@@ -280,7 +280,7 @@ fn how_it_ended(
         Whereabouts::Archived(message) => message.settlement,
         Whereabouts::Unknown | Whereabouts::InInbox => None,
     };
-    Ok(delegation::end(&Child::new(&records, settlement)))
+    Ok(delegation::end(&records, settlement.as_ref()))
 }
 
 /// Returns the error for which a delegation can never be handed over, if that is known before a

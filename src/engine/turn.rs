@@ -26,7 +26,7 @@ use crate::report::prompt;
 use crate::report::trigger::default_ingress;
 use crate::rules::preemption::{is_being_ended, why_suspended, will_be_suspended};
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::outcome::Surroundings;
+use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
@@ -305,11 +305,11 @@ fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
 }
 
 /// Returns the facts that the rules need for the actions of an outcome; nothing if there are none.
-pub fn surroundings(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<Surroundings> {
+pub fn surroundings(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<OutcomeContext> {
     let agent = context.agent;
     let store = context.store();
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
-    let mut around = Surroundings { at: claimant(store)?, ..Surroundings::default() };
+    let mut around = OutcomeContext { at: claimant(store)?, ..OutcomeContext::default() };
     for (at, action) in actions.iter().enumerate() {
         match action {
             Action::Enqueue { agent: to, work_item_id, wait_id, .. } => {

@@ -20,11 +20,10 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::SchedulingState;
 use crate::rules::advisory::advisories;
-use crate::rules::closure;
 use crate::rules::execution::deadline;
 use crate::rules::limits::{dollars, left};
 use crate::rules::posture::{posture, waking_hint};
-use crate::rules::projection::closure_facts;
+use crate::rules::projection;
 use crate::rules::stall::stall;
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
@@ -122,7 +121,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "moved": state.moved,
         "current_run": state.current_run.as_ref().map(|run| placed(run, &facts.places)),
         "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, &facts.places)),
-        "closure": closure::derive(&closure_facts(records)),
+        "closure": projection::closure(records),
         "last_closure": state.last_closure,
         "continuation": state.last_continuation,
         "work": work(records),

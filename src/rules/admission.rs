@@ -16,6 +16,8 @@ use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::Time;
 
+use super::authority::{OPERATOR, agent};
+
 /// Returns the message kinds that an origin may send; the first is its default.
 pub const fn kinds(origin: OriginKind) -> &'static [MessageKind] {
     match origin {
@@ -71,14 +73,18 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
 pub fn admit(
     agent: &AgentName,
     mut submission: Submission,
-    surface: DeliverySurface,
     speaker: Speaker<'_>,
     limits: &Limits,
     stamp: &mut Stamp,
 ) -> Result<Message, Refusal> {
-    let caller = match speaker {
-        Speaker::Work(caller) => Some(caller),
-        Speaker::Outside | Speaker::File(_) | Speaker::User(_) => None,
+    let (caller, delivery_surface, admission_context) = match speaker {
+        Speaker::Work(caller) => {
+            (Some(caller), DeliverySurface::RuntimeSystem, AdmissionContext::RuntimeOwned)
+        }
+        Speaker::Outside => (None, DeliverySurface::Cli, AdmissionContext::LocalProcess),
+        Speaker::File(_) | Speaker::User(_) => {
+            (None, DeliverySurface::FileDrop, AdmissionContext::LocalProcess)
+        }
     };
     let body = submission.take_body().map_err(|reason| Refusal::new("invalid_body", reason))?;
     check_size(&body, limits)?;
@@ -93,7 +99,6 @@ pub fn admit(
             .hint("the highest priority for everybody else is `next`"));
     }
     let hops = one_further(caller.and_then(|caller| caller.hops), limits)?;
-    let internal = kind == MessageKind::InternalFollowup;
     let expires_at = submission.expires_at.or(submission.ttl.map(|ttl| stamp.now.after(ttl)));
     Ok(Message {
         priority,
@@ -102,7 +107,10 @@ pub fn admit(
         resource: submission.resource,
         correlation_id: submission.correlation_id,
         causation_id: caller.map(Caller::causation_id),
-        source_refs: caller.and_then(source_ref).into_iter().collect(),
+        source_refs: caller
+            .and_then(|caller| Some(format!("{}/{}", caller.agent, caller.run_id()?)))
+            .into_iter()
+            .collect(),
         dedupe_key: submission.dedupe_key,
         expires_at,
         hops,
@@ -111,12 +119,8 @@ pub fn admit(
             agent: agent.clone(),
             kind,
             origin,
-            delivery_surface: if internal { DeliverySurface::RuntimeSystem } else { surface },
-            admission_context: if internal {
-                AdmissionContext::RuntimeOwned
-            } else {
-                AdmissionContext::LocalProcess
-            },
+            delivery_surface,
+            admission_context,
             body,
             created_at: stamp.now,
         })
@@ -177,10 +181,6 @@ pub fn message(new: NewMessage) -> Message {
     }
 }
 
-fn source_ref(caller: &Caller) -> Option<String> {
-    caller.run_id().map(|run| format!("{}/{run}", caller.agent))
-}
-
 /// Maximum size of a body that fits into a record in any encoding, in bytes.
 const SURELY_FITS: u64 = RECORD.most.0 / 8;
 
@@ -196,12 +196,8 @@ pub fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
 }
 
 fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Origin, MessageKind), Refusal> {
-    let named = match &submission.origin {
-        Some(text) => {
-            Some(text.parse::<Origin>().map_err(|error| Refusal::new("unknown_origin", error.to_string()))?)
-        }
-        None => None,
-    };
+    let named = submission.origin.as_deref().map(str::parse::<Origin>).transpose();
+    let named = named.map_err(|error| Refusal::new("unknown_origin", error.to_string()))?;
     let default = match speaker {
         Speaker::Work(caller) => return of_agent(&caller.agent, named, submission.kind),
         Speaker::Outside => &OPERATOR,
@@ -210,50 +206,37 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
     };
     let origin = match (named, submission.kind) {
         (Some(origin), _) => origin,
-        (None, Some(kind)) if !kinds(default.kind).contains(&kind) => {
-            Origin { kind: speaker_of(kind), id: None }
-        }
+        (None, Some(kind)) if !kinds(default.kind).contains(&kind) => speaker_of(kind),
         (None, _) => default.clone(),
     };
     let kind = submission.kind.unwrap_or(kinds(origin.kind)[0]);
+    let not_allowed =
+        |message: String, hint: &str| Err(Refusal::new("origin_not_allowed", message).hint(hint));
     if !is_open_to_outside(origin.kind) {
-        return Err(Refusal::new(
-            "origin_not_allowed",
-            format!("`{}` is the runtime's own origin", origin.kind),
-        )
-        .hint("speak as operator, channel, webhook or callback"));
+        let message = format!("`{}` is the runtime's own origin", origin.kind);
+        return not_allowed(message, "speak as operator, channel, webhook or callback");
     }
     if origin.is_of_user() {
-        return Err(Refusal::new(
-            "origin_not_allowed",
-            format!("`{origin}`: a user's origin comes from the owner of the file"),
-        )
-        .hint("give the channel another name"));
+        let message = format!("`{origin}`: a user's origin comes from the owner of the file");
+        return not_allowed(message, "give the channel another name");
     }
     if let Speaker::File(most) = speaker
-        && standing(origin.kind) > standing(most.kind)
+        && rank(origin.kind) > rank(most.kind)
     {
-        return Err(Refusal::new(
-            "origin_not_allowed",
-            format!("a dropped file can't speak as `{origin}`: inbox.drops_as = \"{most}\""),
-        )
-        .hint("leave out `origin`, or change inbox.drops_as in agent.toml"));
+        let message = format!("a dropped file can't speak as `{origin}`: inbox.drops_as = \"{most}\"");
+        return not_allowed(message, "leave out `origin`, or change inbox.drops_as in agent.toml");
     }
     if !kinds(origin.kind).contains(&kind) {
         let allowed: Vec<&str> = kinds(origin.kind).iter().map(|kind| kind.name()).collect();
-        return Err(Refusal::new(
-            "kind_origin_mismatch",
-            format!("a message from `{}` can't be of kind `{kind}`", origin.kind),
-        )
-        .hint(format!("from that origin the kind is {}", allowed.join(" or "))));
+        let message = format!("a message from `{}` can't be of kind `{kind}`", origin.kind);
+        return Err(Refusal::new("kind_origin_mismatch", message)
+            .hint(format!("from that origin the kind is {}", allowed.join(" or "))));
     }
     Ok((origin, kind))
 }
 
-const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
-
 /// Returns the rank of an origin's authority: evidence, a signal, an instruction.
-const fn standing(origin: OriginKind) -> u8 {
+const fn rank(origin: OriginKind) -> u8 {
     match authority(origin) {
         AuthorityClass::ExternalEvidence => 0,
         AuthorityClass::IntegrationSignal => 1,
@@ -262,42 +245,37 @@ const fn standing(origin: OriginKind) -> u8 {
     }
 }
 
-/// Returns a message of an agent: its origin is the agent, and it is a follow-up. The agent quotes
-/// the input of others.
+/// Returns the origin and the kind of an agent's message: the agent, and a follow-up. The agent
+/// quotes the input of others.
 fn of_agent(
-    agent: &AgentName,
+    name: &AgentName,
     named: Option<Origin>,
     kind: Option<MessageKind>,
 ) -> Result<(Origin, MessageKind), Refusal> {
-    let own = Origin { kind: OriginKind::System, id: Some(agent.to_string()) };
+    let own = agent(name);
     let kind = kind.unwrap_or(MessageKind::InternalFollowup);
-    let claimed =
-        named
-            .or((!kinds(OriginKind::System).contains(&kind))
-                .then(|| Origin { kind: speaker_of(kind), id: None }));
-    if let Some(other) =
-        claimed.filter(|claimed| *claimed != own && *claimed != Origin { id: None, ..own.clone() })
-    {
+    let claimed = named.or((!kinds(OriginKind::System).contains(&kind)).then(|| speaker_of(kind)));
+    let is_own = |claimed: &Origin| *claimed == own || *claimed == Origin { id: None, ..own.clone() };
+    if let Some(other) = claimed.filter(|claimed| !is_own(claimed)) {
         let who =
             if other.kind == OriginKind::Operator { "the operator".to_owned() } else { format!("`{other}`") };
         return Err(Refusal::new("origin_not_allowed", format!("an agent can't speak as {who}"))
             .hint("leave out --origin and --kind: the message then comes from the agent"));
     }
     if kind != MessageKind::InternalFollowup {
-        return Err(Refusal::new(
-            "kind_not_allowed",
-            format!("an agent can't send a message of kind `{kind}`"),
-        )
-        .hint("leave out --kind: it sends an internal_followup"));
+        let message = format!("an agent can't send a message of kind `{kind}`");
+        return Err(
+            Refusal::new("kind_not_allowed", message).hint("leave out --kind: it sends an internal_followup")
+        );
     }
     Ok((own, kind))
 }
 
 /// Returns the default origin of a message kind.
-fn speaker_of(kind: MessageKind) -> OriginKind {
+fn speaker_of(kind: MessageKind) -> Origin {
     let speaks = |origin: &&OriginKind| kinds(**origin).contains(&kind);
-    let default = OriginKind::Operator;
-    if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }
+    let mut all = [&OriginKind::Operator].into_iter().chain(OriginKind::ALL);
+    Origin { kind: *all.find(speaks).unwrap_or(&OriginKind::Operator), id: None }
 }
 
 /// Returns the hops of an effect of a turn: one more than the turn's, if it happens within
@@ -316,14 +294,12 @@ pub fn in_chain(
 pub fn one_further(of_turn: Option<u32>, limits: &Limits) -> Result<u32, Refusal> {
     let hops = of_turn.map_or(0, |hops| hops.saturating_add(1));
     if hops > limits.max_hops {
-        return Err(Refusal::new(
-            "hop_limit",
-            format!(
-                "this would be hop {hops} of a chain of messages between turns; limits.max_hops = {}",
-                limits.max_hops
-            ),
-        )
-        .hint("the chain started with one message from outside: let the operator look at it"));
+        let message = format!(
+            "this would be hop {hops} of a chain of messages between turns; limits.max_hops = {}",
+            limits.max_hops
+        );
+        return Err(Refusal::new("hop_limit", message)
+            .hint("the chain started with one message from outside: let the operator look at it"));
     }
     Ok(hops)
 }

@@ -7,13 +7,13 @@ use crate::model::agent::Status;
 use crate::model::records::Records;
 use crate::model::time::Time;
 use crate::model::wait::{Recoverability, Wait, WaitKind};
-use crate::model::work::{SchedulingState, WorkItem};
+use crate::model::work::WorkItem;
 
-use super::clock::{ahead, unbounded};
+use super::clock::{Ahead, ahead, unbounded};
 use super::due::next_wake;
 use super::overdue::overdue;
-use super::stall::{is_spent, is_stuck};
-use super::work::{WaitsByItem, scheduling_state};
+use super::stall::is_stuck;
+use super::work::{WaitsByItem, is_spent};
 
 /// Number of attempts, or of consecutive interruptions, after which a message counts as retried
 /// often.
@@ -59,11 +59,11 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
 /// step corrects, and those that only a person can correct.
 fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
     let kind = AdvisoryKind::ClockInFuture;
-    let repaired = ahead(records, now).into_iter().map(|ahead| {
-        let (name, stored, taken) = (ahead.place.name(), ahead.stored, ahead.taken);
-        let text =
-            format!("{name} is {stored}, further ahead than it can be: the next step takes it for {taken}");
-        Advisory::new(kind, name, text)
+    let repaired = ahead(records, now).into_iter().map(|Ahead { field, stored, corrected }| {
+        let text = format!(
+            "{field} is {stored}, further ahead than it can be: the next step takes it for {corrected}"
+        );
+        Advisory::new(kind, field, text)
     });
     let kept = unbounded(records, now).into_iter().map(|(id, at)| {
         let text = format!(
@@ -87,26 +87,21 @@ fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_si
     let mut found = Vec::new();
     let state = &records.state;
     let agent = &state.agent;
-    if scheduling_state(item, waits) == SchedulingState::Runnable {
+    if waits.is_runnable(item) {
         let rests = matches!(state.status, Status::Asleep | Status::AwaitingTask);
         let has_begun = !matches!(state.status, Status::Booting | Status::Stopped);
         if rests || has_begun && is_spent(records, item) && is_silent {
-            found.push(Advisory::new(
-                AdvisoryKind::IdlePostureHasRunnableWork,
-                item.id,
-                format!(
-                    "{} is runnable, and its turn has changed nothing about it: {}; `dormouse wake {agent}` makes the agent look again",
-                    item.id, item.objective
-                ),
-            ));
+            let text = format!(
+                "{} is runnable, and its turn has changed nothing about it: {}; `dormouse wake {agent}` makes the agent look again",
+                item.id, item.objective
+            );
+            found.push(Advisory::new(AdvisoryKind::IdlePostureHasRunnableWork, item.id, text));
         }
     }
     if is_stuck(item, waits) {
-        found.push(Advisory::new(
-            AdvisoryKind::BlockedWorkItemWithoutRecheckOrWait,
-            item.id,
-            format!("nothing will bring {} back: {}; `dormouse work unblock`", item.id, item.objective),
-        ));
+        let text =
+            format!("nothing will bring {} back: {}; `dormouse work unblock`", item.id, item.objective);
+        found.push(Advisory::new(AdvisoryKind::BlockedWorkItemWithoutRecheckOrWait, item.id, text));
     }
     found
 }
@@ -116,26 +111,16 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
     let state = &records.state;
     if let Some(message) = &records.inbox.head {
         if matches!(state.status, Status::Asleep | Status::AwaitingTask) {
-            found.push(Advisory::new(
-                AdvisoryKind::IdlePostureHasQueuedInput,
-                message.id,
-                format!("asleep, but {} is queued: the next tick takes it", message.id),
-            ));
+            let text = format!("asleep, but {} is queued: the next tick takes it", message.id);
+            found.push(Advisory::new(AdvisoryKind::IdlePostureHasQueuedInput, message.id, text));
         }
-        if message.attempt > OFTEN {
-            found.push(Advisory::new(
-                AdvisoryKind::MessageRetriedOften,
-                message.id,
-                format!("{} is at attempt {}", message.id, message.attempt),
-            ));
-        } else if message.setbacks.interruptions > OFTEN {
-            let times = message.setbacks.interruptions;
-            found.push(Advisory::new(
-                AdvisoryKind::MessageRetriedOften,
-                message.id,
-                format!("{} was interrupted {times} times in a row", message.id),
-            ));
-        }
+        let times = message.setbacks.interruptions;
+        let often = if message.attempt > OFTEN {
+            Some(format!("{} is at attempt {}", message.id, message.attempt))
+        } else {
+            (times > OFTEN).then(|| format!("{} was interrupted {times} times in a row", message.id))
+        };
+        found.extend(often.map(|text| Advisory::new(AdvisoryKind::MessageRetriedOften, message.id, text)));
     }
     if let Some(late) = overdue(records, now) {
         let agent = &state.agent;
@@ -148,67 +133,55 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
     if let Some(newest) = state.set_aside.newest.last() {
         let ids: Vec<String> =
             state.set_aside.newest.iter().map(|kept| kept.message_id.to_string()).collect();
-        found.push(Advisory::new(
-            AdvisoryKind::InputSetAside,
-            newest.message_id,
-            format!(
-                "{} said, and set aside until the agent goes on: {}; `dormouse enqueue {} TEXT` makes it look now",
-                state.set_aside.count,
-                ids.join(", "),
-                state.agent
-            ),
-        ));
+        let text = format!(
+            "{} said, and set aside until the agent goes on: {}; `dormouse enqueue {} TEXT` makes it look now",
+            state.set_aside.count,
+            ids.join(", "),
+            state.agent
+        );
+        found.push(Advisory::new(AdvisoryKind::InputSetAside, newest.message_id, text));
     }
     found
 }
 
 fn about_wait(wait: &Wait) -> Vec<Advisory> {
+    let Wait { id, reason, agent, .. } = wait;
     let mut found = Vec::new();
+    let mut warn = |kind, text| found.push(Advisory::new(kind, id, text));
     if let Some(message) = wait.lost_answer {
-        found.push(Advisory::new(
+        warn(
             AdvisoryKind::AnswerLost,
-            wait.id,
             format!(
-                "{message} would have ended {}, and no turn has completed for it: {}; say it again, or `dormouse queue requeue {message}`",
-                wait.id, wait.reason
+                "{message} would have ended {id}, and no turn has completed for it: {reason}; say it again, or `dormouse queue requeue {message}`"
             ),
-        ));
+        );
     }
     let has_no_deadline = wait.recheck_at.is_none() && wait.expires_at.is_none();
     let names_nothing = wait.resource.is_none() && wait.source.is_none() && wait.trigger_id.is_none();
-    let is_endless = match wait.kind {
-        WaitKind::External => true,
-        WaitKind::System => has_no_deadline,
-        WaitKind::Operator | WaitKind::Task | WaitKind::Timer => false,
-    };
+    let is_endless = wait.kind == WaitKind::External || wait.kind == WaitKind::System && has_no_deadline;
     if names_nothing && is_endless {
-        found.push(Advisory::new(
+        warn(
             AdvisoryKind::WaitWithoutSubject,
-            wait.id,
             format!(
-                "{} names no resource and no source: {}; `dormouse wake {} --wait {}` ends it",
-                wait.id, wait.reason, wait.agent, wait.id
+                "{id} names no resource and no source: {reason}; `dormouse wake {agent} --wait {id}` ends it"
             ),
-        ));
+        );
     }
     if wait.kind != WaitKind::External {
         return found;
     }
     match wait.recoverability() {
-        Recoverability::Weak => found.push(Advisory::new(
+        Recoverability::Weak => warn(
             AdvisoryKind::ExternalWaitHasWeakRecoverability,
-            wait.id,
-            format!("{} has no recheck, no expiry and no durable source: {}", wait.id, wait.reason),
-        )),
-        Recoverability::ExplicitNoFallback => found.push(Advisory::new(
-            AdvisoryKind::ExternalWaitHasNoFallback,
-            wait.id,
-            format!(
-                "{} says that it has no fallback: {}",
-                wait.id,
-                wait.no_fallback.as_deref().unwrap_or_default()
-            ),
-        )),
+            format!("{id} has no recheck, no expiry and no durable source: {reason}"),
+        ),
+        Recoverability::ExplicitNoFallback => {
+            let why = wait.no_fallback.as_deref().unwrap_or_default();
+            warn(
+                AdvisoryKind::ExternalWaitHasNoFallback,
+                format!("{id} says that it has no fallback: {why}"),
+            );
+        }
         Recoverability::Recoverable => {}
     }
     found

@@ -30,11 +30,9 @@ pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) 
     } else {
         format!("`{}`, which is not its child", target.name)
     };
-    Err(Refusal::new(
-        "not_own_child",
-        format!("this is a turn or task of `{caller}`: it can't {verb} {whom}"),
-    )
-    .hint(format!("`lifecycle = \"all\"` below [authority] in the agent.toml of `{caller}` lets it")))
+    let message = format!("this is a turn or task of `{caller}`: it can't {verb} {whom}");
+    let hint = format!("`lifecycle = \"all\"` below [authority] in the agent.toml of `{caller}` lets it");
+    Err(Refusal::new("not_own_child", message).hint(hint))
 }
 
 /// Refuses to let `by` start an agent. Only the operator starts an agent that the operator stopped.
@@ -48,14 +46,10 @@ pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     if *stopped_by == *by || *stopped_by == agent(&state.agent) {
         return Ok(());
     }
-    let who = match stopped_by.kind {
-        OriginKind::Operator => "the operator".to_owned(),
-        OriginKind::Channel
-        | OriginKind::Webhook
-        | OriginKind::Callback
-        | OriginKind::Timer
-        | OriginKind::System
-        | OriginKind::Task => format!("`{}`", stopped_by.id.as_deref().unwrap_or(stopped_by.kind.name())),
+    let who = if stopped_by.kind == OriginKind::Operator {
+        "the operator".to_owned()
+    } else {
+        format!("`{}`", stopped_by.id.as_deref().unwrap_or(stopped_by.kind.name()))
     };
     Err(Refusal::new("stopped_by_other", format!("`{}` was stopped by {who}: it stays stopped", state.agent))
         .hint(format!("the operator starts it with `dormouse start {}`", state.agent)))
@@ -75,13 +69,11 @@ pub fn hears(target: &Identity, speaker: &AgentName) -> Result<Option<TriggerKin
         return Ok(is_parent.then_some(TriggerKind::OperatorInput));
     }
     let parent = target.parent.as_ref().map(|parent| format!(", its parent `{parent}`")).unwrap_or_default();
-    Err(Refusal::new(
-        "private",
-        format!(
-            "`{}` is private: it takes no messages from `{speaker}`, only from the operator{parent} and its triggers",
-            target.name
-        ),
-    ))
+    let message = format!(
+        "`{}` is private: it takes no messages from `{speaker}`, only from the operator{parent} and its triggers",
+        target.name
+    );
+    Err(Refusal::new("private", message))
 }
 
 /// Refuses a message or hint that names a question to the operator, and that is no operator input.
@@ -89,9 +81,7 @@ pub fn may_name(wait: &Wait, trigger: Option<TriggerKind>) -> Result<(), Refusal
     if wait.kind != WaitKind::Operator || trigger == Some(TriggerKind::OperatorInput) {
         return Ok(());
     }
-    Err(Refusal::new(
-        "operators_answer",
-        format!("{} asks the operator: only the operator can answer it", wait.id),
-    )
-    .hint("leave out the wait: the agent then takes what you say for what it is"))
+    let message = format!("{} asks the operator: only the operator can answer it", wait.id);
+    Err(Refusal::new("operators_answer", message)
+        .hint("leave out the wait: the agent then takes what you say for what it is"))
 }

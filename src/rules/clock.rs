@@ -5,11 +5,10 @@
 //! span stays the same. Times with a limit in the policy are moved to that limit.
 
 use crate::model::execution::ExecutionState;
-use crate::model::id::TimerId;
 use crate::model::records::Records;
 use crate::model::recovery::RecoveryPolicy;
 use crate::model::resource::Resource;
-use crate::model::state::{CurrentRun, HeldRun, Spent};
+use crate::model::state::{CurrentRun, HeldRun, State};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{Schedule, Timer};
@@ -23,96 +22,77 @@ pub const SKEW: Span = Span::from_secs(60);
 
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// Field that stores a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeField {
-    Entered,
-    Retry,
-    Held,
-    Known,
-    Row,
-    Hour,
-    Day,
-    Timer(TimerId),
-}
-
-impl TimeField {
-    /// Returns the path of the field in its record, for people and the ledger.
-    pub fn name(self) -> String {
-        match self {
-            TimeField::Entered => "execution.since".to_owned(),
-            TimeField::Retry => "retry.not_before".to_owned(),
-            TimeField::Held => "held.not_before".to_owned(),
-            TimeField::Known => "held.deferred.until".to_owned(),
-            TimeField::Row => "held.deferred_since".to_owned(),
-            TimeField::Hour => "spending.hour.since".to_owned(),
-            TimeField::Day => "spending.day.since".to_owned(),
-            TimeField::Timer(id) => format!("next_at of {id}"),
-        }
-    }
-}
-
 /// Time that is too far in the future, and its replacement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ahead {
-    pub place: TimeField,
+    /// Path of the field in its record, for people and the ledger.
+    pub field: String,
     pub stored: Time,
-    pub taken: Time,
+    pub corrected: Time,
 }
 
 /// Returns every such time, in a fixed order.
 pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
-    let state = &records.state;
+    let mut found = correct_state(&mut records.state.clone(), &records.policy.recovery, now);
+    let timers = records.timers.iter().filter_map(|timer| correct_timer(&mut timer.clone(), now));
+    found.extend(timers);
+    found
+}
+
+/// Replaces each time in the state that is too far in the future. Returns the replaced ones.
+pub fn correct_state(state: &mut State, policy: &RecoveryPolicy, now: Time) -> Vec<Ahead> {
     let entered = state.execution.since;
-    let is_timed = match state.execution.state {
+    let is_timed = matches!(
+        state.execution.state,
         ExecutionState::Initializing
-        | ExecutionState::WaitingResources
-        | ExecutionState::Suspended
-        | ExecutionState::Failed
-        | ExecutionState::Recovering
-        | ExecutionState::ShuttingDown => true,
-        ExecutionState::Runnable
-        | ExecutionState::Scheduled
-        | ExecutionState::Running
-        | ExecutionState::Waiting
-        | ExecutionState::Resumed
-        | ExecutionState::Completed => false,
-    };
+            | ExecutionState::WaitingResources
+            | ExecutionState::Suspended
+            | ExecutionState::Failed
+            | ExecutionState::Recovering
+            | ExecutionState::ShuttingDown
+    );
     let too_late = entered.since(now);
     let back = |at: Time| if is_timed { at.before(too_late).max(now.min(at)) } else { at };
-    let longest = now.after(longest(&records.policy.recovery));
-    let furthest = now.after(records.policy.recovery.max_deferral.max(DAY));
-    let failed = state.retry.as_ref().filter(|_| state.execution.state == ExecutionState::Failed);
-    let held = state.held.as_ref();
-    let known = held.and_then(|held| held.deferred.as_ref()).and_then(|deferred| deferred.until);
-    let window = |spent: &Option<Spent>, start: Time| {
-        spent.as_ref().filter(|spent| spent.since > now).map(|spent| (spent.since, start))
+    let longest = now.after(longest(policy));
+    let furthest = now.after(policy.max_deferral.max(DAY));
+    let mut found = Vec::new();
+    let mut correct = |field: &str, at: Option<&mut Time>, corrected: &dyn Fn(Time) -> Time| {
+        let Some(at) = at else { return };
+        let (stored, corrected) = (*at, corrected(*at));
+        if stored != corrected {
+            *at = corrected;
+            found.push(Ahead { field: field.to_owned(), stored, corrected });
+        }
     };
-    let moments = [
-        (TimeField::Entered, is_timed.then(|| (entered, entered.min(now)))),
-        (TimeField::Retry, failed.map(|retry| (retry.not_before, back(retry.not_before).min(longest)))),
-        (
-            TimeField::Held,
-            held.and_then(|held| {
-                let at = held.not_before?;
-                Some((at, back(at).min(latest(held, now, longest, furthest).unwrap_or(at))))
-            }),
-        ),
-        (TimeField::Known, known.map(|at| (at, back(at).min(furthest)))),
-        (TimeField::Row, held.and_then(|held| held.deferred_since).map(|at| (at, at.min(now)))),
-        (TimeField::Hour, window(&state.spending.hour, limits::hour(now))),
-        (TimeField::Day, window(&state.spending.day, limits::day(now))),
+    correct("execution.since", is_timed.then_some(&mut state.execution.since), &|at| at.min(now));
+    let failed = state.retry.as_mut().filter(|_| state.execution.state == ExecutionState::Failed);
+    correct("retry.not_before", failed.map(|retry| &mut retry.not_before), &|at| back(at).min(longest));
+    if let Some(held) = &mut state.held {
+        let latest = latest(held, now, longest, furthest);
+        correct("held.not_before", held.not_before.as_mut(), &|at| back(at).min(latest));
+        let known = held.deferred.as_mut().and_then(|deferred| deferred.until.as_mut());
+        correct("held.deferred.until", known, &|at| back(at).min(furthest));
+        correct("held.deferred_since", held.deferred_since.as_mut(), &|at| at.min(now));
+    }
+    let windows = [
+        ("spending.hour.since", &mut state.spending.hour, limits::hour(now)),
+        ("spending.day.since", &mut state.spending.day, limits::day(now)),
     ];
-    let timers = records.timers.iter().filter_map(|timer| {
-        let next = fires_at(timer, now)?;
-        Some(Ahead { place: TimeField::Timer(timer.id), stored: timer.next_at, taken: next })
-    });
-    moments
-        .into_iter()
-        .filter_map(|(place, moment)| moment.map(|(stored, taken)| Ahead { place, stored, taken }))
-        .filter(|ahead| ahead.taken != ahead.stored)
-        .chain(timers)
-        .collect()
+    for (field, spent, start) in windows {
+        let since = spent.as_mut().map(|spent| &mut spent.since);
+        correct(field, since, &|at| if at > now { start } else { at });
+    }
+    found
+}
+
+/// Replaces the next fire of a timer if it is too far in the future. Returns it if it was.
+pub fn correct_timer(timer: &mut Timer, now: Time) -> Option<Ahead> {
+    let corrected = fires_at(timer, now)?;
+    let stored = std::mem::replace(&mut timer.next_at, corrected);
+    if let Schedule::Every { from, .. } = &mut timer.schedule {
+        *from = (*from).min(now);
+    }
+    Some(Ahead { field: format!("next_at of {}", timer.id), stored, corrected })
 }
 
 /// Returns the longest pause that a policy can lead to.
@@ -121,13 +101,13 @@ pub fn longest(policy: &RecoveryPolicy) -> Span {
 }
 
 /// Returns the latest time at which a held run resumes.
-fn latest(held: &HeldRun, now: Time, longest: Time, furthest: Time) -> Option<Time> {
+fn latest(held: &HeldRun, now: Time, longest: Time, furthest: Time) -> Time {
     match held.resource {
-        Some(resource) if Resource::is_limit(resource) => Some(now.after(DAY)),
-        Some(_) => Some(longest),
+        Some(resource) if Resource::is_limit(resource) => now.after(DAY),
+        Some(_) => longest,
         // The turn named the time, or `preempt --for` did.
-        None if held.deferred.as_ref().is_none_or(|deferred| deferred.until.is_some()) => Some(furthest),
-        None => Some(longest),
+        None if held.deferred.as_ref().is_none_or(|deferred| deferred.until.is_some()) => furthest,
+        None => longest,
     }
 }
 

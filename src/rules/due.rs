@@ -3,6 +3,7 @@
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
+use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::execution::deadline;
@@ -31,8 +32,6 @@ pub fn next_wake(records: &Records) -> Option<Time> {
     }
     let waits = records.waits.iter().filter(|wait| wait.is_waiting());
     let rechecks = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
-    let failed = state.execution.state == ExecutionState::Failed;
-    let recovery = state.retry.as_ref().filter(|_| failed).map(|retry| retry.not_before);
     let held = state.held.as_ref().and_then(|held| held.not_before);
     // Only a step of the parent notices that the timeout of a child's task is over.
     let children = records.tasks.iter().filter(|task| task.child().is_some());
@@ -46,7 +45,13 @@ pub fn next_wake(records: &Records) -> Option<Time> {
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
         .chain(overdue.map(Some))
-        .chain([recovery, held, over])
+        .chain([recovery_at(state), held, over])
         .flatten()
         .min()
+}
+
+/// Returns the end of the backoff of a failed agent.
+pub fn recovery_at(state: &State) -> Option<Time> {
+    let is_failed = state.execution.state == ExecutionState::Failed;
+    state.retry.as_ref().filter(|_| is_failed).map(|retry| retry.not_before)
 }

@@ -9,12 +9,10 @@ use crate::model::execution::ExecutionState;
 use crate::model::message::{Body, Origin, OriginKind, WakeHint};
 use crate::model::records::{LeaseState, Records};
 use crate::model::timer::Timer;
-use crate::model::work::SchedulingState;
 
-use super::closure::derive;
 use super::continuation::{TriggerSource, TurnTrigger, resolve};
-use super::projection::closure_facts;
-use super::work::{WaitsByItem, scheduling_state};
+use super::projection::closure;
+use super::work::WaitsByItem;
 
 /// Effect of a hint, and its reason in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,7 +23,7 @@ pub struct Forecast {
 
 /// True if a turn runs for a trigger, given the present records.
 pub fn runs_turn(records: &Records, trigger: &TurnTrigger<'_>) -> bool {
-    let prior = derive(&closure_facts(records));
+    let prior = closure(records);
     resolve(&prior, trigger, &records.waits, records.policy.inbox.unmatched).model_reentry
 }
 
@@ -61,7 +59,7 @@ fn plain(kind: TriggerKind, source: TriggerSource, origin: &Origin) -> TurnTrigg
 /// True if an item is runnable. A hint makes it eligible for one more tick.
 pub fn has_runnable_work(records: &Records) -> bool {
     let waits = WaitsByItem::of(&records.waits);
-    records.works.iter().any(|item| scheduling_state(item, &waits) == SchedulingState::Runnable)
+    records.works.iter().any(|item| waits.is_runnable(item))
 }
 
 /// Returns the effect of a new hint, given the present records.

@@ -7,8 +7,8 @@ use crate::model::id::RunId;
 use crate::model::place::Away;
 use crate::model::work::SchedulingState;
 
-use super::closure::waiting_reason;
 use super::projection::{Gate, Projection, QueuedMessage, WorkFact};
+use super::work::waiting_reason;
 
 /// One rung. The kind of its decision determines whether the agent changes.
 pub struct Rung {

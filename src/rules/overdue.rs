@@ -3,17 +3,15 @@
 use serde::Serialize;
 
 use crate::model::agent::Status;
-use crate::model::execution::ExecutionState;
 use crate::model::records::{LeaseState, Records};
 use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::{Span, Time};
-use crate::model::work::{SchedulingState, WorkItem};
+use crate::model::work::WorkItem;
 
-use super::due::next_due;
+use super::due::{next_due, recovery_at};
 use super::ladder::decide;
 use super::projection::project;
-use super::stall::is_spent;
-use super::work::{WaitsByItem, scheduling_state};
+use super::work::{WaitsByItem, is_spent};
 
 /// Work that waits for a step, and the time of the last step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,9 +78,7 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
 fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
     let (state, inbox) = (&records.state, &records.inbox);
     let waits = WaitsByItem::of(&records.waits);
-    let is_new = |item: &&WorkItem| {
-        scheduling_state(item, &waits) == SchedulingState::Runnable && !is_spent(records, item)
-    };
+    let is_new = |item: &&WorkItem| waits.is_runnable(item) && !is_spent(records, item);
     let work = records.works.iter().filter(is_new).map(|item| item.updated_at).min();
     let causes = [
         inbox.head.as_ref().map(|message| message.created_at),
@@ -99,7 +95,5 @@ fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
 /// Returns the time before which a step leaves input in the inbox.
 fn not_before(records: &Records) -> Option<Time> {
     let state = &records.state;
-    let is_failed = state.execution.state == ExecutionState::Failed;
-    let retry = state.retry.as_ref().filter(|_| is_failed).map(|retry| retry.not_before);
-    retry.or(state.held.as_ref().and_then(|held| held.not_before))
+    recovery_at(state).or(state.held.as_ref().and_then(|held| held.not_before))
 }

@@ -9,10 +9,11 @@ use crate::model::id::{MessageId, RunId, TaskId, WaitId, WorkId};
 use crate::model::message::WakeHint;
 use crate::model::posture::Posture;
 use crate::model::records::Records;
+use crate::model::state::State;
 use crate::model::wait::{Wait, WaitKind};
-use crate::model::work::{PlanStatus, SchedulingState, WorkItem, WorkState};
+use crate::model::work::{PlanStatus, WorkItem, WorkState};
 
-use super::work::{WaitsByItem, scheduling_state};
+use super::work::WaitsByItem;
 
 /// Posture, its reason, and the ids that decided it.
 #[serde_with::skip_serializing_none]
@@ -81,19 +82,22 @@ pub fn posture(records: &Records) -> PostureReport {
         let reason = format!("can go on with: {}", item.objective);
         return PostureReport::new(Posture::HasRunnableWork, reason).about_work(item);
     }
-    if let Some(wait) = active_wait(records, WaitKind::Task) {
-        return PostureReport::new(Posture::WaitingForTask, &wait.reason).about_wait(wait);
-    }
-    if let Some(wait) = active_wait(records, WaitKind::External) {
-        return PostureReport::new(Posture::WaitingForExternal, &wait.reason).about_wait(wait);
-    }
-    if let Some(report) = waiting_for_operator(records) {
-        return report;
-    }
-    blocked(records).unwrap_or_else(|| {
-        let reason = if state.status == Status::Booting { "not started yet" } else { "nothing to do" };
-        PostureReport::new(Posture::Idle, reason)
-    })
+    let waiting = |posture, kind| {
+        let wait = active_wait(records, kind)?;
+        Some(PostureReport::new(posture, &wait.reason).about_wait(wait))
+    };
+    waiting(Posture::WaitingForTask, WaitKind::Task)
+        .or_else(|| waiting(Posture::WaitingForExternal, WaitKind::External))
+        .or_else(|| waiting(Posture::WaitingForOperator, WaitKind::Operator))
+        .or_else(|| open_item(records, needs_input))
+        .or_else(|| open_item(records, blocked))
+        .or_else(|| waiting(Posture::Blocked, WaitKind::Timer))
+        .or_else(|| waiting(Posture::Blocked, WaitKind::System))
+        .or_else(|| held(state))
+        .unwrap_or_else(|| {
+            let reason = if state.status == Status::Booting { "not started yet" } else { "nothing to do" };
+            PostureReport::new(Posture::Idle, reason)
+        })
 }
 
 /// Returns the next hint: the pending one, else the first that no step has taken in, merged with
@@ -110,41 +114,34 @@ pub fn waking_hint(records: &Records) -> Option<WakeHint> {
 /// Returns the current item if it is runnable, else the oldest runnable one.
 fn runnable_work(records: &Records) -> Option<&WorkItem> {
     let waits = WaitsByItem::of(&records.waits);
-    let is_runnable = |item: &&WorkItem| scheduling_state(item, &waits) == SchedulingState::Runnable;
+    let is_runnable = |item: &&WorkItem| waits.is_runnable(item);
     let focus = records.state.focus;
     let current = records.works.iter().find(|item| Some(item.id) == focus);
     current.filter(is_runnable).or_else(|| records.works.iter().find(is_runnable))
 }
 
-fn waiting_for_operator(records: &Records) -> Option<PostureReport> {
-    if let Some(wait) = active_wait(records, WaitKind::Operator) {
-        return Some(PostureReport::new(Posture::WaitingForOperator, &wait.reason).about_wait(wait));
-    }
-    let item =
-        records.works.iter().find(|item| is_open(item) && item.plan_status == PlanStatus::NeedsInput)?;
-    let reason = format!("needs input: {}", item.objective);
-    Some(PostureReport::new(Posture::WaitingForOperator, reason).about_work(item))
+/// Returns the first report that a function gives for an open item.
+fn open_item(records: &Records, report: fn(&WorkItem) -> Option<PostureReport>) -> Option<PostureReport> {
+    let open = records.works.iter().filter(|item| is_open(item));
+    open.filter_map(|item| Some(report(item)?.about_work(item))).next()
 }
 
-fn blocked(records: &Records) -> Option<PostureReport> {
-    if let Some(item) = records.works.iter().find(|item| is_open(item) && item.blocked_by.is_some()) {
-        let reason = format!("blocked by: {}", item.blocked_by.as_deref().unwrap_or_default());
-        return Some(PostureReport::new(Posture::Blocked, reason).about_work(item));
-    }
-    let timer_or_system =
-        active_wait(records, WaitKind::Timer).or_else(|| active_wait(records, WaitKind::System));
-    if let Some(wait) = timer_or_system {
-        return Some(PostureReport::new(Posture::Blocked, &wait.reason).about_wait(wait));
-    }
-    let state = &records.state;
+fn needs_input(item: &WorkItem) -> Option<PostureReport> {
+    let reason = || format!("needs input: {}", item.objective);
+    (item.plan_status == PlanStatus::NeedsInput)
+        .then(|| PostureReport::new(Posture::WaitingForOperator, reason()))
+}
+
+fn blocked(item: &WorkItem) -> Option<PostureReport> {
+    let blocker = item.blocked_by.as_ref()?;
+    Some(PostureReport::new(Posture::Blocked, format!("blocked by: {blocker}")))
+}
+
+fn held(state: &State) -> Option<PostureReport> {
     let held = state.held.as_ref()?;
     let is_suspended = state.execution.state == ExecutionState::Suspended;
-    let why = if is_suspended || held.needs_operator {
-        held.missing.clone()
-    } else {
-        format!("missing: {}", held.missing)
-    };
-    let report = PostureReport::new(Posture::Blocked, why);
+    let prefix = if is_suspended || held.needs_operator { "" } else { "missing: " };
+    let report = PostureReport::new(Posture::Blocked, format!("{prefix}{}", held.missing));
     Some(PostureReport { message_id: Some(held.message_id), ..report })
 }
 

@@ -6,7 +6,7 @@ use crate::model::continuation::Continuation;
 use crate::model::decision::{MessageSummary, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
-use crate::model::message::{Message, MessageKind, OriginKind, Priority};
+use crate::model::message::{Message, MessageKind};
 use crate::model::place::Away;
 use crate::model::records::{LeaseState, Records};
 use crate::model::resource::Shortage;
@@ -14,12 +14,13 @@ use crate::model::run::Terminal;
 use crate::model::state::{LastTurn, State};
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
-use crate::model::work::{SchedulingState, Ticked, WorkItem};
+use crate::model::work::{SchedulingState, WorkItem};
 
-use super::closure::{AgentWaits, ClosureFacts, WorkStanding, derive};
+use super::closure::{AgentWaits, ClosureFacts, derive};
 use super::continuation::{TurnTrigger, resolve};
 use super::limits;
-use super::work::{WaitsByItem, scheduling_state, wait_kind};
+use super::preemption::is_interjection;
+use super::work::{WaitsByItem, is_spent, scheduling_state, wait_kind};
 
 /// Admission of the agent to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +114,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
     let current = current_work(records, &waits);
-    let prior_closure = derive(&closure_facts(records));
+    let prior_closure = closure(records);
     Projection {
         gate: gate(state.status),
         live_run: live_run(records),
@@ -137,21 +138,25 @@ pub fn project(records: &Records, now: Time) -> Projection {
     }
 }
 
+/// Derives the closure of these records.
+pub fn closure(records: &Records) -> Closure {
+    derive(&closure_facts(records))
+}
+
 /// Returns the facts from which the closure of these records is derived.
 pub fn closure_facts(records: &Records) -> ClosureFacts {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
-    let standing = |work: WorkFact| WorkStanding { id: work.id, state: work.state, wait_id: work.wait_id };
     ClosureFacts {
         runtime_error: state.runtime_error.is_some(),
         turn_in_progress: (records.lease == LeaseState::Held || records.away.is_some())
             && state.current_run.is_some(),
         turn_unaccounted: state.current_run.is_some() || is_put_off(state),
         terminal: state.last_turn.as_ref().map(|turn| turn.terminal).filter(|_| !is_put_off(state)),
-        current_work: current_work(records, &waits).map(standing),
+        current_work: current_work(records, &waits),
         queued_work_runnable: queued_work(records, &waits)
             .any(|work| work.state == SchedulingState::Runnable),
-        waiting_work: queued_work(records, &waits).find(|work| wait_kind(work.state).is_some()).map(standing),
+        waiting_work: queued_work(records, &waits).find(|work| wait_kind(work.state).is_some()),
         agent_waits: agent_waits(records),
         active_tasks: records.tasks.iter().filter(|task| !task.status.is_terminal()).count(),
         active_timers: records.timers.len(),
@@ -204,8 +209,7 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     // after a failed recovery, which concerns no message, the same message does not end the backoff
     // again.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
-        message.priority == Priority::Interject
-            && message.origin.kind == OriginKind::Operator
+        is_interjection(message)
             && message.attempt == 1
             && Some(message.id) != retry.message_id
             && state.execution.task_id.is_some()
@@ -224,19 +228,13 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
 }
 
 fn held(records: &Records, now: Time) -> Option<HeldFact> {
-    let cause = match records.state.execution.state {
-        ExecutionState::Suspended => ResumeCause::Suspended,
-        ExecutionState::WaitingResources => ResumeCause::ResourcesAvailable,
-        ExecutionState::Initializing
-        | ExecutionState::Runnable
-        | ExecutionState::Scheduled
-        | ExecutionState::Running
-        | ExecutionState::Waiting
-        | ExecutionState::Resumed
-        | ExecutionState::Completed
-        | ExecutionState::Failed
-        | ExecutionState::ShuttingDown
-        | ExecutionState::Recovering => return None,
+    let state = records.state.execution.state;
+    let cause = if state == ExecutionState::Suspended {
+        ResumeCause::Suspended
+    } else if state == ExecutionState::WaitingResources {
+        ResumeCause::ResourcesAvailable
+    } else {
+        return None;
     };
     let held = records.state.held.as_ref()?;
     Some(HeldFact {
@@ -269,18 +267,11 @@ fn about(message: &Message) -> MessageSummary {
 fn work_fact(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem) -> WorkFact {
     let state = scheduling_state(item, waits);
     let wait = wait_kind(state).and_then(|kind| waits.on(item.id).iter().find(|wait| wait.kind == kind));
-    let ticked = match state {
-        // A wake may have changed something for runnable work.
-        SchedulingState::Runnable => {
-            item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
-        }
-        SchedulingState::Completed
-        | SchedulingState::WaitingTask
-        | SchedulingState::WaitingOperator
-        | SchedulingState::WaitingTimer
-        | SchedulingState::WaitingExternal
-        | SchedulingState::WaitingSystem
-        | SchedulingState::Blocked => item.ticked.is_some_and(|last| last.revision == item.revision),
+    // A wake may have changed something for runnable work.
+    let ticked = if state == SchedulingState::Runnable {
+        is_spent(records, item)
+    } else {
+        item.ticked.is_some_and(|last| last.revision == item.revision)
     };
     WorkFact {
         id: item.id,

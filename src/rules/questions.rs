@@ -3,16 +3,14 @@
 
 use crate::model::attention::{Attention, AttentionSubject};
 use crate::model::records::Records;
-use crate::model::wait::WaitKind;
+use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, WorkState};
 
 /// Open question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// Wait, or work item whose plan needs input.
+    /// Wait, and the work item that is blocked, unless the whole agent is.
     pub about: AttentionSubject,
-    /// Work item that is blocked, if the question does not block the whole agent.
-    item: Option<crate::model::id::WorkId>,
     /// Text, cut after [`Attention::QUESTION`] characters.
     pub text: String,
     pub options: Vec<String>,
@@ -21,7 +19,8 @@ pub struct Question {
 impl Question {
     /// True if a person has been told this question with the same text and about the same work.
     pub fn repeats(&self, told: &Attention) -> bool {
-        told.about.work_item_id == self.item && told.reason == self.text && told.options == self.options
+        (told.about.work_item_id, &told.reason, &told.options)
+            == (self.about.work_item_id, &self.text, &self.options)
     }
 }
 
@@ -29,15 +28,13 @@ impl Question {
 /// that need input and have no such wait.
 pub fn questions(records: &Records) -> Vec<Question> {
     let cut = |text: &str| text.chars().take(Attention::QUESTION).collect::<String>();
-    let operator =
-        || records.waits.iter().filter(|wait| wait.kind == WaitKind::Operator && wait.is_waiting());
-    let of_waits = operator().map(|wait| Question {
+    let is_question = |wait: &&Wait| wait.kind == WaitKind::Operator && wait.is_waiting();
+    let of_waits = records.waits.iter().filter(is_question).map(|wait| Question {
         about: AttentionSubject {
             wait_id: Some(wait.id),
             work_item_id: wait.work_item_id,
             ..AttentionSubject::default()
         },
-        item: wait.work_item_id,
         text: cut(&wait.reason),
         options: wait.options.clone(),
     });
@@ -48,7 +45,6 @@ pub fn questions(records: &Records) -> Vec<Question> {
     });
     let of_items = needs_input.map(|item| Question {
         about: AttentionSubject { work_item_id: Some(item.id), ..AttentionSubject::default() },
-        item: Some(item.id),
         text: cut(&format!("needs input: {}", item.objective)),
         options: Vec::new(),
     });

@@ -4,10 +4,10 @@ use crate::model::agent::Status;
 use crate::model::attention::AttentionSubject;
 use crate::model::records::Records;
 use crate::model::time::{Span, Time};
-use crate::model::work::{SchedulingState, Ticked, WorkItem, WorkState};
+use crate::model::work::{WorkItem, WorkState};
 
 use super::due::next_wake;
-use super::work::{WaitsByItem, scheduling_state};
+use super::work::{WaitsByItem, is_spent};
 
 /// Duration of a stall before a person is told of it.
 pub const PATIENCE: Span = Span::from_secs(24 * 3600);
@@ -48,10 +48,8 @@ pub fn stall(records: &Records) -> Option<Stall> {
         about: AttentionSubject { work_item_id: Some(item.id), ..AttentionSubject::default() },
         reason,
     };
-    let is_spent = |item: &&WorkItem| {
-        scheduling_state(item, &waits) == SchedulingState::Runnable && is_spent(records, item)
-    };
-    if let Some(item) = records.works.iter().find(is_spent) {
+    let is_used_up = |item: &&WorkItem| waits.is_runnable(item) && is_spent(records, item);
+    if let Some(item) = records.works.iter().find(is_used_up) {
         let reason = format!(
             "{} is runnable, and its tick is used up; `dormouse wake {agent}` makes the agent look again",
             item.objective
@@ -85,11 +83,6 @@ pub fn has_input(records: &Records) -> bool {
         || inbox.drops > 0
         || !inbox.hints.is_empty()
         || records.state.pending_wake_hint.is_some()
-}
-
-/// True if a runnable item has had the one turn of its revision, and no wake has come since.
-pub fn is_spent(records: &Records, item: &WorkItem) -> bool {
-    item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
 }
 
 /// True if an item is blocked, and neither a recheck nor a wait will unblock it.

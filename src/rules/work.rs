@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::model::closure::WaitingReason;
 use crate::model::id::WorkId;
+use crate::model::records::Records;
 use crate::model::wait::{Wait, WaitKind};
-use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
+use crate::model::work::{PlanStatus, Readiness, SchedulingState, Ticked, WorkItem, WorkState};
 
 /// Active, unbound waits on work items, by item. They are sorted once, so that reading every item
 /// takes one pass over the waits and not one for each item.
@@ -22,33 +24,55 @@ impl<'a> WaitsByItem<'a> {
         WaitsByItem(by_item)
     }
 
+    pub fn is_runnable(&self, item: &WorkItem) -> bool {
+        scheduling_state(item, self) == SchedulingState::Runnable
+    }
+
     /// Returns the waits on one item, in the order of the records.
     pub fn on(&self, item: WorkId) -> &[&'a Wait] {
         self.0.get(&item).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Returns the scheduling state of an item (contract, semantics §4): the first match wins.
+/// Waiting states, each with the kind of its wait and the waiting reason that it gives a closure and
+/// a decision. The first one that an item has wins (contract, semantics §4).
+const WAITING: [(SchedulingState, WaitKind, Option<WaitingReason>); 5] = [
+    (SchedulingState::WaitingTask, WaitKind::Task, Some(WaitingReason::AwaitingTaskResult)),
+    (SchedulingState::WaitingOperator, WaitKind::Operator, Some(WaitingReason::AwaitingOperatorInput)),
+    (SchedulingState::WaitingTimer, WaitKind::Timer, Some(WaitingReason::AwaitingTimer)),
+    (SchedulingState::WaitingExternal, WaitKind::External, Some(WaitingReason::AwaitingExternalChange)),
+    (SchedulingState::WaitingSystem, WaitKind::System, None),
+];
+
+/// Returns the scheduling state of an item.
 pub fn scheduling_state(item: &WorkItem, waits: &WaitsByItem<'_>) -> SchedulingState {
     let waits = waits.on(item.id);
-    let waits_for = |kind: WaitKind| waits.iter().any(|wait| wait.kind == kind);
+    let needs_input = |kind| kind == WaitKind::Operator && item.plan_status == PlanStatus::NeedsInput;
+    let waits_for = |kind| waits.iter().any(|wait| wait.kind == kind) || needs_input(kind);
     if item.state == WorkState::Completed {
         SchedulingState::Completed
-    } else if waits_for(WaitKind::Task) {
-        SchedulingState::WaitingTask
-    } else if waits_for(WaitKind::Operator) || item.plan_status == PlanStatus::NeedsInput {
-        SchedulingState::WaitingOperator
-    } else if waits_for(WaitKind::Timer) {
-        SchedulingState::WaitingTimer
-    } else if waits_for(WaitKind::External) {
-        SchedulingState::WaitingExternal
-    } else if waits_for(WaitKind::System) {
-        SchedulingState::WaitingSystem
+    } else if let Some((state, ..)) = WAITING.iter().find(|(_, kind, _)| waits_for(*kind)) {
+        *state
     } else if item.blocked_by.is_some() {
         SchedulingState::Blocked
     } else {
         SchedulingState::Runnable
     }
+}
+
+/// Returns the kind of wait that a waiting state names.
+pub fn wait_kind(state: SchedulingState) -> Option<WaitKind> {
+    WAITING.iter().find(|(waiting, ..)| *waiting == state).map(|(_, kind, _)| *kind)
+}
+
+/// Returns the waiting reason that an item in this state gives its closure and its decision.
+pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
+    WAITING.iter().find(|(waiting, ..)| *waiting == state).and_then(|(.., reason)| *reason)
+}
+
+/// True if a runnable item has had the one turn of its revision, and no wake has come since.
+pub fn is_spent(records: &Records, item: &WorkItem) -> bool {
+    item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
 }
 
 /// Returns the reduced view: an open item that is neither runnable nor waiting for the operator is
@@ -63,17 +87,5 @@ pub fn readiness(state: SchedulingState) -> Readiness {
         | SchedulingState::WaitingExternal
         | SchedulingState::WaitingSystem
         | SchedulingState::Blocked => Readiness::Blocked,
-    }
-}
-
-/// Returns the kind of wait that a waiting state names.
-pub fn wait_kind(state: SchedulingState) -> Option<WaitKind> {
-    match state {
-        SchedulingState::WaitingTask => Some(WaitKind::Task),
-        SchedulingState::WaitingOperator => Some(WaitKind::Operator),
-        SchedulingState::WaitingTimer => Some(WaitKind::Timer),
-        SchedulingState::WaitingExternal => Some(WaitKind::External),
-        SchedulingState::WaitingSystem => Some(WaitKind::System),
-        SchedulingState::Completed | SchedulingState::Blocked | SchedulingState::Runnable => None,
     }
 }

@@ -6,10 +6,10 @@ use crate::commands::words::parse_optional;
 use crate::engine::authority::owners_only;
 use crate::error::Result;
 use crate::model::author::source;
-use crate::model::message::{DeliverySurface, MessageKind, OriginKind};
+use crate::model::message::{MessageKind, OriginKind};
 use crate::model::policy::Policy;
 use crate::model::refusal::Refusal;
-use crate::model::submission::{Speaker, Submission};
+use crate::model::submission::Submission;
 use crate::rules::admission::kinds;
 use crate::store::{Agent, Store};
 
@@ -64,14 +64,5 @@ pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
             store.local().policy_from(&agent.settings(), "")
         }
         policy => policy,
-    }
-}
-
-/// Returns the delivery surface of a speaker. A member's message is a file in the inbox, which the
-/// next step reads.
-pub fn surface(speaker: Speaker<'_>) -> DeliverySurface {
-    match speaker {
-        Speaker::User(_) | Speaker::File(_) => DeliverySurface::FileDrop,
-        Speaker::Work(_) | Speaker::Outside => DeliverySurface::Cli,
     }
 }

@@ -154,7 +154,7 @@ pub fn take(
         caller.hops = None;
     }
     let (limits, speaker) = (&voice.policy.limits, voice.speaker());
-    let message = admit(agent.name(), submission, surface(speaker), speaker, limits, &mut stamp)?;
+    let message = admit(agent.name(), submission, speaker, limits, &mut stamp)?;
     let message = message.triggering(voice.trigger);
     if message.wait_id.is_some() {
         agent.look(|seen, _| check_named(&seen, (None, message.wait_id), message.trigger_kind))?;
@@ -356,7 +356,7 @@ fn batch_message(
     submission.allow_empty |= args.allow_empty;
     guests::check_line(agent.store(), &submission).map_err(|refusal| bad_line(number, refusal))?;
     let speaker = voice.speaker();
-    let message = admit(agent.name(), submission, surface(speaker), speaker, &voice.policy.limits, stamp)
+    let message = admit(agent.name(), submission, speaker, &voice.policy.limits, stamp)
         .map_err(|refusal| bad_line(number, refusal))?
         .triggering(voice.trigger);
     let named = (message.work_item_id, message.wait_id);

@@ -11,7 +11,6 @@ use crate::model::submission::Speaker;
 use crate::rules::admission::admit;
 use crate::store::Store;
 
-use super::guests::surface;
 use super::submission;
 
 /// Stores a message without reading its agent first. Returns the message, and the status of the
@@ -52,8 +51,6 @@ fn message(
     policy: &Policy,
 ) -> Result<Message> {
     let submission = submission(said, (None, None), policy.limits.max_message)?;
-    let speaker = Speaker::Outside;
-    let message =
-        admit(agent, submission, surface(speaker), speaker, &policy.limits, &mut session.clock.stamp()?)?;
-    Ok(message)
+    let mut stamp = session.clock.stamp()?;
+    Ok(admit(agent, submission, Speaker::Outside, &policy.limits, &mut stamp)?)
 }

@@ -111,7 +111,7 @@ impl<'s> Play<'s> {
             ..Submission::default()
         };
         let (limits, mut stamp) = (self.agent.policy()?.limits, self.session.clock.stamp()?);
-        Ok(admit(self.agent.name(), submission, DeliverySurface::Cli, Speaker::Outside, &limits, &mut stamp)?)
+        Ok(admit(self.agent.name(), submission, Speaker::Outside, &limits, &mut stamp)?)
     }
 
     pub fn arrives(&mut self, text: &str) -> Result<()> {

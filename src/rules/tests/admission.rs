@@ -36,7 +36,11 @@ fn said(text: &str) -> Submission {
 
 fn submit_with(submission: Submission, caller: Option<&Caller>, limits: &Limits) -> Result<Message, Refusal> {
     let speaker = caller.map_or(Speaker::Outside, Speaker::Work);
-    admit(&agent(), submission, DeliverySurface::Cli, speaker, limits, &mut stamp_at(now()))
+    admit(&agent(), submission, speaker, limits, &mut stamp_at(now()))
+}
+
+fn submit_as(submission: Submission, speaker: Speaker<'_>) -> Result<Message, Refusal> {
+    admit(&agent(), submission, speaker, &Limits::default(), &mut stamp_at(now()))
 }
 
 fn submit(submission: Submission) -> Result<Message, Refusal> {
@@ -205,11 +209,17 @@ fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
 }
 
 #[test]
-fn the_surface_is_the_one_that_the_request_came_through() {
-    for surface in [DeliverySurface::Cli, DeliverySurface::Cgi, DeliverySurface::FileDrop] {
-        let found =
-            admit(&agent(), said("x"), surface, Speaker::Outside, &Limits::default(), &mut stamp_at(now()));
-        assert_eq!(found.map(|message| message.delivery_surface), Ok(surface));
+fn the_surface_follows_from_the_speaker() {
+    let (writer, file) = (caller(0), "operator".parse().expect("an origin"));
+    let rows = [
+        (Speaker::Outside, DeliverySurface::Cli, AdmissionContext::LocalProcess),
+        (Speaker::Work(&writer), DeliverySurface::RuntimeSystem, AdmissionContext::RuntimeOwned),
+        (Speaker::File(&file), DeliverySurface::FileDrop, AdmissionContext::LocalProcess),
+        (Speaker::User("ci"), DeliverySurface::FileDrop, AdmissionContext::LocalProcess),
+    ];
+    for (speaker, surface, context) in rows {
+        let found = submit_as(said("x"), speaker).expect("admitted");
+        assert_eq!((found.delivery_surface, found.admission_context), (surface, context), "{speaker:?}");
     }
 }
 
@@ -358,17 +368,7 @@ fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
     ];
     for (most, may) in allowed {
         let most: Origin = most.parse().expect("an origin");
-        let drop = |submission| {
-            let surface = DeliverySurface::FileDrop;
-            admit(
-                &agent(),
-                submission,
-                surface,
-                Speaker::File(&most),
-                &Limits::default(),
-                &mut stamp_at(now()),
-            )
-        };
+        let drop = |submission| submit_as(submission, Speaker::File(&most));
         assert_eq!(drop(said("x")).map(|message| message.origin), Ok(most.clone()));
         for word in [
             "channel:file",
@@ -403,19 +403,13 @@ fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
 /// A dropped request and a dropped record of one user give the same message.
 #[test]
 fn a_file_of_another_user_says_no_more_as_a_record_than_as_a_request() {
-    let said_as = |speaker, surface| {
-        admit(&agent(), said("x"), surface, speaker, &Limits::default(), &mut stamp_at(now()))
-            .expect("may be said")
-    };
-    let record = said_as(Speaker::Outside, DeliverySurface::Cli);
+    let record = submit(said("x")).expect("may be said");
     assert_eq!(record.origin.kind, OriginKind::Operator);
-    let request = said_as(Speaker::User("ci"), DeliverySurface::FileDrop);
+    let request = submit_as(said("x"), Speaker::User("ci")).expect("may be said");
     assert_eq!(request.origin, Origin { kind: OriginKind::Channel, id: Some("uid:ci".to_owned()) });
     assert_eq!(record.said_by("ci"), Ok(request));
     for speaker in [Speaker::Outside, Speaker::File(&"operator".parse().expect("an origin"))] {
         let claim = Submission { origin: Some("channel:uid:ci".to_owned()), ..said("x") };
-        let surface = DeliverySurface::FileDrop;
-        let found = admit(&agent(), claim, surface, speaker, &Limits::default(), &mut stamp_at(now()));
-        assert_eq!(refused(found), "origin_not_allowed");
+        assert_eq!(refused(submit_as(claim, speaker)), "origin_not_allowed");
     }
 }

@@ -187,7 +187,7 @@ fn a_clock_that_goes_right_has_nothing_repaired_at_the_longest_span_of_any_polic
         held.not_before = Some(at(AHEAD));
         held.deferred = Some(Deferred { until: Some(at(AHEAD)), ..Deferred::default() });
     });
-    let taken: Vec<Time> = ahead(&waits, now()).iter().map(|ahead| ahead.taken).collect();
+    let taken: Vec<Time> = ahead(&waits, now()).iter().map(|ahead| ahead.corrected).collect();
     assert_eq!(taken, if at(AHEAD) > furthest { vec![furthest; 2] } else { vec![] });
 }
 
@@ -198,7 +198,7 @@ fn a_repeating_timer_is_repaired_and_a_small_step_back_fires_nothing_twice() {
         let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
         let schedule = schedule.clone();
         records.timers = vec![Timer { schedule, last_fired_at: Some(at(last)), ..timer(1, next) }];
-        ahead(&records, now()).first().map(|ahead| ahead.taken)
+        ahead(&records, now()).first().map(|ahead| ahead.corrected)
     };
     let nine = 38_800_000;
     let day = 86_400_000;

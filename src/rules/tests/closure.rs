@@ -4,7 +4,8 @@ use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::id::WaitId;
 use crate::model::run::Terminal;
 use crate::model::work::SchedulingState;
-use crate::rules::closure::{AgentWaits, ClosureFacts, WorkStanding, derive};
+use crate::rules::closure::{AgentWaits, ClosureFacts, derive};
+use crate::rules::projection::WorkFact;
 
 use super::{subsets, wait_id, work_id};
 
@@ -139,22 +140,23 @@ fn agent_waits(kinds: &[u32]) -> AgentWaits {
     AgentWaits { operator: own(1), external: own(2), timer: own(3), task: own(4), system: own(5) }
 }
 
+fn work(number: u32, state: SchedulingState, wait: Option<u32>) -> WorkFact {
+    let wait_id = wait.map(wait_id);
+    WorkFact { id: work_id(number), revision: 1, state, ticked: false, wait_id, task_id: None }
+}
+
 /// Returns every combination of the facts that a closure depends on.
 fn all_facts() -> impl Iterator<Item = ClosureFacts> {
     let terminals: Vec<Option<Terminal>> =
         std::iter::once(None).chain(Terminal::ALL.iter().copied().map(Some)).collect();
-    let works: Vec<Option<WorkStanding>> = std::iter::once(None)
-        .chain(
-            SchedulingState::ALL
-                .iter()
-                .map(|state| Some(WorkStanding { id: work_id(1), state: *state, wait_id: Some(wait_id(6)) })),
-        )
+    let works: Vec<Option<WorkFact>> = std::iter::once(None)
+        .chain(SchedulingState::ALL.iter().map(|state| Some(work(1, *state, Some(6)))))
         .collect();
     let waits: Vec<AgentWaits> = subsets(&[1, 2, 3, 4, 5]).map(|kinds| agent_waits(&kinds)).collect();
-    let others: Vec<Option<WorkStanding>> = std::iter::once(None)
+    let others: Vec<Option<WorkFact>> = std::iter::once(None)
         .chain(
             [WaitingOperator, WaitingExternal, WaitingTimer, WaitingTask, WaitingSystem]
-                .map(|state| Some(WorkStanding { id: work_id(2), state, wait_id: Some(wait_id(7)) })),
+                .map(|state| Some(work(2, state, Some(7)))),
         )
         .collect();
     let mut all = Vec::new();
@@ -244,7 +246,7 @@ fn the_evidence_lists_every_fact_in_one_order_whatever_decided() {
 fn the_evidence_says_how_each_fact_stood() {
     let facts = ClosureFacts {
         terminal: None,
-        current_work: Some(WorkStanding { id: work_id(1), state: WaitingTask, wait_id: None }),
+        current_work: Some(work(1, WaitingTask, None)),
         agent_waits: agent_waits(&[2, 5]),
         active_tasks: 2,
         active_timers: 1,
@@ -274,7 +276,7 @@ fn the_evidence_says_how_each_fact_stood() {
         turn_in_progress: true,
         turn_unaccounted: true,
         terminal: Some(Terminal::TimedOut),
-        waiting_work: Some(WorkStanding { id: work_id(2), state: WaitingSystem, wait_id: None }),
+        waiting_work: Some(work(2, WaitingSystem, None)),
         queued_work_runnable: true,
         agent_waits: agent_waits(&[1, 3, 4]),
         ..quiet()

@@ -20,7 +20,7 @@ use crate::rules::ladder::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle::{self, Given, retry_held, start, stop};
-use crate::rules::transition::outcome::Surroundings;
+use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::preemption;
 use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::take_in::take_in;
@@ -39,7 +39,7 @@ fn ending(deferral: Deferral) -> TurnEnd {
 fn ended(records: Records, end: TurnEnd, moment: Time) -> (Records, Terminal) {
     let mut draft = Draft::new(records, stamp_at(moment));
     let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
-    let settled = settle(&mut draft, run, end, None, &Surroundings::default()).expect("settled");
+    let settled = settle(&mut draft, run, end, None, &OutcomeContext::default()).expect("settled");
     (committed(draft), settled.terminal)
 }
 

@@ -21,11 +21,10 @@ use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{SchedulingState, WorkItem};
 use crate::rules::advisory::advisories;
 use crate::rules::authority::OPERATOR;
-use crate::rules::closure::derive;
 use crate::rules::due::{next_due, next_wake};
 use crate::rules::overdue::overdue;
 use crate::rules::posture::posture;
-use crate::rules::projection::closure_facts;
+use crate::rules::projection::closure;
 use crate::rules::questions::questions;
 use crate::rules::stall::{stall, told_at};
 use crate::rules::transition::gate::shut_down;
@@ -461,7 +460,7 @@ pub fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
     }
     let own = records.waits.iter().any(|wait| wait.is_waiting() && wait.is_agents_own());
     let is_waiting = own || states.iter().any(|state| wait_kind(*state).is_some());
-    let closure = derive(&closure_facts(&records));
+    let closure = closure(&records);
     let ended_well = records.state.last_turn.as_ref().is_none_or(|turn| turn.terminal == Terminal::Completed);
     if ended_well && (closure.outcome == ClosureOutcome::Waiting) != is_waiting {
         return Err(format!("waits: {is_waiting}, but the closure is {closure:?}"));

@@ -22,7 +22,7 @@ use crate::rules::preemption::{
 use crate::rules::projection::project;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle;
-use crate::rules::transition::outcome::Surroundings;
+use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::preemption::{
     close_section, cut_sections, force, give_way, interject, open_section, request, resume,
 };
@@ -74,7 +74,7 @@ fn live(run: CurrentRun) -> Records {
 
 fn settled(run: CurrentRun, end: TurnEnd) -> Transaction {
     let mut draft = draft(live(run));
-    settle(&mut draft, run_id(1), end, None, &Surroundings::default()).expect("settled");
+    settle(&mut draft, run_id(1), end, None, &OutcomeContext::default()).expect("settled");
     finish(draft)
 }
 

@@ -11,8 +11,9 @@ use crate::model::run::Terminal;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, SchedulingState, Ticked, WorkItem, WorkState};
-use crate::rules::closure::{AgentWaits, ClosureFacts, WorkStanding, waiting_reason};
+use crate::rules::closure::{AgentWaits, ClosureFacts};
 use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, WorkFact, closure_facts, project};
+use crate::rules::work::waiting_reason;
 
 use super::{
     at, closure, continuation, current_run, held, hint, last_turn, liveness, message, message_id, now,
@@ -343,11 +344,7 @@ fn the_facts_of_a_closure_are_read_from_the_records() {
     let expected = ClosureFacts {
         runtime_error: true,
         terminal: Some(Terminal::Failed),
-        current_work: Some(WorkStanding {
-            id: work_id(1),
-            state: SchedulingState::WaitingTimer,
-            wait_id: Some(wait_id(2)),
-        }),
+        current_work: Some(WorkFact { wait_id: Some(wait_id(2)), ..fact(1, SchedulingState::WaitingTimer) }),
         agent_waits: AgentWaits { system: Some(wait_id(1)), ..AgentWaits::default() },
         active_tasks: 3,
         active_timers: 2,

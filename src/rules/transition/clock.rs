@@ -4,44 +4,34 @@ use serde_json::json;
 
 use crate::model::event::EventKind;
 use crate::model::id::RunId;
+use crate::model::time::Time;
 use crate::model::transaction::Put;
 
-use crate::model::timer::Schedule;
-use crate::rules::clock::{Ahead, TimeField, ahead, lease_ends};
+use crate::rules::clock::{Ahead, correct_state, correct_timer, lease_ends};
 
 use super::draft::Draft;
 
 /// Replaces each stored time that is too far in the future, and records it in the ledger.
 pub fn set_right(draft: &mut Draft) {
     let now = draft.now();
-    for Ahead { place, stored, taken } in ahead(&draft.records, now) {
-        let state = &mut draft.records.state;
-        match place {
-            TimeField::Entered => state.execution.since = taken,
-            TimeField::Retry => state.retry.iter_mut().for_each(|retry| retry.not_before = taken),
-            TimeField::Held => state.held.iter_mut().for_each(|held| held.not_before = Some(taken)),
-            TimeField::Known => {
-                let deferred = state.held.iter_mut().filter_map(|held| held.deferred.as_mut());
-                deferred.for_each(|deferred| deferred.until = Some(taken));
-            }
-            TimeField::Row => state.held.iter_mut().for_each(|held| held.deferred_since = Some(taken)),
-            TimeField::Hour => state.spending.hour.iter_mut().for_each(|spent| spent.since = taken),
-            TimeField::Day => state.spending.day.iter_mut().for_each(|spent| spent.since = taken),
-            TimeField::Timer(id) => {
-                let Some(timer) = draft.records.timers.iter_mut().find(|timer| timer.id == id) else {
-                    continue;
-                };
-                timer.next_at = taken;
-                if let Schedule::Every { from, .. } = &mut timer.schedule {
-                    *from = (*from).min(now);
-                }
-                let timer = Box::new(timer.clone());
-                draft.put(Put::Timer(timer));
-            }
+    let recovery = &draft.records.policy.recovery;
+    let mut found = correct_state(&mut draft.records.state, recovery, now);
+    let mut timers = Vec::new();
+    for timer in &mut draft.records.timers {
+        if let Some(ahead) = correct_timer(timer, now) {
+            found.push(ahead);
+            timers.push(timer.clone());
         }
-        let data = json!({ "moment": place.name(), "was": stored, "is": taken, "reason": "clock_in_future" });
-        draft.event(EventKind::RecordRepaired, None, data);
     }
+    timers.into_iter().for_each(|timer| draft.put(Put::Timer(Box::new(timer))));
+    for Ahead { field, stored, corrected } in found {
+        repaired(draft, None, &field, stored, corrected);
+    }
+}
+
+fn repaired(draft: &mut Draft, run_id: Option<RunId>, field: &str, was: Time, is: Time) {
+    let data = json!({ "moment": field, "was": was, "is": is, "reason": "clock_in_future" });
+    draft.event(EventKind::RecordRepaired, run_id, data);
 }
 
 /// Corrects the lease of a run on another machine. Returns `false` if its time was not too far in
@@ -54,7 +44,6 @@ pub fn set_lease_right(draft: &mut Draft, run_id: RunId) -> bool {
     let Some(taken) = lease_ends(run, now) else { return false };
     let was = run.lease_expires_at;
     (run.claimed_at, run.lease_expires_at) = (now, taken);
-    let data = json!({ "moment": "current_run.lease_expires_at", "was": was, "is": taken, "reason": "clock_in_future" });
-    draft.event(EventKind::RecordRepaired, Some(run_id), data);
+    repaired(draft, Some(run_id), "current_run.lease_expires_at", was, taken);
     true
 }

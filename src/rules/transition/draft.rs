@@ -10,7 +10,7 @@ use crate::model::decision::DecisionReport;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::event::{Boundary, Event, EventKind, EventSchema};
 use crate::model::execution::{Execution, ExecutionState};
-use crate::model::id::{EventId, MessageId, RunId};
+use crate::model::id::{EventId, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId};
 use crate::model::message::{Message, MessageStatus};
 use crate::model::outbox::Outbox;
 use crate::model::preemption::Checkpoint;
@@ -20,8 +20,12 @@ use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
 use crate::model::state::{HeldRun, PendingTransition, State};
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
+use crate::model::timer::Timer;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
 
 use crate::rules::due::next_due;
 use crate::rules::execution;
@@ -38,7 +42,7 @@ pub struct Draft {
     archived: Vec<Archived>,
     events: Vec<Event>,
     raised: Vec<Attention>,
-    moves: Vec<PendingTransition>,
+    transitions: Vec<PendingTransition>,
     resting: Option<DecisionReport>,
     touched: bool,
 }
@@ -53,7 +57,7 @@ impl Draft {
             archived: Vec::new(),
             events: Vec::new(),
             raised: Vec::new(),
-            moves: Vec::new(),
+            transitions: Vec::new(),
             resting: None,
             touched: false,
         }
@@ -61,6 +65,11 @@ impl Draft {
 
     pub fn now(&self) -> Time {
         self.stamp.now
+    }
+
+    /// Returns the id of the current run, if there is one.
+    pub fn run_id(&self) -> Option<RunId> {
+        self.records.state.current_run.as_ref().map(|run| run.run_id)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -148,38 +157,44 @@ impl Draft {
     /// Raises an attention: an event, and a mark that stays until it is acknowledged. Equal
     /// attentions in one transaction become one with a count.
     pub fn raise(&mut self, subject: Subject, about: AttentionSubject, reason: impl Into<String>) {
-        let reason = reason.into();
-        let mut data = json!(about);
-        data["subject"] = json!(subject);
-        data["reason"] = json!(reason);
-        self.event(EventKind::Attention, about.run_id, data);
-        let state = &mut self.records.state;
-        let (seq, at) = (state.counters.events, self.stamp.now);
-        let is_alike = |other: &Attention| other.subject == subject && other.reason == reason;
+        let attention = self.attention(subject, about, reason.into(), Vec::new());
+        self.attention_event(&attention);
+        let attention = Attention { seq: self.records.state.counters.events, ..attention };
+        let mark = &mut self.records.state.attention;
+        let is_alike = |other: &Attention| (other.subject, &other.reason) == (subject, &attention.reason);
         if let Some(alike) = self.raised.iter_mut().find(|other| is_alike(other)) {
             alike.count += 1;
-            if let Some(mark) = &mut state.attention {
+            if let Some(mark) = mark {
                 mark.count = mark.count.saturating_add(1);
-                mark.newest
-                    .iter_mut()
-                    .filter(|other| other.seq == alike.seq)
-                    .for_each(|other| other.count += 1);
+                let marked = mark.newest.iter_mut().filter(|other| other.seq == alike.seq);
+                marked.for_each(|other| other.count += 1);
             }
             return;
         }
-        let attention = Attention {
-            seq,
-            at,
-            subject,
-            about,
-            reason,
-            options: Vec::new(),
-            answer_with: None,
-            count: 1,
-            untold: false,
-        };
-        state.attention = Some(AttentionMark::with(state.attention.take(), attention.clone()));
+        *mark = Some(AttentionMark::with(mark.take(), attention.clone()));
         self.raised.push(attention);
+    }
+
+    /// Returns an attention with the sequence number of the last event.
+    fn attention(
+        &self,
+        subject: Subject,
+        about: AttentionSubject,
+        reason: String,
+        options: Vec<String>,
+    ) -> Attention {
+        let (seq, at) = (self.records.state.counters.events, self.stamp.now);
+        Attention { seq, at, subject, about, reason, options, answer_with: None, count: 1, untold: false }
+    }
+
+    fn attention_event(&mut self, attention: &Attention) {
+        let mut data = json!(attention.about);
+        data["subject"] = json!(attention.subject);
+        data["reason"] = json!(attention.reason);
+        if attention.subject == Subject::Asked {
+            data["options"] = json!(attention.options);
+        }
+        self.event(EventKind::Attention, attention.about.run_id, data);
     }
 
     /// Raises every open question that no person has been told of. A step calls this when a turn
@@ -232,25 +247,11 @@ impl Draft {
             other.subject == Subject::AnswerLost && other.about.wait_id == question.about.wait_id
         };
         let is_told = question.about.wait_id.is_some() && self.raised.iter().any(is_told);
+        let Question { about, text, options } = question.clone();
+        let mut attention = self.attention(Subject::Asked, about, text, options);
         if !is_told {
-            let mut data = json!(question.about);
-            data["subject"] = json!(Subject::Asked);
-            data["reason"] = json!(question.text);
-            data["options"] = json!(question.options);
-            self.event(EventKind::Attention, None, data);
-        }
-        let attention = Attention {
-            seq: self.records.state.counters.events,
-            at: self.stamp.now,
-            subject: Subject::Asked,
-            about: question.about.clone(),
-            reason: question.text.clone(),
-            options: question.options.clone(),
-            answer_with: None,
-            count: 1,
-            untold: false,
-        };
-        if !is_told {
+            self.attention_event(&attention);
+            attention.seq = self.records.state.counters.events;
             self.raised.push(attention.clone().shown(&self.records.state.agent));
         }
         attention
@@ -264,8 +265,8 @@ impl Draft {
     /// Adds this transaction's attention to the notifications that a hook still has to get.
     pub fn is_to_be_told(&mut self) {
         let raised = &self.raised;
-        attentions(&mut self.records.state)
-            .filter(|attention| raised.iter().any(|new| new.seq == attention.seq))
+        let all = attentions(&mut self.records.state);
+        all.filter(|attention| raised.iter().any(|new| new.seq == attention.seq))
             .for_each(|attention| attention.untold = true);
     }
 
@@ -309,13 +310,11 @@ impl Draft {
     ) -> Result<(), Refusal> {
         let from = self.records.state.execution.state;
         execution::check(from, to)?;
-        let reason = matches!(
-            to,
-            ExecutionState::Failed | ExecutionState::WaitingResources | ExecutionState::Suspended
-        )
-        .then(|| cause.to_owned());
+        let has_reason =
+            [ExecutionState::Failed, ExecutionState::WaitingResources, ExecutionState::Suspended];
+        let reason = has_reason.contains(&to).then(|| cause.to_owned());
         self.records.state.execution = Execution { state: to, since: self.stamp.now, task_id, reason };
-        let run_id = self.records.state.current_run.as_ref().map(|run| run.run_id);
+        let run_id = self.run_id();
         let mut data = json!({ "from": from, "to": to, "cause": cause });
         let of_recovery = [from, to].contains(&ExecutionState::Recovering);
         let failure = failure(&self.records.state).filter(|_| of_recovery);
@@ -324,16 +323,9 @@ impl Draft {
         }
         self.event(EventKind::StateTransition, run_id, data);
         let (seq, cause) = (self.records.state.counters.events, cause.to_owned());
-        self.moves.push(PendingTransition {
-            seq,
-            from,
-            to,
-            cause,
-            task_id: None,
-            run_id,
-            failure,
-            again: false,
-        });
+        let transition =
+            PendingTransition { seq, from, to, cause, task_id: None, run_id, failure, again: false };
+        self.transitions.push(transition);
         Ok(())
     }
 
@@ -350,12 +342,10 @@ impl Draft {
     pub fn strike_off(&mut self, told: impl Fn(&PendingTransition) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
-        let untold = &mut self.records.state.untold;
-        untold.retain(|untold| !told(untold));
-        untold
-            .iter_mut()
-            .filter(|untold| Some(untold.seq) == killed_at)
-            .for_each(|untold| untold.again = true);
+        let pending = &mut self.records.state.untold;
+        pending.retain(|transition| !told(transition));
+        let interrupted = pending.iter_mut().filter(|transition| Some(transition.seq) == killed_at);
+        interrupted.for_each(|transition| transition.again = true);
     }
 
     /// Puts a run off; its message stays claimed.
@@ -366,6 +356,13 @@ impl Draft {
             inbox.claimed = inbox.head.take();
         }
         self.records.state.held = Some(held);
+    }
+
+    /// Makes an agent that is not stopped `awake_idle`.
+    pub fn becomes_idle(&mut self) {
+        if self.records.state.status != Status::Stopped {
+            self.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
+        }
     }
 
     /// Changes the status. The last event gets the previous status, the new one, and the boundary.
@@ -451,14 +448,9 @@ impl Draft {
         self.forget_questions();
         let state = &mut self.records.state;
         if !execution::agrees(state.execution.state, state.status) {
-            return Err(Refusal::new(
-                "status_table",
-                format!(
-                    "status `{}` does not go with execution state `{}`",
-                    state.status, state.execution.state
-                ),
-            )
-            .hint("run `dormouse doctor`"));
+            let (status, execution) = (state.status, state.execution.state);
+            let message = format!("status `{status}` does not go with execution state `{execution}`");
+            return Err(Refusal::new("status_table", message).hint("run `dormouse doctor`"));
         }
         let base_revision = state.revision;
         state.revision = base_revision + 1;
@@ -467,7 +459,7 @@ impl Draft {
         derive(&mut self.records);
         let about = self.events.iter().find_map(|event| event.run_id);
         let transaction = Transaction {
-            moves: with_run(self.moves, &self.records.state, about),
+            moves: with_run(self.transitions, &self.records.state, about),
             agent: self.records.state.agent.clone(),
             base_revision,
             state: self.records.state.clone(),
@@ -479,6 +471,27 @@ impl Draft {
         Ok((transaction, self.records))
     }
 }
+
+/// Defines a method that changes an open record, writes it, and returns it. `None`: no such record
+/// is open.
+macro_rules! change {
+    ($name:ident: $records:ident, $id:ty, $record:ident) => {
+        impl Draft {
+            pub fn $name(&mut self, id: $id, change: impl FnOnce(&mut $record)) -> Option<$record> {
+                let record = self.records.$records.iter_mut().find(|record| record.id == id)?;
+                change(record);
+                let record = record.clone();
+                self.put(Put::$record(Box::new(record.clone())));
+                Some(record)
+            }
+        }
+    };
+}
+
+change!(change_wait: waits, WaitId, Wait);
+change!(change_timer: timers, TimerId, Timer);
+change!(change_task: tasks, TaskId, Task);
+change!(change_trigger: triggers, TriggerId, Trigger);
 
 /// Maximum number of open questions that raise attention. `wait list` shows the others.
 const QUESTIONS: usize = 500;

@@ -30,7 +30,7 @@ pub(super) fn close(
     let previous = draft.records.state.status;
     let itself = authority::agent(&draft.records.state.agent);
     let boundary = if *by == itself { Boundary::Shutdown } else { Boundary::Control };
-    control(draft, ("stop", boundary), previous, Status::Stopped, by, reason.as_deref());
+    control(draft, ("stop", boundary), Status::Stopped, by, reason.as_deref());
     if previous == Status::Stopped {
         let stopped_by = &mut draft.records.state.stopped_by;
         if *by == authority::OPERATOR && stopped_by.as_ref().is_some_and(|before| before != by) {
@@ -96,16 +96,16 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Records the two events of a control action, with the affected records.
+/// Records the two events of a control action, with the affected records. `next` is the status after
+/// it.
 pub(super) fn control(
     draft: &mut Draft,
     (action, boundary): (&str, Boundary),
-    previous: Status,
     next: Status,
     by: &Origin,
     reason: Option<&str>,
 ) {
-    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let run_id = draft.run_id();
     let mut request = json!({ "action": action, "by": by.to_string() });
     if let Some(reason) = reason {
         request["reason"] = json!(reason);
@@ -114,7 +114,7 @@ pub(super) fn control(
     let tasks: Vec<_> = draft.records.tasks.iter().map(|task| task.id).collect();
     let applied = json!({
         "action": action,
-        "previous_status": previous,
+        "previous_status": draft.records.state.status,
         "next_status": next,
         "boundary": boundary,
         "run_id": run_id,

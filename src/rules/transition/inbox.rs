@@ -3,11 +3,10 @@
 
 use serde_json::json;
 
-use crate::model::agent::Status;
 use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
-use crate::model::event::{Boundary, EventKind};
+use crate::model::event::EventKind;
 use crate::model::id::MessageId;
 use crate::model::message::Hinted;
 use crate::model::message::{
@@ -21,9 +20,8 @@ use crate::model::timer::{CatchUp, Schedule};
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::work::Ticked;
 
-use crate::rules::closure::derive;
 use crate::rules::continuation::TurnTrigger;
-use crate::rules::projection::closure_facts;
+use crate::rules::projection::closure;
 
 use super::arrival::admitted;
 use super::draft::Draft;
@@ -74,9 +72,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     if TurnTrigger::of(&message).is_some_and(|trigger| trigger.is_input()) {
         set_aside(draft, message.id);
     }
-    if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
-        draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
-    }
+    draft.becomes_idle();
     if continuation.is_some() {
         draft.records.state.last_continuation = continuation;
     }
@@ -90,7 +86,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
 
 /// Records input that no turn has been told of, and the wait that kept it out.
 fn set_aside(draft: &mut Draft, message_id: MessageId) {
-    let prior = derive(&closure_facts(&draft.records));
+    let prior = closure(&draft.records);
     let aside = &mut draft.records.state.set_aside;
     aside.count = aside.count.saturating_add(1);
     aside.newest.push(KeptOut {
@@ -124,9 +120,7 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
             draft.put(Put::Work(item));
         }
     }
-    if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
-        draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
-    }
+    draft.becomes_idle();
     let message = tick_message(draft, tick, hint);
     draft.records.inbox.offer(&message);
     draft.put(Put::Message(Box::new(message)));

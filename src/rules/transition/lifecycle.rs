@@ -152,7 +152,7 @@ pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let previous = draft.records.state.status;
     may_start(&draft.records.state, by)?;
     let boundary = if previous == Status::Booting { Boundary::Bootstrap } else { Boundary::Control };
-    control(draft, ("start", boundary), previous, Status::AwakeIdle, by, None);
+    control(draft, ("start", boundary), Status::AwakeIdle, by, None);
     draft.set_status(Status::AwakeIdle, boundary);
     draft.records.state.stopped_by = None;
     if previous == Status::Stopped {
@@ -245,7 +245,7 @@ pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refus
         );
         return Err(Refusal::action(from, ExecutionState::Failed, message).hint(way_on(state)));
     };
-    control(draft, ("fail", Boundary::Control), status, status, by, Some(reason));
+    control(draft, ("fail", Boundary::Control), status, by, Some(reason));
     match given {
         Given::Run(_) => {}
         Given::Held(_) => fail_held(draft, reason)?,
@@ -263,6 +263,6 @@ pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
         let refusal = Refusal::transition(state.execution.state, ExecutionState::Recovering);
         return Err(refusal.hint(way_on(state)));
     }
-    control(draft, ("recover", Boundary::Control), status, status, by, None);
+    control(draft, ("recover", Boundary::Control), status, by, None);
     Ok(())
 }

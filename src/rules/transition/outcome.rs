@@ -3,7 +3,7 @@
 use crate::model::action::Action;
 use crate::model::bound::{Bound, OUTBOX, RECORD};
 use crate::model::id::{AgentName, TaskId, TriggerId};
-use crate::model::message::{Body, DeliverySurface, Message};
+use crate::model::message::Body;
 use crate::model::refusal::Refusal;
 use crate::model::state::CurrentRun;
 use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
@@ -28,7 +28,7 @@ use super::work::{self, NewWork, WorkChange};
 /// Context that the rules can't derive from the records: the state of other agents, and the
 /// machine.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Surroundings {
+pub struct OutcomeContext {
     /// Actions, by their index, that other agents prevent, and the reason.
     pub objections: Vec<(usize, Refusal)>,
     pub time_zone: String,
@@ -49,15 +49,15 @@ pub fn apply(
     draft: &mut Draft,
     run: &CurrentRun,
     actions: &[Action],
-    around: &Surroundings,
+    context: &OutcomeContext,
 ) -> Result<(), (String, Refusal)> {
     let mut trial = draft.clone();
     let mut started = None;
     for (at, action) in actions.iter().enumerate() {
-        let objection = around.objections.iter().find(|(of, _)| *of == at);
+        let objection = context.objections.iter().find(|(of, _)| *of == at);
         objection
             .map_or(Ok(()), |(_, refusal)| Err(refusal.clone()))
-            .and_then(|()| carry_out(&mut trial, run, action.clone(), around, &mut started))
+            .and_then(|()| apply_action(&mut trial, run, action.clone(), context, &mut started))
             .map_err(|refusal| (format!("$.actions[{at}]"), refusal))?;
     }
     check_size(draft, &trial).map_err(|refusal| ("$.actions".to_owned(), refusal))?;
@@ -75,18 +75,18 @@ fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
 }
 
 /// Returns a trigger that is active when the turn is settled.
-fn active(around: &Surroundings, id: TriggerId) -> Result<Trigger, Refusal> {
-    let found = around.triggers.iter().find(|trigger| trigger.id == id);
+fn active(context: &OutcomeContext, id: TriggerId) -> Result<Trigger, Refusal> {
+    let found = context.triggers.iter().find(|trigger| trigger.id == id);
     found
         .cloned()
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active trigger of the agent")))
 }
 
-fn carry_out(
+fn apply_action(
     draft: &mut Draft,
     run: &CurrentRun,
     action: Action,
-    around: &Surroundings,
+    context: &OutcomeContext,
     started: &mut Option<TaskId>,
 ) -> Result<(), Refusal> {
     let now = draft.now();
@@ -113,7 +113,7 @@ fn carry_out(
             work::unblock(draft, id, &reason)?;
         }
         Action::WorkComplete { id, result } => {
-            let plan = around.plans.iter().find(|(of, _)| *of == id).map(|(_, plan)| plan.clone());
+            let plan = context.plans.iter().find(|(of, _)| *of == id).map(|(_, plan)| plan.clone());
             work::complete(draft, id, result, plan)?;
         }
         Action::Wait {
@@ -158,13 +158,13 @@ fn carry_out(
                 options,
                 owner,
                 resource,
-                trigger: trigger_id.map(|id| active(around, id)).transpose()?,
+                trigger: trigger_id.map(|id| active(context, id)).transpose()?,
                 wake_at,
                 recheck,
                 expires_at: after(expires_after),
                 source,
                 no_fallback,
-                ended_task: around.ended_tasks.iter().find(|task| Some(task.id) == named).cloned(),
+                ended_task: context.ended_tasks.iter().find(|task| Some(task.id) == named).cloned(),
                 hops: Some(run.hops),
             };
             wait::set(draft, new)?;
@@ -179,11 +179,11 @@ fn carry_out(
             interactive,
             timeout,
         } => {
-            let job = job(command, delegate, text, around)?;
+            let job = job(command, delegate, text, context)?;
             if interactive && matches!(job, NewJob::Delegate { .. }) {
                 return Err(invalid_task("only a command takes input"));
             }
-            let at = around.at.clone();
+            let at = context.at.clone();
             let new = NewTask {
                 job,
                 summary,
@@ -210,7 +210,7 @@ fn carry_out(
             grace,
             name,
         } => {
-            let zone = time_zone.unwrap_or_else(|| around.time_zone.clone());
+            let zone = time_zone.unwrap_or_else(|| context.time_zone.clone());
             let at = moment(at, past_ok)?.or(after(within));
             let cron = cron.map(|expression| calendar(expression, zone, seconds)).transpose()?;
             let schedule = schedule(now, at, every, cron)?;
@@ -258,12 +258,12 @@ fn job(
     argv: Vec<String>,
     delegate: Option<AgentName>,
     text: Option<String>,
-    around: &Surroundings,
+    context: &OutcomeContext,
 ) -> Result<NewJob, Refusal> {
     match (argv.first(), delegate, text) {
         (Some(program), None, None) if !program.is_empty() => Ok(NewJob::Command { argv }),
         (None, Some(child), Some(text)) => {
-            Ok(NewJob::Delegate { child, body: Body::Text { text }, policy: around.policy.clone() })
+            Ok(NewJob::Delegate { child, body: Body::Text { text }, policy: context.policy.clone() })
         }
         _ => Err(invalid_task("a task has a `command`, or `delegate` and `text`")),
     }
@@ -303,17 +303,9 @@ fn send(
     let caller = Caller { agent: own.clone(), by, hops: (!is_late).then_some(run.hops) };
     let to = to.unwrap_or_else(|| own.clone());
     let limits = draft.records.policy.limits.clone();
-    let mut message: Message = admit(
-        &to,
-        submission,
-        DeliverySurface::RuntimeSystem,
-        Speaker::Work(&caller),
-        &limits,
-        &mut draft.stamp,
-    )?;
+    let message = admit(&to, submission, Speaker::Work(&caller), &limits, &mut draft.stamp)?;
     if to == own {
         // A message of a turn to its own agent comes after the turn: the next step takes it up.
-        message.agent = own;
         return match later {
             Some(at) => put_off(draft, message, at),
             None => {

@@ -2,7 +2,6 @@
 
 use crate::model::agent::Status;
 use crate::model::attention::{AttentionSubject, Subject};
-use crate::model::event::Boundary;
 use crate::model::execution::ExecutionState;
 use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
@@ -52,7 +51,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     if draft.records.state.status == Status::Stopped {
         return Ok(());
     }
-    draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
+    draft.becomes_idle();
     if exhausted && then == OnExhausted::Stop {
         // The next start has as many tries again.
         draft.records.state.recovery_failures = 0;

@@ -3,11 +3,10 @@
 
 use serde_json::json;
 
-use crate::model::agent::Status;
 use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::continuation::Continuation;
 use crate::model::decision::DecisionReport;
-use crate::model::event::{Boundary, EventKind};
+use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
@@ -98,7 +97,7 @@ pub fn lack(
     let held = bounded(draft, held, is_counted);
     draft.enter(ExecutionState::WaitingResources, Some(message.id), &held.missing)?;
     draft.hold(held);
-    draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
+    draft.becomes_idle();
     Ok(())
 }
 
@@ -116,7 +115,7 @@ fn bounded(draft: &mut Draft, held: HeldRun, is_counted: bool) -> HeldRun {
 /// Holds a message that had too many setbacks until the operator decides about it, and tells a
 /// person.
 pub(super) fn needs_operator(draft: &mut Draft, held: HeldRun, why: String) -> HeldRun {
-    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let run_id = draft.run_id();
     let about = AttentionSubject { run_id, ..AttentionSubject::message(held.message_id) };
     let agent = &draft.records.state.agent;
     let ways_out = format!(
@@ -250,9 +249,7 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
         is_last: false,
     };
     fail_attempt(draft, failed, reason.to_owned())?;
-    if draft.records.state.status != Status::Stopped {
-        draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
-    }
+    draft.becomes_idle();
     Ok(())
 }
 

@@ -7,9 +7,8 @@ use crate::model::decision::{Decision, DecisionReport};
 use crate::model::event::{Boundary, EventKind};
 
 use crate::rules::advisory::{Advisory, advisories};
-use crate::rules::closure::derive;
 use crate::rules::execution;
-use crate::rules::projection::closure_facts;
+use crate::rules::projection::closure;
 
 use super::draft::Draft;
 
@@ -72,7 +71,7 @@ fn status_after(draft: &Draft, decision: &Decision) -> Status {
     let records = &draft.records;
     match decision {
         Decision::Rest(_) | Decision::Sleep | Decision::StayIdle => {
-            execution::resting_status(records, &derive(&closure_facts(records)), Some(decision.kind()))
+            execution::resting_status(records, &closure(records), Some(decision.kind()))
         }
         Decision::Stop
         | Decision::NotStarted

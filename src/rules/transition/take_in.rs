@@ -2,7 +2,6 @@
 
 use crate::model::agent::Status;
 use crate::model::attention::Subject;
-use crate::model::event::Boundary;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
 use crate::model::message::{Body, DUPLICATE, Message, MessageKind};
@@ -109,7 +108,7 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let pause = delay(&draft.records.policy.recovery, number, draft.stamp.chance);
     draft.records.state.held = None;
     put_back(draft, held, pause, reason)?;
-    draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
+    draft.becomes_idle();
     Ok(())
 }
 

@@ -22,6 +22,7 @@ use super::arrival::admit;
 use super::draft::Draft;
 use super::messages::own_message;
 use super::wait;
+use super::work::is_open;
 
 /// Job of a new task.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,7 +96,7 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
 /// Records a task that a turn's outcome starts. If the gate is closed by then, the stop that has
 /// closed it ends the task, and the agent is told after its next start.
 pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
-    if let Some(item) = new.work_item_id.filter(|id| !draft.records.works.iter().any(|item| item.id == *id)) {
+    if let Some(item) = new.work_item_id.filter(|id| !is_open(draft, *id)) {
         return Err(Refusal::new("not_open", format!("{item} is not an open work item")));
     }
     if let NewJob::Delegate { child, body, .. } = &new.job {
@@ -108,10 +109,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     let state = &draft.records.state;
     let run = state.current_run.clone().filter(|_| new.from_turn);
     // A turn that has just completed its own item may still start a task.
-    let of_turn = run
-        .as_ref()
-        .and_then(|run| run.work_item_id)
-        .filter(|id| draft.records.works.iter().any(|item| item.id == *id));
+    let of_turn = run.as_ref().and_then(|run| run.work_item_id).filter(|id| is_open(draft, *id));
     let run_id = run.as_ref().map(|run| run.run_id);
     let agent = state.agent.clone();
     let hops = one_further(new.hops, &draft.records.policy.limits)?;
@@ -190,16 +188,11 @@ fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message,
         ..Submission::default()
     };
     let limits = draft.records.policy.limits.clone();
-    let mut message = compose(
-        child,
-        submission,
-        DeliverySurface::RuntimeSystem,
-        Speaker::Outside,
-        &limits,
-        &mut draft.stamp,
-    )?;
-    message.admission_context = AdmissionContext::RuntimeOwned;
-    Ok(message)
+    Ok(Message {
+        delivery_surface: DeliverySurface::RuntimeSystem,
+        admission_context: AdmissionContext::RuntimeOwned,
+        ..compose(child, submission, Speaker::Outside, &limits, &mut draft.stamp)?
+    })
 }
 
 /// Returns a job for the ledger, without the assignment, which the child's inbox will have.
@@ -231,13 +224,12 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: RunClaimant) -> Result<Opt
 /// Gives open tasks, none of which has begun, to the machine to which their agent was moved, which
 /// starts them.
 pub fn adopt(draft: &mut Draft, claimant: &RunClaimant) {
-    let mut adopted = Vec::new();
-    for task in &mut draft.records.tasks {
-        (task.host, task.boot_id) = (claimant.host.clone(), claimant.boot_id.clone());
-        task.place = Some(claimant.place.clone());
-        adopted.push(Box::new(task.clone()));
+    for id in draft.records.tasks.iter().map(|task| task.id).collect::<Vec<_>>() {
+        draft.change_task(id, |task| {
+            (task.host, task.boot_id) = (claimant.host.clone(), claimant.boot_id.clone());
+            task.place = Some(claimant.place.clone());
+        });
     }
-    adopted.into_iter().for_each(|task| draft.put(Put::Task(task)));
 }
 
 /// Records that the child has its message.
@@ -267,8 +259,7 @@ pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
 pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<Task>, Refusal> {
     let Some(place) = draft.records.tasks.iter().position(|task| task.id == id) else { return Ok(None) };
     let from = draft.records.tasks[place].status;
-    let has_begun = draft.records.tasks[place].started_at.is_some();
-    let (to, reason) = verdict(from, has_begun, draft.records.tasks[place].timeout, &end);
+    let (to, reason) = verdict(&draft.records.tasks[place], &end);
     check(from, to)?;
     let mut task = draft.records.tasks.remove(place);
     task.status = to;
@@ -302,15 +293,12 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<T
 }
 
 /// Returns the terminal status that follows from an end, and the reason.
-fn verdict(
-    from: TaskStatus,
-    has_begun: bool,
-    timeout: Option<Span>,
-    end: &TaskEnding,
-) -> (TaskStatus, Option<String>) {
-    let is_cancelled = from == TaskStatus::Cancelling;
+fn verdict(task: &Task, end: &TaskEnding) -> (TaskStatus, Option<String>) {
+    let is_cancelled = task.status == TaskStatus::Cancelling;
     let seen = match end {
-        TaskEnding::Lost(_) if is_cancelled && !has_begun => return (TaskStatus::Cancelled, None),
+        TaskEnding::Lost(_) if is_cancelled && task.started_at.is_none() => {
+            return (TaskStatus::Cancelled, None);
+        }
         TaskEnding::Lost(why) => return (TaskStatus::Interrupted, Some(why.clone())),
         TaskEnding::Seen(_) | TaskEnding::Child(_) if is_cancelled => return (TaskStatus::Cancelled, None),
         TaskEnding::Child(child) => return (child.status, child.reason.clone()),
@@ -320,15 +308,11 @@ fn verdict(
         return (TaskStatus::Interrupted, Some(format!("its supervisor was ended by signal {signal}")));
     }
     if seen.timed_out {
-        let limit = timeout.map(|limit| format!(" after {limit}")).unwrap_or_default();
+        let limit = task.timeout.map(|limit| format!(" after {limit}")).unwrap_or_default();
         return (TaskStatus::Failed, Some(format!("timed out{limit}")));
     }
-    match seen.exit {
-        Exit::Code { code: 0 } => (TaskStatus::Completed, None),
-        Exit::Code { .. } | Exit::Signal { .. } | Exit::NotStarted { .. } | Exit::Unknown => {
-            (TaskStatus::Failed, None)
-        }
-    }
+    let is_done = seen.exit == Exit::Code { code: 0 };
+    (if is_done { TaskStatus::Completed } else { TaskStatus::Failed }, None)
 }
 
 fn open(draft: &mut Draft, id: TaskId) -> Result<&mut Task, Refusal> {

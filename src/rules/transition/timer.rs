@@ -50,11 +50,9 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Re
         check_size(body, &draft.records.policy.limits)?;
     }
     if new.grace.is_some() && new.catch_up != CatchUp::Skip {
-        return Err(Refusal::new(
-            "invalid_timer",
-            "a grace is for catch-up `skip` only: the others are never too late",
-        )
-        .hint("say --catch-up skip with it, or in JSON \"catch_up\": \"skip\""));
+        let message = "a grace is for catch-up `skip` only: the others are never too late";
+        return Err(Refusal::new("invalid_timer", message)
+            .hint("say --catch-up skip with it, or in JSON \"catch_up\": \"skip\""));
     }
     if let Some(name) = &new.name
         && (name.trim().is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control))
@@ -63,18 +61,18 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Re
         return Err(Refusal::new("invalid_timer", message));
     }
     let hops = in_chain(new.hops, Some(next_at), draft.now(), &draft.records.policy.limits)?;
-    let namesake = |timer: &&mut Timer| new.name.is_some() && timer.name == new.name;
-    if let Some(timer) = draft.records.timers.iter_mut().find(namesake) {
+    let namesake = |timer: &&Timer| new.name.is_some() && timer.name == new.name;
+    if let Some(timer) = draft.records.timers.iter().find(namesake) {
         let keeps_time = timer.schedule.is_like(&new.schedule);
         if keeps_time && (timer.catch_up, timer.grace, &timer.body) == (new.catch_up, new.grace, &new.body) {
             return Ok((timer.clone(), "unchanged"));
         }
+        let mut timer =
+            Timer { catch_up: new.catch_up, grace: new.grace, body: new.body, hops, ..timer.clone() };
         if !keeps_time {
             (timer.schedule, timer.next_at) = (new.schedule, next_at);
         }
-        (timer.catch_up, timer.grace, timer.body, timer.hops) = (new.catch_up, new.grace, new.body, hops);
-        let timer = timer.clone();
-        draft.put(Put::Timer(Box::new(timer.clone())));
+        draft.change_timer(timer.id, |replaced| *replaced = timer.clone());
         note(draft, &timer, "replace");
         return Ok((timer, "replaced"));
     }
@@ -257,10 +255,7 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
         }
         admit(draft, message);
     }
-    if let Some(place) = draft.records.waits.iter_mut().find(|other| other.id == wait.id) {
-        *place = wait.clone();
-    }
-    draft.put(Put::Wait(Box::new(wait)));
+    draft.change_wait(wait.id, |replaced| *replaced = wait);
 }
 
 fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: WaitDeadline, at: Time) -> Message {

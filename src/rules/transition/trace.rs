@@ -40,40 +40,63 @@ pub(super) enum Cost {
     Message,
 }
 
-/// End of a run, and the reason if it did not complete.
-pub(super) struct RunVerdict {
+/// End of a run.
+pub(super) struct RunEnd<'e> {
     pub terminal: Terminal,
+    /// Reason for which it has not completed.
     pub reason: Option<String>,
     pub cost: Cost,
+    pub usage: Option<Usage>,
+    /// End that its tick has seen. Absent: no process saw it.
+    pub seen: Option<&'e TurnEnd>,
 }
 
-impl RunVerdict {
-    pub fn new(terminal: Terminal, reason: Option<String>, cost: Cost) -> RunVerdict {
-        RunVerdict { terminal, reason, cost }
+impl<'e> RunEnd<'e> {
+    /// Returns an end with the usage that the turn has reported.
+    pub fn new(
+        terminal: Terminal,
+        reason: Option<String>,
+        cost: Cost,
+        seen: Option<&'e TurnEnd>,
+    ) -> RunEnd<'e> {
+        let outcome = seen.and_then(|end| end.outcome.as_ref().ok());
+        let usage = outcome.and_then(|outcome| outcome.usage.clone());
+        RunEnd { terminal, reason, cost, usage, seen }
+    }
+
+    /// Returns the time of the end; a run whose end no process saw ends now.
+    fn at(&self, now: Time) -> Time {
+        self.seen.map_or(now, |end| end.ended_at)
+    }
+
+    fn brief(&self) -> Option<String> {
+        self.seen.filter(|_| self.terminal == Terminal::Completed).and_then(brief)
     }
 }
 
-/// Returns the verdict of the turn's own end. A turn that exited with status 0 by itself has done
-/// its work, even if its tick was told to end after that.
-pub(super) fn verdict(end: &TurnEnd) -> RunVerdict {
-    let failed = |reason: &str, cost| RunVerdict::new(Terminal::Failed, Some(reason.to_owned()), cost);
+/// Returns the turn's own end. A turn that exited with status 0 by itself has done its work, even if
+/// its tick was told to end after that.
+pub(super) fn verdict(end: &TurnEnd) -> RunEnd<'_> {
+    let ended = |terminal, reason: Option<&str>, cost| {
+        RunEnd::new(terminal, reason.map(str::to_owned), cost, Some(end))
+    };
+    let failed = |reason: &str, cost| ended(Terminal::Failed, Some(reason), cost);
     if end.timed_out {
-        let reason = Some("turn.timeout was reached".to_owned());
-        return RunVerdict::new(Terminal::TimedOut, reason, Cost::Attempt);
+        return ended(Terminal::TimedOut, Some("turn.timeout was reached"), Cost::Attempt);
     }
     let is_done = end.by_itself && end.exit == Exit::Code { code: 0 };
     if let Some(signal) = end.cancelled_by.filter(|_| !is_done) {
-        let reason = Some(format!("the tick was ended by signal {signal}"));
-        return RunVerdict::new(Terminal::Interrupted, reason, Cost::Interruption);
+        let reason = format!("the tick was ended by signal {signal}");
+        return ended(Terminal::Interrupted, Some(&reason), Cost::Interruption);
     }
     match (&end.exit, &end.outcome) {
         (Exit::Code { code: 0 }, Ok(outcome)) if outcome.deferred.is_some() => {
             let reason = "outcome file: $.deferred: the turn ended with exit status 0, not 75";
             failed(reason, Cost::Message)
         }
-        (Exit::Code { code: 0 }, Ok(_)) => RunVerdict::new(Terminal::Completed, None, Cost::Attempt),
+        (Exit::Code { code: 0 }, Ok(_)) => ended(Terminal::Completed, None, Cost::Attempt),
         (Exit::Code { code: 0 }, Err(reason)) => failed(reason, Cost::Message),
-        (Exit::Code { code: 75 }, Ok(_)) => RunVerdict::new(Terminal::Deferred, None, Cost::Attempt),
+        (Exit::Code { code: 75 }, Ok(_)) => ended(Terminal::Deferred, None, Cost::Attempt),
         (Exit::Code { code: 75 }, Err(reason)) => failed(reason, Cost::Attempt),
         (exit, _) => {
             let said = end.last_error_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
@@ -96,28 +119,6 @@ pub(super) fn cut(text: &str) -> String {
         end -= 1;
     }
     text[..end].to_owned()
-}
-
-/// Parts of a run's end.
-pub(super) struct RunEnd<'e> {
-    pub terminal: Terminal,
-    /// Reason for which it has not completed.
-    pub reason: Option<String>,
-    pub cost: Cost,
-    pub usage: Option<Usage>,
-    /// End that its tick has seen. Absent: no process saw it.
-    pub seen: Option<&'e TurnEnd>,
-}
-
-impl RunEnd<'_> {
-    /// Returns the time of the end; a run whose end no process saw ends now.
-    fn at(&self, now: Time) -> Time {
-        self.seen.map_or(now, |end| end.ended_at)
-    }
-
-    fn brief(&self) -> Option<String> {
-        self.seen.filter(|_| self.terminal == Terminal::Completed).and_then(brief)
-    }
 }
 
 /// Counts a run that ends, and records it as the last one.
@@ -220,11 +221,8 @@ pub(super) fn record_output(
     record.stdout_bytes = Some(end.stdout_bytes);
     record.stderr_bytes = Some(end.stderr_bytes);
     let settled = Settled { terminal: record.terminal, reason: record.reason.clone(), closure: None };
-    draft.event(
-        EventKind::RunSettled,
-        Some(run_id),
-        json!({ "terminal": record.terminal, "current": false }),
-    );
+    let data = json!({ "terminal": record.terminal, "current": false });
+    draft.event(EventKind::RunSettled, Some(run_id), data);
     draft.archive(Archived::Run(Box::new(record)));
     settled
 }

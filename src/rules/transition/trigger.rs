@@ -45,7 +45,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
     if let Some(wait) = trigger.scope.wait_id() {
         belong_to(draft, wait, trigger.id)?;
     }
-    tell(draft, &trigger, "created");
+    note(draft, &trigger, "created");
     draft.put(Put::Trigger(Box::new(trigger.clone())));
     draft.records.triggers.push(trigger.clone());
     Ok(trigger)
@@ -53,7 +53,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
 
 /// Gives a wait its trigger. Only a wait that the outside can answer has one, and no wait has two.
 fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Refusal> {
-    let Some(wait) = draft.records.waits.iter_mut().find(|wait| wait.id == id && wait.is_active()) else {
+    let Some(wait) = draft.records.waits.iter().find(|wait| wait.id == id && wait.is_active()) else {
         return Err(Refusal::new("not_active", format!("{id} is not an active wait")));
     };
     may_have_trigger(wait)?;
@@ -61,9 +61,7 @@ fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Re
         return Err(Refusal::new("wait_has_trigger", format!("{id} has a trigger already: {other}"))
             .hint("revoke that one first"));
     }
-    wait.trigger_id = Some(trigger);
-    let wait = Box::new(wait.clone());
-    draft.put(Put::Wait(wait));
+    draft.change_wait(id, |wait| wait.trigger_id = Some(trigger));
     Ok(())
 }
 
@@ -71,45 +69,37 @@ fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Re
 pub fn may_have_trigger(wait: &Wait) -> Result<(), Refusal> {
     match wait.kind {
         WaitKind::External | WaitKind::System => Ok(()),
-        WaitKind::Operator | WaitKind::Task | WaitKind::Timer => Err(Refusal::new(
-            "invalid_wait",
-            format!(
-                "a trigger belongs to a wait of kind `external` or `system`, and this one is `{}`",
-                wait.kind
-            ),
-        )),
+        WaitKind::Operator | WaitKind::Task | WaitKind::Timer => {
+            let kind = wait.kind;
+            let message = format!(
+                "a trigger belongs to a wait of kind `external` or `system`, and this one is `{kind}`"
+            );
+            Err(Refusal::new("invalid_wait", message))
+        }
     }
 }
 
 /// Replaces the secret. Earlier deliveries with the old one stay valid.
 pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result<Trigger, Refusal> {
-    let trigger = find(draft, id)?;
-    trigger.secret_sha256 = secret_sha256;
-    let trigger = trigger.clone();
-    tell(draft, &trigger, "rotated");
-    draft.put(Put::Trigger(Box::new(trigger.clone())));
+    let changed = draft.change_trigger(id, |trigger| trigger.secret_sha256 = secret_sha256);
+    let trigger = changed.ok_or_else(|| not_active(draft, id))?;
+    note(draft, &trigger, "rotated");
     Ok(trigger)
 }
 
 /// Revokes a trigger for good. Its deliveries stay in the inbox. A wait that names it stays active
 /// without it.
 pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, Refusal> {
-    let now = draft.now();
-    let trigger = find(draft, id)?;
+    let at = draft.records.triggers.iter().position(|trigger| trigger.id == id);
+    let mut trigger = draft.records.triggers.remove(at.ok_or_else(|| not_active(draft, id))?);
     trigger.status = TriggerStatus::Revoked;
-    trigger.revoked_at = Some(now);
-    let trigger = trigger.clone();
-    draft.records.triggers.retain(|other| other.id != id);
-    tell(draft, &trigger, cause);
+    trigger.revoked_at = Some(draft.now());
+    note(draft, &trigger, cause);
     draft.delete(Delete::Trigger(id));
     draft.archive(Archived::Trigger(Box::new(trigger.clone())));
-    let mut left = Vec::new();
-    for wait in draft.records.waits.iter_mut().filter(|wait| wait.trigger_id == Some(id)) {
-        wait.trigger_id = None;
-        left.push(wait.clone());
-    }
-    for wait in left {
-        draft.put(Put::Wait(Box::new(wait)));
+    let named = draft.records.waits.iter().filter(|wait| wait.trigger_id == Some(id));
+    for wait in named.map(|wait| wait.id).collect::<Vec<_>>() {
+        draft.change_wait(wait, |wait| wait.trigger_id = None);
     }
     Ok(trigger)
 }
@@ -123,13 +113,12 @@ pub fn wait_ended(draft: &mut Draft, wait: &Wait) {
     }
 }
 
-fn find(draft: &mut Draft, id: TriggerId) -> Result<&mut Trigger, Refusal> {
-    let agent = draft.records.state.agent.clone();
-    let trigger = draft.records.triggers.iter_mut().find(|trigger| trigger.id == id);
-    trigger.ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active trigger of `{agent}`")))
+fn not_active(draft: &Draft, id: TriggerId) -> Refusal {
+    let message = format!("{id} is not an active trigger of `{}`", draft.records.state.agent);
+    Refusal::new("not_active", message)
 }
 
-fn tell(draft: &mut Draft, trigger: &Trigger, cause: &str) {
+fn note(draft: &mut Draft, trigger: &Trigger, cause: &str) {
     let data = json!({
         "trigger_id": trigger.id,
         "to": trigger.status,
@@ -154,9 +143,7 @@ pub fn count_hint(draft: &mut Draft, hint: &WakeHint) {
 }
 
 fn count(draft: &mut Draft, id: Option<TriggerId>, deliveries: u64, last: Time) {
-    let Some(id) = id else { return };
-    let Some(trigger) = draft.records.triggers.iter_mut().find(|trigger| trigger.id == id) else { return };
-    trigger.count(deliveries, last);
-    let trigger = Box::new(trigger.clone());
-    draft.put(Put::Trigger(trigger));
+    if let Some(id) = id {
+        draft.change_trigger(id, |trigger| trigger.count(deliveries, last));
+    }
 }

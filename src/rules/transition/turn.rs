@@ -18,23 +18,22 @@ use crate::model::time::Span;
 use crate::model::turn::{RunClaimant, TurnEnd};
 
 use crate::rules::clock::{LEASE_MARGIN, LEASE_WITHOUT_TIMEOUT};
-use crate::rules::closure::derive;
 use crate::rules::deferral::row_since;
 use crate::rules::execution::resting_status;
 use crate::rules::limits;
-use crate::rules::preemption::{is_overdue, why_suspended, will_be_suspended};
-use crate::rules::projection::closure_facts;
+use crate::rules::preemption::{is_overdue, why_suspended};
+use crate::rules::projection::closure;
 
 use super::arrival::admitted;
 use super::attempt::{Attempt, claimed_message, fail_attempt, interrupted, leave, release};
 use super::draft::Draft;
 use super::gate::shut_down;
-use super::outcome::{Surroundings, apply};
+use super::outcome::{OutcomeContext, apply};
 use super::preemption::{FORCED, suspend};
 use super::resources::{defer, said};
 use super::settlement::settle_message;
 use super::start::{approach, go_round, pass_through_running};
-use super::trace::{Cost, RunEnd, RunVerdict, Settled, archive, count, record_output, verdict};
+use super::trace::{Cost, RunEnd, Settled, archive, count, record_output, verdict};
 use super::wait::take_up;
 
 /// Reason of a run that ended by itself before a stop had to kill it.
@@ -117,34 +116,32 @@ pub fn settle(
     run_id: RunId,
     end: TurnEnd,
     previous: Option<Run>,
-    around: &Surroundings,
+    context: &OutcomeContext,
 ) -> Result<Settled, Refusal> {
     let current = draft.records.state.current_run.clone().filter(|run| run.run_id == run_id);
     let Some(run) = current else { return Ok(record_output(draft, run_id, &end, previous)) };
     if run.stopping.is_none() {
         pass_through_running(draft)?;
     }
-    let RunVerdict { mut terminal, mut reason, mut cost } =
-        decided_before(&run).unwrap_or_else(|| verdict(&end));
-    if terminal == Terminal::Deferred {
+    let mut ended = decided_before(&run, Some(&end)).unwrap_or_else(|| verdict(&end));
+    if ended.terminal == Terminal::Deferred {
         let why = said(draft, &end).describe();
-        reason = Some(why.unwrap_or_else(|| "the turn asks to come back later".to_owned()));
+        ended.reason = Some(why.unwrap_or_else(|| "the turn asks to come back later".to_owned()));
     }
-    let mut usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
-    let refused = match (terminal, &end.outcome) {
-        (Terminal::Completed, Ok(outcome)) => apply(draft, &run, &outcome.actions, around).err(),
+    let refused = match (ended.terminal, &end.outcome) {
+        (Terminal::Completed, Ok(outcome)) => apply(draft, &run, &outcome.actions, context).err(),
         _ => None,
     };
     if let Some((path, refusal)) = refused {
-        (terminal, cost) = (Terminal::Failed, Cost::Message);
-        reason = Some(format!("outcome file: {path}: {}", refusal.message));
+        (ended.terminal, ended.cost) = (Terminal::Failed, Cost::Message);
+        ended.reason = Some(format!("outcome file: {path}: {}", refusal.message));
         // Nothing else of the outcome is used, but the turn's usage is counted.
-        if let Some(used) = usage.take() {
+        if let Some(used) = ended.usage.take() {
             limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
         }
     }
     if run.stopping.is_some() {
-        if terminal != Terminal::Completed && cost != Cost::Message {
+        if ended.terminal != Terminal::Completed && ended.cost != Cost::Message {
             let killed = matches!(end.exit, Exit::Signal { signal: 9 });
             return finish_stop(draft, killed, Some(&end));
         }
@@ -154,7 +151,7 @@ pub fn settle(
     if let Exit::NotStarted { error } = &end.exit {
         draft.records.state.runtime_error = Some(error.clone());
     }
-    conclude(draft, &run, RunEnd { terminal, reason, cost, usage, seen: Some(&end) })
+    conclude(draft, &run, ended)
 }
 
 /// Concludes a run that no stop has ended: counts it, settles or requeues its message, derives the
@@ -171,10 +168,20 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>) -> Result<Se
         Terminal::Suspended => suspend(draft, run)?,
         Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted | Terminal::Aborted => {
             let reason = ended.reason.clone().unwrap_or_default();
-            match ended.cost {
-                Cost::Interruption => interrupted(draft, run, &reason)?,
-                Cost::Attempt => fail(draft, run, terminal, false, reason)?,
-                Cost::Message => fail(draft, run, terminal, true, reason)?,
+            if ended.cost == Cost::Interruption {
+                interrupted(draft, run, &reason)?;
+            } else {
+                let failed = Attempt {
+                    message_id: run.message_id,
+                    number: run.attempt,
+                    run_id: Some(run.run_id),
+                    terminal,
+                    continuation: run.continuation.clone(),
+                    checkpoint: run.checkpoint,
+                    is_last: ended.cost == Cost::Message,
+                };
+                fail_attempt(draft, failed, reason)?;
+                leave(draft, run);
             }
         }
     }
@@ -185,22 +192,18 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>) -> Result<Se
 }
 
 /// Returns the end of a run if it was decided before its turn ended.
-fn decided_before(run: &CurrentRun) -> Option<RunVerdict> {
-    let reason = || Some(why_suspended(run).to_owned());
-    match &run.condemned {
-        Some(reason) => {
-            let cost = if run.forced { Cost::Interruption } else { Cost::Attempt };
-            Some(RunVerdict::new(Terminal::Failed, Some(reason.clone()), cost))
-        }
-        // A turn that has yielded has itself declared that it is not done.
-        None if run.stopping.is_some() && run.yielded_at.is_some() => {
-            Some(RunVerdict::new(Terminal::Aborted, None, Cost::Attempt))
-        }
-        None => {
-            let suspended = || RunVerdict::new(Terminal::Suspended, reason(), Cost::Attempt);
-            will_be_suspended(run).then(suspended)
-        }
+fn decided_before<'e>(run: &CurrentRun, seen: Option<&'e TurnEnd>) -> Option<RunEnd<'e>> {
+    if let Some(reason) = &run.condemned {
+        let cost = if run.forced { Cost::Interruption } else { Cost::Attempt };
+        return Some(RunEnd::new(Terminal::Failed, Some(reason.clone()), cost, seen));
     }
+    // A turn that has yielded has itself declared that it is not done.
+    run.yielded_at?;
+    Some(if run.stopping.is_some() {
+        RunEnd::new(Terminal::Aborted, None, Cost::Attempt, seen)
+    } else {
+        RunEnd::new(Terminal::Suspended, Some(why_suspended(run).to_owned()), Cost::Attempt, seen)
+    })
 }
 
 /// Settles a run whose tick has died. The caller must have ended its processes: otherwise they
@@ -219,11 +222,11 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     pass_through_running(draft)?;
     let now = draft.now();
     // No process was there to end the run in time. It ends now, and for that reason.
-    let ended = |terminal, why: &str| RunVerdict::new(terminal, Some(why.to_owned()), Cost::Interruption);
+    let ended = |terminal, why: &str| RunEnd::new(terminal, Some(why.to_owned()), Cost::Interruption, None);
     let forced = is_overdue(&run, now).then(|| ended(Terminal::Failed, FORCED));
     let vanished = || ended(Terminal::Interrupted, why);
-    let RunVerdict { terminal, reason, cost } = decided_before(&run).or(forced).unwrap_or_else(vanished);
-    conclude(draft, &run, RunEnd { terminal, reason, cost, usage: None, seen: None }).map(drop)
+    let ended = decided_before(&run, None).or(forced).unwrap_or_else(vanished);
+    conclude(draft, &run, ended).map(drop)
 }
 
 /// Completes a stop after the run's processes have ended. `killed`: they did not end by themselves.
@@ -235,8 +238,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     let reason = run.stopping.as_ref().and_then(|stopping| stopping.reason.clone());
     let reason = Some(reason.map_or_else(|| "stopped".to_owned(), |reason| format!("stopped: {reason}")));
     // The turn's usage counts, whether or not it has completed.
-    let usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
-    let ended = RunEnd { terminal: Terminal::Aborted, reason, cost: Cost::Attempt, usage, seen: end };
+    let ended = RunEnd::new(Terminal::Aborted, reason, Cost::Attempt, end);
     count(draft, &run, &ended);
     if let Some(message) = claimed_message(draft, run.message_id) {
         if requeue {
@@ -267,7 +269,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     }
     leave(draft, &run);
     draft.records.state.retry = None;
-    let closure = derive(&closure_facts(&draft.records));
+    let closure = closure(&draft.records);
     draft.records.state.last_closure = Some(closure.clone());
     Ok(archive(draft, &run, ended, closure))
 }
@@ -282,31 +284,9 @@ fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Fails the attempt of a run, which is the last one if its turn has done its work.
-fn fail(
-    draft: &mut Draft,
-    run: &CurrentRun,
-    terminal: Terminal,
-    is_last: bool,
-    reason: String,
-) -> Result<(), Refusal> {
-    let attempt = Attempt {
-        message_id: run.message_id,
-        number: run.attempt,
-        run_id: Some(run.run_id),
-        terminal,
-        continuation: run.continuation.clone(),
-        checkpoint: run.checkpoint,
-        is_last,
-    };
-    fail_attempt(draft, attempt, reason)?;
-    leave(draft, run);
-    Ok(())
-}
-
 /// Derives the closure, and sets status and execution accordingly.
 fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
-    let closure = derive(&closure_facts(&draft.records));
+    let closure = closure(&draft.records);
     draft.records.state.last_closure = Some(closure.clone());
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
         draft.enter(ExecutionState::Completed, None, IN_TIME)?;
@@ -320,11 +300,11 @@ fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
             }
             ClosureOutcome::Completed | ClosureOutcome::Continuable | ClosureOutcome::Failed => {
                 draft.enter(ExecutionState::Completed, None, closure.outcome.name())?;
-                draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
+                draft.becomes_idle();
             }
         }
-    } else if draft.records.state.status != Status::Stopped {
-        draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
+    } else {
+        draft.becomes_idle();
     }
     Ok(closure)
 }

@@ -22,7 +22,7 @@ use super::arrival::admit;
 use super::draft::Draft;
 use super::messages::own_message;
 use super::trigger::{may_have_trigger, wait_ended};
-use super::work::revise;
+use super::work::{is_open, revise};
 
 /// Owner of a new wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,22 +38,6 @@ pub enum WaitOwner {
 pub enum Recheck {
     At(Time),
     Every(Span),
-}
-
-impl Recheck {
-    fn first(self, now: Time) -> Time {
-        match self {
-            Recheck::At(at) => at,
-            Recheck::Every(span) => now.after(span),
-        }
-    }
-
-    fn every(self) -> Option<Span> {
-        match self {
-            Recheck::At(_) => None,
-            Recheck::Every(span) => Some(span),
-        }
-    }
 }
 
 /// Fields of a new wait.
@@ -101,7 +85,11 @@ pub struct Set {
 pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     let work_item_id = owner(draft, new.owner)?;
     let now = draft.now();
-    let recheck_at = new.recheck.map(|recheck| recheck.first(now));
+    let (recheck_at, recheck_every) = match new.recheck {
+        None => (None, None),
+        Some(Recheck::At(at)) => (Some(at), None),
+        Some(Recheck::Every(span)) => (Some(now.after(span)), Some(span)),
+    };
     let soonest = [new.wake_at, recheck_at, new.expires_at].into_iter().flatten().min();
     let hops = in_chain(new.hops, soonest, now, &draft.records.policy.limits)?;
     let wait = Wait {
@@ -115,7 +103,7 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
         trigger_id: new.trigger.as_ref().map(|trigger| trigger.id),
         wake_at: new.wake_at,
         recheck_at,
-        recheck_every: new.recheck.and_then(Recheck::every),
+        recheck_every,
         recheck_id: None,
         expires_at: new.expires_at,
         source: new.source,
@@ -146,7 +134,7 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     }
     draft.records.waits.push(wait.clone());
     draft.put(Put::Wait(Box::new(wait.clone())));
-    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let run_id = draft.run_id();
     let data = json!({
         "wait_id": wait.id,
         "kind": wait.kind,
@@ -157,11 +145,9 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     });
     draft.event(EventKind::WaitTransition, run_id, data);
     let has_been_told = new.ended_task.is_some_and(|task| task.result_id.is_none());
-    let over = if has_been_told {
-        end_wait(draft, wait.id, WaitStatus::Resolved, "its task had ended before")
-    } else {
-        None
-    };
+    let over = has_been_told
+        .then(|| end_wait(draft, wait.id, WaitStatus::Resolved, "its task had ended before"))
+        .flatten();
     Ok(Set { wait: over.unwrap_or(wait), replaces })
 }
 
@@ -176,7 +162,7 @@ fn replaced(draft: &Draft, new: &Wait) -> Vec<Wait> {
 }
 
 fn owner(draft: &Draft, owner: WaitOwner) -> Result<Option<WorkId>, Refusal> {
-    let is_open = |id: &WorkId| draft.records.works.iter().any(|item| item.id == *id);
+    let is_open = |id: &WorkId| is_open(draft, *id);
     match owner {
         WaitOwner::Agent => Ok(None),
         WaitOwner::Work(id) if is_open(&id) => Ok(Some(id)),
@@ -200,24 +186,16 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(
         return Err(Refusal::new("endless_wait", "a wait for the system needs a recheck or an expiry")
             .hint("say with --recheck when to go and look, or with --expires when to give up"));
     }
-    let misplaced = [
-        (
-            wait.wake_at.is_some() && wait.kind != WaitKind::Timer,
-            "a wake time belongs to a wait of kind `timer`",
-        ),
-        (
-            wait.source.is_some() && !matches!(wait.kind, WaitKind::External | WaitKind::System),
-            "a source belongs to a wait of kind `external` or `system`",
-        ),
-        (
-            wait.no_fallback.is_some() && wait.kind != WaitKind::External,
-            "only an external wait can lack a fallback",
-        ),
-    ];
-    match misplaced.iter().find(|(is_wrong, _)| *is_wrong) {
-        Some((_, message)) => Err(Refusal::new("invalid_wait", *message)),
-        None => Ok(()),
-    }
+    let misplaced = if wait.wake_at.is_some() && wait.kind != WaitKind::Timer {
+        "a wake time belongs to a wait of kind `timer`"
+    } else if wait.source.is_some() && !matches!(wait.kind, WaitKind::External | WaitKind::System) {
+        "a source belongs to a wait of kind `external` or `system`"
+    } else if wait.no_fallback.is_some() && wait.kind != WaitKind::External {
+        "only an external wait can lack a fallback"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new("invalid_wait", misplaced))
 }
 
 /// Refuses a trigger whose deliveries can't end the wait.
@@ -235,11 +213,11 @@ fn check_trigger(wait: &Wait, trigger: &Trigger) -> Result<(), Refusal> {
 fn check_task(wait: &Wait, id: TaskId, notify: Option<bool>) -> Result<(), Refusal> {
     match notify {
         Some(true) => Ok(()),
-        Some(false) => Err(Refusal::new(
-            "unheard_task",
-            format!("{id} was started with --no-notify: its end would not end this wait"),
-        )
-        .hint("start it without --no-notify, or wait for something else")),
+        Some(false) => {
+            let message = format!("{id} was started with --no-notify: its end would not end this wait");
+            Err(Refusal::new("unheard_task", message)
+                .hint("start it without --no-notify, or wait for something else"))
+        }
         None => Err(Refusal::new("unknown_task", format!("`{}` has no task {id}", wait.agent))),
     }
 }
@@ -254,7 +232,7 @@ pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
 pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     let waits = draft.records.waits.iter().filter(|wait| wait.is_waiting() && wait.task_id() == Some(task));
     for id in waits.map(|wait| wait.id).collect::<Vec<_>>() {
-        change(draft, id, |wait| wait.result_id = Some(message));
+        draft.change_wait(id, |wait| wait.result_id = Some(message));
     }
 }
 
@@ -273,7 +251,7 @@ pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
 /// message ends in another way.
 pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
     for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
-        change(draft, id, |wait| {
+        draft.change_wait(id, |wait| {
             wait.resolved_by = Some(to);
             wait.lost_answer = None;
         });
@@ -310,28 +288,16 @@ pub fn release_bound(draft: &mut Draft, message: MessageId, why: &str) {
 /// Makes a wait active again, and records on it that an answer was lost. An expiry that came
 /// meanwhile is reported again.
 pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str) {
-    change(draft, id, |wait| {
+    draft.change_wait(id, |wait| {
         wait.resolved_by = None;
         wait.lost_answer = Some(message);
         wait.expiry_told_at = None;
     });
-    let data = json!({
-        "wait_id": id,
-        "from": WaitStatus::Active,
-        "to": WaitStatus::Active,
-        "lost_answer": message,
-        "cause": why,
-    });
+    let active = WaitStatus::Active;
+    let data = json!({ "wait_id": id, "from": active, "to": active, "lost_answer": message, "cause": why });
     draft.event(EventKind::WaitTransition, None, data);
     let about = AttentionSubject { wait_id: Some(id), ..AttentionSubject::message(message) };
     draft.raise(Subject::AnswerLost, about, why);
-}
-
-fn change(draft: &mut Draft, id: WaitId, change: impl FnOnce(&mut Wait)) {
-    let Some(wait) = draft.records.waits.iter_mut().find(|wait| wait.id == id) else { return };
-    change(wait);
-    let wait = Box::new(wait.clone());
-    draft.put(Put::Wait(wait));
 }
 
 /// Ends every active wait on a work item.
@@ -357,7 +323,7 @@ pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     let now = draft.now();
     let of_message = draft.records.waits.iter().find(|wait| wait.recheck_id == Some(message));
     let Some(id) = of_message.map(|wait| wait.id) else { return };
-    change(draft, id, |wait| {
+    draft.change_wait(id, |wait| {
         wait.recheck_id = None;
         wait.advance_recheck(now);
     });
@@ -366,7 +332,7 @@ pub fn recheck_over(draft: &mut Draft, message: MessageId) {
 /// Records that the agent's own system wait gets its one tick now.
 pub fn note_system_wait(draft: &mut Draft, id: WaitId) {
     let now = draft.now();
-    change(draft, id, |wait| wait.ticked_at = Some(now));
+    draft.change_wait(id, |wait| wait.ticked_at = Some(now));
 }
 
 /// Repairs waits that the other records contradict, because nothing can end them any more.
@@ -418,7 +384,7 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
     wait_ended(draft, &wait);
     // The item has ended: there is nothing to change.
     if let Some(item) = wait.work_item_id
-        && draft.records.works.iter().any(|open| open.id == item)
+        && is_open(draft, item)
     {
         let _ = revise(draft, item, "wait_ended", |_| {});
     }

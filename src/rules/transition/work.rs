@@ -116,9 +116,7 @@ pub fn pick(draft: &mut Draft, id: WorkId, clear_blocker: Option<String>) -> Res
     draft.records.state.focus = Some(id);
     revise(draft, id, "pick", |item| {
         if clear_blocker.is_some() {
-            item.blocked_by = None;
-            item.recheck_at = None;
-            item.recheck_consumed_at = None;
+            clear(item);
         }
     })
 }
@@ -143,11 +141,14 @@ pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, 
     if find(draft, id)?.blocked_by.is_none() {
         return Err(Refusal::new("not_blocked", format!("{id} is not blocked")));
     }
-    revise_noting(draft, id, "unblock", json!({ "reason": reason }), |item| {
-        item.blocked_by = None;
-        item.recheck_at = None;
-        item.recheck_consumed_at = None;
-    })
+    revise_noting(draft, id, "unblock", json!({ "reason": reason }), clear)
+}
+
+/// Clears the blocker of an item and its recheck.
+fn clear(item: &mut WorkItem) {
+    item.blocked_by = None;
+    item.recheck_at = None;
+    item.recheck_consumed_at = None;
 }
 
 /// Completes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its
@@ -209,6 +210,11 @@ fn revise_noting(
     Ok(item)
 }
 
+/// True if a work item is open.
+pub(super) fn is_open(draft: &Draft, id: WorkId) -> bool {
+    draft.records.works.iter().any(|item| item.id == id)
+}
+
 fn position(draft: &Draft, id: WorkId) -> Result<usize, Refusal> {
     let at = draft.records.works.iter().position(|item| item.id == id);
     at.ok_or_else(|| Refusal::new("not_open", format!("{id} is not an open work item")))
@@ -223,6 +229,6 @@ fn note(draft: &mut Draft, item: &WorkItem, action: &str, more: Value) {
     if let (Value::Object(data), Value::Object(more)) = (&mut data, more) {
         data.extend(more);
     }
-    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let run_id = draft.run_id();
     draft.event(EventKind::WorkTransition, run_id, data);
 }
