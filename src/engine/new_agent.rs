@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility};
 use crate::model::id::{AgentName, TriggerId};
-use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus, Verify};
+use crate::model::trigger::{Trigger, TriggerScope};
 use crate::rules::transition::lifecycle;
 use crate::store::{HookFile, NewAgent, Store};
 
@@ -39,21 +39,8 @@ pub fn make(session: &Session, store: &Store, new: AgentRequest) -> Result<Made>
     let policy = store.local().policy_from(SETTINGS, &text)?;
     let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
     let mut stamp = session.clock.stamp()?;
-    let trigger = Trigger {
-        id: TriggerId(stamp.mint()),
-        agent: name.clone(),
-        delivery_mode: DeliveryMode::EnqueueMessage,
-        scope: TriggerScope::Agent,
-        source: None,
-        status: TriggerStatus::Active,
-        verify: Verify::Secret,
-        secret_sha256,
-        delivery_count: 0,
-        last_delivered_at: None,
-        created_at: stamp.now,
-        revoked_at: None,
-        extra: Default::default(),
-    };
+    let id = TriggerId(stamp.mint());
+    let trigger = Trigger::new(id, name.clone(), TriggerScope::Agent, secret_sha256, stamp.now);
     let identity = Identity {
         name: name.clone(),
         kind: if parent.is_some() { AgentKind::Child } else { AgentKind::Named },

@@ -117,3 +117,24 @@ pub struct Records {
     /// Active triggers that the waits, the hints and the messages to take up name.
     pub triggers: Vec<Trigger>,
 }
+
+impl Records {
+    /// Returns the records of an agent that has no other record than its state.
+    pub fn new(policy: Policy, state: State) -> Records {
+        Records {
+            policy,
+            state,
+            lease: LeaseState::Free,
+            away: None,
+            shortage: None,
+            onlookers: InstalledHooks::default(),
+            inbox: Inbox::default(),
+            works: Vec::new(),
+            waits: Vec::new(),
+            broken_waits: Vec::new(),
+            timers: Vec::new(),
+            tasks: Vec::new(),
+            triggers: Vec::new(),
+        }
+    }
+}

@@ -124,6 +124,36 @@ pub struct Task {
 }
 
 impl Task {
+    /// Returns a queued task on no machine yet.
+    pub fn new(id: TaskId, agent: AgentName, job: TaskJob, now: Time) -> Task {
+        Task {
+            id,
+            agent,
+            job,
+            status: TaskStatus::Queued,
+            summary: None,
+            work_item_id: None,
+            run_id: None,
+            notify: true,
+            interactive: false,
+            timeout: None,
+            hops: 0,
+            host: String::new(),
+            boot_id: String::new(),
+            place: None,
+            supervisor_pid: None,
+            created_at: now,
+            started_at: None,
+            ended_at: None,
+            exit: None,
+            reason: None,
+            result_id: None,
+            stdout_bytes: None,
+            stderr_bytes: None,
+            extra: Extra::new(),
+        }
+    }
+
     /// Returns the agent to which the task is delegated.
     pub fn child(&self) -> Option<&AgentName> {
         match &self.job {

@@ -83,6 +83,29 @@ impl Schedule {
 }
 
 impl Timer {
+    /// Returns a timer without a message whose first fire is at `next_at`.
+    pub fn new(id: TimerId, agent: AgentName, schedule: Schedule, next_at: Time, now: Time) -> Timer {
+        Timer {
+            id,
+            agent,
+            name: None,
+            schedule,
+            catch_up: CatchUp::Once,
+            grace: None,
+            next_at,
+            body: None,
+            message: None,
+            hops: 0,
+            fired: 0,
+            missed: 0,
+            last_fired_at: None,
+            status: TimerStatus::Active,
+            created_at: now,
+            ended_at: None,
+            extra: Extra::new(),
+        }
+    }
+
     /// Returns the text of its message.
     pub fn text(&self) -> String {
         let body = self.body.as_ref().or(self.message.as_ref().map(|message| &message.body));

@@ -246,6 +246,31 @@ pub struct Trigger {
 }
 
 impl Trigger {
+    /// Returns an active trigger whose deliveries are messages.
+    pub fn new(
+        id: TriggerId,
+        agent: AgentName,
+        scope: TriggerScope,
+        secret_sha256: String,
+        now: Time,
+    ) -> Trigger {
+        Trigger {
+            id,
+            agent,
+            delivery_mode: DeliveryMode::EnqueueMessage,
+            scope,
+            source: None,
+            status: TriggerStatus::Active,
+            verify: Verify::Secret,
+            secret_sha256,
+            delivery_count: 0,
+            last_delivered_at: None,
+            created_at: now,
+            revoked_at: None,
+            extra: Extra::new(),
+        }
+    }
+
     pub fn is_active(&self) -> bool {
         self.status == TriggerStatus::Active
     }

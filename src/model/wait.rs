@@ -96,6 +96,40 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// Returns an active wait of the agent itself for nothing in particular.
+    pub fn new(id: WaitId, agent: AgentName, kind: WaitKind, reason: String, now: Time) -> Wait {
+        Wait {
+            id,
+            agent,
+            kind,
+            reason,
+            options: Vec::new(),
+            resource: None,
+            work_item_id: None,
+            trigger_id: None,
+            wake_at: None,
+            recheck_at: None,
+            recheck_every: None,
+            recheck_id: None,
+            expires_at: None,
+            source: None,
+            no_fallback: None,
+            status: WaitStatus::Active,
+            resolved_by: None,
+            lost_answer: None,
+            result_id: None,
+            expiry_told_at: None,
+            ticked_at: None,
+            hops: 0,
+            woken_at: None,
+            rechecked_at: None,
+            created_at: now,
+            ended_at: None,
+            cause: None,
+            extra: Extra::new(),
+        }
+    }
+
     pub fn is_active(&self) -> bool {
         self.status == WaitStatus::Active
     }

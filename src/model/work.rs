@@ -88,6 +88,30 @@ pub struct WorkItem {
     pub extra: Extra,
 }
 
+impl WorkItem {
+    /// Returns an open item that is not blocked.
+    pub fn new(id: WorkId, agent: AgentName, objective: String, now: Time) -> WorkItem {
+        WorkItem {
+            id,
+            agent,
+            objective,
+            state: WorkState::Open,
+            plan_status: PlanStatus::Ready,
+            todo: Vec::new(),
+            blocked_by: None,
+            recheck_at: None,
+            recheck_consumed_at: None,
+            result: None,
+            revision: 1,
+            ticked: None,
+            created_at: now,
+            updated_at: now,
+            plan: None,
+            extra: Extra::new(),
+        }
+    }
+}
+
 record! { WorkItem = "work", WorkId in Plane::Work; check }
 
 impl WorkItem {

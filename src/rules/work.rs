@@ -34,8 +34,8 @@ impl<'a> WaitsByItem<'a> {
     }
 }
 
-/// Waiting states, each with the kind of its wait and the waiting reason that it gives a closure and
-/// a decision. The first one that an item has wins (contract, semantics §4).
+/// Waiting states, each with the kind of its wait and the waiting reason that it gives a closure
+/// and a decision. The first one that an item has wins (contract, semantics §4).
 const WAITING: [(SchedulingState, WaitKind, Option<WaitingReason>); 5] = [
     (SchedulingState::WaitingTask, WaitKind::Task, Some(WaitingReason::AwaitingTaskResult)),
     (SchedulingState::WaitingOperator, WaitKind::Operator, Some(WaitingReason::AwaitingOperatorInput)),

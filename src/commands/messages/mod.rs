@@ -4,7 +4,6 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 
 use answer::{AnswerDeadline, await_all, refuse_closed};
-use guests::surface;
 use serde_json::json;
 
 use crate::cli;

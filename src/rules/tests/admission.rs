@@ -1,20 +1,9 @@
 //! Admission of messages: every origin with every kind, priorities, sizes, bodies, expiry and hops.
 
-use serde_json::json;
-
-use crate::model::id::MessageId;
-use crate::model::message::{
-    AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
-    Priority,
-};
-use crate::model::policy::{Limits, Size};
-use crate::model::refusal::Refusal;
-use crate::model::setbacks::Setbacks;
 use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
-use crate::model::time::Span;
 use crate::rules::admission::{admit, authority, is_open_to_outside, kinds};
 
-use super::{agent, at, message_id, now, run_id, secs, stamp_at, work_id};
+use super::*;
 
 /// Contract, semantics §9: origin, allowed kinds, authority.
 const TABLE: [(&str, &[&str], &str); 7] = [

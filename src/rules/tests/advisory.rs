@@ -1,21 +1,9 @@
 //! Warnings: each appears where its condition holds, and is absent in the nearest case where it
 //! does not.
 
-use crate::model::agent::Status;
-use crate::model::execution::ExecutionState;
-use crate::model::id::TriggerId;
-use crate::model::message::Message;
-use crate::model::policy::Limit;
-use crate::model::records::{LeaseState, Records};
-use crate::model::state::{KeptOut, SetAside};
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::{Ticked, WorkItem, WorkState};
-use crate::rules::advisory::advisories;
+use crate::model::state::KeptOut;
 
-use super::{
-    at, current_run, hint, message_id, now, prompt, records, records_in, secs, task_id, timer, wait, wait_id,
-    wait_on, work,
-};
+use super::*;
 
 fn kinds(records: &Records) -> Vec<&'static str> {
     advisories(records, now()).iter().map(|advisory| advisory.kind.name()).collect()

@@ -1,13 +1,10 @@
 //! Rights of a turn over other agents, as tables.
 
-use crate::model::agent::{AgentKind, Identity, Status, Visibility};
+use crate::model::agent::{AgentKind, Identity, Visibility};
 use crate::model::authority::Reach;
-use crate::model::execution::ExecutionState;
-use crate::model::id::AgentName;
-use crate::model::message::Origin;
-use crate::rules::authority::{OPERATOR, agent, hears, may_start, reaches};
+use crate::rules::authority::{agent, hears, may_start, reaches};
 
-use super::{now, state};
+use super::*;
 
 fn name(word: &str) -> AgentName {
     word.parse().unwrap()

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::model::time::Time;
-use crate::model::zone::Zone;
 use crate::rules::calendar;
+
+use super::*;
 
 const ZONES: &[&str] = &[
     "UTC",

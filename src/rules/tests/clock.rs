@@ -1,30 +1,13 @@
 //! Corrections after a fast clock: every state × every stored time in the far future × the
 //! corrected clock.
 
-use crate::model::agent::Status;
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::policy::Limit;
-use crate::model::records::Records;
 use crate::model::recovery::Strategy;
-use crate::model::resource::{Deferred, Resource};
-use crate::model::state::{HeldRun, Spent};
-use crate::model::time::{Span, Time};
-use crate::model::timer::{Schedule, Timer};
-use crate::rules::advisory::advisories;
+use crate::model::resource::Deferred;
+use crate::model::state::Spent;
 use crate::rules::clock::{ahead, lease_ends};
-use crate::rules::due::next_due;
 use crate::rules::execution::statuses;
-use crate::rules::ladder::decide;
-use crate::rules::projection::project;
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::rest::rest;
-use crate::rules::transition::take_in::take_in;
 
-use super::{
-    at, current_run, draft, finish, held, kinds, now, of_kind, prompt, records_in, retry, secs, stamp_at,
-    timer, word,
-};
+use super::*;
 
 /// Advance of the fast clock: some 76 years.
 const AHEAD: i64 = 2_400_000_000_000;

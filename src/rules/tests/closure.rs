@@ -1,13 +1,8 @@
 //! Closure of a turn: every combination of its facts, against the rows of the contract.
 
-use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
-use crate::model::id::WaitId;
-use crate::model::run::Terminal;
-use crate::model::work::SchedulingState;
-use crate::rules::closure::{AgentWaits, ClosureFacts, derive};
-use crate::rules::projection::WorkFact;
+use crate::rules::closure::{ClosureFacts, derive};
 
-use super::{subsets, wait_id, work_id};
+use super::*;
 
 use SchedulingState::{Runnable, WaitingExternal, WaitingOperator, WaitingSystem, WaitingTask, WaitingTimer};
 

@@ -1,17 +1,10 @@
 //! Continuation of a message: each row of the contract, and every trigger after every closure.
 
-use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
-use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
-use crate::model::id::{TriggerId, WaitId};
-use crate::model::inbox::Unmatched;
-use crate::model::message::{EXPIRY_KEY, Message, MessageKind, Origin, OriginKind, RECHECK_KEY};
-use crate::model::scheduler_tick::SchedulerTick;
-use crate::model::task::TaskStatus;
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::message::{EXPIRY_KEY, RECHECK_KEY};
 use crate::rules::continuation::{TriggerSource, TurnTrigger, resolve};
 use crate::rules::waits::satisfied;
 
-use super::{closure, message, message_id, task_id, text, wait, wait_id, wait_on, work_id};
+use super::*;
 
 use ClosureOutcome::{Completed, Continuable, Failed, Waiting};
 use ContinuationClass::{LivenessOnly, LocalContinuation, ResumeExpectedWait, ResumeOverride};

@@ -1,25 +1,7 @@
 //! Counters at the end of their range: they stop there, or the change is refused. None panics or
 //! wraps.
 
-use serde_json::json;
-
-use crate::model::agent::Status;
-use crate::model::execution::ExecutionState;
-use crate::model::message::MessageKind;
-use crate::model::record::Record;
-use crate::model::records::Records;
-use crate::model::setbacks::Setbacks;
-use crate::model::state::Counters;
-use crate::model::timer::Schedule;
-use crate::rules::transition::inbox::reduce;
-use crate::rules::transition::resources::lack;
-use crate::rules::transition::take_in::take_in;
-use crate::rules::transition::turn::settle;
-
-use super::{
-    at, continuation, current_run, draft, exited, finish, held, hint, message, prompt, records, records_in,
-    run_id, running, secs, shortage, timer,
-};
+use super::*;
 
 /// Returns counters at their maximum; except the number of events, which is checked when it is
 /// read.

@@ -1,35 +1,11 @@
 //! Consecutive deferrals: the turn's details, their duration and number, and the operator's ways to
 //! end them.
 
-use crate::model::agent::Status;
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::message::{Message, MessageStatus, Priority};
-use crate::model::records::Records;
-use crate::model::resource::{Deferral, Resource};
-use crate::model::run::Terminal;
-use crate::model::setbacks::Setbacks;
-use crate::model::state::HeldRun;
-use crate::model::time::Time;
-use crate::model::transaction::Put;
-use crate::model::turn::{Outcome, TurnEnd};
-use crate::rules::authority::OPERATOR;
-use crate::rules::due::next_due;
-use crate::rules::execution::deadline;
-use crate::rules::ladder::decide;
-use crate::rules::projection::project;
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::lifecycle::{self, Given, retry_held, start, stop};
+use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::preemption;
-use crate::rules::transition::resources::drop_held;
-use crate::rules::transition::take_in::take_in;
-use crate::rules::transition::turn::{claim, settle};
 
-use super::{
-    archived_message, at, claimant, continuation, draft, exited, finish, held, hint, message_id, now, path,
-    prompt, records_in, running, secs, stamp_at,
-};
+use super::*;
 
 fn ending(deferral: Deferral) -> TurnEnd {
     TurnEnd { outcome: Ok(Outcome { deferred: Some(deferral), ..Outcome::default() }), ..exited(75) }

@@ -1,15 +1,7 @@
 //! Next due time of an agent: each source by itself, the first of several, and none for a stopped
 //! agent.
 
-use crate::model::agent::Status;
-use crate::model::execution::ExecutionState;
-use crate::model::policy::Limit;
-use crate::model::records::Records;
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::WorkItem;
-use crate::rules::due::next_due;
-
-use super::{at, current_run, held, message_id, prompt, records, records_in, retry, timer, wait, work};
+use super::*;
 
 type Source = (&'static str, fn(&mut Records, i64), i64);
 

@@ -1,12 +1,8 @@
 //! State machine: every pair of states, every status in every state, every timeout.
 
-use crate::model::agent::Status;
-use crate::model::execution::{Execution, ExecutionState};
-use crate::model::policy::{Limit, Policy, Timeouts};
-use crate::model::time::Time;
 use crate::rules::execution::{agrees, can, check, is_over, next, statuses, timeout};
 
-use super::{NOW_MS, now, secs};
+use super::*;
 
 /// Edges of contract, execution §1, one per row.
 const EDGES: [(&str, &str); 23] = [

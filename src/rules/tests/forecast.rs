@@ -1,15 +1,11 @@
 //! The forecast for a hint agrees with the steps after it.
 
-use crate::model::agent::Status;
 use crate::model::continuation::Runs;
-use crate::model::execution::ExecutionState;
-use crate::model::inbox::Unmatched;
-use crate::model::message::WakeHint;
 use crate::rules::forecast::of_hint;
 
 use super::liveness::{record, settle_down, waitings, world};
 use super::transition_sequences::{End, World};
-use super::{hint, message_id, records_in, text, wait_id};
+use super::*;
 
 /// Returns the hints of the search: every combination of names, with and without content.
 fn hints() -> Vec<WakeHint> {

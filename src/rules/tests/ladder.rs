@@ -1,24 +1,10 @@
 //! Ladder: every combination of the facts that its rungs read, each rung by itself, and the
 //! reports.
 
-use crate::model::agent::Status;
-use crate::model::closure::ClosureOutcome;
-use crate::model::decision::{Decision, MessageSummary, RecoveryCause, ResumeCause};
-use crate::model::execution::ExecutionState;
-use crate::model::message::MessageKind;
-use crate::model::records::Records;
-use crate::model::wait::{Wait, WaitKind};
-use crate::model::work::{PlanStatus, SchedulingState, WorkItem};
-use crate::rules::closure::AgentWaits;
-use crate::rules::ladder::{LADDER, decide};
-use crate::rules::projection::{
-    Backoff, Gate, HeldFact, PendingHint, Projection, QueuedMessage, WorkFact, project,
-};
+use crate::rules::ladder::LADDER;
+use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, Projection, QueuedMessage};
 
-use super::{
-    at, closure, continuation, current_run, held, hint, liveness, message, message_id, now, prompt, records,
-    records_in, retry, run_id, shortage, task_id, timer, timer_id, wait, wait_id, wait_on, work, work_id,
-};
+use super::*;
 
 use SchedulingState::{
     Blocked, Completed, Runnable, WaitingExternal, WaitingOperator, WaitingSystem, WaitingTask, WaitingTimer,

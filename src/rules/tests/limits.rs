@@ -1,13 +1,8 @@
 //! Allowance of an agent: each limit to the millisecond, the counted turns, and the reported limit.
 
-use crate::model::policy::Limits;
-use crate::model::resource::Resource;
-use crate::model::run::{Terminal, Usage};
-use crate::model::state::{CurrentRun, Spending, State};
-use crate::model::time::Time;
 use crate::rules::limits::{count_turn, count_usage, left, shortage};
 
-use super::{current_run, prompt, records};
+use super::*;
 
 /// Start of the hour: 22:13:20 is 800 seconds into its hour, and 80000 into its day.
 const HOUR: i64 = super::NOW_MS - 800_000;

@@ -4,37 +4,18 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use crate::model::attention::Subject;
-use crate::model::closure::ClosureOutcome;
-use crate::model::decision::{Decision, DecisionKind};
-use crate::model::execution::ExecutionState;
-use crate::model::id::{MessageId, TriggerId, WorkId};
-use crate::model::inbox::Unmatched;
-use crate::model::message::{Body, Message, MessageKind, Origin, OriginKind, WakeHint};
-use crate::model::posture::Posture;
-use crate::model::records::Records;
-use crate::model::run::{Exit, Terminal};
-use crate::model::scheduler_tick::SchedulerTick;
-use crate::model::task::{TaskEnd, TaskStatus};
-use crate::model::time::Span;
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::{SchedulingState, WorkItem};
-use crate::rules::advisory::advisories;
-use crate::rules::authority::OPERATOR;
-use crate::rules::due::{next_due, next_wake};
+use crate::rules::due::next_wake;
 use crate::rules::overdue::overdue;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure;
 use crate::rules::questions::questions;
 use crate::rules::stall::{stall, told_at};
-use crate::rules::transition::gate::shut_down;
-use crate::rules::transition::lifecycle::{start, stop};
 use crate::rules::transition::task;
-use crate::rules::transition::turn::finish_stop;
 use crate::rules::work::{WaitsByItem, scheduling_state, wait_kind};
 
 use super::transition_sequences::{End, World};
 use super::waits::Word;
+use super::*;
 use super::{
     at, hint, last_turn, message, message_id, records_in, secs, task as open_task, task_id, text, wait,
     wait_id, work, work_id,

@@ -1,23 +1,15 @@
 //! No agent stays silent through repeated setbacks: after a bounded number of them the message is
 //! held and a person is told, and each of the operator's options continues the work.
 
-use crate::model::id::MessageId;
-use crate::model::inbox::Unmatched;
-use crate::model::message::MessageStatus;
-use crate::model::resource::Resource;
-use crate::model::time::Time;
-use crate::rules::authority::OPERATOR;
-use crate::rules::transition::lifecycle::{fail, retry_held, start, stop};
-use crate::rules::transition::preemption::{force, give_way, request};
-use crate::rules::transition::resources::drop_held;
+use crate::rules::transition::lifecycle::fail;
 
 use super::liveness::{
     Arrival, By, Waiting, all_agree, arrive, ends, is_told, nobody_is_silent, record, sample, search,
     settle_down, waitings, world,
 };
-use super::secs;
 use super::transition_sequences::{Act, End, World};
 use super::waits::Word;
+use super::*;
 
 /// Cause of the setback of every turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

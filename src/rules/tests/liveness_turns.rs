@@ -1,16 +1,8 @@
 //! No agent stays silent after its turn changed the wait that the turn's message has ended: the
 //! turn sets another wait, completes the item, is stopped, or fails for good.
 
-use crate::model::inbox::Unmatched;
-use crate::model::message::Message;
-use crate::model::wait::{WaitKind, WaitStatus};
-use crate::rules::authority::OPERATOR;
-use crate::rules::transition::inbox::requeue;
-use crate::rules::transition::lifecycle::start;
-use crate::rules::transition::preemption::{give_way, request};
-use crate::rules::transition::settlement::drop_message;
-use crate::rules::transition::wait::{self, NewWait};
-use crate::rules::transition::work::{block, complete, pick};
+use crate::rules::transition::wait;
+use crate::rules::transition::work::block;
 
 use super::liveness::{
     Arrival, By, Waiting, all_agree, arrive, end_by_stop, ends, item_of, nobody_is_silent, record, sample,
@@ -18,7 +10,7 @@ use super::liveness::{
 };
 use super::transition_sequences::{End, World};
 use super::waits::Word;
-use super::{at, secs, wait_id};
+use super::*;
 
 /// Action of the turn on the wait that its message has bound, or on its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,39 +40,67 @@ mod trigger;
 mod waits;
 mod work;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::model::agent::Status;
+use crate::model::attention::Subject;
 use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
+use crate::model::decision::{Decision, DecisionKind, MessageSummary, RecoveryCause, ResumeCause};
 use crate::model::event::{Event, EventKind};
 use crate::model::execution::{Execution, ExecutionState};
-use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
+use crate::model::inbox::Unmatched;
 use crate::model::message::{
-    AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
-    WakeHint,
+    AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, MessageStatus, Origin,
+    OriginKind, Priority, Settlement, WakeHint,
 };
-use crate::model::meters::Meters;
 use crate::model::place::StatePlace;
-use crate::model::policy::Policy;
-use crate::model::record::Extra;
-use crate::model::records::{Inbox, InstalledHooks, LeaseState, Records};
-use crate::model::resource::{Resource, Shortage};
-use crate::model::run::{Exit, Terminal};
+use crate::model::policy::{Limit, Limits, Policy, Size, Timeouts};
+use crate::model::posture::Posture;
+use crate::model::preemption::Checkpoint;
+use crate::model::record::{Extra, Record};
+use crate::model::records::{InstalledHooks, LeaseState, Records, Staleness};
+use crate::model::recovery::OnExhausted;
+use crate::model::refusal::Refusal;
+use crate::model::resource::{Deferral, Resource, Shortage};
+use crate::model::run::{Exit, Run, Terminal, Usage};
+use crate::model::scheduler_tick::SchedulerTick;
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, CurrentRun, HeldRun, LastTurn, Retry, SetAside, Spending, State};
-use crate::model::task::{Task, TaskJob, TaskStatus};
+use crate::model::state::{
+    Counters, CurrentRun, HeldRun, LastTurn, Retry, SetAside, Spending, State, Stopping,
+};
+use crate::model::task::{Task, TaskEnd, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
-use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
-use crate::model::transaction::{Archived, Transaction};
+use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::transaction::{Archived, Delete, Put, Transaction};
+use crate::model::trigger::Verify;
 use crate::model::turn::{Outcome, RunClaimant, TurnEnd};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::{PlanStatus, WorkItem, WorkState};
-
-use super::transition::draft::Draft;
+use crate::model::work::{PlanStatus, SchedulingState, Ticked, WorkItem, WorkState};
+use crate::model::zone::Zone;
 use crate::rules::admission::{NewMessage, message as admitted};
+use crate::rules::advisory::advisories;
+use crate::rules::authority::OPERATOR;
+use crate::rules::closure::AgentWaits;
+use crate::rules::due::next_due;
+use crate::rules::execution::deadline;
+use crate::rules::ladder::decide;
+use crate::rules::projection::{WorkFact, project};
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::gate::shut_down;
+use crate::rules::transition::inbox::{reduce, requeue};
+use crate::rules::transition::lifecycle::{new_state, retry_held, start, stop};
+use crate::rules::transition::preemption::{force, give_way, interject, request, resume};
+use crate::rules::transition::resources::{drop_held, lack};
+use crate::rules::transition::rest::rest;
+use crate::rules::transition::settlement::drop_message;
+use crate::rules::transition::take_in::take_in;
+use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
+use crate::rules::transition::wait::{NewWait, end_wait};
+use crate::rules::transition::work::{complete, pick};
 
 /// Present time of every test, 2023-11-14T22:13:20Z.
 pub const NOW_MS: i64 = 1_700_000_000_000;
@@ -128,62 +156,13 @@ pub fn timer_id(number: u32) -> TimerId {
 
 /// Returns an agent that is `status` in `execution`, without any other record.
 pub fn state(status: Status, execution: ExecutionState) -> State {
-    State {
-        stopped_by: None,
-        agent: agent(),
-        revision: 10,
-        status,
-        execution: Execution { state: execution, since: now(), task_id: None, reason: None },
-        current_run: None,
-        ticked_by: None,
-        held: None,
-        retry: None,
-        recovery_failures: 0,
-        focus: None,
-        sleeping_until: None,
-        pending_wake_hint: None,
-        last_wake_key: None,
-        last_turn: None,
-        last_closure: None,
-        last_continuation: None,
-        runtime_error: None,
-        set_aside: SetAside::default(),
-        advised: Vec::new(),
-        moved: None,
-        next_due_at: None,
-        resting: None,
-        rested_at: None,
-        stepped_at: None,
-        stalled: None,
-        open_tasks: 0,
-        outbox: Default::default(),
-        spending: Spending::default(),
-        attention: None,
-        asked: Vec::new(),
-        counters: Counters::default(),
-        meters: Meters::default(),
-        untold: Vec::new(),
-        extra: Extra::new(),
-    }
+    let execution = Execution { state: execution, since: now(), task_id: None, reason: None };
+    State { revision: 10, status, execution, ..new_state(agent(), now()) }
 }
 
 /// Returns the records of an agent with the default policy, and nothing but its state.
 pub fn records_in(status: Status, execution: ExecutionState) -> Records {
-    Records {
-        policy: Policy::default(),
-        state: state(status, execution),
-        lease: LeaseState::Free,
-        away: None,
-        shortage: None,
-        onlookers: InstalledHooks::default(),
-        inbox: Inbox::default(),
-        works: Vec::new(),
-        waits: Vec::new(),
-        broken_waits: Vec::new(),
-        timers: Vec::new(),
-        tasks: Vec::new(),
-        triggers: Vec::new(),
-    }
+    Records::new(Policy::default(), state(status, execution))
 }
 
 /// Returns an agent that is awake, has nothing to do and never did anything.
@@ -251,58 +230,16 @@ pub fn text(text: &str) -> Body {
 
 /// Returns an open, ready, unblocked item at revision 1.
 pub fn work(number: u32) -> WorkItem {
-    WorkItem {
-        id: work_id(number),
-        agent: agent(),
-        objective: format!("objective {number}"),
-        state: WorkState::Open,
-        plan_status: PlanStatus::Ready,
-        todo: Vec::new(),
-        blocked_by: None,
-        recheck_at: None,
-        recheck_consumed_at: None,
-        result: None,
-        plan: None,
-        revision: 1,
-        ticked: None,
-        created_at: at(-5000),
-        updated_at: at(-5000),
-        extra: Extra::new(),
-    }
+    WorkItem::new(work_id(number), agent(), format!("objective {number}"), at(-5000))
 }
 
 /// Returns an active wait of the agent itself; a timer wait is due in an hour, a task wait is for
 /// task 1.
 pub fn wait(number: u32, kind: WaitKind) -> Wait {
     Wait {
-        id: wait_id(number),
-        agent: agent(),
-        kind,
-        reason: format!("reason {number}"),
-        options: Vec::new(),
         resource: (kind == WaitKind::Task).then(|| task_id(1).to_string()),
-        work_item_id: None,
-        trigger_id: None,
         wake_at: (kind == WaitKind::Timer).then(|| at(3_600_000)),
-        recheck_at: None,
-        recheck_every: None,
-        recheck_id: None,
-        expires_at: None,
-        source: None,
-        no_fallback: None,
-        status: WaitStatus::Active,
-        resolved_by: None,
-        lost_answer: None,
-        result_id: None,
-        expiry_told_at: None,
-        ticked_at: None,
-        hops: 0,
-        woken_at: None,
-        rechecked_at: None,
-        created_at: at(-4000),
-        ended_at: None,
-        cause: None,
-        extra: Extra::new(),
+        ..Wait::new(wait_id(number), agent(), kind, format!("reason {number}"), at(-4000))
     }
 }
 
@@ -312,55 +249,15 @@ pub fn wait_on(number: u32, kind: WaitKind, item: u32) -> Wait {
 }
 
 pub fn task(number: u32, status: TaskStatus) -> Task {
-    Task {
-        id: task_id(number),
-        agent: agent(),
-        job: TaskJob::Command { argv: vec!["true".to_owned()] },
-        status,
-        summary: None,
-        work_item_id: None,
-        run_id: None,
-        notify: true,
-        interactive: false,
-        timeout: None,
-        hops: 0,
-        host: "here".to_owned(),
-        boot_id: "boot".to_owned(),
-        place: Some(StatePlace::default()),
-        supervisor_pid: None,
-        created_at: at(-3000),
-        started_at: None,
-        ended_at: None,
-        exit: None,
-        reason: None,
-        result_id: None,
-        stdout_bytes: None,
-        stderr_bytes: None,
-        extra: Extra::new(),
-    }
+    let job = TaskJob::Command { argv: vec!["true".to_owned()] };
+    let (host, boot_id) = ("here".to_owned(), "boot".to_owned());
+    let place = Some(StatePlace::default());
+    Task { status, host, boot_id, place, ..Task::new(task_id(number), agent(), job, at(-3000)) }
 }
 
 /// Returns a timer that fires so many milliseconds after the present.
 pub fn timer(number: u32, millis: i64) -> Timer {
-    Timer {
-        id: timer_id(number),
-        agent: agent(),
-        name: None,
-        schedule: Schedule::At { at: at(millis) },
-        catch_up: CatchUp::Once,
-        grace: None,
-        next_at: at(millis),
-        body: None,
-        message: None,
-        hops: 0,
-        fired: 0,
-        missed: 0,
-        last_fired_at: None,
-        status: TimerStatus::Active,
-        created_at: at(-2000),
-        ended_at: None,
-        extra: Extra::new(),
-    }
+    Timer::new(timer_id(number), agent(), Schedule::At { at: at(millis) }, at(millis), at(-2000))
 }
 
 /// Returns a wake hint from `cron` without content.
@@ -558,18 +455,17 @@ pub fn ends_the_run_alone(transaction: &Transaction) -> bool {
     transaction.deletes.is_empty() && transaction.archived.iter().all(is_run)
 }
 
+/// Returns the records of one kind that a transaction writes or archives: `all_of!(puts, Put::Wait)`.
+macro_rules! all_of {
+    ($records:expr, $kind:path) => {
+        $records.iter().filter_map(|record| if let $kind(record) = record { Some(&**record) } else { None })
+    };
+}
+pub(crate) use all_of;
+
 /// Returns the one message that a transaction archives.
 pub fn archived_message(transaction: &Transaction) -> &Message {
-    let mut messages = transaction.archived.iter().filter_map(|archived| match archived {
-        Archived::Message(message) => Some(&**message),
-        Archived::Wait(_)
-        | Archived::Work(_)
-        | Archived::Timer(_)
-        | Archived::Task(_)
-        | Archived::Trigger(_)
-        | Archived::Run(_)
-        | Archived::Brief(_) => None,
-    });
+    let mut messages = all_of!(transaction.archived, Archived::Message);
     match (messages.next(), messages.next()) {
         (Some(message), None) => message,
         other => panic!("not exactly one archived message: {other:?}"),

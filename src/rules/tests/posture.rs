@@ -1,19 +1,8 @@
 //! Posture: every combination of facts, its precedence, and the ids that decided it.
 
-use crate::model::agent::Status;
-use crate::model::execution::ExecutionState;
-use crate::model::message::MessageKind;
-use crate::model::posture::Posture;
-use crate::model::records::Records;
-use crate::model::task::TaskStatus;
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::{PlanStatus, WorkItem, WorkState};
 use crate::rules::posture::{PostureReport, posture};
 
-use super::{
-    current_run, held, message, message_id, prompt, records, run_id, subsets, task, task_id, timer, wait,
-    wait_id, wait_on, work, work_id,
-};
+use super::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fact {

@@ -1,39 +1,14 @@
 //! Requests to yield and forced ends of a run, their results, and the resumption.
 
-use crate::model::agent::Status;
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::message::{Message, MessageStatus, Origin, OriginKind, Priority};
-use crate::model::preemption::{Checkpoint, Preemption, Section};
-use crate::model::records::{InstalledHooks, Records};
-use crate::model::resource::Resource;
-use crate::model::run::{Exit, Terminal, Usage};
-use crate::model::setbacks::Setbacks;
-use crate::model::state::{CurrentRun, HeldRun, Stopping};
-use crate::model::time::Time;
-use crate::model::transaction::{Put, Transaction};
-use crate::model::turn::{Outcome, TurnEnd};
-use crate::rules::authority::OPERATOR;
-use crate::rules::execution::deadline;
-use crate::rules::ladder::decide;
+use crate::model::preemption::{Preemption, Section};
 use crate::rules::preemption::{
     asks_to_yield, force_at, is_interjection, is_overdue, kill_at, protected_until, will_be_suspended,
 };
-use crate::rules::projection::project;
-use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::outcome::OutcomeContext;
-use crate::rules::transition::preemption::{
-    close_section, cut_sections, force, give_way, interject, open_section, request, resume,
-};
-use crate::rules::transition::resources::lack;
-use crate::rules::transition::take_in::take_in;
-use crate::rules::transition::turn::{claim, interrupt, settle};
+use crate::rules::transition::preemption::{close_section, cut_sections, open_section};
 
-use super::{
-    at, claimant, continuation, current_run, draft, ends_the_run_alone, exited, finish, held, kinds,
-    message_id, now, path, prompt, records_in, run_id, running, secs, shortage, stamp_at, subsets, word,
-};
+use super::*;
 
 fn asked(reason: &str, force_at: i64) -> Preemption {
     Preemption {

@@ -1,12 +1,11 @@
 //! Order of agents: the more urgent is first, but none waits for ever.
 
 use crate::model::critical::{Critical, Percent};
-use crate::model::policy::Policy;
 use crate::model::scheduling::SchedulingPolicy;
 use crate::rules::critical::{FreeResources, first_to_go, lacks};
 use crate::rules::priority::{Occupying, next_of, rank, to_make_way};
 
-use super::{at, now, run_id};
+use super::*;
 
 fn scheduling(priority: i8) -> SchedulingPolicy {
     SchedulingPolicy { priority, ..SchedulingPolicy::default() }

@@ -1,25 +1,10 @@
 //! Facts of a decision: each is read from the records in one way.
 
-use crate::model::agent::Status;
-use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
-use crate::model::continuation::ContinuationClass;
-use crate::model::decision::{MessageSummary, RecoveryCause, ResumeCause};
-use crate::model::execution::ExecutionState;
-use crate::model::message::{Message, MessageKind, Priority};
-use crate::model::records::{LeaseState, Records};
-use crate::model::run::Terminal;
-use crate::model::task::TaskStatus;
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::{PlanStatus, SchedulingState, Ticked, WorkItem, WorkState};
-use crate::rules::closure::{AgentWaits, ClosureFacts};
-use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, WorkFact, closure_facts, project};
+use crate::rules::closure::ClosureFacts;
+use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, closure_facts};
 use crate::rules::work::waiting_reason;
 
-use super::{
-    at, closure, continuation, current_run, held, hint, last_turn, liveness, message, message_id, now,
-    prompt, records, records_in, retry, run_id, task, task_id, timer, timer_id, wait, wait_id, wait_on, work,
-    work_id,
-};
+use super::*;
 
 #[test]
 fn the_gate_follows_the_status_alone() {

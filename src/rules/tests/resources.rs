@@ -1,22 +1,6 @@
 //! Claims that lack a resource: the held run, its next check, and its timeout.
 
-use crate::model::agent::Status;
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::message::Message;
-use crate::model::policy::{Limit, Timeouts};
-use crate::model::records::Records;
-use crate::model::resource::{Resource, Shortage};
-use crate::model::time::Time;
-use crate::rules::due::next_due;
-use crate::rules::execution::deadline;
-use crate::rules::ladder::decide;
-use crate::rules::projection::project;
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::resources::lack;
-use crate::rules::transition::take_in::take_in;
-
-use super::{at, continuation, held, now, prompt, records, records_in, secs, shortage, stamp_at};
+use super::*;
 
 fn with_message() -> Records {
     let mut records = records();

@@ -1,12 +1,11 @@
 //! Delay of a retry: the published numbers, the cap, jitter, and no overflow.
 
+use crate::model::recovery::RecoveryPolicy;
+use crate::model::recovery::Strategy;
+use crate::rules::retry::delay;
 use proptest::prelude::*;
 
-use crate::model::recovery::{RecoveryPolicy, Strategy};
-use crate::model::time::Span;
-use crate::rules::retry::delay;
-
-use super::secs;
+use super::*;
 
 fn policy(strategy: Strategy) -> RecoveryPolicy {
     RecoveryPolicy { strategy, ..RecoveryPolicy::default() }

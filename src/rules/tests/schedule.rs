@@ -1,12 +1,9 @@
 //! Fires of a timer: each schedule by its own table, from any time.
 
-use crate::model::time::{Span, Time};
-use crate::model::timer::Schedule;
-use crate::model::zone::Zone;
 use crate::rules::calendar;
 use crate::rules::schedule::{CATCH_UP_MAX, check, due, next_after};
 
-use super::{at, now, secs};
+use super::*;
 
 fn moment(text: &str) -> Time {
     Time::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))

@@ -1,37 +1,10 @@
 //! Costs of a failed or interrupted run for its message, and the number of setbacks after which a
 //! person is told.
 
-use crate::model::agent::Status;
-use crate::model::attention::Subject;
-use crate::model::execution::ExecutionState;
-use crate::model::message::{Message, MessageStatus};
-use crate::model::policy::Limit;
-use crate::model::preemption::Checkpoint;
-use crate::model::records::Records;
-use crate::model::resource::{Deferral, Shortage};
-use crate::model::run::{Exit, Terminal};
-use crate::model::setbacks::Setbacks;
-use crate::model::state::HeldRun;
-use crate::model::time::{Span, Time};
-use crate::model::transaction::Transaction;
-use crate::model::turn::{Outcome, TurnEnd};
-use crate::rules::authority::OPERATOR;
-use crate::rules::due::next_due;
-use crate::rules::execution::deadline;
-use crate::rules::ladder::decide;
-use crate::rules::projection::project;
 use crate::rules::stall::PATIENCE;
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::lifecycle::{self, retry_held, start, stop};
-use crate::rules::transition::preemption::{force, give_way, request};
-use crate::rules::transition::resources::{drop_held, lack};
-use crate::rules::transition::take_in::take_in;
-use crate::rules::transition::turn::{claim, interrupt, settle};
+use crate::rules::transition::lifecycle;
 
-use super::{
-    archived_message, at, claimant, continuation, draft, exited, finish, held, message_id, now, prompt,
-    records_in, run_id, running, secs, shortage, stamp_at,
-};
+use super::*;
 
 fn committed(draft: Draft) -> Records {
     let after = draft.records.clone();

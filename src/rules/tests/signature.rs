@@ -1,11 +1,11 @@
 //! Signatures: the published values of their makers, and values close to them.
 
 use crate::model::digest::sha256;
-use crate::model::time::{Span, Time};
-use crate::model::trigger::Verify;
 use crate::rules::signature::{
     Capability, Shown, SignedRequest, check_secret, delivery_key, is_secret, new_secret, shown,
 };
+
+use super::*;
 
 const TOLERANCE: Span = Span::from_secs(300);
 

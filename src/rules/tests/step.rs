@@ -1,15 +1,11 @@
 //! Preparations before a decision in their order, and the decision.
 
-use crate::model::agent::Status;
-use crate::model::decision::{Decision, DecisionKind};
-use crate::model::execution::ExecutionState;
-use crate::model::message::Message;
 use crate::model::place::Away;
-use crate::model::records::{MalformedFile, Records, Staleness};
-use crate::model::state::{PendingTransition, State};
+use crate::model::records::MalformedFile;
+use crate::model::state::PendingTransition;
 use crate::rules::step::{Before, Beside, Drops, Next, Step, Tried, beside, first, step};
 
-use super::{at, current_run, draft, now, prompt, records, records_in, run_id, shortage, state};
+use super::*;
 
 /// Returns a state in which every preparation is due.
 fn all_at_once() -> State {

@@ -1,21 +1,10 @@
 //! Transaction in preparation: its numbering, its refusals, and its effect on the next step.
 
-use serde_json::json;
-
-use crate::model::agent::Status;
-use crate::model::attention::{AttentionSubject, Subject};
-use crate::model::event::{Boundary, EventKind};
-use crate::model::execution::ExecutionState;
-use crate::model::message::{Message, MessageStatus, Settlement};
-use crate::model::transaction::{Archived, Delete, Put};
-use crate::rules::ladder::decide;
-use crate::rules::projection::project;
+use crate::model::attention::AttentionSubject;
+use crate::model::event::Boundary;
 use crate::rules::transition::settlement::settle_message;
 
-use super::{
-    agent, archived_message, at, draft, finish, kinds, message_id, now, of_kind, path, prompt, records,
-    records_in, run_id, timer, word,
-};
+use super::*;
 
 #[test]
 fn a_transaction_holds_against_the_revision_it_was_made_from_and_makes_the_next() {

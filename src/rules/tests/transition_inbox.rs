@@ -1,36 +1,14 @@
 //! Arrivals: stale messages, wake hints, messages that need no turn, the scheduler's own ticks, and
 //! requeued messages.
 
-use serde_json::{Value, json};
-
-use crate::model::agent::Status;
 use crate::model::decision::{Tick, WorkTick};
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::id::MessageId;
 use crate::model::message::Hinted;
-use crate::model::message::{
-    AdmissionContext, AuthorityClass, DeliverySurface, Message, MessageKind, MessageStatus, Origin,
-    OriginKind, Priority, Settlement, WakeHint,
-};
-use crate::model::policy::Limit;
-use crate::model::records::{Records, Staleness};
-use crate::model::transaction::{Delete, Put, Transaction};
-use crate::model::work::{Ticked, WorkItem};
-use crate::rules::ladder::decide;
 use crate::rules::posture::waking_hint;
-use crate::rules::projection::project;
 use crate::rules::transition::arrival::{admit_drop, admitted, staleness};
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::inbox::{drop_dead_letter, emit_tick, reduce, requeue};
+use crate::rules::transition::inbox::{drop_dead_letter, emit_tick};
 use crate::rules::transition::rejected::rejected;
-use crate::rules::transition::settlement::drop_message;
-use crate::rules::transition::take_in::take_in;
 
-use super::{
-    archived_message, at, continuation, draft, finish, held, hint, kinds, liveness, message, message_id, now,
-    of_kind, path, prompt, records, records_in, run_id, text, wait_id, word, work, work_id,
-};
+use super::*;
 
 #[test]
 fn a_message_is_stale_past_its_expiry_or_if_its_key_stands_for_another() {
@@ -377,18 +355,7 @@ fn emitted(records: Records, tick: &Tick) -> (Transaction, Message) {
     let mut draft = draft(records);
     emit_tick(&mut draft, tick);
     let transaction = finish(draft);
-    let mut messages = transaction.puts.iter().filter_map(|put| match put {
-        Put::Message(message) => Some((**message).clone()),
-        Put::Hint(_)
-        | Put::Work(_)
-        | Put::Plan(..)
-        | Put::Wait(_)
-        | Put::Timer(_)
-        | Put::Task(_)
-        | Put::Trigger(_)
-        | Put::Outgoing(_)
-        | Put::Dedupe(_) => None,
-    });
+    let mut messages = all_of!(transaction.puts, Put::Message).cloned();
     let message = messages.next().expect("a message");
     assert_eq!(messages.next(), None);
     (transaction, message)

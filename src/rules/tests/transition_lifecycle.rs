@@ -1,25 +1,11 @@
 //! `create`, `start`, `stop` and recovery: their conditions, their changes, and the unchanged
 //! records.
 
-use crate::model::agent::Status;
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::policy::Policy;
-use crate::model::records::Records;
-use crate::model::recovery::OnExhausted;
-use crate::model::state::Stopping;
-use crate::model::task::TaskStatus;
-use crate::model::transaction::{Delete, Put, Transaction};
-use crate::model::wait::WaitKind;
-use crate::rules::authority::OPERATOR;
-use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
-use crate::rules::transition::lifecycle::{create, end_late_start, is_uninitialized, start, stop};
+use crate::rules::transition::gate::is_to_be_shut_down;
+use crate::rules::transition::lifecycle::{create, end_late_start, is_uninitialized};
 use crate::rules::transition::recovery::{self, recover};
 
-use super::{
-    agent, at, current_run, draft, finish, held, hint, kinds, message_id, now, of_kind, path, prompt,
-    records, records_in, retry, run_id, running, secs, stamp_at, task, timer, wait, word, work,
-};
+use super::*;
 
 #[test]
 fn a_new_agent_is_booting_and_nothing_has_happened_to_it() {

@@ -1,21 +1,10 @@
 //! Work items, waits and timers as records: the result of each change, and its refusals.
 
-use crate::model::event::EventKind;
-use crate::model::message::Body;
-use crate::model::message::{Message, MessageKind};
-use crate::model::records::Records;
-use crate::model::time::Span;
-use crate::model::timer::{CatchUp, Schedule, Timer};
-use crate::model::transaction::{Archived, Put, Transaction};
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::{WorkItem, WorkState};
 use crate::rules::transition::timer::{NewTimer, add, take_in_due};
-use crate::rules::transition::wait::{NewWait, WaitOwner, end_wait, set};
-use crate::rules::transition::work::{WorkChange, complete, pick, unblock, update};
+use crate::rules::transition::wait::{WaitOwner, set};
+use crate::rules::transition::work::{WorkChange, unblock, update};
 
-use super::{
-    at, draft, finish, now, of_kind, records, secs, timer, wait, wait_id, wait_on, word, work, work_id,
-};
+use super::*;
 
 fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
     NewWait {

@@ -1,22 +1,10 @@
 //! Steps that find nothing to run: the resting status, and the record of the decision, which is
 //! written once.
 
-use crate::model::agent::Status;
-use crate::model::closure::WaitingReason;
-use crate::model::decision::{Decision, DuplicateTick, RestReason};
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::records::Records;
-use crate::model::task::TaskStatus;
-use crate::model::wait::{Wait, WaitKind};
-use crate::rules::ladder::decide;
-use crate::rules::projection::project;
-use crate::rules::transition::rest::{decided, rest};
+use crate::model::decision::{DuplicateTick, RestReason};
+use crate::rules::transition::rest::decided;
 
-use super::{
-    at, draft, finish, kinds, now, of_kind, records, records_in, run_id, subsets, task, task_id, timer, wait,
-    wait_id, word, work, work_id,
-};
+use super::*;
 
 fn on_item(reason: WaitingReason) -> Decision {
     Decision::Rest(RestReason::WorkItem { work_item_id: work_id(1), reason, task_id: None })

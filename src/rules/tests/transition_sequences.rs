@@ -1,52 +1,22 @@
 //! Random sequences of events: every transition is one valid transaction, and the agent comes to
 //! rest.
 
+use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-use proptest::prelude::*;
-
-use crate::model::agent::Status;
-use crate::model::decision::{Decision, DecisionKind};
-use crate::model::event::{Event, EventKind};
-use crate::model::execution::ExecutionState;
-use crate::model::id::{MessageId, RunId};
-use crate::model::message::{InboxKey, Message, MessageKind, MessageStatus, Priority, WakeHint};
-use crate::model::records::{BrokenWait, LeaseState, Records};
-use crate::model::refusal::Refusal;
-use crate::model::resource::{Resource, Shortage};
-use crate::model::run::{Exit, Run};
-use crate::model::stamp::Stamp;
-use crate::model::state::State;
-use crate::model::task::TaskStatus;
-use crate::model::time::Time;
-use crate::model::transaction::{Archived, Delete, Put, Transaction};
-use crate::model::turn::TurnEnd;
-use crate::model::wait::Wait;
-use crate::model::wait::{WaitKind, WaitStatus};
-use crate::rules::authority::OPERATOR;
+use crate::model::message::InboxKey;
+use crate::model::records::BrokenWait;
 use crate::rules::execution::{agrees, can};
-use crate::rules::ladder::decide;
 use crate::rules::preemption::{force_at, is_interjection};
-use crate::rules::projection::project;
 use crate::rules::transition::arrival::staleness;
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
-use crate::rules::transition::inbox::{emit_tick, reduce, requeue};
-use crate::rules::transition::lifecycle::{fail, start, stop};
-use crate::rules::transition::preemption::{
-    close_section, force, give_way, interject, open_section, request, resume,
-};
+use crate::rules::transition::gate::is_to_be_shut_down;
+use crate::rules::transition::inbox::emit_tick;
+use crate::rules::transition::lifecycle::fail;
+use crate::rules::transition::preemption::{close_section, open_section};
 use crate::rules::transition::recovery::recover;
-use crate::rules::transition::resources::lack;
-use crate::rules::transition::rest::{decided, rest};
-use crate::rules::transition::take_in::take_in;
-use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
-use crate::rules::transition::wait::end_wait;
+use crate::rules::transition::rest::decided;
 
-use super::{
-    NOW_MS, claimant, exited, hint, message, message_id, records_in, secs, task, task_id, text, timer, wait,
-    wait_on, word, work, work_id,
-};
+use super::*;
 
 /// End of a turn's command.
 #[derive(Debug, Clone, Copy)]
@@ -789,20 +759,8 @@ fn check(before: &State, transaction: &Transaction) {
     let is_held = matches!(state, ExecutionState::Suspended | ExecutionState::WaitingResources);
     assert_eq!(after.held.is_some(), is_held, "{state}");
     assert!(!is_held || after.current_run.is_none(), "what waits to go on does not run");
-    let settled: Vec<MessageId> = transaction
-        .archived
-        .iter()
-        .filter_map(|archived| match archived {
-            Archived::Message(message) => Some(message.id),
-            Archived::Wait(_)
-            | Archived::Work(_)
-            | Archived::Timer(_)
-            | Archived::Task(_)
-            | Archived::Trigger(_)
-            | Archived::Run(_)
-            | Archived::Brief(_) => None,
-        })
-        .collect();
+    let settled: Vec<MessageId> =
+        all_of!(transaction.archived, Archived::Message).map(|message| message.id).collect();
     let distinct: BTreeSet<MessageId> = settled.iter().copied().collect();
     assert_eq!(distinct.len(), settled.len(), "a message ended twice in one transaction");
 }

@@ -1,21 +1,11 @@
 //! Status of tasks: it only goes forward, and each end leaves one record in the archive and one
 //! message.
 
-use crate::model::agent::Status;
-use crate::model::execution::ExecutionState;
-use crate::model::message::{Message, MessageKind};
-use crate::model::place::StatePlace;
-use crate::model::run::Exit;
-use crate::model::task::{Task, TaskEnd, TaskStatus};
-use crate::model::time::Span;
-use crate::model::transaction::{Archived, Delete, Put, Transaction};
-use crate::model::turn::RunClaimant;
-use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self, NewJob, NewTask, TaskEnding};
 
-use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
+use super::*;
 
-use super::{now, records_in, stamp_at, task_id, work_id};
+use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
 
 fn draft(tasks: Vec<Task>) -> Draft {
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
@@ -59,33 +49,11 @@ fn new() -> NewTask {
 }
 
 fn messages(transaction: &Transaction) -> Vec<Message> {
-    let message = |put: &Put| match put {
-        Put::Message(message) => Some((**message).clone()),
-        Put::Hint(_)
-        | Put::Work(_)
-        | Put::Plan(..)
-        | Put::Wait(_)
-        | Put::Timer(_)
-        | Put::Task(_)
-        | Put::Trigger(_)
-        | Put::Outgoing(_)
-        | Put::Dedupe(_) => None,
-    };
-    transaction.puts.iter().filter_map(message).collect()
+    all_of!(transaction.puts, Put::Message).cloned().collect()
 }
 
 fn archived(transaction: &Transaction) -> Vec<Task> {
-    let task = |archived: &Archived| match archived {
-        Archived::Task(task) => Some((**task).clone()),
-        Archived::Message(_)
-        | Archived::Wait(_)
-        | Archived::Work(_)
-        | Archived::Timer(_)
-        | Archived::Trigger(_)
-        | Archived::Run(_)
-        | Archived::Brief(_) => None,
-    };
-    transaction.archived.iter().filter_map(task).collect()
+    all_of!(transaction.archived, Archived::Task).cloned().collect()
 }
 
 #[test]

@@ -1,38 +1,10 @@
 //! Life of a run: claimed from every state, settled by every end, interrupted, stopped, and found
 //! to be another process's.
 
-use crate::model::agent::Status;
-use crate::model::closure::{ClosureOutcome, WaitingReason};
-use crate::model::continuation::Continuation;
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::message::{Message, MessageStatus};
-use crate::model::policy::Limit;
-use crate::model::preemption::Checkpoint;
-use crate::model::records::Records;
-use crate::model::recovery::{OnExhausted, Strategy};
-use crate::model::run::{Exit, Run, Terminal, Usage};
-use crate::model::state::CurrentRun;
-use crate::model::task::TaskStatus;
-use crate::model::transaction::{Archived, Delete, Put, Transaction};
-use crate::model::turn::{Outcome, TurnEnd};
-use crate::model::wait::{Wait, WaitKind};
-use crate::model::work::WorkItem;
-use crate::rules::authority::OPERATOR;
-use crate::rules::ladder::decide;
-use crate::rules::projection::project;
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::gate::shut_down;
-use crate::rules::transition::lifecycle::stop;
-use crate::rules::transition::preemption::give_way;
+use crate::model::recovery::Strategy;
 use crate::rules::transition::trace::Settled;
-use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
 
-use super::{
-    archived_message, at, claimant, continuation, current_run, draft, ends_the_run_alone, exited, finish,
-    held, hint, kinds, message_id, now, of_kind, path, prompt, records_in, run_id, running, secs, task,
-    timer, wait, wait_id, wait_on, word, work, work_id,
-};
+use super::*;
 
 fn resolving(number: u32) -> Continuation {
     Continuation { resolves: vec![wait_id(number)], matched_waiting_reason: true, ..continuation() }
@@ -165,34 +137,14 @@ fn settled(records: Records, end: TurnEnd) -> (Settled, Transaction) {
 }
 
 fn run_record(transaction: &Transaction) -> Run {
-    let mut runs = transaction.archived.iter().filter_map(|archived| match archived {
-        Archived::Run(run) => Some((**run).clone()),
-        Archived::Message(_)
-        | Archived::Wait(_)
-        | Archived::Work(_)
-        | Archived::Timer(_)
-        | Archived::Task(_)
-        | Archived::Trigger(_)
-        | Archived::Brief(_) => None,
-    });
+    let mut runs = all_of!(transaction.archived, Archived::Run).cloned();
     let run = runs.next().expect("a run record");
     assert_eq!(runs.next(), None);
     run
 }
 
 fn put_message(transaction: &Transaction) -> Option<Message> {
-    transaction.puts.iter().find_map(|put| match put {
-        Put::Message(message) => Some((**message).clone()),
-        Put::Hint(_)
-        | Put::Work(_)
-        | Put::Plan(..)
-        | Put::Wait(_)
-        | Put::Timer(_)
-        | Put::Task(_)
-        | Put::Trigger(_)
-        | Put::Outgoing(_)
-        | Put::Dedupe(_) => None,
-    })
+    all_of!(transaction.puts, Put::Message).next().cloned()
 }
 
 #[test]
@@ -356,20 +308,8 @@ fn the_record_of_a_run_says_how_it_went() {
     assert_eq!(run_record(&transaction), expected);
     let counters = &transaction.state.counters;
     assert_eq!((counters.input_tokens, counters.output_tokens, counters.cost_usd), (12, 5, 0.5));
-    let briefs: Vec<&str> = transaction
-        .archived
-        .iter()
-        .filter_map(|archived| match archived {
-            Archived::Brief(brief) => Some(brief.text.as_str()),
-            Archived::Message(_)
-            | Archived::Wait(_)
-            | Archived::Work(_)
-            | Archived::Timer(_)
-            | Archived::Task(_)
-            | Archived::Trigger(_)
-            | Archived::Run(_) => None,
-        })
-        .collect();
+    let briefs: Vec<&str> =
+        all_of!(transaction.archived, Archived::Brief).map(|brief| brief.text.as_str()).collect();
     assert_eq!(briefs, ["done"]);
 }
 
@@ -684,10 +624,7 @@ fn a_turn_that_has_given_way_is_not_completed_by_a_stop() {
         let saved = Checkpoint { run_id: run_id(1), number: 1 };
         let transaction = finish(draft);
         if requeue {
-            let kept = transaction.puts.iter().find_map(|put| match put {
-                Put::Message(message) => message.checkpoint,
-                _ => None,
-            });
+            let kept = put_message(&transaction).and_then(|message| message.checkpoint);
             assert_eq!(kept, Some(saved));
         } else {
             assert_eq!(archived_message(&transaction).checkpoint, Some(saved), "for `queue requeue`");

@@ -1,40 +1,14 @@
 //! Life of a wait: bound when its message is taken up, resolved when a turn for that has completed,
 //! active again where none has.
 
-use crate::model::agent::Status;
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
-use crate::model::id::{MessageId, RunId};
-use crate::model::message::{Message, MessageKind, MessageStatus, Priority};
-use crate::model::records::Records;
-use crate::model::refusal::Refusal;
-use crate::model::run::Exit;
-use crate::model::scheduler_tick::SchedulerTick;
-use crate::model::task::{TaskEnd, TaskStatus};
-use crate::model::time::{Span, Time};
-use crate::model::transaction::Put;
-use crate::model::wait::{Recoverability, Wait, WaitKind, WaitStatus};
-use crate::model::work::{PlanStatus, WorkItem};
-use crate::rules::advisory::advisories;
-use crate::rules::authority::OPERATOR;
-use crate::rules::due::next_due;
-use crate::rules::transition::draft::Draft;
-use crate::rules::transition::gate::shut_down;
-use crate::rules::transition::inbox::requeue;
-use crate::rules::transition::lifecycle::{start, stop};
-use crate::rules::transition::preemption::{give_way, interject, request, resume};
-use crate::rules::transition::settlement::drop_message;
+use crate::model::wait::Recoverability;
 use crate::rules::transition::task::{self, TaskEnding as TaskOver};
 use crate::rules::transition::timer::{self, NewTimer};
-use crate::rules::transition::turn::finish_stop;
-use crate::rules::transition::wait::{EndedTask, NewWait, Recheck, WaitOwner, cancel, end_wait, set};
-use crate::rules::transition::work::{WorkChange, complete, pick, update};
+use crate::rules::transition::wait::{EndedTask, Recheck, WaitOwner, cancel, set};
+use crate::rules::transition::work::{WorkChange, update};
 
 use super::transition_sequences::{End, World};
-use super::{
-    at, draft, finish, message, message_id, of_kind, prompt, records, records_in, secs, stamp_at, task,
-    task_id, wait, wait_id, wait_on, word, work, work_id,
-};
+use super::*;
 
 const FAR: i64 = 86_400_000;
 

@@ -1,15 +1,6 @@
 //! Deliveries through triggers, and the changes of a trigger.
 
-use crate::model::id::TriggerId;
-use crate::model::message::{
-    AdmissionContext, AuthorityClass, Body, DeliverySurface, MessageKind, OriginKind, Priority,
-};
-use crate::model::policy::{Limits, Size};
-use crate::model::record::{Extra, Record};
-use crate::model::records::Records;
-use crate::model::transaction::{Archived, Delete, Put};
-use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus, Verify};
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope};
 use crate::rules::delivery::{AdmittedDelivery, Delivery, KEY_MAX, admit};
 use crate::rules::transition::arrival;
 use crate::rules::transition::hints::{coalesce_hints, ignore_hints};
@@ -23,21 +14,7 @@ fn trigger_id(number: u32) -> TriggerId {
 }
 
 fn trigger(number: u32, scope: TriggerScope) -> Trigger {
-    Trigger {
-        id: trigger_id(number),
-        agent: "worker".parse().unwrap(),
-        delivery_mode: DeliveryMode::EnqueueMessage,
-        scope,
-        source: None,
-        status: TriggerStatus::Active,
-        verify: Verify::Secret,
-        secret_sha256: "ab".repeat(32),
-        delivery_count: 0,
-        last_delivered_at: None,
-        created_at: at(0),
-        revoked_at: None,
-        extra: Extra::new(),
-    }
+    Trigger::new(trigger_id(number), agent(), scope, "ab".repeat(32), at(0))
 }
 
 fn delivery(words: &str) -> Delivery {

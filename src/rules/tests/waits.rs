@@ -1,16 +1,10 @@
 //! Wake sources: every kind of wait against every message that can name it, by a reference that is
 //! written from the table of the contract.
 
-use crate::model::continuation::TriggerKind;
-use crate::model::id::{TriggerId, WaitId};
-use crate::model::message::{Origin, OriginKind};
-use crate::model::scheduler_tick::SchedulerTick;
-use crate::model::task::TaskStatus;
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::rules::continuation::{TriggerSource, TurnTrigger};
 use crate::rules::waits::{WakeSource, satisfied};
 
-use super::{at, message_id, task_id, wait, wait_id, wait_on, work_id};
+use super::*;
 
 use WaitKind::{External, Operator, System, Task, Timer};
 

@@ -1,10 +1,9 @@
 //! Scheduling state of a work item: every combination of its fields and its waits.
 
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
+use crate::model::work::Readiness;
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state, wait_kind};
 
-use super::{subsets, wait, wait_id, wait_on, work, work_id};
+use super::*;
 
 /// Rows of contract, semantics §4: the first whose condition holds names the state.
 type Row = (&'static str, fn(&WorkItem, &[WaitKind]) -> bool);

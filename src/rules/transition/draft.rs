@@ -10,7 +10,7 @@ use crate::model::decision::DecisionReport;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::event::{Boundary, Event, EventKind, EventSchema};
 use crate::model::execution::{Execution, ExecutionState};
-use crate::model::id::{EventId, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId};
+use crate::model::id::{EventId, MessageId, RunId};
 use crate::model::message::{Message, MessageStatus};
 use crate::model::outbox::Outbox;
 use crate::model::preemption::Checkpoint;
@@ -20,12 +20,8 @@ use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
 use crate::model::state::{HeldRun, PendingTransition, State};
-use crate::model::task::Task;
 use crate::model::time::{Span, Time};
-use crate::model::timer::Timer;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
-use crate::model::trigger::Trigger;
-use crate::model::wait::Wait;
 
 use crate::rules::due::next_due;
 use crate::rules::execution;
@@ -471,27 +467,6 @@ impl Draft {
         Ok((transaction, self.records))
     }
 }
-
-/// Defines a method that changes an open record, writes it, and returns it. `None`: no such record
-/// is open.
-macro_rules! change {
-    ($name:ident: $records:ident, $id:ty, $record:ident) => {
-        impl Draft {
-            pub fn $name(&mut self, id: $id, change: impl FnOnce(&mut $record)) -> Option<$record> {
-                let record = self.records.$records.iter_mut().find(|record| record.id == id)?;
-                change(record);
-                let record = record.clone();
-                self.put(Put::$record(Box::new(record.clone())));
-                Some(record)
-            }
-        }
-    };
-}
-
-change!(change_wait: waits, WaitId, Wait);
-change!(change_timer: timers, TimerId, Timer);
-change!(change_task: tasks, TaskId, Task);
-change!(change_trigger: triggers, TriggerId, Trigger);
 
 /// Maximum number of open questions that raise attention. `wait list` shows the others.
 const QUESTIONS: usize = 500;

@@ -96,8 +96,8 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Records the two events of a control action, with the affected records. `next` is the status after
-/// it.
+/// Records the two events of a control action, with the affected records. `next` is the status
+/// after it.
 pub(super) fn control(
     draft: &mut Draft,
     (action, boundary): (&str, Boundary),

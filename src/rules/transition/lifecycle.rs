@@ -12,12 +12,12 @@ use crate::model::meters::Meters;
 use crate::model::outbox::Outbox;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
-use crate::model::records::{Inbox, InstalledHooks, LeaseState, Records};
+use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
 use crate::model::state::{Counters, SetAside, Spending, State};
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::model::transaction::Transaction;
 
 use crate::rules::authority;
@@ -30,19 +30,14 @@ use super::hints::ignore_hints;
 use super::recovery;
 use super::resources::{fail_held, let_go, release_hold, try_anew};
 
-/// Returns the first transaction of a new agent, which is `booting`.
-pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
-    let state = State {
-        agent: agent.clone(),
+/// Returns the state of a new agent, which is `booting`.
+pub fn new_state(agent: AgentName, now: Time) -> State {
+    State {
+        agent,
         revision: 0,
         status: Status::Booting,
         stopped_by: None,
-        execution: Execution {
-            state: ExecutionState::Initializing,
-            since: stamp.now,
-            task_id: None,
-            reason: None,
-        },
+        execution: Execution { state: ExecutionState::Initializing, since: now, task_id: None, reason: None },
         current_run: None,
         ticked_by: None,
         held: None,
@@ -58,7 +53,6 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         runtime_error: None,
         set_aside: SetAside::default(),
         advised: Vec::new(),
-        moved: None,
         next_due_at: None,
         resting: None,
         rested_at: None,
@@ -69,26 +63,17 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         spending: Spending::default(),
         attention: None,
         asked: Vec::new(),
+        moved: None,
         counters: Counters::default(),
         meters: Meters::default(),
         untold: Vec::new(),
         extra: Extra::new(),
-    };
-    let records = Records {
-        policy,
-        state,
-        lease: LeaseState::Free,
-        away: None,
-        shortage: None,
-        onlookers: InstalledHooks::default(),
-        inbox: Inbox::default(),
-        works: Vec::new(),
-        waits: Vec::new(),
-        broken_waits: Vec::new(),
-        timers: Vec::new(),
-        tasks: Vec::new(),
-        triggers: Vec::new(),
-    };
+    }
+}
+
+/// Returns the first transaction of a new agent, which is `booting`.
+pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
+    let records = Records::new(policy, new_state(agent, stamp.now));
     let mut draft = Draft::new(records, stamp);
     draft.event(
         EventKind::AgentCreated,

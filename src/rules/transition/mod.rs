@@ -5,6 +5,7 @@
 
 pub mod arrival;
 pub mod attempt;
+mod change;
 pub mod clock;
 pub mod draft;
 pub mod gate;

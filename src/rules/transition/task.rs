@@ -7,7 +7,6 @@ use crate::model::event::EventKind;
 use crate::model::id::{AgentName, TaskId, WorkId};
 use crate::model::json::Sent;
 use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, MessageKind, OriginKind};
-use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
 use crate::model::submission::{Speaker, Submission};
@@ -128,10 +127,6 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     let task = Task {
         run_id,
         hops,
-        agent,
-        id,
-        job,
-        status: TaskStatus::Queued,
         summary: new.summary,
         work_item_id: new.work_item_id.or(of_turn),
         notify: new.notify,
@@ -140,16 +135,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
         host: new.at.host,
         boot_id: new.at.boot_id,
         place: Some(new.at.place),
-        supervisor_pid: None,
-        created_at: draft.now(),
-        started_at: None,
-        ended_at: None,
-        exit: None,
-        reason: None,
-        result_id: None,
-        stdout_bytes: None,
-        stderr_bytes: None,
-        extra: Extra::new(),
+        ..Task::new(id, agent, job, draft.now())
     };
     let data = json!({ "task_id": task.id, "to": task.status, "job": named_job(&task.job) });
     draft.event(EventKind::TaskTransition, task.run_id, data);

@@ -6,7 +6,6 @@ use serde_json::json;
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TimerId};
 use crate::model::message::{Body, EXPIRY_KEY, Message, MessageKind, Priority, RECHECK_KEY};
-use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
@@ -76,24 +75,16 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Re
         note(draft, &timer, "replace");
         return Ok((timer, "replaced"));
     }
+    let id = TimerId(draft.stamp.mint());
+    let agent = draft.records.state.agent.clone();
     let timer = Timer {
-        id: TimerId(draft.stamp.mint()),
-        agent: draft.records.state.agent.clone(),
         name: new.name,
-        schedule: new.schedule,
         catch_up: new.catch_up,
         grace: new.grace,
-        next_at,
         body: new.body,
         message: new.message.map(Box::new),
         hops,
-        fired: 0,
-        missed: 0,
-        last_fired_at: None,
-        status: TimerStatus::Active,
-        created_at: draft.now(),
-        ended_at: None,
-        extra: Extra::new(),
+        ..Timer::new(id, agent, new.schedule, next_at, draft.now())
     };
     draft.records.timers.push(timer.clone());
     draft.put(Put::Timer(Box::new(timer.clone())));

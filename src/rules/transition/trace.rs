@@ -74,8 +74,8 @@ impl<'e> RunEnd<'e> {
     }
 }
 
-/// Returns the turn's own end. A turn that exited with status 0 by itself has done its work, even if
-/// its tick was told to end after that.
+/// Returns the turn's own end. A turn that exited with status 0 by itself has done its work, even
+/// if its tick was told to end after that.
 pub(super) fn verdict(end: &TurnEnd) -> RunEnd<'_> {
     let ended = |terminal, reason: Option<&str>, cost| {
         RunEnd::new(terminal, reason.map(str::to_owned), cost, Some(end))

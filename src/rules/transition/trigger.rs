@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::model::event::EventKind;
 use crate::model::id::{TriggerId, WaitId};
 use crate::model::message::{Message, WakeHint};
-use crate::model::record::{Extra, Record};
+use crate::model::record::Record;
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
@@ -26,20 +26,13 @@ pub struct NewTrigger {
 
 /// Creates a trigger. One with the scope of a wait belongs to it from then on.
 pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
+    let id = TriggerId(draft.stamp.mint());
+    let agent = draft.records.state.agent.clone();
     let trigger = Trigger {
-        id: TriggerId(draft.stamp.mint()),
-        agent: draft.records.state.agent.clone(),
         delivery_mode: new.delivery_mode,
-        scope: new.scope,
         source: new.source,
-        status: TriggerStatus::Active,
         verify: new.verify,
-        secret_sha256: new.secret_sha256,
-        delivery_count: 0,
-        last_delivered_at: None,
-        created_at: draft.now(),
-        revoked_at: None,
-        extra: Extra::new(),
+        ..Trigger::new(id, agent, new.scope, new.secret_sha256, draft.now())
     };
     trigger.check().map_err(|reason| Refusal::new("invalid_trigger", reason))?;
     if let Some(wait) = trigger.scope.wait_id() {

@@ -6,7 +6,7 @@ use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TaskId, WaitId, WorkId};
 use crate::model::message::{Body, Message, MessageKind};
-use crate::model::record::{Extra, Record};
+use crate::model::record::Record;
 use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
 use crate::model::scheduler_tick::SchedulerTick;
@@ -92,11 +92,9 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     };
     let soonest = [new.wake_at, recheck_at, new.expires_at].into_iter().flatten().min();
     let hops = in_chain(new.hops, soonest, now, &draft.records.policy.limits)?;
+    let id = WaitId(draft.stamp.mint());
+    let agent = draft.records.state.agent.clone();
     let wait = Wait {
-        id: WaitId(draft.stamp.mint()),
-        agent: draft.records.state.agent.clone(),
-        kind: new.kind,
-        reason: new.reason,
         options: new.options,
         resource: new.resource,
         work_item_id,
@@ -104,23 +102,12 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
         wake_at: new.wake_at,
         recheck_at,
         recheck_every,
-        recheck_id: None,
         expires_at: new.expires_at,
         source: new.source,
         no_fallback: new.no_fallback,
-        status: WaitStatus::Active,
-        resolved_by: None,
-        lost_answer: None,
         result_id: new.ended_task.as_ref().and_then(|task| task.result_id),
-        expiry_told_at: None,
-        ticked_at: None,
         hops,
-        woken_at: None,
-        rechecked_at: None,
-        created_at: now,
-        ended_at: None,
-        cause: None,
-        extra: Extra::new(),
+        ..Wait::new(id, agent, new.kind, new.reason, now)
     };
     check(draft, &wait, new.ended_task.as_ref())?;
     if let Some(trigger) = &new.trigger {

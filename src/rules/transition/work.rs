@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::model::bound::PLAN;
 use crate::model::event::EventKind;
 use crate::model::id::WorkId;
-use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
@@ -39,24 +38,14 @@ pub struct WorkChange {
 pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
     check_objective(&new.objective)?;
     check_room(draft)?;
-    let now = draft.now();
+    let id = WorkId(draft.stamp.mint());
+    let agent = draft.records.state.agent.clone();
     let item = WorkItem {
-        id: WorkId(draft.stamp.mint()),
-        agent: draft.records.state.agent.clone(),
-        objective: new.objective,
-        state: WorkState::Open,
         plan_status: new.plan_status,
         todo: new.todo,
         blocked_by: new.blocked_by,
         recheck_at: new.recheck_at,
-        recheck_consumed_at: None,
-        result: None,
-        revision: 1,
-        ticked: None,
-        created_at: now,
-        updated_at: now,
-        plan: None,
-        extra: Extra::new(),
+        ..WorkItem::new(id, agent, new.objective, draft.now())
     };
     if let Some(plan) = new.plan {
         PLAN.check(plan.len() as u64)?;
