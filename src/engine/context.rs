@@ -118,9 +118,9 @@ impl<'a> Context<'a> {
         let mut pending = session.pending.borrow_mut();
         pending.mark_attentions(agent, &mut draft)?;
         let raised = draft.raised().to_vec();
-        let onlookers = draft.records.onlookers;
+        let installed_hooks = draft.records.installed_hooks;
         let (mut transaction, mut records) = draft.finish_and_keep()?;
-        let transitions = pending.mark_transitions(agent, &mut transaction, onlookers)?;
+        let transitions = pending.mark_transitions(agent, &mut transaction, installed_hooks)?;
         records.state = locked.commit(transaction)?;
         pending.add_transitions(agent.name(), transitions);
         pending.add_attentions(&records.state.agent, &raised);

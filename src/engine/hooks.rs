@@ -23,7 +23,7 @@ use crate::model::time::Span;
 use crate::process::FENCE;
 use crate::process::hook::{self, HookSpec};
 use crate::process::turn::{Monitor, Nobody, TurnResult};
-use crate::rules::telling as rules;
+use crate::rules::notification as rules;
 
 use super::context::Context;
 use super::environment::{environment, set, workspace_path};

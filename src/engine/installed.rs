@@ -44,7 +44,7 @@ pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
 }
 
 /// Returns which installed hooks run before a turn is `running`.
-pub fn onlookers(agent: &Agent<'_>, state: &State) -> InstalledHooks {
+pub fn hooks(agent: &Agent<'_>, state: &State) -> InstalledHooks {
     let is_there = |name| !is_nested() && program(agent, name).is_some();
     let goes_on = state.execution.state == ExecutionState::Suspended
         || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));

@@ -101,7 +101,7 @@ pub fn around(
         state,
         lease,
         shortage: None,
-        onlookers: InstalledHooks::default(),
+        installed_hooks: InstalledHooks::default(),
         inbox,
         works,
         waits,

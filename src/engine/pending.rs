@@ -69,14 +69,14 @@ impl Notifications {
         &mut self,
         agent: &Agent<'_>,
         transaction: &mut Transaction,
-        onlookers: InstalledHooks,
+        installed_hooks: InstalledHooks,
     ) -> Result<(Vec<PendingTransition>, bool)> {
         let transitions = std::mem::take(&mut transaction.moves);
         // No hook is notified of the changes of a command that a hook has called.
         if transitions.is_empty() || is_nested() {
             return Ok((Vec::new(), false));
         }
-        let is_heard = onlookers.on_state_change || program(agent, ON_STATE_CHANGE).is_some();
+        let is_heard = installed_hooks.on_state_change || program(agent, ON_STATE_CHANGE).is_some();
         if is_heard {
             self.lock(agent)?;
             transaction.state.untold.extend(transitions.iter().cloned());

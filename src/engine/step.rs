@@ -166,7 +166,7 @@ fn act(
         | Decision::Resume { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
-            draft.records.onlookers = installed::onlookers(agent, &draft.records.state);
+            draft.records.installed_hooks = installed::hooks(agent, &draft.records.state);
             let mut claimed =
                 claim(&mut draft, message, continuation, environment::claimant(context.store())?)?;
             turn::look_for_checkpoint(context, &mut draft, &mut claimed)?;

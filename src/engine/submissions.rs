@@ -169,8 +169,7 @@ pub fn read_submission(
     };
     let speaker = user.as_deref().map_or(Speaker::File(&policy.inbox.drops_as.0), Speaker::User);
     let mut stamp = context.session.clock.stamp()?;
-    let admitted =
-        admission::admit(context.agent.name(), submission, speaker, &policy.limits, &mut stamp);
+    let admitted = admission::admit(context.agent.name(), submission, speaker, &policy.limits, &mut stamp);
     let message = match admitted {
         Ok(message) => message,
         Err(refusal) => return Ok(Some(Err(refusal.message))),

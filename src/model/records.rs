@@ -106,7 +106,7 @@ pub struct Records {
     /// Resource that a claim would lack. It is determined only if a claim comes next.
     pub shortage: Option<Shortage>,
     /// Determined only if a turn is claimed.
-    pub onlookers: InstalledHooks,
+    pub installed_hooks: InstalledHooks,
     pub inbox: Inbox,
     /// In order of creation.
     pub works: Vec<WorkItem>,
@@ -127,7 +127,7 @@ impl Records {
             lease: LeaseState::Free,
             away: None,
             shortage: None,
-            onlookers: InstalledHooks::default(),
+            installed_hooks: InstalledHooks::default(),
             inbox: Inbox::default(),
             works: Vec::new(),
             waits: Vec::new(),

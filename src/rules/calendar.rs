@@ -38,38 +38,25 @@ struct CronField {
     name: &'static str,
     least: u32,
     most: u32,
-    /// Names of the numbers from `least` on. Three letters of a name suffice.
-    names: &'static [&'static str],
+    /// Names of the numbers from `least` on, separated by spaces. Three letters of a name suffice.
+    names: &'static str,
 }
 
-const SECOND: CronField = CronField { name: "second", least: 0, most: 59, names: &[] };
-const MINUTE: CronField = CronField { name: "minute", least: 0, most: 59, names: &[] };
-const HOUR: CronField = CronField { name: "hour", least: 0, most: 23, names: &[] };
-const DAY: CronField = CronField { name: "day", least: 1, most: 31, names: &[] };
+const SECOND: CronField = CronField { name: "second", least: 0, most: 59, names: "" };
+const MINUTE: CronField = CronField { name: "minute", least: 0, most: 59, names: "" };
+const HOUR: CronField = CronField { name: "hour", least: 0, most: 23, names: "" };
+const DAY: CronField = CronField { name: "day", least: 1, most: 31, names: "" };
 const MONTH: CronField = CronField {
     name: "month",
     least: 1,
     most: 12,
-    names: &[
-        "january",
-        "february",
-        "march",
-        "april",
-        "may",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
-    ],
+    names: "january february march april may june july august september october november december",
 };
 const WEEKDAY: CronField = CronField {
     name: "weekday",
     least: 0,
     most: 7,
-    names: &["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"],
+    names: "sunday monday tuesday wednesday thursday friday saturday",
 };
 
 /// Returns the fields of a name such as `@daily`.
@@ -188,8 +175,8 @@ impl CronField {
             return number.ok_or_else(|| format!("the {name} {word} is not from {least} to {most}"));
         }
         let word = word.to_ascii_lowercase();
-        let is_named = |full: &&str| *full == word || full.get(..3) == Some(&word);
-        match self.names.iter().position(is_named).and_then(|at| u32::try_from(at).ok()) {
+        let is_named = |full: &str| full == word || full.get(..3) == Some(&word);
+        match self.names.split(' ').position(is_named).and_then(|at| u32::try_from(at).ok()) {
             Some(at) => Ok(least + at),
             None => Err(format!("`{word}` is not a {name}")),
         }

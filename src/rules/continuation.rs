@@ -103,14 +103,15 @@ impl<'a> TurnTrigger<'a> {
         self.resource.is_some() && external.any(|wait| wait.resource.as_deref() == self.resource)
     }
 
+    /// True for a message about a task that has not ended.
+    pub fn is_progress(&self) -> bool {
+        self.kind == TriggerKind::TaskResult && !self.is_terminal_result()
+    }
+
     /// True if a step that takes this up without a turn sets it aside for the next turn, because it
     /// has content for the agent. A message about a running task has none.
     pub fn is_input(&self) -> bool {
-        let goes_on = self.kind == TriggerKind::TaskResult && !self.is_terminal_result();
-        match self.source {
-            TriggerSource::Said | TriggerSource::WakeHint => self.contentful && !goes_on,
-            TriggerSource::Scheduler(_) => false,
-        }
+        self.contentful && !self.is_progress() && !matches!(self.source, TriggerSource::Scheduler(_))
     }
 }
 
@@ -198,11 +199,8 @@ fn while_waiting(
 ) -> ContinuationVerdict {
     let waits_for = |expected| prior.waiting_reason == Some(expected);
     let external = waits_for(WaitingReason::AwaitingExternalChange) && trigger.is_from_outside();
-    let is_awaited = || {
-        waits
-            .iter()
-            .any(|wait| wait.is_waiting() && trigger.task_id.is_some() && wait.task_id() == trigger.task_id)
-    };
+    let names_task = |wait: &Wait| wait.is_waiting() && wait.task_id() == trigger.task_id;
+    let is_awaited = || trigger.task_id.is_some() && waits.iter().any(names_task);
 
     if trigger.kind == TriggerKind::OperatorInput && waits_for(WaitingReason::AwaitingOperatorInput) {
         return ContinuationVerdict::EXPECTED;
@@ -223,8 +221,7 @@ fn while_waiting(
     if external && !trigger.contentful && trigger.names_nothing() {
         return ContinuationVerdict::liveness(true);
     }
-    let goes_on = trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result();
-    if goes_on && waits_for(WaitingReason::AwaitingTaskResult) {
+    if trigger.is_progress() && waits_for(WaitingReason::AwaitingTaskResult) {
         return ContinuationVerdict::liveness(true);
     }
     if trigger.kind == TriggerKind::OperatorInput || trigger.is_terminal_result() {

@@ -34,10 +34,8 @@ pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
     }
     let origin = Origin { kind: OriginKind::Timer, id: None };
     let contentful = timer.body.as_ref().is_some_and(Body::is_contentful);
-    runs_turn(
-        records,
-        &TurnTrigger { contentful, ..plain(TriggerKind::TimerFire, TriggerSource::Said, &origin) },
-    )
+    let fire = TurnTrigger { contentful, ..plain(TriggerKind::TimerFire, TriggerSource::Said, &origin) };
+    runs_turn(records, &fire)
 }
 
 /// Returns a trigger without content that names nothing.

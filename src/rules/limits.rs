@@ -101,13 +101,8 @@ pub fn day(at: Time) -> Time {
 /// A turn that was claimed by a fast clock counts now.
 pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal: Terminal) {
     let claimed_at = claimed_at.min(now);
-    match terminal {
-        Terminal::Deferred | Terminal::Suspended => return,
-        Terminal::Completed
-        | Terminal::Failed
-        | Terminal::TimedOut
-        | Terminal::Aborted
-        | Terminal::Interrupted => {}
+    if matches!(terminal, Terminal::Deferred | Terminal::Suspended) {
+        return;
     }
     for window in [Window::Hour, Window::Day] {
         let start = window.start(claimed_at);
@@ -150,9 +145,8 @@ fn spent(state: &State, window: Window, now: Time) -> Spent {
     let start = window.start(now);
     let mut spending = state.spending.clone();
     let mut spent = current(window.of(&mut spending), start, now).clone();
-    spent.turns = spent.turns.saturating_add(u64::from(
-        state.current_run.as_ref().is_some_and(|run| run.claimed_at >= spent.since),
-    ));
+    let is_counted = state.current_run.as_ref().is_some_and(|run| run.claimed_at >= spent.since);
+    spent.turns = spent.turns.saturating_add(u64::from(is_counted));
     spent
 }
 

@@ -198,12 +198,11 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     if !is_begun && state.execution.state != ExecutionState::Failed {
         return None;
     }
-    let Some(retry) = &state.retry else {
-        return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::AfterStop });
-    };
+    let over = |cause| Some(Backoff { until: now, is_over: true, cause });
+    let Some(retry) = &state.retry else { return over(RecoveryCause::AfterStop) };
     // The process that began the recovery was killed.
     if is_begun {
-        return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::Retry });
+        return over(RecoveryCause::Retry);
     }
     // Only a new message ends the backoff, not the message that failed. A message ends it once:
     // after a failed recovery, which concerns no message, the same message does not end the backoff

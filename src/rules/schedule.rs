@@ -21,10 +21,10 @@ pub const SHORTEST: Span = Span::from_secs(1);
 pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
     match schedule {
         Schedule::At { at } => Ok(*at),
-        Schedule::Every { every, .. } if *every < SHORTEST => Err(Refusal::new(
-            "schedule_too_short",
-            format!("every {every} is too often: the shortest is {SHORTEST}"),
-        )),
+        Schedule::Every { every, .. } if *every < SHORTEST => {
+            let message = format!("every {every} is too often: the shortest is {SHORTEST}");
+            Err(Refusal::new("schedule_too_short", message))
+        }
         Schedule::Every { .. } => next_after(schedule, now)
             .ok_or_else(|| Refusal::new("schedule_never", "this schedule never fires")),
         Schedule::Cron { expression, time_zone } => {

@@ -64,20 +64,17 @@ impl<'a> WakeSource<'a> {
             return Vec::new();
         }
         let resource = wait.resource.as_deref();
-        let from_outside = || {
-            let source = wait.source.as_deref();
-            let source =
-                source.map(if resource.is_some() { WakeSource::From } else { WakeSource::FromAbout });
-            let trigger = wait.trigger_id.map(WakeSource::Trigger);
-            [resource.map(WakeSource::Resource), trigger, source]
-        };
-        let names_nothing = resource.is_none() && wait.source.is_none() && wait.trigger_id.is_none();
+        let source = wait.source.as_deref();
+        let source = source.map(if resource.is_some() { WakeSource::From } else { WakeSource::FromAbout });
+        let trigger = wait.trigger_id.map(WakeSource::Trigger);
         let [first, second, third] = match wait.kind {
             WaitKind::Operator => [Some(WakeSource::Operator), None, None],
             WaitKind::Task => [wait.task_id().map(WakeSource::Task), None, None],
             WaitKind::Timer => [Some(WakeSource::Timer), None, None],
-            WaitKind::External if names_nothing => [Some(WakeSource::ExternalEvent), None, None],
-            WaitKind::External | WaitKind::System => from_outside(),
+            WaitKind::External if resource.is_none() && source.is_none() && trigger.is_none() => {
+                [Some(WakeSource::ExternalEvent), None, None]
+            }
+            WaitKind::External | WaitKind::System => [resource.map(WakeSource::Resource), trigger, source],
         };
         let named = (wait.kind != WaitKind::Operator).then_some(WakeSource::Wait(wait.id));
         let recheck = wait.recheck_at.map(|_| WakeSource::Recheck);
@@ -132,8 +129,7 @@ impl<'a> WakeSource<'a> {
 /// Returns the waits that a trigger satisfies, of the agent and of all its items, in the order of
 /// the records.
 pub fn satisfied(trigger: &TurnTrigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
-    let goes_on = trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result();
-    if goes_on || matches!(trigger.source, TriggerSource::Scheduler(_)) {
+    if trigger.is_progress() || matches!(trigger.source, TriggerSource::Scheduler(_)) {
         return Vec::new();
     }
     let trigger = &trigger.among(waits);

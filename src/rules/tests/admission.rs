@@ -167,7 +167,7 @@ fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
         authority_class: AuthorityClass::IntegrationSignal,
         delivery_surface: DeliverySurface::Cli,
         admission_context: AdmissionContext::LocalProcess,
-        trigger_kind: Some(crate::model::continuation::TriggerKind::ExternalEvent),
+        trigger_kind: Some(TriggerKind::ExternalEvent),
         body: Body::Text { text: "red".to_owned() },
         work_item_id: Some(work_id(3)),
         task_id: None,

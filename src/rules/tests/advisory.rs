@@ -201,7 +201,7 @@ fn something_that_has_been_due_for_too_long_means_that_nobody_ticks() {
     for (after, warned) in rows {
         let late = |records: &Records| kinds(records).contains(&"nobody_ticks");
         let mut records = records();
-        let after = Limit(after.map(crate::model::time::Span::from_millis));
+        let after = Limit(after.map(Span::from_millis));
         records.policy.scheduler.overdue_after = Some(after);
         records.state.execution.since = at(-5000);
         let idle = records.clone();

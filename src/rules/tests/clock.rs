@@ -106,8 +106,7 @@ fn every_state_with_any_moment_in_the_far_future_is_due_within_the_span_of_its_p
                 let mut records = standing(*status, *state);
                 let silent = next_due(&records).is_none() && records.inbox.head.is_none();
                 write(&mut records);
-                let mut draft = draft(records);
-                take_in(&mut draft).expect("taken in");
+                let draft = taken_in(records);
                 let events = draft.clone().finish().map(|transaction| transaction.events).unwrap_or_default();
                 repaired += kinds(&events).iter().filter(|kind| **kind == EventKind::RecordRepaired).count();
                 assert_eq!(ahead(&draft.records, now()), [], "{name}");
@@ -132,8 +131,7 @@ fn what_was_set_with_the_state_keeps_its_span() {
         let state = if what.contains("backoff") { ExecutionState::Failed } else { ExecutionState::Suspended };
         let mut records = standing(Status::AwakeIdle, state);
         write(&mut records);
-        let mut draft = draft(records);
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in(records);
         let state = &draft.records.state;
         let due = state.retry.as_ref().map(|retry| retry.not_before);
         let due = due.or(state.held.as_ref().and_then(|held| held.not_before));

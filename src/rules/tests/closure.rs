@@ -10,10 +10,18 @@ use SchedulingState::{Runnable, WaitingExternal, WaitingOperator, WaitingSystem,
 #[derive(Debug, Clone, Copy)]
 enum About {
     Nothing,
-    Own(fn(&AgentWaits) -> Option<WaitId>),
+    Own(OwnWait),
     CurrentItem,
     OtherItem,
 }
+
+type OwnWait = fn(&AgentWaits) -> Option<WaitId>;
+
+const OWN_OPERATOR: OwnWait = |waits| waits.operator;
+const OWN_EXTERNAL: OwnWait = |waits| waits.external;
+const OWN_TIMER: OwnWait = |waits| waits.timer;
+const OWN_TASK: OwnWait = |waits| waits.task;
+const OWN_SYSTEM: OwnWait = |waits| waits.system;
 
 type Holds = fn(&ClosureFacts) -> bool;
 type Row = (&'static str, Holds, &'static str, Option<&'static str>, About);
@@ -22,93 +30,46 @@ fn item(facts: &ClosureFacts, state: SchedulingState) -> bool {
     facts.current_work.is_some_and(|work| work.state == state)
 }
 
+fn own(facts: &ClosureFacts, which: OwnWait) -> bool {
+    which(&facts.agent_waits).is_some()
+}
+
+fn has_failed(facts: &ClosureFacts) -> bool {
+    !matches!(facts.terminal, None | Some(Terminal::Completed))
+}
+
 fn other(facts: &ClosureFacts, state: SchedulingState) -> bool {
     facts.waiting_work.is_some_and(|work| work.state == state)
 }
+
+const OPERATOR_INPUT: Option<&str> = Some("awaiting_operator_input");
+const EXTERNAL_CHANGE: Option<&str> = Some("awaiting_external_change");
+const TIMER: Option<&str> = Some("awaiting_timer");
+const TASK_RESULT: Option<&str> = Some("awaiting_task_result");
 
 /// Contract, semantics §6: number, condition, outcome, waiting reason, and the wait that it is
 /// about.
 const TABLE: [Row; 22] = [
     ("1", |facts| facts.runtime_error, "failed", None, About::Nothing),
-    ("2", |facts| facts.turn_in_progress, "waiting", Some("awaiting_external_change"), About::Nothing),
-    (
-        "3",
-        |facts| !matches!(facts.terminal, None | Some(Terminal::Completed)),
-        "failed",
-        None,
-        About::Nothing,
-    ),
-    ("4", |facts| facts.turn_unaccounted, "waiting", Some("awaiting_external_change"), About::Nothing),
+    ("2", |facts| facts.turn_in_progress, "waiting", EXTERNAL_CHANGE, About::Nothing),
+    ("3", |facts| has_failed(facts), "failed", None, About::Nothing),
+    ("4", |facts| facts.turn_unaccounted, "waiting", EXTERNAL_CHANGE, About::Nothing),
     ("5 continue_active", |facts| item(facts, Runnable), "continuable", None, About::Nothing),
     ("5 activate_queued", |facts| facts.queued_work_runnable, "continuable", None, About::Nothing),
-    (
-        "6 own",
-        |facts| facts.agent_waits.operator.is_some(),
-        "waiting",
-        Some("awaiting_operator_input"),
-        About::Own(|waits| waits.operator),
-    ),
-    (
-        "6 item",
-        |facts| item(facts, WaitingOperator),
-        "waiting",
-        Some("awaiting_operator_input"),
-        About::CurrentItem,
-    ),
-    (
-        "7",
-        |facts| facts.agent_waits.external.is_some(),
-        "waiting",
-        Some("awaiting_external_change"),
-        About::Own(|waits| waits.external),
-    ),
-    (
-        "8",
-        |facts| facts.agent_waits.timer.is_some(),
-        "waiting",
-        Some("awaiting_timer"),
-        About::Own(|waits| waits.timer),
-    ),
-    (
-        "9",
-        |facts| facts.agent_waits.task.is_some(),
-        "waiting",
-        Some("awaiting_task_result"),
-        About::Own(|waits| waits.task),
-    ),
-    (
-        "10 task",
-        |facts| item(facts, WaitingTask),
-        "waiting",
-        Some("awaiting_task_result"),
-        About::CurrentItem,
-    ),
-    (
-        "10 external",
-        |facts| item(facts, WaitingExternal),
-        "waiting",
-        Some("awaiting_external_change"),
-        About::CurrentItem,
-    ),
-    ("10 timer", |facts| item(facts, WaitingTimer), "waiting", Some("awaiting_timer"), About::CurrentItem),
-    ("11 own", |facts| facts.agent_waits.system.is_some(), "waiting", None, About::Own(|waits| waits.system)),
+    ("6 own", |facts| own(facts, OWN_OPERATOR), "waiting", OPERATOR_INPUT, About::Own(OWN_OPERATOR)),
+    ("6 item", |facts| item(facts, WaitingOperator), "waiting", OPERATOR_INPUT, About::CurrentItem),
+    ("7", |facts| own(facts, OWN_EXTERNAL), "waiting", EXTERNAL_CHANGE, About::Own(OWN_EXTERNAL)),
+    ("8", |facts| own(facts, OWN_TIMER), "waiting", TIMER, About::Own(OWN_TIMER)),
+    ("9", |facts| own(facts, OWN_TASK), "waiting", TASK_RESULT, About::Own(OWN_TASK)),
+    ("10 task", |facts| item(facts, WaitingTask), "waiting", TASK_RESULT, About::CurrentItem),
+    ("10 external", |facts| item(facts, WaitingExternal), "waiting", EXTERNAL_CHANGE, About::CurrentItem),
+    ("10 timer", |facts| item(facts, WaitingTimer), "waiting", TIMER, About::CurrentItem),
+    ("11 own", |facts| own(facts, OWN_SYSTEM), "waiting", None, About::Own(OWN_SYSTEM)),
     ("11 item", |facts| item(facts, WaitingSystem), "waiting", None, About::CurrentItem),
-    (
-        "12 operator",
-        |facts| other(facts, WaitingOperator),
-        "waiting",
-        Some("awaiting_operator_input"),
-        About::OtherItem,
-    ),
-    (
-        "12 external",
-        |facts| other(facts, WaitingExternal),
-        "waiting",
-        Some("awaiting_external_change"),
-        About::OtherItem,
-    ),
-    ("12 timer", |facts| other(facts, WaitingTimer), "waiting", Some("awaiting_timer"), About::OtherItem),
-    ("12 task", |facts| other(facts, WaitingTask), "waiting", Some("awaiting_task_result"), About::OtherItem),
+    ("12 operator", |facts| other(facts, WaitingOperator), "waiting", OPERATOR_INPUT, About::OtherItem),
+    ("12 external", |facts| other(facts, WaitingExternal), "waiting", EXTERNAL_CHANGE, About::OtherItem),
+    ("12 timer", |facts| other(facts, WaitingTimer), "waiting", TIMER, About::OtherItem),
+    ("12 task", |facts| other(facts, WaitingTask), "waiting", TASK_RESULT, About::OtherItem),
     ("12 system", |facts| other(facts, WaitingSystem), "waiting", None, About::OtherItem),
     ("13", |_| true, "completed", None, About::Nothing),
 ];

@@ -15,10 +15,6 @@ const OTHER_RESOURCE: &str = "github:org/repo#13";
 
 static GITHUB: Origin = Origin { kind: OriginKind::Webhook, id: None };
 
-fn trigger_id(number: u128) -> TriggerId {
-    TriggerId(uuid::Uuid::from_u128(number))
-}
-
 /// The waits of the tests, by number: 1 operator, 2 external with a resource and a trigger, 3
 /// timer, 4 for task 1, 5 an external one on item 1, 6 an external one that has ended, 7 system
 /// with a resource, 8 an external one that is bound, 10 for the operator on item 2, 12 external
@@ -86,14 +82,7 @@ fn shown(found: &Continuation) -> Shown {
 }
 
 #[track_caller]
-fn expect(
-    prior: &Closure,
-    trigger: &TurnTrigger<'_>,
-    class: ContinuationClass,
-    reentry: bool,
-    matched: bool,
-    resolves: &[u32],
-) {
+fn expect(prior: &Closure, trigger: &TurnTrigger<'_>, (class, reentry, matched): Verdict, resolves: &[u32]) {
     let found = resolve(prior, trigger, &waits(), Unmatched::Reduce);
     let resolves = resolves.iter().copied().map(wait_id).collect();
     assert_eq!(shown(&found), (class, reentry, matched, resolves), "{trigger:?} after {prior:?}");
@@ -105,9 +94,9 @@ fn expect(
 #[test]
 fn row_1_operator_input_is_what_an_agent_that_awaits_the_operator_waited_for() {
     let said = trigger(TriggerKind::OperatorInput);
-    expect(&waiting(AwaitingOperatorInput), &said, ResumeExpectedWait, true, true, &[1, 10]);
+    expect(&waiting(AwaitingOperatorInput), &said, EXPECTED, &[1, 10]);
     let about_one = TurnTrigger { work_item_id: Some(work_id(2)), ..said };
-    expect(&waiting(AwaitingOperatorInput), &about_one, ResumeExpectedWait, true, true, &[10]);
+    expect(&waiting(AwaitingOperatorInput), &about_one, EXPECTED, &[10]);
 }
 
 #[test]
@@ -115,30 +104,30 @@ fn row_2_the_result_of_the_task_waited_for_resumes() {
     for status in [TaskStatus::Completed, TaskStatus::Failed, TaskStatus::Cancelled, TaskStatus::Interrupted]
     {
         let result = result(1, status);
-        expect(&waiting(AwaitingTaskResult), &result, ResumeExpectedWait, true, true, &[4]);
+        expect(&waiting(AwaitingTaskResult), &result, EXPECTED, &[4]);
     }
 }
 
 #[test]
 fn row_9_the_result_of_another_task_re_enters_all_the_same() {
     let other = result(7, TaskStatus::Completed);
-    expect(&waiting(AwaitingTaskResult), &other, ResumeOverride, true, false, &[]);
+    expect(&waiting(AwaitingTaskResult), &other, OVERRIDE, &[]);
 }
 
 #[test]
 fn row_3_a_timer_that_fires_resumes_an_agent_that_awaits_a_timer() {
     for contentful in [false, true] {
         let fire = TurnTrigger { contentful, ..trigger(TriggerKind::TimerFire) };
-        expect(&waiting(AwaitingTimer), &fire, ResumeExpectedWait, true, true, &[]);
+        expect(&waiting(AwaitingTimer), &fire, EXPECTED, &[]);
         let own = TurnTrigger { wait_id: Some(wait_id(3)), ..fire };
-        expect(&waiting(AwaitingTimer), &own, ResumeExpectedWait, true, true, &[3]);
+        expect(&waiting(AwaitingTimer), &own, EXPECTED, &[3]);
     }
 }
 
 #[test]
 fn row_4_a_contentful_event_that_names_nothing_resumes_and_ends_no_wait_that_names_something() {
     for event in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
-        expect(&waiting(AwaitingExternalChange), &event, ResumeExpectedWait, true, true, &[]);
+        expect(&waiting(AwaitingExternalChange), &event, EXPECTED, &[]);
     }
 }
 
@@ -146,11 +135,11 @@ fn row_4_a_contentful_event_that_names_nothing_resumes_and_ends_no_wait_that_nam
 fn row_4_a_contentful_event_ends_the_wait_that_it_names_and_no_other() {
     for trigger in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
         let own = TurnTrigger { resource: Some(RESOURCE), ..trigger.clone() };
-        expect(&waiting(AwaitingExternalChange), &own, ResumeExpectedWait, true, true, &[2]);
+        expect(&waiting(AwaitingExternalChange), &own, EXPECTED, &[2]);
         let items = TurnTrigger { resource: Some("mail:inbox"), ..trigger.clone() };
-        expect(&waiting(AwaitingExternalChange), &items, ResumeExpectedWait, true, true, &[5]);
+        expect(&waiting(AwaitingExternalChange), &items, EXPECTED, &[5]);
         let by_id = TurnTrigger { wait_id: Some(wait_id(5)), ..trigger };
-        expect(&waiting(AwaitingExternalChange), &by_id, ResumeExpectedWait, true, true, &[5]);
+        expect(&waiting(AwaitingExternalChange), &by_id, EXPECTED, &[5]);
     }
 }
 
@@ -159,7 +148,7 @@ fn row_4_does_not_hold_for_a_resource_that_nobody_waits_for() {
     for resource in [OTHER_RESOURCE, "mail:outbox", "mail:bound"] {
         for trigger in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
             let other = TurnTrigger { resource: Some(resource), ..trigger };
-            expect(&waiting(AwaitingExternalChange), &other, LivenessOnly, false, false, &[]);
+            expect(&waiting(AwaitingExternalChange), &other, LIVENESS, &[]);
         }
     }
 }
@@ -178,9 +167,9 @@ fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies() {
         ];
         // No signal answers a question to the operator, whatever it names.
         let question = TurnTrigger { wait_id: Some(wait_id(1)), ..blank };
-        expect(&waiting(AwaitingExternalChange), &question, LivenessOnly, false, false, &[]);
+        expect(&waiting(AwaitingExternalChange), &question, LIVENESS, &[]);
         for (named, ended) in rows {
-            expect(&waiting(AwaitingExternalChange), &named, ResumeExpectedWait, true, true, &[ended]);
+            expect(&waiting(AwaitingExternalChange), &named, EXPECTED, &[ended]);
         }
     }
 }
@@ -189,18 +178,18 @@ fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies() {
 fn row_6_a_signal_without_content_that_names_nothing_is_liveness_and_matches() {
     let event = TurnTrigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) };
     for trigger in [event, wake_hint(false)] {
-        expect(&waiting(AwaitingExternalChange), &trigger, LivenessOnly, false, true, &[]);
+        expect(&waiting(AwaitingExternalChange), &trigger, LIVENESS_MATCHED, &[]);
     }
 }
 
 #[test]
 fn row_7_news_of_a_task_that_has_not_ended_is_liveness_and_matches() {
     for status in [TaskStatus::Queued, TaskStatus::Running, TaskStatus::Cancelling] {
-        expect(&waiting(AwaitingTaskResult), &result(1, status), LivenessOnly, false, true, &[]);
+        expect(&waiting(AwaitingTaskResult), &result(1, status), LIVENESS_MATCHED, &[]);
         let named = TurnTrigger { wait_id: Some(wait_id(4)), ..result(1, status) };
-        expect(&waiting(AwaitingTaskResult), &named, LivenessOnly, false, true, &[]);
+        expect(&waiting(AwaitingTaskResult), &named, LIVENESS_MATCHED, &[]);
     }
-    expect(&waiting(AwaitingTaskResult), &trigger(TriggerKind::TaskResult), LivenessOnly, false, true, &[]);
+    expect(&waiting(AwaitingTaskResult), &trigger(TriggerKind::TaskResult), LIVENESS_MATCHED, &[]);
 }
 
 #[test]
@@ -209,16 +198,16 @@ fn row_8_operator_input_overrides_every_other_wait_and_ends_those_for_the_operat
     for prior in
         [AwaitingExternalChange, AwaitingTimer, AwaitingTaskResult].map(waiting).iter().chain([&system])
     {
-        expect(prior, &trigger(TriggerKind::OperatorInput), ResumeOverride, true, false, &[1, 10]);
+        expect(prior, &trigger(TriggerKind::OperatorInput), OVERRIDE, &[1, 10]);
     }
 }
 
 #[test]
 fn row_9_a_task_result_overrides_every_other_wait_and_ends_its_own() {
     for reason in [AwaitingOperatorInput, AwaitingExternalChange, AwaitingTimer] {
-        expect(&waiting(reason), &result(1, TaskStatus::Failed), ResumeOverride, true, false, &[4]);
+        expect(&waiting(reason), &result(1, TaskStatus::Failed), OVERRIDE, &[4]);
     }
-    expect(&closure(Waiting, None, None), &result(1, TaskStatus::Failed), ResumeOverride, true, false, &[4]);
+    expect(&closure(Waiting, None, None), &result(1, TaskStatus::Failed), OVERRIDE, &[4]);
 }
 
 #[test]
@@ -237,7 +226,7 @@ fn row_10_anything_else_that_ends_nothing_is_liveness_and_matches_nothing() {
         (AwaitingTaskResult, TurnTrigger { resource: Some(OTHER_RESOURCE), ..wake_hint(false) }),
     ];
     for (reason, trigger) in rows {
-        expect(&waiting(reason), &trigger, LivenessOnly, false, false, &[]);
+        expect(&waiting(reason), &trigger, LIVENESS, &[]);
     }
 }
 
@@ -250,11 +239,11 @@ fn what_ends_a_wait_re_enters_where_no_row_lets_it_in() {
         (TurnTrigger { wait_id: Some(wait_id(12)), ..trigger(TriggerKind::InternalFollowup) }, 12),
     ];
     for (named, ended) in rows {
-        expect(&waiting(AwaitingOperatorInput), &named, ResumeOverride, true, false, &[ended]);
+        expect(&waiting(AwaitingOperatorInput), &named, OVERRIDE, &[ended]);
     }
     let blank = TurnTrigger { resource: Some(RESOURCE), ..wake_hint(false) };
     for outcome in [Completed, Continuable, Failed] {
-        expect(&closure(outcome, None, None), &blank, LocalContinuation, true, false, &[2]);
+        expect(&closure(outcome, None, None), &blank, LOCAL, &[2]);
     }
 }
 
@@ -281,8 +270,8 @@ fn when_nothing_is_waited_for_what_was_said_re_enters_locally_and_mere_signals_d
     ];
     for outcome in [Completed, Continuable, Failed] {
         for (trigger, reentry, resolves) in &rows {
-            let class = if *reentry { LocalContinuation } else { LivenessOnly };
-            expect(&closure(outcome, None, None), trigger, class, *reentry, false, resolves);
+            let verdict = if *reentry { LOCAL } else { LIVENESS };
+            expect(&closure(outcome, None, None), trigger, verdict, resolves);
         }
     }
 }
@@ -300,8 +289,7 @@ fn the_schedulers_own_ticks_run_and_end_nothing_unless_what_they_are_about_is_ov
                 };
                 // 6 has ended, 8 is bound, 9 is gone.
                 let runs = tick == SchedulerTick::Other || number < 6;
-                let class = if runs { LocalContinuation } else { LivenessOnly };
-                expect(&prior, &tick_about, class, runs, false, &[]);
+                expect(&prior, &tick_about, if runs { LOCAL } else { LIVENESS }, &[]);
             }
         }
     }
@@ -331,7 +319,7 @@ fn input_that_no_row_lets_in_runs_at_once_where_the_policy_says_so() {
 }
 
 /// Names of a trigger: wait, trigger, resource, work item.
-type Names = (Option<u32>, Option<u128>, Option<&'static str>, Option<u32>);
+type Names = (Option<u32>, Option<u32>, Option<&'static str>, Option<u32>);
 
 const NAMES: [Names; 17] = [
     (None, None, None, None),
@@ -367,8 +355,11 @@ impl Case {
     fn is(&self, kind: TriggerKind) -> bool {
         self.trigger.kind == kind
     }
-    fn event_or_hint(&self) -> bool {
-        self.is(TriggerKind::ExternalEvent) || self.trigger.source == TriggerSource::WakeHint
+    /// True for an event or a hint while an external change is awaited.
+    fn is_awaited_change(&self) -> bool {
+        let is_outside =
+            self.is(TriggerKind::ExternalEvent) || self.trigger.source == TriggerSource::WakeHint;
+        is_outside && self.waits_for(AwaitingExternalChange)
     }
     fn terminal(&self) -> bool {
         self.is(TriggerKind::TaskResult) && self.trigger.task_status.is_some_and(TaskStatus::is_terminal)
@@ -398,126 +389,79 @@ impl Case {
     }
 }
 
-type Row = (&'static str, fn(&Case) -> bool, ContinuationClass, bool, bool);
+/// Class, re-entry, matched.
+type Verdict = (ContinuationClass, bool, bool);
 
-/// Contract, semantics §7: number, condition, class, re-entry, matched.
+const EXPECTED: Verdict = (ResumeExpectedWait, true, true);
+const OVERRIDE: Verdict = (ResumeOverride, true, false);
+const LOCAL: Verdict = (LocalContinuation, true, false);
+const LIVENESS: Verdict = (LivenessOnly, false, false);
+const LIVENESS_MATCHED: Verdict = (LivenessOnly, false, true);
+
+type Row = (&'static str, fn(&Case) -> bool, Verdict);
+
+/// Contract, semantics §7: number, condition, verdict.
 const TABLE: [Row; 16] = [
-    ("scheduler, moot", Case::is_moot, LivenessOnly, false, false),
-    (
-        "scheduler",
-        |case| matches!(case.trigger.source, TriggerSource::Scheduler(_)),
-        LocalContinuation,
-        true,
-        false,
-    ),
-    (
-        "1",
-        |case| case.is(TriggerKind::OperatorInput) && case.waits_for(AwaitingOperatorInput),
-        ResumeExpectedWait,
-        true,
-        true,
-    ),
+    ("scheduler, moot", Case::is_moot, LIVENESS),
+    ("scheduler", |case| matches!(case.trigger.source, TriggerSource::Scheduler(_)), LOCAL),
+    ("1", |case| case.is(TriggerKind::OperatorInput) && case.waits_for(AwaitingOperatorInput), EXPECTED),
     (
         "2",
         |case| {
             case.terminal() && case.waits_for(AwaitingTaskResult) && case.trigger.task_id == Some(task_id(1))
         },
-        ResumeExpectedWait,
-        true,
-        true,
+        EXPECTED,
     ),
-    (
-        "3",
-        |case| case.is(TriggerKind::TimerFire) && case.waits_for(AwaitingTimer),
-        ResumeExpectedWait,
-        true,
-        true,
-    ),
+    ("3", |case| case.is(TriggerKind::TimerFire) && case.waits_for(AwaitingTimer), EXPECTED),
     (
         "4",
         |case| {
-            case.event_or_hint()
-                && case.trigger.contentful
-                && (case.trigger.resource.is_none() || case.resource_is_awaited())
-                && case.waits_for(AwaitingExternalChange)
+            let is_about_it = case.trigger.resource.is_none() || case.resource_is_awaited();
+            case.is_awaited_change() && case.trigger.contentful && is_about_it
         },
-        ResumeExpectedWait,
-        true,
-        true,
+        EXPECTED,
     ),
-    (
-        "5",
-        |case| {
-            case.event_or_hint()
-                && !case.trigger.contentful
-                && case.ends
-                && case.waits_for(AwaitingExternalChange)
-        },
-        ResumeExpectedWait,
-        true,
-        true,
-    ),
+    ("5", |case| case.is_awaited_change() && !case.trigger.contentful && case.ends, EXPECTED),
     (
         "6",
-        |case| {
-            case.event_or_hint()
-                && !case.trigger.contentful
-                && case.names_nothing()
-                && case.waits_for(AwaitingExternalChange)
-        },
-        LivenessOnly,
-        false,
-        true,
+        |case| case.is_awaited_change() && !case.trigger.contentful && case.names_nothing(),
+        LIVENESS_MATCHED,
     ),
     (
         "7",
         |case| case.is(TriggerKind::TaskResult) && !case.terminal() && case.waits_for(AwaitingTaskResult),
-        LivenessOnly,
-        false,
-        true,
+        LIVENESS_MATCHED,
     ),
-    (
-        "8",
-        |case| case.prior.outcome == Waiting && case.is(TriggerKind::OperatorInput),
-        ResumeOverride,
-        true,
-        false,
-    ),
-    ("9", |case| case.prior.outcome == Waiting && case.terminal(), ResumeOverride, true, false),
-    ("10", |case| case.prior.outcome == Waiting, LivenessOnly, false, false),
-    ("free: task results", Case::terminal, LocalContinuation, true, false),
+    ("8", |case| case.prior.outcome == Waiting && case.is(TriggerKind::OperatorInput), OVERRIDE),
+    ("9", |case| case.prior.outcome == Waiting && case.terminal(), OVERRIDE),
+    ("10", |case| case.prior.outcome == Waiting, LIVENESS),
+    ("free: task results", Case::terminal, LOCAL),
     (
         "free: operator input, timer fires, follow-ups",
         |case| {
-            case.is(TriggerKind::OperatorInput)
-                || case.is(TriggerKind::TimerFire)
-                || case.is(TriggerKind::InternalFollowup)
+            use TriggerKind::{InternalFollowup, OperatorInput, TimerFire};
+            matches!(case.trigger.kind, OperatorInput | TimerFire | InternalFollowup)
         },
-        LocalContinuation,
-        true,
-        false,
+        LOCAL,
     ),
     (
         "free: contentful events and ticks",
         |case| {
-            case.trigger.contentful
-                && (case.is(TriggerKind::ExternalEvent) || case.is(TriggerKind::SystemTick))
+            let kind = case.trigger.kind;
+            case.trigger.contentful && matches!(kind, TriggerKind::ExternalEvent | TriggerKind::SystemTick)
         },
-        LocalContinuation,
-        true,
-        false,
+        LOCAL,
     ),
-    ("free: the rest", |_| true, LivenessOnly, false, false),
+    ("free: the rest", |_| true, LIVENESS),
 ];
 
 /// Returns the row's verdict, unless the trigger must run all the same.
-fn expected(case: &Case, row: &Row, unmatched: Unmatched) -> (ContinuationClass, bool, bool) {
-    let (_, _, class, reentry, matched) = *row;
+fn expected(case: &Case, (.., verdict): &Row, unmatched: Unmatched) -> Verdict {
     let must_run = case.ends || unmatched == Unmatched::Run && case.is_input();
-    match (reentry, must_run, case.prior.outcome == Waiting) {
-        (true, ..) | (false, false, _) => (class, reentry, matched),
-        (false, true, true) => (ResumeOverride, true, false),
-        (false, true, false) => (LocalContinuation, true, false),
+    match (verdict.1, must_run, case.prior.outcome == Waiting) {
+        (true, ..) | (false, false, _) => *verdict,
+        (false, true, true) => OVERRIDE,
+        (false, true, false) => LOCAL,
     }
 }
 

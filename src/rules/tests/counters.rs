@@ -45,8 +45,7 @@ fn what_is_taken_in_stays_at_the_highest() {
     (ticking.fired, ticking.missed) = (u64::MAX, u64::MAX);
     records.timers.push(ticking);
     records.inbox.hints = [1, 2].map(|number| super::WakeHint { count: u32::MAX, ..hint(number) }).into();
-    let mut draft = draft(records);
-    take_in(&mut draft).expect("taken in");
+    let mut draft = taken_in(records);
     reduce(&mut draft, message(3, MessageKind::Control), None);
     let pending = draft.records.state.pending_wake_hint.as_ref().map(|hint| hint.count);
     assert_eq!(pending, Some(u32::MAX), "two of one scope");
@@ -62,7 +61,7 @@ fn what_a_claim_lacks_is_looked_for_as_often_as_can_be_counted() {
     let resource = Some(shortage().resource);
     records.state.held = Some(super::HeldRun { looks: u32::MAX, resource, ..held(&prompt(1), Some(at(0))) });
     records.inbox.claimed = Some(prompt(1));
-    let decided = crate::rules::ladder::decide(&crate::rules::projection::project(&records, at(0))).report();
+    let decided = decide(&project(&records, at(0))).report();
     let mut draft = draft(records);
     lack(&mut draft, &prompt(1), continuation(), &shortage(), &decided).expect("held");
     assert_eq!(finish(draft).state.held.map(|held| held.looks), Some(u32::MAX));

@@ -151,13 +151,10 @@ fn looks_of_a_claim_are_deferrals_of_the_same_row() {
     use crate::rules::transition::resources::lack;
     let mut draft = Draft::new(put_off(exited(75)), stamp_at(at(5000)));
     let message = draft.records.inbox.claimed.clone().expect("held");
-    let lacking = super::shortage();
-    let report = crate::model::decision::Decision::Lack {
-        message_id: message.id,
-        continuation: continuation(),
-        shortage: lacking.clone(),
-    }
-    .report();
+    let lacking = shortage();
+    let report =
+        Decision::Lack { message_id: message.id, continuation: continuation(), shortage: lacking.clone() }
+            .report();
     lack(&mut draft, &message, continuation(), &lacking, &report).expect("put off");
     let records = committed(draft);
     let lacks = the_held(&records);
@@ -280,11 +277,11 @@ fn with(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
 #[test]
 fn an_interjection_has_it_tried_at_once_and_a_hint_does_not() {
     let put = "the turn asked to come back later (exit status 75)";
-    let minted = |millis: i64| Some(crate::model::id::MessageId(stamp_at(at(millis)).mint()));
+    let minted = |millis: i64| Some(MessageId(stamp_at(at(millis)).mint()));
     let moment = at(60_000);
     assert_eq!(with(|_| {}, moment).0, put);
     let hinted = |records: &mut Records| {
-        records.inbox.hints = vec![crate::model::message::WakeHint { created_at: at(30_000), ..hint(8) }];
+        records.inbox.hints = vec![WakeHint { created_at: at(30_000), ..hint(8) }];
     };
     let (reason, taken) = with(hinted, moment);
     assert_eq!(reason, put, "no step asks before the moment that the turn has named");
@@ -329,7 +326,7 @@ const VERBS: [&str; 6] = ["start", "stop", "recover", "resume", "fail", "drop"];
 /// Applies the verb; a refusal is its hint.
 fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
     let mut draft = Draft::new(records.clone(), stamp_at(at(1)));
-    let hinted = |refusal: crate::model::refusal::Refusal| refusal.hint;
+    let hinted = |refusal: Refusal| refusal.hint;
     match verb {
         "start" => start(&mut draft, &OPERATOR).map_err(hinted)?,
         "stop" => drop(stop(&mut draft, secs(1), true, None, &OPERATOR).map_err(hinted)?),

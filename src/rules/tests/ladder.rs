@@ -292,19 +292,12 @@ fn each_rung_says_which_decisions_and_reasons_it_can_come_to() {
 
 #[test]
 fn a_tick_is_keyed_by_what_it_is_for() {
+    let current = |state| Facts { current: Some((state, false)), ..QUIET };
+    let queued = &[(Blocked, false), (Runnable, true), (Runnable, false)];
     let rows = [
-        (
-            Facts { current: Some((Runnable, false)), ..QUIET },
-            format!("work_queue:continue_active:{}:3", work_id(1)),
-        ),
-        (
-            Facts { queued: &[(Blocked, false), (Runnable, true), (Runnable, false)], ..QUIET },
-            format!("work_queue:queued_available:{}:3", work_id(4)),
-        ),
-        (
-            Facts { current: Some((WaitingSystem, false)), ..QUIET },
-            format!("work_queue:system_wait:{}:3", work_id(1)),
-        ),
+        (current(Runnable), format!("work_queue:continue_active:{}:3", work_id(1))),
+        (Facts { queued, ..QUIET }, format!("work_queue:queued_available:{}:3", work_id(4))),
+        (current(WaitingSystem), format!("work_queue:system_wait:{}:3", work_id(1))),
         (Facts { system: true, ..QUIET }, format!("system_wait:{}", wait_id(5))),
         (Facts { hint: Some(false), ..QUIET }, "wake_hint:source:cron:1".to_owned()),
     ];
@@ -334,103 +327,60 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
         records.inbox.head = Some(prompt(1));
         records
     };
-    let current = |kind: Option<WaitKind>| {
-        let mut records = records();
+    let queued = |message: Message| with(&|records| records.inbox.head = Some(message.clone()));
+    let waits = |wait: Wait| Records { waits: vec![wait], ..records() };
+    let own = |kind| waits(wait(1, kind));
+    let works = |item: WorkItem| Records { works: vec![item], ..records() };
+    let other = |kind| Records { waits: vec![wait_on(1, kind, 1)], ..works(work(1)) };
+    let focused = |mut records: Records| {
         records.state.focus = Some(work_id(1));
-        records.works.push(work(1));
-        records.waits.extend(kind.map(|kind| wait_on(1, kind, 1)));
         records
     };
-    let other = |kind: WaitKind| {
-        let mut records = records();
-        records.works.push(work(1));
-        records.waits.push(wait_on(1, kind, 1));
-        records
-    };
+    let current = |kind| focused(other(kind));
+    let claimed = with(&|records| records.state.current_run = Some(current_run(&prompt(1))));
+    let hinted = with(&|records| records.state.pending_wake_hint = Some(hint(1)));
+    let needs_input = focused(works(WorkItem { plan_status: PlanStatus::NeedsInput, ..work(1) }));
+    let blocked = works(WorkItem { blocked_by: Some("a decision".to_owned()), ..work(1) });
+    let ticked = waits(Wait { ticked_at: Some(at(-1)), ..wait(1, WaitKind::System) });
+    let bound = waits(Wait { resolved_by: Some(message_id(7)), ..wait(1, WaitKind::Operator) });
     vec![
         (records_in(Status::Stopped, ExecutionState::Runnable), "stop", "stopped"),
         (records_in(Status::Booting, ExecutionState::Initializing), "noop", "not_started"),
-        (
-            with(&|records| records.state.current_run = Some(current_run(&prompt(1)))),
-            "noop",
-            "turn_in_progress",
-        ),
+        (claimed, "noop", "turn_in_progress"),
         (failed(at(0)), "start_recovery", "retry"),
         (records_in(Status::AwakeIdle, ExecutionState::Failed), "start_recovery", "after_stop"),
         (failed(at(1)), "wait_for_timer", "recovery_backoff"),
         (held_in(ExecutionState::Suspended, Some(at(0))), "start_model_turn", "resume_suspended"),
         (held_in(ExecutionState::WaitingResources, Some(at(0))), "start_model_turn", "resources_available"),
         (held_in(ExecutionState::Suspended, None), "wait_for_resources", "a free slot"),
-        (with(&|records| records.inbox.head = Some(prompt(1))), "start_model_turn", "operator_prompt"),
-        (
-            with(&|records| records.inbox.head = Some(message(1, MessageKind::Control))),
-            "reduce_message_only",
-            "control",
-        ),
-        (
-            with(&|records| records.inbox.head = Some(message(1, MessageKind::TaskStatus))),
-            "reduce_message_only",
-            "task_status",
-        ),
-        (with(&|records| records.state.pending_wake_hint = Some(hint(1))), "emit_system_tick", "wake_hint"),
-        (current(None), "emit_system_tick", "continue_active"),
-        (with(&|records| records.works.push(work(1))), "emit_system_tick", "queued_available"),
-        (
-            with(&|records| records.waits.push(wait(1, WaitKind::Operator))),
-            "wait_for_operator",
-            "agent_operator_wait",
-        ),
-        (
-            with(&|records| records.waits.push(wait(1, WaitKind::External))),
-            "wait_for_external_change",
-            "agent_external_wait",
-        ),
+        (queued(prompt(1)), "start_model_turn", "operator_prompt"),
+        (queued(message(1, MessageKind::Control)), "reduce_message_only", "control"),
+        (queued(message(1, MessageKind::TaskStatus)), "reduce_message_only", "task_status"),
+        (hinted, "emit_system_tick", "wake_hint"),
+        (focused(works(work(1))), "emit_system_tick", "continue_active"),
+        (works(work(1)), "emit_system_tick", "queued_available"),
+        (own(WaitKind::Operator), "wait_for_operator", "agent_operator_wait"),
+        (own(WaitKind::External), "wait_for_external_change", "agent_external_wait"),
         (with(&|records| records.timers.push(timer(1, 1000))), "wait_for_timer", "active_timers"),
-        (with(&|records| records.waits.push(wait(1, WaitKind::Timer))), "wait_for_timer", "active_timers"),
-        (with(&|records| records.waits.push(wait(1, WaitKind::Task))), "wait_for_task", "agent_task_wait"),
-        (current(Some(WaitKind::Operator)), "wait_for_operator", "work_item_needs_input"),
-        (
-            with(&|records| {
-                records.state.focus = Some(work_id(1));
-                records.works.push(WorkItem { plan_status: PlanStatus::NeedsInput, ..work(1) });
-            }),
-            "wait_for_operator",
-            "work_item_needs_input",
-        ),
-        (current(Some(WaitKind::Task)), "wait_for_task", "work_item_task_wait"),
-        (current(Some(WaitKind::External)), "wait_for_external_change", "work_item_external_wait"),
-        (current(Some(WaitKind::Timer)), "wait_for_timer", "work_item_timer_wait"),
-        (current(Some(WaitKind::System)), "emit_system_tick", "system_wait"),
+        (own(WaitKind::Timer), "wait_for_timer", "active_timers"),
+        (own(WaitKind::Task), "wait_for_task", "agent_task_wait"),
+        (current(WaitKind::Operator), "wait_for_operator", "work_item_needs_input"),
+        (needs_input, "wait_for_operator", "work_item_needs_input"),
+        (current(WaitKind::Task), "wait_for_task", "work_item_task_wait"),
+        (current(WaitKind::External), "wait_for_external_change", "work_item_external_wait"),
+        (current(WaitKind::Timer), "wait_for_timer", "work_item_timer_wait"),
+        (current(WaitKind::System), "emit_system_tick", "system_wait"),
         (records_in(Status::Asleep, ExecutionState::Completed), "stay_idle", "already_asleep"),
         (records(), "sleep", "no_pending_scheduler_facts"),
-        (with(&|records| records.waits.push(wait(1, WaitKind::System))), "emit_system_tick", "system_wait"),
-        (
-            with(&|records| {
-                records.waits.push(Wait { ticked_at: Some(at(-1)), ..wait(1, WaitKind::System) });
-            }),
-            "wait_for_resources",
-            "system_wait",
-        ),
+        (own(WaitKind::System), "emit_system_tick", "system_wait"),
+        (ticked, "wait_for_resources", "system_wait"),
         (other(WaitKind::Operator), "wait_for_operator", "work_item_needs_input"),
         (other(WaitKind::Task), "wait_for_task", "work_item_task_wait"),
         (other(WaitKind::External), "wait_for_external_change", "work_item_external_wait"),
         (other(WaitKind::Timer), "wait_for_timer", "work_item_timer_wait"),
         (other(WaitKind::System), "wait_for_resources", "system_wait"),
-        (
-            with(&|records| {
-                let bound = Some(message_id(7));
-                records.waits.push(Wait { resolved_by: bound, ..wait(1, WaitKind::Operator) });
-            }),
-            "sleep",
-            "no_pending_scheduler_facts",
-        ),
-        (
-            with(&|records| {
-                records.works.push(WorkItem { blocked_by: Some("a decision".to_owned()), ..work(1) });
-            }),
-            "sleep",
-            "no_pending_scheduler_facts",
-        ),
+        (bound, "sleep", "no_pending_scheduler_facts"),
+        (blocked, "sleep", "no_pending_scheduler_facts"),
     ]
 }
 

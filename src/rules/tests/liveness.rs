@@ -23,10 +23,6 @@ use super::{
 
 const DAY: i64 = 86_400_000;
 
-fn trigger_id(number: u32) -> TriggerId {
-    TriggerId(uuid::Uuid::from_u128(u128::from(number)))
-}
-
 /// Owner of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
@@ -211,7 +207,7 @@ pub fn world(
 ) -> World {
     let mut world = World::new();
     world.is_checked = false;
-    let mut records = records_in(crate::model::agent::Status::AwakeIdle, ExecutionState::Runnable);
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
     records.policy.recovery.max_attempts = 2;
     records.policy.inbox.unmatched = unmatched;
     records.state.last_turn = terminal.map(last_turn);
@@ -221,7 +217,7 @@ pub fn world(
     records.works = items.iter().map(|id| WorkItem { id: *id, ..work(0) }).collect();
     records.state.focus = items.contains(&work_id(9)).then(|| work_id(9));
     if let Some(is_spent) = runnable {
-        let ticked = is_spent.then_some(crate::model::work::Ticked { revision: 1, wakes: 0 });
+        let ticked = is_spent.then_some(Ticked { revision: 1, wakes: 0 });
         records.works.push(WorkItem { ticked, ..work(8) });
     }
     let awaited = waits.iter().filter_map(Wait::task_id);
@@ -290,15 +286,7 @@ pub fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Opti
         }
         Word::Result { ended: true } => {
             let task = task_id(if by == By::Task { 1 } else { 3 });
-            let end = TaskEnd {
-                exit: Exit::Code { code: 1 },
-                timed_out: false,
-                cancelled_by: None,
-                ended_at: at(0),
-                stdout_bytes: 0,
-                stderr_bytes: 0,
-                last_line: None,
-            };
+            let end = task_end(Exit::Code { code: 1 }, at(0));
             world.control(true, |draft| task::finish(draft, task, task::TaskEnding::Seen(end)).map(drop));
             return None;
         }
@@ -331,7 +319,7 @@ pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
         }
         match decision {
             Decision::RecoveryBackoff { .. } | Decision::WaitForResources { .. } => {
-                world.now = crate::model::time::Time::from_millis(world.now.as_millis() + 3_600_000);
+                world.now = Time::from_millis(world.now.as_millis() + 3_600_000);
             }
             decision if !changed => return Ok(decision),
             _ => {}

@@ -151,8 +151,8 @@ fn run(case: &Case) -> Result<(), String> {
             arrive(&mut world, Arrival::Said(Word::Hint { contentful: true }, By::Nothing), None);
         }
         Then::Interjection => world.act(&Act::Arrive {
-            kind: crate::model::message::MessageKind::OperatorPrompt,
-            priority: crate::model::message::Priority::Interject,
+            kind: MessageKind::OperatorPrompt,
+            priority: Priority::Interject,
             blank: false,
             ttl: None,
         }),

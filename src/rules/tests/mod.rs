@@ -99,7 +99,7 @@ use crate::rules::transition::rest::rest;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::take_in::take_in;
 use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
-use crate::rules::transition::wait::{NewWait, end_wait};
+use crate::rules::transition::wait::{NewWait, WaitOwner, end_wait};
 use crate::rules::transition::work::{complete, pick};
 
 /// Present time of every test, 2023-11-14T22:13:20Z.
@@ -148,6 +148,10 @@ pub fn wait_id(number: u32) -> WaitId {
 
 pub fn task_id(number: u32) -> TaskId {
     TaskId(uuid(number))
+}
+
+pub fn trigger_id(number: u32) -> TriggerId {
+    TriggerId(uuid(number))
 }
 
 pub fn timer_id(number: u32) -> TimerId {
@@ -414,6 +418,50 @@ pub fn exited(code: i32) -> TurnEnd {
         last_line: None,
         last_error_line: None,
     }
+}
+
+/// Returns the end of a task's command that wrote nothing.
+pub fn task_end(exit: Exit, ended_at: Time) -> TaskEnd {
+    TaskEnd {
+        exit,
+        timed_out: false,
+        cancelled_by: None,
+        ended_at,
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        last_line: None,
+    }
+}
+
+/// Returns a new wait without any time; a timer wait ends in a second.
+pub fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
+    NewWait {
+        trigger: None,
+        kind,
+        reason: "why".to_owned(),
+        options: Vec::new(),
+        owner,
+        resource: None,
+        wake_at: (kind == WaitKind::Timer).then(|| at(1000)),
+        recheck: None,
+        expires_at: None,
+        source: None,
+        no_fallback: None,
+        ended_task: None,
+        hops: None,
+    }
+}
+
+/// Returns the end of a stop at this run that kills it in a second.
+pub fn stopping(requeue: bool) -> Stopping {
+    Stopping { requested_at: now(), kill_at: at(1000), requeue, reason: None }
+}
+
+/// Returns a draft of these records after the first part of a step.
+pub fn taken_in(records: Records) -> Draft {
+    let mut draft = draft(records);
+    take_in(&mut draft).expect("taken in");
+    draft
 }
 
 /// Returns the subsets of a list, from the empty one to the whole.

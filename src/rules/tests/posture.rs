@@ -120,82 +120,31 @@ fn report(posture: Posture, reason: &str) -> PostureReport {
 
 #[test]
 fn each_posture_names_what_decided_it() {
+    let item = |number, report| PostureReport { work_item_id: Some(work_id(number)), ..report };
+    let said = |number, report| PostureReport { message_id: Some(message_id(number)), ..report };
+    let waits = |number, report| PostureReport { wait_id: Some(wait_id(number)), ..report };
+    let run =
+        PostureReport { run_id: Some(run_id(1)), ..report(Posture::ActiveTurn, "a turn runs, attempt 1") };
+    let task = PostureReport { task_id: Some(task_id(1)), ..report(Posture::WaitingForTask, "reason 7") };
+    let runnable = |number| {
+        item(number, report(Posture::HasRunnableWork, &format!("can go on with: objective {number}")))
+    };
+    let input = report(Posture::HasQueuedInput, "next is a message of kind operator_prompt");
+    let needs_input = report(Posture::WaitingForOperator, "needs input: objective 5");
     let rows = [
         (vec![Stopped], report(Posture::Archived, "the agent is stopped")),
-        (
-            vec![Run],
-            PostureReport {
-                run_id: Some(run_id(1)),
-                message_id: Some(message_id(1)),
-                ..report(Posture::ActiveTurn, "a turn runs, attempt 1")
-            },
-        ),
-        (
-            vec![Message],
-            PostureReport {
-                message_id: Some(message_id(2)),
-                ..report(Posture::HasQueuedInput, "next is a message of kind operator_prompt")
-            },
-        ),
-        (
-            vec![QueuedRunnable],
-            PostureReport {
-                work_item_id: Some(work_id(3)),
-                ..report(Posture::HasRunnableWork, "can go on with: objective 3")
-            },
-        ),
-        (
-            vec![QueuedRunnable, CurrentRunnable],
-            PostureReport {
-                work_item_id: Some(work_id(4)),
-                ..report(Posture::HasRunnableWork, "can go on with: objective 4")
-            },
-        ),
-        (
-            vec![TaskWait],
-            PostureReport {
-                wait_id: Some(wait_id(7)),
-                task_id: Some(task_id(1)),
-                ..report(Posture::WaitingForTask, "reason 7")
-            },
-        ),
-        (
-            vec![ExternalWait],
-            PostureReport { wait_id: Some(wait_id(8)), ..report(Posture::WaitingForExternal, "reason 8") },
-        ),
-        (
-            vec![OperatorWait],
-            PostureReport { wait_id: Some(wait_id(9)), ..report(Posture::WaitingForOperator, "reason 9") },
-        ),
-        (
-            vec![NeedsInput],
-            PostureReport {
-                work_item_id: Some(work_id(5)),
-                ..report(Posture::WaitingForOperator, "needs input: objective 5")
-            },
-        ),
-        (
-            vec![BlockedItem],
-            PostureReport {
-                work_item_id: Some(work_id(6)),
-                ..report(Posture::Blocked, "blocked by: a decision")
-            },
-        ),
-        (
-            vec![TimerWait],
-            PostureReport { wait_id: Some(wait_id(10)), ..report(Posture::Blocked, "reason 10") },
-        ),
-        (
-            vec![SystemWait],
-            PostureReport { wait_id: Some(wait_id(11)), ..report(Posture::Blocked, "reason 11") },
-        ),
-        (
-            vec![MissingResource],
-            PostureReport {
-                message_id: Some(message_id(12)),
-                ..report(Posture::Blocked, "missing: a free slot")
-            },
-        ),
+        (vec![Run], said(1, run)),
+        (vec![Message], said(2, input)),
+        (vec![QueuedRunnable], runnable(3)),
+        (vec![QueuedRunnable, CurrentRunnable], runnable(4)),
+        (vec![TaskWait], waits(7, task)),
+        (vec![ExternalWait], waits(8, report(Posture::WaitingForExternal, "reason 8"))),
+        (vec![OperatorWait], waits(9, report(Posture::WaitingForOperator, "reason 9"))),
+        (vec![NeedsInput], item(5, needs_input)),
+        (vec![BlockedItem], item(6, report(Posture::Blocked, "blocked by: a decision"))),
+        (vec![TimerWait], waits(10, report(Posture::Blocked, "reason 10"))),
+        (vec![SystemWait], waits(11, report(Posture::Blocked, "reason 11"))),
+        (vec![MissingResource], said(12, report(Posture::Blocked, "missing: a free slot"))),
         (vec![], report(Posture::Idle, "nothing to do")),
     ];
     for (facts, expected) in rows {

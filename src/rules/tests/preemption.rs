@@ -83,8 +83,7 @@ fn a_request_is_answered_outside_of_sections_that_have_time_left() {
         assert_eq!(asks_to_yield(&condemned, now()), said("enough"));
         let told = CurrentRun { told: Some("too long".to_owned()), ..run.clone() };
         assert_eq!(asks_to_yield(&told, now()), said("too long"));
-        let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
-        let stopped = CurrentRun { stopping: Some(stopping), ..run };
+        let stopped = CurrentRun { stopping: Some(stopping(false)), ..run };
         assert_eq!(asks_to_yield(&stopped, now()), said("stopped"));
     }
     for (millis, overdue) in [(29, false), (30, false), (31, true)] {
@@ -117,11 +116,10 @@ fn of_several_requests_the_latest_says_why_and_the_earliest_until_when() {
 
 #[test]
 fn nobody_asks_a_run_that_is_being_ended_or_is_none() {
-    let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
     for (records, kind) in [
         (super::records(), "invalid_state_transition"),
         (
-            live(CurrentRun { stopping: Some(stopping), ..current_run(&prompt(1)) }),
+            live(CurrentRun { stopping: Some(stopping(false)), ..current_run(&prompt(1)) }),
             "invalid_state_transition",
         ),
         (
@@ -180,8 +178,8 @@ fn sections_are_one_stretch() {
     records.state.current_run = Some(current_run(&prompt(1)));
     assert_eq!(opened(&mut records, 0, 3600), at(600_000), "never longer than max_section");
     // A section of a stopped turn does not extend its grace.
-    let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
-    records.state.current_run = Some(CurrentRun { stopping: Some(stopping), ..current_run(&prompt(1)) });
+    records.state.current_run =
+        Some(CurrentRun { stopping: Some(stopping(false)), ..current_run(&prompt(1)) });
     assert_eq!(opened(&mut records, 7, 3600), at(7));
 }
 
@@ -220,7 +218,7 @@ fn no_section_begins_once_the_run_had_to_yield() {
 
 #[test]
 fn what_a_turn_says_of_a_run_that_is_not_current_is_refused() {
-    let refused = |result: Result<(), crate::model::refusal::Refusal>| result.expect_err("refused").kind;
+    let refused = |result: Result<(), Refusal>| result.expect_err("refused").kind;
     let mut draft = draft(live(current_run(&prompt(1))));
     assert_eq!(refused(open_section(&mut draft, run_id(2), secs(1), false).map(|_| ())), "run_not_current");
     assert_eq!(refused(close_section(&mut draft, run_id(2), None).map(|_| ())), "run_not_current");
@@ -416,7 +414,7 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     assert_eq!(draft.records.state.execution.state, ExecutionState::WaitingResources);
     draft.records.shortage = None;
     let mut seen = draft.clone();
-    seen.records.onlookers = InstalledHooks { on_resume: true, ..InstalledHooks::default() };
+    seen.records.installed_hooks = InstalledHooks { on_resume: true, ..InstalledHooks::default() };
     let claimed = claim(&mut seen, prompt(1), continuation(), claimant()).expect("claimed");
     assert_eq!(claimed.stands_in, Some(ExecutionState::Resumed));
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
@@ -487,10 +485,8 @@ fn what_is_handed_over_is_settled_and_remembered_by_the_message_that_is_worked_o
             (MessageStatus::Interjected.name(), Some(run_id(1)))
         );
     }
-    let remembered = transaction.puts.iter().find_map(|put| match put {
-        Put::Message(message) => Some(message.interjected.clone()),
-        _ => None,
-    });
+    let remembered =
+        all_of!(transaction.puts, Put::Message).next().map(|message| message.interjected.clone());
     assert_eq!(remembered, Some(vec![message_id(2), message_id(3)]));
 }
 
@@ -541,10 +537,9 @@ fn fail_condemns_what_runs_fails_a_recovery_and_is_refused_elsewhere() {
 
 #[test]
 fn a_stop_that_is_failed_ends_as_the_operator_said() {
-    let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: true, reason: None };
     for killed in [false, true] {
         let run = CurrentRun {
-            stopping: Some(stopping.clone()),
+            stopping: Some(stopping(true)),
             condemned: Some("enough".to_owned()),
             ..current_run(&prompt(1))
         };
@@ -552,7 +547,7 @@ fn a_stop_that_is_failed_ends_as_the_operator_said() {
         records.state.status = Status::Stopped;
         records.state.execution.state = ExecutionState::ShuttingDown;
         let mut draft = draft(records);
-        crate::rules::transition::turn::finish_stop(&mut draft, killed, None).expect("ended");
+        finish_stop(&mut draft, killed, None).expect("ended");
         let transaction = finish(draft);
         assert_eq!(path(&transaction.events), ["shutting_down -> failed"]);
         assert_eq!(transaction.state.execution.reason.as_deref(), Some("enough"));

@@ -193,10 +193,10 @@ fn a_hint_is_known_by_its_scope_and_id_and_seen_if_it_became_the_last_tick() {
 #[test]
 fn the_scope_of_a_hint_is_its_wait_else_its_trigger_else_its_resource_else_its_source() {
     let by_source = hint(5);
-    let by_resource = crate::model::message::WakeHint { resource: Some("mail".to_owned()), ..hint(5) };
-    let trigger = crate::model::id::TriggerId(uuid::Uuid::from_u128(3));
-    let by_trigger = crate::model::message::WakeHint { trigger_id: Some(trigger), ..by_resource.clone() };
-    let by_wait = crate::model::message::WakeHint { wait_id: Some(wait_id(2)), ..by_trigger.clone() };
+    let by_resource = WakeHint { resource: Some("mail".to_owned()), ..hint(5) };
+    let trigger = TriggerId(uuid::Uuid::from_u128(3));
+    let by_trigger = WakeHint { trigger_id: Some(trigger), ..by_resource.clone() };
+    let by_wait = WakeHint { wait_id: Some(wait_id(2)), ..by_trigger.clone() };
     let rows = [
         (by_source, "source:cron".to_owned()),
         (by_resource, "resource:mail".to_owned()),

@@ -198,8 +198,8 @@ fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
         assert_eq!(next_due(&records), Some(state.execution.since.after(PATIENCE)), "{why}");
         assert_eq!(deadline(state, &records.policy.timeouts), None);
         // Neither time, nor a hint, nor an interjection, nor a start resumes it.
-        records.inbox.hints = vec![super::hint(8)];
-        records.inbox.last_interject = Some(crate::model::id::MessageId(stamp_at(at(90_000)).mint()));
+        records.inbox.hints = vec![hint(8)];
+        records.inbox.last_interject = Some(MessageId(stamp_at(at(90_000)).mint()));
         let mut draft = Draft::new(records.clone(), stamp_at(at(99_000_000)));
         take_in(&mut draft).expect("taken in");
         let report = decide(&project(&draft.records, at(99_000_000))).report();

@@ -37,8 +37,7 @@ fn stale_messages_are_dropped_with_the_reason() {
     {
         let mut records = records();
         records.inbox.stale = vec![(keyed.clone(), why)];
-        let mut draft = draft(records);
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in(records);
         assert!(draft.records.inbox.stale.is_empty());
         let transaction = finish(draft);
         // The expired message was not taken up; a copy was.
@@ -56,8 +55,7 @@ fn stale_messages_are_dropped_with_the_reason() {
 #[test]
 fn taking_in_nothing_changes_nothing() {
     for state in ExecutionState::ALL {
-        let mut draft = draft(records_in(Status::Stopped, *state));
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in(records_in(Status::Stopped, *state));
         assert!(draft.is_empty(), "{state}");
     }
 }
@@ -66,8 +64,7 @@ fn with_hints(hints: Vec<WakeHint>, pending: Option<WakeHint>) -> Draft {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
     records.inbox.hints = hints;
     records.state.pending_wake_hint = pending;
-    let mut draft = draft(records);
-    take_in(&mut draft).expect("taken in");
+    let draft = taken_in(records);
     draft
 }
 
@@ -122,8 +119,7 @@ fn what_is_shown_before_a_step_is_what_the_step_makes_of_it() {
             records.inbox.hints = [&all[split..], &all[..split]].concat();
             records.state.pending_wake_hint = pending.clone();
             let shown = waking_hint(&records);
-            let mut draft = draft(records);
-            take_in(&mut draft).expect("taken in");
+            let draft = taken_in(records);
             assert_eq!(shown, draft.records.state.pending_wake_hint, "{split} {pending:?}");
         }
     }
@@ -138,7 +134,7 @@ fn a_hint_without_a_word_keeps_the_word_of_the_pending_one() {
 
 #[test]
 fn hints_of_one_scope_that_could_end_different_waits_stay_apart() {
-    let trigger = crate::model::id::TriggerId(uuid::Uuid::from_u128(3));
+    let trigger = TriggerId(uuid::Uuid::from_u128(3));
     let by_wait = WakeHint { wait_id: Some(wait_id(1)), ..hint(1) };
     let by_trigger = WakeHint { trigger_id: Some(trigger), ..hint(1) };
     let by_resource = WakeHint { resource: Some("mail".to_owned()), ..hint(1) };
@@ -164,8 +160,7 @@ fn hints_of_one_scope_that_could_end_different_waits_stay_apart() {
         let first = WakeHint { id: message_id(1), ..first };
         let mut records = records();
         records.inbox.hints = vec![first.clone(), second.clone()];
-        let mut draft = draft(records);
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in(records);
         let pending = draft.records.state.pending_wake_hint.as_ref().map(|hint| hint.count);
         let left = draft.records.inbox.hints.len();
         let expected = if joined { (Some(2), 0) } else { (Some(1), 1) };
@@ -188,8 +183,7 @@ fn hints_of_another_scope_stay_for_a_later_step() {
 fn while_stopped_hints_are_recorded_as_ignored_and_wake_nobody() {
     let mut records = records_in(Status::Stopped, ExecutionState::Completed);
     records.inbox.hints = vec![hint(1), about(2, "mail")];
-    let mut draft = draft(records);
-    take_in(&mut draft).expect("taken in");
+    let draft = taken_in(records);
     assert!(draft.records.inbox.hints.is_empty());
     let transaction = finish(draft);
     assert_eq!(transaction.state.pending_wake_hint, None);
@@ -206,8 +200,7 @@ fn behind_a_closed_gate_messages_are_kept_as_they_are() {
     {
         let mut records = records_in(status, state);
         records.inbox.stale = vec![(prompt(1), Staleness::Expired), (prompt(2), Staleness::Duplicate)];
-        let mut draft = draft(records);
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in(records);
         assert!(draft.is_empty(), "{status}");
         assert_eq!(draft.records.inbox.stale.len(), 2, "{status}");
     }
@@ -231,14 +224,12 @@ const OVERDUE: [(ExecutionState, i64, &str); 2] = [
 #[test]
 fn a_held_run_fails_once_its_state_has_lasted_too_long_and_its_message_keeps_its_attempt() {
     for (state, limit, reason) in OVERDUE {
-        let mut in_time = draft(held_since(Status::AwakeIdle, state, -limit));
-        take_in(&mut in_time).expect("taken in");
+        let in_time = taken_in(held_since(Status::AwakeIdle, state, -limit));
         assert!(in_time.is_empty(), "{state} exactly at its limit");
 
         let mut records = held_since(Status::Asleep, state, -limit - 1);
         records.inbox.head = None;
-        let mut late = draft(records);
-        take_in(&mut late).expect("taken in");
+        let late = taken_in(records);
         let head = late.records.inbox.head.as_ref().map(|message| message.id);
         assert_eq!(head, Some(message_id(1)), "it is an ordinary message again");
         let transaction = finish(late);
@@ -261,8 +252,7 @@ fn a_held_run_without_its_message_fails_at_once() {
     for (state, ..) in OVERDUE {
         let mut records = held_since(Status::AwakeIdle, state, 0);
         records.inbox.claimed = None;
-        let mut draft = draft(records);
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in(records);
         let transaction = finish(draft);
         assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
         assert_eq!(transaction.state.retry.expect("a retry").attempt, None);
@@ -275,8 +265,7 @@ fn a_timeout_that_is_switched_off_holds_a_run_for_ever() {
         let mut records = held_since(Status::AwakeIdle, state, -100_000_000);
         records.policy.timeouts.resources = Limit(None);
         records.policy.timeouts.suspend = Limit(None);
-        let mut draft = draft(records);
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in(records);
         assert!(draft.is_empty(), "{state}");
     }
 }
@@ -284,8 +273,7 @@ fn a_timeout_that_is_switched_off_holds_a_run_for_ever() {
 #[test]
 fn no_timeout_opens_the_gate_of_a_stopped_agent() {
     for (state, limit, _) in OVERDUE {
-        let mut draft = draft(held_since(Status::Stopped, state, -limit - 1));
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in(held_since(Status::Stopped, state, -limit - 1));
         assert_eq!(draft.records.state.status, Status::Stopped, "{state}");
         assert_eq!(decide(&project(&draft.records, now())).report().reason, "stopped");
     }
@@ -296,7 +284,7 @@ fn a_reduced_message_is_processed_without_a_turn_and_the_waits_are_left_alone() 
     for status in [Status::Asleep, Status::AwaitingTask, Status::AwakeIdle] {
         let mut records = records_in(status, ExecutionState::Waiting);
         records.inbox.head = Some(message(1, MessageKind::WebhookEvent));
-        records.waits.push(super::wait(1, crate::model::wait::WaitKind::External));
+        records.waits.push(wait(1, WaitKind::External));
         let mut draft = draft(records);
         reduce(&mut draft, message(1, MessageKind::WebhookEvent), Some(liveness()));
         assert_eq!(draft.records.waits.len(), 1);
@@ -373,7 +361,7 @@ fn a_tick_is_a_message_of_the_runtime_and_wakes_the_agent() {
     for tick in ticks {
         let mut records = records_in(Status::Asleep, ExecutionState::Completed);
         records.works.push(work(1));
-        records.waits.push(super::wait(1, crate::model::wait::WaitKind::System));
+        records.waits.push(wait(1, WaitKind::System));
         records.state.pending_wake_hint = Some(hint(7));
         let (transaction, message) = emitted(records, &tick);
         assert_eq!((message.kind, message.priority), (MessageKind::SystemTick, Priority::Normal));
@@ -415,7 +403,7 @@ fn a_tick_for_work_says_its_objective_and_marks_the_revision() {
 
 #[test]
 fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
-    let trigger = crate::model::id::TriggerId(uuid::Uuid::from_u128(3));
+    let trigger = TriggerId(uuid::Uuid::from_u128(3));
     let full = WakeHint {
         reason: Some("mail came".to_owned()),
         resource: Some("mail".to_owned()),
@@ -467,7 +455,7 @@ fn a_tick_for_a_hint_without_a_body_is_without_content() {
 fn tick_once(records: &mut Records) -> String {
     let decision = decide(&project(records, now()));
     let reason = decision.report().reason;
-    if let crate::model::decision::Decision::EmitTick(tick) = decision {
+    if let Decision::EmitTick(tick) = decision {
         let mut draft = draft(records.clone());
         emit_tick(&mut draft, &tick);
         *records = draft.records;
@@ -495,8 +483,7 @@ fn runnable_work_gets_one_tick_per_revision_and_one_more_after_a_wake() {
         assert_eq!(tick_once(&mut records), again);
 
         records.inbox.hints = vec![hint(5)];
-        let mut woken = draft(records);
-        take_in(&mut woken).expect("taken in");
+        let woken = taken_in(records);
         records = woken.records;
         assert_eq!(tick_once(&mut records), "wake_hint", "a pending hint beats the work queue");
         assert_eq!(tick_once(&mut records), first, "a wake makes it eligible");
@@ -522,7 +509,7 @@ fn an_item_that_waits_for_the_system_gets_one_tick_per_revision_too() {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
     records.state.focus = Some(work_id(1));
     records.works.push(work(1));
-    records.waits.push(super::wait_on(1, crate::model::wait::WaitKind::System, 1));
+    records.waits.push(wait_on(1, WaitKind::System, 1));
     let next = |records: &Records| decide(&project(records, now())).report().decision.name();
     for revision in [1, 2] {
         records.works[0].revision = revision;
@@ -537,7 +524,7 @@ fn an_item_that_waits_for_the_system_gets_one_tick_per_revision_too() {
 #[test]
 fn a_system_wait_of_the_agents_own_gets_one_tick() {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
-    records.waits.push(super::wait(1, crate::model::wait::WaitKind::System));
+    records.waits.push(wait(1, WaitKind::System));
     let next = |records: &Records| decide(&project(records, now())).report().decision.name();
     for expected in ["emit_system_tick", "wait_for_resources", "wait_for_resources"] {
         assert_eq!((next(&records), tick_once(&mut records)), (expected, "system_wait".to_owned()));

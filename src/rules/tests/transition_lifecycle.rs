@@ -178,7 +178,7 @@ fn full() -> Records {
     records.state.pending_wake_hint = Some(hint(21));
     records.state.held = Some(held(&prompt(1), None));
     records.state.retry = Some(retry(&prompt(1), at(1)));
-    records.state.focus = Some(super::work_id(1));
+    records.state.focus = Some(work_id(1));
     records.inbox.head = Some(prompt(2));
     records.inbox.hints = vec![hint(22), hint(23)];
     records.works = vec![work(1)];

@@ -1,28 +1,10 @@
 //! Work items, waits and timers as records: the result of each change, and its refusals.
 
 use crate::rules::transition::timer::{NewTimer, add, take_in_due};
-use crate::rules::transition::wait::{WaitOwner, set};
+use crate::rules::transition::wait::set;
 use crate::rules::transition::work::{WorkChange, unblock, update};
 
 use super::*;
-
-fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
-    NewWait {
-        trigger: None,
-        kind,
-        reason: "why".to_owned(),
-        options: Vec::new(),
-        owner,
-        resource: None,
-        wake_at: (kind == WaitKind::Timer).then(|| at(1000)),
-        recheck: None,
-        expires_at: None,
-        source: None,
-        no_fallback: None,
-        ended_task: None,
-        hops: None,
-    }
-}
 
 fn with_work(numbers: &[u32]) -> Records {
     Records { works: numbers.iter().map(|number| work(*number)).collect(), ..records() }
@@ -30,17 +12,12 @@ fn with_work(numbers: &[u32]) -> Records {
 
 /// Returns the messages that a transaction admits, in order.
 fn messages(transaction: &Transaction) -> impl Iterator<Item = &Message> {
-    transaction
-        .puts
-        .iter()
-        .filter_map(|put| if let Put::Message(message) = put { Some(&**message) } else { None })
+    all_of!(transaction.puts, Put::Message)
 }
 
 /// Returns the statuses of the waits that a transaction archives.
 fn ended(transaction: &Transaction) -> Vec<WaitStatus> {
-    let status =
-        |archived: &Archived| if let Archived::Wait(wait) = archived { Some(wait.status) } else { None };
-    transaction.archived.iter().filter_map(status).collect()
+    all_of!(transaction.archived, Archived::Wait).map(|wait| wait.status).collect()
 }
 
 #[test]
@@ -80,8 +57,7 @@ fn a_wait_on_an_item_replaces_that_items_wait_and_no_other() {
 #[test]
 fn a_wait_for_a_resource_that_a_wait_of_the_same_owner_names_replaces_it_and_says_so() {
     let about = |wait: Wait, resource: &str| Wait { resource: Some(resource.to_owned()), ..wait };
-    let bound =
-        Wait { resolved_by: Some(super::message_id(5)), ..about(wait(5, WaitKind::External), "pr:1") };
+    let bound = Wait { resolved_by: Some(message_id(5)), ..about(wait(5, WaitKind::External), "pr:1") };
     let waits = vec![
         about(wait(1, WaitKind::External), "pr:1"),
         about(wait(2, WaitKind::External), "pr:2"),
@@ -179,24 +155,16 @@ fn a_timer_fires_as_its_catch_up_says() {
     ] {
         let schedule = Schedule::Every { every: secs(10), from: now() };
         let due = Timer { schedule, catch_up, ..timer(1, 10_000) };
-        let stamp = super::stamp_at(at(now_ms));
+        let stamp = stamp_at(at(now_ms));
         let records = Records { timers: vec![due], ..records() };
-        let mut draft = crate::rules::transition::draft::Draft::new(records, stamp);
+        let mut draft = Draft::new(records, stamp);
         take_in_due(&mut draft);
         let left = draft.records.timers[0].clone();
         assert_eq!((left.fired, left.missed), (fired, missed), "{catch_up:?} at {now_ms}");
         assert!(left.next_at > at(now_ms), "{catch_up:?} at {now_ms}");
         assert_eq!(messages(&finish(draft)).count() as u64, fired, "{catch_up:?} at {now_ms}");
     }
-    let refused = NewTimer {
-        schedule: Schedule::Every { every: secs(0), from: now() },
-        catch_up: CatchUp::Once,
-        grace: None,
-        name: None,
-        body: None,
-        message: None,
-        hops: None,
-    };
+    let refused = NewTimer::new(Schedule::Every { every: secs(0), from: now() });
     assert_eq!(
         add(&mut draft(records()), refused).map_err(|refusal| refusal.kind),
         Err("schedule_too_short")
@@ -218,7 +186,7 @@ fn a_grace_says_how_late_is_too_late() {
         let schedule = Schedule::Every { every: secs(10), from: now() };
         let due = Timer { schedule, catch_up: CatchUp::Skip, grace: Some(grace), ..timer(1, 10_000) };
         let records = Records { timers: vec![due], ..records() };
-        let mut draft = crate::rules::transition::draft::Draft::new(records, super::stamp_at(at(now_ms)));
+        let mut draft = Draft::new(records, stamp_at(at(now_ms)));
         take_in_due(&mut draft);
         let left = draft.records.timers[0].clone();
         assert_eq!((left.fired, left.missed), (fired, missed), "{grace} at {now_ms}");
@@ -226,7 +194,7 @@ fn a_grace_says_how_late_is_too_late() {
     // A timer with a single fire ends if that fire is too late.
     let once = Timer { catch_up: CatchUp::Skip, grace: Some(secs(3)), ..timer(1, 10_000) };
     let records = Records { timers: vec![once], ..records() };
-    let mut draft = crate::rules::transition::draft::Draft::new(records, super::stamp_at(at(20_000)));
+    let mut draft = Draft::new(records, stamp_at(at(20_000)));
     take_in_due(&mut draft);
     assert!(draft.records.timers.is_empty());
     assert_eq!(messages(&finish(draft)).count(), 0);
@@ -234,14 +202,12 @@ fn a_grace_says_how_late_is_too_late() {
 
 #[test]
 fn a_name_has_one_active_timer() {
-    let named = |every: u64, text: &str| NewTimer {
-        schedule: Schedule::Every { every: secs(every), from: now() },
+    let named = |every: u64, words: &str| NewTimer {
         catch_up: CatchUp::Skip,
         grace: Some(secs(60)),
         name: Some("nightly".to_owned()),
-        body: Some(Body::Text { text: text.to_owned() }),
-        message: None,
-        hops: None,
+        body: Some(text(words)),
+        ..NewTimer::new(Schedule::Every { every: secs(every), from: now() })
     };
     let mut draft = draft(records());
     let (first, action) = add(&mut draft, named(600, "look")).expect("a timer");

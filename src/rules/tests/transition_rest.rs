@@ -151,10 +151,10 @@ fn restful() -> Vec<Records> {
     with_timer.timers.push(timer(1, 1000));
     all.push(with_timer);
     let mut backoff = records_in(Status::AwakeIdle, ExecutionState::Failed);
-    backoff.state.retry = Some(super::retry(&super::prompt(1), at(1000)));
+    backoff.state.retry = Some(retry(&prompt(1), at(1000)));
     all.push(backoff);
     let mut held = records_in(Status::AwakeIdle, ExecutionState::WaitingResources);
-    held.state.held = Some(super::held(&super::prompt(1), Some(at(1000))));
+    held.state.held = Some(super::held(&prompt(1), Some(at(1000))));
     all.push(held);
     all
 }

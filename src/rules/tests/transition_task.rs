@@ -14,15 +14,7 @@ fn draft(tasks: Vec<Task>) -> Draft {
 }
 
 fn seen(exit: Exit) -> TaskEnd {
-    TaskEnd {
-        exit,
-        timed_out: false,
-        cancelled_by: None,
-        ended_at: now(),
-        stdout_bytes: 4,
-        stderr_bytes: 0,
-        last_line: Some("done".to_owned()),
-    }
+    TaskEnd { stdout_bytes: 4, last_line: Some("done".to_owned()), ..task_end(exit, now()) }
 }
 
 fn supervisor(pid: u32) -> RunClaimant {
@@ -39,12 +31,7 @@ fn new() -> NewTask {
         timeout: None,
         from_turn: false,
         hops: None,
-        at: RunClaimant {
-            host: "here".to_owned(),
-            boot_id: "boot".to_owned(),
-            place: StatePlace::default(),
-            pid: 1,
-        },
+        at: supervisor(1),
     }
 }
 
@@ -105,7 +92,7 @@ fn an_end_is_one_record_and_one_message() {
     for (from, end, to, text) in rows {
         let started_at = (from != Queued).then(now);
         let timeout = Some(Span::from_secs(5));
-        let mut draft = draft(vec![Task { timeout, started_at, ..super::task(1, from) }]);
+        let mut draft = draft(vec![Task { timeout, started_at, ..task(1, from) }]);
         let ended = task::finish(&mut draft, task_id(1), end).unwrap().unwrap();
         assert_eq!((ended.status, ended.ended_at), (to, Some(now())));
         // The second process finds nothing to end.
@@ -125,14 +112,14 @@ fn an_end_is_one_record_and_one_message() {
 
 #[test]
 fn what_was_stopped_before_it_began_was_not_interrupted() {
-    let mut draft = draft(vec![super::task(1, Cancelling)]);
+    let mut draft = draft(vec![task(1, Cancelling)]);
     let ended = task::finish(&mut draft, task_id(1), TaskEnding::Lost("gone".to_owned())).unwrap().unwrap();
     assert_eq!((ended.status, ended.reason), (Cancelled, None));
 }
 
 #[test]
 fn an_end_that_nobody_is_to_be_notified_of_triggers_nothing() {
-    let mut draft = draft(vec![Task { notify: false, ..super::task(1, Running) }]);
+    let mut draft = draft(vec![Task { notify: false, ..task(1, Running) }]);
     task::finish(&mut draft, task_id(1), TaskEnding::Seen(seen(Exit::Code { code: 0 }))).unwrap();
     let messages = messages(&draft.finish().unwrap());
     assert_eq!((messages[0].kind, messages[0].trigger_kind), (MessageKind::TaskStatus, None));

@@ -147,65 +147,52 @@ fn put_message(transaction: &Transaction) -> Option<Message> {
     all_of!(transaction.puts, Put::Message).next().cloned()
 }
 
+/// Outcome and waiting reason of a closure, and the execution state and the status after it.
+type Ended = (&'static str, Option<WaitingReason>, &'static str, &'static str);
+
+fn waits_for(records: &mut Records, kind: WaitKind) {
+    records.waits.push(wait(2, kind));
+}
+
 #[test]
 fn a_turn_that_completes_processes_its_message_and_follows_its_closure() {
-    type Change = fn(&mut Records);
-    type Row = (&'static str, Change, &'static str, Option<WaitingReason>, &'static str, &'static str);
+    type Row = (&'static str, fn(&mut Records), Ended);
+    const ENDED: Ended = ("completed", None, "completed", "awake_idle");
+    let waiting = |reason| ("waiting", reason, "waiting", "asleep");
+    use WaitingReason::{AwaitingExternalChange, AwaitingOperatorInput, AwaitingTaskResult, AwaitingTimer};
     let rows: [Row; 9] = [
-        ("nothing open", |_| {}, "completed", None, "completed", "awake_idle"),
+        ("nothing open", |_| {}, ENDED),
         (
             "runnable work",
             |records| records.works.push(work(1)),
-            "continuable",
-            None,
-            "completed",
-            "awake_idle",
+            ("continuable", None, "completed", "awake_idle"),
         ),
         (
             "an operator wait",
-            |records| records.waits.push(wait(2, WaitKind::Operator)),
-            "waiting",
-            Some(WaitingReason::AwaitingOperatorInput),
-            "waiting",
-            "asleep",
+            |records| waits_for(records, WaitKind::Operator),
+            waiting(Some(AwaitingOperatorInput)),
         ),
         (
             "an external wait",
-            |records| records.waits.push(wait(2, WaitKind::External)),
-            "waiting",
-            Some(WaitingReason::AwaitingExternalChange),
-            "waiting",
-            "asleep",
+            |records| waits_for(records, WaitKind::External),
+            waiting(Some(AwaitingExternalChange)),
         ),
-        (
-            "a timer wait",
-            |records| records.waits.push(wait(2, WaitKind::Timer)),
-            "waiting",
-            Some(WaitingReason::AwaitingTimer),
-            "waiting",
-            "asleep",
-        ),
+        ("a timer wait", |records| waits_for(records, WaitKind::Timer), waiting(Some(AwaitingTimer))),
         (
             "a wait for a task that runs",
             |records| {
-                records.waits.push(wait(2, WaitKind::Task));
+                waits_for(records, WaitKind::Task);
                 records.tasks = vec![task(1, TaskStatus::Running)];
             },
-            "waiting",
-            Some(WaitingReason::AwaitingTaskResult),
-            "waiting",
-            "awaiting_task",
+            ("waiting", Some(AwaitingTaskResult), "waiting", "awaiting_task"),
         ),
         (
             "a wait for a task that has ended",
             |records| {
-                records.waits.push(wait(2, WaitKind::Task));
+                waits_for(records, WaitKind::Task);
                 records.tasks = vec![task(1, TaskStatus::Completed), task(2, TaskStatus::Running)];
             },
-            "waiting",
-            Some(WaitingReason::AwaitingTaskResult),
-            "waiting",
-            "asleep",
+            waiting(Some(AwaitingTaskResult)),
         ),
         (
             "a current item that waits for the system",
@@ -214,10 +201,7 @@ fn a_turn_that_completes_processes_its_message_and_follows_its_closure() {
                 records.works.push(work(1));
                 records.waits.push(wait_on(2, WaitKind::System, 1));
             },
-            "waiting",
-            None,
-            "waiting",
-            "asleep",
+            waiting(None),
         ),
         (
             "a bare timer and a running task",
@@ -225,13 +209,10 @@ fn a_turn_that_completes_processes_its_message_and_follows_its_closure() {
                 records.timers.push(timer(1, 1000));
                 records.tasks.push(task(1, TaskStatus::Running));
             },
-            "completed",
-            None,
-            "completed",
-            "awake_idle",
+            ENDED,
         ),
     ];
-    for (name, change, outcome, reason, state, status) in rows {
+    for (name, change, (outcome, reason, state, status)) in rows {
         let mut records = running(&prompt(1));
         change(&mut records);
         let (settled, transaction) = settled(records, exited(0));
@@ -257,7 +238,7 @@ fn a_completed_turn_is_counted_and_clears_what_came_before() {
     let mut records = running(&prompt(1));
     records.state.runtime_error = Some("not started".to_owned());
     records.state.counters.reduced_since_turn = 4;
-    records.state.retry = Some(super::retry(&prompt(1), at(0)));
+    records.state.retry = Some(retry(&prompt(1), at(0)));
     let (_, transaction) = settled(records, exited(0));
     let state = &transaction.state;
     assert_eq!((&state.runtime_error, &state.retry), (&None, &None));
@@ -286,7 +267,7 @@ fn the_record_of_a_run_says_how_it_went() {
     let (settled, transaction) = settled(running(&message), end);
     let expected = Run {
         id: run_id(1),
-        agent: super::agent(),
+        agent: agent(),
         message_id: message_id(1),
         work_item_id: Some(work_id(3)),
         attempt: 1,
@@ -418,7 +399,7 @@ fn each_attempt_waits_twice_as_long_and_the_fifth_is_the_last() {
 fn the_chance_of_the_moment_goes_into_a_jittered_delay() {
     let mut records = running(&prompt(1));
     records.policy.recovery.strategy = Strategy::Jittered;
-    let mut draft = Draft::new(records, crate::model::stamp::Stamp::new(now(), 7, 0.5));
+    let mut draft = Draft::new(records, Stamp::new(now(), 7, 0.5));
     settle(&mut draft, run_id(1), exited(1), None, &Default::default()).expect("settled");
     assert_eq!(finish(draft).state.retry.map(|retry| retry.not_before), Some(at(1050)));
 }
@@ -674,7 +655,7 @@ fn a_run_that_is_no_longer_current_has_its_output_recorded_and_nothing_else() {
         assert_eq!(transaction.archived, [Archived::Run(Box::new(expected))]);
         assert_eq!(kinds(&transaction.events), [EventKind::RunSettled]);
         assert!(transaction.deletes.is_empty() && transaction.puts.is_empty());
-        let state = crate::model::state::State {
+        let state = State {
             revision: transaction.state.revision,
             counters: transaction.state.counters.clone(),
             next_due_at: transaction.state.next_due_at,

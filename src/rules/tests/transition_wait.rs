@@ -4,7 +4,7 @@
 use crate::model::wait::Recoverability;
 use crate::rules::transition::task::{self, TaskEnding as TaskOver};
 use crate::rules::transition::timer::{self, NewTimer};
-use crate::rules::transition::wait::{EndedTask, Recheck, WaitOwner, cancel, set};
+use crate::rules::transition::wait::{EndedTask, Recheck, cancel, set};
 use crate::rules::transition::work::{WorkChange, update};
 
 use super::transition_sequences::{End, World};
@@ -241,24 +241,6 @@ fn the_end_of_its_item_resolves_a_bound_wait_and_cancels_another() {
     }
 }
 
-fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
-    NewWait {
-        trigger: None,
-        kind,
-        reason: "why".to_owned(),
-        options: Vec::new(),
-        owner,
-        resource: None,
-        wake_at: None,
-        recheck: None,
-        expires_at: None,
-        source: None,
-        no_fallback: None,
-        ended_task: None,
-        hops: None,
-    }
-}
-
 /// Returns a message with the id of a time, as admission mints it.
 fn admitted_at(moment: Time, message: Message) -> Message {
     let id = MessageId(stamp_at(moment).mint());
@@ -470,15 +452,7 @@ fn a_wait_that_is_bound_to_nothing_is_mended_as_lost() {
 }
 
 fn finish_task(world: &mut World, number: u32, at_ms: i64) {
-    let end = TaskEnd {
-        exit: Exit::Code { code: 0 },
-        timed_out: false,
-        cancelled_by: None,
-        ended_at: at(at_ms),
-        stdout_bytes: 0,
-        stderr_bytes: 0,
-        last_line: None,
-    };
+    let end = task_end(Exit::Code { code: 0 }, at(at_ms));
     world.changes(|draft| task::finish(draft, task_id(number), TaskOver::Seen(end)).map(drop));
 }
 
@@ -602,7 +576,7 @@ fn word_of_a_task_that_goes_on_and_mere_signals_are_not_set_aside() {
         task_status: Some(TaskStatus::Running),
         ..message(50, MessageKind::TaskResult)
     };
-    let blank = Message { body: super::text(" "), ..message(50, MessageKind::WebhookEvent) };
+    let blank = Message { body: text(" "), ..message(50, MessageKind::WebhookEvent) };
     for said in [going_on, blank, message(50, MessageKind::TaskStatus), message(50, MessageKind::Control)] {
         let mut world = world(vec![wait(1, WaitKind::Operator)]);
         world.said(said.clone());
@@ -639,26 +613,13 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
             let made = set(&mut draft, NewWait { hops: Some(3), ..deadline(at(millis)) }).expect("a wait");
             assert_eq!(made.wait.hops, hops, "{millis}");
         }
-        let schedule = crate::model::timer::Schedule::At { at: at(millis) };
-        let new = NewTimer {
-            schedule,
-            catch_up: crate::model::timer::CatchUp::Once,
-            grace: None,
-            name: None,
-            body: None,
-            message: None,
-            hops: Some(3),
-        };
+        let new = NewTimer { hops: Some(3), ..NewTimer::new(Schedule::At { at: at(millis) }) };
         assert_eq!(timer::add(&mut draft, new).expect("a timer").0.hops, hops);
         // The message that reports the deadline has the hops of the wait.
         let mut due = Draft::new(Records { inbox: Default::default(), ..draft.records }, stamp_at(at(FAR)));
         timer::take_in_due(&mut due);
         let transaction = finish(due);
-        let told: Vec<u32> = transaction
-            .puts
-            .iter()
-            .filter_map(|put| if let Put::Message(message) = put { Some(message.hops) } else { None })
-            .collect();
+        let told: Vec<u32> = all_of!(transaction.puts, Put::Message).map(|message| message.hops).collect();
         assert_eq!(told, [hops; 4]);
     }
     // Beyond the limit it is refused, and without a turn as its sender it is no chain.

@@ -9,10 +9,6 @@ use crate::rules::transition::wait as waits;
 
 use super::*;
 
-fn trigger_id(number: u32) -> TriggerId {
-    TriggerId(uuid::Uuid::from_u128(u128::from(number)))
-}
-
 fn trigger(number: u32, scope: TriggerScope) -> Trigger {
     Trigger::new(trigger_id(number), agent(), scope, "ab".repeat(32), at(0))
 }
@@ -200,7 +196,7 @@ fn a_new_secret_replaces_the_old_one_and_nothing_else() {
 
 #[test]
 fn a_delivery_counts_once_when_a_step_takes_it_up() {
-    let counted = |draft: &crate::rules::transition::draft::Draft| {
+    let counted = |draft: &Draft| {
         let trigger = &draft.records.triggers[0];
         (trigger.delivery_count, trigger.last_delivered_at)
     };
@@ -216,7 +212,7 @@ fn a_delivery_counts_once_when_a_step_takes_it_up() {
     arrival::admitted(&mut open, &Message { trigger_id: Some(trigger_id(9)), ..said });
     assert_eq!(counted(&open).0, 1);
 
-    let hints = |draft: &mut crate::rules::transition::draft::Draft| {
+    let hints = |draft: &mut Draft| {
         draft.records.inbox.hints =
             (1..4).map(|n| WakeHint { trigger_id: Some(trigger_id(1)), ..hint(n) }).collect();
     };
@@ -235,7 +231,7 @@ fn failure() -> crate::model::setbacks::FailedAttempt {
     crate::model::setbacks::FailedAttempt {
         attempt: 1,
         run_id: None,
-        terminal: crate::model::run::Terminal::Failed,
+        terminal: Terminal::Failed,
         at: at(0),
         reason: "exit status 1".to_owned(),
     }

@@ -10,10 +10,6 @@ use WaitKind::{External, Operator, System, Task, Timer};
 
 const RESOURCE: &str = "github:org/repo#12";
 
-fn trigger_id(number: u128) -> TriggerId {
-    TriggerId(uuid::Uuid::from_u128(number))
-}
-
 fn from(kind: OriginKind, id: &str) -> Origin {
     Origin { kind, id: (!id.is_empty()).then(|| id.to_owned()) }
 }
@@ -145,7 +141,7 @@ fn waits_of(kind: WaitKind) -> Vec<Wait> {
     let resources: &[Option<&str>] = if kind == Task { &[None] } else { &[None, Some(RESOURCE)] };
     let sources: &[Option<&str>] =
         if has_subject { &[None, Some("webhook:github"), Some("webhook")] } else { &[None] };
-    let triggers: &[Option<u128>] = if has_subject { &[None, Some(1)] } else { &[None] };
+    let triggers: &[Option<u32>] = if has_subject { &[None, Some(1)] } else { &[None] };
     for resource in resources {
         for source in sources {
             for trigger in triggers {

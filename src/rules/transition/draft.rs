@@ -25,8 +25,8 @@ use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
 use crate::rules::due::next_due;
 use crate::rules::execution;
+use crate::rules::notification::{failure, with_run};
 use crate::rules::questions::{Question, questions};
-use crate::rules::telling::{failure, with_run};
 
 /// Collects the changes of one transition. The records always show the state after the commit.
 #[derive(Debug, Clone)]
@@ -121,16 +121,8 @@ impl Draft {
 
     /// Returns the run that this transaction settles, if any.
     pub fn settled_run(&self) -> Option<&Run> {
-        self.archived.iter().rev().find_map(|archived| match archived {
-            Archived::Run(run) => Some(&**run),
-            Archived::Message(_)
-            | Archived::Wait(_)
-            | Archived::Work(_)
-            | Archived::Timer(_)
-            | Archived::Task(_)
-            | Archived::Trigger(_)
-            | Archived::Brief(_) => None,
-        })
+        let mut newest_first = self.archived.iter().rev();
+        newest_first.find_map(|archived| if let Archived::Run(run) = archived { Some(&**run) } else { None })
     }
 
     /// Appends an event to the ledger. `run_id` is the run that it is about, if any.

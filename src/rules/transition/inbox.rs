@@ -8,15 +8,14 @@ use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
 use crate::model::event::EventKind;
 use crate::model::id::MessageId;
-use crate::model::message::Hinted;
 use crate::model::message::{
-    AuthorityClass, Body, Message, MessageKind, MessageStatus, Settlement, WakeHint,
+    AuthorityClass, Body, Hinted, Message, MessageKind, MessageStatus, Settlement, WakeHint,
 };
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::state::{KeptOut, SetAside};
 use crate::model::time::Time;
-use crate::model::timer::{CatchUp, Schedule};
+use crate::model::timer::Schedule;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::work::Ticked;
 
@@ -28,24 +27,11 @@ use super::draft::Draft;
 use super::messages::own_message;
 use super::settlement::settle_message;
 use super::timer::{self, NewTimer};
-use super::wait::note_system_wait;
 
 /// Puts a message off until `at`: a timer holds it.
 pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refusal> {
     draft.note_dedupe(&message, MessageStatus::Queued);
-    let schedule = Schedule::At { at };
-    timer::add(
-        draft,
-        NewTimer {
-            schedule,
-            catch_up: CatchUp::Once,
-            grace: None,
-            name: None,
-            body: None,
-            message: Some(message),
-            hops: None,
-        },
-    )?;
+    timer::add(draft, NewTimer { message: Some(message), ..NewTimer::new(Schedule::At { at }) })?;
     Ok(())
 }
 
@@ -104,7 +90,8 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     let hint = match tick {
         Tick::WakeHint { .. } => draft.records.state.pending_wake_hint.take(),
         Tick::OwnSystemWait { wait_id } => {
-            note_system_wait(draft, *wait_id);
+            let now = draft.now();
+            draft.change_wait(*wait_id, |wait| wait.ticked_at = Some(now));
             None
         }
         Tick::Work { .. } => None,
@@ -176,11 +163,8 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
         MessageStatus::Processed | MessageStatus::Interjected => {
             let handed_over = settlement.status == MessageStatus::Interjected;
             let was = if handed_over { "was handed over to a turn" } else { "was processed" };
-            return Err(Refusal::new(
-                "already_processed",
-                format!("{} {was}: it does not run again", archived.id),
-            )
-            .hint("enqueue it anew if it must"));
+            let message = format!("{} {was}: it does not run again", archived.id);
+            return Err(Refusal::new("already_processed", message).hint("enqueue it anew if it must"));
         }
     }
     bury(draft, &archived, &settlement, MessageStatus::Queued, "requeued by the operator");
@@ -210,17 +194,15 @@ pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> R
             checkpoint.into_iter().for_each(|saved| draft.delete(Delete::Checkpoint(saved)));
             let dropped = &mut draft.records.state.counters.messages_dropped;
             *dropped = dropped.saturating_add(1);
-            draft.event(
-                EventKind::MessageSettled,
-                None,
-                json!({ "message_id": archived.id, "kind": archived.kind, "status": MessageStatus::Dropped, "reason": reason }),
-            );
+            let (id, kind, status) = (archived.id, archived.kind, MessageStatus::Dropped);
+            let data = json!({ "message_id": id, "kind": kind, "status": status, "reason": reason });
+            draft.event(EventKind::MessageSettled, None, data);
             Ok(())
         }
-        Some(settlement) => Err(Refusal::new(
-            "not_dead",
-            format!("{} is {}: there is nothing to drop", archived.id, settlement.status),
-        )),
+        Some(settlement) => {
+            let message = format!("{} is {}: there is nothing to drop", archived.id, settlement.status);
+            Err(Refusal::new("not_dead", message))
+        }
         None => Err(Refusal::new("not_settled", format!("{} is still in the queue", archived.id))),
     }
 }

@@ -75,11 +75,8 @@ pub fn new_state(agent: AgentName, now: Time) -> State {
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
     let records = Records::new(policy, new_state(agent, stamp.now));
     let mut draft = Draft::new(records, stamp);
-    draft.event(
-        EventKind::AgentCreated,
-        None,
-        json!({ "status": Status::Booting, "boundary": Boundary::Bootstrap }),
-    );
+    let data = json!({ "status": Status::Booting, "boundary": Boundary::Bootstrap });
+    draft.event(EventKind::AgentCreated, None, data);
     draft.finish()
 }
 

@@ -216,8 +216,8 @@ fn apply_action(
             let schedule = schedule(now, at, every, cron)?;
             let body = text.map(|text| Body::Text { text });
             let catch_up = catch_up.unwrap_or(CatchUp::Once);
-            let hops = Some(run.hops);
-            timer::add(draft, NewTimer { schedule, catch_up, grace, name, body, message: None, hops })?;
+            let new = NewTimer { catch_up, grace, name, body, ..NewTimer::new(schedule) };
+            timer::add(draft, NewTimer { hops: Some(run.hops), ..new })?;
         }
         Action::Enqueue {
             agent,

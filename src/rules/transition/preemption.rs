@@ -213,11 +213,8 @@ pub fn give_way(
         next_checkpoint(run);
     }
     let checkpoint = run.checkpoint;
-    draft.event(
-        EventKind::RunYielded,
-        Some(run_id),
-        json!({ "checkpoint": saved, "resume_after": resume_after }),
-    );
+    let data = json!({ "checkpoint": saved, "resume_after": resume_after });
+    draft.event(EventKind::RunYielded, Some(run_id), data);
     Ok(checkpoint)
 }
 
@@ -323,11 +320,8 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     // Resumed by a command, the run no longer waits for the other agent.
     held.made_way_for = None;
     let message_id = held.message_id;
-    draft.event(
-        EventKind::ControlApplied,
-        None,
-        json!({ "action": "resume", "message_id": message_id, "boundary": "control" }),
-    );
+    let data = json!({ "action": "resume", "message_id": message_id, "boundary": "control" });
+    draft.event(EventKind::ControlApplied, None, data);
     if draft.records.state.status == Status::Asleep {
         draft.set_status(Status::AwakeIdle, Boundary::Control);
     }

@@ -1,7 +1,7 @@
 //! Inbox files that are not taken up: messages that have ended before, files that could not be
 //! admitted, and the operator's decisions about them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::EventKind;
@@ -13,20 +13,20 @@ use super::draft::Draft;
 /// Records an inbox file that could not be admitted and was quarantined. `file` is its name in
 /// quarantine.
 pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
-    draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason }));
-    let reason = format!("{reason} (it is in inbox/rejected/)");
-    draft.raise(Subject::MessageRejected, AttentionSubject::file(file), reason);
+    let data = json!({ "file": file, "reason": reason });
+    reject(draft, file, data, format!("{reason} (it is in inbox/rejected/)"));
 }
 
 /// Records an inbox file that can be neither admitted nor moved. `file` is its name there; steps
 /// skip it from now on.
 pub fn stays(draft: &mut Draft, file: &str, reason: &str) {
-    draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason, "stays": true }));
-    draft.raise(
-        Subject::MessageRejected,
-        AttentionSubject::file(file),
-        format!("{reason} (it stays in inbox/)"),
-    );
+    let data = json!({ "file": file, "reason": reason, "stays": true });
+    reject(draft, file, data, format!("{reason} (it stays in inbox/)"));
+}
+
+fn reject(draft: &mut Draft, file: &str, data: Value, reason: String) {
+    draft.event(EventKind::MessageRejected, None, data);
+    draft.raise(Subject::MessageRejected, AttentionSubject::file(file), reason);
 }
 
 /// Records a person's decision about a file that could not be admitted, which acknowledges it.
@@ -49,10 +49,7 @@ pub fn drop_settled(draft: &mut Draft, message: &Message) {
     let last_interject = &mut draft.records.inbox.last_interject;
     *last_interject = last_interject.filter(|id| *id != message.id);
     draft.delete(Delete::Message(message.key()));
-    let status = MessageStatus::Dropped;
-    draft.event(
-        EventKind::MessageSettled,
-        None,
-        json!({ "message_id": message.id, "kind": message.kind, "status": status, "reason": "already_settled" }),
-    );
+    let (id, kind, status) = (message.id, message.kind, MessageStatus::Dropped);
+    let data = json!({ "message_id": id, "kind": kind, "status": status, "reason": "already_settled" });
+    draft.event(EventKind::MessageSettled, None, data);
 }

@@ -225,20 +225,8 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     seen_to(draft, &held);
     let attempt = draft.records.inbox.claimed.as_ref().map_or(1, |message| message.attempt);
     let last = draft.records.state.last_turn.as_ref().filter(|turn| turn.message_id == held.message_id);
-    let terminal = match draft.records.state.execution.state {
-        ExecutionState::Suspended => Terminal::Suspended,
-        ExecutionState::Initializing
-        | ExecutionState::Runnable
-        | ExecutionState::Scheduled
-        | ExecutionState::Running
-        | ExecutionState::Waiting
-        | ExecutionState::WaitingResources
-        | ExecutionState::Resumed
-        | ExecutionState::Completed
-        | ExecutionState::Failed
-        | ExecutionState::ShuttingDown
-        | ExecutionState::Recovering => Terminal::Deferred,
-    };
+    let is_suspended = draft.records.state.execution.state == ExecutionState::Suspended;
+    let terminal = if is_suspended { Terminal::Suspended } else { Terminal::Deferred };
     let failed = Attempt {
         message_id: held.message_id,
         number: attempt,
@@ -266,8 +254,8 @@ pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<HeldRun>,
 /// Drops the message of a held run.
 pub fn drop_held(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Refusal> {
     let message = match let_go(draft, reason)? {
-        Some(held) => {
-            Message { checkpoint: held.checkpoint, continuation: Some(held.continuation), ..message }
+        Some(HeldRun { checkpoint, continuation, .. }) => {
+            Message { checkpoint, continuation: Some(continuation), ..message }
         }
         None => message,
     };

@@ -55,11 +55,8 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
 /// Records in the ledger the advisories that have begun since the last step that rested.
 fn advise(draft: &mut Draft, found: &[Advisory]) {
     let known = &draft.records.state.advised;
-    let begun: Vec<Value> = found
-        .iter()
-        .filter(|advisory| !known.contains(&advisory.key()))
-        .map(|advisory| json!(advisory))
-        .collect();
+    let is_new = |advisory: &&Advisory| !known.contains(&advisory.key());
+    let begun: Vec<Value> = found.iter().filter(is_new).map(|advisory| json!(advisory)).collect();
     for advisory in begun {
         draft.event(EventKind::Advisory, None, advisory);
     }
@@ -69,22 +66,9 @@ fn advise(draft: &mut Draft, found: &[Advisory]) {
 /// because the agent's waits can change while it rests.
 fn status_after(draft: &Draft, decision: &Decision) -> Status {
     let records = &draft.records;
-    match decision {
-        Decision::Rest(_) | Decision::Sleep | Decision::StayIdle => {
-            execution::resting_status(records, &closure(records), Some(decision.kind()))
-        }
-        Decision::Stop
-        | Decision::NotStarted
-        | Decision::TurnInProgress { .. }
-        | Decision::TurnElsewhere { .. }
-        | Decision::StartRecovery { .. }
-        | Decision::RecoveryBackoff { .. }
-        | Decision::Resume { .. }
-        | Decision::WaitForResources { .. }
-        | Decision::Lack { .. }
-        | Decision::StartTurn { .. }
-        | Decision::Reduce { .. }
-        | Decision::EmitTick(_)
-        | Decision::Duplicate(_) => records.state.status,
+    if matches!(decision, Decision::Rest(_) | Decision::Sleep | Decision::StayIdle) {
+        execution::resting_status(records, &closure(records), Some(decision.kind()))
+    } else {
+        records.state.status
     }
 }

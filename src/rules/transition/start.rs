@@ -15,11 +15,11 @@ use super::draft::Draft;
 pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Result<(), Refusal> {
     use ExecutionState::{Completed, Resumed, Runnable, Running, Scheduled, Suspended};
     let from = draft.records.state.execution.state;
-    let onlookers = draft.records.onlookers;
+    let hooks = draft.records.installed_hooks;
     let hook = hook_state(from, pending).filter(|_| goes_round(from));
-    let (steps, hook): (&[ExecutionState], _) = if hook == Some(Resumed) && onlookers.on_resume {
+    let (steps, hook): (&[ExecutionState], _) = if hook == Some(Resumed) && hooks.on_resume {
         (&[Running, Suspended], Resumed)
-    } else if hook == Some(Scheduled) && onlookers.on_scheduled {
+    } else if hook == Some(Scheduled) && hooks.on_scheduled {
         (&[Running, Completed, Runnable], Scheduled)
     } else {
         return Ok(());
@@ -30,11 +30,11 @@ pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Re
 /// Leads a claimed turn to `running`, or to the state before if a hook is installed that runs in
 /// that state. Returns that state; `begin` comes next.
 pub(super) fn approach(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
-    let onlookers = draft.records.onlookers;
+    let hooks = draft.records.installed_hooks;
     let hook = enter_before_running(draft, message_id)?.filter(|state| {
         let has_its_hook =
-            if *state == ExecutionState::Resumed { onlookers.on_resume } else { onlookers.on_scheduled };
-        has_its_hook || onlookers.on_state_change
+            if *state == ExecutionState::Resumed { hooks.on_resume } else { hooks.on_scheduled };
+        has_its_hook || hooks.on_state_change
     });
     if hook.is_none() {
         start(draft, message_id)?;

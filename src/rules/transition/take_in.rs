@@ -140,20 +140,11 @@ fn look_at_set_aside(draft: &mut Draft) {
         (None, None) => false,
     };
     let is_free = |kept: &KeptOut| !kept.ticked && !still_kept_out(kept);
-    let free: Vec<MessageId> = draft
-        .records
-        .state
-        .set_aside
-        .newest
-        .iter()
-        .filter(|kept| is_free(kept))
-        .map(|kept| kept.message_id)
-        .collect();
+    let kept = draft.records.state.set_aside.newest.iter();
+    let free: Vec<MessageId> = kept.filter(|kept| is_free(kept)).map(|kept| kept.message_id).collect();
     let Some(newest) = free.last() else { return };
-    let text = format!(
-        "{} said meanwhile and set aside: look at it",
-        count(free.len(), "message was", "messages were")
-    );
+    let messages = if free.len() == 1 { "message was" } else { "messages were" };
+    let text = format!("{} {messages} said meanwhile and set aside: look at it", free.len());
     let key = format!("reduced_input:{newest}");
     for kept in draft.records.state.set_aside.newest.iter_mut().filter(|kept| free.contains(&kept.message_id))
     {
@@ -162,8 +153,4 @@ fn look_at_set_aside(draft: &mut Draft) {
     let mut message = own_message(draft, MessageKind::SystemTick, Body::Text { text });
     message.idempotency_key = Some(key);
     admit(draft, message);
-}
-
-fn count(number: usize, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
 }

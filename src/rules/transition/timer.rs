@@ -38,6 +38,14 @@ pub struct NewTimer {
     pub hops: Option<u32>,
 }
 
+impl NewTimer {
+    /// Returns the fields of a timer without name and message. Missed fires are caught up once.
+    pub fn new(schedule: Schedule) -> NewTimer {
+        let catch_up = CatchUp::Once;
+        NewTimer { schedule, catch_up, grace: None, name: None, body: None, message: None, hops: None }
+    }
+}
+
 /// Maximum length of a timer's name, in bytes.
 const NAME_MAX: usize = 100;
 

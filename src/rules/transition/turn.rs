@@ -210,11 +210,9 @@ fn decided_before<'e>(run: &CurrentRun, seen: Option<&'e TurnEnd>) -> Option<Run
 /// would run in parallel to the next attempt.
 pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else { return Ok(()) };
-    draft.event(
-        EventKind::RunInterrupted,
-        Some(run.run_id),
-        json!({ "message_id": run.message_id, "attempt": run.attempt, "host": run.host, "reason": why }),
-    );
+    let data =
+        json!({ "message_id": run.message_id, "attempt": run.attempt, "host": run.host, "reason": why });
+    draft.event(EventKind::RunInterrupted, Some(run.run_id), data);
     if run.stopping.is_some() {
         finish_stop(draft, true, None)?;
         return Ok(());
@@ -259,13 +257,12 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     // The run may have ended before the shutdown began.
     shut_down(draft, Span::ZERO)?;
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
-        if let Some(reason) = &run.condemned {
-            draft.enter(ExecutionState::Failed, None, reason)?;
-        } else if killed {
-            draft.enter(ExecutionState::Failed, None, "shutdown_timeout")?;
-        } else {
-            draft.enter(ExecutionState::Completed, None, IN_TIME)?;
-        }
+        let (state, cause) = match &run.condemned {
+            Some(reason) => (ExecutionState::Failed, reason.as_str()),
+            None if killed => (ExecutionState::Failed, "shutdown_timeout"),
+            None => (ExecutionState::Completed, IN_TIME),
+        };
+        draft.enter(state, None, cause)?;
     }
     leave(draft, &run);
     draft.records.state.retry = None;

@@ -316,12 +316,6 @@ pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     });
 }
 
-/// Records that the agent's own system wait gets its one tick now.
-pub fn note_system_wait(draft: &mut Draft, id: WaitId) {
-    let now = draft.now();
-    draft.change_wait(id, |wait| wait.ticked_at = Some(now));
-}
-
 /// Repairs waits that the other records contradict, because nothing can end them any more.
 pub fn heal(draft: &mut Draft) {
     for broken in std::mem::take(&mut draft.records.broken_waits) {

@@ -14,7 +14,7 @@ struct Room {
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [
-    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 16_620, goal: 10_800 },
+    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 16_340, goal: 10_800 },
     Room {
         name: "store: interface, typed access",
         paths: &[
@@ -37,9 +37,9 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_382,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 8_010, goal: 4_900 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_991, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 13_204, goal: 8_500 },
-    Room { name: "report", paths: &["report/"], ceiling: 5_075, goal: 3_300 },
+    Room { name: "report", paths: &["report/"], ceiling: 5_074, goal: 3_300 },
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],

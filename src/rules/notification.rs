@@ -6,25 +6,25 @@ use crate::model::state::{FailureTold, PendingTransition, State};
 /// Completes the transitions of a transaction, which concerns at most one run: each gets the run
 /// and the message that it belongs to. `about` is the run that the events of the transaction name.
 pub fn with_run(
-    moves: Vec<PendingTransition>,
+    transitions: Vec<PendingTransition>,
     state: &State,
     about: Option<RunId>,
 ) -> Vec<PendingTransition> {
     let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
     let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
     let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
-    let completed = |untold: PendingTransition| {
+    let completed = |transition: PendingTransition| {
         // A claim may lead the agent through other states before it has a run.
-        let is_before_run = state.current_run.is_some() && untold.run_id.is_none();
+        let is_before_run = state.current_run.is_some() && transition.run_id.is_none();
         let (run_id, task_id) = if is_before_run { (None, None) } else { (run_id, task_id) };
-        let failure = untold.failure.as_ref();
+        let failure = transition.failure.as_ref();
         PendingTransition {
             task_id: task_id.or(failure.and_then(|failure| failure.message_id)),
             run_id: run_id.or(failure.and_then(|failure| failure.run_id)),
-            ..untold
+            ..transition
         }
     };
-    moves.into_iter().map(completed).collect()
+    transitions.into_iter().map(completed).collect()
 }
 
 /// Returns the failure that an agent has to recover from.
