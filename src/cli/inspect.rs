@@ -1,79 +1,19 @@
 //! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`, `logs`, `watch`.
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::messages::{AgentFlag, AgentFlags};
+use crate::model::agent::{AgentKind, Status};
+use crate::model::event::EventKind;
+use crate::model::execution::ExecutionState;
+use crate::model::id::AgentName;
+use crate::model::posture::Posture;
+use crate::model::time::Span;
 
-pub const POSTURES: &[&str] = &[
-    "archived",
-    "active_turn",
-    "has_queued_input",
-    "has_runnable_work",
-    "waiting_for_task",
-    "waiting_for_external",
-    "waiting_for_operator",
-    "blocked",
-    "idle",
-];
-pub const STATUSES: &[&str] =
-    &["booting", "awake_idle", "awake_running", "awaiting_task", "asleep", "stopped"];
-pub const AGENT_KINDS: &[&str] = &["named", "child"];
+use super::groups::{AgentFlag, AgentFlags, SomeAgents};
+
 /// Numbers of the execution states, as `state` shows them.
 pub const STATE_CODES: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
-pub const EXECUTION_STATES: &[&str] = &[
-    "initializing",
-    "runnable",
-    "scheduled",
-    "running",
-    "waiting",
-    "waiting_resources",
-    "suspended",
-    "resumed",
-    "completed",
-    "failed",
-    "shutting_down",
-    "recovering",
-];
-
-pub const EVENT_KINDS: &[&str] = &[
-    "agent_created",
-    "control_request_admitted",
-    "control_applied",
-    "current_run_aborted",
-    "scheduler_decision",
-    "state_transition",
-    "message_admitted",
-    "message_settled",
-    "message_rejected",
-    "rejected_accepted",
-    "rejected_removed",
-    "message_requeued",
-    "task_transition",
-    "wait_transition",
-    "work_transition",
-    "timer_transition",
-    "wake_hint_coalesced",
-    "wake_hint_ignored",
-    "trigger_ignored",
-    "trigger_transition",
-    "run_interrupted",
-    "run_settled",
-    "record_repaired",
-    "collected",
-    "moved_away",
-    "moved_in",
-    "workspace_released",
-    "hook_ended",
-    "preemption_requested",
-    "preemption_forced",
-    "run_yielded",
-    "checkpoint_saved",
-    "checkpoint_lost",
-    "advisory",
-    "attention",
-    "attention_acknowledged",
-];
 
 /// Columns of `list`, each with its content.
 pub const COLUMNS: &[(&str, &str)] = &[
@@ -93,13 +33,22 @@ fn columns() -> PossibleValuesParser {
     PossibleValuesParser::new(COLUMNS.iter().map(|(name, what)| PossibleValue::new(*name).help(*what)))
 }
 
+/// Parses the name of an execution state, or its code.
+fn state_or_code() -> impl TypedValueParser<Value = ExecutionState> {
+    let names = ExecutionState::ALL.iter().map(|state| state.name());
+    PossibleValuesParser::new(names.chain(STATE_CODES.iter().copied())).try_map(|word| {
+        let code = STATE_CODES.iter().position(|code| *code == word);
+        code.and_then(|code| ExecutionState::ALL.get(code).copied()).map_or_else(|| word.parse(), Ok)
+    })
+}
+
 /// Show a summary of an agent
 ///
 /// Prints the whole summary, or one field by its dotted path: `dormouse get a queue.pending`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     /// A field by its dotted path, printed raw for scripts
     pub field: Option<String>,
 }
@@ -113,19 +62,19 @@ pub struct GetArgs {
 pub struct AwaitArgs {
     /// Which agents
     #[arg(value_name = "AGENT", required = true)]
-    pub agents: Vec<String>,
+    pub agents: Vec<AgentName>,
     /// Until an agent has this posture (or, repeated, one of these)
-    #[arg(long, value_parser = PossibleValuesParser::new(POSTURES))]
-    pub posture: Vec<String>,
+    #[arg(long)]
+    pub posture: Vec<Posture>,
     /// Until an agent has this status (or, repeated, one of these)
-    #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
-    pub status: Vec<String>,
+    #[arg(long)]
+    pub status: Vec<Status>,
     /// Until this message is settled: exit status 0 if it was completed, 7 if it failed for good
     #[arg(long, value_name = "ID")]
     pub message: Option<String>,
     /// Give up after this long
     #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
+    pub timeout: Option<Span>,
 }
 
 /// List agents, a line each
@@ -134,14 +83,14 @@ pub struct AwaitArgs {
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only agents of this posture (may be repeated)
-    #[arg(long, value_parser = PossibleValuesParser::new(POSTURES))]
-    pub posture: Vec<String>,
+    #[arg(long)]
+    pub posture: Vec<Posture>,
     /// Only agents of this status (may be repeated)
-    #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
-    pub status: Vec<String>,
+    #[arg(long)]
+    pub status: Vec<Status>,
     /// Only agents of this kind
-    #[arg(long, value_parser = PossibleValuesParser::new(AGENT_KINDS))]
-    pub kind: Option<String>,
+    #[arg(long)]
+    pub kind: Option<AgentKind>,
     /// Which columns, in this order [default: agent,posture,queue,last,due,note]
     #[arg(long, value_name = "COLUMNS", value_parser = columns(), value_delimiter = ',')]
     pub columns: Vec<String>,
@@ -160,17 +109,17 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
 }
 
 /// Show the execution state of an agent: its start, its reason, and the states that can follow
 #[derive(Debug, Args)]
 pub struct StateArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     /// Tell by the exit status if this state, a name or its code, can follow: 0 yes, 4 no
-    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(EXECUTION_STATES.iter().chain(STATE_CODES).copied()))]
-    pub can: Option<String>,
+    #[arg(long, value_name = "STATE", value_parser = state_or_code())]
+    pub can: Option<ExecutionState>,
     /// Print the state machine as a diagram with the current state marked
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "mermaid", conflicts_with = "can")]
     pub diagram: Option<Diagram>,
@@ -239,8 +188,8 @@ pub struct EventsArgs {
     #[command(flatten)]
     pub agents: AgentFlags,
     /// Only events of this kind (may be repeated)
-    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(EVENT_KINDS))]
-    pub kind: Vec<String>,
+    #[arg(long, value_name = "KIND")]
+    pub kind: Vec<EventKind>,
     /// Only events since this time (`yesterday`, `friday 17:30`, RFC 3339), or since this long ago
     #[arg(long, value_name = "TIME|DURATION")]
     pub since: Option<String>,
@@ -275,7 +224,6 @@ pub struct LogsArgs {
 /// happen, and costs nothing while nothing changes.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    /// Which agents [default: all]
-    #[arg(value_name = "AGENT")]
-    pub agents: Vec<String>,
+    #[command(flatten)]
+    pub agents: SomeAgents,
 }

@@ -5,7 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-pub const VISIBILITIES: &[&str] = &["public", "private"];
+use crate::model::agent::Visibility;
+use crate::model::id::AgentName;
+use crate::model::time::Span;
+
+use super::groups::AgentsArg;
+
 pub const TEMPLATES: &[&str] = &["script", "llm", "reviewer", "nightly"];
 
 /// Create a state directory
@@ -39,7 +44,7 @@ pub struct InitArgs {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// Its name: 1 to 64 of a-z 0-9 . _ -
-    pub agent: String,
+    pub agent: AgentName,
     /// The turn command as one line for sh
     #[arg(long, value_name = "LINE", conflicts_with_all = ["from", "command"])]
     pub shell: Option<String>,
@@ -54,14 +59,14 @@ pub struct CreateArgs {
     pub description: Option<String>,
     /// The agent that owns it, as a private child. Inside a turn or task: always its agent
     #[arg(long, value_name = "AGENT")]
-    pub parent: Option<String>,
+    pub parent: Option<AgentName>,
     /// The table [profiles.NAME] of dormouse.toml with its default settings
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
     /// Senders that may send it messages: every agent, or only the operator, its parent and its
     /// triggers [default: public; of a child: private]
-    #[arg(long, value_parser = PossibleValuesParser::new(VISIBILITIES))]
-    pub visibility: Option<String>,
+    #[arg(long)]
+    pub visibility: Option<Visibility>,
     /// Write the secret of its trigger to this new file, which only you can read, and show it
     /// nowhere
     #[arg(long, value_name = "FILE")]
@@ -79,9 +84,9 @@ pub struct CreateArgs {
 #[derive(Debug, Args)]
 pub struct CloneArgs {
     /// The agent to copy
-    pub agent: String,
+    pub agent: AgentName,
     /// Name of the new agent: 1 to 64 of a-z 0-9 . _ -
-    pub new: String,
+    pub new: AgentName,
     /// Purpose of the new agent [default: as of the other one]
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
@@ -99,7 +104,7 @@ pub struct CloneArgs {
 #[derive(Debug, Args)]
 pub struct EditArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
 }
 
 /// Give an agent another name
@@ -114,9 +119,9 @@ pub struct EditArgs {
 #[derive(Debug, Args)]
 pub struct RenameArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     /// Its new name: 1 to 64 of a-z 0-9 . _ -
-    pub new: String,
+    pub new: AgentName,
 }
 
 /// Start agents, so that ticks run them
@@ -142,7 +147,7 @@ pub struct StopArgs {
     pub agents: AgentsArg,
     /// Time for a running turn to end by itself [default: timeouts.shutdown, 30s]
     #[arg(long, value_name = "DURATION")]
-    pub grace: Option<String>,
+    pub grace: Option<Span>,
     /// Don't wait for a critical section of the turn
     #[arg(long)]
     pub now: bool,
@@ -170,7 +175,7 @@ pub struct StopArgs {
 pub struct RmArgs {
     /// Which agents
     #[arg(value_name = "AGENT", required = true)]
-    pub agents: Vec<String>,
+    pub agents: Vec<AgentName>,
     /// Delete unfinished work, too, and don't ask
     #[arg(short, long)]
     pub force: bool,
@@ -194,21 +199,10 @@ pub struct RmArgs {
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     /// Count a run as interrupted although it may still be running: on another host, or in the
     /// state directory that this one was copied from. Tasks of that directory count as lost. No
     /// process is ended there
     #[arg(long)]
     pub force: bool,
-}
-
-/// Which agents
-#[derive(Debug, Args)]
-pub struct AgentsArg {
-    /// Which agents
-    #[arg(value_name = "AGENT", required_unless_present = "all")]
-    pub agents: Vec<String>,
-    /// Every agent
-    #[arg(long, conflicts_with = "agents")]
-    pub all: bool,
 }

@@ -2,13 +2,18 @@
 
 use std::ffi::OsString;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+
+use crate::model::id::AgentName;
+use crate::model::message::{MessageKind, Priority};
+use crate::model::time::Span;
+
+use super::groups::{AgentFlag, AgentFlags, RecordArg};
 
 /// Message kinds that can be enqueued from outside.
 pub const OUTSIDE_KINDS: &[&str] =
     &["operator_prompt", "control", "channel_event", "webhook_event", "callback_event", "internal_followup"];
-pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
 
 /// Send a message to an agent
 ///
@@ -19,12 +24,12 @@ pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
 #[derive(Debug, Args)]
 pub struct EnqueueArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     #[command(flatten)]
     pub said: MessageArgs,
     /// Admit the message after this long, by a timer
     #[arg(long = "in", value_name = "DURATION", conflicts_with_all = ["at", "batch"])]
-    pub within: Option<String>,
+    pub within: Option<Span>,
     /// Admit the message at this time, by a timer: `tomorrow 9:00`, `friday 17:30`, RFC 3339
     #[arg(long, value_name = "TIME", conflicts_with = "batch")]
     pub at: Option<String>,
@@ -42,7 +47,7 @@ pub struct EnqueueArgs {
     pub awaits: bool,
     /// With --await: exit with 8 after this long; the message stays queued
     #[arg(long, value_name = "DURATION", requires = "awaits")]
-    pub timeout: Option<String>,
+    pub timeout: Option<Span>,
 }
 
 /// Send a message to an agent and wait for its answer
@@ -54,12 +59,12 @@ pub struct EnqueueArgs {
 #[derive(Debug, Args)]
 pub struct AskArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     #[command(flatten)]
     pub said: MessageArgs,
     /// Begin no step after this long; a turn that runs at that time is not ended
     #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
+    pub timeout: Option<Span>,
 }
 
 /// The options of one message
@@ -72,21 +77,21 @@ pub struct MessageArgs {
     #[arg(long, value_name = "JSON")]
     pub body_json: Option<String>,
     /// The message kind [default: the first that the origin may send]
-    #[arg(long, value_parser = PossibleValuesParser::new(OUTSIDE_KINDS))]
-    pub kind: Option<String>,
+    #[arg(long, value_parser = PossibleValuesParser::new(OUTSIDE_KINDS).try_map(|kind| kind.parse::<MessageKind>()))]
+    pub kind: Option<MessageKind>,
     /// The sender: operator, channel, webhook or callback, with or without a name (`webhook:ci`)
     /// [default: operator]
     #[arg(long, value_name = "KIND[:ID]")]
     pub origin: Option<String>,
     /// Which messages are taken up first; only the operator can interject [default: normal]
-    #[arg(long, value_parser = PossibleValuesParser::new(PRIORITIES))]
-    pub priority: Option<String>,
+    #[arg(long)]
+    pub priority: Option<Priority>,
     /// Admit only one message under this key within 24 hours; a repeat prints the id of the first
     #[arg(long, value_name = "KEY")]
     pub dedupe_key: Option<String>,
     /// Drop the message if no step has taken it up after this long
     #[arg(long, value_name = "DURATION")]
-    pub ttl: Option<String>,
+    pub ttl: Option<Span>,
     /// Subject of the message, for example `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
@@ -113,7 +118,7 @@ pub struct MessageArgs {
 #[derive(Debug, Args)]
 pub struct WakeArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     /// The reason for the agent to look
     pub text: Option<String>,
     /// The source of the hint [default: operator; inside a turn, its agent]
@@ -151,12 +156,7 @@ pub enum QueueCommand {
         limit: usize,
     },
     /// Show one message, queued or ended
-    Show {
-        /// The message, or at least four characters of its id
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Show(RecordArg),
     /// List dead letters: messages that have failed all their attempts
     Dead {
         #[command(flatten)]
@@ -168,18 +168,11 @@ pub enum QueueCommand {
     },
     Rejected(RejectedArgs),
     /// Put a dead, aborted or dropped message back into the queue
-    Requeue {
-        /// The message, or at least four characters of its id
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Requeue(RecordArg),
     /// Drop a queued, deferred or suspended message, or a dead letter
     Drop {
-        /// The message, or at least four characters of its id
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
+        message: RecordArg,
         /// The reason, for the ledger
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
@@ -203,41 +196,5 @@ pub struct RejectedArgs {
     pub drop: Option<Vec<OsString>>,
     /// With --accept or --drop: all of them
     #[arg(long)]
-    pub all: bool,
-}
-
-/// The agent of a command about records
-#[derive(Debug, Args)]
-pub struct AgentFlag {
-    /// The agent, as a word; equal to --agent
-    #[arg(value_name = "AGENT")]
-    pub word: Option<String>,
-    /// The agent [default: $DORMOUSE_AGENT; not needed where an id is given]
-    #[arg(short, long, value_name = "AGENT")]
-    pub agent: Option<String>,
-}
-
-/// The agent of a command that says something
-#[derive(Debug, Args)]
-pub struct AgentAndText {
-    /// The text. Of two words the first is the agent
-    #[arg(value_name = "TEXT", num_args = 0..=2)]
-    pub words: Vec<String>,
-    /// The agent [default: $DORMOUSE_AGENT]
-    #[arg(short, long, value_name = "AGENT")]
-    pub agent: Option<String>,
-}
-
-/// The agents of a command that lists
-#[derive(Debug, Args)]
-pub struct AgentFlags {
-    /// The agents, as words; equal to --agent
-    #[arg(value_name = "AGENT")]
-    pub words: Vec<String>,
-    /// An agent (may be repeated) [default: $DORMOUSE_AGENT]
-    #[arg(short, long, value_name = "AGENT")]
-    pub agent: Vec<String>,
-    /// Every agent
-    #[arg(long, conflicts_with_all = ["words", "agent"])]
     pub all: bool,
 }

@@ -1,11 +1,11 @@
 //! The command line: clap declarations and nothing else. Their doc comments are the help text.
 
+mod groups;
 mod inspect;
 mod lifecycle;
 mod messages;
 mod monitor;
 mod preemption;
-mod report;
 mod service;
 mod step;
 mod tasks;
@@ -16,15 +16,19 @@ mod work;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValue;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::model::time::Span;
+use crate::model::{agent, event, message, posture, timer, trigger, wait};
+
+pub use groups::*;
 pub use inspect::*;
 pub use lifecycle::*;
 pub use messages::*;
 pub use monitor::*;
 pub use preemption::*;
-pub use report::*;
 pub use service::*;
 pub use step::*;
 pub use tasks::*;
@@ -80,7 +84,7 @@ pub struct Global {
     pub color: Color,
     /// Time to wait for a lock before failing with exit status 5
     #[arg(long, value_name = "DURATION", default_value = "10s", global = true)]
-    pub lock_timeout: String,
+    pub lock_timeout: Span,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -91,9 +95,75 @@ pub enum Color {
     Never,
 }
 
-/// Defines the commands: each with its variant, its arguments and its name.
+/// The table of the commands: each with its variant, its arguments, its name, and the function in
+/// `commands` that runs it. Passes the table to a macro.
+macro_rules! command_table {
+    ($with:ident) => {
+        $with! {
+            Init(InitArgs) = "init" => create::init,
+            Create(CreateArgs) = "create" => create::create,
+            Clone(CloneArgs) = "clone" => create::clone,
+            Edit(EditArgs) = "edit" => edit::edit,
+            Rename(RenameArgs) = "rename" => export::rename::rename,
+            Start(StartArgs) = "start" => lifecycle::start,
+            Stop(StopArgs) = "stop" => lifecycle::stop,
+            Rm(RmArgs) = "rm" => export::delete::rm,
+            /// Deprecated: use stop
+            #[command(hide = true)]
+            Pause(StopArgs) = "pause" => lifecycle::pause,
+            Enqueue(EnqueueArgs) = "enqueue" => messages::enqueue,
+            Ask(AskArgs) = "ask" => messages::ask::ask,
+            Wake(WakeArgs) = "wake" => messages::wake,
+            Tick(TickArgs) = "tick" => tick::tick,
+            Get(GetArgs) = "get" => inspect::get,
+            List(ListArgs) = "list" => inspect::list,
+            Explain(ExplainArgs) = "explain" => inspect::explain,
+            State(StateArgs) = "state" => inspect::state,
+            Await(AwaitArgs) = "await" => messages::awaiting::wait_until,
+            NextWake(NextWakeArgs) = "next-wake" => inspect::next_wake,
+            Queue(QueueArgs) = "queue" => queue::queue,
+            Work(WorkArgs) = "work" => work::work,
+            Wait(WaitArgs) = "wait" => work::wait,
+            Timer(TimerArgs) = "timer" => work::timer,
+            Task(TaskArgs) = "task" => task::task,
+            Trigger(TriggerArgs) = "trigger" => trigger::trigger,
+            Ingress(IngressArgs) = "ingress" => ingress::ingress,
+            #[command(hide = true)]
+            Supervise(SuperviseArgs) = "supervise" => task::supervise,
+            Run(RunArgs) = "run" => history::run,
+            Briefs(BriefsArgs) = "briefs" => history::briefs,
+            Events(EventsArgs) = "events" => history::events,
+            Logs(LogsArgs) = "logs" => history::logs,
+            Watch(WatchArgs) = "watch" => watch::watch,
+            Usage(UsageArgs) = "usage" => monitor::usage,
+            Metrics(MetricsArgs) = "metrics" => monitor::metrics,
+            Report(ReportArgs) = "report" => monitor::report,
+            Recover(RecoverArgs) = "recover" => lifecycle::recover,
+            Fail(FailArgs) = "fail" => lifecycle::fail,
+            Preempt(PreemptArgs) = "preempt" => lifecycle::preempt,
+            Resume(ResumeArgs) = "resume" => lifecycle::resume,
+            SafePoint(SafePointArgs) = "safe-point" => inside::safe_point,
+            Checkpoint(CheckpointArgs) = "checkpoint" => inside::checkpoint,
+            Yield(YieldArgs) = "yield" => inside::give_way,
+            NonPreemptible(NonPreemptibleArgs) = "non-preemptible" => inside::non_preemptible,
+            Doctor(DoctorArgs) = "doctor" => upkeep::doctor,
+            Gc(GcArgs) = "gc" => upkeep::gc,
+            Export(ExportArgs) = "export" => export::export,
+            Import(ImportArgs) = "import" => export::import,
+            Sync(SyncArgs) = "sync" => sync::sync,
+            MergeDriver(MergeDriverArgs) = "merge-driver" => sync::merge_driver,
+            Service(ServiceArgs) = "service" => service::service,
+            Schema(SchemaArgs) = "schema" => pages::schema,
+            CheckOutcome(CheckOutcomeArgs) = "check-outcome" => pages::check_outcome,
+            Completions(CompletionsArgs) = "completions" => pages::completions,
+            Man(ManArgs) = "man" => pages::man,
+        }
+    };
+}
+pub(crate) use command_table;
+
 macro_rules! commands {
-    ($($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal,)*) => {
+    ($($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:path,)*) => {
         #[derive(Debug, Subcommand)]
         pub enum Command {
             $($(#[$meta])* $variant($args),)*
@@ -116,65 +186,27 @@ macro_rules! commands {
         }
     };
 }
+command_table!(commands);
 
-commands! {
-    Init(InitArgs) = "init",
-    Create(CreateArgs) = "create",
-    Clone(CloneArgs) = "clone",
-    Edit(EditArgs) = "edit",
-    Rename(RenameArgs) = "rename",
-    Start(StartArgs) = "start",
-    Stop(StopArgs) = "stop",
-    Rm(RmArgs) = "rm",
-    /// Deprecated: use stop
-    #[command(hide = true)]
-    Pause(StopArgs) = "pause",
-    Enqueue(EnqueueArgs) = "enqueue",
-    Ask(AskArgs) = "ask",
-    Wake(WakeArgs) = "wake",
-    Tick(TickArgs) = "tick",
-    Get(GetArgs) = "get",
-    List(ListArgs) = "list",
-    Explain(ExplainArgs) = "explain",
-    State(StateArgs) = "state",
-    Await(AwaitArgs) = "await",
-    NextWake(NextWakeArgs) = "next-wake",
-    Queue(QueueArgs) = "queue",
-    Work(WorkArgs) = "work",
-    Wait(WaitArgs) = "wait",
-    Timer(TimerArgs) = "timer",
-    Task(TaskArgs) = "task",
-    Trigger(TriggerArgs) = "trigger",
-    Ingress(IngressArgs) = "ingress",
-    #[command(hide = true)]
-    Supervise(SuperviseArgs) = "supervise",
-    Run(RunArgs) = "run",
-    Briefs(BriefsArgs) = "briefs",
-    Events(EventsArgs) = "events",
-    Logs(LogsArgs) = "logs",
-    Watch(WatchArgs) = "watch",
-    Usage(UsageArgs) = "usage",
-    Metrics(MetricsArgs) = "metrics",
-    Report(ReportArgs) = "report",
-    Recover(RecoverArgs) = "recover",
-    Fail(FailArgs) = "fail",
-    Preempt(PreemptArgs) = "preempt",
-    Resume(ResumeArgs) = "resume",
-    SafePoint(SafePointArgs) = "safe-point",
-    Checkpoint(CheckpointArgs) = "checkpoint",
-    Yield(YieldArgs) = "yield",
-    NonPreemptible(NonPreemptibleArgs) = "non-preemptible",
-    Doctor(DoctorArgs) = "doctor",
-    Gc(GcArgs) = "gc",
-    Export(ExportArgs) = "export",
-    Import(ImportArgs) = "import",
-    Sync(SyncArgs) = "sync",
-    MergeDriver(MergeDriverArgs) = "merge-driver",
-    Service(ServiceArgs) = "service",
-    Schema(SchemaArgs) = "schema",
-    CheckOutcome(CheckOutcomeArgs) = "check-outcome",
-    Completions(CompletionsArgs) = "completions",
-    Man(ManArgs) = "man",
+/// Lets arguments take the names of an enum of the model.
+macro_rules! take_names {
+    ($($type:ty),+ $(,)?) => {$(
+        impl ValueEnum for $type {
+            fn value_variants<'a>() -> &'a [Self] {
+                Self::ALL
+            }
+
+            fn to_possible_value(&self) -> Option<PossibleValue> {
+                Some(PossibleValue::new(self.name()))
+            }
+        }
+    )+};
+}
+
+take_names! {
+    agent::AgentKind, agent::Status, agent::Visibility, event::EventKind, message::Priority, posture::Posture,
+    timer::CatchUp, trigger::DeliveryMode, trigger::VerifyKind, wait::WaitKind,
+    crate::model::work::PlanStatus, crate::model::work::SchedulingState, crate::model::work::WorkState,
 }
 
 impl Cli {

@@ -1,8 +1,11 @@
-//! `usage` and `metrics`: consumption of turns, and numbers for monitoring systems.
+//! `usage`, `metrics` and `report`: consumption of turns, numbers for monitoring systems, and a
+//! page.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+
+use super::groups::SomeAgents;
 
 /// Show the consumption of turns, and what is left of the budgets
 ///
@@ -10,9 +13,8 @@ use clap::{Args, ValueEnum};
 /// agents or of all. Days are those of the local time zone.
 #[derive(Debug, Args)]
 pub struct UsageArgs {
-    /// Which agents [default: all]
-    #[arg(value_name = "AGENT")]
-    pub agents: Vec<String>,
+    #[command(flatten)]
+    pub agents: SomeAgents,
     /// Since this time, or since this long ago
     #[arg(long, value_name = "TIME|DURATION", default_value = "7d")]
     pub since: String,
@@ -37,4 +39,20 @@ pub struct MetricsArgs {
     /// Write to this file, completely or not at all, instead of to stdout
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// Write an HTML page with the history of agents
+///
+/// A timeline of turns, waits and retries of each agent, waiting times of messages, queue depths,
+/// costs of turns, failures, and what needs attention. The page needs no network and has no script.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub agents: SomeAgents,
+    /// Write to this file, completely or not at all; `-` for stdout
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub output: PathBuf,
+    /// Start of the period: a time, or a duration before now
+    #[arg(long, value_name = "TIME", default_value = "30d")]
+    pub since: String,
 }

@@ -3,8 +3,10 @@
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::lifecycle::AgentsArg;
-use super::messages::AgentFlag;
+use crate::model::id::AgentName;
+use crate::model::time::Span;
+
+use super::groups::{AgentFlag, AgentsArg};
 
 /// Ask a running turn to yield
 ///
@@ -19,16 +21,16 @@ use super::messages::AgentFlag;
 #[derive(Debug, Args)]
 pub struct PreemptArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     /// The reason, for the turn and its hooks
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
     /// Time for the turn to yield [default: preemption.grace, 30s]
     #[arg(long, value_name = "DURATION")]
-    pub grace: Option<String>,
+    pub grace: Option<Span>,
     /// Resume the turn automatically after this long [default: only `dormouse resume` does]
     #[arg(long = "for", value_name = "DURATION")]
-    pub resume_after: Option<String>,
+    pub resume_after: Option<Span>,
 }
 
 /// Resume suspended runs
@@ -50,7 +52,7 @@ pub struct ResumeArgs {
 #[derive(Debug, Args)]
 pub struct FailArgs {
     /// Which agent
-    pub agent: String,
+    pub agent: AgentName,
     /// The reason, for the ledger and the next attempt
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
@@ -77,13 +79,13 @@ pub struct SafePointArgs {
     pub peek: bool,
     /// Wait for a message or a request to yield, at most this long
     #[arg(long, value_name = "DURATION", conflicts_with = "argv")]
-    pub wait: Option<String>,
+    pub wait: Option<Span>,
     /// The signal that ends the command
     #[arg(long, value_name = "NAME", default_value = "TERM", requires = "argv")]
     pub signal: String,
     /// Time for the command to end after that signal, before it gets SIGKILL
     #[arg(long, value_name = "DURATION", default_value = "2s", requires = "argv")]
-    pub grace: String,
+    pub grace: Span,
     /// The command to run
     #[arg(last = true, value_name = "COMMAND")]
     pub argv: Vec<std::ffi::OsString>,
@@ -125,7 +127,7 @@ pub struct YieldArgs {
     pub allow_empty: bool,
     /// Resume this turn automatically after this long [default: only `dormouse resume` does]
     #[arg(long = "for", value_name = "DURATION")]
-    pub resume_after: Option<String>,
+    pub resume_after: Option<Span>,
 }
 
 /// Run a command that must not be preempted, from inside a turn
@@ -142,7 +144,7 @@ pub struct NonPreemptibleArgs {
     pub agent: AgentFlag,
     /// Time for which the section protects the turn
     #[arg(long, value_name = "DURATION", required = true)]
-    pub deadline: Option<String>,
+    pub deadline: Option<Span>,
     /// The command to run
     #[arg(last = true, value_name = "COMMAND", required = true)]
     pub argv: Vec<std::ffi::OsString>,
@@ -156,7 +158,7 @@ pub enum SectionCommand {
         agent: AgentFlag,
         /// Time for which the section protects the turn
         #[arg(long, value_name = "DURATION")]
-        deadline: String,
+        deadline: Span,
     },
     /// End the innermost section
     End {

@@ -2,6 +2,8 @@
 
 use clap::{Args, value_parser};
 
+use crate::model::id::AgentName;
+
 /// Run one step of an agent
 ///
 /// One step for each named agent: read its records, decide, commit the decision, carry it out, and
@@ -12,7 +14,7 @@ use clap::{Args, value_parser};
 pub struct TickArgs {
     /// Which agents
     #[arg(value_name = "AGENT", required_unless_present_any = ["all", "by_line"])]
-    pub agents: Vec<String>,
+    pub agents: Vec<AgentName>,
     /// Every agent
     #[arg(long, conflicts_with = "agents")]
     pub all: bool,

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::messages::{AgentAndText, AgentFlag, AgentFlags};
+use crate::model::id::{AgentName, TaskId};
+use crate::model::time::Span;
+
+use super::groups::{AgentAndText, AgentFlag, AgentFlags, RecordArg};
 
 /// Background tasks, which outlive the turn that starts them
 #[derive(Debug, Args)]
@@ -25,18 +28,11 @@ pub enum TaskCommand {
         ended: bool,
     },
     /// Show one task, open or ended
-    Status {
-        /// The task, or at least four characters of its id
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Status(RecordArg),
     /// Print the output of a task
     Output {
-        /// The task, or at least four characters of its id
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
+        task: RecordArg,
         /// Print its stderr instead
         #[arg(long)]
         stderr: bool,
@@ -58,13 +54,11 @@ pub enum TaskCommand {
     },
     /// End a task: SIGTERM, and SIGKILL after the grace
     Stop {
-        /// The task, or at least four characters of its id
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
+        task: RecordArg,
         /// Time for the task to end by itself
         #[arg(long, value_name = "DURATION", default_value = "10s")]
-        grace: String,
+        grace: Span,
         /// Count a task of another host or state directory as lost, and leave its processes alone
         #[arg(long)]
         force: bool,
@@ -95,11 +89,11 @@ pub struct TaskStartArgs {
     pub interactive: bool,
     /// End the task after this long
     #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
+    pub timeout: Option<Span>,
     /// Send TEXT (`-` or nothing for stdin, `@FILE` for a file) to this agent as its operator, and
     /// use its last brief as the result
     #[arg(long, value_name = "CHILD")]
-    pub delegate: Option<String>,
+    pub delegate: Option<AgentName>,
     /// The agent.toml of a child that is created [default: that of its parent]
     #[arg(long, value_name = "FILE", requires = "delegate")]
     pub from: Option<PathBuf>,
@@ -116,6 +110,6 @@ pub struct TaskStartArgs {
 /// Supervise a task; `task start` runs this
 #[derive(Debug, Args)]
 pub struct SuperviseArgs {
-    pub agent: String,
-    pub task: String,
+    pub agent: AgentName,
+    pub task: TaskId,
 }

@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
-use super::messages::AgentFlag;
+use crate::model::trigger::{DeliveryMode, VerifyKind};
 
-pub const DELIVERY_MODES: &[&str] = &["enqueue_message", "wake_hint"];
-pub const VERIFIES: &[&str] = &["secret", "hmac_sha256", "standard_webhooks", "stripe", "slack", "url"];
+use super::groups::{AgentFlag, RecordArg, SecretArgs};
 
 /// Capabilities by which outside systems reach an agent
 ///
@@ -31,8 +29,8 @@ pub enum TriggerCommand {
         agent: AgentFlag,
         /// Effect of a delivery: a message, or a hint that something has changed [default:
         /// enqueue_message]
-        #[arg(long, value_parser = PossibleValuesParser::new(DELIVERY_MODES))]
-        mode: Option<String>,
+        #[arg(long)]
+        mode: Option<DeliveryMode>,
         /// Subject of every delivery, for example `github:org/repo#12`; this ends the waits for it
         #[arg(long, value_name = "REF", conflicts_with = "wait")]
         resource: Option<String>,
@@ -50,17 +48,13 @@ pub enum TriggerCommand {
         /// body, as GitHub sends it. standard_webhooks, stripe, slack: it has a signature in the
         /// format of that name. url: its address contains the secret, which servers write into
         /// their logs.
-        #[arg(long, value_parser = PossibleValuesParser::new(VERIFIES))]
-        verify: Option<String>,
+        #[arg(long)]
+        verify: Option<VerifyKind>,
         /// The header with the signature, with --verify hmac_sha256 [default: X-Hub-Signature-256]
         #[arg(long, value_name = "NAME")]
         signature_header: Option<String>,
-        /// Write the secret to this new file, which only you can read, and show it nowhere
-        #[arg(long, value_name = "FILE")]
-        secret_file: Option<PathBuf>,
-        /// Take the secret that the sender has generated from this file; `-` for stdin
-        #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
-        secret_from: Option<PathBuf>,
+        #[command(flatten)]
+        secret: SecretArgs,
     },
     /// List the active triggers of an agent
     List {
@@ -71,11 +65,7 @@ pub enum TriggerCommand {
         all: bool,
     },
     /// Show one trigger, active or revoked
-    Show {
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Show(RecordArg),
     /// Deliver through a trigger, as an outside system would
     Deliver {
         id: String,
@@ -95,22 +85,13 @@ pub enum TriggerCommand {
     },
     /// Replace the secret of a trigger; the old one becomes invalid
     Rotate {
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
-        /// Write the secret to this new file, which only you can read, and show it nowhere
-        #[arg(long, value_name = "FILE")]
-        secret_file: Option<PathBuf>,
-        /// Take the secret that the sender has generated from this file; `-` for stdin
-        #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
-        secret_from: Option<PathBuf>,
+        trigger: RecordArg,
+        #[command(flatten)]
+        secret: SecretArgs,
     },
     /// Revoke a trigger for good; its deliveries stay
-    Revoke {
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Revoke(RecordArg),
 }
 
 /// Answer one HTTP request

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::messages::AgentFlag;
+use crate::model::id::AgentName;
+use crate::model::time::Span;
+
+use super::groups::{AgentFlag, SomeAgents};
 
 /// Records and documents that have a published schema.
 pub const SCHEMAS: &[&str] = &[
@@ -36,9 +39,8 @@ pub const SCHEMAS: &[&str] = &[
 /// killed commands.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Only these agents
-    #[arg(value_name = "AGENT")]
-    pub agents: Vec<String>,
+    #[command(flatten)]
+    pub agents: SomeAgents,
     /// Repair what can be repaired in only one way
     #[arg(long)]
     pub repair: bool,
@@ -57,13 +59,12 @@ pub struct DoctorArgs {
 /// part of this automatically.
 #[derive(Debug, Args)]
 pub struct GcArgs {
-    /// Only these agents
-    #[arg(value_name = "AGENT")]
-    pub agents: Vec<String>,
+    #[command(flatten)]
+    pub agents: SomeAgents,
     /// Keep the directories of runs and tasks that ended less than this ago, whatever `[retention]`
     /// allows
     #[arg(long, value_name = "DURATION")]
-    pub keep: Option<String>,
+    pub keep: Option<Span>,
     /// Print what would be done, with sizes, and do nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -79,7 +80,7 @@ pub struct GcArgs {
 pub struct ExportArgs {
     /// The agents to write
     #[arg(value_name = "AGENT", required_unless_present = "all")]
-    pub agents: Vec<String>,
+    pub agents: Vec<AgentName>,
     /// All agents
     #[arg(long, conflicts_with = "agents")]
     pub all: bool,
@@ -103,7 +104,7 @@ pub struct ImportArgs {
     pub file: Option<PathBuf>,
     /// A new name for the one agent of the stream
     #[arg(long = "as", value_name = "NAME")]
-    pub name: Option<String>,
+    pub name: Option<AgentName>,
 }
 
 /// Merge the changes of this state directory's clones, through git

@@ -3,23 +3,14 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::messages::{AgentAndText, AgentFlag};
+use crate::model::time::Span;
+use crate::model::timer::CatchUp;
+use crate::model::wait::WaitKind;
+use crate::model::work::{PlanStatus, SchedulingState, WorkState};
 
-pub const PLAN_STATUSES: &[&str] = &["draft", "ready", "needs_input"];
-pub const WORK_STATES: &[&str] = &["open", "completed"];
-pub const SCHEDULING_STATES: &[&str] = &[
-    "completed",
-    "waiting_task",
-    "waiting_operator",
-    "waiting_timer",
-    "waiting_external",
-    "waiting_system",
-    "blocked",
-    "runnable",
-];
+use super::groups::{AgentAndText, AgentFlag, AgentsArg, RecordArg};
+
 pub const WAIT_STATES: &[&str] = &["active", "resolved", "cancelled", "expired", "ended", "all"];
-pub const WAIT_KINDS: &[&str] = &["operator", "task", "external", "timer", "system"];
-pub const CATCH_UPS: &[&str] = &["once", "all", "skip"];
 
 /// Work items: goals of an agent
 #[derive(Debug, Args)]
@@ -35,8 +26,8 @@ pub enum WorkCommand {
         #[command(flatten)]
         objective: AgentAndText,
         /// State of its plan [default: ready]
-        #[arg(long, value_parser = PossibleValuesParser::new(PLAN_STATUSES))]
-        plan_status: Option<String>,
+        #[arg(long)]
+        plan_status: Option<PlanStatus>,
         /// A step of the item (may be repeated)
         #[arg(long, value_name = "TEXT")]
         todo: Vec<String>,
@@ -48,7 +39,7 @@ pub enum WorkCommand {
         blocked_by: Option<String>,
         /// Remind the agent of the blocker after this long
         #[arg(long, value_name = "DURATION", requires = "blocked_by")]
-        recheck: Option<String>,
+        recheck: Option<Span>,
         /// Make it the current item
         #[arg(long)]
         pick: bool,
@@ -58,27 +49,22 @@ pub enum WorkCommand {
         #[command(flatten)]
         agent: AgentFlag,
         /// Open or completed items [default: open]
-        #[arg(long, value_parser = PossibleValuesParser::new(WORK_STATES))]
-        state: Option<String>,
+        #[arg(long)]
+        state: Option<WorkState>,
         /// Only items in this scheduling state
-        #[arg(long, value_parser = PossibleValuesParser::new(SCHEDULING_STATES))]
-        scheduling_state: Option<String>,
+        #[arg(long)]
+        scheduling_state: Option<SchedulingState>,
     },
     /// Show one work item with its plan
-    Show {
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Show(RecordArg),
     /// Change a work item; it becomes eligible for another tick
     Update {
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
+        item: RecordArg,
         #[arg(long, value_name = "TEXT")]
         objective: Option<String>,
-        #[arg(long, value_parser = PossibleValuesParser::new(PLAN_STATUSES))]
-        plan_status: Option<String>,
+        #[arg(long)]
+        plan_status: Option<PlanStatus>,
         /// The new list of steps (may be repeated); `[x] TEXT` is done
         #[arg(long, value_name = "TEXT")]
         todo: Vec<String>,
@@ -88,9 +74,8 @@ pub enum WorkCommand {
     },
     /// Make an item the current item
     Pick {
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
+        item: RecordArg,
         /// Clear its blocker, its recheck and its waits, too
         #[arg(long, requires = "reason")]
         clear_blocker: bool,
@@ -100,28 +85,25 @@ pub enum WorkCommand {
     },
     /// Record a blocker of an item
     Block {
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
+        item: RecordArg,
         #[arg(long, value_name = "TEXT")]
         reason: String,
         /// Remind the agent of the blocker after this long
         #[arg(long, value_name = "DURATION")]
-        recheck: Option<String>,
+        recheck: Option<Span>,
     },
     /// Remove the blocker of an item
     Unblock {
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
+        item: RecordArg,
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
     /// Complete an item: its waits are cancelled, its blocker cleared, the focus taken from it
     Complete {
-        id: String,
         #[command(flatten)]
-        agent: AgentFlag,
+        item: RecordArg,
         /// The result of the work
         #[arg(long, value_name = "TEXT")]
         result: Option<String>,
@@ -148,8 +130,8 @@ pub struct WaitArgs {
     #[command(flatten)]
     pub agent: AgentFlag,
     /// Kind of the wait
-    #[arg(long, value_name = "KIND", required = true, value_parser = PossibleValuesParser::new(WAIT_KINDS))]
-    pub on: Option<String>,
+    #[arg(long, value_name = "KIND", required = true)]
+    pub on: Option<WaitKind>,
     /// The reason, for people
     #[arg(long, value_name = "TEXT", required = true)]
     pub reason: Option<String>,
@@ -167,7 +149,7 @@ pub struct WaitArgs {
     pub whole_agent: bool,
     /// A timer wait: its duration
     #[arg(long = "in", value_name = "DURATION", conflicts_with = "at")]
-    pub within: Option<String>,
+    pub within: Option<Span>,
     /// A timer wait: its end (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
@@ -177,13 +159,13 @@ pub struct WaitArgs {
     /// Tell the agent to check each time this long has passed, until the wait ends; a system wait
     /// needs this, --recheck-at or --expires
     #[arg(long, value_name = "DURATION", conflicts_with = "recheck_at")]
-    pub recheck: Option<String>,
+    pub recheck: Option<Span>,
     /// Tell the agent to check at this time, once (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub recheck_at: Option<String>,
     /// Give up after this long
     #[arg(long, value_name = "DURATION")]
-    pub expires: Option<String>,
+    pub expires: Option<Span>,
     /// Confirm, with a reason, that this wait has no timeout
     #[arg(long, value_name = "WHY")]
     pub no_fallback: Option<String>,
@@ -207,17 +189,9 @@ pub enum WaitCommand {
         state: Vec<String>,
     },
     /// Show a wait, active or ended
-    Show {
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Show(RecordArg),
     /// Cancel a wait
-    Cancel {
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Cancel(RecordArg),
 }
 
 /// Timers: messages that are sent at a set time
@@ -245,12 +219,12 @@ pub enum TimerCommand {
         #[arg(long, requires = "at", conflicts_with_all = ["within", "every", "cron"])]
         past_ok: bool,
         /// Handling of fires that were due while no tick ran [default: once]
-        #[arg(long, value_parser = PossibleValuesParser::new(CATCH_UPS))]
-        catch_up: Option<String>,
+        #[arg(long)]
+        catch_up: Option<CatchUp>,
         /// With --catch-up skip: a fire sends its message if it is at most this late [default:
         /// until the next fire]
         #[arg(long, value_name = "DURATION", requires = "catch_up")]
-        grace: Option<String>,
+        grace: Option<Span>,
         /// A name that only one active timer of the agent can have: the same command again changes
         /// nothing, and a command with another setting replaces the timer
         #[arg(long, value_name = "NAME")]
@@ -262,11 +236,7 @@ pub enum TimerCommand {
         agent: AgentFlag,
     },
     /// Cancel a timer
-    Cancel {
-        id: String,
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    Cancel(RecordArg),
 }
 
 /// Schedule of a timer
@@ -275,13 +245,13 @@ pub enum TimerCommand {
 pub struct ScheduleArgs {
     /// Once, after this long
     #[arg(long = "in", value_name = "DURATION")]
-    pub within: Option<String>,
+    pub within: Option<Span>,
     /// Once, at this time: `tomorrow 9:00`, `friday 17:30`, RFC 3339
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
     /// Repeatedly at this interval, counted from now
     #[arg(long, value_name = "DURATION")]
-    pub every: Option<String>,
+    pub every: Option<Span>,
     /// By the calendar: minute hour day month weekday, as in crontab(5), or a name such as @daily
     #[arg(long, value_name = "EXPR")]
     pub cron: Option<String>,
@@ -293,11 +263,8 @@ pub struct ScheduleArgs {
 /// has arrived is due at once.
 #[derive(Debug, Args)]
 pub struct NextWakeArgs {
-    #[arg(value_name = "AGENT", required_unless_present = "all")]
-    pub agents: Vec<String>,
-    /// Every agent
-    #[arg(long, conflicts_with = "agents")]
-    pub all: bool,
+    #[command(flatten)]
+    pub agents: AgentsArg,
     /// Format of the time
     #[arg(long, value_enum, default_value_t = WakeFormat::Rfc3339)]
     pub format: WakeFormat,

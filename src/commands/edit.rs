@@ -18,11 +18,11 @@ use crate::process::foreground;
 use crate::process::turn::Nobody;
 use crate::store::{Agent, Store};
 
-use super::words::{asked, parse, settings};
+use super::args::{answer, asked, settings};
 
 pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     let store = session.store()?;
-    let name: AgentName = parse("AGENT", &args.agent)?;
+    let name = args.agent;
     let agent = store.agent(&name)?;
     authority::reach_records(Context::new(session, &agent), "edit")?;
     let editor = editor()?;
@@ -37,11 +37,10 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     match put {
         Ok(is_changed) => {
             let object = json!({ "agent": name, "changed": is_changed });
-            session.out.result(&object, |_| match is_changed {
+            answer(session, &object, |_| match is_changed {
                 true => format!("{name}  settings changed"),
                 false => format!("{name}  nothing was changed"),
-            });
-            Ok(Status::Done)
+            })
         }
         Err(error) => {
             // Keeps the edited copy on failure, so that the user does not lose changes.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use crate::cli::IngressArgs;
 use crate::engine::checks;
 use crate::engine::context::Context;
 use crate::engine::delivery::{self, DeliveryProof};
@@ -47,13 +48,7 @@ const MAX_VALUES: usize = 50_000;
 /// Maximum length of the provenance of one header, in bytes.
 const MAX_REF: usize = 200;
 
-/// Source of the request.
-enum Way {
-    Cgi,
-    Connection,
-}
-
-pub fn ingress(session: &mut Session) -> Result<Exit> {
+pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
     let is_cgi = env::var("GATEWAY_INTERFACE").is_ok_and(|version| version.starts_with("CGI/"));
     if !is_cgi && std::io::stdin().is_terminal() {
         return Err(Error::usage("a web server, inetd or systemd runs this, not a person").with_hint(
@@ -63,14 +58,12 @@ pub fn ingress(session: &mut Session) -> Result<Exit> {
     let begun = Instant::now();
     let (read_by, answer_by) = (IoDeadline::after(READ), IoDeadline::after(ANSWER));
     end_in_time()?;
-    let way = if is_cgi { Way::Cgi } else { Way::Connection };
-    let received = match way {
-        Way::Cgi => {
-            let vars = env::vars_os()
-                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-            cgi::request(vars).and_then(|(request, length)| cgi::receive(request, length, read_by))
-        }
-        Way::Connection => connection::receive(read_by),
+    let received = if is_cgi {
+        let vars = env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        cgi::request(vars).and_then(|(request, length)| cgi::receive(request, length, read_by))
+    } else {
+        connection::receive(read_by)
     };
     let left = LOCKED.saturating_sub(begun.elapsed());
     session.hurry(Span::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
@@ -78,10 +71,8 @@ pub fn ingress(session: &mut Session) -> Result<Exit> {
         Ok(request) => (request.method.clone(), answer(session, request)),
         Err(answer) => (String::new(), answer),
     };
-    match way {
-        Way::Cgi => cgi::answer(&answer, &method, answer_by),
-        Way::Connection => connection::answer(&answer, &method, answer_by),
-    }
+    let send = if is_cgi { cgi::answer } else { connection::answer };
+    send(&answer, &method, answer_by);
     Ok(Exit::Done)
 }
 

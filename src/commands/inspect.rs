@@ -1,18 +1,20 @@
-//! `get`, `list`, `explain`, `state`: state of an agent, and its reasons.
+//! `get`, `list`, `explain`, `state`, `next-wake`, and `dormouse` without a command: states of
+//! agents, and their reasons.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use crate::cli;
+use crate::cli::{self, AgentsArg, NextWakeArgs, WakeFormat};
 use crate::engine::context::Context;
 use crate::engine::installed::{self, Installed};
 use crate::engine::owner::name_holder;
-use crate::engine::preview::{Preview, preview};
-use crate::engine::session::Session;
+use crate::engine::preview::{Preview, forecast, preview};
+use crate::engine::session::{Session, agents};
 use crate::engine::views::{self, ArchiveSearch};
 use crate::error::{Error, Result, Status};
-use crate::model::agent::{AgentKind, Status as AgentStatus};
+use crate::model::agent::Status as AgentStatus;
 use crate::model::event::{Event, EventKind};
-use crate::model::execution::ExecutionState;
+use crate::model::id::AgentName;
 use crate::model::posture::Posture;
 use crate::model::state::State;
 use crate::model::time::Time;
@@ -20,18 +22,19 @@ use crate::report::explain::{self, EdgeCounts};
 use crate::report::list::{self, Column, ListRow};
 use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, FieldLookup, field, raw, shown};
-use crate::report::text::{one_line, relative, table};
+use crate::report::text::{count, one_line, relative, table};
 use crate::rules::execution::{can, next};
+use crate::rules::overdue::Overdue;
 use crate::store::Agent;
 
-use super::words::{parse, parse_optional};
+use super::args::{answer, parse, parse_optional};
 
 /// Number of transitions that `state` shows.
 const HISTORY: usize = 10;
 
 pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     let store = session.store()?;
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
     let wants = |field: &str| args.field.as_deref().is_none_or(|path| path.split('.').next() == Some(field));
     let past = if wants("reduced") { ArchiveSearch::Named } else { ArchiveSearch::Counted };
@@ -59,11 +62,7 @@ pub fn list(session: &mut Session, args: cli::ListArgs) -> Result<Status> {
     let store = session.store()?;
     let names = store.agents()?;
     let now = session.clock.now();
-    let postures: Vec<Posture> =
-        args.posture.iter().map(|word| parse("--posture", word)).collect::<Result<_>>()?;
-    let statuses: Vec<AgentStatus> =
-        args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?;
-    let kind: Option<AgentKind> = args.kind.as_deref().map(|word| parse("--kind", word)).transpose()?;
+    let cli::ListArgs { posture: postures, status: statuses, kind, .. } = &args;
     let sort: Option<Column> = parse_optional("--sort", args.sort.as_deref())?;
     let columns: Vec<Column> =
         args.columns.iter().map(|word| parse("--columns", word)).collect::<Result<_>>()?;
@@ -120,20 +119,19 @@ fn say_questions(session: &Session, lines: &[ListRow]) {
 
 pub fn explain(session: &mut Session, args: cli::ExplainArgs) -> Result<Status> {
     let store = session.store()?;
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
     let Preview { decision, draft, .. } = preview(Context::new(session, &agent), now)?;
     say_if_moved(session, &draft.records.state);
     let mut report = decision.report();
     name_holder(&agent, &mut report)?;
     let document = explain::document(&draft.records, &report, now);
-    session.out.result(&document, |out| explain::text(&draft.records, &report, now, out));
-    Ok(Status::Done)
+    answer(session, &document, |out| explain::text(&draft.records, &report, now, out))
 }
 
 pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
     let store = session.store()?;
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let agent = store.agent(&args.agent)?;
     if args.hooks {
         show_hooks(session, &agent);
         return Ok(Status::Done);
@@ -145,9 +143,7 @@ pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
     })?;
     say_if_moved(session, &state);
     let execution = &state.execution;
-    if let Some(word) = &args.can {
-        let by_code = word.parse::<usize>().ok().and_then(|code| ExecutionState::ALL.get(code).copied());
-        let target = by_code.map_or_else(|| parse("--can", word), Ok)?;
+    if let Some(target) = args.can {
         let can = can(execution.state, target);
         let object = json!({ "agent": state.agent, "state": execution.state, "target": target, "can": can });
         session.out.result(&object, |_| if can { "yes".to_owned() } else { "no".to_owned() });
@@ -166,8 +162,7 @@ pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
             });
         return Ok(Status::Done);
     }
-    session.out.result(&machine_object(&state, &history), |out| machine_text(&state, &history, now, out));
-    Ok(Status::Done)
+    answer(session, &machine_object(&state, &history), |out| machine_text(&state, &history, now, out))
 }
 
 /// Counts the transitions over each edge in the retained ledger.
@@ -261,4 +256,171 @@ fn transition(event: &Event) -> Value {
         object["run_id"] = json!(run_id);
     }
     object
+}
+
+#[serde_with::skip_serializing_none]
+#[derive(Serialize)]
+struct WakeTime {
+    agents: Vec<AgentName>,
+    next_wake_at: Option<Time>,
+}
+
+pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
+    let AgentsArg { agents: chosen, all } = args.agents;
+    let store = session.store()?;
+    let now = session.clock.now();
+    let known = if all { store.due(now)? } else { None };
+    // The single time of the text output can come from the store; JSON lists every agent.
+    let names =
+        if known.is_none() || session.out.is_json() { agents(&store, &chosen, all)? } else { Vec::new() };
+    let mut earliest = known.as_ref().and_then(|known| known.next);
+    let named: Option<Vec<AgentName>> = known.map(|known| known.names().cloned().collect());
+    let status = session.each_agent(named.as_ref().unwrap_or(&names), all, |session, name| {
+        let due = due(session, &store.agent(name)?, now)?;
+        earliest = [earliest, due].into_iter().flatten().min();
+        Ok(Status::Done)
+    });
+    let format = args.format;
+    let wake = WakeTime { agents: names, next_wake_at: earliest };
+    match earliest {
+        Some(at) => session.out.result(&wake, |_| written(at, format)),
+        None if session.out.is_json() => session.out.json_line(&wake),
+        None => {}
+    }
+    Ok(status)
+}
+
+/// Returns the due time of an agent's next step: now if a step would do something at once.
+fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
+    match forecast(Context::new(session, agent), now) {
+        Ok(expected) => Ok(expected.due),
+        Err(error) if error.is_moved() => {
+            session.out.note(&format!("{error}: nothing is due here"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn written(at: Time, format: WakeFormat) -> String {
+    match format {
+        WakeFormat::Rfc3339 => at.to_string(),
+        // Rounded up, because a step before the due time finds nothing.
+        WakeFormat::Epoch => {
+            at.as_millis().div_euclid(1000).saturating_add(i64::from(at.as_millis() % 1000 != 0)).to_string()
+        }
+        WakeFormat::Systemd => at.utc().format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string(),
+    }
+}
+
+/// Maximum number of named agents that need attention.
+const NAMED: usize = 5;
+
+/// Commands that end a state in which no process ticks.
+pub const TICK: &str =
+    "make the steps: dormouse tick --all; dormouse service says how a machine makes them by itself";
+
+pub fn overview(session: &mut Session) -> Result<Status> {
+    let store = match session.store() {
+        Err(Error::NoStore { .. }) => return Ok(first_steps(session)),
+        found => found?,
+    };
+    let now = session.clock.now();
+    let names = store.agents()?;
+    let mut lines = Vec::new();
+    let status = session.each_agent(&names, true, |_, name| {
+        lines.push(views::line(&store.agent(name)?, None, now)?);
+        Ok(Status::Done)
+    });
+    let unstarted: Vec<&str> = lines
+        .iter()
+        .filter(|line| line.status == AgentStatus::Booting)
+        .map(|line| line.id.as_str())
+        .collect();
+    let postures: Vec<(Posture, usize)> = Posture::ALL
+        .iter()
+        .map(|posture| (*posture, lines.iter().filter(|line| line.posture == *posture).count()))
+        .filter(|(_, agents)| *agents > 0)
+        .collect();
+    let pending: usize = lines.iter().map(|line| line.pending).sum();
+    let attention: Vec<&str> =
+        lines.iter().filter(|line| line.needs_attention()).map(|line| line.id.as_str()).collect();
+    let next_due_at = lines.iter().filter_map(|line| line.next_due_at).min();
+    let by_posture: Map<_, _> =
+        postures.iter().map(|(posture, agents)| (posture.to_string(), json!(agents))).collect();
+    let late = Overdue::of_all(lines.iter().filter_map(|line| line.nobody_ticks.as_ref()));
+    let object = json!({
+        "dir": store.local().shown(),
+        "agents": names.len(),
+        "postures": by_posture,
+        "not_started": unstarted,
+        "pending": pending,
+        "attention": attention,
+        "next_due_at": next_due_at,
+        "nobody_ticks": late,
+    });
+    session.out.result(&object, |out| {
+        let dir = out.safe(&store.local().shown());
+        if names.is_empty() {
+            return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
+        }
+        // An unstarted agent is left out, because no step runs for it.
+        let started = |posture| {
+            lines.iter().filter(move |line| line.posture == posture && line.status != AgentStatus::Booting)
+        };
+        let stand = postures.iter().map(|(posture, _)| (started(*posture).count(), posture.to_string()));
+        let stand: Vec<String> = stand
+            .chain([(unstarted.len(), "not started".to_owned())])
+            .filter(|(agents, _)| *agents > 0)
+            .map(|(agents, how)| format!("{agents} {how}"))
+            .collect();
+        let agents = count(names.len() as u64, "agent", "agents");
+        let mut text = format!("{agents} in {dir}: {}\n", stand.join(", "));
+        if pending > 0 {
+            text.push_str(&format!("{} to be dealt with\n", count(pending as u64, "message", "messages")));
+        }
+        if let Some(first) = unstarted.first() {
+            text.push_str(&format!("to have it run: dormouse start {first}\n"));
+        }
+        if let Some(at) = next_due_at {
+            text.push_str(&format!("the next step is due {} ({})\n", relative(at, now), at.local()));
+        }
+        if let Some(late) = &late {
+            let said = format!("nobody ticks: {}", late.describe(now));
+            text.push_str(&format!("{}\n{TICK}\n", out.paint(Tone::Bad, &said)));
+        }
+        for line in lines.iter().filter(|line| line.status != AgentStatus::Booting) {
+            for question in line.questions().take(NAMED) {
+                text.push_str(&format!("{} {}\n", line.id, out.safe(&one_line(&question.to_string(), 300))));
+            }
+        }
+        if !attention.is_empty() {
+            let more = if attention.len() > NAMED { ", …" } else { "" };
+            let named = attention.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+            text.push_str(&out.paint(Tone::Bad, &format!("to look at: {named}{more}")));
+            text.push_str(&format!("\nsee why: dormouse get {}\n", attention[0]));
+        }
+        text.push_str("see also: dormouse list, dormouse explain AGENT, dormouse --help");
+        text
+    });
+    Ok(status)
+}
+
+/// Shows first instructions where no state directory exists.
+fn first_steps(session: &mut Session) -> Status {
+    let steps = [
+        ("dormouse init", "make a state directory here"),
+        ("dormouse create ada --template script", "an agent, with a script that explains itself"),
+        ("dormouse start ada", "from now on steps run it"),
+        ("dormouse ask ada hello", "say something, and see what comes of it"),
+    ];
+    let object = json!({ "dir": null, "begin": steps.map(|(command, _)| command) });
+    session.out.result(&object, |_| {
+        let lines = steps.map(|(command, what)| format!("  {command:<38}  {what}"));
+        format!(
+            "There is no state directory here. To begin:\n\n{}\n\nSee also: dormouse --help",
+            lines.join("\n")
+        )
+    });
+    Status::Done
 }

@@ -1,38 +1,29 @@
 //! One file or directory per command family. A command builds a request from its arguments, passes
 //! it to the engine, and shows the result. No family imports another.
 
-mod check_outcome;
+mod args;
 mod completing;
 mod create;
-mod doctor;
 mod edit;
-mod evidence;
 mod export;
-mod gc;
+mod history;
 mod ingress;
 mod inside;
 mod inspect;
 mod lifecycle;
-mod merge_driver;
 mod messages;
-mod metrics;
-mod next_wake;
-mod overview;
+mod monitor;
 mod pages;
 mod queue;
-mod recover;
-mod report;
 mod service;
-mod supervise;
 mod sync;
-mod tasks;
+mod task;
+#[cfg(test)]
+mod tests;
 mod tick;
 mod trigger;
-mod usage;
-#[cfg(test)]
-mod vocabulary;
+mod upkeep;
 mod watch;
-mod words;
 mod work;
 
 use std::io::Write;
@@ -40,11 +31,12 @@ use std::io::Write;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::cli::{Cli, Color, Command, Global};
+use crate::cli::{self, Cli, Color, Command, Global};
 use crate::clock::Clock;
 use crate::engine::notifications;
 use crate::engine::session::{GlobalOptions, Session};
-use crate::error::{Result, Status};
+use crate::error::{Error, Result, Status};
+use crate::model::id::Malformed;
 use crate::model::zone;
 use crate::process::{limits, signals};
 use crate::report::output::{Output, Style};
@@ -52,8 +44,6 @@ use crate::report::progress;
 use crate::report::text::escape_line;
 
 pub use completing::complete;
-
-use words::parse;
 
 /// Runs one command and returns its exit status. All output has been written.
 pub fn run(cli: Cli) -> Status {
@@ -70,7 +60,7 @@ pub fn run(cli: Cli) -> Status {
     };
     let done = match cli.command {
         Some(command) => dispatch(&mut session, command),
-        None => overview::overview(&mut session),
+        None => inspect::overview(&mut session),
     };
     if done.is_ok()
         && !cli.global.json
@@ -96,19 +86,23 @@ fn style(global: &Global) -> Style {
 /// Returns the settings from the environment and the global flags.
 fn said(cli: &Cli) -> Result<(Clock, GlobalOptions)> {
     let clock = Clock::from_env()?;
-    let patience = parse("--lock-timeout", &cli.global.lock_timeout)?;
     let command = match &cli.command {
         Some(Command::Pause(_)) => "stop",
         command => command.as_ref().map_or("", Command::name),
     };
-    Ok((clock, GlobalOptions { command, dir: cli.global.dir.clone(), patience }))
+    Ok((clock, GlobalOptions { command, dir: cli.global.dir.clone(), patience: cli.global.lock_timeout }))
 }
 
 /// Shows an error of the command line, in JSON with --json. Help and version arrive as errors, too.
 pub fn refuse_usage(error: clap::Error) -> Status {
+    let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
+    if let Some(error) = malformed_word(&error) {
+        let mut out = Output::new(Style { json: wants_json, quiet: false, verbose: false, color: None });
+        out.failure(&error, None, None);
+        return out.finish(Status::Usage);
+    }
     let error = with_tip_for_names(without_hidden_commands(error));
     let is_mistake = error.use_stderr();
-    let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     if is_mistake && wants_json {
         let text = error.render().to_string();
         // The first paragraph: clap lists missing arguments below its message.
@@ -131,6 +125,15 @@ pub fn refuse_usage(error: clap::Error) -> Status {
     // A closed pipe is no failure, because the reader has read enough.
     let _ = without_what_hides(error).print();
     if is_mistake { Status::Usage } else { Status::Done }
+}
+
+/// Returns the error for a duration, a name or an id that is none.
+fn malformed_word(error: &clap::Error) -> Option<Error> {
+    let reason = std::error::Error::source(error)?.downcast_ref::<Malformed>()?;
+    let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) else { return None };
+    // The name of an option is followed by that of its value.
+    let name = arg.split_whitespace().next()?.trim_matches(['<', '>', '[', ']', '.']);
+    Some(Error::in_word(name, reason))
 }
 
 /// Hint for an agent's name after `list`.
@@ -203,64 +206,13 @@ fn without_what_hides(mut error: clap::Error) -> clap::Error {
     error
 }
 
-fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
-    match command {
-        Command::Init(args) => create::init(session, args),
-        Command::Create(args) => create::create(session, args),
-        Command::Clone(args) => create::clone(session, args),
-        Command::Edit(args) => edit::edit(session, args),
-        Command::Start(args) => lifecycle::start(session, args),
-        Command::Stop(args) => lifecycle::stop(session, args),
-        Command::Pause(args) => {
-            session.out.note("`pause` is deprecated: there is no pause, this is `stop`");
-            lifecycle::stop(session, args)
+macro_rules! dispatch {
+    ($($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:path,)*) => {
+        fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
+            match command {
+                $(Command::$variant(args) => $run(session, args),)*
+            }
         }
-        Command::Rename(args) => export::rename::rename(session, args),
-        Command::Rm(args) => export::delete::rm(session, args),
-        Command::Preempt(args) => lifecycle::preempt::preempt(session, args),
-        Command::Resume(args) => lifecycle::preempt::resume(session, args),
-        Command::Fail(args) => lifecycle::fail(session, args),
-        Command::SafePoint(args) => inside::safe_point::safe_point(session, args),
-        Command::Checkpoint(args) => inside::checkpoint(session, args),
-        Command::Yield(args) => inside::give_way(session, args),
-        Command::NonPreemptible(args) => inside::non_preemptible(session, args),
-        Command::Enqueue(args) => messages::enqueue(session, args),
-        Command::Ask(args) => messages::ask::ask(session, args),
-        Command::Wake(args) => messages::wake(session, args),
-        Command::Tick(args) => tick::tick(session, args),
-        Command::Get(args) => inspect::get(session, args),
-        Command::List(args) => inspect::list(session, args),
-        Command::Explain(args) => inspect::explain(session, args),
-        Command::State(args) => inspect::state(session, args),
-        Command::Await(args) => messages::awaiting::wait_until(session, args),
-        Command::NextWake(args) => next_wake::next_wake(session, args),
-        Command::Work(args) => work::work(session, args.command),
-        Command::Wait(args) => work::wait(session, args),
-        Command::Timer(args) => work::timer(session, args.command),
-        Command::Task(args) => tasks::task(session, args.command),
-        Command::Trigger(args) => trigger::trigger(session, args.command),
-        Command::Ingress(_) => ingress::ingress(session),
-        Command::Supervise(args) => supervise::supervise(session, args),
-        Command::Queue(args) => queue::queue(session, args.command),
-        Command::Run(args) => evidence::run(session, args.command),
-        Command::Briefs(args) => evidence::briefs(session, args),
-        Command::Events(args) => evidence::events(session, args),
-        Command::Report(args) => report::report(session, args),
-        Command::Logs(args) => evidence::logs::logs(session, args),
-        Command::Watch(args) => watch::watch(session, args),
-        Command::Recover(args) => recover::recover(session, args),
-        Command::Usage(args) => usage::usage(session, args),
-        Command::Metrics(args) => metrics::metrics(session, args),
-        Command::Doctor(args) => doctor::doctor(session, args),
-        Command::Gc(args) => gc::gc(session, args),
-        Command::Export(args) => export::export(session, args),
-        Command::Import(args) => export::import(session, args),
-        Command::MergeDriver(args) => merge_driver::merge_driver(session, args),
-        Command::Service(args) => service::service(session, args),
-        Command::Sync(args) => sync::sync(session, args),
-        Command::Schema(args) => pages::schema(session, args),
-        Command::CheckOutcome(args) => check_outcome::check_outcome(session, args),
-        Command::Completions(args) => pages::completions(session, args),
-        Command::Man(args) => pages::man(session, args),
-    }
+    };
 }
+cli::command_table!(dispatch);

@@ -8,8 +8,10 @@ use crate::cli::{self, ServiceManager};
 use crate::engine::session::Session;
 use crate::error::{Error, IoContext, Result, Status};
 
+use super::args::answer_verbatim;
+
 /// File to install.
-struct File {
+struct ServiceFile {
     path: String,
     text: String,
 }
@@ -57,13 +59,8 @@ pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> 
         }
     };
     for file in files {
-        let object = json!({ "path": file.path, "text": file.text });
-        if session.out.is_json() {
-            session.out.json_line(&object);
-        } else {
-            // The file is installed as it is printed, so nothing is escaped.
-            session.out.raw(file.text.as_bytes());
-        }
+        // The file is installed as it is printed, so nothing is escaped.
+        answer_verbatim(session, &json!({ "path": file.path, "text": file.text }), &file.text)?;
     }
     Ok(Status::Done)
 }
@@ -103,44 +100,25 @@ impl ServiceSpec {
         if self.user { String::new() } else { format!("User={}\n", self.owner) }
     }
 
-    fn following(&self) -> File {
+    fn following(&self) -> ServiceFile {
         let path = self.unit("service");
-        let target = if self.user { "default.target" } else { "multi-user.target" };
         let text = format!(
-            "# {path}\n\
-             # {} daemon-reload && {} enable --now {}.service\n\
-             [Unit]\n\
-             Description=Tick the agents of {} as they need it\n\
-             Documentation=man:dormouse-tick(1)\n\
-             \n\
-             [Service]\n\
-             Type=notify\n\
-             ExecReload=/bin/kill -HUP $MAINPID\n\
-             {}ExecStart={} --dir {} tick --all --follow --jobs {}\n\
-             WatchdogSec=60\n\
-             Restart=on-failure\n\
-             RestartSec=5\n\
-             # On stop running turns end by themselves; after this they are ended.\n\
-             KillMode=mixed\n\
-             TimeoutStopSec=35min\n\
-             \n\
-             [Install]\n\
-             WantedBy={target}\n",
-            self.systemctl(),
-            self.systemctl(),
-            self.name,
-            for_specifiers(&self.dir),
-            self.as_owner(),
-            for_systemd(&self.program, false),
-            for_systemd(&self.dir, true),
-            self.jobs,
+            include_str!("service/following.service"),
+            path = path,
+            ctl = self.systemctl(),
+            name = self.name,
+            home = for_specifiers(&self.dir),
+            user = self.as_owner(),
+            program = for_systemd(&self.program, false),
+            dir = for_systemd(&self.dir, true),
+            jobs = self.jobs,
+            target = if self.user { "default.target" } else { "multi-user.target" },
         );
-        File { path, text }
+        ServiceFile { path, text }
     }
 
-    fn round(&self) -> File {
+    fn round(&self) -> ServiceFile {
         let path = self.unit("service");
-        let (program, dir) = (for_systemd(&self.program, true), for_systemd(&self.dir, true));
         // After a round, a temporary timer is started for the next due time within the minute.
         let wake = format!(
             "at=$$(\"$$0\" --dir \"$$1\" next-wake --all --format systemd) || exit 0; \
@@ -151,105 +129,63 @@ impl ServiceSpec {
             run = if self.user { "systemd-run --user" } else { "systemd-run" },
             name = self.name,
         );
-        let wake = format!("'{wake}'");
-        // A unit of another user needs full rights (`+`) to start a timer of the machine's manager.
-        let plus = if self.user { "-" } else { "-+" };
         let text = format!(
-            "# {path}\n\
-             [Unit]\n\
-             Description=Tick the agents of {} once\n\
-             Documentation=man:dormouse-tick(1)\n\
-             \n\
-             [Service]\n\
-             Type=oneshot\n\
-             {}ExecStart={} --dir {dir} tick --all --until-idle --jobs {}\n\
-             # The next step may be due before the next minute.\n\
-             ExecStopPost={plus}/bin/sh -c {wake} {program} {dir}\n\
-             # A turn has a timeout of its own.\n\
-             TimeoutStartSec=infinity\n\
-             KillMode=mixed\n\
-             TimeoutStopSec=60\n",
-            for_specifiers(&self.dir),
-            self.as_owner(),
-            for_systemd(&self.program, false),
-            self.jobs,
+            include_str!("service/round.service"),
+            path = path,
+            home = for_specifiers(&self.dir),
+            user = self.as_owner(),
+            program = for_systemd(&self.program, false),
+            dir = for_systemd(&self.dir, true),
+            jobs = self.jobs,
+            // A unit of another user needs full rights (`+`) to start a timer of the machine's
+            // manager.
+            plus = if self.user { "-" } else { "-+" },
+            wake = wake,
+            argument = for_systemd(&self.program, true),
         );
-        File { path, text }
+        ServiceFile { path, text }
     }
 
-    fn timer(&self) -> File {
+    fn timer(&self) -> ServiceFile {
         let path = self.unit("timer");
         let text = format!(
-            "# {path}\n\
-             # {} daemon-reload && {} enable --now {}.timer\n\
-             [Unit]\n\
-             Description=Tick the agents of {} once a minute, for what arrives\n\
-             \n\
-             [Timer]\n\
-             OnCalendar=minutely\n\
-             AccuracySec=1s\n\
-             \n\
-             [Install]\n\
-             WantedBy=timers.target\n",
-            self.systemctl(),
-            self.systemctl(),
-            self.name,
-            for_specifiers(&self.dir),
+            include_str!("service/round.timer"),
+            path = path,
+            ctl = self.systemctl(),
+            name = self.name,
+            home = for_specifiers(&self.dir),
         );
-        File { path, text }
+        ServiceFile { path, text }
     }
 
-    fn crontab(&self) -> File {
+    fn crontab(&self) -> ServiceFile {
         let path = if self.user { "crontab -e".to_owned() } else { format!("/etc/cron.d/{}", self.name) };
-        let who = if self.user { String::new() } else { format!("{} ", self.owner) };
-        let jobs = if self.jobs > 1 { format!(" --jobs {}", self.jobs) } else { String::new() };
         let text = format!(
-            "# {path}\n\
-             # Turns inherit this. Mail comes with what needs a person, and nothing when nothing happened.\n\
-             PATH=/usr/local/bin:/usr/bin:/bin\n\
-             * * * * * {who}{} --dir {} tick --all --until-idle{jobs} >/dev/null\n",
-            for_cron(&self.program),
-            for_cron(&self.dir),
+            include_str!("service/crontab"),
+            path = path,
+            user = if self.user { String::new() } else { format!("{} ", self.owner) },
+            program = for_cron(&self.program),
+            dir = for_cron(&self.dir),
+            jobs = if self.jobs > 1 { format!(" --jobs {}", self.jobs) } else { String::new() },
         );
-        File { path, text }
+        ServiceFile { path, text }
     }
 
-    fn property_list(&self) -> File {
+    fn property_list(&self) -> ServiceFile {
         let place = if self.user { "~/Library/LaunchAgents" } else { "/Library/LaunchDaemons" };
         let path = format!("{place}/{}.plist", self.name);
         let jobs = self.jobs.to_string();
         let words =
             [self.program.as_str(), "--dir", &self.dir, "tick", "--all", "--until-idle", "--jobs", &jobs];
-        let words: String =
-            words.iter().map(|word| format!("    <string>{}</string>\n", for_xml(word))).collect();
-        let who = if self.user {
-            String::new()
-        } else {
-            format!("  <key>UserName</key>\n  <string>{}</string>\n", for_xml(&self.owner))
-        };
+        let user = format!("  <key>UserName</key>\n  <string>{}</string>\n", for_xml(&self.owner));
         let text = format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-             <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
-             <!-- {} -->\n\
-             <plist version=\"1.0\">\n\
-             <dict>\n\
-             \x20 <key>Label</key>\n\
-             \x20 <string>{}</string>\n\
-             \x20 <key>ProgramArguments</key>\n\
-             \x20 <array>\n\
-             {words}\
-             \x20 </array>\n\
-             {who}\
-             \x20 <key>StartInterval</key>\n\
-             \x20 <integer>60</integer>\n\
-             \x20 <key>StandardOutPath</key>\n\
-             \x20 <string>/dev/null</string>\n\
-             </dict>\n\
-             </plist>\n",
-            for_comment(&path),
-            for_xml(&self.name),
+            include_str!("service/launchd.plist"),
+            path = for_comment(&path),
+            label = for_xml(&self.name),
+            words = words.map(|word| format!("    <string>{}</string>\n", for_xml(word))).concat(),
+            user = if self.user { "" } else { &user },
         );
-        File { path, text }
+        ServiceFile { path, text }
     }
 }
 

@@ -1,4 +1,6 @@
-//! `sync`: merges the changes of this clone and of the others.
+//! `sync`, and `merge-driver`, which git runs for a file that two clones have changed.
+
+use std::path::Path;
 
 use serde_json::json;
 
@@ -6,8 +8,12 @@ use crate::cli;
 use crate::engine::authority;
 use crate::engine::session::Session;
 use crate::engine::sync::{RemoteSync, SyncOptions};
-use crate::error::{Result, Status};
+use crate::error::{Error, IoContext, Result, Status};
 use crate::report::text::count;
+use crate::store::anchor::Anchor;
+use crate::store::git::{InWorkTree, Merged, merge};
+
+use super::args::answer;
 
 pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
     let store = session.store()?;
@@ -26,10 +32,29 @@ pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
         "sent": found.sent,
         "aside": found.aside,
     });
-    session.out.result(&object, |_| {
+    answer(session, &object, |_| {
         let files = |number: usize| count(number as u64, "file", "files");
         let (received, sent) = (files(found.received), files(found.sent));
         format!("{} {}: {received} received, {sent} sent", line.remote, line.branch)
-    });
+    })
+}
+
+pub fn merge_driver(session: &mut Session, args: cli::MergeDriverArgs) -> Result<Status> {
+    let read = |path: &Path| std::fs::read(path).context("read", path);
+    let path = args.path.to_string_lossy();
+    let put = |bytes: &[u8]| std::fs::write(&args.ours, bytes).context("write", &args.ours);
+    match merge(&path, &read(&args.base)?, &read(&args.ours)?, &read(&args.theirs)?) {
+        Merged::Whole(bytes) => put(&bytes)?,
+        Merged::Side { kept, other } => {
+            let InWorkTree { root, agent, file } = InWorkTree::of(&path)?;
+            let top = std::env::current_dir().context("find", Path::new("the working directory"))?;
+            let store = session.store_at(Anchor::at(top.join(root)))?;
+            // The other version is saved before it is overwritten.
+            let aside = store.agent(&agent)?.local().put_aside(&file, &other)?;
+            put(&kept)?;
+            session.out.note(&format!("{path}: the other version is in {aside}"));
+        }
+        Merged::Conflict => return Err(Error::damaged(&args.path, "one of its versions is no record")),
+    }
     Ok(Status::Done)
 }

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::cli::{AgentFlag, TriggerCommand};
+use crate::cli::{AgentFlag, RecordArg, SecretArgs, TriggerArgs, TriggerCommand};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
 use crate::engine::delivery::{self, DeliveryProof};
-use crate::engine::lookup::{self, ACTIVE_TRIGGER, ResolvedId, active_trigger};
+use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger};
 use crate::engine::secret::Secret;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
-use crate::model::id::{AgentName, MessageId, TriggerId};
+use crate::model::id::{MessageId, TriggerId};
 use crate::model::message::{Body, DeliverySurface, WakeHint};
 use crate::model::policy::Size;
 use crate::model::state::State;
@@ -29,8 +29,8 @@ use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
 use crate::store::{Agent, AgentTxn, Snapshot, Store};
 
-use super::words::{
-    bytes, ended_records, json_body, open_id, optional_agent, parse_optional, required_agent, text,
+use super::args::{
+    answer, bytes, ended_records, find_any, find_open, json_body, open_id, required_agent, text,
 };
 
 /// Bound of a secret's file.
@@ -42,21 +42,11 @@ const SECRET: Bound = Bound {
     hint: "name the file that has the secret and nothing else",
 };
 
-pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status> {
+pub fn trigger(session: &mut Session, args: TriggerArgs) -> Result<Status> {
     let store = session.store()?;
     authority::owners(&store, "trigger")?;
-    match command {
-        TriggerCommand::Create {
-            agent,
-            mode,
-            resource,
-            wait,
-            source,
-            verify,
-            signature_header,
-            secret_file,
-            secret_from,
-        } => {
+    match args.command {
+        TriggerCommand::Create { agent, mode, resource, wait, source, verify, signature_header, secret } => {
             let agent = store.agent(&required_agent(&agent)?)?;
             let wait = open_id::<Wait>(&agent, "active wait", wait.as_deref())?;
             let scope = match (resource, wait) {
@@ -64,40 +54,30 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
                 (None, Some(wait)) => TriggerScope::Wait(wait),
                 (None, None) => TriggerScope::Agent,
             };
-            let verify = verify_of(parse_optional("--verify", verify.as_deref())?, signature_header)?;
-            let mode = parse_optional("--mode", mode.as_deref())?;
+            let verify = verify_of(verify, signature_header)?;
             let delivery_mode = mode.unwrap_or(DeliveryMode::EnqueueMessage);
             // The secret is drawn after the caller's rights are checked.
             let new = NewTrigger { delivery_mode, scope, source, verify, secret_sha256: String::new() };
-            create(session, &store, &agent, new, &SecretWords { secret_file, secret_from })
+            create(session, &agent, new, &secret)
         }
         TriggerCommand::List { agent, all } => list(session, &store, &agent, all),
-        TriggerCommand::Show { id, agent } => {
-            let found = find(&store, optional_agent(&agent)?, &id)?;
+        TriggerCommand::Show(trigger) => {
+            let found = find_any::<Trigger>(&store, "trigger", &trigger)?;
             show(session, &store.agent(&found.agent)?, found.id)
         }
         TriggerCommand::Deliver { id, text, agent, secret_file, body_json, dedupe_key } => {
             let said = DeliveryWords { text, body_json, dedupe_key, secret_file };
-            deliver(session, &store, optional_agent(&agent)?, &id, said)
+            deliver(session, &store, &RecordArg { id, agent }, said)
         }
-        TriggerCommand::Rotate { id, agent, secret_file, secret_from } => {
-            let found = active(&store, optional_agent(&agent)?, &id)?;
-            let words = SecretWords { secret_file, secret_from };
-            rotate(session, &store, &store.agent(&found.agent)?, found.id, &words)
+        TriggerCommand::Rotate { trigger, secret } => {
+            let found = find_open::<Trigger>(&store, ACTIVE_TRIGGER, &trigger)?;
+            rotate(session, &store.agent(&found.agent)?, found.id, &secret)
         }
-        TriggerCommand::Revoke { id, agent } => {
-            let found = find(&store, optional_agent(&agent)?, &id)?;
-            revoke(session, &store, &store.agent(&found.agent)?, found.id)
+        TriggerCommand::Revoke(trigger) => {
+            let found = find_any::<Trigger>(&store, "trigger", &trigger)?;
+            revoke(session, &store.agent(&found.agent)?, found.id)
         }
     }
-}
-
-fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<TriggerId>> {
-    lookup::open_or_archived::<Trigger>(store, agent, "trigger", part)
-}
-
-fn active(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<TriggerId>> {
-    lookup::open::<Trigger>(store, agent, ACTIVE_TRIGGER, part)
 }
 
 fn verify_of(kind: Option<VerifyKind>, named: Option<String>) -> Result<Verify> {
@@ -122,36 +102,23 @@ fn verify_of(kind: Option<VerifyKind>, named: Option<String>) -> Result<Verify> 
     Verify::try_from(VerifyFields { verify, signature_header }).map_err(Error::usage)
 }
 
-/// Flags that name the source or destination of a secret.
-struct SecretWords {
-    secret_file: Option<PathBuf>,
-    secret_from: Option<PathBuf>,
-}
-
-impl SecretWords {
-    /// Reads the secret of a sender, or draws a new one.
-    fn secret(&self, session: &Session, store: &Store, verify: &Verify) -> Result<Secret> {
-        let Some(from) = &self.secret_from else {
-            return Secret::draw(session, store, verify, self.secret_file.as_deref());
-        };
-        let word = String::from_utf8(bytes(&from.to_string_lossy(), &SECRET)?)
-            .map_err(|_| Error::usage("--secret-from: the secret is not UTF-8"))?;
-        let secret = Secret::given(verify, word.trim_ascii().to_owned())?;
-        if secret.is_short() {
-            session.out.note("the secret is short: whoever tries many may find it");
-        }
-        Ok(secret)
+/// Reads the secret of a sender, or draws a new one.
+fn read_or_draw(session: &Session, store: &Store, verify: &Verify, args: &SecretArgs) -> Result<Secret> {
+    let Some(from) = &args.secret_from else {
+        return Secret::draw(session, store, verify, args.secret_file.as_deref());
+    };
+    let word = String::from_utf8(bytes(&from.to_string_lossy(), &SECRET)?)
+        .map_err(|_| Error::usage("--secret-from: the secret is not UTF-8"))?;
+    let secret = Secret::given(verify, word.trim_ascii().to_owned())?;
+    if secret.is_short() {
+        session.out.note("the secret is short: whoever tries many may find it");
     }
+    Ok(secret)
 }
 
 /// Refuses a turn or task, which may only create and revoke triggers for waits of its own agent.
-fn reach(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    verb: &str,
-    own: Option<&TriggerScope>,
-) -> Result<()> {
+fn reach(session: &Session, agent: &Agent<'_>, verb: &str, own: Option<&TriggerScope>) -> Result<()> {
+    let store = agent.store();
     if authority::inside(session, store)?.as_ref() != Some(agent.name()) {
         return authority::reach(Context::new(session, agent), &format!("{verb} a trigger of"));
     }
@@ -167,13 +134,13 @@ fn reach(
 
 fn create(
     session: &mut Session,
-    store: &Store,
     agent: &Agent<'_>,
     mut new: NewTrigger,
-    words: &SecretWords,
+    args: &SecretArgs,
 ) -> Result<Status> {
-    reach(session, store, agent, "make", Some(&new.scope))?;
-    let mut secret = words.secret(session, store, &new.verify)?;
+    let store = agent.store();
+    reach(session, agent, "make", Some(&new.scope))?;
+    let mut secret = read_or_draw(session, store, &new.verify, args)?;
     new.secret_sha256 = secret.sha256();
     let mut open = Context::new(session, agent).open()?;
     let trigger = rules::create(&mut open.draft, new)?;
@@ -228,16 +195,11 @@ fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &
     });
 }
 
-fn rotate(
-    session: &mut Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    id: TriggerId,
-    words: &SecretWords,
-) -> Result<Status> {
-    reach(session, store, agent, "rotate", None)?;
+fn rotate(session: &mut Session, agent: &Agent<'_>, id: TriggerId, args: &SecretArgs) -> Result<Status> {
+    let store = agent.store();
+    reach(session, agent, "rotate", None)?;
     let verify = recorded(agent, id)?.0.verify;
-    let mut secret = words.secret(session, store, &verify)?;
+    let mut secret = read_or_draw(session, store, &verify, args)?;
     let mut open = Context::new(session, agent).open()?;
     open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
     let trigger = rules::rotate(&mut open.draft, id, secret.sha256())?;
@@ -247,9 +209,10 @@ fn rotate(
     Ok(Status::Done)
 }
 
-fn revoke(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
+fn revoke(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
+    let store = agent.store();
     let found = recorded(agent, id)?;
-    reach(session, store, agent, "revoke", Some(&found.0.scope))?;
+    reach(session, agent, "revoke", Some(&found.0.scope))?;
     let (trigger, waiting) = if found.0.is_active() {
         let mut open = Context::new(session, agent).open()?;
         let trigger = active_trigger(&open.locked.look_past_inbox(), id)?;
@@ -262,8 +225,7 @@ fn revoke(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TriggerId
     };
     agent.forget_keys(id, None)?;
     let object = shown::object(&trigger, waiting, store.local().ingress());
-    session.out.result(&object, |_| format!("revoked {id}"));
-    Ok(Status::Done)
+    answer(session, &object, |_| format!("revoked {id}"))
 }
 
 /// Number of deliveries in the inbox that no step has taken up, and the time of the newest.
@@ -381,13 +343,7 @@ struct DeliveryWords {
     secret_file: PathBuf,
 }
 
-fn deliver(
-    session: &mut Session,
-    store: &Store,
-    agent: Option<AgentName>,
-    part: &str,
-    said: DeliveryWords,
-) -> Result<Status> {
+fn deliver(session: &mut Session, store: &Store, named: &RecordArg, said: DeliveryWords) -> Result<Status> {
     let caller = session.caller(store)?;
     let from_stdin = said.secret_file == Path::new("-");
     let takes_stdin = |word: &Option<String>| word.as_deref() == Some("-");
@@ -396,7 +352,7 @@ fn deliver(
     }
     let secret = bytes(&said.secret_file.to_string_lossy(), &SECRET)?;
     // An unknown trigger and a wrong secret give the same error.
-    let found = match active(store, agent, part) {
+    let found = match find_open::<Trigger>(store, ACTIVE_TRIGGER, named) {
         Ok(found) => Some(found),
         Err(Error::NoRecord { .. }) => None,
         Err(error) => return Err(error),
@@ -407,7 +363,7 @@ fn deliver(
     let (Some(agent), Some((trigger, _))) = (target, open) else {
         return Err(Error::refused(
             "wrong_capability",
-            format!("no active trigger `{part}` has this secret"),
+            format!("no active trigger `{}` has this secret", named.id),
         )
         .with_hint("`dormouse trigger rotate` makes a new one"));
     };
@@ -434,6 +390,5 @@ fn deliver(
         delivery::note_without_effect(session, agent.name(), forecast);
     }
     let object = delivery::delivered(&trigger, &delivered);
-    session.out.result(&object, |_| delivered.admitted.id.to_string());
-    Ok(Status::Done)
+    answer(session, &object, |_| delivered.admitted.id.to_string())
 }

@@ -1,15 +1,18 @@
 //! `work`: work items. `wait` and `timer` have files of their own.
 
+mod timer;
+mod waits;
+
 use serde_json::{Value, json};
 
-use crate::cli::WorkCommand;
+use crate::cli::{RecordArg, WorkArgs, WorkCommand};
 use crate::engine::authority;
 use crate::engine::context::Context;
-use crate::engine::lookup::{self, ResolvedId};
+use crate::engine::lookup::ResolvedId;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::PLAN;
-use crate::model::id::{AgentName, WorkId};
+use crate::model::id::WorkId;
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::wait::Wait;
@@ -21,14 +24,14 @@ use crate::rules::transition::work::{self, NewWork, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::{Agent, Store};
 
-use super::words::{agent_and_text, ended_records, optional_agent, parse_optional, required_agent, text};
-
-mod timer;
-mod waits;
-
 pub use waits::wait;
 
+use super::args::{agent_and_text, answer, ended_records, find_any, open_or_ended, required_agent, text};
+
 pub use timer::timer;
+
+/// Noun for a work item in errors.
+const WORK_ITEM: &str = "work item";
 
 /// Action that a turn may not take on an agent other than itself and its children.
 const CHANGE: &str = "change the records of";
@@ -43,26 +46,25 @@ fn change<T>(
     Ok(Context::new(session, agent).change(rule)?.made)
 }
 
-fn moment_in(session: &Session, flag: &str, word: Option<&str>) -> Result<Option<Time>> {
-    let span: Option<Span> = parse_optional(flag, word)?;
-    Ok(span.map(|span| session.clock.now().after(span)))
+/// Returns the moment after a span, if there is one.
+fn moment_in(session: &Session, span: Option<Span>) -> Option<Time> {
+    span.map(|span| session.clock.now().after(span))
 }
 
-pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
+pub fn work(session: &mut Session, args: WorkArgs) -> Result<Status> {
     let store = session.store()?;
-    match command {
+    match args.command {
         WorkCommand::Add { objective, plan_status, todo, plan, blocked_by, recheck, pick } => {
             let (name, said) = agent_and_text(objective)?;
             let objective = said.ok_or_else(|| Error::usage("OBJECTIVE: what is to be done?"))?;
             let agent = store.agent(&name)?;
             let new = NewWork {
                 objective,
-                plan_status: parse_optional("--plan-status", plan_status.as_deref())?
-                    .unwrap_or(PlanStatus::Ready),
+                plan_status: plan_status.unwrap_or(PlanStatus::Ready),
                 todo: todo.iter().map(|word| step(word)).collect(),
                 plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
                 blocked_by,
-                recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
+                recheck_at: moment_in(session, recheck),
                 pick,
             };
             let changed =
@@ -71,52 +73,31 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
         }
         WorkCommand::List { agent, state, scheduling_state } => {
             let agent = store.agent(&required_agent(&agent)?)?;
-            let state = parse_optional("--state", state.as_deref())?.unwrap_or(WorkState::Open);
-            list_work(
-                session,
-                &agent,
-                state,
-                parse_optional("--scheduling-state", scheduling_state.as_deref())?,
-            )
+            list_work(session, &agent, state.unwrap_or(WorkState::Open), scheduling_state)
         }
-        WorkCommand::Show { id, agent } => {
-            let found = find_work(&store, optional_agent(&agent)?, &id)?;
-            show_work(session, &store.agent(&found.agent)?, found.id)
-        }
-        WorkCommand::Update { id, agent, objective, plan_status, todo, plan } => {
+        WorkCommand::Show(item) => show_work(session, &store, &item),
+        WorkCommand::Update { item, objective, plan_status, todo, plan } => {
             let change = WorkChange {
                 objective,
-                plan_status: parse_optional("--plan-status", plan_status.as_deref())?,
+                plan_status,
                 todo: (!todo.is_empty()).then(|| todo.iter().map(|word| step(word)).collect()),
                 plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
             };
-            change_work(session, &store, optional_agent(&agent)?, &id, |draft, id| {
-                work::update(draft, id, change)
-            })
+            change_work(session, &store, &item, |draft, id| work::update(draft, id, change))
         }
-        WorkCommand::Pick { id, agent, clear_blocker, reason } => {
+        WorkCommand::Pick { item, clear_blocker, reason } => {
             let reason = reason.filter(|_| clear_blocker);
-            change_work(session, &store, optional_agent(&agent)?, &id, |draft, id| {
-                work::pick(draft, id, reason)
-            })
+            change_work(session, &store, &item, |draft, id| work::pick(draft, id, reason))
         }
-        WorkCommand::Block { id, agent, reason, recheck } => {
-            let recheck_at = moment_in(session, "--recheck", recheck.as_deref())?;
-            change_work(session, &store, optional_agent(&agent)?, &id, |draft, id| {
-                work::block(draft, id, reason, recheck_at)
-            })
+        WorkCommand::Block { item, reason, recheck } => {
+            let recheck_at = moment_in(session, recheck);
+            change_work(session, &store, &item, |draft, id| work::block(draft, id, reason, recheck_at))
         }
-        WorkCommand::Unblock { id, agent, reason } => {
-            change_work(session, &store, optional_agent(&agent)?, &id, |draft, id| {
-                work::unblock(draft, id, &reason)
-            })
+        WorkCommand::Unblock { item, reason } => {
+            change_work(session, &store, &item, |draft, id| work::unblock(draft, id, &reason))
         }
-        WorkCommand::Complete { id, agent, result } => {
-            complete_work(session, &store, optional_agent(&agent)?, &id, result)
-        }
-        WorkCommand::Plan { id, agent, text: word } => {
-            plan(session, &store, optional_agent(&agent)?, &id, word)
-        }
+        WorkCommand::Complete { item, result } => complete_work(session, &store, &item, result),
+        WorkCommand::Plan { id, agent, text } => plan(session, &store, &RecordArg { id, agent }, text),
     }
 }
 
@@ -128,18 +109,13 @@ fn step(word: &str) -> Todo {
     }
 }
 
-fn find_work(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<WorkId>> {
-    lookup::open_or_archived::<WorkItem>(store, agent, "work item", part)
-}
-
 fn change_work(
     session: &mut Session,
     store: &Store,
-    agent: Option<AgentName>,
-    part: &str,
+    item: &RecordArg,
     rule: impl FnOnce(&mut Draft, WorkId) -> std::result::Result<WorkItem, Refusal>,
 ) -> Result<Status> {
-    let found = find_work(store, agent, part)?;
+    let found = find_any::<WorkItem>(store, WORK_ITEM, item)?;
     let agent = store.agent(&found.agent)?;
     let changed = change(session, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
     show_changed(session, changed)
@@ -148,17 +124,16 @@ fn change_work(
 fn complete_work(
     session: &mut Session,
     store: &Store,
-    agent: Option<AgentName>,
-    part: &str,
+    item: &RecordArg,
     result: Option<String>,
 ) -> Result<Status> {
-    let found = find_work(store, agent, part)?;
+    let found = find_any::<WorkItem>(store, WORK_ITEM, item)?;
     let agent = store.agent(&found.agent)?;
     authority::reach_records(Context::new(session, &agent), CHANGE)?;
     let mut open = Context::new(session, &agent).open()?;
     let plan = open.locked.look_past_inbox().plan(found.id)?;
-    let item = work::complete(&mut open.draft, found.id, result, plan)?;
-    let changed = changed(&open.draft, item);
+    let done = work::complete(&mut open.draft, found.id, result, plan)?;
+    let changed = changed(&open.draft, done);
     open.commit()?;
     show_changed(session, changed)
 }
@@ -174,19 +149,13 @@ fn plan_text(name: &str, word: &str) -> Result<String> {
     Ok(plan)
 }
 
-fn plan(
-    session: &mut Session,
-    store: &Store,
-    agent: Option<AgentName>,
-    part: &str,
-    word: Option<String>,
-) -> Result<Status> {
+fn plan(session: &mut Session, store: &Store, item: &RecordArg, word: Option<String>) -> Result<Status> {
     if let Some(word) = word {
         let plan = plan_text("TEXT", &word)?;
         let change = WorkChange { plan: Some(plan), ..WorkChange::default() };
-        return change_work(session, store, agent, part, |draft, id| work::update(draft, id, change));
+        return change_work(session, store, item, |draft, id| work::update(draft, id, change));
     }
-    let found = find_work(store, agent, part)?;
+    let found = find_any::<WorkItem>(store, WORK_ITEM, item)?;
     let plan = store.agent(&found.agent)?.look(|seen, _| {
         let open = seen.plan(found.id)?;
         let archived = || seen.ended_one::<WorkItem>(found.id);
@@ -197,8 +166,7 @@ fn plan(
     })?;
     let plan = plan.ok_or_else(|| Error::NoRecord { what: "plan of work item", id: found.id.to_string() })?;
     let object = json!({ "id": found.id, "plan": plan });
-    session.out.result(&object, |out| out.whole(&plan));
-    Ok(Status::Done)
+    answer(session, &object, |out| out.whole(&plan))
 }
 
 /// Returns the record of an item with its scheduling state.
@@ -231,8 +199,7 @@ fn changed(draft: &Draft, item: WorkItem) -> (WorkId, Value) {
 }
 
 fn show_changed(session: &mut Session, (id, object): (WorkId, Value)) -> Result<Status> {
-    session.out.result(&object, |_| id.to_string());
-    Ok(Status::Done)
+    answer(session, &object, |_| id.to_string())
 }
 
 fn list_work(
@@ -260,17 +227,15 @@ fn list_work(
     Ok(Status::Done)
 }
 
-fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Status> {
+fn show_work(session: &mut Session, store: &Store, item: &RecordArg) -> Result<Status> {
+    let ResolvedId { agent, id } = find_any::<WorkItem>(store, WORK_ITEM, item)?;
+    let agent = store.agent(&agent)?;
     let (item, waits, focus, plan) = agent.look(|seen, state| {
-        let item = match seen.open_one::<WorkItem>(id)? {
-            Some(item) => Some(item),
-            None => seen.ended_one::<WorkItem>(id)?,
-        };
-        Ok((item, seen.open::<Wait>()?, state.focus, seen.plan(id)?))
+        Ok((open_or_ended::<WorkItem>(&seen, id)?, seen.open::<Wait>()?, state.focus, seen.plan(id)?))
     })?;
-    let item = item.ok_or_else(|| Error::NoRecord { what: "work item", id: id.to_string() })?;
+    let item = item.ok_or_else(|| Error::NoRecord { what: WORK_ITEM, id: id.to_string() })?;
     let waits = WaitsByItem::of(&waits);
-    session.out.result(&work_object(&item, &waits, focus), |out| {
+    answer(session, &work_object(&item, &waits, focus), |out| {
         let mut text = format!("{}\n", work_line(&item, &waits, focus, out));
         for todo in &item.todo {
             text.push_str(&format!("  [{}] {}\n", if todo.done { "x" } else { " " }, out.safe(&todo.text)));
@@ -282,6 +247,5 @@ fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Sta
             text.push_str(&format!("\n{}\n", out.whole(plan)));
         }
         text
-    });
-    Ok(Status::Done)
+    })
 }

@@ -91,7 +91,7 @@ pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
 
 /// Returns the agents on which a command acts: the named ones, or with `all` every agent on which
 /// the caller may act.
-pub fn governed(session: &Session, store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
+pub fn governed(session: &Session, store: &Store, named: &[AgentName], all: bool) -> Result<Vec<AgentName>> {
     governed_among(session, store, agents(store, named, all)?, all)
 }
 

@@ -1,6 +1,7 @@
 //! Session of one command: clock, output, and the store, opened on first use.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::env;
 use std::path::PathBuf;
 
@@ -327,16 +328,10 @@ impl From<Refusal> for Error {
 }
 
 /// Returns the named agents without duplicates, or all.
-pub fn agents(store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
+pub fn agents(store: &Store, named: &[AgentName], all: bool) -> Result<Vec<AgentName>> {
     if all {
         return store.agents();
     }
-    let mut names: Vec<AgentName> = Vec::with_capacity(named.len());
-    for word in named {
-        let name = word.parse().map_err(|error| Error::in_word("AGENT", error))?;
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    Ok(names)
+    let mut seen = BTreeSet::new();
+    Ok(named.iter().filter(|name| seen.insert(*name)).cloned().collect())
 }

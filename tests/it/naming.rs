@@ -156,17 +156,23 @@ fn events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone() {
 
 #[test]
 fn following_all_agents_ends_with_the_last_of_them() {
-    let sandbox = two().with_real_clock();
-    let mut command = sandbox.cmd(["events", "--all", "--follow"]).into_command();
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut events = BufReader::new(child.stdout.take().unwrap()).lines();
-    events.next().unwrap().unwrap();
-    sandbox.run(["rm", "ada", "bob", "--no-export", "--force"]);
-    events.for_each(|event| drop(event.unwrap()));
-    let ended = child.wait_with_output().unwrap();
-    let note = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!((ended.status.code(), note.as_str()), (Some(3), "dormouse: no agent is left to follow\n"));
+    for follows in ["events", "logs"] {
+        let sandbox = two().with_real_clock();
+        let mut command = sandbox.cmd([follows, "--all", "--follow"]).into_command();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        lines.next().unwrap().unwrap();
+        sandbox.run(["rm", "ada", "bob", "--no-export", "--force"]);
+        lines.for_each(|line| drop(line.unwrap()));
+        let ended = child.wait_with_output().unwrap();
+        let note = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(
+            (ended.status.code(), note.as_str()),
+            (Some(3), "dormouse: no agent is left to follow\n"),
+            "{follows}"
+        );
+    }
 }
 
 #[test]

@@ -672,14 +672,8 @@ fn each_way_to_say_when_has_its_next_fire() {
     for (flags, kind) in [
         (&["--every", "500ms"][..], "schedule_too_short"),
         (&["--every", "0"], "schedule_too_short"),
-        (&["--cron", "every day"], "invalid_cron"),
-        (&["--cron", "61 * * * *"], "invalid_cron"),
-        (&["--cron", "30 4 3 * * *"], "invalid_cron"),
-        (&["--cron", "30 4 3 * * * 2027", "--seconds"], "invalid_cron"),
-        (&["--cron", "4 3 * * *", "--seconds"], "invalid_cron"),
         (&["--at", "2026-01-02T03:04:05Z"], "past"),
         (&["--cron", "0 0 30 2 *"], "schedule_never"),
-        (&["--cron", "0 9 * * *", "--tz", "Mars/Olympus"], "unknown_time_zone"),
     ] {
         refused(&sandbox, &[&["timer", "add", "-a", "ada"], flags].concat(), kind);
     }
@@ -689,6 +683,12 @@ fn each_way_to_say_when_has_its_next_fire() {
         &["--in", "1h", "--tz", "UTC"],
         &["--in", "-1h"],
         &["--at", "noon"],
+        &["--cron", "every day"],
+        &["--cron", "61 * * * *"],
+        &["--cron", "30 4 3 * * *"],
+        &["--cron", "30 4 3 * * * 2027", "--seconds"],
+        &["--cron", "4 3 * * *", "--seconds"],
+        &["--cron", "0 9 * * *", "--tz", "Mars/Olympus"],
     ] {
         assert_eq!(
             sandbox.cmd([&["timer", "add", "-a", "ada"], flags].concat()).output().code(),

@@ -1,7 +1,5 @@
 //! Candidates for arguments: agents, ids of records, fields, settings.
 
-use std::ffi::OsString;
-
 use clap::CommandFactory;
 use clap::builder::Command;
 use serde_json::Value;
@@ -23,7 +21,7 @@ use crate::model::zone;
 use crate::process;
 use crate::report::summary;
 use crate::rules::admission::is_open_to_outside;
-use crate::store::{Agent, Snapshot, Store};
+use crate::store::{Agent, Rejected, Snapshot, Store};
 
 use super::LineContext;
 
@@ -37,125 +35,97 @@ const LATEST: &str = "latest";
 /// Candidate with its description.
 type Candidate = (String, String);
 
-/// Kind of value that an argument takes.
-#[derive(Debug, Clone, Copy)]
-pub enum ArgumentKind {
-    Agents,
-    Attention,
-    /// Ended messages that can be requeued.
-    Ended,
-    /// Messages that can be dropped.
-    Droppable,
-    Fields,
-    /// Messages, queued or ended.
-    Messages,
-    Origins,
-    Pages,
-    Profiles,
-    Queued,
-    Rejected,
+/// Lookup of the candidates for an argument.
+#[derive(Clone, Copy)]
+pub(super) enum Lookup {
+    /// Words that the whole line determines: it names the directory and the agents.
+    Words(fn(&LineContext, &str) -> Result<Vec<Candidate>>),
+    /// Ids of records of the named agents, or of all agents if they are few.
+    Records(fn(&Search<'_, '_>) -> Result<Vec<Candidate>>),
+    /// Ids of runs, and the word for the newest one.
     Runs,
-    Signals,
-    /// Tasks, open or ended.
-    Tasks,
-    TasksOpen,
-    Timers,
-    Triggers,
-    Waits,
-    /// Work items, open or completed.
-    Works,
-    WorksOpen,
-    Zones,
 }
 
-impl ArgumentKind {
-    /// Returns the kind of an argument, if there are candidates for it.
-    pub fn of(path: &[&str], arg: &str) -> Option<ArgumentKind> {
+impl Lookup {
+    /// Returns the lookup for an argument of a command, if it has candidates.
+    pub fn of(path: &[&str], arg: &str) -> Option<Lookup> {
+        use Lookup::{Records, Words};
         Some(match (path, arg) {
             (["create"], "agent") => return None,
-            (_, "agent" | "agents" | "word" | "words" | "parent" | "delegate") => ArgumentKind::Agents,
-            (["queue", "dead"], "ack") => ArgumentKind::Attention,
-            (["queue", "rejected"], "accept" | "drop") => ArgumentKind::Rejected,
-            (["queue", "requeue"], "id") => ArgumentKind::Ended,
-            (["queue", "drop"], "id") => ArgumentKind::Droppable,
-            (["queue", _], "id") => ArgumentKind::Messages,
-            (["await"], "message") => ArgumentKind::Queued,
-            (["run", _], "id") => ArgumentKind::Runs,
-            (["task", "status" | "output"], "id") => ArgumentKind::Tasks,
-            (["task", _], "id") | (["wait"], "resource") => ArgumentKind::TasksOpen,
-            (["timer", "add"], "tz") => ArgumentKind::Zones,
-            (["timer", _], "id") => ArgumentKind::Timers,
-            (["trigger", _], "id") | (["wait" | "wake"], "trigger") => ArgumentKind::Triggers,
-            (["wait", _], "id") | (["enqueue" | "wake" | "ask"] | ["trigger", _], "wait") => {
-                ArgumentKind::Waits
+            (_, "agent" | "agents" | "word" | "words" | "parent" | "delegate") => Words(|line, typed| {
+                let names = line.session()?.store()?.agents_beginning(typed)?;
+                Ok(bare(names.iter().map(AgentName::as_str), typed))
+            }),
+            (["queue", "dead"], "ack") => Records(|search| Ok(search.attention())),
+            (["queue", "rejected"], "accept" | "drop") => Records(|search| {
+                let rejected = search.seen.rejected(search.state)?.into_iter();
+                let candidate = |one: Rejected| (one.name().into_owned(), one.reason.unwrap_or_default());
+                Ok(search.begun(rejected.map(candidate)))
+            }),
+            (["queue", "requeue"], "id") => {
+                Records(|search| search.ended(|end| end.status != MessageStatus::Processed))
             }
-            (["work", "show" | "plan"], "id") => ArgumentKind::Works,
-            (["work", _], "id") | (_, "work_item") => ArgumentKind::WorksOpen,
-            (["get"], "field") => ArgumentKind::Fields,
-            (["man"], "page") => ArgumentKind::Pages,
-            (["create"], "profile") => ArgumentKind::Profiles,
-            (["safe-point"], "signal") => ArgumentKind::Signals,
-            (["enqueue" | "ask"], "origin") => ArgumentKind::Origins,
+            (["queue", "drop"], "id") => Records(|search| search.queued_and(|end| end.dead_letter)),
+            (["queue", _], "id") => Records(|search| search.queued_and(|_| true)),
+            (["await"], "message") => Records(|search| search.queued()),
+            (["run", _], "id") => Lookup::Runs,
+            (["task", "status" | "output"], "id") => Records(|search| search.open_and_ended(task)),
+            (["task", _], "id") | (["wait"], "resource") => Records(|search| search.open(task)),
+            (["timer", "add"], "tz") => Words(|_, typed| Ok(bare(zone::names(), typed))),
+            (["timer", _], "id") => Records(|search| {
+                search.open(|timer: Timer| {
+                    (timer.id.to_string(), format!("{} {}", timer.next_at.local(), timer.text()))
+                })
+            }),
+            (["trigger", _], "id") | (["wait" | "wake"], "trigger") => Records(|search| {
+                search.open(|trigger: Trigger| (trigger.id.to_string(), trigger.scope.to_string()))
+            }),
+            (["wait", _], "id") | (["enqueue" | "wake" | "ask"] | ["trigger", _], "wait") => {
+                Records(|search| {
+                    search.open(|wait: Wait| (wait.id.to_string(), format!("{}: {}", wait.kind, wait.reason)))
+                })
+            }
+            (["work", "show" | "plan"], "id") => Records(|search| search.open_and_ended(work)),
+            (["work", _], "id") | (_, "work_item") => Records(|search| search.open(work)),
+            (["get"], "field") => Words(fields),
+            (["man"], "page") => Words(|_, typed| {
+                let mut pages = Vec::new();
+                add_pages(&Cli::command(), "", &mut pages);
+                pages.retain(|(page, _)| page.starts_with(typed));
+                Ok(pages)
+            }),
+            (["create"], "profile") => {
+                Words(|line, typed| Ok(bare(line.session()?.store()?.local().profiles(), typed)))
+            }
+            (["safe-point"], "signal") => {
+                Words(|_, typed| Ok(bare(process::SIGNALS.iter().map(|(name, _)| *name), typed)))
+            }
+            (["enqueue" | "ask"], "origin") => Words(|_, typed| {
+                let open = OriginKind::ALL.iter().filter(|origin| is_open_to_outside(**origin));
+                Ok(bare(open.map(|origin| origin.name()), typed))
+            }),
             _ => return None,
         })
     }
 
-    /// Returns the candidates that begin with the typed text. `words` is the whole line, which
-    /// names the directory and the agents.
-    pub fn beginning(self, words: &[OsString], typed: &str) -> Result<Vec<Candidate>> {
-        let begins = |word: &str| word.starts_with(typed);
-        Ok(match self {
-            ArgumentKind::Origins => {
-                let open = OriginKind::ALL.iter().filter(|origin| is_open_to_outside(**origin));
-                bare(open.map(|origin| origin.name()).filter(|name| begins(name)))
+    /// Returns the candidates that begin with the typed text.
+    pub fn beginning(self, line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
+        let mut found = Vec::new();
+        let look = match self {
+            Lookup::Words(words) => return words(line, typed),
+            Lookup::Records(look) => look,
+            Lookup::Runs => {
+                found = bare([LATEST].into_iter(), typed);
+                |search: &Search<'_, '_>| search.runs()
             }
-            ArgumentKind::Pages => {
-                let mut pages = Vec::new();
-                add_pages(&Cli::command(), "", &mut pages);
-                pages.retain(|(page, _)| begins(page));
-                pages
-            }
-            ArgumentKind::Signals => {
-                bare(process::SIGNALS.iter().map(|(name, _)| *name).filter(|name| begins(name)))
-            }
-            ArgumentKind::Zones => bare(zone::names().filter(|name| begins(name))),
-            ArgumentKind::Agents => {
-                let names = LineContext::of(words).session()?.store()?.agents_beginning(typed)?;
-                bare(names.iter().map(AgentName::as_str))
-            }
-            ArgumentKind::Profiles => bare(
-                LineContext::of(words).session()?.store()?.local().profiles().filter(|name| begins(name)),
-            ),
-            ArgumentKind::Fields => fields(&LineContext::of(words), typed)?,
-            ArgumentKind::Attention
-            | ArgumentKind::Ended
-            | ArgumentKind::Droppable
-            | ArgumentKind::Messages
-            | ArgumentKind::Queued
-            | ArgumentKind::Rejected
-            | ArgumentKind::Runs
-            | ArgumentKind::Tasks
-            | ArgumentKind::TasksOpen
-            | ArgumentKind::Timers
-            | ArgumentKind::Triggers
-            | ArgumentKind::Waits
-            | ArgumentKind::Works
-            | ArgumentKind::WorksOpen => self.ids(&LineContext::of(words), typed)?,
-        })
-    }
-
-    /// Returns ids of the named agents, or of all agents if they are few.
-    fn ids(self, line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
+        };
         let session = line.session()?;
         let store = session.store()?;
         let now = session.clock.now();
-        let mut found: Vec<Candidate> = Vec::new();
-        if let ArgumentKind::Runs = self {
-            found.extend(Some((LATEST.to_owned(), String::new())).filter(|_| LATEST.starts_with(typed)));
-        }
         for name in agents(&store, line)? {
-            let looked =
-                |agent: Agent<'_>| agent.look(|seen, state| self.of_agent(&seen, &state, typed, now));
+            let looked = |agent: Agent<'_>| {
+                agent.look(|seen, state| look(&Search { seen: &seen, state: &state, typed, now }))
+            };
             // An error of one agent must not hide the ids of the others.
             found.extend(store.agent(&name).and_then(looked).unwrap_or_default());
             if found.len() >= MOST_IDS {
@@ -164,55 +134,10 @@ impl ArgumentKind {
         }
         Ok(found)
     }
-
-    /// Returns the ids of one agent.
-    fn of_agent(self, seen: &Snapshot<'_>, state: &State, typed: &str, now: Time) -> Result<Vec<Candidate>> {
-        let search = Search { seen, state, typed, now };
-        Ok(match self {
-            ArgumentKind::Attention => search.attention(),
-            ArgumentKind::Queued => search.queued()?,
-            ArgumentKind::Messages => search.queued()?.into_iter().chain(search.ended(|_| true)?).collect(),
-            ArgumentKind::Droppable => {
-                let dead = search.ended(|end| end.dead_letter)?;
-                search.queued()?.into_iter().chain(dead).collect()
-            }
-            ArgumentKind::Ended => search.ended(|end| end.status != MessageStatus::Processed)?,
-            ArgumentKind::Rejected => {
-                let rejected = seen.rejected(state)?.into_iter();
-                search.begun(rejected.map(|one| (one.name().into_owned(), one.reason.unwrap_or_default())))
-            }
-            ArgumentKind::Runs => search.runs()?,
-            ArgumentKind::TasksOpen => search.begun(seen.open()?.into_iter().map(task)),
-            ArgumentKind::Tasks => search.begun(search.open_and_ended()?.into_iter().map(task)),
-            ArgumentKind::Timers => {
-                let what = |timer: &Timer| format!("{} {}", timer.next_at.local(), timer.text());
-                let timers = seen.open::<Timer>()?.into_iter();
-                search.begun(timers.map(|timer| (timer.id.to_string(), what(&timer))))
-            }
-            ArgumentKind::Triggers => {
-                let triggers = seen.open::<Trigger>()?.into_iter();
-                search.begun(triggers.map(|trigger| (trigger.id.to_string(), trigger.scope.to_string())))
-            }
-            ArgumentKind::Waits => {
-                let what = |wait: &Wait| format!("{}: {}", wait.kind, wait.reason);
-                let waits = seen.open::<Wait>()?.into_iter();
-                search.begun(waits.map(|wait| (wait.id.to_string(), what(&wait))))
-            }
-            ArgumentKind::WorksOpen => search.begun(seen.open()?.into_iter().map(work)),
-            ArgumentKind::Works => search.begun(search.open_and_ended()?.into_iter().map(work)),
-            ArgumentKind::Agents
-            | ArgumentKind::Fields
-            | ArgumentKind::Origins
-            | ArgumentKind::Pages
-            | ArgumentKind::Profiles
-            | ArgumentKind::Signals
-            | ArgumentKind::Zones => Vec::new(),
-        })
-    }
 }
 
 /// Lookup in the records of one agent.
-struct Search<'a, 's> {
+pub(super) struct Search<'a, 's> {
     seen: &'a Snapshot<'s>,
     state: &'a State,
     typed: &'a str,
@@ -247,14 +172,19 @@ impl Search<'_, '_> {
     }
 
     /// Returns the messages that have ended recently, with their status.
-    fn ended(&self, wanted: impl Fn(&Settlement) -> bool) -> Result<Vec<Candidate>> {
-        let wanted = |message: &Message| message.settlement.as_ref().is_some_and(&wanted);
+    fn ended(&self, wanted: fn(&Settlement) -> bool) -> Result<Vec<Candidate>> {
+        let wanted = |message: &Message| message.settlement.as_ref().is_some_and(wanted);
         let ended: Vec<Message> = self.seen.recent(self.now, MOST_IDS, wanted)?;
         let how = |end: &Settlement| if end.dead_letter { "dead letter" } else { end.status.name() };
         Ok(self.begun(ended.into_iter().map(|message| {
             let how = message.settlement.as_ref().map(how).unwrap_or_default();
             (message.id.to_string(), format!("{how}: {}", message.body.to_text()))
         })))
+    }
+
+    /// Returns the queued messages, and the wanted ones that have ended recently.
+    fn queued_and(&self, wanted: fn(&Settlement) -> bool) -> Result<Vec<Candidate>> {
+        Ok(self.queued()?.into_iter().chain(self.ended(wanted)?).collect())
     }
 
     fn runs(&self) -> Result<Vec<Candidate>> {
@@ -267,11 +197,16 @@ impl Search<'_, '_> {
         Ok(self.begun(live.chain(settled)))
     }
 
+    /// Returns the open records of a kind.
+    fn open<T: OpenRecord>(&self, candidate: fn(T) -> Candidate) -> Result<Vec<Candidate>> {
+        Ok(self.begun(self.seen.open()?.into_iter().map(candidate)))
+    }
+
     /// Returns the open records of a kind, and those that have ended recently.
-    fn open_and_ended<T: OpenRecord>(&self) -> Result<Vec<T>> {
+    fn open_and_ended<T: OpenRecord>(&self, candidate: fn(T) -> Candidate) -> Result<Vec<Candidate>> {
         let mut records = self.seen.open()?;
         records.extend(self.seen.recent(self.now, MOST_IDS, |_| true)?);
-        Ok(records)
+        Ok(self.begun(records.into_iter().map(candidate)))
     }
 }
 
@@ -287,8 +222,9 @@ fn work(item: WorkItem) -> Candidate {
     (item.id.to_string(), item.objective)
 }
 
-fn bare<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Candidate> {
-    words.map(|word| (word.to_owned(), String::new())).collect()
+/// Returns the words that begin with the typed text, without descriptions.
+fn bare<'a>(words: impl Iterator<Item = &'a str>, typed: &str) -> Vec<Candidate> {
+    words.filter(|word| word.starts_with(typed)).map(|word| (word.to_owned(), String::new())).collect()
 }
 
 /// Returns the named agents, or all agents if they are few.

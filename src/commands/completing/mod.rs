@@ -24,7 +24,7 @@ use crate::model::time::Span;
 use crate::report::output::{Output, Style};
 use crate::report::text::one_line;
 
-use known::ArgumentKind;
+use known::Lookup;
 
 /// Maximum length of a description, in columns.
 const COLUMNS: usize = 50;
@@ -116,9 +116,11 @@ impl LineContext {
         while let Some((_, matches)) = inner.subcommand() {
             inner = matches;
         }
-        let named = |arg| inner.try_get_many::<String>(arg).ok().flatten().into_iter().flatten().cloned();
-        let named = ["agent", "agents", "word", "words"].into_iter().flat_map(named);
-        let mut agents: Vec<AgentName> = named.filter_map(|name| name.parse().ok()).collect();
+        let named = |arg| inner.try_get_many::<AgentName>(arg).ok().flatten().into_iter().flatten().cloned();
+        let mut agents: Vec<AgentName> =
+            ["agent", "agents", "word", "words"].into_iter().flat_map(named).collect();
+        let texts = inner.try_get_many::<String>("words").ok().flatten().into_iter().flatten();
+        agents.extend(texts.filter_map(|name| name.parse().ok()));
         if agents.is_empty() {
             agents.extend(env::var("DORMOUSE_AGENT").ok().and_then(|name| name.parse().ok()));
         }
@@ -133,7 +135,7 @@ impl LineContext {
 
 /// Returns the grammar of the command line with completers for its arguments.
 fn knowing(command: Command, path: &[&str], asked: &Arc<CompletionRequest>) -> Command {
-    let command = command.mut_args(|arg| match ArgumentKind::of(path, arg.get_id().as_str()) {
+    let command = command.mut_args(|arg| match Lookup::of(path, arg.get_id().as_str()) {
         Some(known) => {
             let asked = asked.clone();
             arg.add(ArgValueCompleter::new(move |typed: &OsStr| {
@@ -151,12 +153,8 @@ fn knowing(command: Command, path: &[&str], asked: &Arc<CompletionRequest>) -> C
     })
 }
 
-fn candidates(
-    asked: &CompletionRequest,
-    known: ArgumentKind,
-    typed: &str,
-) -> Result<Vec<CompletionCandidate>> {
-    let mut found = known.beginning(&asked.words, typed)?;
+fn candidates(asked: &CompletionRequest, known: Lookup, typed: &str) -> Result<Vec<CompletionCandidate>> {
+    let mut found = known.beginning(&LineContext::of(&asked.words), typed)?;
     found.retain(|(word, _)| is_plain(word));
     let new = |word: String| CompletionCandidate::new(word).tag(Some(TAG.into()));
     // Rendering ten thousand candidates takes the engine as long as everything else, so candidates

@@ -14,13 +14,12 @@ use crate::engine::new_agent::{AgentRequest, Made, make};
 use crate::engine::secret::Secret;
 use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
-use crate::model::agent::Visibility;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::Verify;
 use crate::store::anchor::Anchor;
 use crate::store::{DatabaseRole, Store, is_url};
 
-use super::words::{parse, parse_optional, settings};
+use super::args::{answer, settings};
 
 use template::{Script, Template, script_name};
 
@@ -75,7 +74,7 @@ fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status
     let granted: Vec<String> =
         grants.iter().map(|(part, role)| format!("{}={role}", word_of(*part))).collect();
     let object = json!({ "dir": url, "created": created, "anchor": anchor.path().to_string_lossy(), "granted": granted });
-    session.out.result(&object, |out| {
+    answer(session, &object, |out| {
         let url = out.safe(url);
         match (created, granted.is_empty()) {
             (true, _) => format!("made {url}"),
@@ -84,8 +83,7 @@ fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status
                 format!("{url} is there already: now granted {}", out.safe(&granted.join(", ")))
             }
         }
-    });
-    Ok(Status::Done)
+    })
 }
 
 /// Database roles with the words for them.
@@ -111,13 +109,11 @@ fn part_of(grant: &str) -> Result<(DatabaseRole, String)> {
 
 pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
     let store = session.store()?;
-    let name: AgentName = parse("AGENT", &args.agent)?;
-    let parent: Option<AgentName> = parse_optional("--parent", args.parent.as_deref())?;
-    let parent = authority::parent(session, &store, parent)?;
+    let name = args.agent.clone();
+    let parent = authority::parent(session, &store, args.parent.clone())?;
     if let Some(parent) = &parent {
         store.agent(parent)?;
     }
-    let visibility: Option<Visibility> = parse_optional("--visibility", args.visibility.as_deref())?;
     if let Some(profile) = &args.profile {
         check_profile(&store, profile)?;
     }
@@ -133,7 +129,7 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
     let new = AgentRequest {
         name: name.clone(),
         parent,
-        visibility,
+        visibility: args.visibility,
         policy: text,
         hooks: Vec::new(),
         secret_sha256: secret.sha256(),
@@ -162,10 +158,10 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
 
 pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     let store = session.store()?;
-    let model = store.agent(&parse("AGENT", &args.agent)?)?;
+    let model = store.agent(&args.agent)?;
     // The copy contains settings and hooks, whose environment variables may be secrets.
     authority::reach_records(Context::new(session, &model), "clone")?;
-    let name: AgentName = parse("NEW", &args.new)?;
+    let name = args.new;
     let identity = model.identity()?;
     let parent = authority::parent(session, &store, identity.parent)?;
     let text = model.policy_text()?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::cli;
-use crate::commands::words::asked;
+use crate::commands::args::asked;
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
 use crate::engine::new_file::{Replacement, is_taken, refuse_within};
@@ -24,23 +24,21 @@ use crate::report::output::Output;
 use crate::report::progress::Unit;
 use crate::report::text::{bytes, count};
 use crate::store::stream::StreamWriter;
-use crate::store::{Agent, AgentTxn, DirExport, Store, moved_away};
+use crate::store::{Agent, AgentTxn, Store, moved_away};
 
 use super::{ExportedAgent, MoveRequest, about_to_leave, say_left_out, take_under, unmark};
 
 /// Result for an agent.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct DeleteReport {
     agent: AgentName,
     removed: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     exported_to: Option<PathBuf>,
     /// Size of the stream, or of the deleted directory with --no-export.
-    #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     /// Unfinished work of the agent.
     unfinished: UnfinishedCounts,
@@ -53,6 +51,21 @@ struct DeleteReport {
 }
 
 impl DeleteReport {
+    /// Returns the report about an agent that is not deleted yet.
+    fn new(agent: &Agent<'_>, request: &DeleteRequest<'_>, unfinished: UnfinishedCounts) -> DeleteReport {
+        DeleteReport {
+            agent: agent.name().clone(),
+            removed: false,
+            dry_run: request.dry_run,
+            exported_to: request.file.map(Path::to_owned),
+            files: None,
+            bytes: None,
+            unfinished,
+            children: Vec::new(),
+            late: Vec::new(),
+        }
+    }
+
     fn text(&self, out: &Output) -> String {
         let what = if self.removed { "removed" } else { "would be removed" };
         let size = self
@@ -70,7 +83,7 @@ impl DeleteReport {
 }
 
 /// Counts of unfinished records.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Clone, Copy, Serialize)]
 struct UnfinishedCounts {
     messages: usize,
     hints: usize,
@@ -194,7 +207,7 @@ fn remove_all(
     let mut ready: Vec<(AgentName, MarkedAgent)> = Vec::with_capacity(names.len());
     let mut status = session.each_agent(names, false, |session, name| {
         session.is_about(name);
-        if let Some(one) = prepare(session, store, &store.agent(name)?, request)? {
+        if let Some(one) = prepare(session, &store.agent(name)?, request)? {
             ready.push((name.clone(), one));
         }
         Ok(Status::Done)
@@ -211,9 +224,10 @@ fn remove_all(
         return status.graver(session.fail(error));
     }
     for (name, one) in ready {
-        status = status.graver(session.each_agent(&[name], false, |session, name| {
-            finish(session, store, &store.agent(name)?, request, &one)
-        }));
+        status =
+            status.graver(session.each_agent(&[name], false, |session, name| {
+                finish(session, &store.agent(name)?, request, &one)
+            }));
     }
     status
 }
@@ -228,10 +242,10 @@ struct MarkedAgent {
 /// forecast.
 fn prepare(
     session: &mut Session,
-    store: &Store,
     agent: &Agent<'_>,
     request: &DeleteRequest<'_>,
 ) -> Result<Option<MarkedAgent>> {
+    let store = agent.store();
     refuse_from_inside(Context::new(session, agent), "remove")?;
     authority::reach(Context::new(session, agent), "remove")?;
     let going = request.going()?;
@@ -263,7 +277,7 @@ fn prepare(
         refuse_unfinished(agent, &unfinished)?;
     }
     if request.dry_run {
-        report(session, store, agent, request, None, unfinished, Vec::new())?;
+        report(session, store, DeleteReport::new(agent, request, unfinished))?;
         return Ok(None);
     }
     let taken = take_under(session, agent, &locked, state.moved.is_none().then_some(&going))?;
@@ -322,11 +336,11 @@ fn stay(session: &Session, store: &Store, name: &AgentName, taken: &ExportedAgen
 /// Deletes the agent, if it is still marked by this command.
 fn finish(
     session: &mut Session,
-    store: &Store,
     agent: &Agent<'_>,
     request: &DeleteRequest<'_>,
     ready: &MarkedAgent,
 ) -> Result<Status> {
+    let store = agent.store();
     let locked = agent.change(session.clock.now())?;
     match (locked.any_state()?.moved, &ready.taken.moved) {
         (Some(now), Some(then)) if now == *then => {}
@@ -334,8 +348,18 @@ fn finish(
     }
     let late = locked.vanish()?;
     drop(locked);
-    let unfinished = UnfinishedCounts { ..ready.unfinished };
-    report(session, store, agent, request, Some(&ready.taken.leaving), unfinished, late)?;
+    let leaving = &ready.taken.leaving;
+    report(
+        session,
+        store,
+        DeleteReport {
+            removed: true,
+            files: Some(leaving.files()),
+            bytes: Some(leaving.bytes()),
+            late,
+            ..DeleteReport::new(agent, request, ready.unfinished)
+        },
+    )?;
     Ok(Status::Done)
 }
 
@@ -344,34 +368,17 @@ fn came_back(name: &AgentName) -> Error {
         .with_hint(format!("see it with `dormouse get {name}`"))
 }
 
-fn report(
-    session: &mut Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    request: &DeleteRequest<'_>,
-    leaving: Option<&DirExport>,
-    unfinished: UnfinishedCounts,
-    late: Vec<String>,
-) -> Result<()> {
-    let report = DeleteReport {
-        agent: agent.name().clone(),
-        removed: leaving.is_some(),
-        dry_run: request.dry_run,
-        exported_to: request.file.map(Path::to_owned),
-        files: leaving.map(DirExport::files),
-        bytes: leaving.map(DirExport::bytes),
-        unfinished,
-        children: children_of(store, agent.name())?,
-        late,
-    };
+/// Shows the result, and the agents and files that it affects.
+fn report(session: &mut Session, store: &Store, mut report: DeleteReport) -> Result<()> {
+    report.children = children_of(store, &report.agent)?;
     session.out.result(&report, |out| report.text(out));
     for child in &report.children {
-        session.out.note(&format!("{child}: its parent was `{}`", agent.name()));
+        session.out.note(&format!("{child}: its parent was `{}`", report.agent));
     }
     for file in &report.late {
         session.out.alarm(&format!(
             "{}: {file} came into its inbox too late for the stream, and is gone; a command that sent it says so too",
-            agent.name()
+            report.agent
         ));
     }
     Ok(())

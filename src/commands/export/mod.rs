@@ -11,7 +11,6 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::cli;
-use crate::commands::words::parse_optional;
 use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::context::Context;
@@ -37,12 +36,12 @@ use crate::store::stream::{StreamReader, StreamWriter};
 use crate::store::{Agent, AgentImport, AgentTxn, Appeared, DirExport, Store, moved_away};
 
 /// Result for an agent.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct TransferReport {
     agent: AgentName,
     files: usize,
     bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     moved_to: Option<String>,
     /// True for an import of an agent that had been moved away from here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -76,10 +75,12 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
     if names.is_empty() {
         return Err(Error::NoAgent { agent: "*".to_owned(), known: Some(Vec::new()), renamed: None });
     }
+    let request = ExportRequest { names, to };
     match &args.output {
         Some(path) => {
             let new = Replacement::begin(path, 0o600)?;
-            let reports = write(session, &store, &names, to.as_ref(), BufWriter::new(new.file()), path)?;
+            let out = BufWriter::new(new.file());
+            let reports = write(session, &store, &request, out, path)?;
             new.place()?;
             for report in reports {
                 session.out.result(&report, |out| report.text(out));
@@ -92,7 +93,7 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
             }
             let stdout = Path::new("stdout");
             let out = BufWriter::new(io::stdout().lock());
-            match write(session, &store, &names, to.as_ref(), out, stdout) {
+            match write(session, &store, &request, out, stdout) {
                 // The reader has closed the pipe before the end of the stream.
                 Err(Error::Io { source, path, .. })
                     if source.kind() == io::ErrorKind::BrokenPipe && path == stdout =>
@@ -122,11 +123,11 @@ fn check_place(to: &str) -> Result<()> {
 fn write(
     session: &Session,
     store: &Store,
-    names: &[AgentName],
-    to: Option<&MoveRequest>,
+    request: &ExportRequest,
     out: impl Write,
     name: &Path,
 ) -> Result<Vec<TransferReport>> {
+    let ExportRequest { names, to } = request;
     let mut writer: Option<StreamWriter<_>> = None;
     let mut out = Some(out);
     let mut reports = Vec::with_capacity(names.len());
@@ -134,7 +135,7 @@ fn write(
     for agent in names {
         session.is_about(agent);
         let agent = store.agent(agent)?;
-        let taken = take(session, &agent, to)?;
+        let taken = take(session, &agent, to.as_ref())?;
         let leaving = &taken.leaving;
         say_left_out(session, &agent, leaving);
         // The output is opened after the first agent was read, so that an early error writes
@@ -168,6 +169,12 @@ fn write(
     }
     writer.map(StreamWriter::finish).transpose()?;
     Ok(reports)
+}
+
+/// Agents to export, and their destination if they move.
+struct ExportRequest {
+    names: Vec<AgentName>,
+    to: Option<MoveRequest>,
 }
 
 struct ExportedAgent {
@@ -261,7 +268,7 @@ fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
 pub fn import(session: &mut Session, args: cli::ImportArgs) -> Result<Status> {
     let store = session.store()?;
     refuse_inside(session, &store)?;
-    let other = parse_optional::<AgentName>("--as", args.name.as_deref())?;
+    let other = args.name;
     match args.file.as_deref().filter(|file| *file != Path::new("-")) {
         Some(path) => {
             let file = File::open(path).context("open", path)?;
@@ -320,7 +327,7 @@ fn from(
         };
         agent.local().complete()?;
         check(agent, former, name, "nothing was imported: mend it where it comes from", " and export again")?;
-        arrive(session, store, agent.agent())
+        arrive(session, agent.agent())
     };
     let mut progress = session.out.progress(Unit::Bytes, length);
     loop {
@@ -373,7 +380,8 @@ const WENT_ON: &str = "it was at work when its agent was copied, and went on the
 /// Removes the state that belongs to the origin: the mark of the move, the clone that steps the
 /// agent, and open turns and tasks. These end here, because their processes belong to the original
 /// agent.
-fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
+    let store = agent.store();
     let state = agent.peek()?;
     let was_taken = state.moved.is_some() || state.ticked_by.is_some();
     if !was_taken && state.current_run.is_none() && state.open_tasks == 0 {

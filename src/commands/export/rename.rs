@@ -8,7 +8,6 @@
 use serde::Serialize;
 
 use crate::cli;
-use crate::commands::words::parse;
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
 use crate::engine::session::Session;
@@ -27,14 +26,13 @@ use crate::store::{Agent, AgentImport, Store, moved_away};
 use super::{ExportedAgent, MoveRequest, check, take_under, unmark};
 
 /// Result of the command.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct RenameReport {
     agent: AgentName,
     former_name: AgentName,
     /// `None` if an earlier command has made the copy.
-    #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     /// Agents whose parent it is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +69,7 @@ type CopySize = (usize, u64);
 
 pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
     let store = session.store()?;
-    let names = NamePair { former: parse("AGENT", &args.agent)?, name: parse("NEW", &args.new)? };
+    let names = NamePair { former: args.agent, name: args.new };
     if names.former == names.name {
         return Err(Error::in_word("NEW", format!("`{}` is its name already", names.name)));
     }
@@ -84,7 +82,7 @@ pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
         None => {
             let agent = store.agent(&names.former)?;
             refuse_to_others(session, &agent)?;
-            begin(session, &store, &agent, &names)?
+            begin(session, &agent, &names)?
         }
     };
     let report = finish(session, &store, &names, &mark, size)?;
@@ -113,17 +111,12 @@ fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<M
 }
 
 /// Marks the agent and copies it under its new name. Removes the mark on failure.
-fn begin(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    names: &NamePair,
-) -> Result<(Moved, Option<CopySize>)> {
-    let (taken, mark) = mark(session, store, agent, names)?;
-    match make(session, store, agent, names, &taken, &mark) {
+fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(Moved, Option<CopySize>)> {
+    let (taken, mark) = mark(session, agent, names)?;
+    match make(session, agent, names, &taken, &mark) {
         Ok(size) => Ok((mark, Some(size))),
         Err(error) => {
-            if let Err(other) = stay(session, store, agent, &mark) {
+            if let Err(other) = stay(session, agent, &mark) {
                 session.out.note(&format!("{} is still marked for its new name: {other}", agent.name()));
             }
             Err(error)
@@ -132,22 +125,17 @@ fn begin(
 }
 
 /// Marks the agent and reads its records.
-fn mark(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    names: &NamePair,
-) -> Result<(ExportedAgent, Moved)> {
+fn mark(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(ExportedAgent, Moved)> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
     let going = MoveRequest { by: Leave::Rename, to: names.name.to_string() };
     match &state.moved {
-        None => store.refuse_name(&names.name)?,
+        None => agent.store().refuse_name(&names.name)?,
         Some(before) if before.by == Leave::Rename => {
-            if has_appeared(store, agent, before)? {
+            if has_appeared(agent, before)? {
                 return Err(moved_away(agent, before));
             }
-            store.refuse_name(&names.name)?;
+            agent.store().refuse_name(&names.name)?;
             if before.to != going.to {
                 let desk = Context::new(session, agent);
                 let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
@@ -163,20 +151,20 @@ fn mark(
 }
 
 /// True if the agent exists under its new name.
-fn has_appeared(store: &Store, agent: &Agent<'_>, mark: &Moved) -> Result<bool> {
+fn has_appeared(agent: &Agent<'_>, mark: &Moved) -> Result<bool> {
     let Ok(name) = mark.to.parse() else { return Ok(false) };
-    Ok(begun(store, agent.name(), &name)?.as_ref() == Some(mark))
+    Ok(begun(agent.store(), agent.name(), &name)?.as_ref() == Some(mark))
 }
 
 /// Copies the agent under its new name with the same mark, and makes the copy visible.
 fn make(
     session: &Session,
-    store: &Store,
     agent: &Agent<'_>,
     names: &NamePair,
     taken: &ExportedAgent,
     mark: &Moved,
 ) -> Result<CopySize> {
+    let store = agent.store();
     let mut staged = store.stage(&names.name, &names.former)?;
     let mut progress = session.out.progress(Unit::Bytes, Some(taken.leaving.bytes()));
     taken.leaving.copy_to(staged.local_mut(), |bytes| progress.advance(bytes))?;
@@ -192,7 +180,7 @@ fn make(
         return Err(renamed_meanwhile(names));
     }
     // A concurrent command with the same names may have made the copy.
-    if !staged.place_if_free(session.clock.now())? && !has_appeared(store, agent, mark)? {
+    if !staged.place_if_free(session.clock.now())? && !has_appeared(agent, mark)? {
         store.refuse_name(&names.name)?;
     }
     Ok(size)
@@ -218,10 +206,10 @@ fn note_former_name(
 }
 
 /// Removes the mark, unless the agent exists under its new name.
-fn stay(session: &Session, store: &Store, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
+fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
-    if state.moved.as_ref() != Some(mark) || has_appeared(store, agent, mark)? {
+    if state.moved.as_ref() != Some(mark) || has_appeared(agent, mark)? {
         return Ok(());
     }
     unmark(session, agent, &locked, state)

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::cli;
-use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
 use crate::engine::session::Session;
@@ -12,14 +11,12 @@ use crate::error::{Result, Status};
 use crate::model::decision::DecisionKind;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::Settlement;
-use crate::model::time::Span;
 use crate::report::output::{OutputListener, listener};
 use crate::report::step::StepReport;
 use crate::store::{Agent, RecordWatch, Store};
 use crate::workdir::{GrowingLog, Stream};
 
-use super::answer::{AnswerDeadline, go_on, is_told, refuse_closed, say, stays, wait};
-use super::awaiting::settled;
+use super::awaiting::{WaitLimit, go_on, is_told, refuse_closed, say, settled, stays, wait};
 
 /// Poll interval while another process runs the turn, because the output of that turn raises no
 /// event.
@@ -30,14 +27,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
     let store = session.store()?;
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let agent = store.agent(&args.agent)?;
     session.is_about(agent.name());
-    let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
     refuse_from_inside(Context::new(session, &agent), "ask")?;
     authority::reach(Context::new(session, &agent), "ask")?;
     refuse_closed(&agent.peek()?, None)?;
-    let deadline = AnswerDeadline::after(timeout);
-    let message = super::take(session, &store, &agent, &args.said, None)?;
+    let deadline = WaitLimit::after(args.timeout);
+    let message = super::take(session, &agent, &args.said, None)?;
     let id = message.id;
     if !session.out.is_json() && !session.out.is_quiet() {
         session.listens_to = Some(id);
@@ -52,7 +48,7 @@ struct PendingAnswer<'a> {
     store: &'a Store,
     agent: &'a Agent<'a>,
     id: MessageId,
-    deadline: AnswerDeadline,
+    deadline: WaitLimit,
     /// Run of the message by another tick, with its logs.
     live: Option<(RunId, [(GrowingLog, OutputListener); 2])>,
 }

@@ -1,25 +1,29 @@
-//! `await`: blocks until agents reach a posture or status, or a message is settled.
+//! `await`: blocks until agents reach a posture or status, or a message is settled; and the wait of
+//! `ask` and `enqueue --await` for the end of a message.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::cli;
-use crate::commands::words::{parse, parse_optional};
 use crate::engine::load;
 use crate::engine::lookup::{self, Whereabouts, matches_id, whereabouts};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
-use crate::model::id::{AgentName, MessageId};
+use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::{MessageStatus, Settlement};
 use crate::model::posture::Posture;
+use crate::model::state::State;
 use crate::model::time::Span;
 use crate::model::timer::Timer;
+use crate::process::signals::Signals;
 use crate::report::output::Output;
 use crate::rules::overdue::{longer_than, overdue};
 use crate::rules::posture::posture;
 use crate::store::{Agent, RecordWatch, Store, moved_away};
+
+use super::{AdmittedArrival, closed};
 
 /// Condition for every agent. One of several postures or statuses suffices.
 struct AwaitCondition {
@@ -29,28 +33,22 @@ struct AwaitCondition {
 }
 
 /// Agent that meets the condition.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct AwaitedAgent {
     agent: AgentName,
     status: AgentStatus,
-    #[serde(skip_serializing_if = "Option::is_none")]
     posture: Option<Posture>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<MessageId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     message_status: Option<MessageStatus>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
 pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status> {
     let store = session.store()?;
-    let start = Instant::now();
-    let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
-    let until = timeout.and_then(|timeout| start.checked_add(timeout.as_std()));
-    let names: Vec<AgentName> = args.agents.iter().map(|name| parse("AGENT", name)).collect::<Result<_>>()?;
-    let wanted = wanted(&store, &args, &names)?;
-    let mut waiting = names.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
+    let deadline = WaitLimit::after(args.timeout);
+    let wanted = wanted(&store, &args)?;
+    let mut waiting = args.agents.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = RecordWatch::new();
     let mut status = Status::Done;
     let mut lookout = Lookout::new();
@@ -84,25 +82,19 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
         if let Some(agent) = waiting.first().filter(|_| wanted.message.is_some()) {
             lookout.look(session, agent)?;
         }
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if left == Some(Duration::ZERO) {
-            return Err(timed_out(&waiting, timeout.unwrap_or(Span::ZERO)));
-        }
+        let names: Vec<&str> = waiting.iter().map(|agent| agent.name().as_str()).collect();
+        let left = deadline.left(names.join(", "))?;
         watch.wait(if wanted.message.is_some() { lookout.until(left) } else { left });
     }
 }
 
-fn wanted(store: &Store, args: &cli::AwaitArgs, names: &[AgentName]) -> Result<AwaitCondition> {
-    let message = match (&args.message, names) {
+fn wanted(store: &Store, args: &cli::AwaitArgs) -> Result<AwaitCondition> {
+    let message = match (&args.message, args.agents.as_slice()) {
         (None, _) => None,
         (Some(part), [name]) => Some(message(store, name, part)?),
         (Some(_), _) => return Err(Error::usage("--message: a message has one agent; name that one alone")),
     };
-    Ok(AwaitCondition {
-        postures: args.posture.iter().map(|word| parse("--posture", word)).collect::<Result<_>>()?,
-        statuses: args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?,
-        message,
-    })
+    Ok(AwaitCondition { postures: args.posture.clone(), statuses: args.status.clone(), message })
 }
 
 /// Finds a message in the records, or one that a timer will send.
@@ -214,20 +206,13 @@ fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> 
     let name = agent.name();
     let now = session.clock.now();
     let records = load::look(agent, now)?;
-    let why = match records.state.status {
-        AgentStatus::Stopped => format!("{name} is stopped: nothing is taken up before `dormouse start`"),
-        AgentStatus::Booting => {
-            format!("{name} was never started: nothing is taken up before `dormouse start`")
-        }
-        AgentStatus::AwakeIdle
-        | AgentStatus::AwakeRunning
-        | AgentStatus::AwaitingTask
-        | AgentStatus::Asleep => {
-            let seconds = Span::from_secs(Lookout::FIRST.as_secs() - 1);
-            let late = if has_waited { longer_than(&records, now, seconds) } else { overdue(&records, now) };
-            let Some(late) = late else { return Ok(false) };
-            format!("{name}: nobody ticks: {}; `dormouse tick {name}` makes one", late.describe(now))
-        }
+    let why = if let Some(how) = closed(records.state.status) {
+        format!("{name} {how}: nothing is taken up before `dormouse start`")
+    } else {
+        let seconds = Span::from_secs(Lookout::FIRST.as_secs() - 1);
+        let late = if has_waited { longer_than(&records, now, seconds) } else { overdue(&records, now) };
+        let Some(late) = late else { return Ok(false) };
+        format!("{name}: nobody ticks: {}; `dormouse tick {name}` makes one", late.describe(now))
     };
     session.out.note(&why);
     Ok(true)
@@ -241,7 +226,150 @@ fn line(found: &AwaitedAgent, out: &Output) -> String {
     words.join("  ")
 }
 
-fn timed_out(waiting: &[Agent<'_>], timeout: Span) -> Error {
-    let names: Vec<&str> = waiting.iter().map(|agent| agent.name().as_str()).collect();
-    Error::TimedOut { message: format!("waited {timeout} in vain for {}", names.join(", ")) }
+/// Result of a message.
+#[serde_with::skip_serializing_none]
+#[derive(Serialize)]
+struct MessageResult {
+    agent: AgentName,
+    message_id: MessageId,
+    duplicate: bool,
+    message_status: MessageStatus,
+    reason: Option<String>,
+    run_id: Option<RunId>,
+    brief: Option<String>,
+}
+
+/// Time limit of a command that waits.
+pub struct WaitLimit {
+    timeout: Option<Span>,
+    until: Option<Instant>,
+}
+
+impl WaitLimit {
+    /// Starts the limit now. `None` sets no limit.
+    pub fn after(timeout: Option<Span>) -> WaitLimit {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout.as_std()));
+        WaitLimit { timeout, until }
+    }
+
+    /// Returns the remaining time; `None` without a limit. Fails after the limit. `what` names what
+    /// the command waits for.
+    pub fn left(&self, what: impl std::fmt::Display) -> Result<Option<Duration>> {
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            let waited = self.timeout.unwrap_or(Span::ZERO);
+            return Err(Error::TimedOut { message: format!("waited {waited} in vain for {what}") });
+        }
+        Ok(left)
+    }
+}
+
+/// Waits until each of the messages has ended, and shows the results in their order. Other
+/// processes run the steps. Returns the most severe verdict.
+pub fn await_all(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    messages: &[AdmittedArrival],
+    deadline: &WaitLimit,
+) -> Result<Status> {
+    let mut watch = RecordWatch::new();
+    let mut status = Status::Done;
+    let mut lookout = Lookout::new();
+    for message in messages {
+        let end = loop {
+            watch.follow_records(agent);
+            if let Some(end) = settled(agent, message.id)? {
+                break end;
+            }
+            let left = go_on(session, agent, message.id, deadline)
+                .inspect_err(|_| stays(session, agent, message.id))?;
+            lookout.look(session, agent)?;
+            wait(session, &mut watch, lookout.until(left))?;
+        };
+        status = status.graver(say(session, agent, message, end)?);
+        session.out.flush();
+        if session.out.is_closed() {
+            break;
+        }
+    }
+    Ok(status)
+}
+
+/// Returns the remaining time. Fails if a signal has arrived or the agent takes up no messages.
+pub fn go_on(
+    session: &Session,
+    agent: &Agent<'_>,
+    id: MessageId,
+    deadline: &WaitLimit,
+) -> Result<Option<Duration>> {
+    if let Some(signal) = session.cancelled_by.get() {
+        return Err(Error::failed(format!("ended by signal {signal}")));
+    }
+    refuse_closed(&agent.peek()?, Some(id))?;
+    deadline.left(id)
+}
+
+/// Reports that a message stays queued after the wait for it ended.
+pub fn stays(session: &Session, agent: &Agent<'_>, id: MessageId) {
+    session
+        .out
+        .note(&format!("{id} stays queued; `dormouse await {} --message {id}` waits for it", agent.name()));
+}
+
+/// Fails for a stopped or unstarted agent, which takes up no messages.
+pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
+    let Some(how) = closed(state.status) else { return Ok(()) };
+    let said = if queued.is_some() { "" } else { ", and nothing was said to it" };
+    Err(Error::refused("not_started", format!("`{}` {how}: it can't answer{said}", state.agent))
+        .with_hint(format!("start it with `dormouse start {}`", state.agent)))
+}
+
+/// Waits for a change of the agent's records, at most for `left`. A signal ends the wait.
+pub fn wait(session: &Session, watch: &mut RecordWatch, left: Option<Duration>) -> Result<()> {
+    let signals = Signals::hold()?;
+    watch.wait(left);
+    session.cancelled_by.set(session.cancelled_by.get().or(signals.release()));
+    Ok(())
+}
+
+/// Shows the result of a message, and returns the exit status for it.
+pub fn say(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    message: &AdmittedArrival,
+    end: Settlement,
+) -> Result<Status> {
+    let run = match end.run_id {
+        Some(run_id) => agent.look(|seen, _| seen.run(run_id))?,
+        None => None,
+    };
+    let completed = end.status == MessageStatus::Processed;
+    let answer = MessageResult {
+        agent: agent.name().clone(),
+        message_id: message.id,
+        duplicate: message.duplicate,
+        message_status: end.status,
+        reason: end.reason,
+        run_id: end.run_id,
+        brief: run.and_then(|run| run.brief).filter(|_| completed),
+    };
+    if session.out.is_json() {
+        session.out.json_line(&answer);
+    } else if let Some(brief) = &answer.brief {
+        let brief = session.out.whole(brief);
+        session.out.line_unless_said(&brief);
+    } else if is_told(session, message.id) {
+        session.out.note(&format!("once that is mended: dormouse queue requeue {}", message.id));
+    } else {
+        let why = answer.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        session.out.note(&format!("{}: {} {}{why}", answer.agent, message.id, end.status));
+    }
+    let needs_attention = session.has_raised_failure();
+    let status = verdict(end.status);
+    Ok(if needs_attention { status.graver(Status::TurnFailed) } else { status })
+}
+
+/// True if an earlier step of this process has reported the failure of the message.
+pub fn is_told(session: &Session, id: MessageId) -> bool {
+    session.raised.borrow().iter().any(|attention| attention.about.message_id == Some(id))
 }

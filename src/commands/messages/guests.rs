@@ -2,7 +2,6 @@
 //! member drops into the inbox.
 
 use crate::cli;
-use crate::commands::words::parse_optional;
 use crate::engine::authority::owners_only;
 use crate::error::Result;
 use crate::model::author::source;
@@ -15,13 +14,12 @@ use crate::store::{Agent, Store};
 
 /// Refuses flags that only the owner may use.
 pub fn check(store: &Store, said: &cli::MessageArgs) -> Result<()> {
-    let kind = parse_optional("--kind", said.kind.as_deref())?;
     let needs = [
         ("--dedupe-key", said.dedupe_key.is_some()),
         ("--work-item", said.work_item.is_some()),
         ("--wait", said.wait.is_some()),
     ];
-    Ok(judge(store.guest(), said.origin.as_deref(), kind, needs)?)
+    Ok(judge(store.guest(), said.origin.as_deref(), said.kind, needs)?)
 }
 
 /// Refuses fields of a batch line that only the owner may use.

@@ -1,13 +1,16 @@
 //! `enqueue` and `wake`: write a message or hint into the inbox.
 
+pub mod ask;
+pub mod awaiting;
+mod guests;
+
 use std::io::{BufRead, Read};
 use std::path::Path;
 
-use answer::{AnswerDeadline, await_all, refuse_closed};
 use serde_json::json;
 
 use crate::cli;
-use crate::commands::words::{json_body, moment, open_id, parse, parse_optional, text};
+use crate::commands::args::{answer, json_body, moment, open_id, parse_optional, text};
 use crate::engine::context::Context;
 use crate::engine::delivery::{self, AdmittedArrival, admit_each_once};
 use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger, check_named};
@@ -24,10 +27,9 @@ use crate::model::message::{
     AdmissionContext, DeliverySurface, InboxKey, Message, Origin, OriginKind, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
-use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::model::trigger::{Trigger, TriggerScope};
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
@@ -36,11 +38,7 @@ use crate::rules::admission::{admit, one_further};
 use crate::rules::overdue::overdue;
 use crate::store::{Agent, Store};
 
-mod answer;
-pub mod ask;
-pub mod awaiting;
-mod guests;
-mod unseen;
+use awaiting::{WaitLimit, await_all, refuse_closed};
 
 /// Maximum size of a batch line beyond that of its body, in bytes.
 const LINE_MARGIN: u64 = 64 << 10;
@@ -50,16 +48,14 @@ const TOGETHER: usize = 32;
 
 pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> {
     let store = session.store()?;
-    let name = parse("AGENT", &args.agent)?;
-    if let Some((message, status)) = unseen::enqueue(session, &store, &name, &args)? {
-        session.is_about(&name);
-        say(session, &name, &AdmittedArrival::queued(message.id));
-        say_if_closed(session, &name, status);
+    if let Some((message, status)) = enqueue_unseen(session, &store, &args)? {
+        session.is_about(&args.agent);
+        say(session, &args.agent, &AdmittedArrival::queued(message.id));
+        say_if_closed(session, &args.agent, status);
         return Ok(Status::Done);
     }
-    let agent = store.agent(&name)?;
+    let agent = store.agent(&args.agent)?;
     session.is_about(agent.name());
-    let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
     if args.awaits {
         authority::owners(&store, "--await")?;
         authority::refuse_from_inside(Context::new(session, &agent), "wait for")?;
@@ -69,17 +65,20 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
             refuse_closed(&agent.peek()?, None)?;
         }
     }
-    let deadline = AnswerDeadline::after(timeout);
+    let deadline = WaitLimit::after(args.timeout);
     if args.batch {
-        let voice = Voice::of(session, &store, &agent, &args.said)?;
+        let voice = Voice::of(session, &agent, &args.said)?;
         let admitted = admit_batch(session, &agent, &voice, &args.said)?;
         return show_admitted(session, &agent, &admitted, args.awaits.then_some(deadline));
     }
     if args.within.is_some() || args.at.is_some() {
         authority::owners(&store, "--in and --at")?;
     }
-    let later = later(session, &args)?;
-    let admitted = take(session, &store, &agent, &args.said, later)?;
+    let later = match &args.at {
+        Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
+        None => args.within.map(|span| session.clock.now().after(span)),
+    };
+    let admitted = take(session, &agent, &args.said, later)?;
     show_admitted(session, &agent, &[admitted], args.awaits.then_some(deadline))
 }
 
@@ -88,7 +87,7 @@ fn show_admitted(
     session: &mut Session,
     agent: &Agent<'_>,
     admitted: &[AdmittedArrival],
-    awaited: Option<AnswerDeadline>,
+    awaited: Option<WaitLimit>,
 ) -> Result<Status> {
     if let Some(deadline) = awaited {
         return await_all(session, agent, admitted, &deadline);
@@ -112,7 +111,8 @@ struct Voice {
 
 impl Voice {
     /// Refuses a speaker that the agent does not accept, and a speaker that names another origin.
-    fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Voice> {
+    fn of(session: &Session, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Voice> {
+        let store = agent.store();
         guests::check(store, said)?;
         let policy = guests::policy(store, agent)?;
         let user = store.guest().map(str::to_owned);
@@ -137,12 +137,11 @@ impl Voice {
 /// Admits a message from the command line, now or by a timer.
 pub fn take(
     session: &Session,
-    store: &Store,
     agent: &Agent<'_>,
     said: &cli::MessageArgs,
     later: Option<Time>,
 ) -> Result<AdmittedArrival> {
-    let mut voice = Voice::of(session, store, agent, said)?;
+    let mut voice = Voice::of(session, agent, said)?;
     let work = open_id::<WorkItem>(agent, "open work item", said.work_item.as_deref())?;
     let wait = open_id::<Wait>(agent, "active wait", said.wait.as_deref())?;
     let submission = submission(said, (work, wait), voice.policy.limits.max_message)?;
@@ -211,15 +210,6 @@ fn say_if_late(session: &Session, agent: &Agent<'_>) {
     }
 }
 
-/// Returns the time at which a delayed message is admitted.
-fn later(session: &Session, args: &cli::EnqueueArgs) -> Result<Option<Time>> {
-    let span: Option<Span> = parse_optional("--in", args.within.as_deref())?;
-    match &args.at {
-        Some(word) => moment("--at", word, session.clock.now(), args.past_ok).map(Some),
-        None => Ok(span.map(|span| session.clock.now().after(span))),
-    }
-}
-
 /// Converts the flags to a submission. `ids` are the records that flags name.
 fn submission(
     args: &cli::MessageArgs,
@@ -228,11 +218,11 @@ fn submission(
 ) -> Result<Submission> {
     let bound = Bound::message("the body", limit);
     let mut submission = Submission {
-        kind: parse_optional("--kind", args.kind.as_deref())?,
+        kind: args.kind,
         origin: args.origin.clone(),
-        priority: parse_optional("--priority", args.priority.as_deref())?,
+        priority: args.priority,
         dedupe_key: args.dedupe_key.clone(),
-        ttl: parse_optional("--ttl", args.ttl.as_deref())?,
+        ttl: args.ttl,
         resource: args.resource.clone(),
         work_item_id: ids.0,
         wait_id: ids.1,
@@ -269,7 +259,9 @@ fn admit_batch(
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let message = batch_message(agent, voice, args, number, &line, &mut stamp)?;
+        let submission = read_submission(&line, number, args)?;
+        let message =
+            batch_message(agent, voice, submission, &mut stamp).map_err(|error| in_line(number, error))?;
         let once = message.dedupe_key.is_some();
         staged.push((message.key(), once));
         if once {
@@ -308,72 +300,65 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy
     let read = read.context("read", Path::new("stdin"))?;
     if read as u64 > most && line.last() != Some(&b'\n') {
         let refusal = Bound::message("it", limit).refuse(&format!("at least {read}"));
-        return Err(bad_line(number, refusal));
+        return Err(in_line(number, refusal.into()));
     }
     Ok(read > 0)
 }
 
-fn bad_line(number: usize, refusal: Refusal) -> Error {
-    Error::refused(refusal.kind, format!("line {number} of the batch: {}", refusal.message)).with_hint(
-        refusal.hint.map_or_else(
-            || "nothing was admitted".to_owned(),
-            |hint| format!("{hint}; nothing was admitted"),
-        ),
-    )
+/// Names the line of the batch in a refusal.
+fn in_line(number: usize, error: Error) -> Error {
+    let (Error::Refused { kind, .. } | Error::NoEdge { kind, .. }) = error else { return error };
+    let hint = error.hint().map(|hint| format!("{hint}; ")).unwrap_or_default();
+    Error::refused(kind, format!("line {number} of the batch: {error}"))
+        .with_hint(format!("{hint}nothing was admitted"))
 }
 
-fn batch_message(
-    agent: &Agent<'_>,
-    voice: &Voice,
-    args: &cli::MessageArgs,
-    number: usize,
-    line: &[u8],
-    stamp: &mut Stamp,
-) -> Result<Message> {
-    let text = std::str::from_utf8(line).map_err(|_| {
-        Error::usage(format!("line {number} of the batch: not UTF-8")).with_hint("nothing was admitted")
-    })?;
+/// Parses a line of a batch. A flag is the default for every line.
+fn read_submission(line: &[u8], number: usize, args: &cli::MessageArgs) -> Result<Submission> {
+    let wrong = |place: String, what: &str| {
+        Error::usage(format!("line {number} of the batch{place}: {what}")).with_hint("nothing was admitted")
+    };
+    let text = std::str::from_utf8(line).map_err(|_| wrong(String::new(), "not UTF-8"))?;
     let read = json::read(json::outside(text).0.as_bytes());
     let mut submission: Submission = read.map_err(|error| {
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        Error::usage(format!("line {number} of the batch, column {}: {what}", error.column()))
-            .with_hint("nothing was admitted")
+        wrong(format!(", column {}", error.column()), what)
     })?;
-    // A flag is the default for every line.
     submission.origin = submission.origin.or_else(|| args.origin.clone());
     submission.resource = submission.resource.or_else(|| args.resource.clone());
     submission.correlation_id = submission.correlation_id.or_else(|| args.correlation_id.clone());
-    submission.priority = match submission.priority {
-        None => parse_optional("--priority", args.priority.as_deref())?,
-        some => some,
-    };
-    submission.ttl = match submission.ttl {
-        None => parse_optional("--ttl", args.ttl.as_deref())?,
-        some => some,
-    };
+    submission.priority = submission.priority.or(args.priority);
+    submission.ttl = submission.ttl.or(args.ttl);
     submission.allow_empty |= args.allow_empty;
-    guests::check_line(agent.store(), &submission).map_err(|refusal| bad_line(number, refusal))?;
+    Ok(submission)
+}
+
+/// Admits a message of a batch, if the records that it names exist.
+fn batch_message(
+    agent: &Agent<'_>,
+    voice: &Voice,
+    submission: Submission,
+    stamp: &mut Stamp,
+) -> Result<Message> {
+    guests::check_line(agent.store(), &submission)?;
     let speaker = voice.speaker();
-    let message = admit(agent.name(), submission, speaker, &voice.policy.limits, stamp)
-        .map_err(|refusal| bad_line(number, refusal))?
-        .triggering(voice.trigger);
+    let message =
+        admit(agent.name(), submission, speaker, &voice.policy.limits, stamp)?.triggering(voice.trigger);
     let named = (message.work_item_id, message.wait_id);
-    if named == (None, None) {
-        return Ok(message);
+    if named != (None, None) {
+        let checked = agent.look(|seen, _| check_named(&seen, named, message.trigger_kind));
+        checked.map_err(|error| match error {
+            Error::NoRecord { .. } => Error::refused(error.kind(), error.to_string()),
+            error => error,
+        })?;
     }
-    match agent.look(|seen, _| check_named(&seen, named, message.trigger_kind)) {
-        Ok(()) => Ok(message),
-        Err(error @ (Error::NoRecord { .. } | Error::Refused { .. })) => {
-            Err(bad_line(number, Refusal::new(error.kind(), error.to_string())))
-        }
-        Err(error) => Err(error),
-    }
+    Ok(message)
 }
 
 pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     let store = session.store()?;
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let agent = store.agent(&args.agent)?;
     session.is_about(agent.name());
     let mut stamp = session.clock.stamp()?;
     if args.wait.is_some() {
@@ -434,8 +419,7 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
         delivery::add_forecast(&mut object, forecast);
         delivery::note_without_effect(session, agent.name(), forecast);
     }
-    session.out.result(&object, |_| hint.id.to_string());
-    Ok(Status::Done)
+    answer(session, &object, |_| hint.id.to_string())
 }
 
 /// Returns the source of a hint: the named one, the agent of the calling turn or task, or the
@@ -459,4 +443,46 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
                 .with_hint("leave out --source: the hint then comes from the agent"))
         }
     }
+}
+
+/// Stores a message without reading its agent first. Returns the message, and the status of the
+/// agent if it is known.
+///
+/// Returns `None` without a change if the agent must be read first or something is wrong. The
+/// caller then takes the ordinary path, which reports the error.
+fn enqueue_unseen(
+    session: &Session,
+    store: &Store,
+    args: &cli::EnqueueArgs,
+) -> Result<Option<(Message, Option<AgentStatus>)>> {
+    if !store.is_remote() || needs_a_look(args) || session.called_in(store)?.is_some() {
+        return Ok(None);
+    }
+    // The ordinary path reports the error, after it has checked that the agent exists.
+    let Ok(policy) = store.local().policy_from("", "") else { return Ok(None) };
+    let Ok(message) = message(session, &args.agent, &args.said, &policy) else { return Ok(None) };
+    let told = store.tell(&message, message.body.bytes() as u64, policy.limits.max_message)?;
+    Ok(told.map(|state| (message, state.ok().map(|state| state.status))))
+}
+
+/// True if the request needs the agent's records, or its text can be read only once.
+fn needs_a_look(args: &cli::EnqueueArgs) -> bool {
+    let cli::EnqueueArgs { awaits, batch, within, at, said, .. } = args;
+    let is_given =
+        |word: &Option<String>| word.as_deref().is_some_and(|word| word != "-" && !word.starts_with('@'));
+    let is_told = is_given(&said.text) || is_given(&said.body_json);
+    let named = [&said.dedupe_key, &said.work_item, &said.wait, at];
+    *awaits || *batch || within.is_some() || !is_told || named.iter().any(|named| named.is_some())
+}
+
+fn message(
+    session: &Session,
+    agent: &AgentName,
+    said: &cli::MessageArgs,
+    policy: &Policy,
+) -> Result<Message> {
+    let submission = submission(said, (None, None), policy.limits.max_message)?;
+    let speaker = Speaker::Outside;
+    let message = admit(agent, submission, speaker, &policy.limits, &mut session.clock.stamp()?)?;
+    Ok(message)
 }

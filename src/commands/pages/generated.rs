@@ -1,125 +1,48 @@
 //! Generated texts. `cargo test generated` writes this file and those that it includes.
 
 macro_rules! committed {
-    ($path:literal) => {
+    ($path:expr) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", $path))
+    };
+}
+
+macro_rules! texts {
+    ($dir:literal, $ending:literal: $($name:literal)*) => {
+        &[$(($name, committed!(concat!($dir, $name, $ending)))),*]
     };
 }
 
 pub const BASH: &str = committed!("completions/dormouse.bash");
 pub const ZSH: &str = committed!("completions/_dormouse");
 pub const FISH: &str = committed!("completions/dormouse.fish");
-pub const MAN: &[(&str, &str)] = &[
-    ("dormouse-ask", committed!("man/dormouse-ask.1")),
-    ("dormouse-await", committed!("man/dormouse-await.1")),
-    ("dormouse-briefs", committed!("man/dormouse-briefs.1")),
-    ("dormouse-check-outcome", committed!("man/dormouse-check-outcome.1")),
-    ("dormouse-checkpoint", committed!("man/dormouse-checkpoint.1")),
-    ("dormouse-clone", committed!("man/dormouse-clone.1")),
-    ("dormouse-completions", committed!("man/dormouse-completions.1")),
-    ("dormouse-create", committed!("man/dormouse-create.1")),
-    ("dormouse-doctor", committed!("man/dormouse-doctor.1")),
-    ("dormouse-edit", committed!("man/dormouse-edit.1")),
-    ("dormouse-enqueue", committed!("man/dormouse-enqueue.1")),
-    ("dormouse-events", committed!("man/dormouse-events.1")),
-    ("dormouse-explain", committed!("man/dormouse-explain.1")),
-    ("dormouse-export", committed!("man/dormouse-export.1")),
-    ("dormouse-fail", committed!("man/dormouse-fail.1")),
-    ("dormouse-gc", committed!("man/dormouse-gc.1")),
-    ("dormouse-get", committed!("man/dormouse-get.1")),
-    ("dormouse-import", committed!("man/dormouse-import.1")),
-    ("dormouse-ingress", committed!("man/dormouse-ingress.1")),
-    ("dormouse-init", committed!("man/dormouse-init.1")),
-    ("dormouse-list", committed!("man/dormouse-list.1")),
-    ("dormouse-logs", committed!("man/dormouse-logs.1")),
-    ("dormouse-man", committed!("man/dormouse-man.1")),
-    ("dormouse-merge-driver", committed!("man/dormouse-merge-driver.1")),
-    ("dormouse-metrics", committed!("man/dormouse-metrics.1")),
-    ("dormouse-next-wake", committed!("man/dormouse-next-wake.1")),
-    ("dormouse-non-preemptible-begin", committed!("man/dormouse-non-preemptible-begin.1")),
-    ("dormouse-non-preemptible-end", committed!("man/dormouse-non-preemptible-end.1")),
-    ("dormouse-non-preemptible", committed!("man/dormouse-non-preemptible.1")),
-    ("dormouse-preempt", committed!("man/dormouse-preempt.1")),
-    ("dormouse-queue-dead", committed!("man/dormouse-queue-dead.1")),
-    ("dormouse-queue-drop", committed!("man/dormouse-queue-drop.1")),
-    ("dormouse-queue-list", committed!("man/dormouse-queue-list.1")),
-    ("dormouse-queue-rejected", committed!("man/dormouse-queue-rejected.1")),
-    ("dormouse-queue-requeue", committed!("man/dormouse-queue-requeue.1")),
-    ("dormouse-queue-show", committed!("man/dormouse-queue-show.1")),
-    ("dormouse-queue", committed!("man/dormouse-queue.1")),
-    ("dormouse-recover", committed!("man/dormouse-recover.1")),
-    ("dormouse-rename", committed!("man/dormouse-rename.1")),
-    ("dormouse-report", committed!("man/dormouse-report.1")),
-    ("dormouse-resume", committed!("man/dormouse-resume.1")),
-    ("dormouse-rm", committed!("man/dormouse-rm.1")),
-    ("dormouse-run-list", committed!("man/dormouse-run-list.1")),
-    ("dormouse-run-show", committed!("man/dormouse-run-show.1")),
-    ("dormouse-run", committed!("man/dormouse-run.1")),
-    ("dormouse-safe-point", committed!("man/dormouse-safe-point.1")),
-    ("dormouse-schema", committed!("man/dormouse-schema.1")),
-    ("dormouse-service", committed!("man/dormouse-service.1")),
-    ("dormouse-start", committed!("man/dormouse-start.1")),
-    ("dormouse-state", committed!("man/dormouse-state.1")),
-    ("dormouse-stop", committed!("man/dormouse-stop.1")),
-    ("dormouse-sync", committed!("man/dormouse-sync.1")),
-    ("dormouse-task-input", committed!("man/dormouse-task-input.1")),
-    ("dormouse-task-list", committed!("man/dormouse-task-list.1")),
-    ("dormouse-task-output", committed!("man/dormouse-task-output.1")),
-    ("dormouse-task-start", committed!("man/dormouse-task-start.1")),
-    ("dormouse-task-status", committed!("man/dormouse-task-status.1")),
-    ("dormouse-task-stop", committed!("man/dormouse-task-stop.1")),
-    ("dormouse-task", committed!("man/dormouse-task.1")),
-    ("dormouse-tick", committed!("man/dormouse-tick.1")),
-    ("dormouse-timer-add", committed!("man/dormouse-timer-add.1")),
-    ("dormouse-timer-cancel", committed!("man/dormouse-timer-cancel.1")),
-    ("dormouse-timer-list", committed!("man/dormouse-timer-list.1")),
-    ("dormouse-timer", committed!("man/dormouse-timer.1")),
-    ("dormouse-trigger-create", committed!("man/dormouse-trigger-create.1")),
-    ("dormouse-trigger-deliver", committed!("man/dormouse-trigger-deliver.1")),
-    ("dormouse-trigger-list", committed!("man/dormouse-trigger-list.1")),
-    ("dormouse-trigger-revoke", committed!("man/dormouse-trigger-revoke.1")),
-    ("dormouse-trigger-rotate", committed!("man/dormouse-trigger-rotate.1")),
-    ("dormouse-trigger-show", committed!("man/dormouse-trigger-show.1")),
-    ("dormouse-trigger", committed!("man/dormouse-trigger.1")),
-    ("dormouse-usage", committed!("man/dormouse-usage.1")),
-    ("dormouse-wait-cancel", committed!("man/dormouse-wait-cancel.1")),
-    ("dormouse-wait-list", committed!("man/dormouse-wait-list.1")),
-    ("dormouse-wait-show", committed!("man/dormouse-wait-show.1")),
-    ("dormouse-wait", committed!("man/dormouse-wait.1")),
-    ("dormouse-wake", committed!("man/dormouse-wake.1")),
-    ("dormouse-watch", committed!("man/dormouse-watch.1")),
-    ("dormouse-work-add", committed!("man/dormouse-work-add.1")),
-    ("dormouse-work-block", committed!("man/dormouse-work-block.1")),
-    ("dormouse-work-complete", committed!("man/dormouse-work-complete.1")),
-    ("dormouse-work-list", committed!("man/dormouse-work-list.1")),
-    ("dormouse-work-pick", committed!("man/dormouse-work-pick.1")),
-    ("dormouse-work-plan", committed!("man/dormouse-work-plan.1")),
-    ("dormouse-work-show", committed!("man/dormouse-work-show.1")),
-    ("dormouse-work-unblock", committed!("man/dormouse-work-unblock.1")),
-    ("dormouse-work-update", committed!("man/dormouse-work-update.1")),
-    ("dormouse-work", committed!("man/dormouse-work.1")),
-    ("dormouse-yield", committed!("man/dormouse-yield.1")),
-    ("dormouse", committed!("man/dormouse.1")),
-];
-pub const SCHEMAS: &[(&str, &str)] = &[
-    ("agent", committed!("schemas/agent.json")),
-    ("brief", committed!("schemas/brief.json")),
-    ("context", committed!("schemas/context.json")),
-    ("dedupe", committed!("schemas/dedupe.json")),
-    ("event", committed!("schemas/event.json")),
-    ("identity", committed!("schemas/identity.json")),
-    ("message", committed!("schemas/message.json")),
-    ("outcome", committed!("schemas/outcome.json")),
-    ("run", committed!("schemas/run.json")),
-    ("state", committed!("schemas/state.json")),
-    ("submission", committed!("schemas/submission.json")),
-    ("task", committed!("schemas/task.json")),
-    ("timer", committed!("schemas/timer.json")),
-    ("trigger", committed!("schemas/trigger.json")),
-    ("wait", committed!("schemas/wait.json")),
-    ("wake_hint", committed!("schemas/wake_hint.json")),
-    ("work", committed!("schemas/work.json")),
-];
+pub const MAN: &[(&str, &str)] = texts! { "man/", ".1":
+    "dormouse-ask" "dormouse-await" "dormouse-briefs" "dormouse-check-outcome"
+    "dormouse-checkpoint" "dormouse-clone" "dormouse-completions" "dormouse-create"
+    "dormouse-doctor" "dormouse-edit" "dormouse-enqueue" "dormouse-events" "dormouse-explain"
+    "dormouse-export" "dormouse-fail" "dormouse-gc" "dormouse-get" "dormouse-import"
+    "dormouse-ingress" "dormouse-init" "dormouse-list" "dormouse-logs" "dormouse-man"
+    "dormouse-merge-driver" "dormouse-metrics" "dormouse-next-wake"
+    "dormouse-non-preemptible-begin" "dormouse-non-preemptible-end" "dormouse-non-preemptible"
+    "dormouse-preempt" "dormouse-queue-dead" "dormouse-queue-drop" "dormouse-queue-list"
+    "dormouse-queue-rejected" "dormouse-queue-requeue" "dormouse-queue-show" "dormouse-queue"
+    "dormouse-recover" "dormouse-rename" "dormouse-report" "dormouse-resume" "dormouse-rm"
+    "dormouse-run-list" "dormouse-run-show" "dormouse-run" "dormouse-safe-point" "dormouse-schema"
+    "dormouse-service" "dormouse-start" "dormouse-state" "dormouse-stop" "dormouse-sync"
+    "dormouse-task-input" "dormouse-task-list" "dormouse-task-output" "dormouse-task-start"
+    "dormouse-task-status" "dormouse-task-stop" "dormouse-task" "dormouse-tick"
+    "dormouse-timer-add" "dormouse-timer-cancel" "dormouse-timer-list" "dormouse-timer"
+    "dormouse-trigger-create" "dormouse-trigger-deliver" "dormouse-trigger-list"
+    "dormouse-trigger-revoke" "dormouse-trigger-rotate" "dormouse-trigger-show" "dormouse-trigger"
+    "dormouse-usage" "dormouse-wait-cancel" "dormouse-wait-list" "dormouse-wait-show"
+    "dormouse-wait" "dormouse-wake" "dormouse-watch" "dormouse-work-add" "dormouse-work-block"
+    "dormouse-work-complete" "dormouse-work-list" "dormouse-work-pick" "dormouse-work-plan"
+    "dormouse-work-show" "dormouse-work-unblock" "dormouse-work-update" "dormouse-work"
+    "dormouse-yield" "dormouse"
+};
+pub const SCHEMAS: &[(&str, &str)] = texts! { "schemas/", ".json":
+    "agent" "brief" "context" "dedupe" "event" "identity" "message" "outcome" "run" "state"
+    "submission" "task" "timer" "trigger" "wait" "wake_hint" "work"
+};
 
 #[cfg(test)]
 mod tests;

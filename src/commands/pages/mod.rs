@@ -1,4 +1,4 @@
-//! `schema`, `completions`, `man`: print committed, generated texts.
+//! `schema`, `completions` and `man`, which print generated texts, and `check-outcome`.
 
 mod generated;
 
@@ -6,11 +6,16 @@ use clap::CommandFactory;
 use serde_json::json;
 
 use crate::cli::{self, Shell};
+use crate::engine::outcome::{Wrong, check};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
+use crate::model::bound::Bound;
 use crate::model::json;
+use crate::model::policy::Limits;
 
 use generated::{BASH, FISH, MAN, SCHEMAS, ZSH};
+
+use super::args::{answer, answer_verbatim, bytes, optional_agent};
 
 /// Adds the first example of the command's manual page to its help.
 pub fn with_examples(help: clap::Error) -> clap::Error {
@@ -52,17 +57,12 @@ pub fn schema(session: &mut Session, args: cli::SchemaArgs) -> Result<Status> {
         }
         return Ok(Status::Done);
     };
-    let text = SCHEMAS.iter().find(|(name, _)| *name == kind).map(|(_, text)| *text);
-    match text {
-        // The schema is JSON of several lines already.
-        Some(text) if session.out.is_json() => {
-            let schema = json::value(text.as_bytes()).unwrap_or_default();
-            session.out.json_line(&json!({ "kind": kind, "schema": schema }));
-        }
-        Some(text) => session.out.raw(text.as_bytes()),
-        None => return Err(Error::NoRecord { what: "schema", id: kind }),
-    }
-    Ok(Status::Done)
+    let Some((_, text)) = SCHEMAS.iter().find(|(name, _)| *name == kind) else {
+        return Err(Error::NoRecord { what: "schema", id: kind });
+    };
+    // The schema is JSON of several lines already.
+    let schema = json::value(text.as_bytes()).unwrap_or_default();
+    answer_verbatim(session, &json!({ "kind": kind, "schema": schema }), text)
 }
 
 pub fn completions(session: &mut Session, args: cli::CompletionsArgs) -> Result<Status> {
@@ -71,12 +71,7 @@ pub fn completions(session: &mut Session, args: cli::CompletionsArgs) -> Result<
         Shell::Zsh => ("zsh", ZSH),
         Shell::Fish => ("fish", FISH),
     };
-    if session.out.is_json() {
-        session.out.json_line(&json!({ "shell": shell, "text": text }));
-    } else {
-        session.out.raw(text.as_bytes());
-    }
-    Ok(Status::Done)
+    answer_verbatim(session, &json!({ "shell": shell, "text": text }), text)
 }
 
 pub fn man(session: &mut Session, args: cli::ManArgs) -> Result<Status> {
@@ -85,11 +80,31 @@ pub fn man(session: &mut Session, args: cli::ManArgs) -> Result<Status> {
         Some(page) => format!("dormouse-{}", page.trim_start_matches("dormouse-").replace(' ', "-")),
     };
     match MAN.iter().find(|(page, _)| *page == name) {
-        Some((page, text)) if session.out.is_json() => {
-            session.out.json_line(&json!({ "page": page, "text": text }));
-        }
-        Some((_, text)) => session.out.raw(text.as_bytes()),
-        None => return Err(Error::NoRecord { what: "manual page", id: name }),
+        Some((page, text)) => answer_verbatim(session, &json!({ "page": page, "text": text }), text),
+        None => Err(Error::NoRecord { what: "manual page", id: name }),
     }
-    Ok(Status::Done)
+}
+
+pub fn check_outcome(session: &mut Session, args: cli::CheckOutcomeArgs) -> Result<Status> {
+    let limits = match optional_agent(&args.agent)? {
+        Some(name) => session.store()?.agent(&name)?.policy()?.limits,
+        None => Limits::default(),
+    };
+    let name = if args.file == "-" { "stdin" } else { &args.file };
+    let found = bytes(&args.file, &Bound::outcome(limits.max_outcome))?;
+    let (outcome, notes) = check(&found, &limits).map_err(|Wrong { line, column, why }| Error::Damaged {
+        path: name.into(),
+        line,
+        column,
+        message: why,
+        hint: Some("`dormouse schema outcome` prints what an outcome may have".to_owned()),
+    })?;
+    let actions = outcome.actions.len();
+    let object =
+        json!({ "file": name, "actions": actions, "deferred": outcome.deferred.is_some(), "notes": notes });
+    answer(session, &object, |out| {
+        let plural = if actions == 1 { "action" } else { "actions" };
+        let notes: String = notes.iter().map(|note| format!("\n  {note}")).collect();
+        format!("{}: an outcome with {actions} {plural}{notes}", out.safe(name))
+    })
 }

@@ -2,122 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::time::Instant;
 
 use crate::cli;
-use crate::engine::context::Context;
 use crate::engine::session::Session;
-use crate::engine::step::quiet_step;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::AgentName;
 use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::Time;
-use crate::process::jobs::{self, JobEnd, Relay, Work};
-use crate::report::output::{Output, relay};
-use crate::report::progress::Unit;
-use crate::report::step;
+use crate::process::jobs::{JobEnd, Work};
+use crate::report::output::Output;
 use crate::rules::priority::{Rank, rank};
 use crate::store::{DueAgents, Store, at_once};
-
-use super::Round;
-
-impl Round<'_> {
-    pub(super) fn one_by_one(&mut self, session: &mut Session, names: &[AgentName]) -> Status {
-        // A process that `--all` started for one agent belongs to a run over all agents, too.
-        session.each_agent(names, self.args.all || self.args.unless_moved, |session, name| {
-            if session.cancelled_by.get().is_some() {
-                return Ok(Status::Done);
-            }
-            self.steps(session, name)
-        })
-    }
-
-    /// Ticks the agents that have something to do, most urgent first, and then the idle ones, which
-    /// may have received messages from the first by then.
-    pub(super) fn in_line(
-        &mut self,
-        session: &mut Session,
-        names: Vec<AgentName>,
-        urgencies: &Urgencies,
-    ) -> Status {
-        let (mut busy, mut resting) = (Vec::new(), Vec::new());
-        for name in names {
-            match self
-                .store
-                .agent(&name)
-                .and_then(|agent| quiet_step(Context::new(session, &agent), Instant::now()))
-            {
-                Ok(Some(report)) => resting.push((name, report)),
-                // The agent was moved away, so it has no steps here.
-                Err(error) if error.has_left() => {}
-                Ok(None) | Err(_) => busy.push(name),
-            }
-        }
-        if busy.is_empty() && !self.args.dry_run {
-            // No step has run, so the reports are still valid.
-            for (_, report) in &resting {
-                session.out.result(report, |out| step::text(report, out));
-            }
-            return Status::Done;
-        }
-        by_urgency(self.store, &mut busy, urgencies, session.clock.now());
-        busy.extend(resting.into_iter().map(|(name, _)| name));
-        self.one_by_one(session, &busy)
-    }
-
-    /// Ticks each agent in its own process, so that stray processes of a turn are never those of
-    /// another turn.
-    pub(super) fn in_parallel(
-        &mut self,
-        session: &mut Session,
-        names: &[AgentName],
-        urgencies: &Urgencies,
-    ) -> Status {
-        let Round { store, args, .. } = *self;
-        let mut status = Status::Done;
-        let mut busy: Vec<AgentName> = Vec::new();
-        let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
-        for name in names {
-            // An agent with nothing to do needs no process.
-            match store
-                .agent(name)
-                .and_then(|agent| quiet_step(Context::new(session, &agent), Instant::now()))
-            {
-                Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
-                // The agent was moved away, so it has no steps here.
-                Err(error) if args.all && error.has_left() => {}
-                Ok(None) | Err(_) => {
-                    busy.push(name.clone());
-                    continue;
-                }
-            }
-            progress.advance(1);
-        }
-        if args.all {
-            by_urgency(store, &mut busy, urgencies, session.clock.now());
-        }
-        session.out.flush();
-        let works = busy.iter().map(|name| own_tick(session, store, name, args)).collect::<Vec<_>>();
-        let out = &mut session.out;
-        let relay: Option<Relay> = out.can_draw().then_some(relay);
-        let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
-            progress.advance(1);
-            let reached = print_tick(out, &busy[ended.of], &ended.lines, ended.end);
-            if reached != Status::NothingDone {
-                self.has_moved = true;
-                status = status.graver(reached);
-            }
-        });
-        match ran {
-            Ok(cancelled_by) => session.cancelled_by.set(cancelled_by),
-            Err(error) => {
-                status = status.graver(session.fail(error));
-            }
-        }
-        status
-    }
-}
 
 /// Prints the output of an agent's tick, or the error. Returns the exit status.
 pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd) -> Status {
@@ -185,7 +81,7 @@ fn command(session: &Session, store: &Store, of: &str, args: &cli::TickArgs) -> 
 }
 
 /// Sorts by urgency. Equal agents stay in order of name.
-fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now: Time) {
+pub fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now: Time) {
     names.sort_by_cached_key(|name| match urgencies.get(name) {
         Some(urgency) => urgency.rank(now),
         None => Urgency::of(store, name).rank(now),

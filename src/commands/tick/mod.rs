@@ -1,7 +1,6 @@
 //! `tick`: one step of each agent, or steps until it is idle.
 
 mod committing;
-#[cfg(target_os = "linux")]
 mod follow;
 mod many;
 mod pushing;
@@ -18,24 +17,13 @@ use crate::engine::step::{busy_step, quiet_step};
 use crate::engine::sync::RemoteSync;
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
-use crate::process::jobs;
-use crate::report::step as shown;
+use crate::process::jobs::{self, Relay};
+use crate::report::output::relay;
+use crate::report::progress::Unit;
+use crate::report::step::{self as shown, StepReport};
 use crate::store::Store;
 
 use many::Urgencies;
-
-#[cfg(not(target_os = "linux"))]
-mod follow {
-    use crate::cli;
-    use crate::engine::session::Session;
-    use crate::error::{Error, Result, Status};
-    use crate::store::Store;
-
-    pub fn follow(_: &mut Session, _: Store, _: &cli::TickArgs) -> Result<Status> {
-        let message = "--follow: this system can't tell what has changed".to_owned();
-        Err(Error::failed(message).with_hint("see `dormouse service`"))
-    }
-}
 
 pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
     let store = session.store()?;
@@ -217,5 +205,88 @@ impl Round<'_> {
             }
         }
         Ok(status)
+    }
+
+    fn one_by_one(&mut self, session: &mut Session, names: &[AgentName]) -> Status {
+        // A process that `--all` started for one agent belongs to a run over all agents, too.
+        session.each_agent(names, self.args.all || self.args.unless_moved, |session, name| {
+            if session.cancelled_by.get().is_some() {
+                return Ok(Status::Done);
+            }
+            self.steps(session, name)
+        })
+    }
+
+    /// Ticks the agents that have something to do, most urgent first, and then the idle ones, which
+    /// may have received messages from the first by then.
+    fn in_line(&mut self, session: &mut Session, names: Vec<AgentName>, urgencies: &Urgencies) -> Status {
+        let (mut busy, resting) = self.split(session, &names);
+        if busy.is_empty() && !self.args.dry_run {
+            // No step has run, so the reports are still valid.
+            show_all(session, &resting);
+            return Status::Done;
+        }
+        many::by_urgency(self.store, &mut busy, urgencies, session.clock.now());
+        busy.extend(resting.into_iter().map(|(name, _)| name));
+        self.one_by_one(session, &busy)
+    }
+
+    /// Returns the agents with something to do, and the others with the reports of their steps.
+    /// Leaves out agents that were moved away, which have no steps here.
+    fn split(
+        &self,
+        session: &Session,
+        names: &[AgentName],
+    ) -> (Vec<AgentName>, Vec<(AgentName, StepReport)>) {
+        let (mut busy, mut resting) = (Vec::new(), Vec::new());
+        for name in names {
+            let looked = self.store.agent(name);
+            match looked.and_then(|agent| quiet_step(Context::new(session, &agent), Instant::now())) {
+                Ok(Some(report)) => resting.push((name.clone(), report)),
+                Err(error) if self.args.all && error.has_left() => {}
+                Ok(None) | Err(_) => busy.push(name.clone()),
+            }
+        }
+        (busy, resting)
+    }
+
+    /// Ticks each agent in its own process, so that stray processes of a turn are never those of
+    /// another turn.
+    fn in_parallel(&mut self, session: &mut Session, names: &[AgentName], urgencies: &Urgencies) -> Status {
+        let Round { store, args, .. } = *self;
+        let mut status = Status::Done;
+        // An agent with nothing to do needs no process.
+        let (mut busy, resting) = self.split(session, names);
+        show_all(session, &resting);
+        let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
+        progress.advance((names.len() - busy.len()) as u64);
+        if args.all {
+            many::by_urgency(store, &mut busy, urgencies, session.clock.now());
+        }
+        session.out.flush();
+        let works = busy.iter().map(|name| many::own_tick(session, store, name, args)).collect::<Vec<_>>();
+        let out = &mut session.out;
+        let relay: Option<Relay> = out.can_draw().then_some(relay);
+        let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
+            progress.advance(1);
+            let reached = many::print_tick(out, &busy[ended.of], &ended.lines, ended.end);
+            if reached != Status::NothingDone {
+                self.has_moved = true;
+                status = status.graver(reached);
+            }
+        });
+        match ran {
+            Ok(cancelled_by) => session.cancelled_by.set(cancelled_by),
+            Err(error) => {
+                status = status.graver(session.fail(error));
+            }
+        }
+        status
+    }
+}
+
+fn show_all(session: &mut Session, reports: &[(AgentName, StepReport)]) {
+    for (_, report) in reports {
+        session.out.result(report, |out| shown::text(report, out));
     }
 }

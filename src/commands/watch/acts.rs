@@ -13,49 +13,28 @@ use crate::process::jobs::{EndedJob, JobEnd};
 use crate::store::Store;
 
 /// Command that a key runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
-    Tick,
-    Start,
-    Stop,
-    Preempt,
-    Recover,
-    Requeue,
+#[derive(Clone, Copy)]
+pub struct Act {
+    key: char,
+    pub name: &'static str,
+    /// Irreversible effect of the command, for which a confirmation is needed.
+    pub doubt: Option<&'static str>,
 }
+
+const REQUEUE: &str = "requeue";
+
+const ACTS: [Act; 6] = [
+    Act { key: 't', name: "tick", doubt: None },
+    Act { key: 's', name: "start", doubt: None },
+    Act { key: 'S', name: "stop", doubt: Some("this ends its turn and its tasks") },
+    Act { key: 'p', name: "preempt", doubt: Some("its turn is asked to yield, and ended if it does not") },
+    Act { key: 'r', name: "recover", doubt: Some("an interrupted turn is given up, and a backoff ends") },
+    Act { key: 'R', name: REQUEUE, doubt: Some("its last dead letter runs again") },
+];
 
 impl Act {
     pub fn of(key: char) -> Option<Act> {
-        let keys = [
-            ('t', Act::Tick),
-            ('s', Act::Start),
-            ('S', Act::Stop),
-            ('p', Act::Preempt),
-            ('r', Act::Recover),
-            ('R', Act::Requeue),
-        ];
-        keys.into_iter().find(|(known, _)| *known == key).map(|(_, act)| act)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Act::Tick => "tick",
-            Act::Start => "start",
-            Act::Stop => "stop",
-            Act::Preempt => "preempt",
-            Act::Recover => "recover",
-            Act::Requeue => "requeue",
-        }
-    }
-
-    /// Returns the irreversible effect of a command, for which a confirmation is needed.
-    pub fn doubt(self) -> Option<&'static str> {
-        match self {
-            Act::Stop => Some("this ends its turn and its tasks"),
-            Act::Preempt => Some("its turn is asked to yield, and ended if it does not"),
-            Act::Recover => Some("an interrupted turn is given up, and a backoff ends"),
-            Act::Requeue => Some("its last dead letter runs again"),
-            Act::Tick | Act::Start => None,
-        }
+        ACTS.into_iter().find(|act| act.key == key)
     }
 
     /// Returns the command line; `None` if there is nothing to requeue.
@@ -69,14 +48,11 @@ impl Act {
         let mut command: Vec<OsString> = vec!["--dir".into(), store.anchor().path().into()];
         let mut say = |words: &[&str]| command.extend(words.iter().map(OsString::from));
         say(&["--json", "--lock-timeout", &patience]);
-        match self {
-            Act::Tick | Act::Start | Act::Stop | Act::Preempt | Act::Recover => {
-                say(&[self.name(), agent.as_str()]);
-            }
-            Act::Requeue => {
-                let Some(id) = last_dead(&store.agent(agent)?)? else { return Ok(None) };
-                say(&["queue", "requeue", &id.to_string(), "-a", agent.as_str()]);
-            }
+        if self.name == REQUEUE {
+            let Some(id) = last_dead(&store.agent(agent)?)? else { return Ok(None) };
+            say(&["queue", REQUEUE, &id.to_string(), "-a", agent.as_str()]);
+        } else {
+            say(&[self.name, agent.as_str()]);
         }
         Ok(Some(command))
     }
@@ -106,5 +82,5 @@ pub fn result_text(ended: &EndedJob<(Act, AgentName)>) -> String {
         (None, JobEnd::Signal(signal)) => format!("ended by signal {signal}"),
         (None, JobEnd::Unknown) => "ended".to_owned(),
     };
-    format!("{} {name}: {result}", act.name())
+    format!("{} {name}: {result}", act.name)
 }

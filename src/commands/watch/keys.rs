@@ -20,28 +20,13 @@ impl Dashboard {
         key: Key,
         height: u16,
     ) -> Result<bool> {
-        match key {
-            Key::Suspend => {
-                screen.suspend()?;
-                return Ok(false);
-            }
-            Key::Redraw => {
-                screen.renew()?;
-                return Ok(false);
-            }
-            Key::Char(_)
-            | Key::Up
-            | Key::Down
-            | Key::Right
-            | Key::Left
-            | Key::PageUp
-            | Key::PageDown
-            | Key::Home
-            | Key::End
-            | Key::Enter
-            | Key::Back
-            | Key::Escape
-            | Key::Cancel => {}
+        if key == Key::Suspend {
+            screen.suspend()?;
+            return Ok(false);
+        }
+        if key == Key::Redraw {
+            screen.renew()?;
+            return Ok(false);
         }
         match std::mem::replace(&mut self.talk, FooterState::Keys) {
             FooterState::Filters => {
@@ -97,7 +82,7 @@ impl Dashboard {
             Key::Left | Key::Char('N') => self.look_at_neighbour(session, |at| at.saturating_sub(1)),
             Key::Char(letter) => {
                 if let (Some(act), Some(name)) = (Act::of(letter), self.subject()) {
-                    match act.doubt() {
+                    match act.doubt {
                         Some(_) => self.talk = FooterState::Doubts(act, name),
                         None => self.start(session, act, &name),
                     }
@@ -140,22 +125,14 @@ impl Dashboard {
 
     fn filter_with(&mut self, key: Key) {
         let mut filter = self.fleet.filter().to_owned();
-        match key {
-            Key::Char(letter) => filter.push(letter),
-            Key::Back => drop(filter.pop()),
-            Key::Escape => filter.clear(),
-            Key::Enter
-            | Key::Cancel
-            | Key::Suspend
-            | Key::Redraw
-            | Key::Up
-            | Key::Down
-            | Key::Right
-            | Key::Left
-            | Key::PageUp
-            | Key::PageDown
-            | Key::Home
-            | Key::End => return,
+        if let Key::Char(letter) = key {
+            filter.push(letter);
+        } else if key == Key::Back {
+            filter.pop();
+        } else if key == Key::Escape {
+            filter.clear();
+        } else {
+            return;
         }
         if key != Key::Escape {
             self.talk = FooterState::Filters;
@@ -170,7 +147,7 @@ impl Dashboard {
         let started = act.command(session, &self.store, name).and_then(|command| match command {
             Some(command) => {
                 self.jobs.start((act, name.clone()), &Work::Process(command))?;
-                Ok(format!("{} {name} …", act.name()))
+                Ok(format!("{} {name} …", act.name))
             }
             None => Ok(format!("{name} has no dead letter")),
         });

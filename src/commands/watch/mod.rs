@@ -3,12 +3,13 @@
 //! The screen follows changes of records. Without changes nothing is read or drawn, except for the
 //! age of a visible running turn.
 
+mod acts;
+mod fleet;
+mod keys;
+
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
-
-use acts::{Act, result_text};
-use fleet::Fleet;
 
 use crate::cli;
 use crate::engine::session::{Session, agents};
@@ -27,9 +28,8 @@ use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
 use crate::store::{News, RecordWatch, Store, Told};
 
-mod acts;
-mod fleet;
-mod keys;
+use acts::{Act, result_text};
+use fleet::Fleet;
 
 /// Maximum time of reading agents before keys are handled.
 const SLICE: Duration = Duration::from_millis(40);
@@ -62,14 +62,14 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
         return Err(Error::usage("watch waits for moments, and DORMOUSE_NOW lets none come: unset it"));
     }
     let store = session.store()?;
-    for name in agents(&store, &args.agents, false)? {
+    for name in agents(&store, &args.agents.agents, false)? {
         store.agent(&name)?;
     }
     let signals = Signals::hold()?;
     signals.hear_children()?;
     let terminal = signals.hear_terminal()?;
     let mut panel = Dashboard {
-        named: args.agents,
+        named: args.agents.agents,
         anchor: store.anchor().clone(),
         news: News::of(store.local()),
         store,
@@ -126,7 +126,7 @@ impl DetailState {
 }
 
 struct Dashboard {
-    named: Vec<String>,
+    named: Vec<AgentName>,
     anchor: Anchor,
     store: Store,
     news: News,
@@ -441,7 +441,7 @@ impl Dashboard {
             FooterState::Keys => Foot::Keys,
             FooterState::Said(said) => Foot::Said(said),
             FooterState::Doubts(act, name) => {
-                question = format!("{} {name}? y/n: {}", act.name(), act.doubt().unwrap_or_default());
+                question = format!("{} {name}? y/n: {}", act.name, act.doubt.unwrap_or_default());
                 Foot::Asks(&question)
             }
             FooterState::Leaves => {

@@ -3,11 +3,9 @@
 use serde::Serialize;
 
 use crate::cli::{self, TimerCommand};
-use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::model::bound::Bound;
-use crate::model::id::TimerId;
 use crate::model::message::Body;
 use crate::model::time::Time;
 use crate::model::timer::{CatchUp, Schedule, Timer};
@@ -18,8 +16,8 @@ use crate::rules::schedule::calendar;
 use crate::rules::transition::timer::{self, NewTimer};
 
 use super::change;
-use crate::commands::words::{
-    agent_and_text, moment, optional_agent, parse, parse_optional, required_agent, text,
+use crate::commands::args::{
+    agent_and_text, answer, find_open, moment, parse, required_agent, text, wrong_word,
 };
 
 /// Added timer, with its next fire in local time.
@@ -45,9 +43,9 @@ impl<'t> AddedTimer<'t> {
     }
 }
 
-pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
+pub fn timer(session: &mut Session, args: cli::TimerArgs) -> Result<Status> {
     let store = session.store()?;
-    match command {
+    match args.command {
         TimerCommand::Add { said, schedule, tz, seconds, past_ok, catch_up, grace, name: key } => {
             let (name, word) = agent_and_text(said)?;
             let agent = store.agent(&name)?;
@@ -55,8 +53,8 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             let hops = session.caller(&store)?.and_then(|caller| caller.hops);
             let new = NewTimer {
                 schedule: read_schedule(session, &schedule, tz, seconds, past_ok)?,
-                catch_up: parse_optional("--catch-up", catch_up.as_deref())?.unwrap_or(CatchUp::Once),
-                grace: parse_optional("--grace", grace.as_deref())?,
+                catch_up: catch_up.unwrap_or(CatchUp::Once),
+                grace,
                 name: key,
                 body: word
                     .map(|word| text("TEXT", Some(&word), &bound).map(|text| Body::Text { text }))
@@ -67,13 +65,12 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             let (timer, action) = change(session, &agent, |draft| timer::add(draft, new))?;
             let shown = AddedTimer::new(&timer, action);
             let next = relative(timer.next_at, session.clock.now());
-            session.out.result(&shown, |out| {
+            answer(session, &shown, |out| {
                 let AddedTimer { next_local, time_zone, .. } = &shown;
                 // A script uses the whole line as the id.
                 let more = format!("  {action}, next {next_local} ({time_zone}), {next}");
                 format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })
-            });
-            Ok(Status::Done)
+            })
         }
         TimerCommand::List { agent } => {
             let agent = store.agent(&required_agent(&agent)?)?;
@@ -84,12 +81,10 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             }
             Ok(Status::Done)
         }
-        TimerCommand::Cancel { id, agent } => {
-            let found: ResolvedId<TimerId> =
-                lookup::open::<Timer>(&store, optional_agent(&agent)?, "active timer", &id)?;
+        TimerCommand::Cancel(timer) => {
+            let found = find_open::<Timer>(&store, "active timer", &timer)?;
             let timer = change(session, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
-            session.out.result(&timer, |_| format!("cancelled {}", timer.id));
-            Ok(Status::Done)
+            answer(session, &timer, |_| format!("cancelled {}", timer.id))
         }
     }
 }
@@ -103,18 +98,21 @@ fn read_schedule(
     past_ok: bool,
 ) -> Result<Schedule> {
     let now = session.clock.now();
-    if let Some(word) = &args.within {
-        return Ok(Schedule::At { at: now.after(parse("--in", word)?) });
+    if let Some(span) = args.within {
+        return Ok(Schedule::At { at: now.after(span) });
     }
     if let Some(word) = &args.at {
         return Ok(Schedule::At { at: moment("--at", word, now, past_ok)? });
     }
-    if let Some(word) = &args.every {
-        return Ok(Schedule::Every { every: parse("--every", word)?, from: now });
+    if let Some(every) = args.every {
+        return Ok(Schedule::Every { every, from: now });
     }
     let expression = args.cron.clone().unwrap_or_default();
+    if let Some(zone) = &tz {
+        parse::<Zone>("--tz", zone)?;
+    }
     let time_zone = tz.map_or_else(|| session.clock.time_zone(), Ok)?;
-    Ok(calendar(expression, time_zone, seconds)?)
+    calendar(expression, time_zone, seconds).map_err(|refusal| wrong_word("--cron", refusal))
 }
 
 fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {

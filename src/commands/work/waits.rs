@@ -3,24 +3,25 @@
 use serde_json::json;
 
 use crate::cli::{self, WaitCommand};
-use crate::commands::words::{
-    ended_records, moment, open_id, optional_agent, parse, parse_optional, read_record, required_agent,
+use crate::commands::args::{
+    answer, ended_records, find_any, find_open, moment, open_id, parse, read_record, required_agent,
 };
 use crate::engine::authority;
 use crate::engine::context::Context;
-use crate::engine::lookup::{self, ACTIVE_TRIGGER, ResolvedId, active_trigger, ended_task};
+use crate::engine::lookup::{self, ACTIVE_TRIGGER, active_trigger, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
-use crate::model::id::{WaitId, WorkId};
+use crate::model::id::WorkId;
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::work::WorkItem;
 use crate::report::output::Tone;
 use crate::report::text::one_line;
 use crate::report::wait as shown_wait;
 use crate::rules::transition::wait::{self, NewWait, Recheck, Set, WaitOwner};
 use crate::store::{Agent, Store};
 
-use super::{CHANGE, change, find_work, moment_in};
+use super::{CHANGE, WORK_ITEM, change, moment_in};
 
 pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
     let store = session.store()?;
@@ -28,19 +29,17 @@ pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
         Some(WaitCommand::List { agent, state }) => {
             list_waits(session, &store.agent(&required_agent(&agent)?)?, &wait_states(&state)?)
         }
-        Some(WaitCommand::Show { id, agent }) => {
-            let found = lookup::open_or_archived::<Wait>(&store, optional_agent(&agent)?, "wait", &id)?;
+        Some(WaitCommand::Show(wait)) => {
+            let found = find_any::<Wait>(&store, "wait", &wait)?;
             let wait = read_record::<Wait>(&store.agent(&found.agent)?, "wait", found.id)?;
             say_wait(session, &wait);
             Ok(Status::Done)
         }
-        Some(WaitCommand::Cancel { id, agent }) => {
-            let found: ResolvedId<WaitId> =
-                lookup::open::<Wait>(&store, optional_agent(&agent)?, "active wait", &id)?;
+        Some(WaitCommand::Cancel(wait)) => {
+            let found = find_open::<Wait>(&store, "active wait", &wait)?;
             let wait = change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
             let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
-            session.out.result(&object, |_| format!("cancelled {}", wait.id));
-            Ok(Status::Done)
+            answer(session, &object, |_| format!("cancelled {}", wait.id))
         }
         None => set_wait(session, &store, args),
     }
@@ -77,17 +76,19 @@ fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -
 fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
     let agent = store.agent(&required_agent(&args.agent)?)?;
     let caller = session.caller(store)?;
-    // clap ensures that both are given.
-    let kind: WaitKind = parse("--on", args.on.as_deref().unwrap_or_default())?;
     let named: Option<WorkId> = match &args.work_item {
-        Some(part) => Some(find_work(store, Some(agent.name().clone()), part)?.id),
+        Some(part) => {
+            let agent = Some(agent.name().clone());
+            Some(lookup::open_or_archived::<WorkItem>(store, agent, WORK_ITEM, part)?.id)
+        }
         None => None,
     };
     let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
     let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
     let trigger_id = open_id::<Trigger>(&agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
     let mut new = NewWait {
-        kind,
+        // clap ensures that it is given, and the reason.
+        kind: args.on.unwrap_or(WaitKind::Operator),
         trigger: None,
         reason: args.reason.unwrap_or_default(),
         options: args.options,
@@ -98,13 +99,13 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
         },
         wake_at: match args.at.as_deref() {
             Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
-            None => moment_in(session, "--in", args.within.as_deref())?,
+            None => moment_in(session, args.within),
         },
         recheck: match args.recheck_at.as_deref() {
             Some(word) => Some(Recheck::At(moment("--recheck-at", word, session.clock.now(), false)?)),
-            None => parse_optional("--recheck", args.recheck.as_deref())?.map(Recheck::Every),
+            None => args.recheck.map(Recheck::Every),
         },
-        expires_at: moment_in(session, "--expires", args.expires.as_deref())?,
+        expires_at: moment_in(session, args.expires),
         source: args.source,
         no_fallback: args.no_fallback,
         ended_task: ended_task(&agent, args.resource.as_deref())?,
@@ -128,8 +129,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
     if !replaces.is_empty() {
         object["replaces"] = replaces.iter().map(|other| json!(other.id)).collect();
     }
-    session.out.result(&object, |_| wait.id.to_string());
-    Ok(Status::Done)
+    answer(session, &object, |_| wait.id.to_string())
 }
 
 fn say_wait(session: &mut Session, wait: &Wait) {

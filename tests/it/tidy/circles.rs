@@ -13,10 +13,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         &["store::seam", "store::seam::agent", "store::seam::change"],
     ),
     (
-        "the family's file has both the commands and the words that they share",
-        &["commands::messages", "commands::messages::answer", "commands::messages::unseen"],
-    ),
-    (
         "the dashboard's file has both the frame and the lines that its pictures share",
         &["report::dashboard", "report::dashboard::detail", "report::dashboard::fleet"],
     ),

@@ -294,29 +294,40 @@ fn record<T: Record + JsonSchema>() -> Value {
 fn index(texts: &Texts) -> String {
     let list = |prefix: &str, suffix: &str| -> String {
         let of = |path: &String| Some(path.strip_prefix(prefix)?.strip_suffix(suffix)?.to_owned());
-        texts
-            .keys()
-            .filter_map(of)
-            .map(|name| format!("    (\"{name}\", committed!(\"{prefix}{name}{suffix}\")),\n"))
-            .collect()
+        let mut lines = vec![String::from("   ")];
+        for name in texts.keys().filter_map(of) {
+            if lines[lines.len() - 1].len() + name.len() > 96 {
+                lines.push(String::from("   "));
+            }
+            lines.last_mut().unwrap().push_str(&format!(" \"{name}\""));
+        }
+        lines.join("\n")
     };
     format!(
         "\
 //! Generated texts. `cargo test generated` writes this file and those that it includes.
 
 macro_rules! committed {{
-    ($path:literal) => {{
+    ($path:expr) => {{
         include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/\", $path))
+    }};
+}}
+
+macro_rules! texts {{
+    ($dir:literal, $ending:literal: $($name:literal)*) => {{
+        &[$(($name, committed!(concat!($dir, $name, $ending)))),*]
     }};
 }}
 
 pub const BASH: &str = committed!(\"completions/dormouse.bash\");
 pub const ZSH: &str = committed!(\"completions/_dormouse\");
 pub const FISH: &str = committed!(\"completions/dormouse.fish\");
-pub const MAN: &[(&str, &str)] = &[
-{}];
-pub const SCHEMAS: &[(&str, &str)] = &[
-{}];
+pub const MAN: &[(&str, &str)] = texts! {{ \"man/\", \".1\":
+{}
+}};
+pub const SCHEMAS: &[(&str, &str)] = texts! {{ \"schemas/\", \".json\":
+{}
+}};
 
 #[cfg(test)]
 mod tests;

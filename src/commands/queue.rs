@@ -1,16 +1,19 @@
-//! `queue`: queued and ended messages, and actions on dead letters.
+//! `queue`: queued and ended messages, dead letters, and files that could not be admitted.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
-use crate::cli::QueueCommand;
-use crate::commands::words::{agents_behind, optional_agent, several_agents};
+use crate::cli::{self, QueueArgs, QueueCommand, RecordArg};
+use crate::commands::args::{agents_behind, answer, optional_agent, required_agent, several_agents};
 use crate::engine::authority;
-use crate::engine::context::Context;
+use crate::engine::context::{Context, OpenTxn};
 use crate::engine::lookup::{self, ResolvedId, matches_id};
 use crate::engine::session::{Chosen, Session};
+use crate::engine::submissions::read_submission;
 use crate::error::{Error, Result, Status};
+use crate::model::event::EventKind;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, MessageStatus};
 use crate::model::refusal::Refusal;
@@ -19,15 +22,15 @@ use crate::report::output::{Output, Tone};
 use crate::report::text::{one_line, relative};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
+use crate::rules::transition::rejected::{decided_about_all_rejected, decided_about_rejected};
 use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
-use crate::store::{Agent, Snapshot, Store};
+use crate::store::{Agent, Reads, Rejected, Snapshot, Store};
 
-mod rejected;
-
-pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
+pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
     let store = session.store()?;
-    match command {
+    let named = |message: &RecordArg| lookup::message(&store, optional_agent(&message.agent)?, &message.id);
+    match args.command {
         QueueCommand::List { agents, limit } => {
             let chosen = several_agents(&store, &agents)?;
             session.each_chosen(&chosen, |session, name| list(session, &store, name, limit))
@@ -44,19 +47,17 @@ pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
             let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
-        QueueCommand::Rejected(args) => rejected::rejected(session, &store, args),
-        QueueCommand::Show { id, agent } => {
-            show(session, &store, lookup::message(&store, optional_agent(&agent)?, &id)?)
-        }
-        QueueCommand::Requeue { id, agent } => {
-            let found = lookup::message(&store, optional_agent(&agent)?, &id)?;
+        QueueCommand::Rejected(args) => rejected(session, &store, args),
+        QueueCommand::Show(message) => show(session, &store, named(&message)?),
+        QueueCommand::Requeue(message) => {
+            let found = named(&message)?;
             change(session, &store, found, "requeued", |draft, message, _| rules::requeue(draft, message))
         }
-        QueueCommand::Drop { id, agent, reason } => {
-            let found = lookup::message(&store, optional_agent(&agent)?, &id)?;
+        QueueCommand::Drop { message, reason } => {
+            let found = named(&message)?;
             let reason = reason.unwrap_or_else(|| "dropped by the operator".to_owned());
             change(session, &store, found, "dropped", move |draft, message, state| {
-                drop(draft, message, state, &reason)
+                drop_one(draft, message, state, &reason)
             })
         }
     }
@@ -144,7 +145,7 @@ fn show(session: &mut Session, store: &Store, found: ResolvedId<MessageId>) -> R
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
     let now = session.clock.now();
     let is_held = needs_operator(&state, message.id);
-    session.out.result(&show_object(&message, status), |out| {
+    answer(session, &show_object(&message, status), |out| {
         let mut text = format!("{}\n", line(&message, status, is_held, out));
         text.push_str(&format!(
             "created {} ({})\n",
@@ -160,8 +161,7 @@ fn show(session: &mut Session, store: &Store, found: ResolvedId<MessageId>) -> R
         }
         text.push_str(&format!("\n{}\n", out.whole(&message.body.to_text())));
         text
-    });
-    Ok(Status::Done)
+    })
 }
 
 fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
@@ -223,8 +223,7 @@ fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[
     })?;
     let (seen, left) = (done.made, done.state.attention.as_ref().map_or(0, |mark| mark.count));
     let object = json!({ "agent": name, "action": "acknowledged", "count": seen, "left": left });
-    session.out.result(&object, |_| format!("{name}  acknowledged {seen}, {left} left"));
-    Ok(Status::Done)
+    answer(session, &object, |_| format!("{name}  acknowledged {seen}, {left} left"))
 }
 
 /// Error for a word that names nothing that needs attention.
@@ -255,14 +254,13 @@ fn change(
     let mut draft = desk.draft_of(&locked.look_again(), state.clone())?;
     rule(&mut draft, message, &state)?;
     desk.commit(&locked, draft)?;
-    std::mem::drop(locked);
+    drop(locked);
     desk.tell();
     let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });
-    session.out.result(&object, |_| format!("{done} {}", found.id));
-    Ok(Status::Done)
+    answer(session, &object, |_| format!("{done} {}", found.id))
 }
 
-fn drop(
+fn drop_one(
     draft: &mut Draft,
     message: Message,
     state: &State,
@@ -280,4 +278,192 @@ fn drop(
     }
     drop_message(draft, message, reason);
     Ok(())
+}
+
+/// Maximum number of files whose events share one transaction.
+const TOGETHER: usize = 256;
+
+/// Decision of a person about a file.
+#[derive(Clone, Copy)]
+enum FileDecision {
+    Accept,
+    Drop,
+}
+
+fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
+    let files = args.accept.as_mut().or(args.drop.as_mut());
+    if let (None, None, Some(files)) = (&args.agent.word, &args.agent.agent, files) {
+        let mut agents = agents_behind(store, files)?;
+        args.agent.word = agents.pop();
+        if !agents.is_empty() {
+            return Err(Error::usage("which agent?").with_hint("this is for one agent at a time"));
+        }
+    }
+    let name = required_agent(&args.agent)?;
+    let agent = store.agent(&name)?;
+    let (verdict, named) = match (args.accept, args.drop) {
+        (Some(named), _) => (FileDecision::Accept, named),
+        (None, Some(named)) => (FileDecision::Drop, named),
+        (None, None) if args.all => {
+            return Err(Error::usage("--all: say what is to be done with all of them, --accept or --drop"));
+        }
+        (None, None) => return list_rejected(session, &agent),
+    };
+    if named.is_empty() != args.all {
+        let said = if args.all { "names files, and --all as well" } else { "which files?" };
+        return Err(Error::usage(format!("--{}: {said}", verdict.flag()))
+            .with_hint("name the files as `dormouse queue rejected` lists them, or say --all"));
+    }
+    decide(session, &agent, verdict, &named)
+}
+
+impl FileDecision {
+    fn flag(self) -> &'static str {
+        match self {
+            FileDecision::Accept => "accept",
+            FileDecision::Drop => "drop",
+        }
+    }
+
+    fn event(self) -> EventKind {
+        match self {
+            FileDecision::Accept => EventKind::RejectedAccepted,
+            FileDecision::Drop => EventKind::RejectedRemoved,
+        }
+    }
+}
+
+fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
+    for one in agent.look(|seen, state| seen.rejected(&state))? {
+        let file = one.name();
+        let mut object = json!({
+            "agent": agent.name(), "file": file, "at": one.at, "size": one.size, "stays": one.stays,
+        });
+        if let Some(reason) = &one.reason {
+            object["reason"] = json!(reason);
+        }
+        session.out.result(&object, |out| {
+            let reason = one.reason.as_deref().unwrap_or("nothing says why");
+            let stays = if one.stays { ", stays in inbox/" } else { "" };
+            format!(
+                "{}  {}, {} bytes{stays}\n    {}",
+                out.safe(&file),
+                one.at,
+                one.size,
+                out.paint(Tone::Bad, &out.safe(&one_line(reason, 200)))
+            )
+        });
+    }
+    Ok(Status::Done)
+}
+
+/// Accepts or drops the named files, or all.
+fn decide(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    verdict: FileDecision,
+    named: &[OsString],
+) -> Result<Status> {
+    authority::reach(Context::new(session, agent), "decide about the files of")?;
+    let chosen = agent.look(|seen, state| {
+        let all = seen.rejected(&state)?;
+        if named.is_empty() { Ok(all) } else { choose(&all, named) }
+    })?;
+    let mut status = Status::Done;
+    for some in chosen.chunks(TOGETHER) {
+        let mut said = Vec::with_capacity(some.len());
+        let desk = Context::new(session, agent);
+        let mut open = desk.open()?;
+        for one in some {
+            let done = apply(desk, &open, verdict, one);
+            if let Ok(Done::As(_)) = &done {
+                decided_about_rejected(&mut open.draft, verdict.event(), &one.name());
+                agent.local().forget_rejected(&mut open.draft.records.state, one);
+            }
+            said.push((one, done));
+        }
+        if open.locked.look_past_inbox().is_none_rejected(&open.draft.records.state)? {
+            decided_about_all_rejected(&mut open.draft);
+        }
+        open.commit()?;
+        for (one, done) in said {
+            status = status.graver(say_done(session, agent.name(), one, done));
+        }
+    }
+    Ok(status)
+}
+
+/// Returns the named files as they are listed.
+fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
+    let find = |named: &OsString| {
+        let named = named.to_string_lossy();
+        let found = all.iter().find(|one| one.name() == named).cloned();
+        found.ok_or_else(|| Error::NoRecord { what: "rejected file", id: named.into_owned() })
+    };
+    named.iter().map(find).collect()
+}
+
+/// Result for a file.
+enum Done {
+    As(FileDecision),
+    /// The file no longer exists.
+    Gone,
+    /// The file still can't be admitted.
+    Refused(String),
+}
+
+fn apply(desk: Context<'_>, open: &OpenTxn<'_>, verdict: FileDecision, one: &Rejected) -> Result<Done> {
+    let local = open.locked.local();
+    match verdict {
+        FileDecision::Drop => local.remove_rejected(one)?,
+        FileDecision::Accept => match judge(desk, open, one)? {
+            None => return Ok(Done::Gone),
+            Some(Ok(())) => local.bring_back(one)?,
+            Some(Err(reason)) => {
+                local.reject_again(one, &reason)?;
+                return Ok(Done::Refused(reason));
+            }
+        },
+    }
+    Ok(Done::As(verdict))
+}
+
+/// Checks if a step would admit the file now. Returns `None` if it no longer exists.
+fn judge(
+    desk: Context<'_>,
+    open: &OpenTxn<'_>,
+    one: &Rejected,
+) -> Result<Option<std::result::Result<(), String>>> {
+    let seen = open.locked.look_past_inbox();
+    Ok(match seen.read_rejected(one)? {
+        Reads::Gone => None,
+        Reads::Fits => Some(Ok(())),
+        Reads::Not(why) => Some(Err(why)),
+        Reads::Dropped(file) => {
+            let policy = &open.draft.records.policy;
+            read_submission(desk, &seen, policy, &file)?.map(|made| made.map(drop))
+        }
+    })
+}
+
+fn say_done(session: &mut Session, agent: &AgentName, one: &Rejected, done: Result<Done>) -> Status {
+    let file = one.name();
+    let word = match done {
+        Ok(Done::As(FileDecision::Accept)) => "accepted",
+        Ok(Done::As(FileDecision::Drop)) => "dropped",
+        Ok(Done::Gone) => "gone",
+        Ok(Done::Refused(reason)) => {
+            let error = Error::refused("still_refused", format!("{file} is still no message: {reason}"))
+                .with_hint("correct the file in inbox/rejected/, and accept it again");
+            session.out.failure(&error, None, Some(agent.as_str()));
+            return error.exit_status();
+        }
+        Err(error) => {
+            session.out.failure(&error, None, Some(agent.as_str()));
+            return error.exit_status();
+        }
+    };
+    let object = json!({ "agent": agent, "file": file, "action": word });
+    session.out.result(&object, |out| format!("{word} {}", out.safe(&file)));
+    Status::Done
 }

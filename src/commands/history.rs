@@ -1,28 +1,29 @@
-//! `run`, `briefs`, `events`, `logs`: history of agents.
+//! `run`, `briefs`, `events` and `logs`: history of agents.
 
-pub mod logs;
+use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::cli::{BriefsArgs, EventsArgs, RunCommand};
+use crate::cli::{BriefsArgs, EventsArgs, LogsArgs, RunArgs, RunCommand};
+use crate::commands::args::{answer, optional_agent, several_agents, several_or_all_agents, time_or_ago};
+use crate::engine::follow::OutputTail;
 use crate::engine::follow::{Beginning, Follower, ProcessOutput, may_be_elsewhere};
 use crate::engine::lookup::{self, ResolvedId};
-use crate::engine::session::Session;
+use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, RunId};
 use crate::model::state::CurrentRun;
+use crate::model::time::Time;
 use crate::report::output::{Output, Tone};
-use crate::report::summary;
-use crate::report::text::one_line;
+use crate::report::text::{one_line, relative};
+use crate::report::{log, summary};
 use crate::store::{Agent, RecordWatch, Store};
 use crate::workdir::Stream;
 
-use crate::commands::words::{optional_agent, parse, several_agents, time_or_ago};
-
-pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
+pub fn run(session: &mut Session, args: RunArgs) -> Result<Status> {
     let store = session.store()?;
-    match command {
+    match args.command {
         RunCommand::List { agents, limit } => {
             let chosen = several_agents(&store, &agents)?;
             session.each_chosen(&chosen, |session, name| list(session, &store, name, limit))
@@ -111,7 +112,7 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
 fn show(session: &mut Session, store: &Store, found: &ResolvedId<RunId>) -> Result<Status> {
     let agent = store.agent(&found.agent)?;
     let run = object(&agent, found.id)?.ok_or(Error::NoRecord { what: "run", id: found.id.to_string() })?;
-    session.out.result(&run, |out| {
+    answer(session, &run, |out| {
         let mut text = format!("{}\n", run_line(&run, out));
         if let Value::Object(fields) = &run {
             for (name, value) in fields.iter().filter(|(name, _)| *name != "id") {
@@ -120,8 +121,7 @@ fn show(session: &mut Session, store: &Store, found: &ResolvedId<RunId>) -> Resu
             }
         }
         text
-    });
-    Ok(Status::Done)
+    })
 }
 
 fn show_output(
@@ -173,19 +173,17 @@ pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {
 
 pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
     let store = session.store()?;
-    let chosen = several_agents(&store, &args.agents)?;
-    let kinds: Vec<EventKind> = args.kind.iter().map(|kind| parse("--kind", kind)).collect::<Result<_>>()?;
-    let since =
-        args.since.as_deref().map(|word| time_or_ago("--since", word, session.clock.now())).transpose()?;
+    let now = session.clock.now();
+    let since = args.since.as_deref().map(|since| time_or_ago("--since", since, now)).transpose()?;
     let wanted = |event: &Event| {
-        (kinds.is_empty() || kinds.contains(&event.kind)) && since.is_none_or(|since| event.at >= since)
+        (args.kind.is_empty() || args.kind.contains(&event.kind))
+            && since.is_none_or(|since| event.at >= since)
     };
     let beginning = Beginning { since, limit: args.limit };
     let mut follower = Follower::default();
-    let mut watch = args.follow.then(RecordWatch::new);
-    let mut had_agents = false;
-    loop {
-        let mut has_agents = false;
+    follow(session, args.follow, |session, mut watch| {
+        let chosen = several_agents(&store, &args.agents)?;
+        let mut found = Vec::new();
         let status = session.each_chosen(&chosen, |session, name| {
             let agent = store.agent(name)?;
             if let Some(watch) = &mut watch {
@@ -194,15 +192,31 @@ pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
             for event in follower.news(&agent, beginning, wanted)? {
                 session.out.result(&event, |out| event_line(&event, out));
             }
-            has_agents = true;
+            found.push(name.clone());
             Ok(Status::Done)
         })?;
+        Ok((status, found))
+    })
+}
+
+/// Looks at some agents once, or with --follow also at each change of their records, until a look
+/// fails, the reader has gone, or no agent is left. `look` returns its status, and the agents that
+/// it has found.
+fn follow(
+    session: &mut Session,
+    follows: bool,
+    mut look: impl FnMut(&mut Session, Option<&mut RecordWatch>) -> Result<(Status, Vec<AgentName>)>,
+) -> Result<Status> {
+    let mut watch = follows.then(RecordWatch::new);
+    let mut had_agents = false;
+    loop {
+        let (status, found) = look(session, watch.as_mut())?;
         session.out.flush();
-        if had_agents && !has_agents && status == Status::Done {
+        if had_agents && found.is_empty() && status == Status::Done {
             session.out.note("no agent is left to follow");
             return Ok(Status::NotFound);
         }
-        had_agents |= has_agents;
+        had_agents |= !found.is_empty();
         match &mut watch {
             Some(watch) if status == Status::Done && session.out.has_reader() => watch.wait(None),
             Some(_) | None => return Ok(status),
@@ -221,4 +235,125 @@ fn event_line(event: &Event, out: &Output) -> String {
         .join(" ");
     let at = out.paint(Tone::Quiet, &event.at.local());
     format!("{at}  {:>6}  {}  {}", event.seq, event.kind, one_line(&out.safe(&data), 400))
+}
+
+/// Events that end a turn.
+const ENDS: [EventKind; 2] = [EventKind::RunSettled, EventKind::RunInterrupted];
+
+/// Number of events that are shown without --since.
+const LAST: usize = 50;
+
+/// Output readers of the running turns.
+type Tails = HashMap<RunId, OutputTail>;
+
+pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
+    let store = session.store()?;
+    let now = session.clock.now();
+    let since = args.since.as_deref().map(|since| time_or_ago("--since", since, now)).transpose()?;
+    let beginning = Beginning { since, limit: if since.is_none() { LAST } else { 0 } };
+    let mut follower = Follower::default();
+    let mut tails = Tails::new();
+    let (mut is_first, mut has_ended) = (true, false);
+    follow(session, args.follow, |session, mut watch| {
+        // The watches on run directories of ended turns are released.
+        if let Some(watch) = watch.as_mut().filter(|_| has_ended) {
+            watch.let_go_of_files();
+        }
+        let mut chosen = several_or_all_agents(&store, &args.agents)?;
+        let (mut events, mut found) = (Vec::new(), Vec::with_capacity(chosen.names.len()));
+        let status = session.each_agent(&chosen.names, chosen.are_all, |session, name| {
+            let agent = store.agent(name)?;
+            if let Some(watch) = &mut watch {
+                watch.follow_records(&agent);
+            }
+            // An event without a line in text does not count towards the limit.
+            let is_shown = |event: &Event| session.out.is_json() || log::line(event, &session.out).is_some();
+            let is_wanted = |event: &Event| since.is_none_or(|since| event.at >= since) && is_shown(event);
+            events.extend(follower.news(&agent, beginning, is_wanted)?);
+            found.push(name.clone());
+            Ok(Status::Done)
+        });
+        // An agent that can't be read was reported, and has no output.
+        chosen.names = found;
+        // Events of several agents are shown in order of time.
+        events.sort_by_key(|event| event.at);
+        if std::mem::take(&mut is_first) {
+            if since.is_none() {
+                events.drain(..events.len().saturating_sub(LAST));
+            }
+            if events.is_empty() && status == Status::Done {
+                say_nothing(session, &store, &chosen, since)?;
+            }
+        }
+        has_ended = events.iter().any(|event| ENDS.contains(&event.kind));
+        for event in &events {
+            session.out.is_about(chosen.are_told_apart.then(|| event.agent.to_string()));
+            match tell(session, &store, event, &mut tails) {
+                Err(error) if chosen.are_all && error.has_left() => {}
+                told => told?,
+            }
+        }
+        let status = status.graver(live(session, &store, &chosen, &mut tails, watch));
+        session.out.is_about(None);
+        Ok((status, chosen.names))
+    })
+}
+
+/// Reports that there is nothing to show, with the time of the last event.
+fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<Time>) -> Result<()> {
+    let mut last = None;
+    for name in &chosen.names {
+        let of_agent = store.agent(name)?.look(|seen, _| seen.last_events(1, |_| true))?;
+        last = last.max(of_agent.first().map(|event| event.at));
+    }
+    let when = match last {
+        Some(at) => format!("; the last event was {} ({})", relative(at, session.clock.now()), at.local()),
+        None => ", and nothing ever has".to_owned(),
+    };
+    let since = since.map(|since| format!(" since {}", since.local())).unwrap_or_default();
+    session.out.note(&format!("nothing has happened{since}{when}"));
+    Ok(())
+}
+
+/// Shows an event. The remaining output of a turn is shown before its end.
+fn tell(session: &mut Session, store: &Store, event: &Event, tails: &mut Tails) -> Result<()> {
+    if let Some(run) = event.run_id.filter(|_| ENDS.contains(&event.kind)) {
+        let agent = store.agent(&event.agent)?;
+        let mut tail = tails.remove(&run).unwrap_or_else(|| OutputTail::of(&agent, run, None));
+        show_lines(session, agent.name(), run, tail.news(true)?);
+    }
+    let line = log::line(event, &session.out);
+    if session.out.is_json() || line.is_some() {
+        session.out.result(event, |_| line.unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// Shows the output that running turns have written since the last call.
+fn live(
+    session: &mut Session,
+    store: &Store,
+    chosen: &Chosen,
+    tails: &mut Tails,
+    mut watch: Option<&mut RecordWatch>,
+) -> Status {
+    session.each_agent(&chosen.names, chosen.are_all, |session, name| {
+        let agent = store.agent(name)?;
+        let Some(run) = agent.peek()?.current_run.map(|run| run.run_id) else { return Ok(Status::Done) };
+        if let Some(watch) = &mut watch {
+            watch.follow_output(&agent.workdir().run(run));
+        }
+        let lines = tails.entry(run).or_insert_with(|| OutputTail::of(&agent, run, None)).news(false)?;
+        session.out.is_about(chosen.are_told_apart.then(|| name.to_string()));
+        show_lines(session, name, run, lines);
+        Ok(Status::Done)
+    })
+}
+
+/// Shows lines of a turn's output.
+fn show_lines(session: &mut Session, agent: &AgentName, run: RunId, lines: Vec<(Stream, String)>) {
+    for (stream, text) in lines {
+        let object = json!({ "agent": agent, "run_id": run, "log": stream.name(), "text": text });
+        session.out.result(&object, |out| log::output(&text, out));
+    }
 }

@@ -1,4 +1,5 @@
-//! Parses words of the command line, and finds the records that they name. An error names the flag.
+//! Arguments of several commands: texts, moments, agents, and the records that an id names; and the
+//! answers of commands with one result. An error names the flag.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -8,15 +9,20 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::cli::{AgentAndText, AgentFlag, AgentFlags};
-use crate::engine::lookup;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cli::{AgentAndText, AgentFlag, AgentFlags, RecordArg};
+use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::{Chosen, Session, agents};
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, IoContext, Result, Status};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
 use crate::model::json::{self, Sent};
 use crate::model::record::{OpenRecord, Record};
+use crate::model::refusal::Refusal;
 use crate::model::time::{Direction, Span, Time};
+use crate::report::output::Output;
 use crate::rules::schedule::to_come;
 use crate::store::{Agent, Snapshot, Store};
 
@@ -35,6 +41,15 @@ where
     T::Err: std::fmt::Display,
 {
     word.map(|word| parse(flag, word)).transpose()
+}
+
+/// Returns the error for a word that the rules refuse whatever the records are: it is wrong usage.
+pub fn wrong_word(flag: &str, refusal: Refusal) -> Error {
+    let error = Error::in_word(flag, refusal.message);
+    match refusal.hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
 }
 
 /// Parses a past moment, or a duration before `now`.
@@ -121,6 +136,26 @@ pub fn settings(name: &str, path: &Path) -> Result<String> {
     Ok(text)
 }
 
+/// Prints the only result of a command that has succeeded.
+pub fn answer(
+    session: &mut Session,
+    object: &impl Serialize,
+    text: impl FnOnce(&Output) -> String,
+) -> Result<Status> {
+    session.out.result(object, text);
+    Ok(Status::Done)
+}
+
+/// Prints an object with --json, else a text as it is.
+pub fn answer_verbatim(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
+    if session.out.is_json() {
+        session.out.json_line(object);
+    } else {
+        session.out.raw(text.as_bytes());
+    }
+    Ok(Status::Done)
+}
+
 /// Asks the person at the terminal a question. Returns the answer; `None` without a terminal.
 pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
     if session.out.is_json() || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
@@ -141,7 +176,7 @@ fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
 
 /// Returns the agent of a command about records: the named one, or that of the calling turn.
 pub fn optional_agent(args: &AgentFlag) -> Result<Option<AgentName>> {
-    one_agent(args.word.as_deref(), args.agent.as_deref())
+    one_agent(args.word.as_ref(), args.agent.as_ref())
 }
 
 /// Returns the agent of a command that needs one, because no id identifies it.
@@ -153,19 +188,23 @@ pub fn required_agent(args: &AgentFlag) -> Result<AgentName> {
 pub fn agent_and_text(args: AgentAndText) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { mut words, agent } = args;
     let text = words.pop();
-    let agent = one_agent(words.first().map(String::as_str), agent.as_deref())?;
-    Ok((agent.ok_or_else(which_agent)?, text))
+    let word: Option<AgentName> = parse_optional("--agent", words.first().map(String::as_str))?;
+    Ok((one_agent(word.as_ref(), agent.as_ref())?.ok_or_else(which_agent)?, text))
 }
 
-fn one_agent(word: Option<&str>, flag: Option<&str>) -> Result<Option<AgentName>> {
+fn one_agent(word: Option<&AgentName>, flag: Option<&AgentName>) -> Result<Option<AgentName>> {
     if let (Some(word), Some(flag)) = (word, flag)
         && word != flag
     {
-        return Err(two_agents(word, flag));
+        return Err(two_agents(word.as_str(), flag.as_str()));
     }
-    let from_env = || env::var("DORMOUSE_AGENT").ok().filter(|name| !name.is_empty());
-    let named = word.or(flag).map(str::to_owned).or_else(from_env);
-    named.map(|name| parse("--agent", &name)).transpose()
+    match word.or(flag) {
+        Some(named) => Ok(Some(named.clone())),
+        None => {
+            let of_turn = env::var("DORMOUSE_AGENT").ok().filter(|name| !name.is_empty());
+            parse_optional("--agent", of_turn.as_deref())
+        }
+    }
 }
 
 fn two_agents(words: &str, flags: &str) -> Error {
@@ -186,10 +225,11 @@ pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     let (words, flags) = (&args.words, &args.agent);
     let has_both = !words.is_empty() && !flags.is_empty();
     if has_both && words.iter().collect::<BTreeSet<_>>() != flags.iter().collect::<BTreeSet<_>>() {
-        return Err(two_agents(&words.join(" "), &flags.join(" --agent ")));
+        let joined =
+            |names: &[AgentName], by| names.iter().map(AgentName::as_str).collect::<Vec<_>>().join(by);
+        return Err(two_agents(&joined(words, " "), &joined(flags, " --agent ")));
     }
-    let named = if words.is_empty() { flags } else { words };
-    let mut names = agents(store, named, false)?;
+    let mut names = agents(store, if words.is_empty() { flags } else { words }, false)?;
     if names.is_empty() {
         names.push(one_agent(None, None)?.ok_or_else(|| {
             Error::usage("which agent?").with_hint("name some, say --all, or set DORMOUSE_AGENT")
@@ -198,20 +238,48 @@ pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     Ok(Chosen { are_told_apart: names.len() > 1, are_all: false, names })
 }
 
+/// Returns the agents of a command that lists, or all agents if none is named outside a turn.
+pub fn several_or_all_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
+    let are_all = args.words.is_empty() && args.agent.is_empty() && one_agent(None, None)?.is_none();
+    if are_all {
+        return Ok(Chosen { names: store.agents()?, are_all, are_told_apart: true });
+    }
+    several_agents(store, args)
+}
+
 /// Moves names of agents from the words of a flag to the result, if the line names no agent
 /// elsewhere.
-pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Result<Vec<String>> {
-    let mut agents = Vec::new();
-    if one_agent(None, None)?.is_none() {
-        words.retain(|word| {
-            let name = word.as_ref().to_str().and_then(|word| word.parse().ok());
-            let agent = name.filter(|name| store.agent(name).is_ok());
-            let stays = agent.is_none();
-            agents.extend(agent.map(|name: AgentName| name.to_string()));
-            stays
-        });
+pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Result<Vec<AgentName>> {
+    if one_agent(None, None)?.is_some() {
+        return Ok(Vec::new());
     }
+    let mut agents = Vec::new();
+    words.retain(|word| {
+        let name = word.as_ref().to_str().and_then(|word| word.parse().ok());
+        let agent: Option<AgentName> = name.filter(|name| store.agent(name).is_ok());
+        let stays = agent.is_none();
+        agents.extend(agent);
+        stays
+    });
     Ok(agents)
+}
+
+/// Finds the open record that the arguments name. `what` is its noun in errors.
+pub fn find_open<T: OpenRecord>(
+    store: &Store,
+    what: &'static str,
+    args: &RecordArg,
+) -> Result<ResolvedId<T::Id>> {
+    lookup::open::<T>(store, optional_agent(&args.agent)?, what, &args.id)
+}
+
+/// Finds the record that the arguments name, open or ended. `what` is its noun in errors.
+pub fn find_any<T: OpenRecord>(
+    store: &Store,
+    what: &'static str,
+    args: &RecordArg,
+) -> Result<ResolvedId<T::Id>> {
+    lookup::open_or_archived::<T>(store, optional_agent(&args.agent)?, what, &args.id)
 }
 
 /// Parses the JSON of `--body-json`.
@@ -235,11 +303,16 @@ pub fn open_id<T: OpenRecord>(
 
 /// Returns a record, open or ended.
 pub fn read_record<T: OpenRecord>(agent: &Agent<'_>, what: &'static str, id: T::Id) -> Result<T> {
-    let found = agent.look(|seen, _| match seen.open_one::<T>(id)? {
+    let found = agent.look(|seen, _| open_or_ended(&seen, id))?;
+    found.ok_or_else(|| Error::NoRecord { what, id: id.to_string() })
+}
+
+/// Returns a record from a snapshot, open or ended.
+pub fn open_or_ended<T: OpenRecord>(seen: &Snapshot<'_>, id: T::Id) -> Result<Option<T>> {
+    match seen.open_one::<T>(id)? {
         Some(record) => Ok(Some(record)),
         None => seen.ended_one::<T>(id),
-    })?;
-    found.ok_or_else(|| Error::NoRecord { what, id: id.to_string() })
+    }
 }
 
 /// Returns the ended records of a kind, newest first.

@@ -1,75 +1,81 @@
-//! `task`: background tasks (contract, semantics §12).
+//! `task`: background tasks, and the process that supervises one (contract, semantics §12).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cli::{AgentAndText, AgentFlag, TaskCommand, TaskStartArgs};
+use crate::cli::{self, AgentAndText, AgentFlag, RecordArg, TaskArgs, TaskCommand, TaskStartArgs};
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::effects::Effect;
-use crate::engine::environment::claimant;
+use crate::engine::environment::{claimant, environment, set};
 use crate::engine::follow::{ProcessOutput, may_be_elsewhere};
-use crate::engine::lookup::{self, ResolvedId};
+use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, TaskMonitor};
 use crate::engine::owner::away_task;
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
-use crate::engine::task_input::{refusal, send};
-use crate::engine::tasks::{self, TaskAction, is_ours};
+use crate::engine::task_input::{InputReceiver, refusal, send};
+use crate::engine::tasks::{self, TaskAction, finish, is_ours};
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::message::Body;
 use crate::model::place::Away;
+use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
-use crate::model::task::{Task, TaskJob, TaskStatus};
+use crate::model::task::{Task, TaskEnd, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::process::{TASK, supervisor};
-use crate::report::output::{Output, Tone};
+use crate::process::supervisor::{self, Seat, TaskInputPipe};
+use crate::process::turn::{Nobody, Stdin, TurnResult, TurnSpec, run};
+use crate::process::{FENCE, ProcessMark, TASK};
+use crate::report::output::{Output, Tone, failure};
 use crate::report::text::one_line;
-use crate::rules::transition::task::{self as rules, NewJob, NewTask};
+use crate::rules::transition::task::{self as rules, NewJob, NewTask, TaskEnding};
 use crate::store::{Agent, Store, Subject};
-use crate::workdir::Stream;
+use crate::workdir::{Dir, Stream};
 
-use super::words::{
-    agent_and_text, ended_records, open_id, optional_agent, parse, parse_optional, read_record,
-    required_agent, settings, several_agents, text,
+use super::args::{
+    agent_and_text, answer, ended_records, find_any, open_id, parse_optional, read_record, required_agent,
+    settings, several_agents, text,
 };
 
-pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
+pub fn task(session: &mut Session, args: TaskArgs) -> Result<Status> {
     let store = session.store()?;
-    match command {
+    match args.command {
         TaskCommand::Start(args) => {
             let (name, text) = agent_and_message(&args)?;
             let agent = store.agent(&name)?;
             authority::reach_records(Context::new(session, &agent), "start a task of")?;
-            let new = wanted(session, &store, &agent, args, text)?;
+            let new = wanted(session, &agent, args, text)?;
             start(session, &agent, new)
         }
         TaskCommand::List { agents, ended } => {
             let chosen = several_agents(&store, &agents)?;
             session.each_chosen(&chosen, |session, name| list(session, &store.agent(name)?, ended))
         }
-        TaskCommand::Status { id, agent } => {
-            let found = find(&store, optional_agent(&agent)?, &id)?;
+        TaskCommand::Status(task) => {
+            let found = find_any::<Task>(&store, "task", &task)?;
             let agent = store.agent(&found.agent)?;
             let task = read(&agent, found.id)?;
             let mut waits = agent.look(|seen, _| seen.open::<Wait>())?;
             waits.retain(|wait| wait.is_active() && wait.task_id() == Some(task.id));
             let mut object = json!(task);
             object["waits"] = waits.iter().map(|wait| json!(wait.id)).collect();
-            session.out.result(&object, |out| {
+            answer(session, &object, |out| {
                 let waits = waits.iter().map(|wait| {
                     let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
                     let reason = out.safe(&one_line(&wait.reason, 80));
                     format!("\n  {} of {owner} waits for it: {reason}", wait.id)
                 });
                 line(&task, out) + &waits.collect::<String>()
-            });
-            Ok(Status::Done)
+            })
         }
-        TaskCommand::Output { id, agent, stderr, follow, bytes } => {
-            let found = find(&store, optional_agent(&agent)?, &id)?;
+        TaskCommand::Output { task, stderr, follow, bytes } => {
+            let found = find_any::<Task>(&store, "task", &task)?;
             let (agent, id) = (&store.agent(&found.agent)?, found.id);
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             let dir = agent.workdir().task(id);
@@ -81,14 +87,13 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             Ok(Status::Done)
         }
         TaskCommand::Input { id, agent, text } => {
-            let found = find(&store, optional_agent(&agent)?, &id)?;
+            let found = find_any::<Task>(&store, "task", &RecordArg { id, agent })?;
             let agent = store.agent(&found.agent)?;
             authority::reach_records(Context::new(session, &agent), "speak to a task of")?;
             input(session, &agent, found.id, text.as_deref())
         }
-        TaskCommand::Stop { id, agent, grace, force } => {
-            let grace: Span = parse("--grace", &grace)?;
-            let found = find(&store, optional_agent(&agent)?, &id)?;
+        TaskCommand::Stop { task, grace, force } => {
+            let found = find_any::<Task>(&store, "task", &task)?;
             let agent = store.agent(&found.agent)?;
             authority::reach_records(Context::new(session, &agent), "stop a task of")?;
             if force {
@@ -110,32 +115,32 @@ fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)
         return Err(Error::usage(format!("`{text}`: a command is told nothing"))
             .with_hint("its arguments stand after `--`; --delegate CHILD hands a text to a child"));
     }
-    let agent = AgentFlag { word: words.first().cloned(), agent: agent.clone() };
+    let word = parse_optional("--agent", words.first().map(String::as_str))?;
+    let agent = AgentFlag { word, agent: agent.clone() };
     Ok((required_agent(&agent)?, None))
 }
 
 /// Converts the flags of `task start` for the rules.
 fn wanted(
     session: &Session,
-    store: &Store,
     agent: &Agent<'_>,
     args: TaskStartArgs,
     message: Option<String>,
 ) -> Result<NewTask> {
+    let store = agent.store();
     let work_item_id = open_id::<WorkItem>(agent, "open work item", args.work_item.as_deref())?;
     let caller = session.caller(store)?;
     let job = match &args.delegate {
         None => NewJob::Command { argv: args.command },
         Some(child) => {
-            let child: AgentName = parse("--delegate", child)?;
             let policy = match &args.from {
                 Some(path) => settings("--from", path)?,
                 None => agent.policy_text()?,
             };
-            tasks::check(store, agent.name(), &child, &policy)?;
+            tasks::check(store, agent.name(), child, &policy)?;
             let bound = Bound::message("the text", agent.policy()?.limits.max_message);
             let text = text("TEXT", message.as_deref(), &bound)?;
-            NewJob::Delegate { child, body: Body::Text { text }, policy }
+            NewJob::Delegate { child: child.clone(), body: Body::Text { text }, policy }
         }
     };
     Ok(NewTask {
@@ -144,15 +149,11 @@ fn wanted(
         work_item_id,
         notify: !args.no_notify,
         interactive: args.interactive,
-        timeout: parse_optional("--timeout", args.timeout.as_deref())?,
+        timeout: args.timeout,
         from_turn: caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name())),
         hops: caller.and_then(|caller| caller.hops),
         at: claimant(store)?,
     })
-}
-
-fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<TaskId>> {
-    lookup::open_or_archived::<Task>(store, agent, "task", part)
 }
 
 /// Returns a task, open or ended.
@@ -201,8 +202,7 @@ fn start(session: &mut Session, agent: &Agent<'_>, new: NewTask) -> Result<Statu
         }
     }
     let task = read(agent, task.id)?;
-    session.out.result(&task, |_| task.id.to_string());
-    Ok(Status::Done)
+    answer(session, &task, |_| task.id.to_string())
 }
 
 fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
@@ -289,6 +289,141 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
         supervisor::feed(&path, said.as_bytes(), session.patience().as_std())?;
     }
     let object = json!({ "agent": agent.name(), "task_id": id, "bytes": said.len() });
-    session.out.result(&object, |_| format!("wrote {} bytes", said.len()));
-    Ok(Status::Done)
+    answer(session, &object, |_| format!("wrote {} bytes", said.len()))
+}
+
+/// Maximum number of attempts to settle the task, one second apart: the lock may be busy, or the
+/// disk full.
+const SETTLEMENTS: u32 = 60;
+
+/// Hidden command that `task start` runs.
+pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Status> {
+    let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
+    let is_json = session.out.is_json();
+    let (mut seat, lock) = Seat::take(is_json.then(|| begun.to_string()))?;
+    let done = session.store().and_then(|store| look_after(session, &store, &args, lock, &mut seat));
+    if let Err(error) = &done {
+        let why =
+            if is_json { failure(error, Some(args.agent.as_str())).to_string() } else { error.to_string() };
+        seat.not_begun(&why);
+    }
+    done.map(|()| Status::Done)
+}
+
+fn look_after(
+    session: &Session,
+    store: &Store,
+    args: &cli::SuperviseArgs,
+    lock: File,
+    seat: &mut Seat,
+) -> Result<()> {
+    let (agent, id) = (store.agent(&args.agent)?, args.task);
+    // The lease is held until this process ends.
+    let held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
+    let this = claimant(store)?;
+    let task = Context::new(session, &agent).change(|draft| rules::run(draft, id, this))?.made;
+    let end = match task {
+        Some(task) => {
+            let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
+                seat.begun();
+                match input {
+                    Some(input) => {
+                        let hearing = InputReceiver::new(input, &agent, id);
+                        run(&spec, &mut LeaseKeeper::new(TaskMonitor::new(hearing, &agent, id), &held))
+                    }
+                    None => run(&spec, &mut LeaseKeeper::new(TaskMonitor::new(Nobody, &agent, id), &held)),
+                }
+            });
+            seen(session, run)
+        }
+        None => not_started(session, "it was stopped before it began".to_owned()),
+    };
+    // This is also sent if there is nothing to run, because it tells the process that started the
+    // supervisor to continue.
+    seat.begun();
+    // This hint is for another process that settles the task. Without it the task counts as
+    // interrupted.
+    let _ = agent.workdir().task(id).note_end(&end);
+    held.refuse_lost(&id.to_string())?;
+    let mut tries = 1;
+    loop {
+        match finish(Context::new(session, &agent), id, TaskEnding::Seen(end.clone())) {
+            Err(_) if tries < SETTLEMENTS => tries += 1,
+            done => return done.map(drop),
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// Returns the command of a task, and the pipe of its input, if it has one. `fence`: fencing token
+/// of the task's lease in a database.
+fn prepare(
+    store: &Store,
+    agent: &Agent<'_>,
+    task: &Task,
+    fence: Option<u64>,
+) -> Result<(TurnSpec, Option<TaskInputPipe>)> {
+    let TaskJob::Command { argv } = &task.job else {
+        return Err(Error::failed(format!("{} is no command", task.id)));
+    };
+    let policy = agent.policy()?;
+    let dir = agent.workdir().task(task.id);
+    dir.make()?;
+    let (stdin, input) = stdin(task, &dir)?;
+    let mut env = environment(agent, &policy, None);
+    if let Some(fence) = fence {
+        set(&mut env, FENCE, fence.to_string().into());
+    }
+    let spec = TurnSpec {
+        argv: argv.iter().map(OsString::from).collect(),
+        workdir: store.anchor().leads_to(&policy.turn.workdir),
+        env,
+        mark: ProcessMark::task(task.id),
+        stdin,
+        stdout: dir.stream(Stream::Stdout),
+        stderr: dir.stream(Stream::Stderr),
+        leader: dir.leader(),
+        listener: None,
+        max_output: policy.turn.max_output.0,
+        timeout: task.timeout.map(Span::as_std),
+        kill_grace: KILL_GRACE,
+        first: FirstTold::Group,
+    };
+    Ok((spec, input))
+}
+
+fn stdin(task: &Task, dir: &Dir) -> Result<(Stdin, Option<TaskInputPipe>)> {
+    if !task.interactive {
+        return Ok((Stdin::Null, None));
+    }
+    let path = dir.stdin();
+    let input = TaskInputPipe::make(&path)?;
+    Ok((Stdin::Pipe(path), Some(input)))
+}
+
+fn seen(session: &Session, run: Result<TurnResult>) -> TaskEnd {
+    match run {
+        Ok(ended) => TaskEnd {
+            exit: ended.exit,
+            timed_out: ended.timed_out,
+            cancelled_by: ended.cancelled_by,
+            ended_at: session.clock.now(),
+            stdout_bytes: ended.stdout.bytes,
+            stderr_bytes: ended.stderr.bytes,
+            last_line: ended.stdout.last_line.or(ended.stderr.last_line),
+        },
+        Err(error) => not_started(session, error.to_string()),
+    }
+}
+
+fn not_started(session: &Session, error: String) -> TaskEnd {
+    TaskEnd {
+        exit: Exit::NotStarted { error },
+        timed_out: false,
+        cancelled_by: None,
+        ended_at: session.clock.now(),
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        last_line: None,
+    }
 }

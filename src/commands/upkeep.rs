@@ -1,5 +1,5 @@
-//! `doctor`: checks every record, reports problems, and repairs those with one right answer
-//! (contract, store §6).
+//! `doctor`, which checks and repairs records, and `gc`, which deletes what is past its retention
+//! (contract, store §4 and §6).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,31 +8,28 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
-use crate::engine::authority;
-use crate::engine::checks;
 use crate::engine::context::Context;
-use crate::engine::installed;
-use crate::engine::load;
 use crate::engine::session::{Session, agents};
-use crate::engine::sync;
+use crate::engine::{authority, checks, installed, load, sync};
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
 use crate::model::outbox::Outbox;
+use crate::model::retention::{Keep, Retention};
 use crate::process::hook;
 use crate::report::output::Tone;
-use crate::report::text::count;
+use crate::report::text::{bytes, count};
 use crate::rules::overdue::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, AgentTxn, AsFiles, Finding, Remedy};
+use crate::store::{Agent, AgentTxn, AsFiles, Collected, Finding, Remedy, Subject, Swept};
 
 /// Commands that end a state in which no process ticks.
 const TICK: &str =
     "`dormouse tick --all` makes the steps, `dormouse service` says how a machine makes them by itself";
 
+#[serde_with::skip_serializing_none]
 #[derive(Serialize)]
 struct FindingReport<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<&'a AgentName>,
     path: String,
     kind: &'a str,
@@ -45,7 +42,8 @@ struct FindingReport<'a> {
 
 pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
     let store = session.store()?;
-    if args.repair && args.agents.is_empty() {
+    let named = &args.agents.agents;
+    if args.repair && named.is_empty() {
         authority::outside(session, &store, "repair")?;
     }
     if args.merge_driver {
@@ -62,16 +60,16 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
             seen.tell(session, &finding, Ok(false));
         }
         Vec::new()
-    } else if args.agents.is_empty() {
+    } else if named.is_empty() {
         for finding in store.look_around(session.clock.now(), false)? {
             let mended = if args.repair { store.local().mend(&finding) } else { Ok(false) };
             seen.tell(session, &finding, mended);
         }
         agents(&store, &[], true)?
     } else {
-        agents(&store, &args.agents, false)?
+        agents(&store, named, false)?
     };
-    let mut status = session.each_agent(&names, args.agents.is_empty(), |session, name| {
+    let mut status = session.each_agent(&names, named.is_empty(), |session, name| {
         let agent = store.agent(name)?;
         if args.repair {
             authority::reach(Context::new(session, &agent), "repair")?;
@@ -275,4 +273,86 @@ fn note(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &F
     });
     draft.event(EventKind::RecordRepaired, None, data);
     Context::new(session, agent).commit(locked, draft).map(drop)
+}
+
+/// Result for an agent; with --dry-run, the forecast.
+#[derive(Debug, Serialize)]
+struct GcReport {
+    agent: AgentName,
+    dry_run: bool,
+    #[serde(flatten)]
+    collected: Collected,
+}
+
+impl GcReport {
+    fn text(&self) -> String {
+        let mut parts = Vec::new();
+        let Collected { swept: Swept { runs, tasks, .. }, dropped, freed_bytes } = &self.collected;
+        let (runs, tasks) = (*runs, *tasks);
+        if runs > 0 {
+            parts.push(count(runs as u64, "run", "runs"));
+        }
+        if tasks > 0 {
+            parts.push(count(tasks as u64, "task", "tasks"));
+        }
+        if !dropped.is_empty() {
+            parts.push(count(dropped.len() as u64, "month", "months"));
+        }
+        match (parts.is_empty(), self.dry_run) {
+            (true, _) => format!("{}  nothing to do", self.agent),
+            (false, true) => format!("{}  would remove {}", self.agent, parts.join(", ")),
+            (false, false) => {
+                format!("{}  removed {}: {} freed", self.agent, parts.join(", "), bytes(*freed_bytes))
+            }
+        }
+    }
+}
+
+pub fn gc(session: &mut Session, args: cli::GcArgs) -> Result<Status> {
+    let store = session.store()?;
+    let keep = args.keep.map(|span| Keep(Some(span)));
+    let named = args.agents.agents;
+    if named.is_empty() {
+        authority::outside(session, &store, "collect the garbage of")?;
+    }
+    let names = authority::governed(session, &store, &named, named.is_empty())?;
+    Ok(session.each_agent(&names, named.is_empty(), |session, name| {
+        let agent = store.agent(name)?;
+        authority::reach(Context::new(session, &agent), "gc")?;
+        let mut retention = agent.policy()?.retention;
+        if let Some(keep) = keep {
+            (retention.runs, retention.failed_runs, retention.tasks) = (keep, keep, keep);
+        }
+        let collected = if args.dry_run {
+            agent.would_collect(retention, session.clock.now())?
+        } else {
+            collect(session, &agent, retention)?
+        };
+        let report = GcReport { agent: name.clone(), dry_run: args.dry_run, collected };
+        session.out.result(&report, |_| report.text());
+        session.out.flush();
+        Ok(Status::Done)
+    }))
+}
+
+/// Deletes. Reads the months before it takes the lock, because that may take long.
+fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result<Collected> {
+    let now = session.clock.now();
+    let mut collection = agent.collection(retention, now)?;
+    let lease = agent.lease(Subject::Run, now)?;
+    let desk = Context::new(session, agent);
+    let mut open = desk.open()?;
+    let locked = &open.locked;
+    let collected = locked.collect(&mut collection, &open.draft.records.state, lease.is_some())?;
+    if !collected.is_nothing() {
+        let Collected { swept: Swept { runs, tasks, .. }, dropped, .. } = &collected;
+        let data = json!({ "runs": runs, "tasks": tasks, "dropped": dropped });
+        open.draft.event(EventKind::Collected, None, data);
+        desk.commit(locked, open.draft)?;
+    }
+    locked.remove_collected(&collection)?;
+    drop(open.locked);
+    drop(lease);
+    desk.tell();
+    Ok(collected)
 }

@@ -1,0 +1,82 @@
+//! Groups of arguments that several commands take.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::model::id::AgentName;
+
+/// The agent of a command about records
+#[derive(Debug, Args)]
+pub struct AgentFlag {
+    /// The agent, as a word; equal to --agent
+    #[arg(value_name = "AGENT")]
+    pub word: Option<AgentName>,
+    /// The agent [default: $DORMOUSE_AGENT; not needed where an id is given]
+    #[arg(short, long, value_name = "AGENT")]
+    pub agent: Option<AgentName>,
+}
+
+/// The agent of a command that says something
+#[derive(Debug, Args)]
+pub struct AgentAndText {
+    /// The text. Of two words the first is the agent
+    #[arg(value_name = "TEXT", num_args = 0..=2)]
+    pub words: Vec<String>,
+    /// The agent [default: $DORMOUSE_AGENT]
+    #[arg(short, long, value_name = "AGENT")]
+    pub agent: Option<AgentName>,
+}
+
+/// The agents of a command that lists
+#[derive(Debug, Args)]
+pub struct AgentFlags {
+    /// The agents, as words; equal to --agent
+    #[arg(value_name = "AGENT")]
+    pub words: Vec<AgentName>,
+    /// An agent (may be repeated) [default: $DORMOUSE_AGENT]
+    #[arg(short, long, value_name = "AGENT")]
+    pub agent: Vec<AgentName>,
+    /// Every agent
+    #[arg(long, conflicts_with_all = ["words", "agent"])]
+    pub all: bool,
+}
+
+/// The agents of a command that changes them
+#[derive(Debug, Args)]
+pub struct AgentsArg {
+    /// Which agents
+    #[arg(value_name = "AGENT", required_unless_present = "all")]
+    pub agents: Vec<AgentName>,
+    /// Every agent
+    #[arg(long, conflicts_with = "agents")]
+    pub all: bool,
+}
+
+/// The agents of a command that is about all unless some are named
+#[derive(Debug, Args)]
+pub struct SomeAgents {
+    /// Which agents [default: all]
+    #[arg(value_name = "AGENT")]
+    pub agents: Vec<AgentName>,
+}
+
+/// A record of an agent
+#[derive(Debug, Args)]
+pub struct RecordArg {
+    /// Its id, or at least four characters of it
+    pub id: String,
+    #[command(flatten)]
+    pub agent: AgentFlag,
+}
+
+/// The source or the destination of the secret of a trigger
+#[derive(Debug, Args)]
+pub struct SecretArgs {
+    /// Write the secret to this new file, which only you can read, and show it nowhere
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+    /// Take the secret that the sender has generated from this file; `-` for stdin
+    #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
+    pub secret_from: Option<PathBuf>,
+}

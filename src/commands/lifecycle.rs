@@ -1,0 +1,384 @@
+//! `start`, `stop`, `fail`, `preempt`, `resume` and `recover` (contract, execution §6, §9 and §10).
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::cli;
+use crate::engine::authority::{self, refuse_from_inside};
+use crate::engine::context::Context;
+use crate::engine::effects::{Effect, after_failure};
+use crate::engine::gate::{Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
+use crate::engine::monitor::KILL_GRACE;
+use crate::engine::owner::{away, away_task, refuse_taken_elsewhere};
+use crate::engine::resources::run_preempt_hook;
+use crate::engine::session::Session;
+use crate::engine::stop::{Stopped, stop_agent};
+use crate::engine::wait::wait_until;
+use crate::engine::{environment, hooks, installed, recover, tasks};
+use crate::error::{Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
+use crate::model::execution::ExecutionState;
+use crate::model::id::{AgentName, RunId, TaskId};
+use crate::model::place::Away;
+use crate::model::refusal::Refusal;
+use crate::model::state::{CurrentRun, State};
+use crate::model::task::Task;
+use crate::model::time::{Span, Time};
+use crate::report::text::relative;
+use crate::rules::transition::lifecycle::{self, Given, retry_held};
+use crate::rules::transition::preemption::{self, cut_sections};
+use crate::rules::transition::taken::let_go;
+use crate::store::{Agent, Store, Subject};
+
+use super::args::answer;
+
+pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
+    let store = session.store()?;
+    let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
+    Ok(session.each_agent(&names, args.agents.all, |session, name| start_one(session, &store, name)))
+}
+
+fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
+    let agent = store.agent(name)?;
+    authority::reach(Context::new(session, &agent), "start")?;
+    let (previous, state) = open_gate(Context::new(session, &agent), &authority::actor(session, store)?)?;
+    let started = Stopped { state, previous, changed: true, run: None, tasks: Vec::new(), cleared: Ok(()) };
+    report(session, "start", &started);
+    say_fault(session, &agent)?;
+    Ok(Status::Done)
+}
+
+/// Warns that the turn command can't be started at present. This is no error, because the program
+/// may be installed later.
+fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
+    if let Some(fault) = environment::fault(agent, &agent.policy()?) {
+        session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
+    }
+    Ok(())
+}
+
+fn report(session: &mut Session, action: &str, done: &Stopped) {
+    let Stopped { state, previous, changed, run, tasks, .. } = done;
+    let mut object = json!({
+        "agent": state.agent,
+        "action": action,
+        "previous_status": previous,
+        "status": state.status,
+        "changed": changed,
+        "tasks": tasks,
+    });
+    if let Some(run) = run {
+        object[if run.is_completed { "completed_run_id" } else { "aborted_run_id" }] = json!(run.id);
+    }
+    session.out.result(&object, |_| {
+        let run = run.as_ref().map(|run| {
+            let how = if run.is_completed { "completed" } else { "aborted" };
+            format!(", {how} {}", run.id)
+        });
+        let ended: Vec<String> = tasks.iter().map(TaskId::to_string).collect();
+        let ended = if ended.is_empty() { String::new() } else { format!(", ended {}", ended.join(", ")) };
+        let ended = format!("{}{ended}", run.unwrap_or_default());
+        if *changed {
+            format!("{}  {previous} → {}{ended}", state.agent, state.status)
+        } else {
+            format!("{}  {} already{ended}", state.agent, state.status)
+        }
+    });
+}
+
+pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
+    let store = session.store()?;
+    let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
+    let by = authority::actor(session, &store)?;
+    let stop = Stop { grace: args.grace, now: args.now, requeue: args.requeue, reason: args.reason, by };
+    Ok(session.each_agent(&names, args.agents.all, |session, name| {
+        let agent = store.agent(name)?;
+        refuse_from_inside(Context::new(session, &agent), "stop")?;
+        authority::reach(Context::new(session, &agent), "stop")?;
+        let stopped = stop_agent(Context::new(session, &agent), &stop)?;
+        Context::new(session, &agent).tell_parent();
+        report(session, "stop", &stopped);
+        stopped.cleared.map(|()| Status::Done)
+    }))
+}
+
+pub fn pause(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
+    session.out.note("`pause` is deprecated: there is no pause, this is `stop`");
+    stop(session, args)
+}
+
+pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&args.agent)?;
+    refuse_from_inside(Context::new(session, &agent), "fail")?;
+    authority::reach(Context::new(session, &agent), "fail")?;
+    let by = authority::actor(session, &store)?;
+    let desk = Context::new(session, &agent);
+    let mut open = desk.open()?;
+    let settings = open.draft.records.policy.preemption;
+    if args.now {
+        cut_sections(&mut open.draft, Span::ZERO);
+    }
+    let given = lifecycle::fail(&mut open.draft, &args.reason, &by)?;
+    let state = open.commit()?;
+    let state = match state.current_run.clone() {
+        Some(run) => {
+            // The grace of the stop has already passed.
+            let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
+            wait_for_section(Context::new(session, &agent), &run, &settings)?;
+            if run.stopping.is_none() {
+                // The agent's tick ends the turn, because many programs handle a second signal
+                // differently. If it does not do so in time, this command ends the turn.
+                wait_until(TICK_GRACE, || {
+                    Ok(!is_current(&agent, run.run_id)? || !agent.is_leased(Subject::Run)?)
+                })?;
+            }
+            end_run(Context::new(session, &agent), &run, grace, settings.signal)?
+        }
+        None => state,
+    };
+    desk.run_effects([Effect::Tell].into_iter().chain(after_failure(&state)).chain([Effect::TellParent]))?;
+    let mut object = json!({
+        "agent": agent.name(),
+        "action": "fail",
+        "status": state.status,
+        "execution_state": state.execution.state,
+        "reason": args.reason,
+        "run_id": null,
+    });
+    let what = match given {
+        Given::Run(run_id) => {
+            object["run_id"] = json!(run_id);
+            run_id.to_string()
+        }
+        Given::Held(message_id) => {
+            object["message_id"] = json!(message_id);
+            message_id.to_string()
+        }
+        Given::Recovery => "the recovery".to_owned(),
+    };
+    answer(session, &object, |_| format!("{}  {} ({what})", agent.name(), state.execution.state))
+}
+
+pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&args.agent)?;
+    authority::reach_records(Context::new(session, &agent), "preempt")?;
+    let mut open = Context::new(session, &agent).open()?;
+    let now = open.draft.now();
+    if !is_live(&agent, &open.draft.records.state, now)? {
+        return Err(preemption::no_live_turn(&open.draft.records.state).into());
+    }
+    let grace = args.grace.unwrap_or(open.draft.records.policy.preemption.grace);
+    preemption::request(&mut open.draft, args.reason, grace, args.resume_after)?;
+    let state = open.commit()?;
+    let Some((run, request)) =
+        state.current_run.as_ref().and_then(|run| Some((run, run.preemption.clone()?)))
+    else {
+        return Ok(Status::Done);
+    };
+    run_preempt_hook(Context::new(session, &agent), &state);
+    let object = json!({
+        "agent": agent.name(),
+        "run_id": run.run_id,
+        "reason": request.reason,
+        "requested_at": request.requested_at,
+        "force_at": request.force_at,
+        "resume_after": request.resume_after,
+    });
+    answer(session, &object, |_| {
+        let until = relative(request.force_at, now);
+        format!("{}  {} is asked to yield, at the latest {until}", agent.name(), run.run_id)
+    })
+}
+
+/// Returns true if a turn runs on this machine, or may run on another one. Fails if it runs in
+/// another state directory, where a request written here is not read.
+fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
+    let Some(run) = &state.current_run else { return Ok(false) };
+    match away(agent, run, now)? {
+        Some(away @ Away::Directory { .. }) => {
+            Err(Error::refused("turn_elsewhere", format!("{} runs {away}", run.run_id))
+                .with_hint("ask it there to yield"))
+        }
+        Some(Away::Machine { .. }) => Ok(true),
+        None => agent.is_leased(Subject::Run),
+    }
+}
+
+pub fn resume(session: &mut Session, args: cli::ResumeArgs) -> Result<Status> {
+    let store = session.store()?;
+    let mut names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
+    if args.agents.all {
+        names.retain(|name| is_suspended(&store, name).unwrap_or(true));
+    }
+    Ok(session.each_agent(&names, args.agents.all, |session, name| resume_one(session, &store, name)))
+}
+
+/// True if `--all` includes an agent. Stopped agents stay stopped. An agent that can't be read is
+/// included, so that its error is reported.
+fn is_suspended(store: &Store, name: &AgentName) -> Result<bool> {
+    let state = store.agent(name)?.peek()?;
+    Ok(state.execution.state == ExecutionState::Suspended && state.status != AgentStatus::Stopped)
+}
+
+fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
+    let agent = store.agent(name)?;
+    if agent.peek()?.status == AgentStatus::Stopped {
+        session.out.note("`resume` of a stopped agent is deprecated: this is `start`");
+        return start_one(session, store, name);
+    }
+    authority::reach_records(Context::new(session, &agent), "resume")?;
+    let state = Context::new(session, &agent).change(preemption::resume)?.state;
+    let message_id = state.held.as_ref().map(|held| held.message_id);
+    let object = json!({
+        "agent": name,
+        "action": "resume",
+        "status": state.status,
+        "execution_state": state.execution.state,
+        "message_id": message_id,
+    });
+    answer(session, &object, |_| match message_id {
+        Some(id) => format!("{name}  goes on with {id} at the next tick"),
+        None => format!("{name}  goes on at the next tick"),
+    })
+}
+
+const ASKED_FOR: &str = "asked for by the operator";
+
+pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> {
+    let store = session.store()?;
+    let agent = store.agent(&args.agent)?;
+    session.is_about(agent.name());
+    authority::reach(Context::new(session, &agent), "recover")?;
+    let now = session.clock.now();
+    let state = agent.peek()?;
+    if !args.force {
+        refuse_taken_elsewhere(&agent, &state, now)?;
+    }
+    if args.force && state.ticked_by.is_some() {
+        Context::new(session, &agent).change(|draft| {
+            let_go(draft, None);
+            Ok::<(), Refusal>(())
+        })?;
+    }
+    if let Some(run) = &state.current_run
+        && let Some(away) = away(&agent, run, now)?
+        && !args.force
+    {
+        return leave_alone(session, &agent, &state, run, &away);
+    }
+    let lost_tasks = if args.force { give_up_tasks(session, &agent)? } else { 0 };
+    let interrupted = match &state.current_run {
+        Some(run) => settle(session, &agent, run)?,
+        None => None,
+    };
+    let after = if lost_tasks > 0 && interrupted.is_none() {
+        agent.peek()?
+    } else {
+        bring_back(session, &agent, interrupted)?
+    };
+    let object = json!({
+        "agent": agent.name(),
+        "status": after.status,
+        "execution_state": after.execution.state,
+        "interrupted_run_id": interrupted,
+    });
+    answer(session, &object, |_| format!("{}  {} ({})", agent.name(), after.execution.state, after.status))
+}
+
+/// Leaves a run alone that may still be running in another place. Fails if that is another machine.
+fn leave_alone(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    state: &State,
+    run: &CurrentRun,
+    away: &Away,
+) -> Result<Status> {
+    let (id, until) = (run.run_id, run.lease_expires_at);
+    match away {
+        Away::Machine { .. } => {
+            Err(Error::refused("run_on_another_host", format!("{id} runs {away} until {until}"))
+                .with_hint("if that host is gone for good: --force"))
+        }
+        Away::Directory { .. } => {
+            let object = json!({
+                "agent": agent.name(),
+                "status": state.status,
+                "execution_state": state.execution.state,
+                "interrupted_run_id": null,
+                "reason": "turn_elsewhere",
+                "run_id": id,
+                "runs": away.to_string(),
+                "lease_expires_at": until,
+            });
+            session.out.result(&object, |out| {
+                let at = out.safe(&away.to_string());
+                format!("{}  turn_elsewhere: {id} runs {at} until {until} at the latest", agent.name())
+            });
+            session.out.note("hint: to try its message again here, and leave its processes alone: --force");
+            Ok(Status::Done)
+        }
+    }
+}
+
+/// Gives up the tasks whose supervisors are in another state directory. Returns their number.
+fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
+    let mut lost = 0;
+    for task in agent.look(|seen, _| seen.open::<Task>())? {
+        if let Some(away @ Away::Directory { .. }) = away_task(agent, &task, session.clock.now())? {
+            tasks::give_up(Context::new(session, agent), task.id, &away)?;
+            lost += 1;
+        }
+    }
+    Ok(lost)
+}
+
+/// Settles a run whose tick has died, or which --force gives up. Returns the run if it was
+/// interrupted.
+fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
+    let now = session.clock.now();
+    if let Some(away) = away(agent, run, now)? {
+        session.out.note(&format!("{} runs {away}: its processes are left alone", run.run_id));
+    }
+    let Some(_lease) = agent.lease(Subject::Run, now)? else {
+        let message = format!("{} is running: there is nothing to recover", run.run_id);
+        let hint = match agent.local().lease_holder(Subject::Run)? {
+            Some((holder, true)) => format!("its lease is held by {holder}; `dormouse stop` ends the turn"),
+            Some((_, false)) | None => "`dormouse stop` ends it".to_owned(),
+        };
+        let refusal = Refusal::action(agent.peek()?.execution.state, ExecutionState::Recovering, message);
+        return Err(refusal.hint(hint).into());
+    };
+    Context::new(session, agent).run_effects([Effect::Settle(run.run_id)])
+}
+
+/// Resumes the agent unless the settlement of an interrupted run did. Returns its new state.
+fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunId>) -> Result<State> {
+    let store = agent.store();
+    let now = session.clock.now();
+    // The lease keeps other processes from running the hook and finishing this recovery.
+    let hook = hooks::find(Context::new(session, agent), installed::ON_RECOVERY_START);
+    let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
+    if matches!(lease, Some(None)) {
+        let message = format!("a tick is at work on `{}`", agent.name());
+        return Err(Error::refused("recovery_in_progress", message).with_hint("try again when it has ended"));
+    }
+    let locked = agent.change(now)?;
+    let state = locked.state()?;
+    if interrupted.is_some() && state.execution.state != ExecutionState::Failed {
+        return Ok(state);
+    }
+    let desk = Context::new(session, agent);
+    let waits = state.execution.state == ExecutionState::WaitingResources;
+    let mut draft = desk.draft(&locked, state)?;
+    if waits {
+        retry_held(&mut draft, &authority::actor(session, store)?)?;
+        return Ok(desk.commit(&locked, draft)?.state);
+    }
+    let lease = lease.flatten();
+    Ok(recover::recover(Context::new(session, agent), locked, draft, ASKED_FOR, lease.as_ref())?
+        .records
+        .state)
+}

@@ -1,0 +1,155 @@
+//! `usage`, `metrics` and `report`: consumption of turns, numbers for monitoring systems, and a
+//! page with the history.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::cli::{self, UsageBy};
+use crate::engine::new_file::Replacement;
+use crate::engine::session::{Session, agents};
+use crate::engine::views::activity;
+use crate::engine::views::readings;
+use crate::error::{Error, IoContext, Result, Status};
+use crate::report::metrics::{self, Naming};
+use crate::report::progress::Unit;
+use crate::report::text::{count, relative};
+use crate::report::timeline::{FleetHistory, html};
+use crate::report::usage::{Budget, UsageGroup, UsageTable, Used};
+use crate::rules::limits::left;
+
+use super::args::time_or_ago;
+
+pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
+    let store = session.store()?;
+    let now = session.clock.now();
+    let since = time_or_ago("--since", &args.since, now)?;
+    let named = &args.agents.agents;
+    let names = agents(&store, named, named.is_empty())?;
+    let group = match args.by {
+        UsageBy::Agent => UsageGroup::Agent,
+        UsageBy::Day => UsageGroup::Day,
+        UsageBy::Model => UsageGroup::Model,
+    };
+    let mut table =
+        UsageTable { group, rows: Default::default(), budgets: Default::default(), total: Used::default() };
+    let status = session.each_agent(&names, named.is_empty(), |_, name| {
+        let agent = store.agent(name)?;
+        let policy = agent.policy()?;
+        let (state, runs) = agent.look(|seen, state| Ok((state, seen.runs_since(since)?)))?;
+        if group == UsageGroup::Agent {
+            table.rows.entry(name.to_string()).or_default();
+            let budget = Budget { left: left(&state, &policy.limits, now), limits: policy.limits };
+            if budget.left != Default::default() {
+                table.budgets.insert(name.to_string(), budget);
+            }
+        }
+        for run in runs.iter().filter(|run| run.ended_at >= since) {
+            table.rows.entry(group.of(name, run)).or_default().add(run);
+            table.total.add(run);
+        }
+        Ok(Status::Done)
+    });
+    if session.out.is_json() {
+        for mut object in table.objects() {
+            (object["since"], object["until"]) = (json!(since), json!(now));
+            session.out.json_line(&object);
+        }
+        session.out.json_line(&json!({ "since": since, "until": now, "total": table.total }));
+    } else if table.rows.is_empty() {
+        if status == Status::Done {
+            session.out.note(&format!("no turn has ended since {}", since.local()));
+        }
+    } else {
+        let text = table.text(&session.out);
+        session.out.line(&format!("turns that ended since {} ({})", since.local(), relative(since, now)));
+        session.out.line(&text);
+    }
+    Ok(status)
+}
+
+pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> {
+    let store = session.store()?;
+    let names = store.agents()?;
+    let now = session.clock.now();
+    let (mut status, out) = (Status::Done, &mut session.out);
+    let readings = readings(&store, &names, now, |name, error| {
+        out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+        status = status.graver(error.exit_status());
+    });
+    let Some(path) = &args.output else {
+        if out.is_json() {
+            metrics::objects(&readings, Naming::All, now).iter().for_each(|number| out.json_line(number));
+        } else {
+            out.raw(metrics::text(&readings, Naming::All, now).as_bytes());
+        }
+        return Ok(status);
+    };
+    let text = metrics::text(&readings, Naming::All, now);
+    // The collector usually runs as another user.
+    replace(path, 0o644, &text)?;
+    if out.is_json() {
+        out.json_line(&json!({ "file": path.to_string_lossy(), "agents": names.len(), "bytes": text.len() }));
+    }
+    Ok(status)
+}
+
+pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
+    let store = session.store()?;
+    let now = session.clock.now();
+    let since = time_or_ago("--since", &args.since, now)?.min(now);
+    let to_stdout = args.output == Path::new("-");
+    if to_stdout && (session.out.is_json() || io::stdout().is_terminal()) {
+        return Err(Error::usage("--output -: the page would go to a terminal, or stand beside --json")
+            .with_hint("name a file: --output report.html"));
+    }
+    let named = &args.agents.agents;
+    let mut names = agents(&store, named, named.is_empty())?;
+    names.sort();
+    let home = store.anchor().home().to_string_lossy().into_owned();
+    let mut chronicle = FleetHistory { home, since, now, agents: Vec::new(), unreadable: Vec::new() };
+    let mut status = Status::Done;
+    let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
+    for name in &names {
+        match store.agent(name).and_then(|agent| activity(&agent, since, now)) {
+            Ok(activity) => chronicle.agents.push(activity),
+            // A named agent that does not exist is an error, and no page is written.
+            Err(error @ Error::NoAgent { .. }) if !named.is_empty() => return Err(error),
+            // The agent was deleted after the names were listed.
+            Err(Error::NoAgent { .. }) => {}
+            Err(error) => {
+                session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+                status = status.graver(error.exit_status());
+                chronicle.unreadable.push((name.clone(), error.to_string()));
+            }
+        }
+        progress.advance(1);
+    }
+    drop(progress);
+    let page = html(&chronicle)?;
+    if to_stdout {
+        session.out.raw(page.as_bytes());
+        return Ok(status);
+    }
+    replace(&args.output, 0o666, &page)?;
+    let object = json!({
+        "path": args.output.to_string_lossy(),
+        "agents": chronicle.agents.len(),
+        "since": since,
+        "until": now,
+        "bytes": page.len(),
+    });
+    session.out.result(&object, |out| {
+        let agents = count(chronicle.agents.len() as u64, "agent", "agents");
+        format!("{}: {agents} since {}", out.safe(&args.output.to_string_lossy()), since.local())
+    });
+    Ok(status)
+}
+
+/// Writes a text to a file, completely or not at all.
+fn replace(path: &Path, mode: u32, text: &str) -> Result<()> {
+    let new = Replacement::begin(path, mode)?;
+    new.file().write_all(text.as_bytes()).context("write", path)?;
+    new.place()
+}
