@@ -187,7 +187,9 @@ impl<'s> Agent<'s> {
     /// Calls `read` with one revision of the records, without a lock. Begins anew if other commands
     /// have changed the records meanwhile, for as long as this process would wait for a lock.
     pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
-        self.local.unless_gone(self.look_until_settled(read))
+        let found = self.look_until_settled(read);
+        // The directory of an agent in a database may be missing on this machine.
+        if self.remote.is_some() { found } else { self.local.unless_gone(found) }
     }
 
     fn look_until_settled<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
