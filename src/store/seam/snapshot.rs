@@ -124,6 +124,10 @@ impl Snapshot<'_> {
     /// Tells whether open records were added, replaced or removed since. `None` if that can't be
     /// told: then the caller reads them again.
     pub fn touched(&self, state: &State) -> Option<Touched> {
+        // Another store can't tell, and a view of it under the lock may cost a round trip.
+        if self.records.remote.is_some() {
+            return None;
+        }
         self.view().ok()?.touched(state.open_tasks > 0)
     }
 
