@@ -189,8 +189,7 @@ fn what_is_seen_is_one_revision() {
         assert_eq!((error.kind(), error.exit_status()), ("changed", Status::Busy));
     }
     let now = agent.see().unwrap();
-    assert_eq!(now.open_one(Plane::Waits, "a").unwrap().as_deref(), Some("3"));
-    assert_eq!(now.open_ids(Plane::Waits).unwrap(), ["a"]);
+    assert_eq!(now.open(Plane::Waits).unwrap(), [("b".to_owned(), "3".to_owned())]);
     assert_eq!(now.message(key(Priority::Normal, 4)).unwrap(), None);
 }
 
