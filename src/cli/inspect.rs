@@ -112,7 +112,7 @@ pub struct ExplainArgs {
     pub agent: AgentName,
 }
 
-/// Show the execution state of an agent: its start, its reason, and the states that can follow
+/// Show the execution state of an agent, and the states that can follow
 #[derive(Debug, Args)]
 pub struct StateArgs {
     /// Which agent
@@ -201,7 +201,7 @@ pub struct EventsArgs {
     pub limit: usize,
 }
 
-/// Show events in plain words and local time, with the output of turns
+/// Show events in plain words, with the output of turns
 ///
 /// Shows the named agents. Without a name outside a turn, it shows all agents.
 #[derive(Debug, Args)]

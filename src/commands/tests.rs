@@ -12,7 +12,7 @@ use crate::model::message::{MessageKind, OriginKind};
 use crate::report::list::Column;
 use crate::rules::admission::{is_open_to_outside, kinds};
 
-use super::malformed_word;
+use super::pages::malformed_word;
 
 #[test]
 fn listed_columns_are_those_of_the_report() {

@@ -77,6 +77,54 @@ fn help_says_what_a_command_is_for_and_ends_with_an_example() {
 }
 
 #[test]
+fn help_begins_with_ten_commands_and_lists_all_by_purpose() {
+    let sandbox = Sandbox::empty();
+    let names = |help: &str| {
+        let named = |line: &str| line.strip_prefix("  ")?.split_whitespace().next().map(str::to_owned);
+        help.lines().take_while(|line| *line != "Options:").filter_map(named).collect::<Vec<_>>()
+    };
+    let first = sandbox.run(["-h"]);
+    assert_eq!(names(&first).join(" "), "init create start ask enqueue tick list logs queue explain");
+    assert!(first.contains("`dormouse --help`"), "{first}");
+    assert!(first.lines().all(|line| line.len() <= 80), "{first}");
+    let all = sandbox.run(["--help"]);
+    let headings: Vec<&str> =
+        all.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
+    assert_eq!(headings[..3], ["Begin:", "Every day:", "When something fails:"]);
+    assert_eq!(sandbox.run(["help"]), all);
+    // The help of a command is about that command.
+    for help in [sandbox.run(["queue", "list", "-h"]), sandbox.run(["queue", "list", "--help"])] {
+        let everywhere: Vec<&str> = help.lines().filter(|line| line.contains("--lock-timeout")).collect();
+        assert_eq!(everywhere.len(), 1, "{help}");
+        assert!(everywhere[0].starts_with("Everywhere: -C DIR, ") && everywhere[0].len() <= 80, "{help}");
+    }
+}
+
+#[test]
+fn commands_of_other_tools_are_answered_with_what_there_is() {
+    let sandbox = started("true");
+    for (word, tip) in [
+        ("status", "`dormouse list`"),
+        ("ps", "`dormouse list`"),
+        ("show", "`dormouse get AGENT`"),
+        ("send", "`dormouse enqueue AGENT TEXT`"),
+        ("add", "`dormouse create AGENT`"),
+        ("delete", "`dormouse rm AGENT`"),
+        ("kill", "`dormouse fail AGENT`"),
+        ("cancel", "`dormouse queue drop ID`"),
+        ("retry", "`dormouse recover AGENT`"),
+        ("restart", "`dormouse stop AGENT && dormouse start AGENT`"),
+        ("log", "`dormouse logs AGENT`"),
+    ] {
+        let ran = sandbox.cmd([word, "ada", "--json"]).output();
+        assert!(failure(&ran)["hint"].as_str().unwrap().starts_with(tip), "{word}: {ran}");
+        assert_eq!(ran.code(), 2, "{ran}");
+        let said = sandbox.cmd([word, "ada"]).output().stderr;
+        assert!(said.contains(&format!("tip: {tip}")) && !said.contains("similar"), "{said}");
+    }
+}
+
+#[test]
 fn what_nothing_knows_is_answered_with_what_is_near() {
     let sandbox = started("true");
     for (line, near) in [

@@ -348,9 +348,9 @@ fn batch_message(
     let named = (message.work_item_id, message.wait_id);
     if named != (None, None) {
         let checked = agent.look(|seen, _| check_named(&seen, named, message.trigger_kind));
-        checked.map_err(|error| match error {
-            Error::NoRecord { .. } => Error::refused(error.kind(), error.to_string()),
-            error => error,
+        checked.map_err(|error| {
+            let is_missing = matches!(error, Error::NoRecord { .. });
+            if is_missing { Error::refused(error.kind(), error.to_string()) } else { error }
         })?;
     }
     Ok(message)

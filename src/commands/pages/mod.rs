@@ -1,8 +1,8 @@
 //! `schema`, `completions` and `man`, which print generated texts, and `check-outcome`.
 
 mod generated;
+mod help;
 
-use clap::CommandFactory;
 use serde_json::json;
 
 use crate::cli::{self, Shell};
@@ -17,12 +17,11 @@ use generated::{BASH, FISH, MAN, SCHEMAS, ZSH};
 
 use super::args::{answer, answer_verbatim, bytes, optional_agent};
 
-/// Adds the first example of the command's manual page to its help.
-pub fn with_examples(help: clap::Error) -> clap::Error {
-    let grammar = exemplified(cli::Cli::command(), "dormouse");
-    grammar.try_get_matches_from(std::env::args_os()).err().unwrap_or(help)
-}
+#[cfg(test)]
+pub use help::malformed_word;
+pub use help::refuse_usage;
 
+/// Adds the first example of each command's manual page to its help.
 fn exemplified(command: clap::Command, page: &str) -> clap::Command {
     let example = MAN.iter().find(|(name, _)| *name == page).and_then(|(_, text)| first_example(text));
     let command = match example {

@@ -22,12 +22,13 @@ pub struct Act {
 }
 
 const REQUEUE: &str = "requeue";
+const PREEMPT: &str = "preempt";
 
 const ACTS: [Act; 6] = [
     Act { key: 't', name: "tick", doubt: None },
     Act { key: 's', name: "start", doubt: None },
     Act { key: 'S', name: "stop", doubt: Some("this ends its turn and its tasks") },
-    Act { key: 'p', name: "preempt", doubt: Some("its turn is asked to yield, and ended if it does not") },
+    Act { key: 'p', name: PREEMPT, doubt: Some("its turn is asked to yield, and ended if it does not") },
     Act { key: 'r', name: "recover", doubt: Some("an interrupted turn is given up, and a backoff ends") },
     Act { key: 'R', name: REQUEUE, doubt: Some("its last dead letter runs again") },
 ];
@@ -52,9 +53,18 @@ impl Act {
             let Some(id) = last_dead(&store.agent(agent)?)? else { return Ok(None) };
             say(&["queue", REQUEUE, &id.to_string(), "-a", agent.as_str()]);
         } else {
-            say(&[self.name, agent.as_str()]);
+            say(&self.words(agent.as_str()));
         }
         Ok(Some(command))
+    }
+
+    /// Returns the command and its arguments for an agent.
+    fn words(self, agent: &str) -> Vec<&str> {
+        let mut words = vec![self.name, agent];
+        if self.name == PREEMPT {
+            words.extend(["--reason", "asked for in `dormouse watch`"]);
+        }
+        words
     }
 }
 
@@ -83,4 +93,19 @@ pub fn result_text(ended: &EndedJob<(Act, AgentName)>) -> String {
         (None, JobEnd::Unknown) => "ended".to_owned(),
     };
     format!("{} {name}: {result}", act.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    #[test]
+    fn keys_run_commands_that_the_grammar_accepts() {
+        for act in ACTS.into_iter().filter(|act| act.name != REQUEUE) {
+            let line = [vec!["dormouse"], act.words("ada")].concat();
+            assert!(Cli::try_parse_from(&line).is_ok(), "{line:?}");
+        }
+    }
 }

@@ -64,8 +64,7 @@ fn with_hints(hints: Vec<WakeHint>, pending: Option<WakeHint>) -> Draft {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
     records.inbox.hints = hints;
     records.state.pending_wake_hint = pending;
-    let draft = taken_in(records);
-    draft
+    taken_in(records)
 }
 
 fn about(number: u32, resource: &str) -> WakeHint {

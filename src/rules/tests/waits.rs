@@ -128,7 +128,7 @@ fn trigger(word: Word, names: Names, origin: &Origin) -> TurnTrigger<'_> {
         task_status,
         wait_id: names.wait.map(wait_id),
         work_item_id: names.item.map(work_id),
-        trigger_id: names.trigger.map(|number| trigger_id(number.into())),
+        trigger_id: names.trigger.map(trigger_id),
         resource: names.resource,
         origin,
     }
@@ -185,7 +185,7 @@ fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
     let of_item = names.item.map(work_id) == wait.work_item_id;
     if from_outside {
         spoken.extend(names.resource.map(|resource| format!("resource:{resource}")));
-        spoken.extend(names.trigger.map(|number| format!("trigger:{}", trigger_id(number.into()))));
+        spoken.extend(names.trigger.map(|number| format!("trigger:{}", trigger_id(number))));
         if names.resource.is_none() || wait.resource.is_none() {
             spoken.push(format!("source:{}", names.source));
             spoken.extend(names.source.split_once(':').map(|(kind, _)| format!("source:{kind}")));

@@ -33,7 +33,9 @@ struct Flag {
 /// Every command that there is, by asking for help. Hidden ones don't say that they are there.
 pub fn grammar(worker: &mut Worker) -> Vec<Grammar> {
     let mut found = Vec::new();
-    let mut open: Vec<Vec<String>> = vec![Vec::new(), vec!["pause".to_owned()], vec!["supervise".to_owned()]];
+    // The help of a command has the options of all commands in one line, that of the program explains them.
+    let mut everywhere = String::new();
+    let mut open: Vec<Vec<String>> = vec![vec!["pause".to_owned()], vec!["supervise".to_owned()], Vec::new()];
     while let Some(words) = open.pop() {
         let mut args: Vec<OsString> = words.iter().map(OsString::from).collect();
         args.push("--help".into());
@@ -49,20 +51,23 @@ pub fn grammar(worker: &mut Worker) -> Vec<Grammar> {
         let ran = worker.place.run(&line);
         assert_eq!(ran.status.code(), Some(0), "help of {words:?}");
         let help = String::from_utf8(ran.stdout).unwrap();
-        for below in commands_of(&help) {
+        let (listed, options) = help.split_once("\nOptions:\n").unwrap();
+        for below in commands_of(listed, words.is_empty()) {
             open.push(words.iter().cloned().chain([below]).collect());
         }
-        if !words.is_empty() {
-            found.push(parse(words, &help));
+        if words.is_empty() {
+            everywhere = options.to_owned();
+        } else {
+            found.push(parse(words, &(help + &everywhere)));
         }
     }
     assert!(found.len() > 60, "only {} commands in the help", found.len());
     found
 }
 
-fn commands_of(help: &str) -> Vec<String> {
-    let below =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+/// The commands that a help lists: one list, or that of the program, which has several headings.
+fn commands_of(help: &str, is_of_all: bool) -> Vec<String> {
+    let below = help.lines().skip_while(|line| !is_of_all && *line != "Commands:");
     let names = below.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     names
         .filter_map(|line| line.split_whitespace().next())
