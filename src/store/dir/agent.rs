@@ -1,4 +1,4 @@
-//! One agent's records, read without a lock.
+//! Lock-free reads of the records of one agent.
 
 use std::path::Path;
 
@@ -56,12 +56,12 @@ impl<'s> DirAgent<'s> {
         }))
     }
 
-    /// Where the agent's settings are, for people.
+    /// Path of the agent's settings file, for display.
     pub(in crate::store) fn settings(&self) -> String {
         self.dir.join(layout::POLICY).display().to_string()
     }
 
-    /// The text of the agent's settings.
+    /// Returns the text of the agent's settings file.
     pub(in crate::store) fn policy_text(&self) -> Result<String> {
         let path = self.dir.join(layout::POLICY);
         let bytes = path.read(MAX_SETTINGS)?.ok_or_else(|| missing(&path))?;
@@ -74,11 +74,11 @@ impl<'s> DirAgent<'s> {
         self.unless_gone(read)
     }
 
-    /// The current `state.json`, without the lock: the one read of a step that finds nothing to do.
+    /// Reads the current `state.json` without the lock: the only read of a step with nothing to do.
     pub(in crate::store) fn peek(&self) -> Result<State> {
         let found = self.state_file()?;
         self.unless_gone(self.state_of(found.as_ref()).or_else(|error| {
-            // A power cut may have torn a file that was not synced. The journal then has its
+            // A power cut may have torn a `state.json` that was not synced; the journal has its
             // content.
             let view = View::over(&self.dir, self.pending(found.as_ref())?);
             if view.has_journal() { self.state_in(&view) } else { Err(error) }
@@ -95,13 +95,13 @@ impl<'s> DirAgent<'s> {
         self.checked(state)
     }
 
-    /// Tells one `state.json` from another without reading it. `None`: there is none, or it can't
-    /// be looked at.
+    /// Returns the version of the `state.json` from its file metadata, without reading the content.
+    /// `None` if the file is missing or its metadata can't be read.
     pub(in crate::store) fn version(&self) -> Option<Version> {
         Some(Version::of(&self.dir.join(layout::STATE).look().ok()??))
     }
 
-    /// True if nothing has arrived that a step could take up and no transaction was interrupted.
+    /// True if the inbox has nothing for a step to admit and no interrupted transaction is pending.
     pub(in crate::store) fn is_quiet(&self, state: &State) -> Result<bool> {
         let is_finished = match Journal::look(&self.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => true,
@@ -110,8 +110,7 @@ impl<'s> DirAgent<'s> {
         Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
     }
 
-    /// The transactions that were committed and are not applied, beside the `state.json` that was
-    /// read.
+    /// Returns the committed transactions that are not applied to the records of this `state.json`.
     pub(super) fn pending(&self, state: Option<&Content>) -> Result<Vec<JournalEntry>> {
         match Journal::look(&self.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => Ok(Vec::new()),
@@ -124,14 +123,14 @@ impl<'s> DirAgent<'s> {
         }
     }
 
-    /// Returns one revision, to be read without the lock. Other commands may change the records.
+    /// Returns a view of one revision, for reads without the lock while other commands may write.
     pub(in crate::store) fn see(&self) -> Result<DirReadView<'_>> {
         let state = self.state_file()?;
         Ok(DirReadView::of(self, View::over(&self.dir, self.pending(state.as_ref())?), Some(state)))
     }
 
-    /// Returns the present records without reading the journal. The caller has just seen that no
-    /// transaction was interrupted, or accepts records of a moment ago.
+    /// Returns a view of the current records without reading the journal. The caller has just
+    /// checked that no transaction was interrupted, or accepts slightly outdated records.
     pub(in crate::store) fn glimpse(&self) -> DirReadView<'_> {
         DirReadView::of(self, View::settled(&self.dir), None)
     }
@@ -159,7 +158,7 @@ impl<'s> DirAgent<'s> {
         self.put_arrival(&layout::message(message.key()), &encode(message), message.created_at)
     }
 
-    /// Puts a wake hint into the inbox, like [`DirAgent::arrive`].
+    /// Puts a wake hint into the inbox as a new file, like [`DirAgent::arrive`].
     pub(in crate::store) fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
         self.put_arrival(&layout::hint(hint.id), &encode(hint), hint.created_at)
     }
@@ -170,20 +169,20 @@ impl<'s> DirAgent<'s> {
         let here = self.here()?;
         let put = self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(path), bytes);
         match self.unless_gone(put) {
-            // Another agent has taken the place of this one: what was being made went with that.
+            // A new agent has replaced the agent of this name, and the staged file was removed with
+            // it.
             Err(error) if error.is_not_found() && self.here()? != here => {}
             put => put?,
         }
         self.unless_left(here, &[name.to_owned()], now)
     }
 
-    /// Replaces a file that holds no single record, for example a ledger by one without its broken
-    /// lines.
+    /// Replaces a file of many lines, for example a ledger by a copy without its broken lines.
     pub(super) fn replace_file(&self, spot: &Spot, bytes: &[u8]) -> Result<()> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), spot, bytes)
     }
 
-    /// Takes the agent's lock, and finishes a transaction that was interrupted.
+    /// Takes the agent's lock and applies the transaction of an interrupted command.
     pub(in crate::store) fn change(&self, now: Time) -> Result<DirTxn<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
@@ -196,18 +195,18 @@ impl<'s> DirAgent<'s> {
         self.unless_gone(held)?.map(|held| self.locked(held)).transpose()
     }
 
-    /// Takes the agent's lock for `doctor`: leaves a transaction that can't be finished as it is.
+    /// Takes the agent's lock for `doctor`: leaves a transaction that can't be applied as it is.
     pub(in crate::store) fn change_damaged(&self, now: Time) -> Result<DirTxn<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
         let locked = DirTxn::new(self, self.unless_gone(held)?);
-        // `doctor` reports why the transaction can't be finished.
+        // `doctor` reports later why the transaction can't be applied.
         let _ = locked.finish_journal();
         Ok(locked)
     }
 
-    /// Syncs all that was committed and empties the journal. After that a copy of the directory is
-    /// complete, and the journal changes no file back that is then changed in another way.
+    /// Syncs all committed changes and empties the journal. After that a copy of the directory is
+    /// complete, and the journal can't undo later changes to the files.
     pub(in crate::store) fn empty_journal(&self, now: Time) -> Result<()> {
         match Journal::look(&self.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank => Ok(()),
@@ -223,8 +222,8 @@ impl<'s> DirAgent<'s> {
 }
 
 impl DirTxn<'_> {
-    /// Time that this process waited for the lock. `None` if the lock was free, and at every later
-    /// call.
+    /// Returns the time for which this process waited for the lock. `None` if the lock was free,
+    /// and at every later call.
     pub(in crate::store) fn take_wait(&self) -> Option<Span> {
         self.held
             .take_wait()

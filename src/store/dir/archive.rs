@@ -1,4 +1,4 @@
-//! Terminal records on their way into the archive: which file, and which line.
+//! Archive file and archive line of a record that has ended.
 
 use crate::model::message::Message;
 use crate::model::record::Record;
@@ -14,7 +14,7 @@ use crate::model::work::WorkItem;
 use super::record::encode_line;
 use super::{layout, months};
 
-/// When a record has ended: the month of that is its month in the archive.
+/// Returns the end of the record; the month of this time selects the archive file.
 pub fn at(archived: &Archived) -> Time {
     match archived {
         Archived::Message(message) => {
@@ -30,7 +30,7 @@ pub fn at(archived: &Archived) -> Time {
     }
 }
 
-/// The archive's file for a record, by the month of its end, and its line.
+/// Returns the path of the archive file for a record, by the month of its end, and its line.
 pub fn line(archived: &Archived) -> (String, Vec<u8>) {
     let (kind, line) = match archived {
         Archived::Message(message) => (Message::KIND, encode_line(message.as_ref())),
@@ -45,7 +45,7 @@ pub fn line(archived: &Archived) -> (String, Vec<u8>) {
     (layout::archive(at(archived), kind), line)
 }
 
-/// The kinds of records that the archive has.
+/// Kinds of records in the archive.
 pub const KINDS: &[&str] = &[
     Message::KIND,
     Wait::KIND,
@@ -58,7 +58,7 @@ pub const KINDS: &[&str] = &[
     months::ENDED,
 ];
 
-/// The kind that a word names, if the archive has such.
+/// Returns the kind of this name, or `None` if the archive has no such kind.
 #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no store that gives words is built in"))]
 pub fn kind(word: &str) -> Option<&'static str> {
     KINDS.iter().find(|kind| **kind == word).copied()

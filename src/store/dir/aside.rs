@@ -15,18 +15,17 @@ use super::{DirAgent, files, layout};
 
 const PASSED_OVER: &str = "passed_over";
 
-/// Maximum number of names that are stored. Steps try the others each time, without reporting them.
+/// Maximum length of the list. A step retries entries beyond it each time, without a report.
 const MOST: usize = 100;
 
-/// Something in the inbox that can be neither admitted nor moved. Steps pass it over until it
-/// changes.
+/// Entry of the inbox that can be neither admitted nor moved. Steps skip it until it changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PassedOver {
-    /// The path within the inbox.
+    /// Path relative to the inbox.
     pub file: String,
     pub reason: String,
-    /// When it was last changed before a step reported it. After another change, a step tries
-    /// again.
+    /// Time of the entry's last change before a step reported it. After a later change, a step
+    /// retries it.
     changed_at: Time,
 }
 
@@ -43,19 +42,19 @@ pub fn check_of(agent: &AgentName, state: &State) -> std::result::Result<(), Str
     check(state)
 }
 
-/// Checks that these fields can be read; otherwise the step must not overwrite the record. The
-/// error is the reason.
+/// Checks that the list of skipped entries can be read; if not, a step must not overwrite the
+/// state. The error is the reason.
 pub fn check(state: &State) -> std::result::Result<(), String> {
     let damaged = |error| format!("`{PASSED_OVER}` is not what this version writes: {error}");
     list(state).map_err(damaged).map(drop)
 }
 
-/// All that steps pass over.
+/// Returns all entries of the inbox that steps skip.
 pub fn passed_over(state: &State) -> Vec<PassedOver> {
     list(state).unwrap_or_default()
 }
 
-/// The names of that, in the inbox.
+/// Returns the paths, relative to the inbox, of all entries that steps skip.
 pub fn all_passed_over(state: &State) -> Vec<String> {
     passed_over(state).into_iter().map(|one| one.file).collect()
 }
@@ -69,8 +68,8 @@ fn remember(state: &mut State, passed_over: &[PassedOver]) {
 }
 
 impl DirAgent<'_> {
-    /// The names in the inbox of what no step could read or move, as far as it has not changed
-    /// since. Costs a look at each.
+    /// Paths, relative to the inbox, of the skipped entries that have not changed since they were
+    /// reported. Reads the metadata of each.
     pub(in crate::store) fn passed_over(&self, state: &State) -> Vec<String> {
         let mut all = passed_over(state);
         all.retain(|one| self.is_as_before(one));
@@ -81,15 +80,15 @@ impl DirAgent<'_> {
         self.changed_in_inbox(&one.file) == one.changed_at
     }
 
-    /// When something in the inbox was last changed, its rights included. The beginning of time for
-    /// what can't be seen: it is gone, or its name is no text.
+    /// Time of the last change of an inbox entry, its permissions included. The Unix epoch if its
+    /// metadata can't be read: the entry is gone, or its name is not UTF-8.
     fn changed_in_inbox(&self, file: &str) -> Time {
         let spot = self.dir.join(layout::INBOX).join(file);
         spot.look().ok().flatten().map_or(Time::from_millis(0), |found| files::changed_at(&found))
     }
 
-    /// Has steps pass something over that can be neither admitted nor moved. `false`: too many are
-    /// remembered already.
+    /// Adds an entry that can be neither admitted nor moved to the list of those that steps skip.
+    /// Returns `false` if the list is full.
     pub fn pass_over(&self, state: &mut State, file: &Dropped, reason: &str) -> bool {
         let name = file.name().into_owned();
         let mut all = passed_over(state);
@@ -103,8 +102,8 @@ impl DirAgent<'_> {
         is_remembered
     }
 
-    /// Forgets what was passed over and is gone or has changed since. Returns whether there was
-    /// any.
+    /// Removes the entries that have changed or are gone from the list. Returns true if any was
+    /// removed.
     pub fn forget_changed(&self, state: &mut State) -> bool {
         let mut all = passed_over(state);
         let before = all.len();
@@ -116,7 +115,7 @@ impl DirAgent<'_> {
         is_any
     }
 
-    /// Forgets one about which a person has decided.
+    /// Removes an entry from the list after a person has decided about it.
     pub fn forget_rejected(&self, state: &mut State, one: &Rejected) {
         let mut all = passed_over(state);
         all.retain(|other| *other.file != *one.name());

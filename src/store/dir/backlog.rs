@@ -1,21 +1,21 @@
 //! A long backlog: how a step moves many waiting messages out of `inbox/`, and brings them back in
 //! order.
 //!
-//! To find the first of 100,000 names a directory has to be read whole, and ext4 stays slow to read
-//! a directory that was large once. So when many messages lie in the inbox, a step exchanges it for
-//! an empty one, in one call, and the former inbox becomes a pile in the new one. From the pile
-//! that has the next message a step takes as many as make a few segments; until these are used up,
-//! no step reads the pile.
+//! To find the first of 100,000 names, the whole directory has to be read, and ext4 stays slow to
+//! read a directory that was large once. So if the inbox has many messages, a step exchanges it for
+//! an empty directory, in one call, and the former inbox becomes a bucket in the new inbox. From
+//! the bucket with the next message, a step makes a few segments (small buckets); until these are
+//! used up, no step reads the bucket.
 //!
 //! Invariants:
 //!
-//! 1. At every moment a message is in the inbox, in the former inbox, in a pile or in a segment.
-//! 2. A reader that finds the new inbox empty **must** find the former one: the new inbox comes
-//!    with a pile, an empty directory, whose place the former inbox takes.
-//! 3. A pile is named after its first message. A reader that trusts the name **must** know that
-//!    nothing has come since, because programs that have opened the inbox before the exchange still
-//!    put files there. The time of change says so: a step sets it to [`LOOKED_THROUGH`] before it
-//!    reads the pile, and every later arrival sets it to another time.
+//! 1. At every moment a message is in the inbox, in the former inbox, in a bucket or in a segment.
+//! 2. A reader that finds the new inbox empty **must** find the former inbox: the new inbox is made
+//!    with a bucket, an empty directory that the former inbox then replaces.
+//! 3. A bucket is named after its first message. A reader that trusts the name **must** know that
+//!    nothing has arrived since, because programs that opened the inbox before the exchange still
+//!    put files there. The modification time shows that: a step sets it to [`LOOKED_THROUGH`]
+//!    before the step reads the bucket, and every later arrival changes it.
 //! 4. Only empty directories are removed.
 
 use std::ffi::{OsStr, OsString};
@@ -32,49 +32,49 @@ use super::inbox::{LOOKED_THROUGH, Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
 use super::{git, layout};
 
-/// Marks a pile as looked through: its name is that of its first message. For a step that is about
-/// to read the pile, or has just made it.
+/// Marks a bucket as scanned: its name has the key of its first message. Called before a step reads
+/// the bucket, or after the step has made the bucket.
 pub fn say_looked_through(pile: &Spot) -> Result<()> {
-    // Where the time can't be set, the next step looks through the pile once more.
+    // If the time can't be set, the next step scans the bucket once more.
     pile.set_changed(LOOKED_THROUGH.0).map(drop)
 }
 
-/// Files messages, under the agent's lock.
+/// Moves messages of the inbox into buckets and segments. Its user holds the agent's lock.
 #[derive(Debug)]
 pub struct Filing<'a> {
     pub view: &'a View<'a>,
     pub disk: Disk,
 }
 
-/// Number of messages in a segment that is made from a pile. It is small because a step lists the
+/// Number of messages in a segment that is made from a bucket. Small, because a step lists the
 /// first segment several times.
 const LISTED: usize = SEGMENT / 4;
 
-/// Maximum number of times that a pile is read while files are still arriving in it.
+/// Maximum number of times that a bucket is read while files are still arriving in it.
 const ROUNDS: u32 = 4;
 
-/// The messages in a pile.
+/// Messages of a bucket.
 struct BucketContents {
-    /// Where the pile is now, from the agent's directory.
+    /// Current path of the bucket, relative to the agent's directory.
     path: String,
-    /// In no order.
+    /// Keys of the messages, unsorted.
     keys: Vec<InboxKey>,
 }
 
 impl Filing<'_> {
-    /// True if messages have to be filed before the next one can be read.
+    /// True if messages have to be filed before the next message can be read.
     pub fn is_due(scan: &Scan) -> bool {
         scan.direct.len() > SEGMENT
             || scan.segments.iter().any(Segment::is_stirred)
             || in_front(scan).is_some()
     }
 
-    /// Brings the next messages into the inbox itself or into a segment. Returns the inbox as it is
-    /// then.
+    /// Moves the next messages into the inbox itself or into a segment. Returns a scan of the inbox
+    /// after that.
     pub fn file(&self, mut scan: Scan) -> Result<Scan> {
         if scan.direct.len() > SEGMENT {
-            // A file that can't be moved would be in the way of an exchange, and steps remember it
-            // by its place.
+            // No exchange if steps skip a file: an immovable file would be in the way, and its path
+            // in the list of skipped files would change.
             let is_exchanged = !scan.passes_over() && possible(self.exchange(scan.direct[0]))? == Some(true);
             if !is_exchanged {
                 self.move_to_segments(layout::INBOX, &scan.direct, SEGMENT)?;
@@ -83,7 +83,8 @@ impl Filing<'_> {
         }
         let mut known = None;
         for pile in scan.segments.iter().filter(|segment| segment.is_stirred()) {
-            // The former inbox has taken the place of another pile.
+            // Read the bucket unless it is known: the former inbox may have replaced another
+            // bucket.
             if known.as_ref().is_none_or(|known: &BucketContents| known.path != pile.path) {
                 known = possible(self.look_through(&pile.path))?.flatten();
             }
@@ -102,7 +103,7 @@ impl Filing<'_> {
         Ok(scan)
     }
 
-    /// Makes a pile of the former inbox, if a step was killed before it had done so.
+    /// Makes the former inbox a bucket, if a step was killed before that.
     pub fn finish(&self) -> Result<()> {
         self.look_through(layout::FORMER).map(drop)
     }
@@ -111,16 +112,16 @@ impl Filing<'_> {
         self.view.agent.join(layout::INBOX)
     }
 
-    /// Exchanges the inbox for an empty one. Returns `false` where that can't be done: the file
-    /// system may have no such call, or the inbox may have an owner or rights that can't be given
-    /// to another directory.
+    /// Exchanges the inbox for an empty directory. Returns `false` if that is impossible: the file
+    /// system may lack such a call, or the inbox may have an owner or permissions that can't be
+    /// given to another directory.
     fn exchange(&self, first: InboxKey) -> Result<bool> {
         self.finish()?;
         let (inbox, fresh) = (self.inbox(), self.view.agent.join(layout::FORMER));
         let kept = fresh.join(layout::KEPT_NAME);
         let place = fresh.join(layout::pile(first).trim_start_matches(layout::INBOX).trim_start_matches('/'));
         if fresh.exists()? {
-            // Another file has the name.
+            // An entry that is no directory has the name of the bucket.
             return Ok(false);
         }
         fresh.make_dir()?;
@@ -143,8 +144,9 @@ impl Filing<'_> {
         Ok(is_exchanged)
     }
 
-    /// Reads a pile or the former inbox, sends back what is no message, and names it after its
-    /// first message. Returns the messages in it; `None` if it has none left.
+    /// Scans a bucket or the former inbox, moves entries that are no messages back to the inbox,
+    /// and names the bucket after its first message. Returns its messages, or `None` if it has none
+    /// left.
     fn look_through(&self, path: &str) -> Result<Option<BucketContents>> {
         let pile = self.view.agent.join(path);
         let mut rounds = 0;
@@ -159,15 +161,15 @@ impl Filing<'_> {
             for stray in &strays {
                 sent_back += usize::from(self.send_back(&pile.join(stray))?);
             }
-            // Programs that go on putting files there are not waited for.
+            // Stop after `ROUNDS`: other programs may put files there without end.
             if sent_back == 0 || rounds == ROUNDS {
                 break keys;
             }
-            // They must have left the pile for good before it counts as looked through again.
+            // The moves out of the bucket must be durable before it counts as scanned again.
             self.disk.sync_dir(&self.inbox())?;
         };
         let Some(first) = keys.iter().min() else {
-            // If another file has come right now, the directory stays.
+            // If a file has arrived in the meantime, the directory is not empty and stays.
             let _ = pile.remove_dir();
             return Ok(None);
         };
@@ -176,8 +178,8 @@ impl Filing<'_> {
             return Ok(Some(BucketContents { path: place, keys }));
         }
         match pile.try_rename(&self.view.agent.join(&place))? {
-            // Another pile begins with a copy of the same message. This pile then stays where it
-            // is, if that is a place for a pile.
+            // Another bucket begins with a copy of the same message. This bucket keeps its current
+            // path if that is valid for a bucket.
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
                 return Ok(Some(BucketContents { path: path.to_owned(), keys }));
             }
@@ -188,7 +190,7 @@ impl Filing<'_> {
         Ok(Some(BucketContents { path: place, keys }))
     }
 
-    /// The messages in a pile, and the names of what else is there.
+    /// Returns the messages in a bucket, and the names of its other entries.
     fn list(&self, path: &str) -> Result<(Vec<InboxKey>, Vec<OsString>)> {
         let (mut keys, mut strays) = (Vec::new(), Vec::new());
         self.view.agent.join(path).each_entry(|name, is_dir| {
@@ -203,21 +205,21 @@ impl Filing<'_> {
         Ok((keys, strays))
     }
 
-    /// Puts a file from a pile back into the inbox, unless a file there has its name. Returns
-    /// whether it is gone from the pile.
+    /// Moves a file from a bucket back into the inbox, unless a file there has its name. Returns
+    /// true if the file is no longer in the bucket.
     fn send_back(&self, stray: &Spot) -> Result<bool> {
         let place = self.inbox().join(stray.name());
         if stray.name() == OsStr::new(layout::KEPT_NAME) && place.exists()? {
             return stray.remove().map(|()| true);
         }
-        // The place for a pile, in an inbox that was made and never exchanged.
+        // The entry is the empty placeholder for a bucket, in an inbox that was never exchanged.
         if stray.is_dir()? && stray.remove_dir().is_ok() {
             return Ok(true);
         }
         Ok(possible(stray.rename_if_free(&place))?.unwrap_or(false))
     }
 
-    /// Takes the first messages out of a pile and makes segments of them.
+    /// Moves the first messages of a bucket into new segments.
     fn take_segments(&self, contents: BucketContents) -> Result<()> {
         let BucketContents { path, mut keys } = contents;
         if keys.len() > SEGMENT {
@@ -229,12 +231,11 @@ impl Filing<'_> {
         self.look_through(&path).map(drop)
     }
 
-    /// Moves messages into segments of so many each.
+    /// Moves messages into segments of `size` messages each.
     fn move_to_segments(&self, from: &str, keys: &[InboxKey], size: usize) -> Result<()> {
         let segments = || keys.chunks(size).map(|keys| self.view.agent.join(layout::segment(keys[0])));
         segments().try_for_each(|segment| segment.make_dirs())?;
-        // The directories come first: a message that has left its place must have arrived
-        // somewhere.
+        // The directories are synced first, so that a moved message is durable at its new path.
         self.disk.sync_dir(&self.inbox())?;
         let from = self.view.agent.join(from);
         let Some(source) = from.open_dir()? else { return Ok(()) };
@@ -246,8 +247,7 @@ impl Filing<'_> {
                 if moved != Err(Errno::NOENT)
                     && let Err(error) = moved.context("move", &from.join(&name))
                 {
-                    // A file that can't be moved stays; a step that reads it finds what is wrong
-                    // with it.
+                    // An immovable file stays; the step that reads the file reports the fault.
                     fault_of_file(error)?;
                 }
             }
@@ -256,13 +256,13 @@ impl Filing<'_> {
     }
 }
 
-/// `None` if the fault lies in the file or directory itself, such as a directory that can't be
-/// read: a step that reads the messages finds the same fault, and sets it aside.
+/// Returns `None` if the error is a fault of the file or directory itself, such as a directory that
+/// can't be read: a step that reads the messages finds the same fault, and quarantines the entry.
 fn possible<T>(done: Result<T>) -> Result<Option<T>> {
     done.map(Some).or_else(|error| fault_of_file(error).map(|_| None))
 }
 
-/// The pile that has the next message, if a pile has it.
+/// Returns the bucket that has the next message, or `None` if no bucket has that message.
 fn in_front(scan: &Scan) -> Option<&Segment> {
     let next = scan.segments.first().filter(|segment| segment.pile.is_some())?;
     scan.direct.first().is_none_or(|direct| next.from <= *direct).then_some(next)

@@ -1,5 +1,4 @@
-//! Many arrivals at once: all of them written and synced aside before the first appears in the
-//! inbox.
+//! Batches of messages: all are written and synced in `tmp/` before the first appears in the inbox.
 
 use std::fs::File;
 
@@ -18,29 +17,30 @@ use super::layout;
 use super::litter::{abandoned, make_dir_unlocked};
 use super::record::{decode, encode};
 
-/// Messages on their way into the inbox. Dropping this removes those that were not admitted.
+/// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
 #[derive(Debug)]
 pub struct DirBatch<'a> {
     agent: &'a DirAgent<'a>,
     disk: Disk,
     dir: Spot,
-    /// The messages that are admitted together. This directory can become a pile as it is.
+    /// Directory of the messages that are admitted together. It can become a bucket as it is.
     pile: Spot,
-    /// Held for as long as the batch is being made, so that no command takes it for a leftover.
+    /// Lock held while the batch is made, so that no command deletes the batch as a stale
+    /// directory.
     _lock: File,
     unsynced: Unsynced,
     count: usize,
 }
 
 impl DirAgent<'_> {
-    /// Begins to put many messages into the inbox. `name` must be one that no other batch has.
+    /// Begins a batch of messages for the inbox. `name` must be unique among batches.
     pub(in crate::store) fn batch(&self, name: Uuid) -> Result<DirBatch<'_>> {
         DirBatch::begin(self, self.store.disk, name)
     }
 }
 
 impl<'a> DirBatch<'a> {
-    /// Begins a batch in a directory of its own. If the owner makes it, it also removes the batches
+    /// Begins a batch in its own directory. If the user is the owner, this also removes the batches
     /// of killed commands.
     pub(super) fn begin(agent: &'a DirAgent<'_>, disk: Disk, name: Uuid) -> Result<DirBatch<'a>> {
         if agent.store().guest().is_none() {
@@ -50,18 +50,18 @@ impl<'a> DirBatch<'a> {
         let lock = make_dir_unlocked(&dir, disk.access)?;
         let pile = dir.join("pile");
         let unsynced = disk.unsynced();
-        // From here on, dropping the batch removes what was made.
+        // From here on, dropping the batch removes its directory.
         let batch = DirBatch { agent, disk, dir, pile, _lock: lock, unsynced, count: 0 };
         batch.pile.make_dir_for(disk.access)?;
         Ok(batch)
     }
 
-    /// Writes a message aside that will be admitted together with the others.
+    /// Writes a message into the batch, to be admitted together with the others.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         self.stage_at(staged(&self.pile, message.key()), message)
     }
 
-    /// Writes a message aside that will be read back and admitted in another way.
+    /// Writes a message into the batch that will be read back and admitted separately.
     pub fn stage_apart(&mut self, message: &Message) -> Result<()> {
         self.stage_at(staged(&self.dir, message.key()), message)
     }
@@ -72,26 +72,26 @@ impl<'a> DirBatch<'a> {
         if self.count <= ONE_BY_ONE { self.unsynced.add(file, &path) } else { Ok(()) }
     }
 
-    /// Makes all staged messages durable. Must be called before the first is admitted.
+    /// Makes all staged messages durable. Must be called before the first message is admitted.
     pub fn sync(&mut self) -> Result<()> {
         self.unsynced.sync()?;
         if self.count > ONE_BY_ONE { self.disk.sync_file_system(&self.dir) } else { Ok(()) }
     }
 
-    /// Reads a message back that was staged apart.
+    /// Reads back a message that was staged by `stage_apart`.
     pub fn read(&self, key: InboxKey) -> Result<Message> {
         let path = staged(&self.dir, key);
         let bytes = files::read(&path)?.unwrap_or_default();
         decode(&path, &bytes)
     }
 
-    /// Puts all staged messages into the inbox, for good: if there are many, as a pile, in one
-    /// call. `keys`: theirs, in any order.
+    /// Puts all staged messages durably into the inbox; many of them as a bucket, in one call.
+    /// `keys`: the keys of the messages, in any order.
     ///
     /// # Errors
     ///
-    /// `moved` if the agent was moved away meanwhile. Of these messages, only those that are in the
-    /// agent's stream are then left. `no_agent` if it was removed, with all of them.
+    /// `moved` if the agent was moved away meanwhile; then only the messages that are in the
+    /// agent's stream are kept. `no_agent` if the agent was removed; then none are.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         let here = self.agent.here()?;
         self.agent.unless_gone(self.place(keys.clone()))?;
@@ -100,7 +100,7 @@ impl<'a> DirBatch<'a> {
     }
 
     fn place(&self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {
-        // A directory that another user has made never counts as a pile.
+        // A directory that another user has made never counts as a bucket.
         if self.disk.access == Access::Owner
             && keys.clone().nth(SEGMENT).is_some()
             && let Some(first) = keys.clone().min()
@@ -121,18 +121,18 @@ fn staged(dir: &Spot, key: InboxKey) -> Spot {
 
 impl Drop for DirBatch<'_> {
     fn drop(&mut self) {
-        // If this fails, the next batch removes the directory.
+        // If this removal fails, the next batch removes the directory.
         let _ = self.dir.remove_tree();
     }
 }
 
 const PREFIX: &str = "batch-";
 
-/// Up to this many files are synced one by one. For more, the whole file system is synced once,
-/// which is faster.
+/// Maximum number of files that are synced one by one. For more, the whole file system is synced
+/// once, which is faster.
 const ONE_BY_ONE: usize = 256;
 
-/// Removes the batches whose makers are gone.
+/// Removes the batches whose processes have ended.
 fn sweep(tmp: &Spot) -> Result<()> {
     let is_batch =
         |entry: &&Entry| entry.is_dir && entry.name.as_encoded_bytes().starts_with(PREFIX.as_bytes());

@@ -1,4 +1,4 @@
-//! Brings the changes of another clone into the files of this one.
+//! Applies changes of another clone (a git remote) to the files of this clone.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -17,10 +17,11 @@ use super::layout::{self, AgentDir};
 use super::lock::{self, LockGuard};
 use super::{DirAgent, DirStore, files, litter, machine};
 
-/// A file that another clone has changed, made or removed.
+/// File that another clone has changed, made or removed.
 #[derive(Debug)]
 pub struct RemoteFile {
-    /// From the state directory, and below it from the directory of the agent that it is taken to.
+    /// Path relative to the state directory, or to the agent's directory within changes of one
+    /// agent.
     pub path: String,
     /// Content that this clone has committed.
     pub before: Option<Vec<u8>>,
@@ -28,8 +29,8 @@ pub struct RemoteFile {
     pub is_program: bool,
 }
 
-/// Maximum bytes of messages that go through the journal, together with the records that belong to
-/// them.
+/// Maximum bytes of messages that are applied through the journal, together with the records that
+/// belong to them.
 const MOST_JOURNALLED: usize = 512 << 10;
 
 impl RemoteFile {
@@ -43,7 +44,7 @@ impl RemoteFile {
         std::str::from_utf8(self.after.as_deref()?).ok()
     }
 
-    /// Returns the lines added at the end, if nothing else has changed.
+    /// Returns the offset and the text of the lines added at the end, if nothing else has changed.
     fn added(&self) -> Option<(u64, &str)> {
         let before = self.before.as_deref()?;
         let is_line = before.is_empty() || before.ends_with(b"\n");
@@ -53,9 +54,8 @@ impl RemoteFile {
 }
 
 impl DirAgent<'_> {
-    /// Brings in what another clone has changed of this agent: its records whole or not at all, and
-    /// only if each file is as this clone has committed it. `false`: one is not, and nothing was
-    /// changed.
+    /// Applies the changes of another clone to this agent's records, all or none. Returns `false`,
+    /// with nothing changed, if a file differs from the version that this clone has committed.
     fn bring_in(&self, changes: &[RemoteFile], now: Time) -> Result<bool> {
         let locked = self.change(now)?;
         locked.empty_journal()?;
@@ -98,8 +98,8 @@ impl DirAgent<'_> {
         Ok(true)
     }
 
-    /// Returns true if this clone has taken the agent under this id, to step it alone. What a copy
-    /// of the directory brings along is the word of another clone.
+    /// True if this clone has recorded itself as the only clone that steps the agent with this id.
+    /// An entry that was copied with the directory belongs to another clone and does not count.
     pub fn has_taken(&self, id: &str) -> Result<bool> {
         let (here, boot) = (self.store.state_place()?.id, machine::boot().unwrap_or_default());
         let known = files::read(&self.dir.join(layout::TICKED_BY))?.unwrap_or_default();
@@ -113,7 +113,7 @@ impl DirAgent<'_> {
         Ok(String::from_utf8_lossy(&known).lines().any(is_it))
     }
 
-    /// Remembers that, before any other clone can hear of it. A few of the last are remembered.
+    /// Records that this clone steps the agent, before any push. Keeps the last eight entries.
     pub fn note_ticked(&self, id: &str) -> Result<()> {
         let spot = self.dir.join(layout::TICKED_BY);
         let known = files::read(&spot)?.unwrap_or_default();
@@ -137,8 +137,8 @@ fn is_removal(changes: &[RemoteFile]) -> bool {
 }
 
 impl DirTxn<'_> {
-    /// Lets an agent vanish that another clone has removed, if each of its records is as this clone
-    /// has committed it.
+    /// Deletes an agent that another clone has removed, if each of its records is as this clone has
+    /// committed it.
     fn vanish_as_known(&self, changes: &[RemoteFile]) -> Result<bool> {
         self.empty_journal()?;
         let dir = &self.agent.dir;
@@ -153,8 +153,8 @@ impl DirTxn<'_> {
 }
 
 impl DirStore {
-    /// Brings in what another clone has changed, of one agent after the other. `false`: a file is
-    /// not as this clone has committed it, and what it belongs to was not changed.
+    /// Applies the changes of another clone, one agent after another. Returns `false` if a file
+    /// differs from the version that this clone has committed; its agent was not changed.
     pub fn bring(&self, changes: Vec<RemoteFile>, now: Time) -> Result<bool> {
         let mut by_agent: BTreeMap<Option<AgentName>, Vec<RemoteFile>> = BTreeMap::new();
         for mut change in changes {
@@ -181,7 +181,7 @@ impl DirStore {
         Ok(true)
     }
 
-    /// Brings in an agent that another clone has made, whole. `false`: there is one of this name.
+    /// Creates an agent that another clone has made. Returns `false` if the name is taken.
     fn bring_agent(&self, name: &AgentName, files: &[RemoteFile]) -> Result<bool> {
         let target = AgentDir::new(&self.root, name);
         if target.spot().exists()? {
@@ -209,8 +209,9 @@ impl DirStore {
         made
     }
 
-    /// Brings in what another clone has changed beside the agents: settings and shared hooks.
-    /// `false`: a file is not as this clone has committed it, and nothing was changed.
+    /// Applies the changes of another clone to files outside the agents: settings and shared hooks.
+    /// Returns `false`, with nothing changed, if a file differs from the version that was
+    /// committed.
     fn bring_in(&self, changes: &[RemoteFile]) -> Result<bool> {
         for change in changes {
             if !change.is_as_known(&self.spot())? {
@@ -239,20 +240,20 @@ impl DirStore {
     }
 }
 
-/// Takes a lock beside the repository of this clone: one process at a time exchanges commits.
+/// Takes the lock next to this clone's repository: one process at a time syncs commits.
 pub fn alone_in_clone(store: &DirStore, git_dir: &Path, now: Time) -> Result<LockGuard> {
     let root = Root::open(git_dir).context("open", git_dir)?;
     lock::acquire(&root.spot().join("dormouse.lock"), &store.holder(now), store.opener.patience)
 }
 
-/// A state directory in which no agent works: what came from a remote lies there to be looked at.
+/// Temporary state directory with the files of a remote, for inspection. No agent runs in it.
 #[derive(Debug)]
 pub struct ScratchStore {
     spot: Spot,
 }
 
 impl ScratchStore {
-    /// Makes it anew.
+    /// Creates the directory, replacing an earlier one.
     pub fn make(git_dir: &Path, name: &str) -> Result<ScratchStore> {
         let root = Root::open(git_dir).context("open", git_dir)?;
         let spot = root.spot().join(name);

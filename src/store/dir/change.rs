@@ -1,4 +1,4 @@
-//! One agent's records under its lock. A change takes place as a whole or not at all.
+//! Transactions on the records of one agent under its lock, each applied as a whole or not at all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -28,27 +28,27 @@ use super::{archive, dedupe, files, inbox, keys, layout, lock, machine};
 
 const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 
-/// An agent whose lock is held: the only way to change its records.
+/// Agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
 pub struct DirTxn<'a> {
     pub(super) agent: &'a DirAgent<'a>,
-    /// The revision that was read under this lock, and the version of the `state.json` that has it.
+    /// Revision that was read under this lock, and the version of its `state.json`.
     base: Cell<Option<(u64, Version)>>,
-    /// The segments of the inbox, once they are known. Only a process that holds the lock makes and
+    /// Segments of the inbox, once they are listed. Only a process that holds the lock makes and
     /// removes segments.
     segments: RefCell<Option<Vec<inbox::Segment>>>,
-    /// The inbox as it was listed last, with the changes that were committed since.
+    /// Last listing of the inbox, with the changes that were committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
-    /// True if the next view is to cache the open records that are read.
+    /// True if the next view caches the open records that are read.
     caches: Cell<bool>,
     journal: RefCell<JournalPlace>,
     pub(super) held: lock::LockGuard,
 }
 
-/// Facts about the journal, all lines of which are applied.
+/// State of the journal file, whose lines are all applied.
 #[derive(Debug)]
 enum JournalPlace {
-    /// It was not looked at yet, or writing to it has failed.
+    /// The journal was not read yet, or a write to it has failed.
     Unknown,
     Nothing,
     Blank,
@@ -72,8 +72,8 @@ impl<'a> DirTxn<'a> {
         View::settled(&self.agent.dir)
     }
 
-    /// Lists the inbox anew, without these names. `is_step`: files a long backlog first, so that
-    /// taking messages from it stays cheap, and has the next view cache the open records.
+    /// Lists the inbox again, without these names. `is_step`: files a long backlog first, so that
+    /// taking messages from it stays cheap, and makes the next view cache the open records.
     pub(in crate::store) fn list_inbox(&self, passed_over: Vec<String>, is_step: bool) -> Result<()> {
         let mut scan = self.scan()?;
         scan.pass_over(passed_over);
@@ -85,15 +85,15 @@ impl<'a> DirTxn<'a> {
         Ok(())
     }
 
-    /// The records as they are now.
+    /// Returns a view of the current records.
     pub(in crate::store) fn now(&self) -> DirReadView<'_> {
         let view = self.view();
         let view = if self.caches.take() { view.remembering(self.agent.store.disk) } else { view };
         DirReadView::under(self, view)
     }
 
-    /// The inbox as it was listed last, with the changes that were committed since. Lists it at the
-    /// first call.
+    /// Returns the last listing of the inbox, with the changes that were committed since. Lists the
+    /// inbox at the first call.
     pub(super) fn listed(&self) -> Result<Rc<inbox::Scan>> {
         if self.inbox.borrow().is_none() {
             self.inbox.replace(Some(Rc::new(self.scan()?)));
@@ -101,18 +101,18 @@ impl<'a> DirTxn<'a> {
         Ok(self.inbox.borrow().clone().unwrap_or_default())
     }
 
-    /// Forgets the dedupe keys that no window reaches any more.
+    /// Removes the dedupe keys that are older than the window.
     pub(in crate::store) fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
         dedupe::forget_old_days(&self.view(), now, window)
     }
 
-    /// Puts other settings in the place of `agent.toml`.
+    /// Replaces `agent.toml` by these settings.
     pub(in crate::store) fn replace_policy(&self, settings: &str) -> Result<()> {
         self.agent.replace_file(&self.agent.dir.join(layout::POLICY), settings.as_bytes())?;
         self.agent.store.share([&self.agent.dir]).map(drop)
     }
 
-    /// Reads the current `state.json`, also of an agent that was moved away.
+    /// Reads the current `state.json`, even of an agent that was moved away.
     pub(in crate::store) fn any_state(&self) -> Result<State> {
         let found = self.agent.state_file()?;
         let state = self.agent.state_of(found.as_ref())?;
@@ -124,7 +124,7 @@ impl<'a> DirTxn<'a> {
         if !Filing::is_due(&scan) {
             return Ok(scan);
         }
-        // The journal has the paths of messages, and filing changes these.
+        // Journal entries have the paths of messages, and filing changes these paths.
         self.empty_journal()?;
         self.segments.replace(None);
         let view = self.view();
@@ -133,14 +133,14 @@ impl<'a> DirTxn<'a> {
         Ok(scan)
     }
 
-    /// Finishes an exchange of the inbox that was interrupted: the former inbox becomes a pile in
-    /// the new one.
+    /// Finishes an interrupted exchange of the inbox: makes the former inbox a bucket in the new
+    /// inbox.
     pub(super) fn finish_exchange(&self) -> Result<()> {
         self.empty_journal()?;
         Filing { view: &self.view(), disk: self.agent.store.disk }.finish()
     }
 
-    /// Lists the inbox. If its exchange was interrupted, this finishes the exchange first.
+    /// Lists the inbox, after finishing an exchange of the inbox that was interrupted.
     pub(super) fn scan(&self) -> Result<inbox::Scan> {
         let view = self.view();
         let mut scan = inbox::scan(&view)?;
@@ -152,7 +152,7 @@ impl<'a> DirTxn<'a> {
         Ok(scan)
     }
 
-    /// The path of a message, or the path that it is to have.
+    /// Returns the current path of a message, or its future path if the message is new.
     fn place(&self, key: InboxKey) -> Result<String> {
         let direct = layout::message(key);
         if self.view().exists(&direct)? {
@@ -165,8 +165,8 @@ impl<'a> DirTxn<'a> {
         Ok(found.unwrap_or(direct))
     }
 
-    /// Applies what interrupted commands have committed. Every process that takes the lock does
-    /// this first.
+    /// Applies the committed transactions of interrupted commands. Every process that takes the
+    /// lock calls this first.
     pub(in crate::store) fn finish_journal(&self) -> Result<()> {
         self.journal.replace(JournalPlace::Unknown);
         let place = match Journal::look(&self.agent.dir, true)? {
@@ -201,7 +201,7 @@ impl<'a> DirTxn<'a> {
         Ok(JournalPlace::Open(journal))
     }
 
-    /// Why a journal is not applied, if it is not.
+    /// Returns the reason not to apply a journal, or `None` if it is to be applied.
     fn why_not(&self, found: &UnfinishedJournal) -> Result<Option<&'static str>> {
         if found.is_of_another_machine() {
             return Ok(Some("it was written on another machine"));
@@ -217,7 +217,7 @@ impl<'a> DirTxn<'a> {
         Ok((!goes_on).then_some("the records were put back to others since"))
     }
 
-    /// Moves a journal to the quarantine that must not be applied, and tells the person why.
+    /// Quarantines a journal that must not be applied, and prints the reason for the user.
     fn set_journal_aside(&self, why: &str) -> Result<()> {
         let dir = &self.agent.dir;
         let quarantine = dir.join(layout::QUARANTINE);
@@ -232,9 +232,9 @@ impl<'a> DirTxn<'a> {
         Ok(())
     }
 
-    /// Syncs all that was committed and empties the journal. To be called before a file that the
-    /// journal may name is changed in any other way, since after a power cut the lines would change
-    /// that back.
+    /// Syncs all committed changes and empties the journal. Must be called before a file named in
+    /// the journal is changed in any other way, because after a power cut the journal would undo
+    /// that change.
     pub(in crate::store) fn empty_journal(&self) -> Result<()> {
         if matches!(*self.journal.borrow(), JournalPlace::Unknown) {
             self.finish_journal()?;
@@ -252,8 +252,8 @@ impl<'a> DirTxn<'a> {
     fn empty(&self, journal: &mut Journal) -> Result<()> {
         let disk = self.agent.store.disk;
         if let Err(error) = disk.sync_file_system(self.agent.dir.spot()) {
-            // The kernel takes pages that it could not write for clean. The next command applies
-            // all lines again.
+            // The kernel takes pages that it failed to write for clean, so the next command must
+            // apply all lines again.
             let _ = journal.doubt();
             return Err(error);
         }
@@ -263,8 +263,8 @@ impl<'a> DirTxn<'a> {
     /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the
     /// transaction was made from another revision.
     ///
-    /// After an error it is not known whether the transaction has happened, so nothing more is
-    /// committed under this lock.
+    /// After an error it is unknown if the transaction was committed, so nothing more is committed
+    /// under this lock.
     pub(in crate::store) fn commit(&self, transaction: Transaction) -> Result<State> {
         let base = self.base.take().filter(|(revision, _)| *revision == transaction.base_revision);
         let Some((_, over)) = base else {
@@ -285,8 +285,7 @@ impl<'a> DirTxn<'a> {
         Ok(state)
     }
 
-    /// Replaces records, `state.json` among them, by those of another clone, as a whole or not at
-    /// all.
+    /// Replaces records, `state.json` among them, by those of another clone, all or none.
     pub(super) fn replace(
         &self,
         writes: Vec<Write>,
@@ -307,8 +306,8 @@ impl<'a> DirTxn<'a> {
         self.carry_out(&mut entry, 0, true)
     }
 
-    /// Commits a line, and changes the files that it names. `is_last`: empties the journal after
-    /// that.
+    /// Commits a journal line, and changes the files that it names. `is_last`: empties the journal
+    /// after that.
     fn carry_out(&self, entry: &mut JournalEntry, revision: u64, is_last: bool) -> Result<()> {
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
         let mut journal = self.take_journal()?;
@@ -322,8 +321,8 @@ impl<'a> DirTxn<'a> {
         journal.commit(&line, disk)?;
         let left = journal::changes([&*entry]).apply(dir, disk)?;
         self.base.set(left.map(|left| (revision, left)));
-        // The journal need not stay where nothing is synced, and it can't be marked where a boot
-        // has no name.
+        // The journal is not needed where nothing is synced, and can't be marked where a boot has
+        // no id.
         let is_over = is_last || journal.is_long() || !disk.syncs() || machine::boot().is_none();
         match left {
             Some(left) if !is_over => journal.mark(left)?,
@@ -333,7 +332,7 @@ impl<'a> DirTxn<'a> {
         Ok(())
     }
 
-    /// Brings the list of the inbox up to date with what was committed.
+    /// Adds a committed transaction to the listing of the inbox.
     fn note_in_inbox(&self, transaction: &Transaction, entry: &JournalEntry) {
         let mut inbox = self.inbox.borrow_mut();
         let Some(scan) = inbox.as_mut().map(Rc::make_mut) else { return };
@@ -360,7 +359,8 @@ impl<'a> DirTxn<'a> {
         }
     }
 
-    /// Takes the journal, to write to it. The caller puts it back; until then it counts as unknown.
+    /// Takes the journal out of its cell, for writing. Until the caller puts it back, its state is
+    /// unknown.
     fn take_journal(&self) -> Result<Journal> {
         if matches!(*self.journal.borrow(), JournalPlace::Unknown) {
             self.finish_journal()?;
@@ -371,7 +371,7 @@ impl<'a> DirTxn<'a> {
             JournalPlace::Blank => Journal::begin(dir),
             JournalPlace::Nothing | JournalPlace::Unknown => {
                 let journal = Journal::begin(dir)?;
-                // Its name must be as durable as its lines.
+                // The name of a new journal must be as durable as its lines.
                 disk.sync_dir(dir.spot())?;
                 Ok(journal)
             }
@@ -381,12 +381,11 @@ impl<'a> DirTxn<'a> {
     fn entry(&self, transaction: &Transaction, state: &mut State, over: Version) -> Result<JournalEntry> {
         let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
         let mut written = HashSet::new();
-        // If there is no cache, none is made here, because a cache with one key would pass for a
-        // whole one. The next search for a key makes it from the records, which then have this key
-        // as well.
+        // Without a cache no entry is written, because a cache with one key would pass for a
+        // complete cache. The next search for a key builds the cache from the records, this key
+        // included.
         let has_cache = keys::has_cache(&self.agent.dir)?;
-        // From the last to the first: a file that changes twice is written once, with its last
-        // content.
+        // Reverse order: a file that changes twice is written once, with its last content.
         for put in transaction.puts.iter().rev() {
             let is_forgotten = matches!(put, Put::Dedupe(entry)
                 if !has_cache || dedupe::is_outdated(&self.view(), entry)?);
@@ -394,7 +393,7 @@ impl<'a> DirTxn<'a> {
                 writes.extend(Some(self.write(put)?).filter(|write| written.insert(write.path.clone())));
             }
         }
-        // `state.json` comes last, so that a reader in between finds the old revision beside new
+        // `state.json` comes last, so that a concurrent reader finds the old revision with new
         // records.
         writes.push(write(layout::STATE.to_owned(), encode(&*state)));
         let mut deletes = Vec::with_capacity(transaction.deletes.len());
@@ -458,8 +457,8 @@ impl<'a> DirTxn<'a> {
         })
     }
 
-    /// An append at the present end of the file. If a person has edited the file and its last line
-    /// has no end, the line is ended first, so that no two lines become one.
+    /// Returns an append at the end of the file. If a person's edit left the last line without a
+    /// newline, the append begins with one, so that two lines are not joined.
     fn append(&self, path: String, content: Vec<u8>) -> Result<Append> {
         let full = self.agent.dir.join(&path);
         let (offset, ends_whole) = files::end_of(&full)?;
@@ -475,7 +474,7 @@ fn write(path: String, content: Vec<u8>) -> Write {
     Write { path, content: into_text(content) }
 }
 
-/// Encoded JSON is always UTF-8. The other case can't happen and is no reason to fail.
+/// Converts encoded JSON, which is always UTF-8, so the lossy case can't happen.
 fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

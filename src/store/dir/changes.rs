@@ -1,8 +1,8 @@
-//! File changes of a transaction, as values, and how they are applied.
+//! File changes of a transaction, as values, and their application.
 //!
-//! Applying it twice is the same as applying it once: contents are whole, lines have a recorded
-//! offset, and a file that is to be deleted may be gone already. Nothing is synced here: the
-//! journal has all of it until the disk has it.
+//! Applying the changes twice has the effect of once: contents are whole, lines have a recorded
+//! offset, and a file to delete may be gone already. Nothing is synced here: the journal keeps all
+//! changes until the files are durable.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -18,14 +18,14 @@ use super::files::{self, Disk};
 use super::keys;
 use super::layout::{self, AgentDir};
 
-/// A file and its new content. The path is relative to the agent's directory.
+/// File and its new content. The path is relative to the agent's directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Write {
     pub path: String,
     pub content: String,
 }
 
-/// Lines that go to the end of a file, which was `offset` bytes long.
+/// Lines to append to a file that was `offset` bytes long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Append {
     pub path: String,
@@ -33,20 +33,20 @@ pub struct Append {
     pub content: String,
 }
 
-/// The changes of one transaction, or of several consecutive ones together.
+/// Changes of one transaction, or of several consecutive transactions together.
 #[derive(Debug, Default)]
 pub struct Changes<'e> {
-    /// Each path once. `state.json` comes last, so that a reader in between finds the old revision
-    /// beside the new records.
+    /// Files to write, each path once. `state.json` comes last, so that a concurrent reader finds
+    /// the old revision with the new records.
     writes: Vec<&'e Write>,
-    /// In the order in which they were committed.
+    /// Lines to append, in the order in which they were committed.
     appends: Vec<&'e Append>,
-    /// None of the paths that are written.
+    /// Paths to delete; none of them is also written.
     deletes: Vec<&'e str>,
 }
 
 impl<'e> Changes<'e> {
-    /// Adds what a later transaction does. Within one transaction deletes come after writes.
+    /// Adds the changes of a later transaction. Within one transaction deletes come after writes.
     pub fn and(self, writes: &'e [Write], appends: &'e [Append], deletes: &'e [String]) -> Changes<'e> {
         let deleted: HashSet<&str> = deletes.iter().map(String::as_str).collect();
         let written: HashSet<&str> = writes.iter().map(|write| write.path.as_str()).collect();
@@ -65,14 +65,14 @@ impl<'e> Changes<'e> {
         all
     }
 
-    /// Applies it to the files. Returns the version of the new `state.json`, if that is among the
-    /// writes.
+    /// Applies the changes to the files. Returns the version of the new `state.json`, if the
+    /// changes write it.
     pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<Option<Version>> {
         let (state, others): (Vec<&Write>, Vec<&Write>) =
             self.writes.iter().partition(|write| write.path == layout::STATE);
         for write in others {
-            // If there is no cache of keys, no entry is written: a cache with one key would pass
-            // for a whole one.
+            // Without a cache of dedupe keys no entry is written: a cache with one key would pass
+            // for a complete cache.
             let is_key = write.path.starts_with(layout::DEDUPE);
             if is_key && !keys::has_cache(agent)? {
                 continue;
@@ -93,8 +93,8 @@ impl<'e> Changes<'e> {
     }
 }
 
-/// Puts a file in place as a whole. The temporary name is always the same, because only the holder
-/// of the lock does this.
+/// Replaces a file as a whole. The temporary name is always the same, because only the holder of
+/// the lock calls this.
 fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     let staged = agent.join(layout::TMP).join("apply");
     let put = || {
@@ -104,14 +104,14 @@ fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     };
     let version = put();
     if version.is_err() {
-        // The error that has led here is the one to report.
+        // The error of the write or rename is reported, not an error of this removal.
         let _ = staged.remove();
     }
     version
 }
 
-/// Removes the directory of a deleted file if it is empty and no longer needed: a pile or segment
-/// of the inbox, or the directory of a settled run of which only a checkpoint was left.
+/// Removes the directory of a deleted file if it is empty and no longer needed: a bucket or segment
+/// of the inbox, or the directory of a settled run that had only a checkpoint left.
 fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
     let path = Path::new(deleted);
     let may_go = [layout::INBOX, layout::RUNS].iter().any(|dir| path.starts_with(dir));
@@ -120,8 +120,8 @@ fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
     }
 }
 
-/// Adds lines to a file at their offset, unless they are there. If other lines are there, as after
-/// a merge, these stay, and the missing lines come after them.
+/// Adds lines to a file at their offset, unless the file has them. If other lines are there, as
+/// after a merge, these stay, and the missing lines follow them.
 fn add_lines(spot: &Spot, append: &Append) -> Result<()> {
     let (file, length) = open_lines(spot)?;
     let there = read_from(&file, append.offset, append.content.len().min(beyond(length, append.offset)))
@@ -158,7 +158,7 @@ fn read_from(file: &File, offset: u64, count: usize) -> std::io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Makes the same change to the content of a file that was read.
+/// Applies an append to file content in memory.
 pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
     let content = append.content.as_bytes();
     let offset = usize::try_from(append.offset).unwrap_or(usize::MAX);
@@ -175,13 +175,13 @@ pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
     }
 }
 
-/// True if nothing but a part of `content` is in its place. Bytes that were not synced may be
-/// missing, or zeros.
+/// True if `there` has nothing but a part of `content`. Bytes that were not synced may be missing,
+/// or zeros.
 fn is_free(there: &[u8], content: &[u8]) -> bool {
     there.iter().zip(content).all(|(there, new)| there == new || *there == 0)
 }
 
-/// The lines of `content` that a file lacks; they belong at its end.
+/// Returns the lines of `content` that a file lacks, to be added at its end.
 fn lacking(whole: &[u8], content: &[u8]) -> Vec<u8> {
     let known: HashSet<&[u8]> = whole.split(|byte| *byte == b'\n').collect();
     let mut missing = Vec::new();
@@ -196,7 +196,7 @@ fn lacking(whole: &[u8], content: &[u8]) -> Vec<u8> {
     missing
 }
 
-/// The error for a file that a transaction would make larger than any reader accepts.
+/// Error for a file that a transaction would make larger than any reader accepts.
 pub fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
     Error::refused(
         "transaction_too_large",
@@ -222,7 +222,7 @@ mod tests {
             ("zero\non", 5, "one\n", "zero\none\n"),
             ("zero\n\0\0\0\0", 5, "one\n", "zero\none\n"),
             ("zero\n\0\0\0\0two\n", 5, "one\n", "zero\none\ntwo\n"),
-            // Another program has added lines there, or removed some.
+            // Here another program has added lines, or removed some.
             ("zero\nsix\n", 5, "one\n", "zero\nsix\none\n"),
             ("zero\nsix\none\n", 5, "one\n", "zero\nsix\none\n"),
             ("no", 5, "one\n", "no\none\n"),

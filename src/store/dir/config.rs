@@ -22,7 +22,8 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
         format: u32,
     }
     let text = utf8(path, bytes)?;
-    // A newer format may have settings that this version does not know: say that first.
+    // A newer format may have settings that this version does not know, so the format is checked
+    // first.
     if let Ok(Format { format }) = from_toml(text)
         && format != FORMAT
     {
@@ -58,14 +59,15 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
     if !config.defaults.is_empty() || !kept.is_empty() || profile.is_some() {
         let mut merged = Table::new();
         if !kept.is_empty() {
-            // Alone first, for the same reason.
+            // The retention is parsed without defaults first, so that an error belongs to this
+            // table.
             let alone: std::result::Result<Retention, _> = Retention::deserialize(Strict(kept.clone()));
             alone.map_err(|error| in_settings(path, "[retention]", &error))?;
             merged.insert("retention".to_owned(), toml::Value::Table(kept.clone()));
         }
         overlay(&mut merged, config.defaults.clone());
         if let Some((name, table)) = profile {
-            // Alone first, for the same reason.
+            // The profile is parsed without defaults first, so that an error belongs to this table.
             let alone: std::result::Result<Policy, _> = Policy::deserialize(Strict(table.clone()));
             alone.map_err(|error| in_settings(path, &format!("[profiles.{name}]"), &error))?;
             overlay(&mut merged, table.clone());
@@ -79,7 +81,7 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
     Ok(policy)
 }
 
-/// The table that an agent names as its profile.
+/// Returns the profile table of this name, as an agent's policy names it.
 fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c Table> {
     config.profiles.get(name).ok_or_else(|| {
         let known: Vec<&str> = config.profiles.keys().map(String::as_str).collect();
@@ -91,14 +93,13 @@ fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c T
     })
 }
 
-/// The error for a fault in `dormouse.toml` that comes to light with the agent whose policy is at
-/// `path`.
+/// Error for a fault in `dormouse.toml` that is found while reading the policy at `path`.
 fn in_settings(path: &Path, table: &str, error: &toml::de::Error) -> Error {
     let above = path.ancestors().nth(3).unwrap_or(path);
     Error::damaged(above.join(super::layout::CONFIG), format!("{table}: {}", error.message()))
 }
 
-/// Overlays one table on another, key by key: `over` wins.
+/// Overlays `over` on `under`, key by key; the values of `over` win.
 fn overlay(under: &mut Table, over: Table) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {

@@ -1,8 +1,8 @@
-//! Two clones of a state directory, and what they had in common: which files the merged one has.
+//! Three-way merge of the files of two clones of a state directory.
 //!
-//! Arrivals and lines of all clones merge. Of an agent whose `state.json` both have changed one
-//! clone is believed: its records are kept together, for they were written together, and what the
-//! other one has changed of them is put into `quarantine/`.
+//! Messages and lines of all clones merge. If both clones have changed an agent's `state.json`, the
+//! records of one clone are kept together, since they were written together, and the records that
+//! the other clone has changed are put into `quarantine/`.
 
 mod both;
 
@@ -19,18 +19,18 @@ use both::Both;
 use super::layout;
 use super::record::{decode, encode};
 
-/// Questions of a merge to its caller.
+/// Questions that a merge asks its caller.
 pub trait Around {
     fn read(&mut self, blob: &Blob) -> Result<Vec<u8>>;
 
-    /// A text as git merges it; `None`: it can't.
+    /// Returns a text as git merges it, or `None` if git can't merge it.
     fn merged_text(&self, path: &str) -> Option<Blob>;
 
-    /// True if this clone has taken the agent under this id, to step it alone.
+    /// True if this clone has recorded itself as the only clone that steps the agent with this id.
     fn is_own(&self, agent: &AgentName, id: &str) -> Result<bool>;
 }
 
-/// A file of the merged state directory.
+/// File of the merged state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergedFile {
     As(Blob),
@@ -41,16 +41,17 @@ pub enum MergedFile {
 #[derive(Debug, Default)]
 pub struct Converged {
     pub files: BTreeMap<String, MergedFile>,
-    /// Texts that only a person can merge.
+    /// Paths of texts that only a person can merge.
     pub conflicts: Vec<String>,
-    /// Records of which the version of one clone was put into `quarantine/`.
+    /// Paths of records that were quarantined, because the version of the other clone was kept.
     pub aside: Vec<String>,
 }
 
 type Files<'t> = BTreeMap<&'t str, &'t Blob>;
 
-/// Refuses what no clone of ours pushes: links, records of one machine, and names that lead out of
-/// the state directory. What was there before stays.
+/// Error when the remote clone has files that no clone of this program pushes: links, records of
+/// one machine, names that lead out of the state directory. Files that this clone has too are
+/// accepted.
 pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
     for (path, blob) in theirs.iter().filter(|(path, blob)| ours.get(*path) != Some(*blob)) {
         let parts: Vec<&str> = path.split('/').collect();
@@ -74,7 +75,7 @@ pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// True if a file would be in the place of a directory, or beneath a file.
+/// True if a path is a directory in this clone, or has a file of this clone as a parent.
 fn is_in_another_place(path: &str, ours: &Tree) -> bool {
     let below = format!("{path}/");
     let is_dir = ours.range(below.clone()..).next().is_some_and(|(other, _)| other.starts_with(&below));
@@ -82,8 +83,8 @@ fn is_in_another_place(path: &str, ours: &Tree) -> bool {
     is_dir || above.any(|dir| ours.contains_key(dir))
 }
 
-/// True for paths that `.gitignore` keeps out of git and for keys of signatures: no other clone may
-/// bring them.
+/// True for paths that `.gitignore` keeps out of git and for keys of signatures, neither of which
+/// may come from another clone.
 fn is_of_one_machine(parts: &[&str]) -> bool {
     match parts {
         [layout::SLOTS | layout::WORKSPACES, ..] => true,
@@ -112,7 +113,8 @@ pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around
     for name in agents {
         let prefix = format!("{}/{name}/", layout::AGENTS);
         let [base, ours, theirs] = [base, ours, theirs].map(|tree| below(tree, &prefix));
-        // An agent that one clone has removed and another one has changed goes on, whole.
+        // An agent that one clone has removed and another clone has changed is kept, with all its
+        // files.
         if ours == base || ours == theirs || ours.is_empty() {
             merged.take_all(&prefix, &theirs);
         } else if theirs == base || theirs.is_empty() {
@@ -145,28 +147,28 @@ fn agents(trees: [&Tree; 3], found: &mut BTreeSet<String>) -> BTreeSet<String> {
     std::mem::take(found)
 }
 
-/// The agent in whose directory a file lies.
+/// Returns the name of the agent whose directory contains the file.
 pub fn agent_of(path: &str) -> Option<&str> {
     let (name, _) = path.strip_prefix(layout::AGENTS)?.strip_prefix('/')?.split_once('/')?;
     name.parse::<AgentName>().is_ok().then_some(name)
 }
 
-/// Directory of an agent. The path of each of its files begins with this and a `/`.
+/// Directory of an agent, relative to the state directory, without a final `/`.
 pub fn dir_of(agent: &AgentName) -> String {
     format!("{}/{agent}", layout::AGENTS)
 }
 
-/// The name of an agent's `state.json`.
+/// Path of an agent's `state.json`.
 pub fn state_of(agent: &AgentName) -> String {
     format!("{}/{}", dir_of(agent), layout::STATE)
 }
 
-/// True if it is the name of the settings of all agents.
+/// True for the path of the settings of all agents.
 pub fn is_settings(path: &str) -> bool {
     path == layout::CONFIG
 }
 
-/// Reads a `state.json`. `place` is what errors name.
+/// Reads a `state.json`. Errors name `place`.
 pub fn read_state(place: &Path, bytes: &[u8]) -> Result<State> {
     decode(place, bytes)
 }
@@ -180,7 +182,7 @@ fn below<'t>(tree: &'t Tree, prefix: &str) -> Files<'t> {
     from.map_while(|(path, blob)| Some((path.strip_prefix(prefix)?, blob))).collect()
 }
 
-/// A text that people write: a change of one clone is taken, and git merges two.
+/// Merges a text that people write: takes the change of one clone, or has git merge two changes.
 fn text(path: &str, [base, ours, theirs]: [Option<&Blob>; 3], around: &dyn Around, merged: &mut Converged) {
     let found = if ours == base || ours == theirs {
         theirs.cloned()

@@ -1,5 +1,5 @@
-//! The cache of dedupe keys. It is beside the records, and is made again from them if it is missing
-//! or broken.
+//! Cache of dedupe keys. It is kept next to the records, and rebuilt from them if it is missing or
+//! broken.
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
@@ -19,16 +19,16 @@ use super::view::View;
 
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// The path of the entry of a key that was admitted at this time.
+/// Path of the cache entry of a key that was admitted at this time.
 pub fn path(key: &str, admitted_at: Time) -> String {
     layout::dedupe(admitted_at, &sha256(key.as_bytes()))
 }
 
-/// True if the key already belongs to a later message, so that the end of this one must not be
-/// stored under it.
+/// True if the key already belongs to a later message, so that the end of this message must not be
+/// stored under the key.
 pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
     match view.record::<DedupeEntry>(&path(&entry.key, entry.admitted_at)) {
-        // This is only a cache: an entry that can't be read is written again.
+        // An unreadable entry of this cache is simply written again.
         Err(error) if error.is_of_file() => Ok(false),
         found => Ok(found?.is_some_and(|noted| {
             noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
@@ -36,10 +36,10 @@ pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
     }
 }
 
-/// The message that a key stands for, if one was admitted under it within the window.
+/// Returns the message that was admitted under a key within the window, if any.
 ///
-/// An entry of a later revision than the agent's shows that the records were put back (by
-/// a checkout, for instance); the cache is then made anew from the records as they are.
+/// An entry of a later revision than the agent's shows that the records were restored (by a
+/// checkout, for instance); the cache is then rebuilt from the records as they are.
 pub fn find(view: &View<'_>, key: &str, window: KeyWindow, disk: Disk) -> Result<Option<DedupeEntry>> {
     let KeyWindow { now, length: window, revision } = window;
     let dir = view.agent.join(layout::DEDUPE);
@@ -47,8 +47,7 @@ pub fn find(view: &View<'_>, key: &str, window: KeyWindow, disk: Disk) -> Result
         rebuild(view, now, window, disk)?;
     }
     let mut entry = match look_up(view, key, now, window) {
-        // This is only a cache: if an entry can't be read, the cache is made again from the
-        // records.
+        // If an entry can't be read, the cache is rebuilt from the records.
         Err(error) if error.is_of_file() => {
             rebuild(view, now, window, disk)?;
             look_up(view, key, now, window)?
@@ -62,12 +61,11 @@ pub fn find(view: &View<'_>, key: &str, window: KeyWindow, disk: Disk) -> Result
     Ok(entry)
 }
 
-/// Returns the message that the cache has under a key, if the cache belongs to these records.
-/// Changes nothing.
+/// Returns the cached message of a key, if the cache belongs to these records. Changes nothing.
 pub fn peek(view: &View<'_>, key: &str, window: KeyWindow) -> Result<Option<DedupeEntry>> {
     let KeyWindow { now, length, revision } = window;
     match look_up(view, key, now, length) {
-        // This is only a cache: the next command that changes something makes it again.
+        // An unreadable cache counts as empty here; the next command that writes rebuilds it.
         Err(error) if error.is_of_file() => Ok(None),
         found => Ok(found?.filter(|entry| entry.revision <= revision)),
     }
@@ -75,7 +73,7 @@ pub fn peek(view: &View<'_>, key: &str, window: KeyWindow) -> Result<Option<Dedu
 
 fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {
     let hash = sha256(key.as_bytes());
-    // The search begins tomorrow, as the clock may have been set back since.
+    // The search begins at tomorrow's day, because the clock may have been set back since.
     let mut day = now.after(DAY);
     loop {
         if let Some(entry) = view.record::<DedupeEntry>(&layout::dedupe(day, &hash))?
@@ -91,8 +89,8 @@ fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option
     }
 }
 
-/// Makes the cache from the inbox, the timers and the archive of the window. It appears as a whole,
-/// and durable: a message whose entry a power cut took away would be admitted again.
+/// Builds the cache from the inbox, the timers and the archive of the window. The cache appears as
+/// a whole, and durable: a message whose entry was lost in a power cut would be admitted again.
 fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let staged = view.agent.join(layout::TMP).join("dedupe");
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
@@ -102,7 +100,7 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let put_in_place = || {
         if dir.exists()? {
             match files::rename(&dir, &in_the_way) {
-                // A directory that its owner may not use can't be moved either.
+                // A directory whose mode keeps its owner out can't be moved either.
                 Err(error) if error.is_of_file() => dir.remove_tree()?,
                 moved => moved?,
             }
@@ -114,7 +112,7 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
         .and_then(|()| sync_tree(&staged, disk))
         .and_then(|()| put_in_place());
     if made.is_err() {
-        // The old cache is not needed either: without one, the next command creates it.
+        // The old cache is stale and is removed too: without a cache, the next command creates it.
         let _ = staged.remove_tree();
         let _ = in_the_way.remove_tree();
         return made;
@@ -163,7 +161,7 @@ fn fill(view: &View<'_>, staged: &Spot, now: Time, window: Span, disk: Disk) -> 
             Err(error) => fault_of_file(error).map(drop)?,
         }
     }
-    // A message that a timer holds has been admitted as well.
+    // A message that a timer holds has been admitted too, so its key is cached.
     for timer in view.records::<Timer>(layout::TIMERS)? {
         if let Some(message) = &timer.message {
             write(message, MessageStatus::Queued)?;
@@ -187,7 +185,7 @@ fn sync_tree(staged: &Spot, disk: Disk) -> Result<()> {
     disk.sync_dir(staged)
 }
 
-/// Forgets the days that no window reaches any more. Called when a new day begins.
+/// Removes the days that are older than the window. Called when a new day begins.
 pub fn forget_old_days(view: &View<'_>, now: Time, window: Span) -> Result<()> {
     let oldest = Time::from_millis(now.as_millis() - (window.as_millis() + 2 * DAY.as_millis()) as i64).day();
     let dir = view.agent.join(layout::DEDUPE);
