@@ -1,8 +1,8 @@
-//! Files that others put into an inbox: how a step takes one, and where it goes if it is no
-//! message.
+//! Submissions: files that other programs put into an inbox. A step admits each as a message or
+//! moves it to `inbox/rejected/`.
 //!
-//! A file that can't be admitted is moved to `inbox/rejected/` with the reason beside it. A file
-//! that can't be moved either stays where it is, and every step skips it.
+//! A file that can't be admitted is moved to `inbox/rejected/` with a file that has the reason. An
+//! immovable file stays in the inbox, and every step skips it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -28,35 +28,35 @@ use super::layout::AgentDir;
 use super::view::View;
 use super::{DirAgent, DirTxn, aside, authors, layout};
 
-/// Maximum bytes of the name of a dropped file: the program puts a few before and behind it.
+/// Maximum bytes of the name of a submission; the program adds a prefix and a suffix.
 const LONGEST_NAME: usize = 200;
 
-/// Maximum bytes of the name that the program makes of a longer one. Above the limit for admitted
-/// names, so that the two can be told apart.
+/// Maximum bytes of the name that the program makes from a longer name. Above `LONGEST_NAME`, so
+/// that a shortened name can be recognized.
 const LONGEST_TAKEN: usize = 240;
 
-/// Prefix of the name of a hand-written file once a step has taken it.
+/// Prefix of the name of a hand-written file that a step has claimed.
 const TAKEN: &str = "taken~";
 
-/// Suffix of the name of the file with the reason for which another one was rejected.
+/// Suffix of the file with the reason for which another file was rejected.
 const REASON: &str = ".reason";
 
-/// The name under which a hand-written file is taken: who drops another one of its name from then
-/// on replaces nothing, and no step removes what it has not read.
+/// Name of a hand-written file once a step has claimed it. The rename keeps a later submission of
+/// the same name from replacing it, and a step from removing a file that it has not read.
 fn taken_name(given: &Path) -> PathBuf {
     let mut name = OsString::from(TAKEN);
     name.push(cut(given.as_os_str(), LONGEST_TAKEN));
     PathBuf::from(name)
 }
 
-/// The name that a hand-written file had when it was dropped, as far as that is known; `None` if it
-/// is not taken yet.
+/// Returns the name that a claimed file had when it was submitted, possibly shortened; `None` if
+/// the file is not claimed yet.
 fn given_name(taken: &Path) -> Option<&Path> {
     let name = taken.as_os_str().as_bytes().strip_prefix(TAKEN.as_bytes())?;
     Some(Path::new(OsStr::from_bytes(name)))
 }
 
-/// A name of at most so many bytes: what is left out of a longer one stands in it as a hash.
+/// Shortens a name to at most `most` bytes: a hash of the name replaces its end.
 fn cut(name: &OsStr, most: usize) -> OsString {
     let bytes = name.as_bytes();
     if bytes.len() <= most {
@@ -64,19 +64,19 @@ fn cut(name: &OsStr, most: usize) -> OsString {
     }
     let hash = hex(&[bytes], 16);
     let mut kept = most - hash.len() - 1;
-    // Not in the middle of a character.
+    // Don't cut within a UTF-8 character.
     while kept > 0 && bytes[kept] & 0xC0 == 0x80 {
         kept -= 1;
     }
     let mut name = bytes[..kept].to_vec();
-    // Exactly as long as may be, so that it is still known for a name that was cut.
+    // Pad to exactly `most` bytes, so that the name can be recognized as shortened.
     name.resize(most - hash.len(), b'~');
     name.extend_from_slice(hash.as_bytes());
     OsString::from_vec(name)
 }
 
-/// The id of a hand-written file's message. It comes from the file alone, so that a file that is
-/// admitted twice, because a crash came in between, is the same message twice.
+/// Returns the message id of a hand-written file. The id depends on the file alone, so that a file
+/// that is admitted twice, because of a crash in between, makes one message.
 fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
     let found = spot.look()?.ok_or_else(|| Error::gone("look at", spot))?;
     let seconds = u64::try_from(found.st_mtime).unwrap_or(0);
@@ -96,9 +96,9 @@ fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
 #[derive(Debug)]
 pub struct HandWritten {
     pub bytes: Vec<u8>,
-    /// The user whose file it is, where that is not the owner of the state directory.
+    /// Author of the file, if that is not the owner of the state directory.
     pub user: Option<String>,
-    /// The id of the message that it makes.
+    /// Id of the message that the file makes.
     pub id: MessageId,
 }
 
@@ -106,51 +106,52 @@ pub struct HandWritten {
 #[derive(Debug)]
 pub enum Reads {
     Gone,
-    /// A message or a hint, in order, or a directory of such.
+    /// A valid message or hint, or a directory of valid messages.
     Fits,
-    /// None, and why.
+    /// Still malformed, for this reason.
     Not(String),
-    /// Content that a hand-written file is to have.
+    /// Valid hand-written content.
     Dropped(Dropped),
 }
 
-/// Result of taking a file.
+/// Result of claiming a file.
 #[derive(Debug)]
 pub enum TakenFile {
-    /// The step has given it this name: no other process changes it from now on.
+    /// The step has renamed the file to this name: no other process changes it from now on.
     As(Dropped),
-    /// It has gone away, or its turn comes after another one of its name.
+    /// The file is gone, or has to wait for a claimed file of the same name.
     NotNow,
-    /// It can't be renamed.
+    /// The file can't be renamed, for this reason.
     Not(String),
 }
 
-/// Result of moving a file that can't be admitted.
+/// Result of moving a malformed file out of the inbox.
 #[derive(Debug)]
 pub enum Aside {
-    /// It lies among those that were set aside, under this name.
+    /// The file is now in `rejected/`, under this name.
     Moved(String),
-    /// It can't be moved, and stays.
+    /// The file can't be moved, for this reason, and stays in the inbox.
     Stays(String),
     Gone,
 }
 
 impl DirAgent<'_> {
-    /// Returns an error with the place and the reason, for a bad file in the inbox.
+    /// Error with the path and the reason, for a malformed file in the inbox.
     pub(in crate::store) fn damage(&self, misfit: &MalformedFile) -> Error {
         let path = self.dir.path().join(layout::INBOX).join(&misfit.name);
         Error::damaged(path, format!("no message of {}: {}", self.name, misfit.reason))
     }
 }
 
-/// When a hand-written file was put into the inbox: its last change of status, since a rename keeps
-/// the time of its content. `None` if it has gone.
+/// Returns the time when a hand-written file was put into the inbox: its ctime, since a rename
+/// keeps the mtime. `None` if the file is gone.
 pub fn dropped_at(agent: &AgentDir, file: &Dropped) -> Result<Option<Time>> {
     let found = agent.join(layout::INBOX).join(&file.place).look()?;
     Ok(found.map(|found| Time::from_millis(found.st_ctime * 1000)))
 }
 
-/// Reads a hand-written file: what it says, or why it can't be read; nothing if it has gone away.
+/// Reads a hand-written file. The inner error is the reason why it is malformed. `None` if the file
+/// is gone.
 pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Result<HandWritten, String>>> {
     let spot = &agent.join(layout::INBOX).join(&file.place);
     let name = Path::new(spot.name());
@@ -170,7 +171,7 @@ pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Resu
     }
 }
 
-/// Reads a rejected file again, as a step would.
+/// Reads a rejected file again, as a step would read a submission.
 pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
     let (place, name) = if one.stays {
         let place = PathBuf::from(&one.name);
@@ -195,20 +196,20 @@ pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
 }
 
 impl DirTxn<'_> {
-    /// Takes a hand-written file by giving it another name: from then on no other process changes
-    /// it.
+    /// Claims a hand-written file by renaming it: from then on no other process changes the file.
     pub fn take_drop(&self, file: &Dropped) -> Result<TakenFile> {
         let name = file.place.as_path();
         if given_name(name).is_some() {
             return Ok(TakenFile::As(file.clone()));
         }
         let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
-        // A file named `rejected` was moved away since the listing, and this is our directory.
+        // The file named `rejected` was moved away since the listing, and this is the program's
+        // directory.
         if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
             return Ok(TakenFile::NotNow);
         }
         if dir.join(&taken).exists()? {
-            // The one that is in its way comes first, if it can be taken in.
+            // A claimed file of the same name comes first, if it can be admitted.
             let comes_first = self.listed()?.drops.contains(&taken);
             let why = || TakenFile::Not("another file of its name lies in its way".to_owned());
             return Ok(if comes_first { TakenFile::NotNow } else { why() });
@@ -220,13 +221,12 @@ impl DirTxn<'_> {
         }
     }
 
-    /// Removes a hand-written file whose message has been admitted.
+    /// Removes a hand-written file after its message was admitted.
     pub fn remove_drop(&self, taken: &Dropped) -> Result<()> {
         self.agent.dir.join(layout::INBOX).join(&taken.place).remove()
     }
 
-    /// Moves something out of the inbox that can't be admitted, to `rejected/`, with the reason
-    /// beside it.
+    /// Moves a malformed file from the inbox to `rejected/`, with a file that has the reason.
     pub(in crate::store) fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
         match self.try_to_set_aside(&file.place, reason) {
             Err(error) => fault_of_file(error).map(Aside::Stays),
@@ -243,7 +243,7 @@ impl DirTxn<'_> {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = given_name(Path::new(name)).map_or(name, Path::as_os_str);
         let name = free_name(&rejected, name)?;
-        // The reason comes first: what lies there has one, whenever the step is killed.
+        // First the reason: even if the step is killed, each rejected file has a reason.
         self.write_reason(&rejected, &name, reason)?;
         let from = inbox.join(path);
         let moved = files::move_if_there(&from, &rejected.join(&name));
@@ -258,8 +258,8 @@ impl DirTxn<'_> {
         Ok(Aside::Moved(name.to_string_lossy().into_owned()))
     }
 
-    /// A file or a link that lies where `rejected/` is to be, or another user's directory, is taken
-    /// like any other dropped file.
+    /// Renames a file, a link or another user's directory at the path of `rejected/`, to be handled
+    /// like any other submission.
     fn clear_the_way(&self, inbox: &Spot, rejected: &Spot) -> Result<()> {
         if is_ours(rejected)? {
             return Ok(());
@@ -274,14 +274,14 @@ impl DirTxn<'_> {
         self.agent.store.disk.replace(&staged, &note, format!("{reason}\n").as_bytes())
     }
 
-    /// Says anew why a file that could not be admitted still can't. One that stays where it is has
-    /// no other reason.
+    /// Writes the current reason for which a file in `rejected/` is still malformed. An immovable
+    /// file in the inbox has no reason file.
     pub fn reject_again(&self, one: &Rejected, reason: &str) -> Result<()> {
         if one.stays { Ok(()) } else { self.write_reason(&rejected_dir(self.agent), &one.name, reason) }
     }
 
-    /// Moves a file from `rejected/` back into the inbox, where the next step finds it. One that
-    /// stays is there.
+    /// Moves a file from `rejected/` back into the inbox for the next step. Does nothing for an
+    /// immovable file, which is still in the inbox.
     pub fn bring_back(&self, one: &Rejected) -> Result<()> {
         if one.stays {
             return Ok(());
@@ -295,7 +295,7 @@ impl DirTxn<'_> {
         disk.sync_dir(&rejected)
     }
 
-    /// Removes a file that could not be admitted, or what else lies there under its name.
+    /// Removes a malformed file or directory, and its reason file.
     pub fn remove_rejected(&self, one: &Rejected) -> Result<()> {
         self.agent.store.files_only("`dormouse queue rejected rm`")?;
         if one.stays {
@@ -308,7 +308,7 @@ impl DirTxn<'_> {
     }
 }
 
-/// True if it is a directory and belongs to the owner.
+/// True if `rejected` is a directory and belongs to the owner.
 fn is_ours(rejected: &Spot) -> Result<bool> {
     Ok(rejected.is_dir()? && is_own(rejected)?)
 }
@@ -323,8 +323,8 @@ fn reason_name(name: &OsStr) -> OsString {
     name
 }
 
-/// A name that nothing in a directory has yet, and whose reason would not replace anything: this
-/// one, or this one and a number.
+/// Returns a name that is unused in a directory, and whose reason file would not replace a file:
+/// `name` itself, or `name` with a number.
 fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
     let numbered = |number: u32| {
         let mut numbered = name.to_owned();
@@ -341,7 +341,7 @@ fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
     if !is_taken(0)? {
         return Ok(numbered(0));
     }
-    // A script may have dropped the same rubbish every minute for months.
+    // A script may have submitted the same malformed file every minute for months.
     let (mut taken, mut free) = (0, 1);
     while is_taken(free)? {
         taken = free;
@@ -354,8 +354,8 @@ fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
     Ok(numbered(free))
 }
 
-/// The name under which a rejected file goes back into the inbox: a record under its own, any other
-/// under one that is not too long.
+/// Name under which a rejected file goes back into the inbox: a record gets its original name, and
+/// a name that is too long is shortened.
 fn name_in_inbox(name: &OsStr) -> OsString {
     let unnumbered = name
         .to_str()
@@ -369,23 +369,23 @@ fn name_in_inbox(name: &OsStr) -> OsString {
     cut(name, LONGEST_NAME)
 }
 
-/// A file that could not be admitted.
+/// File that could not be admitted.
 #[derive(Debug, Clone)]
 pub struct Rejected {
-    /// In `rejected/`; in the inbox where it stays.
+    /// Name in `rejected/`, or in the inbox if the file can't be moved.
     name: OsString,
-    /// Nothing where a person has put it there by hand.
+    /// Reason of the rejection; `None` if a person has put the file there by hand.
     pub reason: Option<String>,
-    /// When it was last changed, or moved there.
+    /// Time of the last change, or of the move to `rejected/`.
     pub at: Time,
     pub size: u64,
     pub is_dir: bool,
-    /// True if it is still in the inbox because it can't be moved.
+    /// True if the file is still in the inbox because it can't be moved.
     pub stays: bool,
 }
 
 impl Rejected {
-    /// As it is shown, and as a person names it.
+    /// Name of the file in output and in arguments.
     pub fn name(&self) -> Cow<'_, str> {
         self.name.to_string_lossy()
     }
@@ -402,7 +402,7 @@ impl Rejected {
     }
 }
 
-/// The names of what lies in `rejected/`, sorted. Costs nothing where there never was anything.
+/// Returns the sorted names of the entries of `rejected/`. Without that directory nothing is read.
 pub fn rejected_names(view: &View<'_>, has_rejected: bool) -> Result<Vec<OsString>> {
     if !has_rejected {
         return Ok(Vec::new());
@@ -413,7 +413,7 @@ pub fn rejected_names(view: &View<'_>, has_rejected: bool) -> Result<Vec<OsStrin
         true
     })?;
     let known: HashSet<OsString> = names.iter().cloned().collect();
-    // A file whose own name ends like that has a reason as well.
+    // A rejected file whose own name ends in `.reason` is kept if it has a reason file.
     names.retain(|name| !name.as_bytes().ends_with(REASON.as_bytes()) || known.contains(&reason_name(name)));
     names.sort();
     Ok(names)
@@ -425,8 +425,8 @@ pub fn nothing_rejected(view: &View<'_>) -> Result<bool> {
     Ok(rejected_names(view, is_ours(&dir)?)?.is_empty())
 }
 
-/// Returns the files that could not be admitted, with the reasons: those in `rejected/` and those
-/// that remain in the inbox.
+/// Returns the files that could not be admitted, with the reasons: those in `rejected/` and the
+/// immovable files in the inbox.
 pub fn rejected(view: &View<'_>, state: &State) -> Result<Vec<Rejected>> {
     let inbox = view.agent.join(layout::INBOX);
     let dir = inbox.join(layout::REJECTED);

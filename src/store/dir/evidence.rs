@@ -1,5 +1,4 @@
-//! Lines of the ledger and the archive, as their readers ask for them. No step depends on any of
-//! them.
+//! Readers of the lines of the ledger and the archive. No step depends on these lines.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -23,7 +22,7 @@ use super::months::{self, LineHashes};
 use super::record::{at_line, decode_at, line_text};
 use super::view::View;
 
-/// The files that tell how messages have ended, of a month and those after it.
+/// Paths of the files with the ends of messages, from `first_month` on.
 pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
     let [mut months, ended] = months::archives(view, [Message::KIND, months::ENDED])?;
     months.reverse();
@@ -33,11 +32,11 @@ pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> 
     Ok(months.into_iter().map(|month| month.path).collect())
 }
 
-/// Takes a line. Returns `false` if no more are wanted.
+/// Handles a line. Returns `false` if no more lines are wanted.
 type EachLine<'e> = dyn FnMut(&str) -> Result<bool> + 'e;
 
-/// Calls `each` with the lines of the ledger, oldest first. `since` skips the months before it
-/// without opening them.
+/// Calls `each` with the lines of the ledger, oldest first. Skips the months before `since` without
+/// opening their files.
 pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> Result<()> {
     let first_month = since.map(Time::month).unwrap_or_default();
     for month in months::ledger(view)?.iter().filter(|month| month.name >= first_month) {
@@ -52,8 +51,8 @@ pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> 
     Ok(())
 }
 
-/// Calls `each` with the lines of the ledger, newest first. No more is read of a month than that
-/// takes, unless the lines of two clones are mixed at its end.
+/// Calls `each` with the lines of the ledger, newest first. Reads only the end of a month's file if
+/// that is enough, unless the lines of two clones are mixed at its end.
 pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
     for month in months::ledger(view)?.iter().rev() {
         let spot = view.agent.join(&month.path);
@@ -71,7 +70,8 @@ pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
         let goes_on = if is_whole {
             tell(in_order(last))?
         } else {
-            // An error is met again among all lines, where the line has its number.
+            // After an error all lines are read, so that the error is reported with the line
+            // number.
             let is_enough = is_in_order(&last) && matches!(tell(last), Ok(false));
             !is_enough && tell(in_order(lines::records(&view.lines(&month.path)?).collect()))?
         };
@@ -82,8 +82,7 @@ pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Brings events into the order of their numbers. They are in it already, but where two clones have
-/// added some.
+/// Sorts events by their numbers. They are sorted already unless two clones have added some.
 fn in_order(mut lines: Vec<(usize, &[u8])>) -> Vec<(usize, &[u8])> {
     if !is_in_order(&lines) {
         lines.sort_by_key(|(_, line)| seq_in(line));
@@ -95,7 +94,7 @@ fn is_in_order(lines: &[(usize, &[u8])]) -> bool {
     lines.is_sorted_by_key(|(_, line)| seq_in(line))
 }
 
-/// The number of an event, which its line begins with.
+/// Returns the number of an event, with which its line begins.
 fn seq_in(line: &[u8]) -> Option<u64> {
     const SEQ: &[u8] = b"\"seq\":";
     let start = line.windows(SEQ.len()).take(100).position(|window| window == SEQ)? + SEQ.len();
@@ -103,8 +102,8 @@ fn seq_in(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Calls `each` with the lines of these kinds, newest first, of these records if there are ids.
-/// Months before the first of the records came to be are not looked at.
+/// Calls `each` with the lines of these kinds, newest first, and only of the records with these
+/// ids, if there are ids. Months before the creation of the first of the records are not read.
 pub fn ended(
     view: &View<'_>,
     kinds: &[&'static str],
@@ -138,8 +137,8 @@ pub fn ended(
     Ok(())
 }
 
-/// Calls `each` with the newest lines of this month's and last month's archive. Reads a bounded
-/// tail: what a turn is told of the past must not cost more with every turn.
+/// Calls `each` with the newest lines of this month's and last month's archive. Reads a tail of
+/// bounded size, so that the cost of a turn does not grow with the agent's history.
 pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -> Result<()> {
     let mut paths = vec![layout::archive(now, kind), layout::archive(months::four_weeks_before(now), kind)];
     paths.dedup();
@@ -155,9 +154,9 @@ pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -
     Ok(())
 }
 
-/// Calls `each` with the ended records of a kind in any store, newest first, until it returns
-/// `false`; with ids, with those of them. A line that a merge has left twice is one. `place`: of
-/// the archive, for people.
+/// Calls `each` with the ended records of a kind in any store, newest first, until `each` returns
+/// `false`; with ids, only with these records. A line that a merge has doubled counts once.
+/// `place`: path of the archive for error messages.
 pub fn each_ended<T: Record>(
     view: &dyn ReadView,
     place: &Path,
@@ -171,7 +170,7 @@ pub fn each_ended<T: Record>(
     })
 }
 
-/// The newest versions of those of the records that have ended. `id`: which one it is.
+/// Returns the newest versions of the records that have ended. `id`: returns the id of a record.
 pub fn last_versions<'i, T: Record, Id: Eq + Hash + Display + 'i>(
     view: &dyn ReadView,
     place: &Path,
@@ -188,8 +187,8 @@ pub fn last_versions<'i, T: Record, Id: Eq + Hash + Display + 'i>(
     Ok(found)
 }
 
-/// The records of one kind in the archive, newest first, until `each` says stop (`false`). A line
-/// that a merge has left twice is one. No more is read of it than that takes.
+/// Calls `each` with the archived records of one kind, newest first, until `each` returns `false`.
+/// A line that a merge has doubled counts once. Reads no more lines than needed.
 pub fn archived<T: Record>(view: &View<'_>, mut each: impl FnMut(T) -> bool) -> Result<()> {
     for month in months::archive(view, T::KIND)?.iter().rev() {
         if !months::newest_first(view, month, |spot, number, line| Ok(each(decode_at(spot, number, line)?)))?
@@ -200,7 +199,7 @@ pub fn archived<T: Record>(view: &View<'_>, mut each: impl FnMut(T) -> bool) -> 
     Ok(())
 }
 
-/// The ids of the runs that have a directory, newest first.
+/// Returns the ids of the runs that have a directory, newest first.
 pub fn run_dirs(agent: &AgentDir) -> Result<Vec<RunId>> {
     let mut ids = Vec::new();
     agent.join(layout::RUNS).each_entry(|name, is_dir| {
@@ -213,7 +212,7 @@ pub fn run_dirs(agent: &AgentDir) -> Result<Vec<RunId>> {
     Ok(ids)
 }
 
-/// Returns the id at the beginning of a line of the archive, if it is of this kind.
+/// Returns the id at the beginning of a line of the archive, if it is an id of this type.
 pub fn id_in<Id: FromStr>(line: &[u8]) -> Option<Id> {
     id_text(line)?.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! An agent as one revision, for `export`: taken under its lock in a moment, and written out
-//! without the lock.
+//! Export of an agent at one revision: its files are collected under the lock within moments, and
+//! written out without the lock.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,8 +22,8 @@ use super::layout;
 use super::moved::TakenInbox;
 use super::travel::{FileKind, place};
 
-/// Files up to this many bytes are copied under the lock; of larger ones a descriptor is kept, and
-/// their length.
+/// Files up to this many bytes are copied under the lock; for larger files, an open descriptor and
+/// the length are kept.
 const COPIED: u64 = 64 << 10;
 
 /// Files of an agent at one revision.
@@ -32,11 +32,11 @@ pub struct DirExport {
     agent: AgentName,
     dir: Spot,
     files: Vec<Taking>,
-    /// The contents of small files, one after the other. It has no name.
+    /// Unnamed temporary file with the contents of small files, one after another.
     copies: File,
     copied: u64,
-    /// Files that do not travel and are not this machine's own either, from the agent's directory:
-    /// links, pipes, unknown names.
+    /// Paths, relative to the agent's directory, of files that are neither exported nor local to
+    /// this machine: links, pipes, unknown names.
     left_out: Vec<PathBuf>,
 }
 
@@ -51,18 +51,18 @@ struct Taking {
 
 #[derive(Debug)]
 enum TakenContent {
-    /// Where the content is among the copies: where each part of it begins, and how long that is.
+    /// Parts of the file among the copies, each as its offset and length in bytes.
     Copy(Vec<(u64, u64)>),
     Open(File),
 }
 
 impl DirTxn<'_> {
-    /// Takes everything of the agent that travels. For an agent that is marked as moved, that is
-    /// what was taken the first time: messages may have come into its inbox since.
+    /// Collects all exported files of the agent. For an agent that is marked as moved, these are
+    /// the files of the first export: messages may have arrived in its inbox since.
     pub(in crate::store) fn leaving(&self, is_moved: bool) -> Result<DirExport> {
         self.agent.store.files_only("an export")?;
         self.empty_journal()?;
-        // This finishes an exchange of the inbox that was interrupted.
+        // The scan finishes an interrupted exchange of the inbox.
         self.scan()?;
         let agent = self.agent;
         let mut leaving = self.leaving_nothing()?;
@@ -76,15 +76,15 @@ impl DirTxn<'_> {
         Ok(leaving)
     }
 
-    /// Takes what this machine has of an agent whose records are elsewhere. The records are to be
-    /// added.
+    /// Collects the local files of an agent whose records are in another store. The caller adds the
+    /// records.
     pub(in crate::store) fn leaving_room(&self) -> Result<DirExport> {
         let mut leaving = self.leaving_nothing()?;
         leaving.walk(Path::new(""), true)?;
         Ok(leaving)
     }
 
-    /// Takes nothing yet.
+    /// Returns an export without files.
     pub(in crate::store) fn leaving_nothing(&self) -> Result<DirExport> {
         let agent = self.agent;
         let spot = agent.tmp().join(format!("export-{}", std::process::id()));
@@ -102,9 +102,9 @@ impl DirTxn<'_> {
 }
 
 impl DirExport {
-    /// Adds files. `put` is called with what takes the next part of one: its path, the bytes, and
-    /// when they were written, in seconds since 1970. `known`: when a file was written that has
-    /// this path and these bytes, by their digest, if it is known better.
+    /// Adds files. `put` receives a function that takes the next part of a file: its path, the
+    /// bytes, and the time of writing, in seconds since 1970. `known`: returns a more exact time of
+    /// writing for a path and a digest of the bytes, if it has one.
     pub(in crate::store) fn add(
         &mut self,
         put: impl FnOnce(&mut dyn FnMut(&str, &[u8], u64) -> Result<()>) -> Result<()>,
@@ -138,13 +138,13 @@ impl DirExport {
         Ok(())
     }
 
-    /// Brings what was added into the order of a stream.
+    /// Sorts the added files into the order of a stream.
     pub(in crate::store) fn in_order(mut self) -> DirExport {
         self.files.sort_by(|one, other| one.path.cmp(&other.path));
         self
     }
 
-    /// Keeps a copy of some bytes. Returns where it begins.
+    /// Keeps a copy of some bytes. Returns the offset of the copy.
     fn copy(&mut self, bytes: &[u8], of: &Spot) -> Result<u64> {
         let at = self.copied;
         self.copies.write_all_at(bytes, at).context("write a copy of", of)?;
@@ -152,8 +152,8 @@ impl DirExport {
         Ok(at)
     }
 
-    /// Takes the files of a directory, in the order of their names. `is_room`: its records are
-    /// elsewhere.
+    /// Collects the files of a directory, sorted by name. `is_room`: true if the agent's records
+    /// are in another store.
     fn walk(&mut self, below: &Path, is_room: bool) -> Result<()> {
         for entry in self.dir.join(below).entries()? {
             let path = below.join(&entry.name);
@@ -165,7 +165,7 @@ impl DirExport {
                 FileKind::Records { most } => self.take(path, most)?,
                 found @ FileKind::Evidence => match self.take(path.clone(), found.most().unwrap_or_default())
                 {
-                    // This is a link, a pipe, or a file that is too large or has too many holes.
+                    // A link, a pipe, or a file that is too large or has too many holes.
                     Err(Error::Damaged { .. }) => self.left_out.push(path),
                     taken => taken?,
                 },
@@ -176,7 +176,7 @@ impl DirExport {
 
     fn take(&mut self, path: PathBuf, most: u64) -> Result<()> {
         let spot = self.dir.join(&path);
-        // If it is gone, the command that put it there has taken it back.
+        // A missing file was taken back by the command that had put it there.
         let Some((file, mut length)) = spot.open_file()? else { return Ok(()) };
         if length > most {
             return Err(spot.too_large(length, most));
@@ -196,12 +196,12 @@ impl DirExport {
         Ok(())
     }
 
-    /// The files that are left out and are not this machine's own, for people.
+    /// Returns the paths of files that are neither exported nor local to this machine, for display.
     pub fn left_out(&self) -> impl Iterator<Item = String> {
         self.left_out.iter().map(|path| path.display().to_string())
     }
 
-    /// The files, from the agent's directory.
+    /// Paths of the collected files, relative to the agent's directory.
     pub(in crate::store) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| &*file.path)
     }
@@ -214,15 +214,15 @@ impl DirExport {
         self.files.iter().map(|file| file.length).sum()
     }
 
-    /// Number of files in its inbox.
+    /// Number of files in the agent's inbox.
     pub fn arrivals(&self) -> usize {
         let is_arrival =
             |path: &Path| matches!(place(path), FileKind::Records { .. }) && path.starts_with(layout::INBOX);
         self.files.iter().filter(|file| is_arrival(&file.path)).count()
     }
 
-    /// Writes all of it to a stream. No other command waits for that. `written` is told how many
-    /// bytes each file has.
+    /// Writes all files to a stream, without blocking other commands. `written` is called with the
+    /// number of bytes of each file.
     pub fn write<W: Write>(&self, writer: &mut StreamWriter<W>, mut written: impl FnMut(u64)) -> Result<()> {
         for file in &self.files {
             let (meta, content) = self.file(file);
@@ -232,7 +232,7 @@ impl DirExport {
         Ok(())
     }
 
-    /// Gives all of it to an agent that is being made here.
+    /// Copies all files to an agent that is being imported into this store.
     pub fn copy_to(&self, arriving: &mut DirImport<'_>, mut written: impl FnMut(u64)) -> Result<()> {
         for file in &self.files {
             let (meta, content) = self.file(file);
@@ -260,11 +260,11 @@ impl DirExport {
     }
 }
 
-/// Parts of an open file, read without moving a position that other readers share.
+/// Part of an open file, read without moving a file position that other readers share.
 struct FilePart<'f> {
     file: &'f File,
     at: u64,
-    /// Remaining bytes of this part.
+    /// Remaining bytes of the part.
     left: u64,
     rest: &'f [(u64, u64)],
 }
@@ -284,7 +284,7 @@ impl Read for FilePart<'_> {
     }
 }
 
-/// The content of a file as it was when it was taken: lines may have been added since.
+/// Content of a file as it was when it was collected: lines may have been added since.
 struct Copied<'f> {
     content: FilePart<'f>,
     left: u64,

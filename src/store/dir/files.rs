@@ -1,4 +1,4 @@
-//! Files, as the store needs them: each is written whole, and durably.
+//! Durable writes of whole files, and bounded reads.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,29 +15,28 @@ use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
 
-/// The most that a record may have, in bytes. It also bounds every other file that is read as a
-/// whole, unless that file's reader names a bound of its own.
+/// Maximum bytes of a record. The limit also holds for every other file that is read as a whole,
+/// unless the file's reader names its own.
 pub const MAX_RECORD: u64 = 16 << 20;
 
-/// The most that a file of lines may have, in bytes, where it is read as a whole.
+/// Maximum bytes of a file of lines that is read as a whole.
 pub const MAX_LINES: u64 = 256 << 20;
 
-/// The most that a journal may have, in bytes, and so the most that one transaction may change.
+/// Maximum bytes of a journal, and so of the changes of one transaction.
 pub const MAX_JOURNAL: u64 = 256 << 20;
 
-/// The content of a record's file; `None` if there is none. A file that is not a plain one, or is
-/// too large for a record, is refused unread.
+/// Returns the content of a record's file; `None` if the file is missing. A file that is not a
+/// plain file, or too large for a record, is refused unread.
 pub fn read(spot: &Spot) -> Result<Option<Vec<u8>>> {
     spot.read(MAX_RECORD)
 }
 
-/// Reads as `read` does, and returns the owner as well.
+/// Reads a record's file like `read`, and returns the owner as well.
 pub fn read_owned(spot: &Spot) -> Result<Option<Content>> {
     spot.read_owned(MAX_RECORD)
 }
 
-/// Makes a directory that a clone lacks because it was empty, and if need be the directory above
-/// it.
+/// Creates a directory that a clone lacks because it was empty, and its parent if needed.
 fn make_dir_again(spot: &Spot) -> Result<()> {
     let above = spot.parent();
     if !above.exists()? {
@@ -46,23 +45,23 @@ fn make_dir_again(spot: &Spot) -> Result<()> {
     spot.make_dir().map(drop)
 }
 
-/// Removes what a durable write leaves behind if it fails half-way.
+/// Guard that removes the temporary file of a durable write that fails half-way.
 struct UnfinishedWrite<'a>(Option<&'a Spot>);
 
 impl Drop for UnfinishedWrite<'_> {
     fn drop(&mut self) {
         if let Some(spot) = self.0 {
-            // The error that has led here is the one to report.
+            // The error of the write is reported, not an error of this removal.
             let _ = spot.remove();
         }
     }
 }
 
-/// Durability of writes.
+/// Durability and access rights of the files that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
     pub durability: Durability,
-    /// Which users may use the files that are made.
+    /// Users who may use the files that are made.
     pub access: Access,
 }
 
@@ -87,7 +86,7 @@ impl Disk {
         Unsynced { disk: self, files: Vec::new() }
     }
 
-    /// Makes the content of a file durable, with its length, and nothing else about it.
+    /// Makes the content and length of a file durable, without its other metadata.
     pub fn sync_content(self, file: &File, path: &Path) -> Result<()> {
         if self.syncs() { file.sync_data().context("sync", path) } else { Ok(()) }
     }
@@ -103,7 +102,7 @@ impl Disk {
         }
     }
 
-    /// Makes everything durable that any process has written to the file system of a directory.
+    /// Makes all files durable that any process has written to the file system of a directory.
     pub fn sync_file_system(self, spot: &Spot) -> Result<()> {
         match spot.open_dir()? {
             Some(dir) if self.syncs() => rustix::fs::syncfs(dir).context("sync the file system of", spot),
@@ -121,11 +120,11 @@ impl Disk {
         Ok(())
     }
 
-    /// Does the same, except that the caller has to sync the file that is returned.
+    /// Makes a new file at `temporary` like `stage`, but leaves the sync to the caller.
     pub fn stage_unsynced(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
         let mut file = match temporary.create_for(self.access) {
             Err(error) if error.is_not_found() => {
-                // A clone has no tmp/, so it is made, and the file is tried once more.
+                // A clone has no tmp/, so the directory is made before the second try.
                 make_dir_again(&temporary.parent())?;
                 temporary.create_for(self.access)
             }
@@ -137,14 +136,14 @@ impl Disk {
         Ok(file)
     }
 
-    /// Puts a file in place as a whole: stage, rename, sync the directory. A reader finds either
-    /// the old content or the new, also after a power cut.
+    /// Replaces a file as a whole: stage, rename, sync the directory. A reader finds either the old
+    /// content or the new content, even after a power cut.
     pub fn replace(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
         self.stage(temporary, bytes)?;
         self.place(temporary, target)
     }
 
-    /// Renames a staged file to its place, durably. If that fails, the staged file is removed.
+    /// Renames a staged file to its final path, durably. If that fails, the staged file is removed.
     pub fn place(self, temporary: &Spot, target: &Spot) -> Result<()> {
         let mut unfinished = UnfinishedWrite(Some(temporary));
         self.place_all([(temporary.clone(), target.clone())])?;
@@ -152,8 +151,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Does the same for many files that go into one directory. It syncs the very directory that
-    /// has them, even if another one has its name by then.
+    /// Renames many staged files into one directory, durably. Syncs the directory that received the
+    /// files, even if another directory has its name by then.
     pub fn place_all(self, staged: impl IntoIterator<Item = (Spot, Spot)>) -> Result<()> {
         let (mut dir, mut patience) = (None, PATIENCE);
         for (temporary, target) in staged {
@@ -163,11 +162,11 @@ impl Disk {
                     None => dir.insert((dir_for(&target)?, target.parent())),
                 };
                 match temporary.rename_into(open, &target) {
-                    // The inbox was opened, then exchanged, used up and removed: another inbox has
-                    // its name now.
+                    // The open inbox was exchanged, used up and removed: another inbox has its name
+                    // now.
                     Err(error) if error.is_not_found() && was_removed(open) => dir = None,
-                    // A member of the sharing group stages a file in the inbox itself. If the inbox
-                    // is exchanged, the file comes back.
+                    // A member of the sharing group stages a file in the inbox itself. While the
+                    // inbox is exchanged, the file is missing for a moment.
                     Err(error) if error.is_not_found() && self.access == Access::Group && patience > 0 => {
                         patience -= 1;
                         std::thread::sleep(COMES_BACK / PATIENCE);
@@ -182,16 +181,16 @@ impl Disk {
 }
 
 /// Maximum time for which a file that was staged in an inbox may be missing while the inbox is
-/// exchanged, and the interval of looks.
+/// exchanged, and the number of tries in that time.
 const COMES_BACK: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 200;
 
-/// Number of files that are open and synced at once: enough to share the cost, few enough for the
-/// tightest limits of open files in use.
+/// Number of files that are open and synced together: enough to share the cost, few enough for the
+/// strictest limits of open files in use.
 const TOGETHER: usize = 32;
 
-/// Open files that are written but not durable yet. However many are added, no more than 32 are
-/// ever open.
+/// Open files that are written but not durable yet. At most 32 are open at a time, however many are
+/// added.
 #[derive(Debug)]
 pub struct Unsynced {
     disk: Disk,
@@ -199,7 +198,7 @@ pub struct Unsynced {
 }
 
 impl Unsynced {
-    /// Adds one more file. This may sync those that were added before.
+    /// Adds a file. This may sync files that were added before.
     pub fn add(&mut self, file: File, spot: &Spot) -> Result<()> {
         if !self.disk.syncs() {
             return Ok(());
@@ -208,31 +207,30 @@ impl Unsynced {
         if self.files.len() < TOGETHER { Ok(()) } else { self.sync() }
     }
 
-    /// Makes all of them durable. The kernel is asked to begin writing all of them before the first
-    /// is waited for: the file system then flushes its own journal once or twice for all of them
+    /// Makes all files durable. The kernel is asked to begin writing all of them before the first
+    /// is waited for: the file system then flushes its own journal once or twice for all files
     /// instead of once for each.
     pub fn sync(&mut self) -> Result<()> {
         let files = std::mem::take(&mut self.files);
         if files.len() > 1 {
             for (file, _) in &files {
-                // The kernel writes at once what it need not cache. This is only a hint, and does
-                // nothing for directories.
+                // The hint makes the kernel start writing. For directories it does nothing.
                 let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
             }
         }
-        // Each file is tried, even if another one fails.
+        // Each file is tried, even if the sync of another file fails.
         let synced = files.iter().map(|(file, path)| self.disk.sync_file(file, path));
         synced.fold(Ok(()), Result::and)
     }
 }
 
-/// Renames, making the directory of the target if a clone lacks it.
+/// Renames a file, creating the directory of the target if a clone lacks it.
 pub fn rename(from: &Spot, to: &Spot) -> Result<()> {
     or_into_new_dir(from, to, from.try_rename(to)?)
 }
 
-/// Renames a file whose content the journal has until the disk has it. It replaces another file
-/// without being written to the disk.
+/// Renames a file whose content is in the journal until the file is durable. Replaces a target
+/// without flushing the new file to the disk.
 pub fn replace(from: &Spot, to: &Spot) -> Result<()> {
     or_into_new_dir(from, to, from.replace(to)?)
 }
@@ -247,14 +245,14 @@ fn or_into_new_dir(from: &Spot, to: &Spot, renamed: rustix::io::Result<()>) -> R
     }
 }
 
-/// Opens the directory in which a file is to have its name. If a clone lacks it, it is made.
+/// Opens the directory that is to contain a file, creating it if a clone lacks it.
 fn dir_for(target: &Spot) -> Result<File> {
     let spot = target.parent();
     if let Some(dir) = spot.open_dir()? {
         return Ok(dir);
     }
     spot.make_dirs()?;
-    // This happens so rarely that it is synced whatever durability was asked for.
+    // A creation is so rare that it is synced at any durability setting.
     let above = spot.parent();
     if let Some(dir) = above.open_dir()? {
         dir.sync_all().context("sync directory", above.path())?;
@@ -267,7 +265,7 @@ fn was_removed(dir: &File) -> bool {
     dir.metadata().is_ok_and(|found| found.nlink() == 0)
 }
 
-/// Renames a file that may have gone away meanwhile. Returns whether it was there.
+/// Renames a file that may be gone. Returns true if the file existed.
 pub fn move_if_there(from: &Spot, to: &Spot) -> Result<bool> {
     match from.try_rename(to)? {
         Err(Errno::NOENT) => Ok(false),
@@ -275,13 +273,13 @@ pub fn move_if_there(from: &Spot, to: &Spot) -> Result<bool> {
     }
 }
 
-/// When a file was last changed, its rights and its name included.
+/// Time of the last change of a file, its permissions and name included (ctime).
 pub fn changed_at(found: &Stat) -> Time {
     let millis = i64::try_from(found.st_ctime_nsec / 1_000_000).unwrap_or(0);
     Time::from_millis(found.st_ctime.saturating_mul(1000).saturating_add(millis))
 }
 
-/// A free place in a directory: under this name, or under this name and a number.
+/// Returns an unused path in a directory: with this name, or with this name and a number.
 pub fn free_place(dir: &Spot, name: &OsStr) -> Result<Spot> {
     let mut place = dir.join(name);
     let mut number = 0;
@@ -294,7 +292,7 @@ pub fn free_place(dir: &Spot, name: &OsStr) -> Result<Spot> {
     Ok(place)
 }
 
-/// The length of a file that only grows, and whether its last line is whole.
+/// Returns the length of a file that only grows, and true if its last line is complete.
 pub fn end_of(spot: &Spot) -> Result<(u64, bool)> {
     use std::os::unix::fs::FileExt;
 
@@ -307,8 +305,8 @@ pub fn end_of(spot: &Spot) -> Result<(u64, bool)> {
     Ok((length, last == *b"\n"))
 }
 
-/// Why a file can't be read, or moved, if the reason lies in that file. Any other error comes from
-/// the disk or from this process, and stays an error.
+/// Returns the reason why a file can't be read or moved, if the fault is in that file. An error of
+/// the disk or of this process is returned as an error.
 pub fn fault_of_file(error: Error) -> Result<String> {
     match error {
         Error::Damaged { line: 0, message, .. } => Ok(message),

@@ -1,4 +1,4 @@
-//! Months past their retention: what remains of them, and how they are deleted.
+//! Deletion of months past their retention period, and the ids that remain of them.
 //!
 //! 1. The ids of the messages that ended in a month **must** be durable in `ended.jsonl` before the
 //!    month's files are deleted: a message whose file comes back must not run again.

@@ -1,5 +1,5 @@
-//! The files that tell git what to leave out of a state directory and how to merge it, and keep it
-//! from mistaking one inbox for another.
+//! Files that configure git for a state directory: ignored paths, merge drivers, and a file that
+//! keeps git from mistaking one inbox for another.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::files::Disk;
 use super::layout::AgentDir;
 use super::{DirAgent, DirStore, files, layout};
 
-/// The content of the file that is in every inbox. If all messages of one agent have gone and
-/// another agent has got some, git may take the first inbox for a directory that was renamed, and
-/// then puts messages that a clone has enqueued for the first agent into the inbox of the second.
-/// As long as a file stays in the inbox, git does not do that.
+/// Content of the `.gitkeep` of every inbox. If all messages of one agent are gone and another
+/// agent has new messages, git may take the first inbox for a directory that was renamed, and then
+/// merges messages that a clone has enqueued for the first agent into the second inbox. A file that
+/// stays in the inbox prevents that.
 pub const KEPT: &str = "\
 This file keeps the inbox in git, and keeps git from taking it for a directory that was renamed
 when its messages have gone and others have come elsewhere. Leave it here.
 ";
 
-/// The files that tell git, with what `init` writes into them.
+/// Names of the files for git, each with the content that `init` writes.
 pub const FILES: [(&str, &str); 2] = [(".gitignore", IGNORE), (".gitattributes", ATTRIBUTES)];
 
 const IGNORE: &str = "\
@@ -49,8 +49,8 @@ const ATTRIBUTES: &str = "\
 *.jsonl merge=union
 ";
 
-/// Puts that file into every inbox that lacks it: `init` may complete a state directory that has
-/// agents already.
+/// Writes a `.gitkeep` into every inbox that lacks one: `init` may complete a state directory that
+/// has agents already.
 pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
     let agents = root.spot().join(layout::AGENTS).entries()?;
     let names =
@@ -71,14 +71,14 @@ impl DirStore {
         self.anchor.path().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
     }
 
-    /// The lines of what `init` writes today that one of the files for git lacks.
+    /// Returns the lines that `init` writes to a file for git today and that the file lacks.
     pub(super) fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
         let found = files::read(&self.spot().join(name))?.unwrap_or_default();
         Ok(missing(&String::from_utf8_lossy(&found), wanted))
     }
 
-    /// Adds these lines to a file for git. They come first, so that lines that people have written
-    /// go over them.
+    /// Adds these lines to the beginning of a file for git, so that lines that people have written
+    /// override them.
     pub(super) fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
         let path = self.spot().join(name);
         let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
@@ -88,8 +88,8 @@ impl DirStore {
     }
 }
 
-/// The lines of `wanted` whose pattern does not occur in a text. A pattern that occurs as a comment
-/// was taken out by a person, and counts as there.
+/// Returns the lines of `wanted` whose pattern does not occur in a text. A pattern in a comment was
+/// disabled by a person, and counts as present.
 fn missing(text: &str, wanted: &str) -> Vec<String> {
     let pattern = |line: &str| {
         let line = line.trim_start_matches(|c: char| c == '#' || c.is_whitespace());
@@ -101,7 +101,7 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
 }
 
 impl DirAgent<'_> {
-    /// True if git tracks one of the agent's files. Asks git only in a repository.
+    /// True if git tracks this file of the agent. Runs git only in a repository.
     pub(super) fn is_tracked(&self, name: &str) -> bool {
         let DirStore { anchor, opener, .. } = self.store;
         let file = self.dir.join(name);
@@ -109,12 +109,13 @@ impl DirAgent<'_> {
         self.store.is_in_git() && (opener.is_tracked)(anchor, &place)
     }
 
-    /// True if the agent's inbox has the file that keeps git from taking it for another's.
+    /// True if the agent's inbox has the `.gitkeep` that keeps git from mistaking it for another
+    /// inbox.
     pub(super) fn has_kept_inbox(&self) -> Result<bool> {
         self.dir.join(layout::KEPT).exists()
     }
 
-    /// Puts that file there.
+    /// Writes the `.gitkeep` of the agent's inbox.
     pub(super) fn keep_inbox(&self) -> Result<()> {
         self.replace_file(&self.dir.join(layout::KEPT), KEPT.as_bytes())
     }

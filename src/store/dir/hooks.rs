@@ -1,4 +1,4 @@
-//! The hooks of one agent as files, for another agent that is made like it.
+//! Hook files of one agent, for copying to another agent.
 
 use crate::error::Result;
 
@@ -6,18 +6,18 @@ use super::DirAgent;
 use super::files::MAX_RECORD;
 use super::layout;
 
-/// A file in the `hooks/` of an agent.
+/// File in the `hooks/` of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookFile {
     pub name: String,
-    /// True if its owner may run it.
+    /// True if the owner of the file may execute it.
     pub is_program: bool,
     pub content: Vec<u8>,
 }
 
 impl DirAgent<'_> {
-    /// The plain files among the agent's own hooks, sorted by name; and of what else lies there the
-    /// names, for people.
+    /// Returns the plain files among the agent's own hooks, sorted by name, and the names of other
+    /// entries, for display.
     pub fn own_hooks(&self) -> Result<(Vec<HookFile>, Vec<String>)> {
         let dir = self.dir.join(layout::HOOKS);
         let (mut hooks, mut others) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Agents from a stream: each is made whole under a hidden name, and appears by one rename.
+//! Import of agents from a stream: each is staged under a hidden name, and appears by one rename.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -18,26 +18,26 @@ use super::layout::{self, AgentDir};
 use super::travel::{FileKind, place};
 use super::{DirAgent, DirStore, git, litter, lock, moved, rename};
 
-/// An agent that no other command sees yet. Dropping this removes it.
+/// Staged agent that no other command sees yet. Dropping this removes the agent.
 #[derive(Debug)]
 pub struct DirImport<'s> {
     pub(super) agent: DirAgent<'s>,
-    /// The name that the agent has in the stream, if it gets another one here.
+    /// Name that the agent has in the stream, if it gets another name here.
     former: Option<AgentName>,
-    /// Held so that no command takes the agent for litter meanwhile.
+    /// Lock file held so that no command removes the staged agent as stale.
     pub(super) held: File,
     files: usize,
     bytes: u64,
-    /// True if it remains when this is dropped.
+    /// True if the agent is in place and is kept when this is dropped.
     pub(super) is_placed: bool,
 }
 
-/// Where the content of an agent's next file comes from.
+/// Source of the content of an agent's next file.
 pub trait FileSource {
-    /// Calls `take` with the content, piece by piece.
+    /// Calls `take` with the content, part by part.
     fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 
-    /// The error for a fault in it.
+    /// Error for a fault in the source.
     fn damaged(&self, what: &dyn Display) -> Error;
 }
 
@@ -55,12 +55,12 @@ impl<R: Read> FileSource for StreamReader<R> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appeared {
     New,
-    /// The agent had been moved away from here.
+    /// The agent had been moved away from this store, and is back.
     Back,
 }
 
 impl DirStore {
-    /// Begins to make an agent of a stream that is named `former` there.
+    /// Begins to stage an agent from a stream in which the agent is named `former`.
     pub(in crate::store) fn stage<'s>(
         &'s self,
         name: &AgentName,
@@ -79,7 +79,7 @@ impl DirStore {
         })
     }
 
-    /// Makes room for copies of an agent's records that nobody but this process sees.
+    /// Begins to stage copies of an agent's records for this process alone.
     pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
         let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
@@ -89,18 +89,18 @@ impl DirStore {
 }
 
 impl<'s> DirImport<'s> {
-    /// The agent, for checks and changes before it appears.
+    /// Returns the staged agent, for checks and changes before it appears.
     pub fn agent(&self) -> &DirAgent<'s> {
         &self.agent
     }
 
-    /// Returns the number of its files, and of their bytes.
+    /// Returns the number of the agent's files, and of their bytes.
     pub fn size(&self) -> (usize, u64) {
         (self.files, self.bytes)
     }
 
-    /// Adds the next file of a stream. A file that is none of an agent's, or larger than its kind
-    /// may be, is refused.
+    /// Adds the next file of a stream. Refuses a path that no agent has, and a file larger than the
+    /// maximum of its kind.
     pub fn add(&mut self, meta: &Meta, from: &mut impl FileSource) -> Result<()> {
         let found = place(&meta.path);
         let Some(most) = found.most() else {
@@ -129,7 +129,7 @@ impl<'s> DirImport<'s> {
         Ok(())
     }
 
-    /// Adds a file with records in which the agent gets another name.
+    /// Adds a file of records, with the agent's new name in them.
     fn add_renamed(
         &self,
         former: &AgentName,
@@ -163,7 +163,7 @@ impl<'s> DirImport<'s> {
         Ok(bytes.len() as u64)
     }
 
-    /// Adds the files that every agent has here and no stream brings.
+    /// Adds the files that every agent has here and that no stream has.
     pub(in crate::store) fn furnish(&self) -> Result<()> {
         let dir = &self.agent.dir;
         for below in layout::AGENT_DIRS {
@@ -186,8 +186,8 @@ impl<'s> DirImport<'s> {
         disk.sync_file_system(dir.spot())
     }
 
-    /// Lets the agent appear, whole. `false`: there is an agent of its name, be it one that was
-    /// moved away.
+    /// Renames the staged agent to its final path. Returns `false` if the name is taken, even by an
+    /// agent that was moved away.
     pub fn place_if_free(mut self) -> Result<bool> {
         self.appear()
     }
@@ -206,8 +206,8 @@ impl<'s> DirImport<'s> {
         Ok(true)
     }
 
-    /// Lets the agent appear, whole. An agent of its name that was moved away is replaced; what has
-    /// come into its inbox since goes into the inbox of the new one.
+    /// Renames the staged agent to its final path. Replaces an agent of this name that was moved
+    /// away, and moves later arrivals in the old inbox into the new inbox.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
         if self.appear()? {
             return Ok(Appeared::New);
@@ -221,7 +221,7 @@ impl<'s> DirImport<'s> {
         if !locked.any_state()?.moved.is_some_and(|moved| moved.makes_room()) {
             return Err(super::agent_exists(self.agent.name()));
         }
-        // After the exchange the old agent has the hidden name.
+        // After the exchange the hidden name belongs to the old agent.
         let former = target.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;
         if !lock::try_hold(&former, target.path())? {
             return Err(Error::busy(target.path(), "another command".to_owned(), Duration::ZERO));
@@ -240,13 +240,13 @@ impl<'s> DirImport<'s> {
 impl Drop for DirImport<'_> {
     fn drop(&mut self) {
         if !self.is_placed {
-            // If this fails, a later command sweeps it.
+            // If the removal fails, a later command removes the old agent.
             let _ = self.agent.dir.spot().remove_tree();
         }
     }
 }
 
-/// Makes a new file. A stream names each file once, so there is none of this name yet.
+/// Makes a new file. A stream names each file once, so no file has this name yet.
 fn new_file(spot: &Spot) -> Result<File> {
     if spot.exists()? {
         return Err(Error::damaged(spot.path(), "the stream has something else of this name"));
@@ -254,7 +254,7 @@ fn new_file(spot: &Spot) -> Result<File> {
     spot.create()
 }
 
-/// Gives a file the mode and the time that its header says.
+/// Gives a file the mode and the time in its header.
 fn finish(file: &File, spot: &Spot, meta: &Meta) -> Result<()> {
     if meta.is_executable {
         rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", spot)?;

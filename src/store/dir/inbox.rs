@@ -1,13 +1,13 @@
-//! The inbox: arrivals without a lock, and the next message at a cost that does not grow with the
-//! backlog.
+//! Inbox of an agent: messages arrive without a lock, and finding the next message costs the same
+//! with any backlog.
 //!
-//! An arrival is a file right in `inbox/`. Large numbers of messages are in directories, each named
-//! after its first message: piles, of any number, and segments, of at most [`SEGMENT`] messages,
-//! which steps take from a pile when its turn comes (`backlog`). So a step finds the next message
-//! by a look at the files in `inbox/` and at the first segment.
+//! An arrival is a file directly in `inbox/`. Large numbers of messages are in directories, each
+//! named after its first message: buckets, of any number, and segments, of at most [`SEGMENT`]
+//! messages, which steps make from the next bucket (see `backlog`). To find the next message, a
+//! step lists only the files directly in `inbox/` and the first segment.
 //!
-//! A message only ever moves from the inbox to a pile and from there to a segment. A reader without
-//! the lock reads in the same order, so it may see a message twice but never misses it.
+//! A message only ever moves from the inbox to a bucket and from there to a segment. A reader
+//! without the lock reads in this order, so it may see a message twice but never misses one.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -29,29 +29,29 @@ use super::layout;
 use super::record::decode;
 use super::view::View;
 
-/// Maximum number of messages in `inbox/` itself, and in one segment.
+/// Maximum number of messages directly in `inbox/`, and in one segment.
 pub const SEGMENT: usize = 1024;
 
-/// The time of change that a pile has, in seconds and nanoseconds since 1970, if nothing has come
-/// into it since a step looked through it.
+/// Modification time, in seconds and nanoseconds since 1970, of a bucket into which no file has
+/// been put since a step scanned the bucket.
 pub const LOOKED_THROUGH: (i64, u64) = (1, 0);
 
-/// Stands for the time of change of a pile that was not looked at yet.
+/// Placeholder for the modification time of a bucket that was not read yet.
 const UNKNOWN: (i64, u64) = (0, 0);
 
-/// No key comes before this one.
+/// Smallest key.
 const LEAST: InboxKey = InboxKey { priority: Priority::Interject, id: MessageId(Uuid::nil()) };
 
-/// A file in the inbox that others have put there, or that has the name of a message or a hint and
-/// is none.
+/// Malformed file or submission in the inbox: a file that another program has put there, or one
+/// that is named like a message or a hint but is neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
-    /// From the inbox.
+    /// Path relative to the inbox.
     pub(super) place: PathBuf,
 }
 
 impl Dropped {
-    /// As it is shown, and remembered where it can't be moved.
+    /// Name for display, and for the list of immovable files.
     pub fn name(&self) -> Cow<'_, str> {
         self.place.to_string_lossy()
     }
@@ -63,8 +63,8 @@ impl From<&MalformedFile> for Dropped {
     }
 }
 
-/// The submissions among the entries of the inbox, sorted. Anything in the place of `rejected/`
-/// comes first, because the others may have to go there.
+/// Returns the submissions among the entries of the inbox, sorted. An entry at the path of
+/// `rejected/` comes first, because the others may have to be moved to that directory.
 pub fn submissions(scan: &Scan) -> Vec<Dropped> {
     let in_its_place = |name: &&PathBuf| name.as_path() == Path::new(layout::REJECTED);
     let others = scan.drops.iter().filter(|name| !in_its_place(name));
@@ -72,22 +72,22 @@ pub fn submissions(scan: &Scan) -> Vec<Dropped> {
     scan.drops.iter().filter(in_its_place).chain(others).map(dropped).collect()
 }
 
-/// Meaning of a name in the inbox.
+/// Kind of an inbox entry, by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
     Message(InboxKey),
     Hint(MessageId),
-    /// A directory of messages from this one on: a segment or a pile.
+    /// Directory of messages, none before this key: a segment or a bucket.
     Segment(InboxKey),
-    /// A hand-written file that asks to be admitted.
+    /// Hand-written file that asks to be admitted.
     Drop,
-    /// The directory of files that could not be admitted.
+    /// Directory of files that could not be admitted.
     Rejected,
-    /// A hidden file, which the program ignores.
+    /// Hidden file, which the program ignores.
     Other,
 }
 
-/// Reads a name. A name that is neither hidden nor of a form that the program uses is that of a
+/// Parses a name. A name that is neither hidden nor in a form that the program uses belongs to a
 /// hand-written file.
 pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     let Ok(text) = std::str::from_utf8(name) else { return Name::Drop };
@@ -108,50 +108,52 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     InboxKey::parse(stem).map_or(Name::Drop, Name::Message)
 }
 
-/// A directory of messages in the inbox, sorted by what may lie in it.
+/// Directory of messages in the inbox, sorted by the least key that it may contain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
-    /// The directory has no message before this one.
+    /// Least key of the messages in the directory.
     pub from: InboxKey,
-    /// From the agent's directory.
+    /// Path relative to the agent's directory.
     pub path: String,
-    /// For a pile: when it was last changed, in seconds and nanoseconds.
+    /// Modification time of a bucket, in seconds and nanoseconds; `None` for a segment.
     pub pile: Option<(i64, u64)>,
 }
 
 impl Segment {
-    /// True if something may have arrived in a pile since the last look.
+    /// True if a file may have arrived in the bucket since the last scan.
     pub fn is_stirred(&self) -> bool {
         self.pile.is_some_and(|changed_at| changed_at != LOOKED_THROUGH)
     }
 }
 
-/// The entries of the inbox, by name alone.
+/// Entries of the inbox, by name alone.
 #[derive(Debug, Clone, Default)]
 pub struct Scan {
-    /// The messages right in `inbox/`, sorted.
+    /// Keys of the messages directly in `inbox/`, sorted.
     pub direct: Vec<InboxKey>,
-    /// Sorted.
+    /// Segments and buckets, sorted.
     pub segments: Vec<Segment>,
     pub hints: Vec<MessageId>,
     /// Names of hand-written files, sorted.
     pub drops: Vec<PathBuf>,
-    /// True if there is a directory of files that could not be admitted.
+    /// True if the directory of rejected files exists.
     pub has_rejected: bool,
     /// True if an exchange of the inbox has to be finished.
     pub is_unfinished: bool,
-    /// Paths from the inbox that are left out of all these, and of segments too.
+    /// Paths, relative to the inbox, of immovable files, which are left out of all lists above, and
+    /// of segments too.
     passed_over: HashSet<String>,
 }
 
 impl Scan {
-    /// Notes an entry of the inbox, or of the former inbox. `dir` is from the agent's directory.
+    /// Adds an entry of the inbox, or of the former inbox. `dir` is relative to the agent's
+    /// directory.
     fn note(&mut self, dir: &str, name: &[u8], is_dir: bool) {
         match parse_name(name, is_dir) {
             Name::Message(key) => self.direct.push(key),
             Name::Segment(from) => {
                 let name = String::from_utf8_lossy(name);
-                // The time of its last change is looked at later.
+                // The modification time is read later.
                 let pile = layout::parse_pile(&name).map(|_| UNKNOWN);
                 self.segments.push(Segment { from, path: format!("{dir}/{name}"), pile });
             }
@@ -162,7 +164,7 @@ impl Scan {
         }
     }
 
-    /// Leaves out files that can be neither read nor moved. Their paths are from the inbox.
+    /// Leaves out files that can be neither read nor moved. Their paths are relative to the inbox.
     pub fn pass_over(&mut self, paths: impl IntoIterator<Item = String>) {
         self.passed_over.extend(paths);
         let passed_over = &self.passed_over;
@@ -175,21 +177,21 @@ impl Scan {
         self.drops.retain(|name| !passed_over.contains(&*name.to_string_lossy()));
     }
 
-    /// Lists the same inbox once more.
+    /// Lists the inbox once more, without the files that were left out.
     pub fn anew(self, view: &View<'_>) -> Result<Scan> {
         let mut again = scan(view)?;
         again.pass_over(self.passed_over);
         Ok(again)
     }
 
-    /// True if something is left out.
+    /// True if this scan leaves out files.
     pub fn passes_over(&self) -> bool {
         !self.passed_over.is_empty()
     }
 }
 
-/// True if the inbox has nothing but what is passed over. This is the only look of a step that
-/// finds nothing to do.
+/// True if the inbox has only files that steps skip. A step with nothing to do reads no more of the
+/// inbox than this.
 pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     let mut empty = true;
     view.agent.join(layout::INBOX).each_entry(|name, is_dir| {
@@ -200,8 +202,8 @@ pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     Ok(empty && !view.has_journal())
 }
 
-/// Lists the inbox. A reader without the lock lists it until no directory has come since the time
-/// before: if a message was moved meanwhile, the reader has seen either its name or the directory.
+/// Lists the inbox. A reader without the lock repeats that until no directory was added in between:
+/// if a message was moved meanwhile, the reader has found either its name or the directory.
 pub fn scan(view: &View<'_>) -> Result<Scan> {
     let mut found = list(view)?;
     while !view.is_locked() {
@@ -214,8 +216,8 @@ pub fn scan(view: &View<'_>) -> Result<Scan> {
     Ok(found)
 }
 
-/// Looks into the directories of a scan. A reader without the lock starts over if messages may have
-/// been moved from one directory to another meanwhile.
+/// Reads the directories of a scan. A reader without the lock starts over if messages may have been
+/// moved from one directory to another meanwhile.
 fn within<T>(view: &View<'_>, scan: &Scan, look: impl Fn(&Scan) -> Result<T>) -> Result<T> {
     let mut found = look(scan)?;
     if view.is_locked() || scan.segments.is_empty() {
@@ -245,7 +247,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
         scan.direct.retain(|key| !view.is_deleted(&layout::message(*key)));
         scan.hints.retain(|id| !view.is_deleted(&layout::hint(*id)));
     }
-    // An inbox that was exchanged has a pile in it from that moment on.
+    // From the exchange on, an inbox contains a bucket.
     if scan.segments.iter().any(|segment| segment.pile.is_some()) {
         list_former(view, &mut scan)?;
     }
@@ -267,9 +269,9 @@ fn list_dir(view: &View<'_>, dir: &str, scan: &mut Scan) -> Result<()> {
     })
 }
 
-/// Lists the former inbox, which a step is just exchanging, or was when it was killed. What is in
-/// it goes back into the new inbox, except the messages, which become a pile. Then this lists the
-/// inbox once more for what has gone back meanwhile.
+/// Lists the former inbox, whose exchange is in progress or was interrupted. Its messages become a
+/// bucket, and its other entries go back into the new inbox. Lists the inbox once more at the end,
+/// for entries that have gone back meanwhile.
 fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if !view.agent.join(layout::FORMER).is_dir()? {
         return Ok(());
@@ -288,9 +290,9 @@ fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// Looks at when each pile was last changed, since a pile that may have something new in it may
-/// have any message. And looks at the owner of each directory: one that another user has made is
-/// never a segment or a pile, whatever its name, and is set aside like any other dropped thing.
+/// Reads the modification time of each bucket, since a changed bucket may contain any message. Also
+/// reads the owner of each directory: a directory that another user has made is never a segment or
+/// a bucket, whatever its name, and is rejected like any other submission.
 fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if scan.segments.is_empty() && !scan.has_rejected {
         return Ok(());
@@ -317,7 +319,7 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// True if the file belongs to the owner. A file that is missing by now counts as the owner's.
+/// True if the file belongs to the owner. A file that is missing by now also counts.
 pub fn is_own(spot: &Spot) -> Result<bool> {
     spot.look()?.map_or(Ok(true), |found| Ok(authors::is_owners(spot, found.st_uid)))
 }
@@ -330,8 +332,8 @@ fn filed_path(segment: &Segment, key: InboxKey) -> String {
     format!("{}/{key}.json", segment.path)
 }
 
-/// The messages of a segment, and their paths. A segment that can't be opened stands for the
-/// message of its name: a step that reads that finds what is wrong with it.
+/// Returns the messages of a segment, and their paths. A segment that can't be opened gives the
+/// message of its own name: the step that reads this message finds the fault.
 fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(InboxKey, String)>> {
     let mut keys = Vec::new();
     let listed = view.agent.join(&segment.path).each_entry(|name, is_dir| {
@@ -349,10 +351,11 @@ fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(I
     Ok(placed.filter(|(_, path)| is_there(path)).collect())
 }
 
-/// The first `count` messages in processing order, without those to skip, and their paths.
+/// Returns the first `count` messages in processing order, without those that are left out, and
+/// their paths.
 ///
-/// A segment has no message before its own name, so segments are opened only until the next one
-/// begins behind what was found.
+/// A segment has no message before its own name, so segments are opened only until the next segment
+/// begins after the last message that was found.
 pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey, String)>> {
     within(view, scan, |scan| {
         let mut found: Vec<(InboxKey, String)> =
@@ -371,7 +374,7 @@ pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey
     })
 }
 
-/// Every message in processing order, and its path.
+/// Returns every message in processing order, and its path.
 pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<(InboxKey, String)>> {
     within(view, scan, |scan| {
         let mut found: Vec<(InboxKey, String)> =
@@ -387,15 +390,15 @@ pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<(InboxKey, String)>> {
     })
 }
 
-/// The path of a message in a pile or segment; `None` if it is in none.
+/// Returns the path of a message in a bucket or segment; `None` if it is in neither.
 ///
-/// Segments may overlap where late arrivals were filed, so every segment that begins before the
-/// message is looked at.
+/// Segments may overlap if late arrivals were filed, so every segment that begins before the
+/// message is read.
 pub fn find_filed(view: &View<'_>, scan: &Scan, key: InboxKey) -> Result<Option<String>> {
     within(view, scan, |scan| find_in(view, &scan.segments, key))
 }
 
-/// Finds the same for a command that holds the lock and knows the segments.
+/// Finds a message in these segments, for a command that holds the lock and knows them.
 pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<Option<String>> {
     for segment in segments.iter().rev().filter(|segment| segment.from <= key) {
         let path = filed_path(segment, key);
@@ -406,7 +409,7 @@ pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<O
     Ok(None)
 }
 
-/// Reads a message at its path. It must have the id in its name and belong to this agent.
+/// Reads a message. It must have the id in its file name and belong to this agent.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
     let Some(text) = view.arrival(path, |message: Message, user| message.said_by(user))? else {
         return Ok(None);
@@ -417,7 +420,7 @@ pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message
     Ok(Some(message))
 }
 
-/// Reads a hint: the one that the name says, and this agent's.
+/// Reads a hint. It must have the id in its file name and belong to this agent.
 pub fn read_hint(view: &View<'_>, id: MessageId, path: &str) -> Result<Option<WakeHint>> {
     let Some(text) = view.arrival(path, |hint: WakeHint, user| Ok(hint.said_by(user)))? else {
         return Ok(None);
@@ -432,7 +435,7 @@ fn owner<'v>(view: &'v View<'_>) -> Cow<'v, str> {
     view.agent.path().file_name().unwrap_or_default().to_string_lossy()
 }
 
-/// The faults of a message under this key in the inbox of this agent.
+/// Checks a message under this key in the inbox of this agent. The error names the fault.
 pub fn check_message(message: &Message, key: InboxKey, agent: &str) -> std::result::Result<(), String> {
     if message.key() != key {
         Err(format!("the file is named {key}, its content is {}", message.key()))
@@ -443,7 +446,7 @@ pub fn check_message(message: &Message, key: InboxKey, agent: &str) -> std::resu
     }
 }
 
-/// The faults of a hint under this id in the inbox of this agent.
+/// Checks a hint under this id in the inbox of this agent. The error names the fault.
 pub fn check_hint(hint: &WakeHint, id: MessageId, agent: &str) -> std::result::Result<(), String> {
     if hint.id != id {
         Err(format!("the file is named {id}, its content is {}", hint.id))
