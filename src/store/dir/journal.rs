@@ -1,21 +1,21 @@
-//! The journal makes a transaction over several files atomic with one sync.
+//! Journal that makes a transaction over several files atomic with one sync.
 //!
 //! Invariants, and the order of writes that follows from them:
 //!
 //! 1. A transaction is committed once its line is durable in `journal.jsonl`. No file that it names
 //!    **must** be touched before that.
-//! 2. Lines **must not** be cut off before all that they say is durable.
-//! 3. What is not durable is at the end: one line that was never committed, and the mark in the
-//!    last one that was. A line that can't be read anywhere else is damage.
-//! 4. The mark says that a line was applied, and which `state.json` was left then. Within one boot
-//!    that is true. After another boot it says nothing: the power may have failed, and any line
-//!    counts as not applied.
-//! 5. All lines were written in one boot, and each goes on from the one before.
+//! 2. Lines **must not** be cut off before all their changes are durable.
+//! 3. Only the end of the file may be incomplete: one line that was never committed, and the mark
+//!    in the last committed line. A line that can't be read anywhere else is damage.
+//! 4. The mark says that a line was applied, and which `state.json` it left. Within one boot that
+//!    is reliable. After another boot any line counts as not applied, because the power may have
+//!    failed.
+//! 5. All lines were written in one boot, and each is based on the line before.
 //! 6. A reader reads in the other order: first the journal, then the files. The lines that are not
-//!    applied count over the files.
-//! 7. A journal belongs to the machine on which it was written, and never to git. One of another
-//!    machine, or one that git tracks, **must not** be applied: its transactions belong to other
-//!    files than these.
+//!    applied take precedence over the files.
+//! 7. A journal belongs to the machine on which it was written, and never to git. A journal of
+//!    another machine, or a journal that git tracks, **must not** be applied: its transactions
+//!    belong to other files than these.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -36,29 +36,29 @@ use super::layout::{self, AgentDir};
 use super::machine;
 use super::record::{conflict_marker, decode, decode_plain};
 
-/// One transaction. Paths are relative to the agent's directory.
+/// Journal entry of one transaction. Paths are relative to the agent's directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalEntry {
     pub schema: String,
-    /// The machine on which it was written, if that has an id.
+    /// Id of the machine on which the entry was written, if the machine has an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     pub base_revision: u64,
-    /// The `state.json` that it replaces.
+    /// Version of the `state.json` that the entry replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Version>,
     pub writes: Vec<Write>,
     pub appends: Vec<Append>,
     pub deletes: Vec<String>,
-    /// Number of the line, from 1.
+    /// Line number in the journal, from 1.
     pub number: u64,
 }
 
 pub const SCHEMA: &str = "dormouse/journal/1";
 
 impl JournalEntry {
-    /// Refuses an entry of another schema.
+    /// Refuses an entry with another schema.
     fn check_schema(&self, path: &Path) -> Result<()> {
         if self.schema != SCHEMA {
             let (path, found) = (path.to_owned(), self.schema.clone());
@@ -67,8 +67,8 @@ impl JournalEntry {
         Ok(())
     }
 
-    /// Refuses an entry with a path that no transaction writes by the layout: settings, hooks,
-    /// anything outside the agent's directory.
+    /// Refuses an entry with a path that no transaction may write: settings, hooks, anything
+    /// outside the agent's directory.
     pub fn check_paths(&self, journal: &Path) -> Result<()> {
         let writes = self.writes.iter().map(|write| &write.path);
         let appends = self.appends.iter().map(|append| &append.path);
@@ -83,12 +83,12 @@ impl JournalEntry {
         }
     }
 
-    /// True if it was written on another machine. False if either machine has no id.
+    /// True if the entry was written on another machine. False if either machine has no id.
     pub fn is_of_another_machine(&self) -> bool {
         matches!((&self.machine, machine::id()), (Some(there), Some(here)) if there != here)
     }
 
-    /// True if it is not applied, or not as a whole, beside a `state.json` of this revision.
+    /// True if the entry is not applied, or only in part, given a `state.json` of this revision.
     fn counts_at(&self, revision: u64) -> bool {
         revision == self.base_revision || revision.checked_sub(1) == Some(self.base_revision)
     }
@@ -99,19 +99,20 @@ impl JournalEntry {
     }
 }
 
-/// The changes of these entries together, in their order.
+/// Returns the combined changes of these entries, in their order.
 pub fn changes<'e>(entries: impl IntoIterator<Item = &'e JournalEntry>) -> Changes<'e> {
     entries
         .into_iter()
         .fold(Changes::default(), |all, entry| all.and(&entry.writes, &entry.appends, &entry.deletes))
 }
 
-/// A line is `{"sum":"…",` and an entry without its first brace, of which that is the sum, and then
-/// what may change after it is durable: the boot in which it was written, and its mark.
+/// Length of the beginning of a line. A line is `{"sum":"…",`, then the entry without its first
+/// brace, to which the sum belongs, then what may change after a sync: the boot of the write, and
+/// the mark.
 const HEAD: usize = 8 + 32 + 2;
 const TAIL: usize = 9 + BOOT + 13 + VERSION_LENGTH + 3;
 const BOOT: usize = 32;
-/// Placeholder for the id of a boot that has none, and for a mark that is not made yet.
+/// Placeholder for the id of a boot that has none, and for a missing mark.
 const NONE: &str = "--------------------------------";
 
 fn encode(entry: &JournalEntry) -> Vec<u8> {
@@ -124,11 +125,11 @@ fn encode(entry: &JournalEntry) -> Vec<u8> {
     line
 }
 
-/// The end of a line, which may change after the rest is durable.
+/// End of a line, which may change after the rest is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LineTail {
     is_of_this_boot: bool,
-    /// The `state.json` that was left when it was applied.
+    /// Version of the `state.json` that the line left when it was applied.
     left: Option<Version>,
 }
 
@@ -141,15 +142,15 @@ impl LineTail {
     }
 }
 
-/// A line that was committed.
+/// Committed line.
 #[derive(Debug)]
 pub struct JournalLine {
     pub entry: JournalEntry,
     tail: LineTail,
 }
 
-/// `None`: it was not written to its end. Of the tail only the length and the end of the line have
-/// to be right: it changes after the rest is durable.
+/// Decodes a line. Returns `None` if the line is incomplete. Only the length and the last bytes of
+/// the tail are checked: the tail changes after the rest is durable.
 fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<JournalLine>> {
     let Some(at) = line.len().checked_sub(TAIL).filter(|at| *at > HEAD && line.ends_with(b"\n")) else {
         return Ok(None);
@@ -167,50 +168,50 @@ fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Journal
     Ok(Some(JournalLine { entry, tail }))
 }
 
-/// After how many lines, and after how many bytes, the journal is emptied.
+/// Number of lines, and then number of bytes, at which the journal is emptied.
 const LONG: u64 = 64;
 const LARGE: u64 = 1 << 20;
-/// The most lines that are read: a longer journal was not written by this program.
+/// Maximum number of lines that are read: a longer journal was not written by this program.
 const MOST_LINES: usize = 1024;
 /// Bytes reserved beyond the end of a journal, so that a turn can be settled on a full disk.
 const AHEAD: u64 = 16 << 10;
 const ROOM: u64 = 64 << 10;
 
-/// An open journal: all its lines are applied, or about to be.
+/// Open journal, whose lines are all applied, or about to be.
 #[derive(Debug)]
 pub struct Journal {
     spot: Spot,
     file: File,
     length: u64,
     lines: u64,
-    /// The `state.json` that the last line left.
+    /// Version of the `state.json` that the last line left.
     left: Option<Version>,
 }
 
 /// State of the journal file of an agent.
 pub enum FoundJournal {
     Nothing,
-    /// The journal is there, and has no lines.
+    /// Journal without lines.
     Blank,
-    /// All its lines were applied in this boot.
+    /// Journal whose lines were all applied in this boot.
     Applied(Journal),
-    /// It has lines to apply, or a beginning of a line to cut off.
+    /// Journal with lines to apply, or an incomplete line to cut off.
     Open(UnfinishedJournal),
 }
 
-/// A journal that has lines to apply, or a beginning of a line.
+/// Journal that has lines to apply, or an incomplete line.
 #[derive(Debug)]
 pub struct UnfinishedJournal {
     pub journal: Journal,
     lines: Vec<JournalLine>,
     /// True if the last line is incomplete.
     pub is_torn: bool,
-    /// When it was last written, in nanoseconds since 1970.
+    /// Time of the last write, in nanoseconds since 1970.
     written: u64,
 }
 
 impl Journal {
-    /// Looks at the journal of an agent. `writes`: whether it is to be written as well.
+    /// Reads the journal of an agent. `writes`: true to open it for writing as well.
     pub fn look(agent: &AgentDir, writes: bool) -> Result<FoundJournal> {
         let spot = agent.join(layout::JOURNAL);
         match spot.lacks_content()? {
@@ -237,14 +238,14 @@ impl Journal {
         }
     }
 
-    /// One without lines.
+    /// Opens the journal as one without lines, creating the file if needed.
     pub fn begin(agent: &AgentDir) -> Result<Journal> {
         let spot = agent.join(layout::JOURNAL);
         let (file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;
         Ok(Journal { spot, file, length: 0, lines: 0, left: None })
     }
 
-    /// The number of the line that comes next.
+    /// Number of the next line.
     pub fn next_number(&self) -> u64 {
         self.lines + 1
     }
@@ -258,19 +259,20 @@ impl Journal {
         self.lines >= LONG || self.length >= LARGE
     }
 
-    /// True if a line that replaces this `state.json` may be appended and the journal has room.
+    /// True if the journal has room for the line, and is empty or has a last line that left the
+    /// `state.json` which the line replaces.
     pub fn goes_on(&self, entry: &JournalEntry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
     }
 
-    /// Adds a line and makes it durable: with that the transaction has happened. If writing fails
-    /// it has not. If the sync fails it is not known whether it has.
+    /// Adds a line and makes it durable, which commits the transaction. After a failed write the
+    /// transaction is not committed; after a failed sync that is unknown.
     pub fn commit(&mut self, line: &Encoded, disk: Disk) -> Result<()> {
         let end = self.length + line.0.len() as u64;
         let written = self.make_room(end).and_then(|()| self.file.write_all_at(&line.0, self.length));
         if let Err(error) = written {
-            // Half a line counts for nothing. Cutting it off spares the next command the look.
+            // An incomplete line is ignored. Cutting it off saves the next command the check.
             let _ = self.file.set_len(self.length);
             return Err(error).context("write", &self.spot);
         }
@@ -285,30 +287,30 @@ impl Journal {
             return Ok(());
         }
         match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, end + ROOM) {
-            // A full disk is an error only if the line itself has no room.
+            // A full disk is an error only if there is no space for the line itself.
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) if there < end => Err(errno.into()),
-            // Many file systems can't reserve room.
+            // Many file systems can't reserve space.
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Marks the last line: it is applied, and this is the `state.json` that it left.
+    /// Marks the last line as applied, with the version of the `state.json` that it left.
     pub fn mark(&mut self, left: Version) -> Result<()> {
         self.write_tail(VERSION_LENGTH + 3, &left.to_string())?;
         self.left = Some(left);
         Ok(())
     }
 
-    /// Has the next command apply all lines again, because it is not known which of their changes
+    /// Makes the next command apply all lines again, because it is unknown which of their changes
     /// are durable.
     pub fn doubt(&mut self) -> Result<()> {
         self.left = None;
         self.write_tail(TAIL - 9, NONE)
     }
 
-    /// Syncs the last line, which has no mark: its command may have failed before or at the sync.
+    /// Syncs an unmarked last line again: its command may have failed before or at the sync.
     pub fn sync_again(&self, disk: Disk) -> Result<()> {
-        // The kernel takes pages that it could not write for clean, so the line is written again
+        // The kernel takes pages that it failed to write for clean, so the line is written again
         // before the sync.
         let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
         let read = read_all(&self.file, &mut bytes).context("read", &self.spot)?;
@@ -321,12 +323,12 @@ impl Journal {
         self.file.write_all_at(text.as_bytes(), at).context("write", &self.spot)
     }
 
-    /// Cuts off what is no whole line.
+    /// Cuts off an incomplete last line.
     pub fn trim(&self) -> Result<()> {
         self.file.set_len(self.length).context("cut", &self.spot)
     }
 
-    /// Cuts off all lines, durably. All that they say must be durable before.
+    /// Removes all lines, durably. The caller has synced all their changes.
     pub fn cut(&mut self, disk: Disk) -> Result<()> {
         self.file.set_len(0).context("cut", &self.spot)?;
         (self.length, self.lines, self.left) = (0, 0, None);
@@ -334,14 +336,14 @@ impl Journal {
     }
 }
 
-/// An entry as it is written.
+/// Entry as the bytes of a line.
 pub struct Encoded(Vec<u8>);
 
 impl Encoded {
-    /// Encodes an entry. Refuses one that no reader would accept.
+    /// Encodes an entry. Refuses an entry that no reader would accept.
     pub fn of(agent: &AgentDir, entry: &JournalEntry) -> Result<Encoded> {
         let journal = agent.join(layout::JOURNAL);
-        // A line that could not be applied must not be committed.
+        // A line that can't be applied must not be committed.
         entry.check_paths(&journal)?;
         let largest = entry.writes.iter().max_by_key(|write| write.content.len());
         if let Some(write) = largest.filter(|write| write.content.len() as u64 > files::MAX_RECORD) {
@@ -355,7 +357,7 @@ impl Encoded {
     }
 }
 
-/// The number of the last line, and what may change about it.
+/// Returns the number of the last line, and its tail.
 fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, LineTail)>> {
     const LOOK: usize = TAIL + 32;
     if length < LOOK as u64 {
@@ -363,7 +365,7 @@ fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, LineTail)>> {
     }
     let mut bytes = [0; LOOK];
     if file.read_at(&mut bytes, length - LOOK as u64)? < LOOK {
-        // Another command has cut the journal meanwhile.
+        // Another command has truncated the journal meanwhile.
         return Ok(None);
     }
     let (before, tail) = bytes.split_at(LOOK - TAIL);
@@ -372,7 +374,7 @@ fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, LineTail)>> {
     Ok(number.zip(LineTail::decode(tail)))
 }
 
-/// Reads the file from its beginning to its end. Another command may cut it meanwhile.
+/// Reads the file from beginning to end. Another command may truncate it meanwhile.
 fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
     let mut at = 0;
     while at < bytes.len() {
@@ -384,7 +386,7 @@ fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
     Ok(at)
 }
 
-/// Committed lines, the end of the last one, and the number of bytes read.
+/// Returns the committed lines, the end of the last line, and the number of bytes read.
 fn read_lines(spot: &Spot, file: &File, length: u64) -> Result<(Vec<JournalLine>, usize, usize)> {
     if length > files::MAX_JOURNAL {
         return Err(spot.too_large(length, files::MAX_JOURNAL));
@@ -395,7 +397,7 @@ fn read_lines(spot: &Spot, file: &File, length: u64) -> Result<(Vec<JournalLine>
     Ok((lines, whole, read))
 }
 
-/// All lines that were committed, and where the last of them ends.
+/// Returns all committed lines, and the offset of the end of the last line.
 pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalLine>, usize)> {
     let (mut lines, mut whole) = (Vec::new(), 0);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -417,12 +419,12 @@ pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalLine>, usize)
     Ok((lines, whole))
 }
 
-/// Number of times a reader starts over because a command writes the journal meanwhile.
+/// Maximum number of times that a reader starts over because a command is writing the journal.
 const READ_ATTEMPTS: usize = 100;
 
 impl UnfinishedJournal {
-    /// Reads every line. The reader need not hold the lock: what a command writes meanwhile is read
-    /// again.
+    /// Reads every line, without the lock if need be: lines that a command writes meanwhile are
+    /// read again.
     fn read(spot: Spot, file: File) -> Result<UnfinishedJournal> {
         let look = || rustix::fs::fstat(&file).context("look at", &spot);
         let mut attempts = 0;
@@ -442,7 +444,8 @@ impl UnfinishedJournal {
         Ok(UnfinishedJournal { journal, lines, is_torn, written })
     }
 
-    /// Entries to apply: the last line of an interrupted command, or every line of another boot.
+    /// Returns the entries to apply: the last line of an interrupted command, or every line of
+    /// another boot.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &JournalEntry> {
         let is_applied = |line: &JournalLine| self.is_of_this_boot() && line.tail.left.is_some();
         let done = match self.lines.last() {
@@ -470,13 +473,12 @@ impl UnfinishedJournal {
         self.lines.iter().try_for_each(|line| line.entry.check_paths(&self.journal.spot))
     }
 
-    /// True if the lines to apply continue the records as they are. They do not if the records were
-    /// put back since from git or a backup.
+    /// True if the lines to apply continue the current records. False if the records were restored
+    /// since, from git or a backup.
     ///
-    /// Within one boot the revision tells. After another boot `state.json` may be older than the
-    /// last line, or torn, because the power failed: it is then one that a line replaces, or was
-    /// not changed after the last line was written. Records that are put back are new files, and
-    /// later.
+    /// Within one boot the revisions are compared. After another boot `state.json` may be older
+    /// than the last line, or torn, because the power failed: then a line replaces its version, or
+    /// it has not changed since the last line was written. A restored `state.json` is a newer file.
     pub fn goes_on_from(&self, path: &Path, state: Option<&Content>) -> Result<bool> {
         #[derive(Deserialize)]
         struct Revision {
@@ -486,7 +488,8 @@ impl UnfinishedJournal {
         let revision = |bytes: &[u8]| decode_plain::<Revision>(path, 0, bytes).map(|state| state.revision);
         let Some(state) = state else { return Ok(!self.is_of_this_boot()) };
         if self.is_of_this_boot() {
-            // No power cut has torn it, so a file that can't be read is damage and stays as it is.
+            // No power cut has torn `state.json`, so an unreadable file is damage and stays as it
+            // is.
             return Ok(last.counts_at(decode::<State>(path, &state.bytes)?.revision));
         }
         match revision(&state.bytes) {

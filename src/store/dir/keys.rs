@@ -1,5 +1,5 @@
-//! The place of the cache of dedupe keys. It is there as a whole or not at all: a part of it would
-//! pass for all of it.
+//! Path of the cache of dedupe keys. The cache is complete or missing, never partial: a part would
+//! pass for all keys.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use super::layout::{self, AgentDir};
 pub struct KeyWindow {
     pub now: Time,
     pub length: Span,
-    /// The revision of the agent. Entries of a later one are left from before a restore.
+    /// Revision of the agent. Cache entries of a later revision date from before a restore.
     pub revision: u64,
 }
 
-/// True if something lies at the place of the cache that can be read as one.
+/// True if the path of the cache has a directory.
 pub fn is_there(dir: &Spot) -> Result<bool> {
     dir.is_dir().or_else(|error| if error.is_of_file() { Ok(false) } else { Err(error) })
 }
@@ -28,14 +28,13 @@ pub fn has_cache(agent: &AgentDir) -> Result<bool> {
     is_there(&agent.join(layout::DEDUPE))
 }
 
-/// The place of the cache as a whole, which may be lost. Of what lies in it nothing may be lost
-/// alone.
+/// Path of the cache as a whole, which may be lost. A single file of the cache may not be lost.
 pub fn whole(agent: &AgentDir) -> Spot {
     let name = Path::new(layout::DEDUPE).file_name().unwrap_or_default();
     agent.join(layout::CACHE).join(name)
 }
 
-/// Removes the cache of an agent. The next command that needs it makes it again.
+/// Removes the cache of an agent. The next command that needs the cache rebuilds it.
 pub fn forget(agent: &AgentDir) -> Result<()> {
     whole(agent).remove_tree()
 }

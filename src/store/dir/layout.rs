@@ -1,4 +1,4 @@
-//! The names and paths of the state directory: all of them are made here (contract, store §1).
+//! Names and paths of the state directory: all of them are defined here (contract, store §1).
 
 use std::path::Path;
 use std::str::FromStr;
@@ -12,13 +12,13 @@ use crate::model::record::{OpenRecord, Plane};
 use crate::model::time::Time;
 use crate::workdir;
 
-/// The name of a state directory.
+/// Name of a state directory.
 pub const STATE_DIR: &str = ".dormouse";
-/// The file that makes a directory a state directory.
+/// Name of the settings file, which makes a directory a state directory.
 pub const CONFIG: &str = "dormouse.toml";
 pub const AGENTS: &str = "agents";
 pub const HOOKS: &str = "hooks";
-/// The directories of the locks that all agents share: of workspaces, and of the slots of turns.
+/// Directories of the locks that all agents share: of workspaces, and of the slots of turns.
 pub const WORKSPACES: &str = "workspaces";
 pub const SLOTS: &str = "slots";
 
@@ -29,24 +29,25 @@ pub const JOURNAL: &str = "journal.jsonl";
 pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
-/// The former inbox, after its exchange for an empty one and before it becomes a pile in that.
+/// Former inbox, after its exchange for an empty directory and before it becomes a bucket in the
+/// new inbox.
 pub const FORMER: &str = "inbox.old";
-/// The list of the files of the inbox that the stream of a moved agent has.
+/// List of the inbox files that the stream of a moved agent has.
 pub const TAKEN: &str = "inbox.moved";
 pub const REJECTED: &str = "rejected";
-/// A file that every inbox has, for git alone.
+/// File in every inbox, for git alone.
 pub const KEPT: &str = "inbox/.gitkeep";
 pub const KEPT_NAME: &str = ".gitkeep";
-/// Prefix of the name of a pile; the name of its first message follows.
+/// Prefix of the name of a bucket; the key of its first message follows.
 const PILE: &str = "from-";
 pub const WORK: &str = "work";
 pub const WAITS: &str = "waits";
 pub const TIMERS: &str = "timers";
 pub const TASKS: &str = "tasks";
 pub const TRIGGERS: &str = "triggers";
-/// The directory of the messages to other agents that are still to be delivered.
+/// Directory of the messages to other agents that are not delivered yet.
 pub const OUTBOX: &str = "outbox";
-/// The directory of the keys of signatures. A `.gitignore` in it keeps it out of git.
+/// Directory of signature keys. A `.gitignore` in it keeps it out of git.
 pub const KEYS: &str = "keys";
 pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
@@ -54,25 +55,25 @@ pub const ARCHIVE: &str = "archive";
 /// Suffix of a file of lines.
 pub const LINES: &str = ".jsonl";
 pub const TMP: &str = "tmp";
-/// The directory for files that could not be read, that a merge has replaced by another version, or
+/// Directory for files that could not be read, that a merge has replaced by another version, or
 /// that belong to another agent.
 pub const QUARANTINE: &str = "quarantine";
-/// The lock that every process holds that has hooks to tell of a transition.
+/// Lock file of every process that has hooks to run for transitions.
 pub const TELLING: &str = "tmp/telling.lock";
 pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
 /// Progress of the last step that deleted expired directories.
 pub const SWEEP: &str = "cache/sweep.json";
 
-/// The ids under which this clone has taken the agent, so that no other clone steps it.
+/// Ids under which this clone has recorded itself as the only clone that steps the agent.
 pub const TICKED_BY: &str = "cache/ticked-by";
 
-/// The directories that `create` makes. A clone may lack those that are empty: a command that needs
-/// one makes it again.
+/// Directories that `create` makes. A clone may lack the empty ones: a command that needs such a
+/// directory makes it again.
 pub const AGENT_DIRS: &[&str] =
     &[INBOX, WORK, WAITS, TIMERS, TASKS, TRIGGERS, RUNS, LEDGER, ARCHIVE, HOOKS, TMP, CACHE];
 
-/// The directory of one agent. Paths inside it are relative, so that a journal can name them.
+/// Directory of one agent. Paths inside it are relative, so that a journal can name them.
 #[derive(Debug, Clone)]
 pub struct AgentDir {
     spot: Spot,
@@ -80,11 +81,11 @@ pub struct AgentDir {
 
 impl AgentDir {
     pub fn new(root: &Arc<Root>, agent: &AgentName) -> AgentDir {
-        // No command makes a part of an agent anew that has been removed meanwhile.
+        // A command must not create parts of an agent that was removed meanwhile.
         AgentDir { spot: root.spot().join(AGENTS).join(agent.as_str()).existing() }
     }
 
-    /// The directory of an agent that is still being made and has a hidden name.
+    /// Returns the directory of a staged agent with a hidden name.
     pub fn at(spot: Spot) -> AgentDir {
         AgentDir { spot }
     }
@@ -99,8 +100,7 @@ impl AgentDir {
 
     pub fn join(&self, relative: impl AsRef<Path>) -> Spot {
         let relative = relative.as_ref();
-        // A lost part of the dedupe keys must be seen: without it a message would be admitted
-        // twice.
+        // A lost dedupe key must be noticed: without the key, a message would be admitted twice.
         let scratch = [CACHE, TMP].into_iter().filter(|_| !relative.starts_with(DEDUPE));
         for scratch in scratch {
             if let Ok(below) = relative.strip_prefix(scratch) {
@@ -120,22 +120,22 @@ pub fn hint(id: MessageId) -> String {
     format!("{INBOX}/w-{id}.json")
 }
 
-/// A segment: a directory of filed messages, named after the first and the number of them.
+/// Path of a segment: a directory with a limited number of filed messages, named after the first.
 pub fn segment(first: InboxKey) -> String {
     format!("{INBOX}/{first}")
 }
 
-/// A pile: a directory of any number of messages, named after the first.
+/// Path of a bucket: a directory with any number of filed messages, named after the first.
 pub fn pile(first: InboxKey) -> String {
     format!("{INBOX}/{PILE}{first}")
 }
 
-/// The message that is the first of a pile with this name.
+/// Returns the key of the first message of a bucket with this name.
 pub fn parse_pile(name: &str) -> Option<InboxKey> {
     InboxKey::parse(name.strip_prefix(PILE)?)
 }
 
-/// The directory of the open records of a kind.
+/// Directory of the open records of a kind.
 pub fn plane(plane: Plane) -> &'static str {
     match plane {
         Plane::Work => WORK,
@@ -147,12 +147,12 @@ pub fn plane(plane: Plane) -> &'static str {
     }
 }
 
-/// Where an open record lies.
+/// Path of an open record.
 pub fn open<T: OpenRecord>(id: T::Id) -> String {
     format!("{}/{id}.json", plane(T::PLANE))
 }
 
-/// The id of the record at a path in the directory of its kind.
+/// Returns the id of the record at a path in the directory of its kind.
 pub fn id_at(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.strip_suffix(".json").unwrap_or(name)
@@ -162,13 +162,13 @@ pub fn plan(id: WorkId) -> String {
     format!("{WORK}/{id}.plan.md")
 }
 
-/// The file that counts how often a trigger was used lately.
+/// File that counts the recent uses of a trigger.
 pub fn uses(id: TriggerId) -> String {
     format!("cache/uses/{id}")
 }
 
-/// The file with the key of a trigger's signatures. Its name has the hash of the key, so that a
-/// record names exactly one.
+/// File with the signature key of a trigger. Its name contains the hash of the key, so that a
+/// record names exactly one file.
 pub fn key(id: TriggerId, hash: &str) -> String {
     format!("{KEYS}/{}", key_name(id, hash))
 }
@@ -177,7 +177,7 @@ pub fn key_name(id: TriggerId, hash: &str) -> String {
     format!("{id}.{hash}")
 }
 
-/// The file in `tmp/` that is locked while a command runs in a section of a run.
+/// Name of the file in `tmp/` that is locked while a command runs in a section of a run.
 pub fn section(run: RunId, number: u32) -> String {
     format!("section-{run}-{number}")
 }
@@ -186,7 +186,7 @@ pub fn task_lock(id: TaskId) -> String {
     format!("{TASKS}/{id}.lock")
 }
 
-/// A checkpoint, in the directory of the run that saved it.
+/// Path of a checkpoint, in the directory of the run that saved it.
 pub fn checkpoint(checkpoint: Checkpoint) -> String {
     format!("{RUNS}/{}/{}", checkpoint.run_id, workdir::name_of(checkpoint))
 }
@@ -199,22 +199,22 @@ pub fn archive(at: Time, kind: &str) -> String {
     month(&at.month(), kind)
 }
 
-/// A month's file of one kind of the archive.
+/// Archive file of one kind and one month.
 pub fn month(name: &str, kind: &str) -> String {
     format!("{ARCHIVE}/{name}/{kind}{LINES}")
 }
 
-/// The cache of the messages that have ended according to a file of the archive or the ledger.
+/// Cache of the messages that have ended, according to a file of the archive or the ledger.
 pub fn settled(source: &str) -> String {
     format!("cache/settled/{}", source.replace('/', "-"))
 }
 
-/// The cache of the open records of a kind.
+/// Cache of the open records of a kind.
 pub fn remembered(plane: &str) -> String {
     format!("cache/open/{plane}")
 }
 
-/// True if a transaction may write this file, whose path is from the agent's directory.
+/// True if a transaction may write the file at this path, relative to the agent's directory.
 pub fn may_write(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [STATE] => true,
@@ -231,7 +231,7 @@ pub fn may_write(path: &str) -> bool {
     }
 }
 
-/// True if a transaction may add lines to this file.
+/// True if a transaction may add lines to the file at this path.
 pub fn may_append(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [LEDGER, name] => name.strip_suffix(".jsonl").is_some_and(is_plain),
@@ -240,7 +240,7 @@ pub fn may_append(path: &str) -> bool {
     }
 }
 
-/// True if a transaction may delete this file.
+/// True if a transaction may delete the file at this path.
 pub fn may_delete(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [STATE] => false,
@@ -249,7 +249,7 @@ pub fn may_delete(path: &str) -> bool {
     }
 }
 
-/// True if a file of an inbox has the name of a message or a hint.
+/// True if the name of a file of an inbox is valid for a message or a hint.
 pub fn is_arrival(name: &str) -> bool {
     let Some(stem) = name.strip_suffix(".json") else { return false };
     InboxKey::parse(stem).is_some()
@@ -260,13 +260,13 @@ fn is_named<Id: FromStr>(name: &str, ending: &str) -> bool {
     name.strip_suffix(ending).is_some_and(|id| id.parse::<Id>().is_ok())
 }
 
-/// True if a part of a path is a month, a day, a hash or a kind: letters, digits and hyphens.
+/// True if a part of a path may be a month, a day, a hash or a kind: letters, digits and hyphens.
 fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// The file of a dedupe key, in the directory of the day on which it was admitted, so that a day
-/// can be removed as a whole. `hash` is that of the key.
+/// Path of the file of a dedupe key, in the directory of the day on which the key was admitted, so
+/// that a whole day can be removed. `hash`: hash of the key.
 pub fn dedupe(admitted_at: Time, hash: &str) -> String {
     format!("{DEDUPE}/{}/{hash}.json", admitted_at.day())
 }

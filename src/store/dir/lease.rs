@@ -1,4 +1,4 @@
-//! The locks of one agent that last longer than a transaction.
+//! Locks of one agent that last longer than a transaction.
 
 use std::fs::File;
 
@@ -12,17 +12,17 @@ use super::lock::{self, LockGuard, Sharing};
 use super::{DirAgent, layout};
 
 impl DirAgent<'_> {
-    /// Takes the lease of a run or a task. `None`: a living process has it.
+    /// Takes the lease of a run or a task. Returns `None` if a living process has the lease.
     pub(in crate::store) fn lease(&self, subject: Subject, now: Time) -> Result<Option<LockGuard>> {
         lock::try_acquire(&self.lease_of(subject)?, Some(&self.store.holder(now)))
     }
 
-    /// Takes the lease, and waits for a process that has it as long as for any lock.
+    /// Takes the lease, and waits for another holder up to the maximum time for locks.
     pub(in crate::store) fn lease_in_time(&self, subject: Subject, now: Time) -> Result<LockGuard> {
         lock::acquire(&self.lease_of(subject)?, &self.store.holder(now), self.store.opener.patience)
     }
 
-    /// Takes over a lease that the process which has started this one held already.
+    /// Takes over a lease from the parent process, which held it when this process was started.
     pub(in crate::store) fn inherited_lease(
         &self,
         subject: Subject,
@@ -32,13 +32,13 @@ impl DirAgent<'_> {
         lock::inherited(&self.place_of(subject), file, &self.store.holder(now))
     }
 
-    /// True if a living process has the lease. Does not take it.
+    /// True if a living process has the lease. Does not take the lease.
     pub(in crate::store) fn is_leased(&self, subject: Subject) -> Result<bool> {
         lock::is_held(&self.place_of(subject))
     }
 
-    /// The process of this machine that has the lease, in words. `None` if none has. The second
-    /// part is true if it is stopped.
+    /// Returns the process of this machine that has the lease, described for people, and true if
+    /// that process is stopped. `None` if no process has the lease.
     pub fn lease_holder(&self, subject: Subject) -> Result<Option<(String, bool)>> {
         if !self.is_leased(subject)? {
             return Ok(None);
@@ -58,25 +58,26 @@ impl DirAgent<'_> {
     fn lease_of(&self, subject: Subject) -> Result<Spot> {
         let spot = self.place_of(subject);
         if subject != Subject::Run {
-            // A clone may lack it.
+            // A clone may lack the directory.
             spot.parent().make_dirs()?;
         }
         Ok(spot)
     }
 
-    /// The lock of telling. Processes that have transitions to tell share it; a process that tells
-    /// what others have left takes it alone. `None`: it is not free.
+    /// Takes the lock for running the hooks of transitions, or returns `None` if it is taken.
+    /// Processes that run the hooks of their own transitions share it; a process that runs hooks
+    /// that others have left pending takes it exclusively.
     pub fn telling(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
         let path = self.dir.join(layout::TELLING);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
     }
 
-    /// Makes and locks the file of a section in which a command runs. The section is open for as
-    /// long as the returned file is.
+    /// Creates and locks the file of a section in which a command runs. The section is open until
+    /// the returned file is closed.
     pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
         let spot = self.section(run, number);
-        // An earlier section of this number was left by a process that is gone.
+        // A process that is gone may have left a section of this number.
         let _ = spot.remove();
         self.store.disk.stage_unlocked(&spot, b"")
     }
@@ -95,9 +96,9 @@ impl DirAgent<'_> {
         self.tmp().join(layout::section(run, number))
     }
 
-    /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is
-    /// doing it. The right is a lock on a directory that no other user can open: a user who may
-    /// drop files could hold a lock on the inbox for ever.
+    /// Takes the lock for handing interjections over to the agent's turn. `None` if another
+    /// `safe-point` has it. The lock is on a directory that no other user can open: a user who may
+    /// submit files could hold a lock on the inbox forever.
     pub fn hand_over_alone(&self) -> Result<Option<LockGuard>> {
         lock::try_dir(&self.dir.join(layout::RUNS))
     }

@@ -1,4 +1,4 @@
-//! Files of lines as git merges leave them: a line may be there twice, two lines may be joined, and
+//! Files of lines as git merges leave them: a line may occur twice, two lines may be joined, and
 //! lines may be out of order.
 
 use std::collections::HashSet;
@@ -6,8 +6,8 @@ use std::collections::HashSet;
 /// Beginning of every line that this program writes.
 const BEGINNING: &[u8] = b"{\"schema\":";
 
-/// The records of a file, one a line, each with the number of its line from 1. Blank lines are
-/// skipped, and a line of two records that a merge has joined gives both.
+/// Returns the records of a file with one record a line, each with its line number, from 1. Skips
+/// blank lines, and splits a line of two records that a merge has joined.
 pub fn records(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (usize, &[u8])> {
     let mut found = Vec::new();
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -23,7 +23,7 @@ pub fn records(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (usize, &[u8])> 
     found.into_iter()
 }
 
-/// Where a second record begins in a line. Inside of a string its quotes would be escaped.
+/// Returns the offset of a second record in a line. Within a string its quotes would be escaped.
 fn joint(line: &[u8]) -> Option<usize> {
     let mut from = 1;
     while let Some(at) = line.get(from..)?.iter().position(|byte| *byte == b'{') {
@@ -36,19 +36,19 @@ fn joint(line: &[u8]) -> Option<usize> {
     None
 }
 
-/// The records of a file, each once, where it comes first.
+/// Returns the first occurrence of each record of a file.
 pub fn once(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut seen = HashSet::new();
     records(bytes).filter(move |(_, line)| seen.insert(*line))
 }
 
-/// True if every line is a record that did not come before, as this program writes it.
+/// True if every line is one record that differs from all lines before, as this program writes it.
 pub fn is_tidy(bytes: &[u8]) -> bool {
     let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     lines.count() == once(bytes).count()
 }
 
-/// The content of a file with these records.
+/// Returns the content of a file with these records.
 pub fn join<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for record in records {

@@ -1,10 +1,10 @@
-//! Leftovers of killed commands, and how they are told from the files of living commands.
+//! Stale files of killed commands, and how they are told from the files of running commands.
 //!
-//! A process that makes something in `tmp/` either holds the agent's lock or a lock on the very
-//! thing, from when it is made until it is in its place. So what no process holds, seen under the
-//! agent's lock, has lost its maker, whatever its name says and wherever the maker ran. One that
-//! was made and is not locked yet may be taken for that: its maker sees that it is gone once it has
-//! the lock, and makes another.
+//! A process that makes a file or directory in `tmp/` holds the agent's lock, or a lock on the new
+//! file itself, until the file is in its final place. So a file without a lock, found under the
+//! agent's lock, has no living maker, whatever its name and the machine of its maker. A file that
+//! was made and is not locked yet may be removed as stale: once its maker has the lock, the maker
+//! finds the file gone, and makes another.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,30 +18,30 @@ use super::files::Disk;
 use super::layout::AgentDir;
 use super::{DirAgent, DirStore, DirTxn, layout, lock, moved};
 
-/// Maximum number of leftovers that one step removes. The next step removes more.
+/// Maximum number of stale files that one step removes. The next step removes more.
 const AT_ONCE: usize = 256;
 
-/// Prefix of the directories in which hooks run. A leftover one may have processes, which are ended
-/// before it is removed.
+/// Prefix of the directories in which hooks run. A stale directory may have leftover processes,
+/// which are ended before it is removed.
 const HOOK: &str = "hook-";
 
 /// Prefix of the name of an agent that is being made, and of files that a member of the sharing
 /// group makes in an inbox.
 const NEW: &str = ".new-";
 
-/// Prefix of the rest of such a name if the agent is being removed. No agent's name begins like
-/// this.
+/// Prefix of the part after that, for an agent that is being removed. No agent's name begins with
+/// it.
 const GONE: &str = ".gone-";
 
 impl Disk {
-    /// Puts a file in place as a whole, for a caller that does not hold the agent's lock.
+    /// Replaces a file as a whole, for a caller that does not hold the agent's lock.
     pub fn replace_unlocked(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
         let _held = self.stage_unlocked(temporary, bytes)?;
         self.place(temporary, target)
     }
 
-    /// Makes a new file at `temporary` with this content, durably. No other command takes it for
-    /// litter while the returned file is open.
+    /// Makes a new file at `temporary` with this content, durably. While the returned file is open,
+    /// no other command removes the new file as stale.
     pub fn stage_unlocked(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
         loop {
             let mut file = self.stage_unsynced(temporary, b"")?;
@@ -58,20 +58,20 @@ impl Disk {
     }
 }
 
-/// Locks what was just made. `false`: it was taken for litter meanwhile. What can't be locked goes
-/// again.
+/// Locks a file or directory that was just made. Returns `false` if another command has removed it
+/// as stale. Removes a file that can't be locked.
 fn is_ours(file: &File, spot: &Spot) -> Result<bool> {
     let links = || file.metadata().context("look at", spot.path()).map(|found| found.nlink());
     let is_ours = lock::try_hold(file, spot.path()).and_then(|is_held| Ok(is_held && links()? > 0));
     if is_ours.is_err() {
-        // The first error is the one to report.
+        // The error of the lock is reported, not an error of this removal.
         let _ = spot.remove_tree();
     }
     is_ours
 }
 
-/// Makes a new directory, and those above it that are missing. No other command takes it for litter
-/// while the returned file is open.
+/// Makes a new directory and its missing parents. While the returned file is open, no other command
+/// removes the directory as stale.
 pub fn make_dir_unlocked(spot: &Spot, access: Access) -> Result<File> {
     loop {
         if !spot.parent().exists()? {
@@ -86,14 +86,14 @@ pub fn make_dir_unlocked(spot: &Spot, access: Access) -> Result<File> {
     }
 }
 
-/// Takes something whose maker is gone. No other process takes it while the file is open.
+/// Locks a file or directory whose maker is gone. Returns `None` if a process holds its lock.
 pub fn abandoned(dir: &Spot, entry: &Entry) -> Option<(Spot, File)> {
     let spot = dir.join(&entry.name);
     let file = if entry.is_dir { spot.open_dir().ok()?? } else { spot.open_file().ok()??.0 };
     lock::try_hold(&file, spot.path()).ok()?.then_some((spot, file))
 }
 
-/// True if a name in `tmp/` can be litter. Locks are permanent.
+/// True if an entry of `tmp/` can be stale. Lock files are permanent.
 fn can_be_left(entry: &Entry) -> bool {
     !entry.name.as_encoded_bytes().ends_with(b".lock")
 }
@@ -103,8 +103,8 @@ fn is_of_hook(entry: &Entry) -> bool {
 }
 
 impl DirTxn<'_> {
-    /// Removes what killed commands have left in `tmp/`, a bounded part of it. Returns whether
-    /// directories of hooks are among it, which are not removed here.
+    /// Removes a bounded number of stale files from `tmp/`. Returns true if `tmp/` has stale
+    /// directories of hooks, which are not removed here.
     pub fn sweep(&self) -> Result<bool> {
         let tmp = self.agent.tmp();
         let mut has_hooks = false;
@@ -116,13 +116,13 @@ impl DirTxn<'_> {
             }
         }
         for (spot, _held) in self.left_by_guests()?.take(AT_ONCE) {
-            // Files that another user has closed to the owner stay, and disturb no command.
+            // Files that another user has closed to the owner stay; no command needs their paths.
             let _ = spot.remove_tree();
         }
         Ok(has_hooks)
     }
 
-    /// Takes the leftovers of killed commands of the sharing group's members.
+    /// Locks and returns the stale files of killed commands of the sharing group's members.
     fn left_by_guests(&self) -> Result<impl Iterator<Item = (Spot, File)>> {
         let inbox = self.agent.dir.join(layout::INBOX);
         let mut staged = Vec::new();
@@ -133,7 +133,7 @@ impl DirTxn<'_> {
         Ok(staged.into_iter().filter_map(move |entry| abandoned(&inbox, &entry)))
     }
 
-    /// Number of leftovers, leftover hook directories included.
+    /// Number of stale files, stale hook directories included.
     pub(super) fn litter(&self) -> Result<usize> {
         let tmp = self.agent.tmp();
         let entries = tmp.entries()?;
@@ -143,13 +143,13 @@ impl DirTxn<'_> {
 }
 
 impl DirAgent<'_> {
-    /// Where its commands put what is not in its place yet.
+    /// Directory for files of the agent's commands that are not in their final place yet.
     pub(super) fn tmp(&self) -> Spot {
         self.dir.join(layout::TMP)
     }
 
-    /// Where an arrival of this name is made: in `tmp/`. A member of the sharing group may write to
-    /// the inbox alone, so there it is made in the inbox under a name that no reader looks at.
+    /// Path at which an arrival of this name is staged: in `tmp/`, or, for a member of the sharing
+    /// group, who may write to the inbox alone, in the inbox under a name that readers ignore.
     pub(super) fn staging(&self, name: &str) -> Spot {
         match self.store.guest() {
             None => self.tmp().join(name),
@@ -159,8 +159,8 @@ impl DirAgent<'_> {
 }
 
 impl DirStore {
-    /// Agents whose making was killed, and files of the state directory itself that never came to
-    /// their place.
+    /// Returns the stale directories of agents whose creation was killed, and stale temporary files
+    /// of the state directory itself.
     pub(super) fn litter(&self) -> Result<Vec<Spot>> {
         let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
         let agents = self.spot().join(layout::AGENTS);
@@ -177,25 +177,26 @@ impl DirStore {
         Ok(left)
     }
 
-    /// Removes all of these that can be removed. The others are in no command's way.
+    /// Removes all stale files of the state directory that can be removed. The others block no
+    /// command.
     pub(in crate::store) fn sweep_litter(&self) {
         for left in self.litter().unwrap_or_default() {
             let _ = self.sweep(&left);
         }
     }
 
-    /// Where this process makes an agent that gets this name.
+    /// Path at which this process stages an agent of this name.
     pub(super) fn staging_of(&self, name: &AgentName) -> Spot {
         self.spot().join(layout::AGENTS).join(format!("{NEW}{name}-{}", std::process::id()))
     }
 
-    /// Where this process puts an agent that it removes.
+    /// Path to which this process moves an agent that it removes.
     pub(super) fn vanishing(&self, name: &AgentName) -> Spot {
         self.spot().join(layout::AGENTS).join(format!("{NEW}{GONE}{name}-{}", std::process::id()))
     }
 
-    /// Removes one of these, if it still has no maker. What an import has left of an agent that is
-    /// back may have arrivals: these go to the agent.
+    /// Removes a stale agent directory or file, if it still has no maker. Arrivals in an old copy
+    /// of an agent that an import has replaced are moved to the agent.
     pub(in crate::store) fn sweep(&self, spot: &Spot) -> Result<()> {
         let entry = Entry { name: spot.name().to_owned(), is_dir: spot.is_dir()? };
         match abandoned(&spot.parent(), &entry) {
@@ -209,7 +210,7 @@ impl DirStore {
         }
     }
 
-    /// The agent that something was to be.
+    /// Returns the name of the agent that was staged at this path.
     fn name_of_staged(&self, spot: &Spot) -> Option<AgentName> {
         let name = spot.name().to_str()?.strip_prefix(NEW)?;
         name.rsplit_once('-')?.0.parse().ok()

@@ -1,4 +1,4 @@
-//! Locks that the kernel holds: they end with the process that took them, however it ends.
+//! Locks that the kernel holds: each ends with the process that took it, however the process ends.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -16,21 +16,21 @@ use crate::model::time::Time;
 
 use super::machine;
 
-/// The process that holds a lock. It is written into the lock file so that waiting commands can
-/// name it; nothing depends on it.
+/// Process that holds a lock. It is written into the lock file so that waiting commands can name
+/// it; no decision depends on it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Holder {
     pub pid: u32,
     pub command: String,
     pub host: String,
     pub since: Time,
-    /// The agent for which it is held, if the place of the lock does not say that.
+    /// Agent for which the lock is held, if the path of the lock does not say that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
 }
 
 impl Holder {
-    /// True if the process is on this machine and stopped, so that it gives nothing back.
+    /// True if the process is on this machine and stopped, so that it can't release the lock.
     pub fn is_stopped(&self) -> bool {
         self.host == machine::name() && machine::is_stopped(self.pid)
     }
@@ -42,18 +42,18 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// A held lock. Dropping it releases it; the file stays, so that there is never a second one.
+/// Held lock. Dropping this releases the lock; the file stays, so that all processes lock one file.
 #[derive(Debug)]
 pub struct LockGuard {
     file: File,
     spot: Spot,
-    /// Time that this process waited for the lock, until it is asked for; `None` if the lock was
-    /// free.
+    /// Time that this process waited for the lock; `None` after it was returned once, or if the
+    /// lock was free.
     waited: Cell<Option<Duration>>,
 }
 
-/// True if the name of a lock still means the file that was opened: another agent of the same name
-/// may have replaced it meanwhile.
+/// True if the path of a lock still leads to the file that was opened: another agent of the same
+/// name may have replaced it meanwhile.
 fn is_still_named(file: &File, spot: &Spot) -> Result<bool> {
     let here = file.metadata().context("look at lock", spot)?;
     Ok(spot.look()?.is_some_and(|there| (there.st_dev, there.st_ino) == (here.dev(), here.ino())))
@@ -64,9 +64,8 @@ fn open(spot: &Spot) -> Result<File> {
     opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", spot))
 }
 
-/// Takes the lock if it is free; `None` if another process holds it. A process that only looks
-/// ([`is_held`]) shares the lock for a moment. This function waits for it, so that a look keeps no
-/// command from its work.
+/// Takes the lock if it is free; returns `None` if another process holds it. A process that only
+/// checks the lock ([`is_held`]) shares it for a moment; this function waits for that.
 pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
     let mut file = open(path)?;
     for _ in 0..TRIES_BESIDE_LOOKS {
@@ -80,7 +79,7 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<LockGu
             }
             return Ok(Some(LockGuard::of(file, path)));
         }
-        // A process that holds the lock for good shares it with no other.
+        // A long-term holder shares the lock with no other process, so this fails only then.
         if !attempt(&file, Sharing::Shared, path)? {
             return Ok(None);
         }
@@ -90,9 +89,9 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<LockGu
     Ok(None)
 }
 
-/// Number of tries for the lock, so that a look whose process was stopped in the middle does not
-/// block for ever. Tries are counted rather than time, because on a busy machine the looking
-/// processes are as slow as this one.
+/// Maximum number of tries for the lock, in case the process of a check was stopped in the middle.
+/// Tries are counted rather than time, because on a busy machine the checking processes are as slow
+/// as this one.
 const TRIES_BESIDE_LOOKS: u32 = 1000;
 
 impl LockGuard {
@@ -100,18 +99,18 @@ impl LockGuard {
         LockGuard { file, spot: path.clone(), waited: Cell::new(None) }
     }
 
-    /// Time that this process waited for the lock, at the first call; `None` if the lock was free.
+    /// Returns at the first call the time that this process waited; `None` if the lock was free.
     pub fn take_wait(&self) -> Option<Duration> {
         self.waited.take()
     }
 
-    /// Duplicates the lock for a process that is to hold it after this one. The lock is free when
-    /// both have released it.
+    /// Duplicates the lock for a child process. The lock is free once both processes have released
+    /// it.
     pub fn share(&self) -> Result<File> {
         self.file.try_clone().context("share lock", &self.spot)
     }
 
-    /// Writes into the file which process holds the lock.
+    /// Writes into the lock file which process holds the lock.
     pub fn sign(&self, holder: &Holder) {
         sign(&self.file, holder);
     }
@@ -127,13 +126,12 @@ pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<LockGuard> 
     Ok(LockGuard::of(file, path))
 }
 
-/// Locks an open file or directory, if no process has. Returns whether that was so.
+/// Tries to lock an open file or directory. Returns false if another process has the lock.
 pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
     attempt(file, Sharing::Exclusive, path)
 }
 
-/// Locks an open file for a moment. Waits for the processes before, each of which needs it for a
-/// moment only.
+/// Locks an open file. Waits for earlier lockers, each of which keeps the lock for a moment only.
 pub fn hold(file: &File, spot: &Spot) -> Result<()> {
     let begun = Instant::now();
     for _ in 0..TRIES_BESIDE_LOOKS {
@@ -145,22 +143,24 @@ pub fn hold(file: &File, spot: &Spot) -> Result<()> {
     Err(Error::busy(spot.path(), "another process".to_owned(), begun.elapsed()))
 }
 
-/// Takes the lock of a directory. `None`: another process has it.
+/// Takes the lock of a directory. Returns `None` if another process has it.
 pub fn try_dir(path: &Spot) -> Result<Option<LockGuard>> {
     let dir = path.open_dir()?.ok_or_else(|| Error::gone("open", path))?;
     Ok(attempt(&dir, Sharing::Exclusive, path)?.then(|| LockGuard::of(dir, path)))
 }
 
-/// True if a process holds the lock permanently. Does not make the file.
+/// True if a process holds the lock permanently. Does not create the file.
 pub fn is_held(path: &Spot) -> Result<bool> {
     Ok(!would_get(path, Sharing::Shared)?)
 }
 
-/// Takes the lock, and waits at most `patience` for it. The error then says which process holds it.
+/// Takes the lock, waiting at most `patience`; after that the error names the process that holds
+/// it.
 pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<LockGuard> {
     let mut file = open(path)?;
     let mut start = Instant::now();
-    // Transactions last milliseconds, so this looks again soon at first, then more and more rarely.
+    // Transactions last milliseconds, so the tries are close at first, then further and further
+    // apart.
     let mut pause = Duration::from_micros(200);
     let mut has_waited = false;
     loop {
@@ -186,24 +186,23 @@ pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<LockG
     }
 }
 
-/// The part of a pause that does not count as waiting. If the pause took much longer than asked,
-/// the whole machine must have stood still, and the process that holds the lock has got on no more
-/// than this one.
+/// Returns the part of a pause that does not count as waiting. If the pause took much longer than
+/// asked, the whole machine was probably suspended, and the holder of the lock has made no more
+/// progress than this process.
 fn stood_still(asked: Duration, took: Duration) -> Duration {
     const STANDS_STILL: Duration = Duration::from_secs(1);
     Some(took.saturating_sub(asked)).filter(|late| *late >= STANDS_STILL).unwrap_or_default()
 }
 
 fn sign(file: &File, holder: &Holder) {
-    // The text is for people only: a lock whose file can't be written is held all the same.
+    // The text is for people only: a failed write leaves the lock held.
     let Ok(mut line) = serde_json::to_vec(holder) else { return };
     line.push(b'\n');
     let _ = file.write_all_at(&line, 0);
     let _ = file.set_len(line.len() as u64);
 }
 
-/// The holder of a lock in words, as far as the lock file names it. A holder that is stopped is
-/// said to be.
+/// Describes the holder of a lock from the lock file, and notes if the holder is stopped.
 pub fn describe_holder(path: &Spot) -> String {
     let Some(holder) = holder(path) else { return "another process".to_owned() };
     if !holder.is_stopped() {
@@ -212,13 +211,13 @@ pub fn describe_holder(path: &Spot) -> String {
     format!("{holder}, which is stopped: `kill -CONT {}` lets it go on", holder.pid)
 }
 
-/// The process that holds a lock, or was the last to hold it, as far as the file says.
+/// Returns the current or last holder of a lock, as written in the lock file.
 pub fn holder(path: &Spot) -> Option<Holder> {
     let bytes = path.read(MAX_LOCK).ok()??;
     json::read(bytes.trim_ascii()).ok()
 }
 
-/// The most that is read of a lock file, in bytes.
+/// Maximum bytes that are read of a lock file.
 const MAX_LOCK: u64 = 64 << 10;
 
 /// Permission for other processes to share the lock meanwhile.
@@ -242,23 +241,22 @@ fn attempt(file: &File, sharing: Sharing, path: &Path) -> Result<bool> {
 
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
-/// Takes a lock that is held for long, alone or shared, or `None` if another process has it. The
-/// lock is not signed yet: its file still names the process that had it before.
+/// Takes a long-term lock, alone or shared, or returns `None` if another process has it. The lock
+/// is not signed yet: its file still names the process that had the lock before.
 pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<LockGuard>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
     Ok(attempt(&file, sharing, path)?.then(|| LockGuard::of(file, path)))
 }
 
-/// True if `occupy` would get the lock. Neither makes the file nor keeps the lock.
+/// True if `occupy` would get the lock. Neither creates the file nor keeps the lock.
 pub fn is_vacant(path: &Spot, sharing: Sharing) -> Result<bool> {
     let _turn = turn_to_look(path)?;
     would_get(path, sharing)
 }
 
-/// Looking whether a lock could be taken alone means to take it for a moment. So that one looking
-/// process does not mistake another one for the holder, they look one after the other: each locks
-/// the directory meanwhile.
+/// Takes the directory lock that serializes checks. A check of an exclusive lock takes that lock
+/// for a moment, so two concurrent checks would mistake each other for the holder.
 fn turn_to_look(path: &Spot) -> Result<Option<File>> {
     let dir = path.parent();
     let Some(turn) = dir.open_dir()? else { return Ok(None) };
@@ -290,8 +288,8 @@ mod tests {
 
     #[test]
     fn a_look_keeps_nobody_from_a_lock() {
-        // A child that another test is just starting has what is open here, and keeps it locked,
-        // until it is its program.
+        // A child process that another test is starting inherits the files that are open here, and
+        // keeps them locked until its exec.
         let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("run.lock");
@@ -366,8 +364,8 @@ mod tests {
                     is_still_named(&held.file, &path).unwrap()
                 };
                 let (one, other) = (scope.spawn(waits), scope.spawn(waits));
-                // The directory exchanges its name with another one, as at an import over an agent
-                // that was moved away.
+                // The directory is exchanged for another, as by an import over an agent that was
+                // moved away.
                 here.try_exchange(&there).unwrap().unwrap();
                 drop(first);
                 assert!(one.join().unwrap() && other.join().unwrap());

@@ -1,4 +1,5 @@
-//! Two wordings of a file, from two clones, and what they had in common: what becomes of them.
+//! Three-way merge of the content of one file, for git: the common base and the versions of two
+//! clones.
 
 use std::collections::HashSet;
 use std::path::{Component, Path};
@@ -11,8 +12,8 @@ use crate::model::json;
 
 use super::{layout, lines};
 
-/// The files that git is to have merged here, below the state directory: those that only grow, and
-/// those that only the clone that ticks may write.
+/// Patterns, relative to the state directory, of files for this merge driver: files that only grow,
+/// and files that only the clone that ticks may write.
 pub const MERGED: &[&str] = &[
     "agents/*/ledger/*.jsonl",
     "agents/*/archive/*/*.jsonl",
@@ -24,13 +25,13 @@ pub const MERGED: &[&str] = &[
     "agents/*/triggers/*.json",
 ];
 
-/// Meaning of a name in a work tree of git.
+/// Parsed path in a work tree of git.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InWorkTree {
-    /// The state directory, from the top of the work tree.
+    /// State directory, relative to the top of the work tree.
     pub root: String,
     pub agent: AgentName,
-    /// The file, from the agent's directory.
+    /// File, relative to the agent's directory.
     pub file: String,
 }
 
@@ -55,16 +56,16 @@ impl InWorkTree {
 /// Result of a merge.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Merged {
-    /// Everything is in it.
+    /// Complete merge of both sides.
     Whole(Vec<u8>),
-    /// One side as it is, for only one clone may write the record; the other side is to be kept
-    /// elsewhere.
+    /// Unchanged version of one side, for a record that only one clone may write; the other version
+    /// is to be quarantined.
     Side { kept: Vec<u8>, other: Vec<u8> },
-    /// Only a person can decide.
+    /// Conflict that only a person can resolve.
     Conflict,
 }
 
-/// Merges a file of the state directory by its name.
+/// Merges a file of the state directory with the method for its path.
 pub fn merge(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
     if path.ends_with(".jsonl") {
         return Merged::Whole(merge_lines(base, ours, theirs));
@@ -75,19 +76,20 @@ pub fn merge(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
     Merged::Side { kept: kept.to_vec(), other: other.to_vec() }
 }
 
-/// Progress of a record: its own count, else the time of its last change.
+/// Returns the progress of a record, for comparison: its revision, then the time of its last
+/// change.
 pub(super) fn age(record: &Value) -> (u64, &str) {
     (record["revision"].as_u64().unwrap_or(0), moment(record))
 }
 
-/// When something ended, or was last changed. Moments are written such that they sort as text.
+/// Returns the time of the end or of the last change of a record. Its format sorts as text.
 fn moment(record: &Value) -> &str {
     let places = [&record["settlement"]["at"], &record["ended_at"], &record["updated_at"], &record["at"]];
     places.iter().find_map(|place| place.as_str()).or(record["created_at"].as_str()).unwrap_or_default()
 }
 
-/// Every line that either has, once, but for those that one has taken out. Each side's lines stay
-/// in their order; what they have added is put together by its number or its moment.
+/// Returns every line of either side, once, without the lines that one side has removed. Each
+/// side's order is kept; added lines are interleaved by their number or their time.
 pub(super) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let set = |bytes| lines::once(bytes).map(|(_, line)| line).collect::<HashSet<&[u8]>>();
     let (before, our, their) = (set(base), set(ours), set(theirs));
@@ -103,7 +105,7 @@ pub(super) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
             (None, Some(_)) => right.next(),
             (Some(one), Some(other)) if one == other => right.next().and(left.next()),
             (Some(one), Some(other)) => {
-                // A line that both have waits for what the other one has before it.
+                // A line of both sides waits for the lines that the other side has before it.
                 let (is_common, other_is) = (their.contains(one), our.contains(other));
                 let from_left = if is_common != other_is { other_is } else { order(one) <= order(other) };
                 if from_left { left.next() } else { right.next() }
@@ -157,7 +159,7 @@ mod tests {
         let theirs = [(1, "a"), (2, "b"), (3, "t"), (4, "u"), (6, "v")];
         let all = [(1, "a"), (2, "b"), (3, "o"), (3, "t"), (4, "u"), (5, "p"), (6, "v")];
         assert_eq!(merged(&base, &ours, &theirs), file(&all));
-        // Once more, with what came of it, changes nothing.
+        // Merging the result once more changes nothing.
         assert_eq!(merged(&theirs, &all, &theirs), file(&all));
         assert_eq!(merged(&[], &all, &all), file(&all));
     }
@@ -174,7 +176,7 @@ mod tests {
             merged(&[], &[(1, "a"), (2, "b")], &[(2, "b"), (3, "c")]),
             file(&[(1, "a"), (2, "b"), (3, "c")])
         );
-        // However they order it.
+        // The sides may have the lines in different orders.
         assert_eq!(merged(&[], &[(1, "a"), (2, "b")], &[(2, "b"), (1, "a")]), file(&[(1, "a"), (2, "b")]));
     }
 
