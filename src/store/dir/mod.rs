@@ -1,5 +1,5 @@
-//! The state directory as a store: plain files that people read, scripts write and git merges. It
-//! knows no rules.
+//! State directory as a store: plain files that people read, scripts write and git merges. No
+//! business rules are here.
 
 mod agent;
 pub mod archive;
@@ -103,17 +103,17 @@ pub use super::elsewhere::Subject;
 use files::Disk;
 use layout::AgentDir;
 
-/// The process that opens a store: how other processes see it while it holds locks, and how long it
-/// waits for theirs.
+/// Process that opens a store: its name as the holder of locks, and its timeout for locks of
+/// others.
 #[derive(Debug, Clone)]
 pub struct Opener {
     pub command: String,
-    /// Gives the name of this machine. Called only when a lock is taken.
+    /// Returns the name of this machine. Called only when a lock is taken.
     pub host: fn() -> String,
     pub patience: Duration,
-    /// Tells a person what the command has not been asked for, and the person should know.
+    /// Prints a notice for the user that is no result of the command.
     pub tell: fn(&str),
-    /// True if git tracks a file of the state directory, by its name from there.
+    /// True if git tracks a file of the state directory, by its path relative to that directory.
     pub is_tracked: fn(&Anchor, &str) -> bool,
 }
 
@@ -124,9 +124,9 @@ pub struct DirStore {
     root: Arc<Root>,
     config: StoreConfig,
     disk: Disk,
-    /// See [`DirStore::guest`].
+    /// User of this command as a member of the sharing group; see [`DirStore::guest`].
     guest: Option<String>,
-    /// Name, for people, of the store that has the records, if it is not this directory.
+    /// Display name of the store that has the records, if they are not in this directory.
     elsewhere: Option<String>,
     /// Time after which a lease in that store expires without renewal.
     lease: Span,
@@ -139,7 +139,7 @@ pub struct NewAgent {
     pub identity: Identity,
     pub policy: String,
     pub state: State,
-    /// The events of its creation.
+    /// Events of the creation.
     pub events: Vec<Event>,
     pub trigger: Trigger,
     pub hooks: Vec<HookFile>,
@@ -170,21 +170,21 @@ impl DirStore {
         Ok(DirStore { anchor, root, config, disk, guest, elsewhere: None, lease: room::LEASE, opener })
     }
 
-    /// The process that has opened it.
+    /// Process that has opened the state directory.
     pub(in crate::store) fn opener(&self) -> &Opener {
         &self.opener
     }
 
-    /// Where its settings say that the records are, if not here.
+    /// URL of the database that has the records; `None` if the records are in this directory.
     pub(in crate::store) fn url(&self) -> Option<&str> {
         self.config.store.url.as_deref()
     }
 
-    /// Makes a state directory, or finishes making one. Returns whether it is new. `url`: where the
-    /// records are kept, if not there.
+    /// Creates a state directory, or completes one. Returns true if the directory is new. `url`:
+    /// database for the records, if they are not kept in files.
     pub(in crate::store) fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
         let path = anchor.path();
-        // Above the state directory, and its own name, are where the user wants them: links are
+        // The user chose the parents of the state directory and its name, so links there are
         // followed.
         if !path.exists() {
             refuse_root_in_the_way(anchor.home())?;
@@ -201,7 +201,8 @@ impl DirStore {
         for dir in [layout::AGENTS, layout::HOOKS] {
             root.join(dir).make_dir()?;
         }
-        // The file that makes it a state directory comes last: until then it can be made again.
+        // The settings file makes the directory a state directory, so it is written last: after a
+        // kill before that, `init` can be repeated.
         let settings = match url {
             Some(url) => {
                 DEFAULT_CONFIG.replace("[store]\n", &format!("[store]\nurl = {}\n", toml::Value::from(url)))
@@ -209,7 +210,7 @@ impl DirStore {
             None => DEFAULT_CONFIG.to_owned(),
         };
         let files = git::FILES.iter().copied().chain([(layout::CONFIG, settings.as_str())]);
-        // Another process may make the same directory at the same time.
+        // Another process may create the same directory at the same time.
         let this = std::process::id();
         git::keep_inboxes(&opened, disk)?;
         for (name, content) in files {
@@ -221,12 +222,12 @@ impl DirStore {
         Ok(true)
     }
 
-    /// Where it lies on this machine.
+    /// Place of the state directory on this machine.
     pub(in crate::store) fn anchor(&self) -> &Anchor {
         &self.anchor
     }
 
-    /// The identity of the state directory, and its path on this machine.
+    /// Returns the identity of the state directory, and its path on this machine.
     pub fn state_place(&self) -> Result<StatePlace> {
         let (device, inode) = self.spot().numbers_of_root()?;
         Ok(StatePlace {
@@ -235,12 +236,12 @@ impl DirStore {
         })
     }
 
-    /// Its place, for what lies beneath it.
+    /// Root of the paths in the state directory.
     pub(super) fn spot(&self) -> Spot {
         self.root.spot()
     }
 
-    /// The time after which something that is due or queued shows that nobody ticks. `None`: never.
+    /// Delay of a due timer or queued message that shows that no tick runs. `None`: never reported.
     pub(in crate::store) fn overdue_after(&self) -> Option<Span> {
         self.config.scheduler.overdue_after.0
     }
@@ -264,12 +265,12 @@ impl DirStore {
         self.opener.patience
     }
 
-    /// Every agent, in order of name. What is not an agent's directory is passed over.
+    /// Returns all agents, sorted by name. Skips entries that are no agent's directory.
     pub(in crate::store) fn agents(&self) -> Result<Vec<AgentName>> {
         self.agents_beginning("")
     }
 
-    /// Returns the agents whose names begin with `beginning`, in order of name.
+    /// Returns the agents whose names begin with `beginning`, sorted by name.
     pub(in crate::store) fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let mut names: Vec<AgentName> = Vec::new();
         self.spot().join(layout::AGENTS).each_entry(|name, is_dir| {
@@ -282,11 +283,11 @@ impl DirStore {
         Ok(names)
     }
 
-    /// One agent. Fails if there is none of this name.
+    /// Returns the agent of this name. Error if no such agent exists.
     pub(in crate::store) fn agent(&self, name: &AgentName) -> Result<DirAgent<'_>> {
         let dir = AgentDir::new(&self.root, name);
         let Some(found) = dir.spot().look()? else {
-            // It is not there, whether or not the others may be listed.
+            // The error is the same if the names of the other agents can't be listed.
             let known = self.agents().ok();
             let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
             return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
@@ -300,13 +301,13 @@ impl DirStore {
         Ok(DirAgent::new(self, name.clone(), dir))
     }
 
-    /// The policy that a text would make, read as the settings of an agent of this store. `origin`:
-    /// where the text comes from, which errors name.
+    /// Parses a text as the settings of an agent of this store. `origin`: source of the text, for
+    /// error messages.
     pub fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
         config::policy_from(Path::new(origin), text.as_bytes(), &self.config)
     }
 
-    /// Fails where nothing can be written to the state directory.
+    /// Error if the state directory can't be written to.
     pub fn try_writing(&self) -> Result<()> {
         let spot = self.spot().join(format!("health.new-{}", std::process::id()));
         self.disk.stage_unsynced(&spot, b"\n")?;
@@ -317,12 +318,12 @@ impl DirStore {
         &self.config.ingress
     }
 
-    /// The names of the profiles of `dormouse.toml`.
+    /// Names of the profiles in `dormouse.toml`.
     pub fn profiles(&self) -> impl Iterator<Item = &str> {
         self.config.profiles.keys().map(String::as_str)
     }
 
-    /// Puts a new agent in place, whole: until the last rename there is none.
+    /// Creates an agent, complete: before the last rename no other command sees it.
     pub(in crate::store) fn create(&self, new: &NewAgent) -> Result<()> {
         let name = &new.identity.name;
         let target = AgentDir::new(&self.root, name);
@@ -335,7 +336,7 @@ impl DirStore {
         let _held = litter::make_dir_unlocked(staged.spot(), Access::Owner)?;
         let made = self.stage_agent(&staged, new).and_then(|()| {
             match staged.spot().try_rename(target.spot())? {
-                // Another process has just made it.
+                // Another process has just created an agent of this name.
                 Err(Errno::NOTEMPTY | Errno::EXIST) => Err(agent_exists(name)),
                 renamed => renamed.context("create", target.path()),
             }
@@ -385,8 +386,8 @@ impl DirStore {
     }
 }
 
-/// Makes a directory and the missing ones above it, each of which the user may use whatever the
-/// umask says.
+/// Creates a directory and its missing parents, each with permissions for the user whatever the
+/// umask.
 fn make_dirs(path: &Path) -> std::io::Result<()> {
     let make = || match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
@@ -402,8 +403,8 @@ fn make_dirs(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Refuses root a state directory beneath a directory of another user: that user would find it
-/// there and could not use it.
+/// Refuses to let root create a state directory below a directory of another user, who would find
+/// it there and could not use it.
 fn refuse_root_in_the_way(home: &Path) -> Result<()> {
     let found = home.ancestors().find_map(|dir| Some((dir, dir.metadata().ok()?.uid())));
     match found {
@@ -414,7 +415,7 @@ fn refuse_root_in_the_way(home: &Path) -> Result<()> {
     }
 }
 
-/// The refusal of another agent of this name.
+/// Error for a name that another agent has.
 pub(super) fn agent_exists(name: &AgentName) -> Error {
     Error::refused("agent_exists", format!("there is an agent `{name}` already"))
         .with_hint(format!("see it with `dormouse get {name}`"))

@@ -1,6 +1,6 @@
-//! The ledger and the archive, month by month: their files of lines, and how they are read.
+//! Monthly files of lines of the ledger and the archive, and their readers.
 //!
-//! A line counts once, even if a merge by git has doubled it.
+//! A line counts once, even if a git merge has doubled it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -14,20 +14,20 @@ use super::layout;
 use super::lines;
 use super::view::View;
 
-/// Kind of the records that remain of a deleted month of the archive: the messages that ended in
-/// it.
+/// Kind of the records that remain of a deleted month of the archive: the ids of the messages that
+/// ended in the month.
 pub const ENDED: &str = "ended";
 
 /// One month of the ledger, or of one kind of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Month {
-    /// `2026-01`
+    /// Year and month, as in `2026-01`.
     pub name: String,
-    /// Its file, from the agent's directory. The file may be missing.
+    /// Path of the month's file, relative to the agent's directory. The file may be missing.
     pub path: String,
 }
 
-/// The beginning of the next month. `None`: `name` is no month.
+/// Returns the beginning of the next month. `None` if `name` is no month.
 pub fn over_at(name: &str) -> Option<Time> {
     let (year, month) = name.split_once('-').filter(|_| name.len() == "2026-01".len())?;
     let (year, month): (u32, u32) = (year.parse().ok()?, month.parse().ok()?);
@@ -35,12 +35,12 @@ pub fn over_at(name: &str) -> Option<Time> {
     Time::parse(&format!("{year:04}-{next:02}-01T00:00:00Z")).ok().filter(|_| month > 0)
 }
 
-/// The first moment of a month. `None`: `name` is no month.
+/// Returns the first moment of a month. `None` if `name` is no month.
 pub fn begins_at(name: &str) -> Option<Time> {
     Time::parse(&format!("{name}-01T00:00:00Z")).ok()
 }
 
-/// Returns the first of the recent months. These are never deleted, because steps read them.
+/// Returns the first recent month. Recent months are never deleted, because steps read them.
 pub fn first_recent(now: Time) -> String {
     four_weeks_before(now).month()
 }
@@ -49,7 +49,7 @@ pub fn four_weeks_before(now: Time) -> Time {
     now.before(Span::from_secs(28 * 24 * 3600))
 }
 
-/// The months of the ledger, oldest first.
+/// Returns the months of the ledger, oldest first.
 pub fn ledger(view: &View<'_>) -> Result<Vec<Month>> {
     let mut months = BTreeMap::new();
     let mut add = |name: &str| {
@@ -66,13 +66,13 @@ pub fn ledger(view: &View<'_>) -> Result<Vec<Month>> {
     Ok(in_order(months))
 }
 
-/// The months of the archive, oldest first, with their files of this kind.
+/// Returns the months of the archive, oldest first, with the path of this kind's file in each.
 pub fn archive(view: &View<'_>, kind: &str) -> Result<Vec<Month>> {
     let [months] = archives(view, [kind])?;
     Ok(months)
 }
 
-/// The months of the archive for several kinds. Lists the directory once.
+/// Returns the months of the archive for several kinds. Lists the directory once.
 pub fn archives<const N: usize>(view: &View<'_>, kinds: [&str; N]) -> Result<[Vec<Month>; N]> {
     let entries = view.agent.join(layout::ARCHIVE).entries()?;
     Ok(kinds.map(|kind| archive_among(view, &entries, kind)))
@@ -94,13 +94,12 @@ fn in_order(months: BTreeMap<String, String>) -> Vec<Month> {
     months.into_iter().map(|(name, path)| Month { name, path }).collect()
 }
 
-/// Bytes at the end of a file that are read first if the newest lines are needed.
+/// Number of bytes at the end of a file that are read first if the newest lines are needed.
 const TAIL: u64 = 256 * 1024;
 
 /// Calls `each` with the lines of a month, newest first and each once, until `each` returns
-/// `false`; returns what the last call returned. `each` gets the place of the file and the number
-/// of the line, from 1; 0 if the number is not known. Of a long file this reads no more than is
-/// needed.
+/// `false`; returns the last result of `each`. `each` gets the path of the file and the line
+/// number, from 1; 0 if the number is unknown. Reads no more of a long file than needed.
 pub fn newest_first(
     view: &View<'_>,
     month: &Month,
@@ -135,8 +134,8 @@ pub fn newest_first(
     Ok(true)
 }
 
-/// The last whole lines of a file that only grows, at most about [`TAIL`] bytes of it, with those
-/// that the journal appends to it; and whether these are all its lines.
+/// Returns the last complete lines of a file that only grows, at most about [`TAIL`] bytes of it,
+/// with the lines that the journal appends; and true if these are all lines.
 pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
     let (mut bytes, is_whole) = if view.is_appended(path) {
         let mut whole = view.lines(path)?;
@@ -152,15 +151,15 @@ pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
         (bytes, from == 0)
     };
     if !is_whole {
-        // The first line is cut, so it is left out.
+        // The first line is incomplete, so it is left out.
         let cut = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
         bytes.drain(..cut);
     }
     Ok((bytes, is_whole))
 }
 
-/// The hashes of lines that were met already. The hash is keyed at random, so no writer can make
-/// two lines that have the same.
+/// Set of hashes of the lines that were read already. The hash has a random key, so no writer can
+/// make two lines with the same hash.
 #[derive(Default)]
 pub struct LineHashes {
     keys: (RandomState, RandomState),
@@ -172,7 +171,7 @@ impl LineHashes {
         (self.keys.0.hash_one(line), self.keys.1.hash_one(line))
     }
 
-    /// Notes the line. Returns whether it is met for the first time.
+    /// Adds the line. Returns true if it is new.
     pub fn insert(&mut self, line: &[u8]) -> bool {
         self.met.insert(self.hash(line))
     }

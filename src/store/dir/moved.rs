@@ -1,10 +1,11 @@
-//! An agent that was moved away: which files of the inbox its stream has, and what happens to
-//! arrivals that come later.
+//! Agents that were moved away: the list of the inbox files in the stream, and the refusal of later
+//! arrivals.
 //!
-//! The command that moves an agent commits the mark first and then lists the inbox, both under the
-//! agent's lock. A command that puts something into the inbox looks for the mark afterwards. If it
-//! finds no mark, the list is made later and has the arrival. If it finds the mark, the list
-//! decides: what is listed is in the stream, and everything else is taken back and refused.
+//! The command that moves an agent first commits the mark (`moved` in `state.json`) and then lists
+//! the inbox, both under the agent's lock. A command that puts a file into the inbox checks the
+//! mark afterwards. If no mark is set, the list is made later and has the arrival. If the mark is
+//! set, the list decides: listed files are in the stream, and all others are taken back and
+//! refused.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -23,33 +24,33 @@ use super::change::DirTxn;
 use super::layout::{self, AgentDir};
 use super::{files, lock};
 
-/// The files that were taken from an inbox: paths from there, sorted.
+/// Files of an inbox that the stream has, as sorted paths relative to the inbox.
 #[derive(Debug, Default)]
 pub struct TakenInbox {
     paths: BTreeSet<PathBuf>,
 }
 
 impl TakenInbox {
-    /// Those of an agent's files that are in its inbox. The given paths are from the agent's
-    /// directory.
+    /// Selects the files of the inbox from all files of an agent. The given paths are relative to
+    /// the agent's directory.
     pub(super) fn of<'p>(files: impl Iterator<Item = &'p Path>) -> TakenInbox {
         let in_inbox = files.filter_map(|path| path.strip_prefix(layout::INBOX).ok());
         TakenInbox { paths: in_inbox.map(Path::to_owned).collect() }
     }
 
-    /// True if a file of the agent was taken; its path is from the agent's directory. All files
-    /// outside of the inbox were taken.
+    /// True if the stream has a file; the path is relative to the agent's directory. The stream has
+    /// all files outside of the inbox.
     pub(super) fn has_of(&self, path: &Path) -> bool {
         path.strip_prefix(layout::INBOX).map_or(true, |path| self.paths.contains(path))
     }
 
-    /// The names of the files that were taken, in whatever directory of the inbox they were.
+    /// Returns the names of the listed files, without their directories in the inbox.
     fn names(&self) -> HashSet<&OsStr> {
         self.paths.iter().filter_map(|path| path.file_name()).collect()
     }
 
-    /// A line for each path; a byte that is not printable ASCII becomes `%` and two hexadecimal
-    /// digits.
+    /// Encodes the list, one path a line; a byte that is not printable ASCII becomes `%` and two
+    /// hexadecimal digits.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for path in &self.paths {
@@ -97,24 +98,24 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl DirAgent<'_> {
-    /// The files of the inbox that the stream of a moved agent has. `None`: they were not listed
-    /// yet.
+    /// Returns the list of the inbox files in the stream of a moved agent. `None` if the list was
+    /// not made yet.
     pub(super) fn taken(&self) -> Result<Option<TakenInbox>> {
         taken_in(&self.dir)
     }
 
-    /// Writes that list, durably. To be called under the lock.
+    /// Writes the list of the inbox files in the stream, durably. The caller holds the lock.
     pub(super) fn note_taken(&self, taken: &TakenInbox) -> Result<()> {
         if self.store.is_shared() {
-            // Members of the sharing group can't read the mark, so this takes away their right to
-            // add files.
+            // Members of the sharing group can't read the mark, so they lose the permission to add
+            // files.
             self.dir.join(layout::INBOX).set_mode(0o700)?;
         }
         self.replace_file(&self.dir.join(layout::TAKEN), &taken.encode())
     }
 
-    /// The files that came too late for the stream of a moved agent, as paths from the inbox. None
-    /// for an agent that was not moved.
+    /// Returns the files that arrived too late for the stream of a moved agent, as paths relative
+    /// to the inbox. Empty for an agent that was not moved.
     pub(super) fn late(&self) -> Result<Vec<PathBuf>> {
         let mut late = Vec::new();
         let Some(taken) = self.taken()? else { return Ok(late) };
@@ -131,9 +132,9 @@ impl DirAgent<'_> {
         Ok(self.late()?.len())
     }
 
-    /// To be called after files were put into the inbox under these names, without the lock: takes
-    /// back what came too late, and refuses it. `here`: what [`DirAgent::here`] said before. A user
-    /// who can't read the mark is not told of a move.
+    /// Takes back arrivals that are too late for a stream, and refuses them. Called without the
+    /// lock after files were put into the inbox under these names. `here`: result of
+    /// [`DirAgent::here`] before that. A user who can't read the mark gets no error.
     pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
         if self.here()? != here {
             return self.unless_replaced(names, now);
@@ -145,9 +146,8 @@ impl DirAgent<'_> {
         }
     }
 
-    /// The agent that had the name when these arrivals were made has made room for another one:
-    /// what an import has carried over to that is there, and what went with an agent that was
-    /// removed is not.
+    /// Error if some of these arrivals are not in the inbox of the agent that has replaced the
+    /// former agent of the name: an import moves arrivals to the new inbox, a removal deletes them.
     fn unless_replaced(&self, names: &[String], now: Time) -> Result<()> {
         let _held = self.change(now)?;
         let mut arrived = 0;
@@ -172,9 +172,9 @@ impl DirAgent<'_> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
         let _held = self.unless_gone(held)?;
-        // The agent may be back by now, and then has what was put there.
+        // If the agent is back by now, its inbox has the arrivals.
         let Some(moved) = self.peek()?.moved else { return Ok(()) };
-        // If nothing was listed yet, nothing was taken.
+        // Without a list the stream has no file of the inbox.
         let taken = self.taken()?.unwrap_or_default();
         let taken = taken.names();
         let mut late = 0;
@@ -194,15 +194,15 @@ impl DirAgent<'_> {
         }
     }
 
-    /// Removes an arrival from whatever directory of the inbox it is in. `false`: a step has dealt
-    /// with it.
+    /// Removes an arrival from the inbox or one of its directories. Returns `false` if the arrival
+    /// is no longer there, because a step has handled it.
     fn take_back(&self, name: &str) -> Result<bool> {
         let found = self.find_arrival(name)?;
         found.as_ref().map_or(Ok(()), Spot::remove)?;
         Ok(found.is_some())
     }
 
-    /// An arrival, in whatever directory of the inbox it is.
+    /// Finds an arrival in the inbox, the former inbox, or a directory in the inbox.
     fn find_arrival(&self, name: &str) -> Result<Option<Spot>> {
         let inbox = self.dir.join(layout::INBOX);
         let former = self.dir.join(layout::FORMER);
@@ -221,20 +221,21 @@ impl DirAgent<'_> {
 }
 
 impl DirTxn<'_> {
-    /// The opposite of noting what was taken: an agent that did not leave after all has no such
-    /// list. To be called before the mark is taken away.
+    /// Removes the list of the inbox files in the stream, for an agent that was not moved after
+    /// all. Must be called before the mark is removed.
     pub fn forget_taken(&self) -> Result<()> {
         self.agent.dir.join(layout::TAKEN).remove()?;
         self.agent.store.share([&self.agent.dir]).map(drop)
     }
 }
 
-/// The refusal of every change of an agent that was moved, or is about to vanish here.
+/// Error for every change of an agent that was moved, or is about to be deleted here.
 pub(super) fn moved_away(agent: &DirAgent<'_>, moved: &Moved) -> Error {
     refusal(agent.name(), || agent.identity(), moved)
 }
 
-/// Returns the refusal for a moved agent whose identity may be in another store.
+/// Error for a change of a moved agent. `identity`: reads the agent's identity, which may be in
+/// another store.
 pub fn refusal(name: &AgentName, identity: impl FnOnce() -> Result<Identity>, moved: &Moved) -> Error {
     let hint = match moved.by {
         Leave::Move => "turn to it there; to have it back, import its stream from there here".to_owned(),
@@ -268,9 +269,9 @@ pub(super) fn each_file(inbox: &Spot, below: &Path, each: &mut impl FnMut(&Path)
     Ok(())
 }
 
-/// Puts what came too late for the stream of an agent, which is now at `former`, into the inbox of
-/// the same agent that has come back. Of the old inbox this removes only what the stream has. If it
-/// is killed at any point, it can be done again.
+/// Moves late arrivals from the old directory of a moved agent, now at `former`, to the inbox of
+/// the same agent, which was imported back. Only files that are in the stream are deleted from the
+/// old inbox. Can be repeated after a kill at any point.
 pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
     let Some(taken) = taken_in(former)? else { return Ok(()) };
     let from = former.join(layout::INBOX);
@@ -293,7 +294,7 @@ fn carry_dir(from: &Spot, below: &Path, taken: &TakenInbox, to: &Spot) -> Result
                 spot.rename_if_free(&place)?;
             }
         }
-        // Files may still come until the directory is gone.
+        // Files may still arrive until the directory is removed.
         match dir.remove_dir() {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
             removed => return removed,

@@ -1,4 +1,4 @@
-//! Tells a long-running process which agents of a state directory have changed.
+//! File watches that report to a long-running process which agents have changed.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -15,15 +15,15 @@ use super::{DirAgent, DirStore, layout};
 /// A change in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// The records of an agent, or something has arrived.
+    /// Records of an agent, or its inbox, have changed.
     Agent(AgentName),
     /// A file was created in the inbox of an agent. Its maker may still be writing it.
     Begun(AgentName),
-    /// Agents were made or removed.
+    /// Agents were created or removed.
     Agents,
-    /// Anything: there were more changes than the kernel keeps.
+    /// Anything may have changed: there were more events than the kernel keeps.
     Anything,
-    /// The state directory itself, or its settings: another directory may have its place by now.
+    /// The state directory itself was moved, or its settings have changed.
     Moved,
 }
 
@@ -35,7 +35,7 @@ pub struct News {
     has_list: bool,
 }
 
-/// Subject of a watch.
+/// Directory that a watch is on.
 #[derive(Debug, Clone)]
 enum WatchSubject {
     Root,
@@ -46,8 +46,8 @@ enum WatchSubject {
 
 /// The watched directory was removed or moved.
 const SELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
-/// A name was made, or leads to another file. The journal is the one file that is written in place:
-/// a command that was killed after its commit has changed nothing else.
+/// A name was created, or leads to another file. The journal is the only file that is written in
+/// place: a command that was killed after its commit has changed no other file.
 const RECORDS: WatchFlags =
     SELF.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MODIFY);
 /// A file is complete.
@@ -59,11 +59,11 @@ const NAMES: WatchFlags = SELF
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM);
 
-/// Bytes of events that are read at once.
+/// Bytes of events that are read at a time.
 const BUFFER: usize = 16 << 10;
 
 impl News {
-    /// Begins to watch. From now on every change in the list of agents is reported.
+    /// Starts watching. From now on every change of the list of agents is reported.
     pub fn of(store: &DirStore) -> News {
         let events = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
         let mut news = News { events, places: HashMap::new(), agents: HashMap::new(), has_list: false };
@@ -71,8 +71,8 @@ impl News {
         news
     }
 
-    /// Watches the list of agents. Returns `false` if that can't be done: the caller then has to
-    /// read the list again and again.
+    /// Watches the list of agents. Returns `false` if that is impossible: the caller then has to
+    /// poll the list.
     pub fn follow_list(&mut self, store: &DirStore) -> bool {
         let list = store.spot().join(layout::AGENTS);
         self.has_list = !store.is_remote()
@@ -82,10 +82,10 @@ impl News {
         self.has_list
     }
 
-    /// Watches an agent, so that every later change of it is reported. To be called before each
-    /// look at the agent, because its inbox may have been exchanged for another one. Returns
-    /// `false` if the system has no more watches to give, or other machines write there: the caller
-    /// then has to look at the agent again and again.
+    /// Watches an agent, so that every later change of its files is reported. Must be called before
+    /// each read of the agent, because its inbox may have been exchanged for another directory.
+    /// Returns `false` if the system has no free watches, or other machines write to the directory:
+    /// the caller then has to poll the agent.
     pub fn follow(&mut self, agent: &DirAgent<'_>) -> bool {
         if !self.has_list {
             return false;
@@ -98,7 +98,7 @@ impl News {
             self.agents.insert(name.clone(), watch);
         }
         match self.add(&agent.dir.join(layout::INBOX), ARRIVALS, WatchSubject::Inbox(name.clone())) {
-            // A missing directory is reported when it is made.
+            // The creation of a missing directory is reported.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => true,
             Err(_) => false,
         }
@@ -134,7 +134,7 @@ impl News {
                     names.iter().any(|known| known.as_bytes() == name).then_some(Told::Moved)
                 }
                 WatchSubject::Agents if is_gone => Some(Told::Moved),
-                // An agent that is being made has a hidden name.
+                // A staged agent has a hidden name.
                 WatchSubject::Agents => (!name.starts_with(b".")).then_some(Told::Agents),
                 WatchSubject::Agent(agent) => {
                     let names = [layout::STATE, layout::INBOX, layout::JOURNAL];
@@ -156,7 +156,7 @@ impl News {
         changes
     }
 
-    /// A descriptor that is readable when something has changed; `None` if nothing can be watched.
+    /// Returns a descriptor that is readable after a change; `None` if nothing can be watched.
     pub fn readable(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().map(AsFd::as_fd)
     }

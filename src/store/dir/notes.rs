@@ -1,4 +1,4 @@
-//! Files beside the records: checkpoints, and the quarantine.
+//! Files of an agent that are not records: checkpoints, and the quarantine.
 
 use std::ffi::OsString;
 
@@ -11,30 +11,30 @@ use crate::workdir::{CHECKPOINT, Workdir};
 use super::{DirAgent, files, layout};
 
 impl DirAgent<'_> {
-    /// The directories of the agent's runs and tasks on this machine, and its hooks.
+    /// Directories of the agent's runs and tasks on this machine, and its hooks.
     pub(in crate::store) fn workdir(&self) -> Workdir {
         Workdir::of(self.dir.spot(), &self.store.spot())
     }
 
-    /// Writes a checkpoint aside, durably. It may be large, so this should be called without the
-    /// lock.
+    /// Writes a checkpoint to `tmp/`, durably. Checkpoints may be large, so the caller should not
+    /// hold the lock.
     pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
-        // Several processes of a run may do this at once.
+        // Several processes of a run may stage a checkpoint at once.
         let name = format!("{run_id}-{}.checkpoint", std::process::id());
         let spot = self.dir.join(layout::TMP).join(name);
         let held = self.store.disk.stage_unlocked(&spot, bytes)?;
         Ok(StagedCheckpoint { spot, _held: held })
     }
 
-    /// Puts a checkpoint in its place. It takes effect when a record names it.
+    /// Moves a checkpoint to its final path. The checkpoint takes effect when a record names it.
     pub fn save_checkpoint(&self, checkpoint: Checkpoint, staged: StagedCheckpoint) -> Result<()> {
         let path = self.workdir().checkpoint(checkpoint);
         files::rename(&staged.spot, &path)?;
         self.store.disk.sync_dir(&path.parent())
     }
 
-    /// Removes every other checkpoint of the same run, which no record names any more. The caller
-    /// must hold the lock.
+    /// Removes every other checkpoint of the same run, because no record names it any more. The
+    /// caller must hold the lock.
     pub fn remove_older(&self, checkpoint: Checkpoint) -> Result<()> {
         let path = self.workdir().checkpoint(checkpoint);
         let dir = path.parent();
@@ -47,8 +47,8 @@ impl DirAgent<'_> {
         Ok(())
     }
 
-    /// Keeps a file in `quarantine/`, under its old path, if it is to have no place among the
-    /// records. Content that is there already is not kept twice. Returns where it is, for people.
+    /// Writes content into `quarantine/`, under a name made from the old path. Content that is
+    /// there already is not written twice. Returns the path of the quarantined file, for display.
     pub fn put_aside(&self, old: &str, bytes: &[u8]) -> Result<String> {
         let dir = self.dir.join(layout::QUARANTINE);
         dir.make_dirs()?;
@@ -67,17 +67,17 @@ impl DirAgent<'_> {
     }
 }
 
-/// A checkpoint that has no place yet. If it gets none, dropping this removes it.
+/// Checkpoint in `tmp/`. Dropping this removes the file unless it was moved to its final path.
 #[derive(Debug)]
 pub struct StagedCheckpoint {
     spot: Spot,
-    /// Held so that no command takes the file for litter meanwhile.
+    /// Lock file held so that no command removes the checkpoint as stale.
     _held: std::fs::File,
 }
 
 impl Drop for StagedCheckpoint {
     fn drop(&mut self) {
-        // In most cases the checkpoint is in its place by now, and nothing is here.
+        // After a successful save the checkpoint is in its final path, and this removes nothing.
         let _ = self.spot.remove();
     }
 }

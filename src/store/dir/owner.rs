@@ -1,9 +1,9 @@
-//! Identity under which this machine owns leases in a store that machines share.
+//! Identity under which this machine owns leases in a store that several machines share.
 //!
-//! A process that has the local lock of a run knows that the former owner of the lease is dead, if
-//! that owner held the same lock. So the identity belongs to the directory in which the locks lie.
-//! It is drawn when it is first needed, and holds for one boot, one pid namespace, and one device
-//! and inode: what a machine image brings along belongs to another owner.
+//! A process that gets the local lock of a run knows that the former owner of the lease is dead, if
+//! that owner held the same lock. So the identity belongs to the directory of the locks. It is a
+//! random number, drawn at first need, and valid for one boot, one pid namespace, and one device
+//! and inode: a copy in a machine image has another identity.
 
 use crate::beneath::Spot;
 use crate::error::{IoContext, Result};
@@ -12,18 +12,17 @@ use crate::model::digest::hex;
 use super::files::Disk;
 use super::machine;
 
-/// Prefix of the file's name; a digest of the place to which the identity belongs follows.
+/// Prefix of the file's name, before a digest of the place to which the identity belongs.
 const OWNER: &str = "owner-";
-/// The length of an identity, in hexadecimal digits.
+/// Length of an identity, in hexadecimal digits.
 const DIGITS: usize = 32;
-/// The most that is read of the file, in bytes.
+/// Maximum bytes that are read of the file.
 const MOST: u64 = 4 << 10;
-/// After how many seconds without use by a new boot a former identity is removed: its machine is
-/// gone.
+/// Age in seconds at which the unused identity of an earlier boot is removed.
 const FORMER: i64 = 30 * 24 * 3600;
 
-/// Returns the identity of the owner whose locks lie in the state directory `root`, and draws one
-/// if there is none.
+/// Returns the identity of the owner whose locks are in the state directory `root`, and draws one
+/// if none exists.
 pub(super) fn owner(root: &Spot, disk: Disk) -> Result<String> {
     let file = root.join(format!("{OWNER}{}", here(root)?));
     if let Some(known) = known(&file)? {
@@ -41,7 +40,7 @@ pub(super) fn owner(root: &Spot, disk: Disk) -> Result<String> {
         staged.remove()?;
     }
     remove_former(root, &file);
-    // Another process may have been faster.
+    // Another process may have placed its identity first.
     Ok(known(&file)?.unwrap_or(text))
 }
 
@@ -51,7 +50,7 @@ fn known(file: &Spot) -> Result<Option<String>> {
     Ok(Some(text).filter(|text| text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())))
 }
 
-/// Digest of the place from which this process sees the locks.
+/// Digest of the boot, the pid namespace, and the device and inode of the locks' directory.
 fn here(root: &Spot) -> Result<String> {
     let (device, inode) = root.numbers_of_root()?;
     let numbers = format!("{device}:{inode}");
@@ -59,8 +58,8 @@ fn here(root: &Spot) -> Result<String> {
     Ok(hex(&[boot.as_bytes(), b" ", namespace.as_bytes(), b" ", numbers.as_bytes()], 16))
 }
 
-/// Removes the identities of boots and containers that are long gone. One that can't be removed
-/// does no harm.
+/// Removes the unused identities of earlier boots and containers. Errors are ignored, because a
+/// file that stays does no harm.
 fn remove_former(root: &Spot, current: &Spot) {
     let written = |spot: &Spot| spot.look().ok().flatten().map(|found| found.st_mtime);
     let (Some(now), Ok(entries)) = (written(current), root.entries()) else { return };
@@ -85,7 +84,7 @@ mod tests {
         let disk = Disk::new(Durability::Process);
         let first = owner(&at(dir.path()), disk).unwrap();
         assert_eq!(owner(&at(dir.path()), disk).unwrap(), first);
-        // An image brings the file along.
+        // A machine image contains a copy of the file.
         for entry in std::fs::read_dir(dir.path()).unwrap() {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), copied.path().join(entry.file_name())).unwrap();

@@ -1,4 +1,4 @@
-//! All that an agent in a directory consists of, piece by piece.
+//! Operations that copy an agent from its directory into another kind of store.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
@@ -31,11 +31,11 @@ use super::travel::{FileKind, place};
 use super::view::View;
 use super::{archive, files, layout, lines};
 
-/// Takes the next piece of an agent.
+/// Handles the next operation of a copy.
 type EachPiece<'e> = dyn FnMut(Op) -> Result<()> + 'e;
 
-/// Calls `each` with the pieces of an agent. Refused if a file is none of them, and travels with
-/// the agent.
+/// Calls `each` with the operations that copy an agent. Error if an exported file can't be
+/// expressed as an operation.
 pub fn all(view: &View<'_>, state: &State, each: &mut EachPiece<'_>) -> Result<()> {
     let dir = view.agent;
     brought(dir, Path::new(""), each)?;
@@ -60,13 +60,13 @@ pub fn all(view: &View<'_>, state: &State, each: &mut EachPiece<'_>) -> Result<(
     saved(dir, each)
 }
 
-/// Calls `each` with the lines of the months before that of a moment, without the remains of
-/// removed months.
+/// Calls `each` with the lines of the months before the month of `moment`, without the remains of
+/// deleted months.
 pub fn before(view: &View<'_>, moment: Time, each: &mut EachPiece<'_>) -> Result<()> {
     history(view, Some(&moment.month()), |kind| kind != ENDED, each).map(drop)
 }
 
-/// Lists the files of its records, with their digests and times.
+/// Lists the files of the agent's records, with their digests and times.
 fn brought(dir: &AgentDir, below: &Path, each: &mut EachPiece<'_>) -> Result<()> {
     for entry in dir.join(below).entries()? {
         let path = below.join(&entry.name);
@@ -100,7 +100,7 @@ fn read_text(spot: &Spot, most: u64) -> Result<String> {
     text(spot, bytes)
 }
 
-/// The refusal of a file that is nothing that such a store can keep.
+/// Error for a file that a database can't store.
 fn unfit(spot: &Spot, hint: &str) -> Error {
     let name = spot.path().display();
     Error::refused("unfit", format!("{name}: only a state directory can keep that")).with_hint(hint)
@@ -108,7 +108,7 @@ fn unfit(spot: &Spot, hint: &str) -> Error {
 
 const NOT_OURS: &str = "take it out of the agent where it comes from, and export it again";
 
-/// The open records of a kind, in order of id.
+/// Calls `each` with the open records of a kind, sorted by id.
 fn open(dir: &AgentDir, plane: Plane, each: &mut EachPiece<'_>) -> Result<()> {
     let place = dir.join(layout::plane(plane));
     let mut plans = Vec::new();
@@ -131,7 +131,7 @@ fn open(dir: &AgentDir, plane: Plane, each: &mut EachPiece<'_>) -> Result<()> {
         .try_for_each(|(work, spot)| each(Op::Plan { work, text: read_text(&spot, files::MAX_RECORD)? }))
 }
 
-/// Lists the inbox with its directories.
+/// Calls `each` with the files of the inbox and its directories.
 fn arrivals(inbox: &Spot, below: &Path, each: &mut EachPiece<'_>) -> Result<()> {
     for entry in inbox.join(below).entries()? {
         let path = below.join(&entry.name);
@@ -188,15 +188,15 @@ fn history(
     Ok(read)
 }
 
-/// Lists the checkpoints of runs. If no record names the file any more, it goes with the run's line
-/// of the archive.
+/// Calls `each` with the checkpoints of runs. A checkpoint that no open record names belongs to the
+/// run's line of the archive.
 fn saved(dir: &AgentDir, each: &mut EachPiece<'_>) -> Result<()> {
     let runs = dir.join(layout::RUNS);
     for run in runs.entries()? {
         let Some(run_id) = run.name.to_str().and_then(|name| name.parse().ok()) else { continue };
         for entry in runs.join(&run.name).entries()? {
             let found = entry.name.to_str().and_then(|name| workdir::checkpoint_named(run_id, name));
-            // A turn may have put something else there.
+            // A turn may have made another kind of file at this path.
             let Some(checkpoint) = found.filter(|_| !entry.is_dir) else { continue };
             match runs.join(&run.name).join(&entry.name).read(CHECKPOINT.most.0) {
                 Ok(bytes) => parts(checkpoint, &bytes.unwrap_or_default()).try_for_each(&mut *each)?,
@@ -219,7 +219,7 @@ fn plain_files(dir: &Spot, below: &Path, found: &mut Vec<PathBuf>) -> Result<()>
     Ok(())
 }
 
-/// Calls `each` with the lines of a file, without their ends. No more than one is in memory, if no
+/// Calls `each` with the lines of a file, without line feeds. Keeps only one line in memory, if no
 /// transaction is pending.
 fn each_line(view: &View<'_>, path: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     let spot = view.agent.join(path);
@@ -238,7 +238,7 @@ fn each_line(view: &View<'_>, path: &str, each: &mut dyn FnMut(&str) -> Result<(
     Ok(())
 }
 
-/// The id of a record that has ended, and when that was.
+/// Returns the id of a record that has ended, and the time of its end.
 fn ended(kind: &str, line: &str) -> (Option<String>, Option<Time>) {
     let value = json::value(line.as_bytes()).unwrap_or_default();
     let at = |field: &str| moment(&value, field);
@@ -258,8 +258,7 @@ fn moment(value: &Value, field: &str) -> Option<Time> {
     Time::parse(value.get(field)?.as_str()?).ok()
 }
 
-/// The first moment of a month, for a line that says nothing of when it was written, or something
-/// else.
+/// Returns the first moment of a month, for a line without a valid time in that month.
 fn first_of(month: &str) -> Time {
     months::begins_at(month).unwrap_or(Time::from_millis(0))
 }

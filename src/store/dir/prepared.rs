@@ -1,14 +1,14 @@
-//! The room of an agent whose records are elsewhere, made before these appear.
+//! Local directory of an agent whose records are in a database, created before the records appear.
 //!
-//! 1. The machine prepares the room, whole, in a hidden directory.
-//! 2. The agent's records appear, and name that directory.
-//! 3. The prepared room takes the place of what another agent of this name may have left on the
-//!    machine.
+//! 1. The machine prepares the local directory completely, under a hidden name.
+//! 2. The agent's records are committed, and name the hidden directory.
+//! 3. The prepared directory replaces any local directory that another agent of this name has left
+//!    on the machine.
 //!
-//! A command can be killed at any point of that. Before 2 no command looks at what is prepared.
-//! After 2 the next command that needs the room finds the name among the records, and does 3. So
-//! the new agent has all of its hooks and outputs, and none of another. A room that no records name
-//! a day later is left over, and goes.
+//! A command can be killed at any point. Before 2 no command uses the prepared directory. After 2
+//! the next command that needs the local directory finds the hidden name in the records, and does
+//! 3. So the new agent has all of its own hooks and outputs, and none of another agent. A prepared
+//! directory that no records name a day later is stale, and is deleted.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -20,27 +20,27 @@ use crate::model::time::Time;
 use super::layout::{self, AgentDir};
 use super::{DirAgent, DirImport, DirStore, HookFile, litter, lock};
 
-/// For how long a room is kept that no records name and whose maker is gone. A server that is held
-/// up may still have to commit what the maker sent it last.
+/// Time for which a prepared directory is kept without records that name it or a living maker. A
+/// slow database server may still commit the maker's last transaction.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Prefix of the directory's name, and its suffix once the room that was there before is removed.
+/// Prefix of the hidden name, and its suffix once the previous local directory is removed.
 const PREPARED: &str = ".room-";
 const TAKEN: &str = ".taken";
 
-/// Interval of looks of a command that waits for another one.
+/// Polling interval of a command that waits for another command.
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
-/// A room that nobody else takes in as long as this is there.
+/// Prepared directory, locked against other commands until this is dropped.
 pub struct PreparedDir {
-    /// Name for the records to store.
+    /// Name of the directory, to be stored in the records.
     pub name: String,
     held: File,
 }
 
-/// A room that is not in its place, and has had no maker for long.
+/// Prepared directory that was never moved to its final path, and whose maker is long gone.
 pub struct SpareRoom {
-    /// Name by which records may refer to it.
+    /// Name that records may contain.
     pub name: String,
     pub place: Spot,
 }
@@ -56,7 +56,7 @@ impl SpareRoom {
 }
 
 impl DirStore {
-    /// The rooms that go, but for those which records name.
+    /// Returns the prepared directories to delete, unless records name them.
     pub(in crate::store) fn spare_rooms(&self) -> Result<Vec<SpareRoom>> {
         let agents = self.spot().join(layout::AGENTS);
         Ok(agents.entries()?.iter().filter_map(|entry| SpareRoom::of(&agents, entry)).collect())
@@ -73,7 +73,7 @@ impl DirStore {
 }
 
 impl DirAgent<'_> {
-    /// Prepares a room for an agent of this name that is about to be made.
+    /// Prepares a local directory for an agent of this name that is about to be created.
     pub(in crate::store) fn prepare(&self, hooks: &[HookFile], now: Time) -> Result<PreparedDir> {
         let name = self.store.name_for(self, now);
         let [place, _] = self.store.prepared(&name);
@@ -84,22 +84,23 @@ impl DirAgent<'_> {
         Ok(PreparedDir { name, held })
     }
 
-    /// Removes a room that no records will name.
+    /// Removes a prepared directory that no records will name.
     pub(in crate::store) fn discard(&self, prepared: &PreparedDir) -> Result<()> {
         let _no_other_command_takes_it = &prepared.held;
         self.store.prepared(&prepared.name)[0].remove_tree()
     }
 
-    /// Puts a room in its place that this process has prepared. The records name it by now.
+    /// Moves a directory that this process has prepared to its final path. The caller has committed
+    /// the records that name the directory.
     pub(in crate::store) fn move_in(&self, prepared: &PreparedDir) -> Result<()> {
         let _no_other_command_takes_it = &prepared.held;
         self.take_in(&self.store.prepared(&prepared.name))
     }
 
-    /// Puts a room in its place that the records name, if it is still to be done, and if it was
-    /// prepared on this machine.
+    /// Moves the prepared directory that the records name to its final path, if it exists on this
+    /// machine and was not moved yet.
     pub(in crate::store) fn move_in_late(&self, name: &str) -> Result<()> {
-        // Another name is none that a machine has given.
+        // A name with other bytes was not made by this program.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if !name.bytes().all(is_plain) {
             return Ok(());
@@ -118,7 +119,8 @@ impl DirAgent<'_> {
         self.take_in(&places)
     }
 
-    /// Another command may have done it meanwhile, or a part of it before it was killed.
+    /// Moves a prepared directory to its final path. Another command may have done that, or a part
+    /// of it.
     fn take_in(&self, [prepared, taken]: &[Spot; 2]) -> Result<()> {
         if prepared.exists()? {
             // The directory here belongs to an earlier agent, or was exported with the stream.
@@ -135,7 +137,8 @@ impl DirAgent<'_> {
 }
 
 impl DirImport<'_> {
-    /// Makes a prepared room of what was staged. The agent's files are there from now on.
+    /// Renames the staged agent directory to that of a prepared directory, which has the agent's
+    /// files from now on.
     pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         let store = self.agent.store;
         let name = store.name_for(&self.agent, now);
@@ -147,7 +150,8 @@ impl DirImport<'_> {
         Ok(PreparedDir { name, held })
     }
 
-    /// Says whether records elsewhere may name what was staged: then it stays when this is dropped.
+    /// Keeps the staged directory when this is dropped, if `is_so`: records of another store may
+    /// name it.
     pub(in crate::store) fn may_be_named(&mut self, is_so: bool) {
         self.is_placed = is_so;
     }
