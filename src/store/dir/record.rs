@@ -1,4 +1,4 @@
-//! The codec: a record to its bytes and back, with its schema and the fields that this version does
+//! Codec for records: encoding and decoding, with the schema and the fields that this version does
 //! not know.
 
 use std::path::Path;
@@ -20,44 +20,44 @@ struct Stamped<'a, T> {
     record: &'a T,
 }
 
-/// A record file: two spaces, keys in declaration order, a newline at the end. The same record is
-/// always the same bytes.
+/// Encodes a record for a file: two spaces of indentation, keys in declaration order, a final
+/// newline. Equal records give equal bytes.
 pub fn encode<T: Record>(record: &T) -> Vec<u8> {
     let mut bytes = json_bytes(serde_json::to_vec_pretty(&Stamped { schema: T::schema(), record }));
     bytes.push(b'\n');
     bytes
 }
 
-/// One line of an archive.
+/// Encodes a record as one line of an archive.
 pub fn encode_line<T: Record>(record: &T) -> Vec<u8> {
     encode_plain_line(&Stamped { schema: T::schema(), record })
 }
 
-/// One line for a value that has its schema among its own fields.
+/// Encodes a value that has its schema among its own fields as one line.
 pub fn encode_plain_line<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = json_bytes(serde_json::to_vec(value));
     bytes.push(b'\n');
     bytes
 }
 
-/// This can't fail: records have nothing that JSON can't express, and all keys of their maps are
-/// strings.
+/// Unwraps encoded JSON. Encoding can't fail: records have only values that JSON can express, and
+/// all keys of their maps are strings.
 fn json_bytes(encoded: serde_json::Result<Vec<u8>>) -> Vec<u8> {
     encoded.unwrap_or_default()
 }
 
-/// Reads a record. Errors name the path, and the line and column if they are known. A record of a
-/// newer schema is refused with `newer`, whatever is in it.
+/// Decodes a record. Errors name the path, and the line and column if they are known. A record of a
+/// newer schema is refused with `newer`, whatever its content.
 pub fn decode<T: Record>(path: &Path, bytes: &[u8]) -> Result<T> {
     decode_at(path, 0, bytes)
 }
 
-/// The text of a record's file.
+/// Returns the text of a record's file.
 pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| not_text(path, 0, error.utf8_error()))
 }
 
-/// The text of a line of a file, counted from 1; 0 if its number is not known.
+/// Returns the text of a line of a file. The number is from 1; 0 if it is unknown.
 pub fn line_text<'l>(path: &Path, number: usize, line: &'l [u8]) -> Result<&'l str> {
     std::str::from_utf8(line).map_err(|error| not_text(path, number, error))
 }
@@ -67,8 +67,8 @@ fn not_text(path: &Path, line: usize, error: Utf8Error) -> Error {
     Error::Damaged { path, line, column: error.valid_up_to() + 1, message: error.to_string(), hint }
 }
 
-/// Names the place of a line, counted from 1, in an error about its text. 0: its number is not
-/// known.
+/// Adds the position of a line to an error about its text. The number is from 1; 0 if it is
+/// unknown.
 pub fn at_line(mut error: Error, place: &Path, number: usize) -> Error {
     if let Error::Damaged { path, .. } | Error::Newer { path, .. } = &mut error {
         place.clone_into(path);
@@ -82,7 +82,7 @@ pub fn at_line(mut error: Error, place: &Path, number: usize) -> Error {
     error
 }
 
-/// Reads a record from line `line` of a file, counted from 1; 0 for a file that is one record.
+/// Decodes a record from line `line` of a file, counted from 1; 0 for a file with a single record.
 pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
     let read = behind_schema::<T>(bytes).and_then(|fields| json::read::<T>(&fields).ok());
     if let Some(mut record) = read
@@ -90,13 +90,14 @@ pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T>
     {
         return checked(path, record);
     }
-    // The record does not begin with its schema, or it can't be read. The slower way finds which.
+    // The record does not begin with its schema, or is invalid. The slower decoder finds the
+    // reason.
     decode_any(path, line, bytes)
 }
 
-/// The fields of a record that begins with its schema, as every record does that this program
-/// writes. Such a record is read faster, because its schema need not be searched for among the
-/// unknown fields.
+/// Decodes a record that begins with its schema, as this program writes them, and returns the
+/// fields after the schema. Faster, because the schema need not be searched for among the unknown
+/// fields.
 fn behind_schema<T: Record>(bytes: &[u8]) -> Option<Vec<u8>> {
     let rest = bytes.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"schema\":")?.trim_ascii_start();
     let rest = rest.strip_prefix(b"\"dormouse/")?.strip_prefix(T::KIND.as_bytes())?.strip_prefix(b"/")?;
@@ -117,7 +118,7 @@ fn decode_any<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
         Some(Value::String(schema)) => return Err(wrong_schema::<T>(path, &schema)),
         _ => return Err(Error::damaged(path, format!("no `schema`: expected \"{}\"", T::schema()))),
     }
-    // Most records have no unknown fields, so the room for them is given back.
+    // Most records have no unknown fields, so the memory for them is freed.
     if record.extra_mut().is_empty() {
         *record.extra_mut() = Extra::new();
     }
@@ -129,12 +130,12 @@ fn checked<T: Record>(path: &Path, record: T) -> Result<T> {
     Ok(record)
 }
 
-/// Reads a JSON value that has no schema to be checked.
+/// Decodes a JSON value that has no schema to be checked.
 pub fn decode_plain<T: DeserializeOwned>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
     json::read(bytes).map_err(|error| damaged(path, line, bytes, &error))
 }
 
-/// The error to report if the bytes are JSON with another schema than this type's.
+/// Returns an error if the bytes are JSON with another schema than this type's.
 fn schema_error<T: Record>(path: &Path, bytes: &[u8]) -> Option<Error> {
     #[derive(Deserialize)]
     struct Schema {
@@ -179,14 +180,14 @@ fn damaged(path: &Path, line: usize, bytes: &[u8], error: &serde_json::Error) ->
     }
 }
 
-/// The files without which there is no agent: nothing is put in their place.
+/// Essential files of an agent, which no repair replaces.
 pub const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
 
-/// The cure where one of them can't be read.
+/// Hint for an unreadable essential file.
 pub const RESTORE: &str = "bring it back from git, a backup or an export: without it there is no agent, so `dormouse doctor --repair` leaves it where it is";
 
-/// The cure of a record that can't be read. Without some records there is no agent: nothing is put
-/// in their place, and they are not moved away.
+/// Returns the hint for an unreadable record. Essential records are neither replaced nor
+/// quarantined.
 fn hint(path: &Path) -> &'static str {
     let is_essential =
         path.file_name().is_some_and(|name| ESSENTIAL.iter().any(|essential| name == *essential));
@@ -197,7 +198,7 @@ fn hint(path: &Path) -> &'static str {
     }
 }
 
-/// The line of the first git conflict marker, from 1.
+/// Returns the number of the line with the first git conflict marker, from 1.
 pub fn conflict_marker(bytes: &[u8]) -> Option<usize> {
     let is_marker = |line: &[u8]| line.starts_with(b"<<<<<<< ") || line.starts_with(b">>>>>>> ");
     bytes.split(|byte| *byte == b'\n').position(is_marker).map(|at| at + 1)

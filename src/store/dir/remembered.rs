@@ -1,12 +1,11 @@
-//! A cache of the open records of a kind, in one file. To look at many small files takes a fifth of
-//! the time of opening and reading them.
+//! Cache of the open records of a kind, in one file. Reading the metadata of many small files takes
+//! a fifth of the time of opening and reading them.
 //!
-//! A record is taken from there only where its file is still the one that was read: the same inode
-//! and length, written and changed at the same moments. So all that puts another content there is
-//! seen: a transaction, a merge, a restore, an edit in place. The clock of a file system moves in
-//! steps, and a second change within one step would not show. So a record that was changed less
-//! than [`SETTLED`] before a step has read it is not cached. If anything is wrong with the cache,
-//! the records are read without it.
+//! A cached record is used only if its file has the inode, length, mtime and ctime of the file that
+//! was read. These change with every transaction, merge, restore or edit in place. But the clock of
+//! a file system advances in steps, and a second change within one step would not be noticed. So a
+//! record that was changed less than [`SETTLED`] before a step has read it is not cached. If
+//! anything is wrong with the cache, the records are read without it.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,25 +19,24 @@ use super::files::{self, Disk};
 use super::layout;
 use super::view::View;
 
-/// Number of records from which on reading one more file pays.
+/// Minimum number of records at which reading the cache file pays.
 pub const MANY: usize = 32;
 
-/// Time for which a file has to be unchanged, in nanoseconds: file systems count in steps of up to
-/// two seconds.
+/// Minimum age of a file's last change, in nanoseconds: file systems count in steps of up to two
+/// seconds.
 const SETTLED: u64 = 2_100_000_000;
 
-/// A part of the records, of which more had to be read, has a step remember them anew.
+/// A step rewrites the cache above this number of uncached records, and above 1/16 of all.
 const TOO_MANY: usize = 16;
 
-/// The largest content of a file that is remembered, and the largest file of all of them, in bytes.
+/// Maximum bytes of one cached record, and of the cache file.
 const MOST_EACH: usize = 64 << 10;
 const MOST: u64 = 64 << 20;
 
 const MAGIC: &[u8; 8] = b"open-1\n\0";
 const HEAD: usize = MAGIC.len() + 8;
 
-/// The contents of the records of a plane that lie at these paths, which are in order. Those that
-/// are gone are left out.
+/// Returns the contents of the records of a kind at these sorted paths. Leaves out missing files.
 pub fn contents(view: &View<'_>, plane: &str, paths: Vec<String>) -> Result<Vec<(String, Vec<u8>)>> {
     let spot = view.agent.join(layout::remembered(plane));
     let bytes = load(&spot);
@@ -54,7 +52,7 @@ pub fn contents(view: &View<'_>, plane: &str, paths: Vec<String>) -> Result<Vec<
         .collect();
     let unknown = known.iter().filter(|known| known.is_none()).count();
     let is_worth_it = unknown > TOO_MANY.max(paths.len() / TOO_MANY);
-    // Before anything is read: what is changed later than this moment is not what was read.
+    // The renewal begins before any read: a record that changes later than that is not cached.
     let mut renewal = view.remembers().filter(|_| is_worth_it).and_then(|disk| Renewal::begin(view, disk));
     let mut contents = Vec::with_capacity(paths.len());
     for (path, known) in paths.into_iter().zip(known) {
@@ -91,7 +89,7 @@ struct CachedRecord<'b> {
     content: &'b [u8],
 }
 
-/// The entries of such a file, one after the other; nothing where it is none.
+/// Returns the encoded entries of a cache file; empty if the file is no valid cache.
 fn load(spot: &Spot) -> Vec<u8> {
     let mut bytes = spot.read(MOST).ok().flatten().unwrap_or_default();
     let is_whole = bytes
@@ -121,19 +119,20 @@ fn entries(mut bytes: &[u8]) -> impl Iterator<Item = CachedRecord<'_>> {
     })
 }
 
-/// New content of the cache, which is being written.
+/// New content of the cache file.
 struct Renewal {
     staged: Spot,
     file: File,
-    /// The moment from which on nothing counts, in nanoseconds since 1970, by the clock of the file
-    /// system.
+    /// Time in nanoseconds since 1970, by the clock of the file system; records that were changed
+    /// later are not cached.
     until: u64,
     bytes: Vec<u8>,
     added: usize,
 }
 
 impl Renewal {
-    /// The caller must hold the lock. `None`: no cache can be written.
+    /// Begins to rewrite the cache. The caller must hold the lock. Returns `None` if no cache can
+    /// be written.
     fn begin(view: &View<'_>, disk: Disk) -> Option<Renewal> {
         let staged = view.agent.join(layout::TMP).join("open");
         let file = disk.stage_unsynced(&staged, b"").ok()?;
@@ -141,7 +140,7 @@ impl Renewal {
         Some(Renewal { staged, file, until: now.saturating_sub(SETTLED), bytes: vec![0; HEAD], added: 0 })
     }
 
-    /// Adds a record that was just read.
+    /// Adds a record that was just read from its file.
     fn add(&mut self, entry: CachedRecord<'_>) {
         if entry.stamp.changed() < self.until && entry.content.len() <= MOST_EACH {
             self.added += 1;
@@ -157,7 +156,7 @@ impl Renewal {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
-    /// Puts it in place, as far as that can be done and is of use.
+    /// Moves the new cache into place if that is possible and useful.
     fn end(mut self, spot: &Spot) {
         let sum = sum(&self.bytes[HEAD..]);
         self.bytes[..MAGIC.len()].copy_from_slice(MAGIC);
@@ -204,13 +203,13 @@ mod tests {
         fs::write(path(dir, number), encode(&item(number, objective))).expect("written");
     }
 
-    /// As a step reads them.
+    /// Reads the records as a step does, with the cache.
     fn read(agent: &AgentDir) -> Vec<WorkItem> {
         let view = View::settled(agent).remembering(Disk::new(Durability::Process));
         view.records(layout::WORK).expect("read")
     }
 
-    /// As they are.
+    /// Reads the records from their files.
     fn there(dir: &Path) -> Vec<WorkItem> {
         let mut paths: Vec<PathBuf> = fs::read_dir(dir.join("work"))
             .expect("a directory")
@@ -252,10 +251,10 @@ mod tests {
         assert_eq!(remembered(dir), COUNT as usize);
         assert_eq!(read(&agent), there(dir));
 
-        // In place and of the same length, as some editors do.
+        // An edit in place that keeps the length, as some editors do.
         put(dir, 1, "to be");
         assert_eq!(read(&agent)[1].objective, "to be");
-        // And with the time put back, as a restore does.
+        // An edit that restores the modification time.
         let time = fs::metadata(path(dir, 2)).and_then(|found| found.modified()).expect("a time");
         put(dir, 2, "to go");
         fs::File::options()
@@ -264,20 +263,20 @@ mod tests {
             .and_then(|file| file.set_modified(time))
             .expect("set");
         assert_eq!(read(&agent)[2].objective, "to go");
-        // Another file in its place, with its time.
+        // Another file at the path of a record, with the same modification time.
         let aside = dir.join("aside");
         fs::write(&aside, encode(&item(3, "to it"))).expect("written");
         fs::File::options().write(true).open(&aside).and_then(|file| file.set_modified(time)).expect("set");
         fs::rename(&aside, path(dir, 3)).expect("renamed");
         assert_eq!(read(&agent)[3].objective, "to it");
-        // The files of two records exchanged: neither is what its name says.
+        // The files of two records exchanged: neither matches its name.
         let other = fs::read(path(dir, 4)).expect("read");
         fs::rename(path(dir, 5), path(dir, 4)).expect("renamed");
         View::settled(&agent).records::<WorkItem>(layout::WORK).expect_err("one lies under another's name");
         fs::write(path(dir, 5), other).expect("written");
         put(dir, 4, "anew");
         put(dir, 5, "anew");
-        // One that has gone, one that has come, one that was damaged and put right.
+        // A removed record, an added one, and one that was damaged and repaired.
         fs::remove_file(path(dir, 6)).expect("removed");
         put(dir, COUNT, "new");
         let right = fs::read(path(dir, 7)).expect("read");
@@ -287,7 +286,7 @@ mod tests {
         assert_eq!(read(&agent), there(dir));
         assert_eq!(remembered(dir), COUNT as usize, "a few changes are no reason to write all anew");
 
-        // Whatever is wrong with it.
+        // Any damage of the cache file.
         let cache = dir.join(layout::remembered(layout::WORK));
         let whole = fs::read(&cache).expect("a cache");
         for at in (0..whole.len()).step_by(whole.len() / 97) {

@@ -1,4 +1,4 @@
-//! Renames an agent in its own records. Everything else in them stays as it is.
+//! Renames an agent in its own records. All other content of the records stays as it is.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::model::json;
 
 use super::files::MAX_RECORD;
 
-/// The name that an agent had, and the one that it gets.
+/// Old name and new name of an agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'n> {
     pub former: &'n AgentName,
@@ -16,8 +16,8 @@ pub struct Names<'n> {
 }
 
 impl Names<'_> {
-    /// The content of a record's file under the new name. A file that is no record of the agent
-    /// stays byte for byte.
+    /// Returns the content of a record's file with the new name. A file that is no record of the
+    /// agent stays byte for byte.
     pub fn record(self, bytes: Vec<u8>) -> Vec<u8> {
         let Some(value) = self.renamed(&bytes) else { return bytes };
         let mut bytes = serde_json::to_vec_pretty(&value).unwrap_or(bytes);
@@ -25,7 +25,7 @@ impl Names<'_> {
         bytes
     }
 
-    /// Returns one line under the new name, with its line feed.
+    /// Returns one line with the new name, and its line feed.
     fn line(self, line: &[u8]) -> Vec<u8> {
         let renamed = self.renamed(line).and_then(|value| serde_json::to_vec(&value).ok());
         let Some(mut bytes) = renamed else { return line.to_vec() };
@@ -35,10 +35,10 @@ impl Names<'_> {
         bytes
     }
 
-    /// The record with the new name; `None` if the record does not belong to the agent.
+    /// Returns the record with the new name; `None` if the record does not belong to the agent.
     fn renamed(self, bytes: &[u8]) -> Option<Value> {
         let mut value = json::value(bytes).ok()?;
-        // A file without a schema is no record: a field of such a name in it means something else.
+        // A file without a schema is no record, so a field of this name has another meaning.
         let schema = value.get("schema")?.as_str()?;
         let is_identity = schema.starts_with("dormouse/identity/");
         if !schema.starts_with("dormouse/") {
@@ -47,7 +47,7 @@ impl Names<'_> {
         let before = value.clone();
         if is_identity {
             self.rename(value.get_mut("name"));
-            // Whoever looks for one of these finds the agent that still is what had it.
+            // The original agent keeps the former names, so that a search for one finds that agent.
             value.as_object_mut().and_then(|identity| identity.shift_remove("former_names"));
         }
         self.of_record(&mut value);
@@ -62,12 +62,12 @@ impl Names<'_> {
 
     fn of_record(self, record: &mut Value) {
         self.rename(record.get_mut("agent"));
-        // The field of a trigger.
+        // Only a trigger has this field.
         self.rename(record.get_mut("target_agent_id"));
         self.origin(record.get_mut("origin"));
     }
 
-    /// A message that the agent has sent to itself.
+    /// Renames the sender of a message that the agent has sent to itself.
     fn origin(self, origin: Option<&mut Value>) {
         let Some(origin) = origin else { return };
         if origin.get("kind").and_then(Value::as_str) == Some("system") {
@@ -82,11 +82,11 @@ impl Names<'_> {
     }
 }
 
-/// Collects lines from bytes that come piece by piece.
+/// Collects lines from bytes that arrive in parts.
 #[derive(Debug)]
 pub struct Lines<'n> {
     names: Names<'n>,
-    /// The beginning of a line whose end has not come yet.
+    /// Beginning of a line whose end has not arrived yet.
     begun: Vec<u8>,
 }
 
@@ -95,7 +95,7 @@ impl<'n> Lines<'n> {
         Lines { names, begun: Vec::new() }
     }
 
-    /// Takes some bytes, and calls `put` with the lines that end in them.
+    /// Adds bytes, and calls `put` with the lines that end in them.
     pub fn take(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(piece);
@@ -111,7 +111,7 @@ impl<'n> Lines<'n> {
         Ok(())
     }
 
-    /// Calls `put` with what is left: a last line without an end.
+    /// Calls `put` with the rest: a last line without a line feed.
     pub fn end(&self, put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         put(&self.names.line(&self.begun))
     }

@@ -1,5 +1,5 @@
-//! Local directories of agents whose records are in another store: runs, tasks, hooks and locks,
-//! and no record. Each is made when it is first needed.
+//! Local directories of agents whose records are in a database: runs, tasks, hooks and locks, but
+//! no records. Each is created at first need.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use super::super::elsewhere::LeaseClaimant;
 use super::layout::{self, AgentDir};
 use super::{DirAgent, DirStore, DirTxn, HookFile, LockGuard, lock, owner, successor};
 
-/// The directories of a room. `tmp` comes last, and shows that the others are there.
+/// Subdirectories of a local agent directory. `tmp` is created last: if it exists, all do.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
 
-/// Default time after which a lease expires that is not renewed.
+/// Default time after which a lease without renewal expires.
 pub const LEASE: Span = Span::from_secs(60);
 
 impl DirStore {
-    /// Uses the directory for agents whose records are in another store. `shown`: the name of that
-    /// store for people.
+    /// Uses the state directory for agents whose records are in another store. `shown`: display
+    /// name of that store.
     pub(in crate::store) fn remote(self, shown: String) -> DirStore {
         DirStore { elsewhere: Some(shown), ..self }
     }
@@ -35,7 +35,8 @@ impl DirStore {
         self.elsewhere.is_some()
     }
 
-    /// Where the records are, for people: what `--dir` names.
+    /// Display name of the place of the records: the argument of `--dir`, or the name of the
+    /// database.
     pub fn shown(&self) -> String {
         match &self.elsewhere {
             Some(shown) => shown.clone(),
@@ -43,8 +44,8 @@ impl DirStore {
         }
     }
 
-    /// Refuses what is about files where the records are none. `what`: what was asked for, as the
-    /// beginning of a sentence.
+    /// Refuses an operation on files if the records are in a database. `what`: name of the
+    /// operation, as the beginning of a sentence.
     pub fn files_only(&self, what: &str) -> Result<()> {
         let Some(shown) = &self.elsewhere else { return Ok(()) };
         Err(Error::refused(
@@ -53,12 +54,12 @@ impl DirStore {
         ))
     }
 
-    /// The room of an agent, be it made or not.
+    /// Returns the local directory of an agent, which may not exist yet.
     pub(in crate::store) fn room(&self, name: &AgentName) -> DirAgent<'_> {
         DirAgent::new(self, name.clone(), AgentDir::new(&self.root, name))
     }
 
-    /// Claimant with which this process asks for leases.
+    /// Returns the identity with which this process asks for leases.
     pub(in crate::store) fn claimant(&self) -> Result<LeaseClaimant> {
         let (anchor, host) = (owner::owner(&self.spot(), self.disk)?, (self.opener.host)());
         Ok(LeaseClaimant { anchor, host, pid: std::process::id(), lasts: self.lease })
@@ -66,17 +67,18 @@ impl DirStore {
 }
 
 impl DirAgent<'_> {
-    /// Makes the room, if it is not there.
+    /// Creates the local agent directory if it is missing.
     pub(in crate::store) fn make_room(&self) -> Result<()> {
         if self.dir.join(layout::TMP).exists()? {
             return Ok(());
         }
-        // Beneath the directory of an agent nothing is made as long as that is not there.
+        // `make_dirs` creates nothing below an agent's directory that is missing, so that comes
+        // first.
         self.store.spot().join(layout::AGENTS).join(self.name.as_str()).make_dirs()?;
         DIRS.iter().try_for_each(|dir| self.dir.join(dir).make_dirs())
     }
 
-    /// Puts hooks into the room.
+    /// Writes hooks into the local agent directory.
     pub(in crate::store) fn furnish(&self, hooks: &[HookFile]) -> Result<()> {
         if hooks.is_empty() {
             return Ok(());
@@ -91,8 +93,8 @@ impl DirAgent<'_> {
         Ok(())
     }
 
-    /// Takes the lock of the room: of the commands of this machine one comes first, and waits for
-    /// those of others.
+    /// Takes the lock of the local agent directory, which orders the commands of this machine.
+    /// Waits for the commands of other processes.
     pub(in crate::store) fn lock_room(&self, now: Time) -> Result<DirTxn<'_>> {
         self.make_room()?;
         let path = self.dir.join(layout::LOCK);
@@ -100,7 +102,8 @@ impl DirAgent<'_> {
         Ok(DirTxn::new(self, held))
     }
 
-    /// Tries once to take the lock of a room. Returns `None` if another process has the lock.
+    /// Tries once to take the lock of the local agent directory. Returns `None` if another process
+    /// has the lock.
     pub(in crate::store) fn try_lock_room(&self, now: Time) -> Result<Option<DirTxn<'_>>> {
         self.make_room()?;
         let held: Option<LockGuard> =
@@ -108,16 +111,15 @@ impl DirAgent<'_> {
         Ok(held.map(|held| DirTxn::new(self, held)))
     }
 
-    /// Brings what is no record of another agent into the room, be it a room or one whose records
-    /// are files here.
+    /// Moves all files but the records from another agent's directory to this local directory.
     pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
         self.make_room()?;
         successor::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;
         self.store.disk.sync_file_system(self.dir.spot())
     }
 
-    /// Removes the room with all that is in it. What can't be removed now stays, and is in nobody's
-    /// way.
+    /// Removes the local agent directory. Errors are ignored, because files that stay block no
+    /// command.
     pub(in crate::store) fn clear_room(&self) {
         let _ = self.dir.spot().remove_tree();
     }

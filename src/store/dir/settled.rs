@@ -1,11 +1,5 @@
-//! Which messages have ended: caches beside the archive and the ledger. They are made again from
+//! Caches of the ids of ended messages, next to the archive and the ledger. They are rebuilt from
 //! these files if they are missing or broken.
-//!
-//! Each file of lines has one cache: a head, then the ids of the messages that have ended according
-//! to it, 16 bytes each. The head says how far the file was read, so that a look reads only what
-//! was added since, and which of the ids is the newest. Ids in order are times in order, so a
-//! message that is newer than all that have ended has not ended; for most messages the head is all
-//! that is read.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -25,20 +19,20 @@ const HEAD: usize = 64;
 const ID: usize = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"settled2");
 
-/// Maximum bytes of a cache: a file of lines has no more ends than that.
+/// Maximum bytes of a cache: no file of lines has more ends of messages.
 const MOST: u64 = 16 << 20;
 
-/// Bytes of a file of lines that are read at once.
+/// Bytes of a file of lines that are read at a time.
 const CHUNK: usize = 64 << 10;
 
-/// At which byte of an archive's line its id begins at the latest.
+/// Maximum offset of the id in a line of the archive.
 const ID_WITHIN: usize = 200;
 
-/// True if a message has ended, and perhaps a requeue has brought it back since. The caller holds
-/// the lock, because this brings the caches up to date.
+/// True if a message has ended, even if a requeue may have brought it back since. The caller holds
+/// the lock, because this updates the caches.
 pub fn may_have_ended(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
-    // A dropped file may have a time in the future, and so its id: such a message may have ended in
-    // this month as well.
+    // A submission may have a time in the future, and so has its id: such a message may have ended
+    // in this month too.
     let first = id.minted_at().map_or(now, |born| born.min(now)).month();
     for source in evidence::files_of_ends(view, &first)? {
         if says_ended(view, &source, id)? {
@@ -76,7 +70,7 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     if let Some(ids) = head.ids(&file).context("read", &cache)? {
         return Ok(ids.contains(id.0.as_bytes()));
     }
-    // The content is not what was written; a power cut may do that.
+    // The content is not what was written, for example after a power cut.
     head = CacheHead { inode, ..CacheHead::default() };
     head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
     let ids = head.ids(&file).context("read", &cache)?.unwrap_or_default();
@@ -86,18 +80,18 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
 /// Head of the cache of a file of lines.
 #[derive(Debug, Default)]
 struct CacheHead {
-    /// The inode of the file of lines: another file of the same name has another inode.
+    /// Inode of the file of lines: another file of the same name has another inode.
     inode: u64,
-    /// Bytes of the file that were read, all of them whole lines.
+    /// Number of bytes of the file that were read, all of them complete lines.
     length: u64,
     count: u64,
-    /// A sum that shows whether the ids are those that were counted.
+    /// Checksum of the ids that were counted.
     sum: u64,
     newest: [u8; ID],
 }
 
 impl CacheHead {
-    /// Reads the head; an empty one if the file has none.
+    /// Reads the head of a file; returns an empty head if the file has none.
     fn load(file: &File) -> std::io::Result<CacheHead> {
         let mut bytes = [0; HEAD];
         let read = file.read_at(&mut bytes, 0)?;
@@ -122,7 +116,7 @@ impl CacheHead {
         self.words().iter().fold(1, |sum, word| sum.wrapping_mul(31).wrapping_add(*word))
     }
 
-    /// All ids; `None` if they are not those that were counted.
+    /// Returns all ids; `None` if their checksum does not match the head.
     fn ids(&self, file: &File) -> std::io::Result<Option<Vec<[u8; ID]>>> {
         let size = self.count.saturating_mul(ID as u64);
         if size > MOST {
@@ -137,8 +131,8 @@ impl CacheHead {
         Ok((sum_of(ids) == self.sum).then(|| ids.to_vec()))
     }
 
-    /// Reads the lines that were added since, and writes down the ids in them. The head is written
-    /// last: until then the new ids count for nothing.
+    /// Reads the lines that were added since, and writes their ids to the cache. The head is
+    /// written last: until then the new ids are ignored.
     fn read_on(&mut self, lines: &File, length: u64, file: &File) -> std::io::Result<()> {
         if self.length >= length {
             return Ok(());
@@ -153,7 +147,7 @@ impl CacheHead {
         file.write_all_at(&head, 0)
     }
 
-    /// The ids in the lines that were added.
+    /// Returns the ids in the lines that were added.
     fn added(&mut self, lines: &File, length: u64) -> std::io::Result<Vec<[u8; ID]>> {
         let mut new = Vec::new();
         let mut buffer: Vec<u8> = Vec::new();
@@ -168,7 +162,7 @@ impl CacheHead {
                 break;
             }
             at += read as u64;
-            // The part that was read before has no end of a line in it.
+            // The bytes before `start` contain no line feed.
             let end = buffer[start..].iter().rposition(|byte| *byte == b'\n');
             let whole = end.map_or(0, |end| start + end + 1);
             new.extend(buffer[..whole].split(|byte| *byte == b'\n').filter_map(ended));
@@ -183,12 +177,12 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// Changes with every id, and not with their order.
+/// Checksum that changes with every id, and not with their order.
 fn sum_of(ids: &[[u8; ID]]) -> u64 {
     ids.iter().fold(0, |sum, id| sum.wrapping_add(word(&id[8..]).wrapping_mul(word(&id[..8]) | 1)))
 }
 
-/// The message of which a line of the archive or the ledger says that it has ended.
+/// Returns the id of the ended message, if a line of the archive or the ledger records such an end.
 pub fn ended(line: &[u8]) -> Option<[u8; ID]> {
     let is_event = line.starts_with(b"{\"schema\":\"dormouse/event/");
     let name: &[u8] = if is_event { b"\"message_id\":\"" } else { b"\"id\":\"" };
@@ -196,7 +190,7 @@ pub fn ended(line: &[u8]) -> Option<[u8; ID]> {
         return None;
     }
     let start = find(if is_event { line } else { &line[..line.len().min(ID_WITHIN)] }, name)? + name.len();
-    // Its prefix, and 32 digits.
+    // The id is its prefix, and 32 digits.
     let text = std::str::from_utf8(line.get(start..start + "msg_".len() + 2 * ID)?).ok()?;
     Some(text.parse::<MessageId>().ok()?.0.into_bytes())
 }
@@ -235,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Only what was added is read, and what can't be right counts for nothing.
+    /// Only added lines are read, and invalid caches are ignored.
     #[test]
     fn what_is_known_grows_with_the_file_and_is_checked() {
         let dir = tempfile::tempdir().expect("a directory");

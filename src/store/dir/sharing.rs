@@ -1,9 +1,9 @@
-//! The rights of the group that `[sharing]` in `dormouse.toml` names: its members may put files
+//! Permissions of the group that `[sharing]` in `dormouse.toml` names, whose members may put files
 //! into the inboxes.
 //!
-//! On the way to an inbox a member can read `dormouse.toml` and nothing else. In an inbox a member
-//! can add files, and can't touch those of other users: the directory is sticky, and the group has
-//! no rights on the owner's files.
+//! On the path to an inbox a member can read `dormouse.toml` and nothing else. In an inbox a member
+//! can add files, but not touch those of other users: the directory is sticky, and the group has no
+//! permissions on the owner's files.
 
 use rustix::fs::{FileType, Stat};
 use rustix::process::{getegid, geteuid, getgroups};
@@ -16,20 +16,20 @@ use crate::model::settings::Group;
 use super::DirStore;
 use super::layout::{self, AgentDir};
 
-/// Use that a member of the group may make of a file or directory.
+/// Purpose for which a member of the group may use a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GroupUse {
-    /// A directory on the way to an inbox, to pass through.
+    /// Directory on the path to an inbox, to pass through.
     Way,
-    /// `dormouse.toml`, to read.
+    /// Settings file `dormouse.toml`, to read.
     Settings,
-    /// An inbox, to list and to put files into. The group owns what is made there, and only the
-    /// user who made a file and the owner of the inbox can remove it.
+    /// Inbox, to list and to put files into. The group owns new files there, and only the user who
+    /// made a file and the owner of the inbox can remove it.
     Inbox,
 }
 
 impl GroupUse {
-    /// The bits of a mode beside those of the owner.
+    /// Mode bits for the group, and special bits.
     const fn bits(self) -> u32 {
         match self {
             GroupUse::Way => 0o010,
@@ -39,29 +39,29 @@ impl GroupUse {
     }
 }
 
-/// The rights of a file or directory.
+/// Mode and group of a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
-    /// The lowest twelve bits of a mode.
+    /// Lowest twelve bits of a mode.
     pub mode: u32,
-    /// The number of the group; `None` leaves the group as it is.
+    /// Number of the group; `None` leaves the group as it is.
     pub group: Option<u32>,
 }
 
 impl Rights {
-    /// Gives a file or directory these rights.
+    /// Sets this mode and group on a file or directory.
     pub(super) fn set(self, spot: &Spot) -> Result<()> {
-        // The group is set first, so that no other group gets rights meanwhile.
+        // The group is set first, so that no other group gets permissions meanwhile.
         self.group.map_or(Ok(()), |group| spot.set_group(group))?;
         spot.set_mode(self.mode)
     }
 }
 
-/// A file or directory whose rights are not those that the settings ask for.
+/// File or directory whose mode or group differs from the settings.
 #[derive(Debug)]
 pub struct WrongRights {
     pub spot: Spot,
-    /// The mode that was found.
+    /// Mode that was found.
     pub mode: u32,
     pub wanted: Rights,
 }
@@ -72,7 +72,7 @@ impl DirStore {
         self.config.sharing.group.is_some()
     }
 
-    /// The number of that group.
+    /// Returns the number of the group in the settings.
     ///
     /// # Errors
     ///
@@ -92,14 +92,14 @@ impl DirStore {
         })
     }
 
-    /// The name of the user of this command, if the inboxes are shared and that user is neither
-    /// their owner nor root. Such a user may put files into the inboxes, and nothing else.
+    /// Returns the name of the user of this command, if the inboxes are shared and the user is
+    /// neither their owner nor root. Such a user may put files into the inboxes, and nothing else.
     pub fn guest(&self) -> Option<&str> {
         self.guest.as_deref()
     }
 
-    /// Why the user of this command can share nothing with the group, if that is so: an owner has
-    /// to be in the group to give it the inboxes and to read what its members put there.
+    /// Returns the reason why the user of this command can share nothing with the group, if any: an
+    /// owner must be in the group to give it the inboxes and to read the files of its members.
     pub fn not_in_group(&self) -> Result<Option<Error>> {
         let (Some(number), Some(group)) = (self.sharing_group()?, &self.config.sharing.group) else {
             return Ok(None);
@@ -119,8 +119,8 @@ impl DirStore {
         Ok((!is_in_it).then(refusal))
     }
 
-    /// Gives the group of the settings its way to the inboxes of these agents. Returns how many
-    /// files and directories have changed.
+    /// Gives the group of the settings access to the inboxes of these agents. Returns the number of
+    /// changed files and directories.
     pub fn share<'a>(&self, agents: impl IntoIterator<Item = &'a AgentDir>) -> Result<usize> {
         if !self.is_shared() {
             return Ok(0);
@@ -145,8 +145,8 @@ impl DirStore {
         self.share(&agents.iter().map(|name| AgentDir::new(&self.root, name)).collect::<Vec<_>>())
     }
 
-    /// The files and directories of the state directory, without its agents, whose rights differ
-    /// from what the settings ask for.
+    /// Returns the files and directories of the state directory, without its agents, whose
+    /// permissions differ from the settings.
     pub fn unshared(&self) -> Result<Vec<WrongRights>> {
         let group = self.sharing_group()?;
         let (root, agents) = (self.spot(), self.spot().join(layout::AGENTS));
@@ -159,17 +159,18 @@ impl DirStore {
         let mut misfits: Vec<WrongRights> = found.into_iter().flatten().collect();
         if group.is_some() {
             misfits.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
-            // A name that begins with a dot is that of an agent that is being made.
+            // A name that begins with a dot belongs to a staged agent.
             let is_agent = |name: &str| name.starts_with('.') || name.parse::<AgentName>().is_ok();
             misfits.extend(open_in(&agents, is_agent)?);
         }
         Ok(misfits)
     }
 
-    /// Returns those of an agent's directory and its inbox.
+    /// Returns the files and directories of an agent, its inbox included, whose permissions differ
+    /// from the settings.
     pub fn unshared_in(&self, agent: &AgentDir) -> Result<Vec<WrongRights>> {
         if agent.join(layout::TAKEN).exists()? {
-            // The agent was moved away: its inbox takes no more messages.
+            // The agent was moved away: its inbox accepts no more messages.
             return Ok(Vec::new());
         }
         let group = self.sharing_group()?;
@@ -184,8 +185,8 @@ impl DirStore {
     }
 }
 
-/// The files in a directory on the way that other users could open by their names, although they
-/// are meant for the owner alone. Those that `is_theirs` names are meant for members.
+/// Returns the files in a directory on the path to an inbox that other users could open by name,
+/// although only the owner should. `is_theirs`: true for files that members should read.
 fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<WrongRights>> {
     let entries = dir.entries()?;
     let owners = entries.iter().filter(|entry| !entry.name.to_str().is_some_and(&is_theirs));
@@ -200,8 +201,8 @@ fn closed(spot: &Spot) -> Result<Option<WrongRights>> {
     Ok((mode & 0o077 != 0).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
 }
 
-/// Returns the file or directory if it has other rights than it should. Without a group, one that
-/// was shared before has: it is known by a mode that nothing else gives.
+/// Returns the file or directory if its permissions differ from the settings. Without a group, that
+/// is one that was shared before, recognized by a mode that is used for nothing else.
 fn misfit(spot: &Spot, part: GroupUse, group: Option<u32>) -> Result<Option<WrongRights>> {
     let Some(found) = permissions(spot)? else { return Ok(None) };
     let mode = found.st_mode & 0o7777;
@@ -220,8 +221,8 @@ fn misfit(spot: &Spot, part: GroupUse, group: Option<u32>) -> Result<Option<Wron
     Ok((!fits).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
 }
 
-/// Owner, mode and kind of a file. A symbolic link has no rights of its own and is never followed,
-/// so it has none here.
+/// Returns owner, mode and kind of a file; `None` for a symbolic link, which has no permissions of
+/// its own and is never followed.
 fn permissions(spot: &Spot) -> Result<Option<Stat>> {
     Ok(spot.look()?.filter(|found| beneath::kind(found) != FileType::Symlink))
 }

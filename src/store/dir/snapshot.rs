@@ -1,4 +1,4 @@
-//! One revision of an agent's records in a directory.
+//! View of one revision of an agent's records in a directory.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -18,32 +18,32 @@ use super::record::{encode, text};
 use super::view::{Touched, View};
 use super::{DirAgent, DirTxn, dedupe, evidence, layout, pieces, settled};
 
-/// One revision of an agent's records. What is asked for is read when it is asked for, and the
-/// inbox listed once.
+/// View of one revision of an agent's records. Records are read at the first request, and the inbox
+/// is listed once.
 #[derive(Debug)]
 pub struct DirReadView<'a> {
     agent: &'a DirAgent<'a>,
     view: View<'a>,
-    /// The lock under which the records are read.
+    /// Lock under which the records are read.
     lock: Option<&'a DirTxn<'a>>,
-    /// `state.json` as it was when the view was made. `None` under the lock.
+    /// Content of `state.json` when the view was made. `None` under the lock.
     before: Option<Option<Content>>,
     scan: OnceCell<Rc<Scan>>,
-    /// Paths from the agent's directory of the messages that were found in directories of the
+    /// Paths, relative to the agent's directory, of messages that were found in directories of the
     /// inbox.
     filed: RefCell<HashMap<InboxKey, String>>,
 }
 
-/// A message in the inbox that was found by its name and is not read yet.
+/// Message in the inbox that was found by its name and is not read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     pub key: InboxKey,
-    /// Its name in the inbox.
+    /// Name of the message's file in the inbox.
     pub(in crate::store) name: String,
 }
 
 impl<'a> DirReadView<'a> {
-    /// A revision that is read without the lock. `before`: the `state.json` from which `view` was
+    /// Returns a view for reads without the lock. `before`: the `state.json` from which `view` was
     /// made.
     pub(super) fn of(
         agent: &'a DirAgent<'a>,
@@ -53,12 +53,12 @@ impl<'a> DirReadView<'a> {
         DirReadView { agent, view, lock: None, before, scan: OnceCell::new(), filed: RefCell::default() }
     }
 
-    /// The records as they are under a lock.
+    /// Returns a view of the current records under a lock.
     pub(super) fn under(lock: &'a DirTxn<'a>, view: View<'a>) -> DirReadView<'a> {
         DirReadView { lock: Some(lock), ..DirReadView::of(lock.agent, view, None) }
     }
 
-    /// The names in the inbox. Lists the inbox at the first call.
+    /// Returns the names in the inbox. Lists the inbox at the first call.
     fn scan(&self) -> Result<&Scan> {
         if let Some(scan) = self.scan.get() {
             return Ok(scan);
@@ -70,7 +70,7 @@ impl<'a> DirReadView<'a> {
         Ok(self.scan.get_or_init(|| scan))
     }
 
-    /// Path of a message that was found, from the agent's directory.
+    /// Path of a message that was found, relative to the agent's directory.
     fn path_of(&self, key: InboxKey) -> String {
         self.filed.borrow().get(&key).cloned().unwrap_or_else(|| layout::message(key))
     }
@@ -88,8 +88,8 @@ impl ReadView for DirReadView<'_> {
 
     fn is_current(&self) -> Result<bool> {
         let Some(before) = &self.before else { return Ok(true) };
-        // The journal is looked at before `state.json`, so that a line that is applied between the
-        // two shows there.
+        // The journal is read before `state.json`, so that a line that is applied between the two
+        // reads shows in `state.json`.
         let pending = self.agent.pending(before.as_ref())?;
         let now = pending.last().map(|entry| entry.base_revision);
         let is_overtaken = now.is_some() && now != self.view.base_revision();
@@ -154,8 +154,7 @@ impl ReadView for DirReadView<'_> {
     fn message(&self, key: InboxKey) -> Result<Option<String>> {
         let said = |message: Message, user: &str| message.said_by(user);
         let mut found = self.view.arrival(&self.path_of(key), said)?;
-        // A reader without the lock looks where the message was moved since, as often as that
-        // happens.
+        // A reader without the lock searches again as often as the message is moved meanwhile.
         while found.is_none() && !self.view.is_locked() {
             let Some(path) = inbox::find_filed(&self.view, &inbox::scan(&self.view)?, key)? else { break };
             found = self.view.arrival(&path, said)?;
@@ -199,7 +198,8 @@ impl ReadView for DirReadView<'_> {
         Ok(arrived.filter_map(|id| id.minted_at()).min())
     }
 
-    /// Without the lock this only looks into the cache, and may miss an entry.
+    /// Returns the message of a dedupe key. Without the lock only the cache is searched, which may
+    /// miss an entry.
     fn key(&self, key: &str, window: KeyWindow) -> Result<Option<String>> {
         let found = if self.view.is_locked() {
             dedupe::find(&self.view, key, window, self.agent.store.disk)

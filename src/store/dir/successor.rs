@@ -1,5 +1,5 @@
-//! An agent under a new name: what no stream carries goes over to it, and it is found by the name
-//! that it had.
+//! Renamed agents: files that no stream carries are moved to the new name, and the agent is found
+//! by its former name.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use super::travel::{FileKind, place};
 use super::{DirAgent, DirStore, DirTxn, agent_exists, files, layout};
 
 impl DirStore {
-    /// The agent that had a name until it was renamed: of several, the one that had it last. This
-    /// reads every identity, so it is called only where there is no agent of the name.
+    /// Returns the agent that had a name until it was renamed; of several, the last. Reads every
+    /// identity, so this is called only if no agent has the name.
     pub(in crate::store) fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         let mut found = None;
         for name in self.agents()? {
-            // An agent that can't be read counts as none of them.
+            // An agent that can't be read is skipped.
             let Ok(identity) = self.agent(&name).and_then(|agent| agent.identity()) else { continue };
             let until = identity.former_names.iter().filter(|had| had.name == *former).map(|had| had.until);
             found = found.max(until.max().map(|until| (until, name)));
@@ -26,7 +26,7 @@ impl DirStore {
         Ok(found.map(|(_, name)| name))
     }
 
-    /// Refuses a name that an agent has, be it one that was moved away.
+    /// Refuses a name that is taken, even by an agent that was moved away.
     pub(in crate::store) fn refuse_name(&self, name: &AgentName) -> Result<()> {
         let is_taken = self.spot().join(layout::AGENTS).join(name.as_str()).exists()?;
         if is_taken { Err(agent_exists(name)) } else { Ok(()) }
@@ -42,10 +42,9 @@ impl DirTxn<'_> {
     }
 }
 
-/// Gives an agent what the stream of another one does not carry: keys, files of people, links among
-/// the files of turns, and what was put into the inbox too late by a program that is told nothing.
-/// Commands that have put something there too late are told so, and what they have put stays. If
-/// this is killed at any point, it can be done again.
+/// Moves files that the stream of an agent does not carry to its successor: keys, files of people,
+/// links among the files of turns, and late submissions of programs that get no error. Late
+/// arrivals of commands that get an error stay. Can be repeated after a kill at any point.
 pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
     hand_on_below(from.dir.spot(), Path::new(""), heir.dir.spot())?;
     let (inbox, other) = (from.dir.join(layout::INBOX), heir.dir.join(layout::INBOX));

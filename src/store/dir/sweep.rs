@@ -1,7 +1,7 @@
 //! Deletes expired directories of runs and of tasks. Their records remain in the archive.
 //!
-//! A step that comes to rest looks at a bounded part of them, about once a day; `gc` looks at all.
-//! A run or task that an open record names is never swept.
+//! A step that leaves the agent idle checks a bounded number of them, about once a day; `gc` checks
+//! all. A run or task that an open record names is never deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -30,7 +30,7 @@ use super::files::{self, Disk};
 use super::record::encode_plain_line;
 use super::{DirAgent, DirTxn, layout, lock};
 
-/// Maximum number of directories that one step looks at, and that it removes.
+/// Maximum number of directories that one step checks, and of those that it removes.
 const AT_ONCE: usize = 256;
 
 /// Minimum time between the sweeps of steps.
@@ -39,26 +39,25 @@ const DAY: Span = Span::from_secs(24 * 3600);
 /// Result of a sweep, or of its dry run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Swept {
-    /// Directories of runs.
+    /// Number of directories of runs.
     pub runs: usize,
-    /// Directories of tasks.
+    /// Number of directories of tasks.
     pub tasks: usize,
     /// Total size of the removed directories.
     pub bytes: u64,
 }
 
-/// Where the last step has left off. It may be lost: then everything is looked at anew.
+/// Progress of the last sweep of a step. If the file is lost, everything is measured again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Progress {
-    /// When to look again.
+    /// Time of the next sweep.
     next_at: Option<Time>,
-    /// Everything up to here has been measured, tasks as well: their ids are in one order with
-    /// those of runs.
+    /// Last directory that was measured, of runs and of tasks, whose ids share one order.
     measured: Option<RunId>,
-    /// Total size of the measured directories.
+    /// Total size of the measured directories, in bytes.
     bytes: u64,
-    /// The failed runs up to here were looked at, and are kept longer than those that went well.
+    /// Last directory that was checked and is past only the shorter retention period of its kind.
     kept: Option<RunId>,
 }
 
@@ -68,14 +67,13 @@ impl Progress {
         json::read(&bytes).unwrap_or_default()
     }
 
-    /// True if it is too early to look again. A moment too far ahead comes from a clock that was
-    /// wrong.
+    /// True if it is too early for a sweep. A time too far ahead was set by a wrong clock.
     fn is_early(&self, now: Time) -> bool {
         self.next_at.is_some_and(|at| now < at && at <= now.after(DAY))
     }
 }
 
-/// The directory of a run or a task that is not open.
+/// Directory of a run or a task that is not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Item {
     Run(RunId),
@@ -83,14 +81,14 @@ enum Item {
 }
 
 impl Item {
-    /// Ids of both in order are times in order.
+    /// Returns the id, which sorts by time in both cases.
     fn uuid(self) -> Uuid {
         match self {
             Item::Run(RunId(uuid)) | Item::Task(TaskId(uuid)) => uuid,
         }
     }
 
-    /// Where it stands in the order of both.
+    /// Returns the position in the common order of runs and tasks.
     fn place(self) -> RunId {
         RunId(self.uuid())
     }
@@ -111,14 +109,14 @@ pub struct Sweeping {
     pub now: Time,
     /// True if expired directories are removed; otherwise they are only counted.
     pub removes: bool,
-    /// True if the caller holds the agent's lease: then no tick is at work in the directory of a
-    /// settled run.
+    /// True if the caller holds the agent's lease: then no tick works in the directory of a settled
+    /// run.
     pub is_leased: bool,
 }
 
 impl DirTxn<'_> {
-    /// Removes a bounded part of it, where it is time to look: for a step that comes to rest, and
-    /// holds the lease. `read`: reads the records and the state.
+    /// Removes a bounded number of expired directories, if a sweep is due: called by a step that
+    /// leaves the agent idle and holds the lease. `read`: reads the records and the state.
     pub(in crate::store) fn sweep_some<'v>(
         &self,
         retention: Retention,
@@ -134,7 +132,7 @@ impl DirTxn<'_> {
         let (view, state) = read()?;
         let swept = Sweep::new(agent, (&*view, &state), how, AT_ONCE, progress).run();
         if swept.is_err() {
-            // The same error would meet every step of today, so the next attempt is tomorrow.
+            // The same error would occur in every step of today, so the next attempt is tomorrow.
             let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
             note(agent, &progress)?;
         }
@@ -143,7 +141,7 @@ impl DirTxn<'_> {
 }
 
 impl DirAgent<'_> {
-    /// Sweeps everything at once. The caller must hold the lock to remove anything.
+    /// Sweeps all directories at once. The caller must hold the lock to remove anything.
     pub(in crate::store) fn sweep_all(
         &self,
         view: &dyn ReadView,
@@ -153,14 +151,14 @@ impl DirAgent<'_> {
         Sweep::new(self, (view, state), how, usize::MAX, Progress::default()).run()
     }
 
-    /// Has the next step that comes to rest look, for a run has left much.
+    /// Makes the next step that leaves the agent idle sweep, because a run has left large files.
     pub fn sweep_soon(&self) -> Result<()> {
         self.dir.join(layout::SWEEP).remove()
     }
 }
 
-/// The runs and tasks that open records name, in whatever field: the state, work items, waits,
-/// timers, tasks and what is in the inbox. `None`: there are more messages than `most`.
+/// Returns the ids of runs and tasks that open records contain in any field: the state, work items,
+/// waits, timers, tasks and messages in the inbox. `None` if there are more than `most` messages.
 pub fn named(view: &dyn ReadView, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
     let mut named = HashSet::new();
     note_ids(&serde_json::to_vec(state).unwrap_or_default(), &mut named);
@@ -175,7 +173,7 @@ pub fn named(view: &dyn ReadView, state: &State, most: usize) -> Result<Option<H
     Ok(Some(named))
 }
 
-/// Notes every id of a run or a task that a text has in it.
+/// Adds every id of a run or a task in a text to `named`.
 fn note_ids(text: &[u8], named: &mut HashSet<Uuid>) {
     for prefix in [&b"run_"[..], b"task_"] {
         let found = text.windows(prefix.len()).enumerate().filter(|(_, window)| *window == prefix);
@@ -191,12 +189,12 @@ struct Sweep<'a> {
     view: &'a dyn ReadView,
     state: &'a State,
     how: Sweeping,
-    /// Maximum number of directories that are looked at, and that are removed.
+    /// Maximum number of directories that are checked, and of those that are removed.
     most: usize,
     progress: Progress,
     swept: Swept,
-    /// Ids that open records name, once they were read; `None` in it: too many records would have
-    /// to be read.
+    /// Ids that open records contain, once they were read; the inner `None` means too many records
+    /// to read.
     named: Option<Option<HashSet<Uuid>>>,
     is_noted: bool,
 }
@@ -236,7 +234,7 @@ impl<'a> Sweep<'a> {
         Ok(self.swept)
     }
 
-    /// The directories of what has ended, oldest first.
+    /// Returns the directories of ended runs and tasks, oldest first.
     fn items(&self) -> Result<Vec<Item>> {
         let current = self.state.current_run.as_ref().map(|run| run.run_id);
         let runs = evidence::run_dirs(&self.agent.dir)?.into_iter().filter(|id| Some(*id) != current);
@@ -253,8 +251,8 @@ impl<'a> Sweep<'a> {
         Ok(items)
     }
 
-    /// Measures what is new, and clears what a killed command has not cleared. Returns whether more
-    /// is left.
+    /// Measures new directories, and clears directories that a killed command has not cleared.
+    /// Returns true if more are left.
     fn measure(&mut self, items: &[Item]) -> Result<bool> {
         let new = items.iter().filter(|item| Some(item.place()) > self.progress.measured);
         let mut new: Vec<Item> = new.copied().collect();
@@ -293,7 +291,7 @@ impl<'a> Sweep<'a> {
         last_versions(self.view, &self.agent.dir.join(layout::ARCHIVE), ids, id)
     }
 
-    /// Returns directories past their retention, as many as are removed at once.
+    /// Returns directories past their retention, at most as many as are removed at once.
     fn over(&mut self, known: &[Item]) -> Result<Vec<Item>> {
         let Sweeping { retention, now, .. } = self.how;
         let Retention { runs, failed_runs, tasks, archive, .. } = retention;
@@ -333,7 +331,7 @@ impl<'a> Sweep<'a> {
                     tasks.get(&id).map(|task| (retention.tasks, task.ended_at.unwrap_or(task.created_at)))
                 }
             };
-            // One that nothing is known of any more goes when all of its kind would.
+            // A run or task without a record is deleted after the longest retention period.
             let is_over = keep_since
                 .map_or(is_old, |(keep, since)| keep.shorter(retention.archive).is_past(since, now));
             if is_over && !self.is_named(item)? {
@@ -345,8 +343,8 @@ impl<'a> Sweep<'a> {
         Ok(over)
     }
 
-    /// Removes the oldest until what is left is no more than may be. Returns whether more is left
-    /// to remove.
+    /// Removes the oldest directories until the rest is within the limit. Returns true if more have
+    /// to be removed.
     fn make_room<'i>(&mut self, items: impl Iterator<Item = &'i Item>) -> Result<bool> {
         let mut removed = 0;
         for item in items {
@@ -380,14 +378,14 @@ impl<'a> Sweep<'a> {
 
     fn take_away(&mut self, item: Item, dir: &Spot) -> Result<bool> {
         if !self.is_noted {
-            // If the command is killed from here on, more is removed than was noted, and the next
-            // one measures all anew.
+            // If the command is killed from here on, more is removed than was recorded, and the
+            // next sweep measures everything again.
             self.agent.sweep_soon()?;
             self.is_noted = true;
         }
         let Item::Task(id) = item else { return dir.remove_tree().map(|()| true) };
-        // No command needs the lock of a task that has ended. If a process holds it all the same it
-        // stays.
+        // No command needs the lock file of an ended task. It stays if a process holds it all the
+        // same.
         let spot = self.agent.dir.join(layout::task_lock(id));
         let file = spot.open_file()?;
         let is_free = file.as_ref().map_or(Ok(true), |(file, _)| lock::try_hold(file, spot.path()))?;
@@ -398,7 +396,7 @@ impl<'a> Sweep<'a> {
         Ok(is_free)
     }
 
-    /// True if an open record names it.
+    /// True if an open record names the run or task.
     fn is_named(&mut self, item: Item) -> Result<bool> {
         if self.named.is_none() {
             self.named = Some(named(self.view, self.state, self.most)?);
@@ -417,7 +415,7 @@ fn note(agent: &DirAgent<'_>, progress: &Progress) -> Result<()> {
     disk.replace(&agent.tmp().join("sweep"), &agent.dir.join(layout::SWEEP), &encode_plain_line(progress))
 }
 
-/// Total bytes of a directory, of whatever kind its files are.
+/// Total bytes of a directory, over all kinds of files.
 fn size(dir: &Spot) -> Result<u64> {
     let mut bytes = 0;
     for entry in dir.entries()? {

@@ -16,18 +16,18 @@ use super::layout;
 /// Kind of a file in an agent's directory. `most`: maximum bytes of a file of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// Records, settings and lines: each has to be a plain file.
+    /// Records, settings and lines, which must be plain files.
     Records { most: u64 },
     /// Files of turns, tasks, hooks and people.
     Evidence,
-    /// This machine's own: locks, journals, caches, what is being made.
+    /// Local files of this machine: locks, journals, caches, temporary files.
     Local,
-    /// None of ours.
+    /// Files that no part of this program makes.
     Unknown,
 }
 
-/// Kind of the file at a path from the agent's directory, or of the files beneath it if that is a
-/// directory.
+/// Returns the kind of the file at a path relative to the agent's directory, or of the files below
+/// it if the path is a directory.
 pub fn place(path: &Path) -> FileKind {
     let parts: Vec<&[u8]> = path.iter().map(OsStr::as_bytes).collect();
     let is_hidden = |parts: &[&[u8]]| parts.iter().any(|part| part.starts_with(b"."));
@@ -61,7 +61,7 @@ pub fn place(path: &Path) -> FileKind {
 }
 
 impl FileKind {
-    /// The most bytes that a file here may have; `None` if none of these travels.
+    /// Maximum bytes of a file of this kind; `None` if such files are not exported.
     pub fn most(self) -> Option<u64> {
         match self {
             FileKind::Records { most } => Some(most),
@@ -71,8 +71,8 @@ impl FileKind {
     }
 }
 
-/// In the directory of a run or a task: which process led it, its pipe, and a note that is being
-/// made.
+/// True for files of a process in the directory of a run or a task: its leader, its pipe, and an
+/// unfinished note.
 fn is_of_process(name: &[u8]) -> bool {
     workdir::OF_PROCESSES.iter().any(|own| name == own.as_bytes())
 }

@@ -1,5 +1,4 @@
-//! Data of triggers beside their records: the keys of signatures, and how often each was used
-//! lately.
+//! Data of triggers outside their records: the keys of signatures, and counters of recent uses.
 
 use std::io::{Read, Seek, Write};
 use std::num::NonZeroU32;
@@ -12,16 +11,16 @@ use crate::model::trigger::{Trigger, Uses};
 
 use super::{DirAgent, layout, lock};
 
-/// The content of `.gitignore` beside the keys. With it git never sees them, even if the
-/// `.gitignore` of the state directory is older than they are.
+/// Content of `.gitignore` next to the keys. With it git ignores them, even if the `.gitignore` of
+/// the state directory is older than the keys.
 const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git.\n*\n";
 
-/// The longest key, in bytes.
+/// Maximum bytes of a key.
 const MAX_KEY: u64 = 4096;
 
 impl DirAgent<'_> {
-    /// Keeps the key of a trigger's signatures, durably. To be called before the record names the
-    /// key's hash. Only the owner can read the file.
+    /// Stores the key of a trigger's signatures, durably. Must be called before the record names
+    /// the key's hash. Only the owner can read the file.
     pub(in crate::store) fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
         let ignore = self.dir().join(layout::KEYS).join(".gitignore");
         if !ignore.exists()? {
@@ -31,15 +30,15 @@ impl DirAgent<'_> {
         self.replace_file(&spot, key.as_bytes())
     }
 
-    /// The key of a trigger's signatures. `None`: this clone of the state directory does not have
-    /// it.
+    /// Returns the key of a trigger's signatures. `None` if this clone of the state directory does
+    /// not have it.
     pub(in crate::store) fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
         let key = self.dir().join(layout::key(trigger.id, &trigger.secret_sha256)).read(MAX_KEY)?;
         Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
     }
 
-    /// Removes every key of a trigger but the one with this hash. To be called once no record names
-    /// the others.
+    /// Removes every key of a trigger except that with this hash. Called once no record names the
+    /// others.
     pub(in crate::store) fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         let dir = self.dir().join(layout::KEYS);
         let kept = but.map(|hash| layout::key_name(trigger, hash));
@@ -53,9 +52,9 @@ impl DirAgent<'_> {
         Ok(())
     }
 
-    /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in
-    /// the result: how long it is until the next one. The count is of this state directory, and
-    /// lost with it.
+    /// Counts one use of a trigger, if it has not been used `most` times in this minute. The inner
+    /// `Err` is the time until the next permitted use. The counter belongs to this state directory,
+    /// and is lost with it.
     pub(in crate::store) fn use_trigger(
         &self,
         id: TriggerId,
@@ -67,7 +66,7 @@ impl DirAgent<'_> {
         let (mut file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;
         lock::hold(&file, &spot)?;
         let mut text = String::new();
-        // A file that was cut off counts as the beginning of a new minute.
+        // An incomplete file counts as the beginning of a new minute.
         let _ = (&file).take(64).read_to_string(&mut text);
         let found = text.split_once(' ').and_then(|(since, count)| {
             let since = Time::from_millis(since.parse().ok()?);

@@ -1,4 +1,4 @@
-//! An agent that is removed: it vanishes by one rename, and its files go after that.
+//! Deletion of an agent: one rename hides it, and its files are removed after that.
 
 use std::fs::File;
 use std::path::Path;
@@ -26,12 +26,13 @@ impl DirStore {
 }
 
 impl DirAgent<'_> {
-    /// Which directory the agent has. Fails if there is no such agent any more.
+    /// Returns the number that identifies the agent's directory. Error if the agent no longer
+    /// exists.
     pub(super) fn here(&self) -> Result<Number> {
         self.dir.spot().number()?.ok_or_else(|| self.gone())
     }
 
-    /// Whatever a command has failed at: if the agent has been removed meanwhile, that is why.
+    /// Replaces any error of a command by "no such agent" if the agent has been removed meanwhile.
     pub(in crate::store) fn unless_gone<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| self.blame(error))
     }
@@ -48,8 +49,7 @@ impl DirAgent<'_> {
     }
 }
 
-/// True if only files of this machine remain of an agent: git removes the files that it tracks, and
-/// no more.
+/// True if only local files of an agent remain: git removes only the files that it tracks.
 pub fn is_husk(dir: &Spot) -> Result<bool> {
     has_only_own(dir, Path::new(""))
 }
@@ -74,15 +74,15 @@ fn has_only_own(dir: &Spot, below: &Path) -> Result<bool> {
 }
 
 impl DirTxn<'_> {
-    /// Lets an agent vanish that is marked as moved, and removes its files. Its lock, which is held
-    /// here, goes with it: a command that has waited for that finds no agent. Returns the names of
-    /// what was in the inbox and in no stream: a program that has put it there asked for no answer.
+    /// Deletes an agent that is marked as moved. Its lock, held here, is deleted too: a command
+    /// that waits for the lock then finds no agent. Returns the names of inbox files that are in no
+    /// stream; the programs that put them there got no error.
     pub(in crate::store) fn vanish(&self) -> Result<Vec<String>> {
         self.vanish_leaving(|_| Ok(()))
     }
 
-    /// Removes an agent that exists under another name; files that no stream carries go to that
-    /// one.
+    /// Deletes an agent that exists under another name; files that no stream carries are moved to
+    /// that agent.
     pub(in crate::store) fn vanish_into(&self, heir: &DirAgent<'_>) -> Result<Vec<String>> {
         self.agent.store.files_only("`dormouse rename`")?;
         let hand_on = |from: &AgentDir| {
@@ -90,7 +90,7 @@ impl DirTxn<'_> {
         };
         hand_on(&self.agent.dir)?;
         self.agent.store.disk.sync_file_system(heir.dir.spot())?;
-        // Another program may have put something there in between.
+        // Another program may have added files in between.
         self.vanish_leaving(hand_on)
     }
 
@@ -102,9 +102,9 @@ impl DirTxn<'_> {
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
-    /// Removes an agent without a mark. `is_known`: true if a file of its inbox, by its path from
-    /// the agent's directory, may be removed. Returns false, and keeps the agent, if another file
-    /// has arrived.
+    /// Deletes an agent without a mark. `is_known`: true if a file of its inbox, by its path
+    /// relative to the agent's directory, may be removed. Returns false, and keeps the agent, if
+    /// another file has arrived.
     pub(super) fn vanish_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
         let (gone, _held) = self.step_aside()?;
         let mut has_more = false;
@@ -120,8 +120,8 @@ impl DirTxn<'_> {
         Ok(!has_more)
     }
 
-    /// Takes the agent's name from its directory. The file keeps commands from taking the directory
-    /// for litter.
+    /// Renames the agent's directory to a hidden name. The returned lock file keeps commands from
+    /// removing the directory as stale.
     fn step_aside(&self) -> Result<(AgentDir, File)> {
         let DirAgent { store, name, dir } = self.agent;
         let own = dir.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
@@ -136,8 +136,8 @@ impl DirTxn<'_> {
     }
 }
 
-/// Removes a directory. If that fails, it is litter: later commands try again, and `doctor` reports
-/// it.
+/// Removes a hidden directory. If that fails, the directory is stale: later commands try again, and
+/// `doctor` reports it.
 fn remove(gone: &AgentDir) {
     let _ = gone.spot().remove_tree();
 }

@@ -1,5 +1,4 @@
-//! The files of one agent as they are once interrupted transactions are finished, read without a
-//! lock.
+//! Files of one agent as if interrupted transactions were applied, for reads without a lock.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,30 +16,31 @@ use super::layout::AgentDir;
 use super::record::{decode, encode, text};
 use super::remembered;
 
-/// An agent's directory, and over it the transactions of its journal that are not applied yet.
+/// Agent's directory, overlaid with the transactions of its journal that are not applied yet.
 #[derive(Debug)]
 pub struct View<'a> {
     pub agent: &'a AgentDir,
     overlay: Option<Overlay>,
     is_locked: bool,
-    /// Disk for the cache of records that are read, if they are cached for the next command.
+    /// Disk for the cache of open records, if records that are read are to be cached.
     remembers: Option<Disk>,
 }
 
-/// The versions of the directories of open records, one for each kind.
+/// Versions of the directories of open records, one for each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched(pub(super) Vec<Option<Version>>);
 
-/// Transactions that are not applied, and where in them each file is.
+/// Transactions that are not applied, with an index of their files.
 #[derive(Debug)]
 struct Overlay {
     entries: Vec<JournalEntry>,
-    /// By path, the transaction and the place of a file among its writes; `None`: it is deleted.
+    /// For each path, the index of the transaction and of the file in its writes; `None` if the
+    /// file is deleted.
     places: HashMap<String, Option<(usize, usize)>>,
 }
 
 impl Overlay {
-    /// Contents of the files after these transactions.
+    /// Indexes the contents of the files after these transactions.
     fn of(entries: Vec<JournalEntry>) -> Overlay {
         let mut places = HashMap::new();
         for (number, entry) in entries.iter().enumerate() {
@@ -51,7 +51,7 @@ impl Overlay {
         Overlay { entries, places }
     }
 
-    /// The new content of a file: `Some(None)` if it is deleted.
+    /// Returns the new content of a file: `Some(None)` if the file is deleted.
     fn content(&self, path: &str) -> Option<Option<&str>> {
         let content = |(number, at): (usize, usize)| self.entries[number].writes[at].content.as_str();
         self.places.get(path).map(|place| place.map(content))
@@ -59,12 +59,12 @@ impl Overlay {
 }
 
 impl<'a> View<'a> {
-    /// For a caller that holds the lock and has finished the journal.
+    /// Returns a view for a caller that holds the lock and has applied the journal.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
         View { agent, overlay: None, is_locked: true, remembers: None }
     }
 
-    /// For a caller that reads without the lock, with the transactions that are not applied.
+    /// Returns a view for a caller without the lock, with the transactions that are not applied.
     pub fn over(agent: &'a AgentDir, entries: Vec<JournalEntry>) -> View<'a> {
         let overlay = (!entries.is_empty()).then(|| Overlay::of(entries));
         View { agent, overlay, is_locked: false, remembers: None }
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
         self.remembers
     }
 
-    /// The revision that the last of these transactions was made from, if there are any.
+    /// Revision on which the last unapplied transaction is based, if there is such a transaction.
     pub fn base_revision(&self) -> Option<u64> {
         Some(self.overlay.as_ref()?.entries.last()?.base_revision)
     }
@@ -95,7 +95,7 @@ impl<'a> View<'a> {
         self.overlay.is_some()
     }
 
-    /// A file's content; `None` if there is none.
+    /// Returns a file's content; `None` if the file is missing.
     pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>> {
         match self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
             Some(content) => Ok(content.map(|content| content.as_bytes().to_vec())),
@@ -110,15 +110,15 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A record; `None` if there is none. Refused if the file has the name of another record: the
-    /// next change would be written to another file and leave this one behind.
+    /// Returns a record; `None` if the file is missing. Refuses a record whose id differs from its
+    /// file name: the next change would be written to another file and leave this file behind.
     pub fn record<T: Record>(&self, path: &str) -> Result<Option<T>> {
         let Some(bytes) = self.bytes(path)? else { return Ok(None) };
         self.decoded(path, &bytes).map(Some)
     }
 
-    /// Returns the text of a file of the inbox. `said`: makes a record that another user has put
-    /// there speak in the name of that user, whatever it claims.
+    /// Returns the text of a file of the inbox. `said`: sets the author of a record that another
+    /// user has put there to that user, whatever the record claims.
     pub fn arrival<T: Record>(
         &self,
         path: &str,
@@ -147,12 +147,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Every record of a directory, in the order of their names.
+    /// Returns every record of a directory, sorted by file name.
     pub fn records<T: Record>(&self, dir: &str) -> Result<Vec<T>> {
         self.contents(dir)?.iter().map(|(path, bytes)| self.decoded(path, bytes)).collect()
     }
 
-    /// The paths and the contents of the records of a directory, in the order of their names.
+    /// Returns the paths and contents of the records of a directory, sorted by file name.
     pub fn contents(&self, dir: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let paths = self.record_paths(dir)?;
         if paths.len() >= remembered::MANY && self.overlay.is_none() {
@@ -165,7 +165,7 @@ impl<'a> View<'a> {
         Ok(contents)
     }
 
-    /// The paths of the records of a directory, in order.
+    /// Returns the paths of the records of a directory, sorted.
     pub fn record_paths(&self, dir: &str) -> Result<Vec<String>> {
         let mut paths = Vec::new();
         self.agent.join(dir).each_entry(|name, _| {
@@ -175,15 +175,15 @@ impl<'a> View<'a> {
             true
         })?;
         self.overlay_names(dir, &mut paths);
-        // The prose plan of a work item lies beside it.
+        // The plan of a work item, a Markdown file, is in the same directory.
         paths.retain(|path| path.ends_with(".json"));
         paths.sort();
         paths.dedup();
         Ok(paths)
     }
 
-    /// Adds the names that the journal puts into a directory. The files that it deletes are found
-    /// absent when they are read.
+    /// Adds the paths that the journal creates in a directory. Files that the journal deletes are
+    /// found missing when they are read.
     pub fn overlay_names(&self, dir: &str, paths: &mut Vec<String>) {
         let Some(Overlay { places, .. }) = &self.overlay else { return };
         let here = |path: &str| Path::new(path).parent() == Some(Path::new(dir));
@@ -191,7 +191,7 @@ impl<'a> View<'a> {
         paths.extend(written.map(|(path, _)| path.clone()));
     }
 
-    /// The files below a directory that the journal appends to. Some of them may not exist yet.
+    /// Returns the files below a directory that the journal appends to. Some may not exist yet.
     pub fn overlay_appends<'v>(&'v self, dir: &'v str) -> impl Iterator<Item = String> + 'v {
         let paths = self.appends().map(|append| append.path.clone());
         paths.filter(move |path| Path::new(path).starts_with(dir))
@@ -207,7 +207,7 @@ impl<'a> View<'a> {
         self.overlay.as_ref().is_some_and(|overlay| overlay.content(path) == Some(None))
     }
 
-    /// The lines of a file that only grows, with those that the journal appends to it.
+    /// Returns the lines of a file that only grows, with the lines that the journal appends.
     pub fn lines(&self, path: &str) -> Result<Vec<u8>> {
         let mut bytes = self.agent.join(path).read(files::MAX_LINES)?.unwrap_or_default();
         self.appends().filter(|append| append.path == path).for_each(|append| add_to(&mut bytes, append));

@@ -1,4 +1,4 @@
-//! Being told of changes of files.
+//! Notifications of file changes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::workdir::Dir;
 
 use super::{DirAgent, layout};
 
-/// Changes of the files of some agents. None is missed that comes after `follow`, so the caller
-/// looks at the files after that.
+/// Watches on the files of some agents. No change after `follow` is missed, so the caller reads the
+/// files after that.
 ///
-/// The watches are on directories, not on those below them: they report files that appear there,
-/// are replaced, or go.
+/// The watches are on directories without their subdirectories: they report files that appear, are
+/// replaced, or are removed there.
 pub struct DirWatch {
     changes: Option<OwnedFd>,
     followed: Vec<AgentName>,
@@ -24,8 +24,8 @@ impl DirWatch {
         DirWatch { changes: kernel::watch().ok(), followed: Vec::new() }
     }
 
-    /// Adds an agent's records and inbox. To be called before each look at them, because the inbox
-    /// may have been exchanged for another one.
+    /// Adds an agent's records and inbox. Called before each read of them, because the inbox may
+    /// have been exchanged for another directory.
     pub fn follow(&mut self, agent: &DirAgent<'_>) {
         if !self.followed.contains(agent.name()) {
             self.add(agent.dir.path());
@@ -39,8 +39,8 @@ impl DirWatch {
         self.add(agent.dir.path());
     }
 
-    /// Follows the output of a run or a task. The caller calls this before each look, because the
-    /// directory of a new run is made later.
+    /// Adds the output of a run or a task. Called before each read, because the directory of a new
+    /// run is made later.
     pub fn follow_output(&mut self, of: &Dir) {
         let all = of.spot().parent();
         if all.is_dir().is_ok_and(|is_dir| is_dir) {
@@ -52,19 +52,20 @@ impl DirWatch {
         }
     }
 
-    /// Watches one more directory. If the system has no more watches to give, nothing is told of
-    /// any.
+    /// Adds a watch on one directory. If the system has no free watches, no change at all is
+    /// reported.
     pub(in crate::store) fn add(&mut self, dir: &Path) {
         self.changes = self.changes.take().filter(|changes| kernel::add(changes, dir).is_ok());
     }
 
-    /// A descriptor that is readable after a change; `None` if the system has no more watches to
-    /// give.
+    /// Returns a descriptor that is readable after a change; `None` if the system has no free
+    /// watches.
     pub fn readable(&self) -> Option<BorrowedFd<'_>> {
         self.changes.as_ref().map(AsFd::as_fd)
     }
 
-    /// True if something has changed since the last call. The caller looks at all that it needs.
+    /// True if a file has changed since the last call. The caller then reads all files that it
+    /// needs.
     pub fn has_news(&self) -> bool {
         let Some(changes) = &self.changes else { return false };
         let (mut told, mut is_changed) = ([0; 4096], false);
