@@ -1,5 +1,5 @@
-//! An agent that two clones have changed: which of them is believed, and what becomes of the
-//! other's records.
+//! Merge of an agent that two clones have changed: the records of one clone win, and those of the
+//! other clone are quarantined.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::store::dir::merge::{age, merge_lines};
 
 use super::{Around, Converged, Files, MergedFile, text};
 
-/// Which of two clones.
+/// One of two clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Ours,
@@ -29,18 +29,18 @@ pub struct Both<'t> {
     base: Files<'t>,
     ours: Files<'t>,
     theirs: Files<'t>,
-    /// Where both have changed `state.json`: the clone that is not believed.
+    /// Clone whose records lose, if both clones have changed `state.json`.
     loser: Option<Side>,
 }
 
 impl<'t> Both<'t> {
-    /// An agent of the files that lie in its directory: in what the clones had in common, in ours
-    /// and in theirs.
+    /// Creates the merge of an agent from the files in its directory: in the common base, in this
+    /// clone and in the other clone.
     pub fn new(prefix: String, name: AgentName, [base, ours, theirs]: [Files<'t>; 3]) -> Both<'t> {
         Both { prefix, name, base, ours, theirs, loser: None }
     }
 
-    /// Adds its files to those of the merged state directory.
+    /// Adds the agent's merged files to the merged state directory.
     pub fn merge(mut self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
         let state = [&self.base, &self.ours, &self.theirs].map(|side| side.get(layout::STATE).copied());
         let [base, ours, theirs] = state;
@@ -69,8 +69,8 @@ impl<'t> Both<'t> {
         Ok(())
     }
 
-    /// Revokes a trigger that the clone which is not believed has revoked, whatever else has become
-    /// of it, because its secret may be known to others. Only the trigger of a wait which goes on
+    /// Revokes a trigger that the losing clone has revoked, even if the winning clone has changed
+    /// it, because its secret may be known to others. Only the trigger of a wait that is still open
     /// is kept.
     fn revoke(&self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
         let (lost, won) = self.sides();
@@ -90,7 +90,7 @@ impl<'t> Both<'t> {
             if self.base.get(path) != Some(&blob) {
                 self.put_aside(path, blob, merged);
             }
-            // A wait that names it goes on without it.
+            // Another wait that names the trigger continues without it.
             let waits = won.iter().filter(|(path, _)| path.split('/').next() == Some(layout::WAITS));
             for (place, blob) in waits {
                 let mut wait = json::value(&around.read(blob)?).unwrap_or_default();
@@ -106,7 +106,7 @@ impl<'t> Both<'t> {
         Ok(())
     }
 
-    /// The clone that is not believed, and the one that is.
+    /// Files of the losing clone, and of the winning clone.
     fn sides(&self) -> (&Files<'_>, &Files<'_>) {
         match self.loser {
             Some(Side::Ours) => (&self.ours, &self.theirs),
@@ -114,9 +114,9 @@ impl<'t> Both<'t> {
         }
     }
 
-    /// The clone that has moved the agent away is believed, for its stream is on its way. Else the
-    /// one that has taken the agent to step it; else the one whose records have come further, and
-    /// where both have come as far the one that was heard first.
+    /// Returns the clone whose records lose. A clone that has moved the agent away wins, because
+    /// its stream is in transit. Otherwise the clone recorded as the agent's only ticker wins, then
+    /// the clone with the later records, and in a tie the other clone, which has pushed first.
     fn loser(&self, [base, ours, theirs]: &[Value; 3], around: &dyn Around) -> Result<Side> {
         let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
             Some(id) => around.is_own(&self.name, id).map(Some),
@@ -159,7 +159,7 @@ impl<'t> Both<'t> {
             merged.files.extend(kept.map(|kept| (place, kept)));
             return Ok(());
         }
-        // Records that only one clone can have written.
+        // Only one clone can have written such a record.
         let is_new =
             base.is_none() && matches!(top, layout::WORK | layout::TIMERS | layout::TRIGGERS | layout::RUNS);
         let is_new = is_new || top == layout::ARCHIVE || top == layout::LEDGER || top == layout::INBOX;
@@ -192,13 +192,13 @@ impl<'t> Both<'t> {
         Ok(())
     }
 
-    /// Keeps a version that is not believed.
+    /// Quarantines the version of the losing clone.
     fn put_aside(&self, path: &str, blob: &Blob, merged: &mut Converged) {
         merged.aside.push(format!("{}{path}", self.prefix));
         let is_dropped = path.starts_with(layout::INBOX) && !path.contains(layout::REJECTED);
         let name = path.trim_start_matches("quarantine/").replace('/', "__");
         let stem = match path.strip_suffix(".json").filter(|_| is_dropped) {
-            // Two clones have dropped files of one name: both are heard.
+            // Two clones have submissions of one name: both stay in the inbox.
             Some(stem) => format!("{}{stem}", self.prefix),
             None => format!("{}{}/{name}", self.prefix, layout::QUARANTINE),
         };
@@ -227,7 +227,7 @@ impl<'t> Both<'t> {
         self.ours.contains_key(path) || self.theirs.contains_key(path)
     }
 
-    /// Messages are merged by what they are, wherever in the inbox each clone has filed them.
+    /// Merges messages by their keys, in whatever directory of the inbox each clone has filed them.
     fn messages(&self, paths: &BTreeSet<&str>, merged: &mut Converged) {
         let keys: BTreeSet<&str> = paths.iter().filter_map(|path| key(path)).collect();
         let by_key = |files: &Files<'_>| -> BTreeMap<String, (String, Blob)> {
@@ -241,7 +241,7 @@ impl<'t> Both<'t> {
                 Some(loser) => {
                     let (lost, won) = if loser == Side::Ours { (ours, theirs) } else { (theirs, ours) };
                     match (base, lost, won) {
-                        // It has arrived in the other clone.
+                        // The message has arrived in the losing clone.
                         (None, Some((_, blob)), None) => {
                             let direct = format!("{}/{key}.json", layout::INBOX);
                             merged
@@ -258,7 +258,7 @@ impl<'t> Both<'t> {
                 }
                 None if ours == base || ours == theirs => (theirs, None),
                 None if theirs == base => (ours, None),
-                // Taken out by one, and filed or changed by the other.
+                // One clone has removed the message, and the other clone has filed or changed it.
                 None => (ours.and(theirs), None),
             };
             if let Some((path, blob)) = kept {
@@ -270,7 +270,8 @@ impl<'t> Both<'t> {
         }
     }
 
-    /// A message that the other clone has gone on with is not to be heard once more.
+    /// Quarantines a message that the other clone has processed further, so that it is not
+    /// processed twice.
     fn put_message_aside(&self, key: &str, blob: &Blob, merged: &mut Converged) {
         let path = format!("{}/{key}.json", layout::INBOX);
         merged.aside.push(format!("{}{path}", self.prefix));
@@ -279,8 +280,8 @@ impl<'t> Both<'t> {
         merged.files.entry(place).or_insert(MergedFile::As(blob.clone()));
     }
 
-    /// The state that is believed goes on from both: no number of the other clone comes again, and
-    /// nothing that was found at rest is taken for the merged records.
+    /// Writes the winning state with the higher counters of both clones, so that no number is used
+    /// twice, and without the resting marks, which are not valid for the merged records.
     fn settle_state(&self, [base, ours, theirs]: &[Value; 3], merged: &mut Converged) {
         let (won, lost) = if self.loser == Some(Side::Ours) { (theirs, ours) } else { (ours, theirs) };
         let mut state = won.clone();
@@ -298,7 +299,7 @@ impl<'t> Both<'t> {
         }
         fields.shift_remove("resting");
         fields.shift_remove("rested_at");
-        // A clone that has taken it meanwhile has it.
+        // If only the other clone has changed this field, its value is kept.
         let key = "ticked_by";
         if ours.get(key) == base.get(key) && won.get(key) != theirs.get(key) {
             match theirs.get(key) {
@@ -310,14 +311,14 @@ impl<'t> Both<'t> {
     }
 }
 
-/// A record as it is written.
+/// Encodes a record as a file.
 fn bytes_of(record: &Value) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(record).unwrap_or_default();
     bytes.push(b'\n');
     bytes
 }
 
-/// The key of a message, by the path of its file.
+/// Returns the key of a message from the path of its file.
 fn key(path: &str) -> Option<&str> {
     let name = path.strip_prefix(layout::INBOX)?.strip_prefix('/')?.rsplit('/').next()?;
     let stem = name.strip_suffix(".json")?;

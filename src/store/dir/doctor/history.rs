@@ -23,7 +23,7 @@ use super::super::{files, gc, lines};
 use super::records::Checkup;
 use super::{ENDED_TWICE, Finding, MERGED_LINES, Remedy};
 
-/// End of a message, as one line of the archive tells it.
+/// End of a message, as recorded in one line of the archive.
 struct MessageEnd {
     path: Spot,
     line: Vec<u8>,
@@ -31,8 +31,8 @@ struct MessageEnd {
 }
 
 impl MessageEnd {
-    /// True if a message with this end can later get the next one: a person requeued it, or dropped
-    /// a dead letter.
+    /// True if this end may be followed by `next`: a person requeued the message, or dropped a dead
+    /// letter.
     fn leads_to(&self, next: &Settlement) -> bool {
         let was_requeued = self.settlement.status == MessageStatus::Queued;
         let is_requeued = next.status == MessageStatus::Queued;
@@ -49,7 +49,7 @@ impl MessageEnd {
 }
 
 impl Checkup<'_> {
-    /// Reads the file of a month. The lines that can't be read are one finding, and so are those
+    /// Reads the file of a month. Makes one finding of all unreadable lines, and one of the lines
     /// that a merge has doubled or joined.
     fn month(&mut self, month: &Month, mut read: impl FnMut(&Spot, usize, &[u8]) -> Result<()>) {
         let path = self.path(&month.path);
@@ -81,8 +81,8 @@ impl Checkup<'_> {
         }
     }
 
-    /// The ledger and the archive, that every message has ended once, and that every run has its
-    /// record. Returns how many dead letters there are.
+    /// Checks the ledger and the archive: every message has ended once, and every run has its
+    /// record. Returns the number of dead letters.
     pub fn history(&mut self, state: &State) -> u64 {
         let view = View::settled(self.agent.dir());
         for month in months::ledger(&view).unwrap_or_default() {
@@ -129,8 +129,8 @@ impl Checkup<'_> {
         }
     }
 
-    /// Two clones may both have settled a message. What one of them has processed is over, else the
-    /// last word counts; the other ends are to go, and are gone from `ends`.
+    /// Finds messages that two clones have settled. An end as processed is kept, or else the last
+    /// end; the other ends are to be quarantined, and are removed from `ends`.
     fn ended_twice(&mut self, id: MessageId, ends: &mut Vec<MessageEnd>) {
         if ends.windows(2).all(|pair| pair[0].leads_to(&pair[1].settlement)) {
             return;

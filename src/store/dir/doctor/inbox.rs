@@ -1,5 +1,4 @@
-//! Looking at an inbox: what waits there, what could not be admitted, and what is in the wrong
-//! place.
+//! Checks of an inbox: waiting messages, rejected files, and files in the wrong place.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +17,7 @@ use super::Remedy;
 use super::records::Checkup;
 
 impl Checkup<'_> {
-    /// Reports files that steps pass over because they can't be moved.
+    /// Reports files that steps skip because the files can't be moved.
     pub(super) fn passed_over(&mut self, state: &State) {
         for one in passed_over(state) {
             let path = self.path(layout::INBOX).join(&one.file);
@@ -40,7 +39,7 @@ impl Checkup<'_> {
         }
     }
 
-    /// Reports how many files could not be admitted.
+    /// Reports the number of files that could not be admitted.
     fn rejected(&mut self, dir: Spot) {
         let message = match rejected_names(&View::settled(self.agent.dir()), true).map(|names| names.len()) {
             Ok(0) => return,
@@ -51,8 +50,8 @@ impl Checkup<'_> {
         self.note(dir, "rejected_files", message, Remedy::Sort);
     }
 
-    /// The inbox and its segments: names, contents, and that no message is there twice. Returns the
-    /// messages, and the tasks that they tell the end of.
+    /// Checks the inbox and its segments: names, contents, and that no message occurs twice.
+    /// Returns the ids of the messages, and of the tasks whose end a message reports.
     pub(super) fn inbox(&mut self) -> (HashSet<MessageId>, HashSet<TaskId>) {
         let mut places: HashMap<MessageId, Spot> = HashMap::new();
         let mut results = HashSet::new();
@@ -85,7 +84,7 @@ impl Checkup<'_> {
                     Name::Hint(id) => self.hint(id, path),
                     Name::Segment(_) if is_inbox => dirs.push(path),
                     Name::Rejected if is_inbox => self.rejected(path),
-                    // Hand-written files are the next step's to judge.
+                    // The next step checks hand-written files.
                     Name::Drop if is_inbox => {}
                     Name::Other => {}
                     Name::Segment(_) | Name::Rejected | Name::Drop => {
@@ -98,8 +97,8 @@ impl Checkup<'_> {
         (places.into_keys().collect(), results)
     }
 
-    /// A message by its name and content, and that no other file has it. Returns the task that it
-    /// tells the end of.
+    /// Checks a message: name, content, and that no other file has it. Returns the task whose end
+    /// the message reports.
     fn message(
         &mut self,
         key: InboxKey,

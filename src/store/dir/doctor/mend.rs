@@ -1,4 +1,4 @@
-//! Mending: what has one right answer. What can't be read is moved aside, never deleted.
+//! Repairs of findings with one right repair. Unreadable content is quarantined, never deleted.
 
 use std::ffi::OsStr;
 
@@ -11,9 +11,9 @@ use super::super::{DirAgent, DirStore, DirTxn, files, keys, layout, lines};
 use super::{Finding, Remedy};
 
 impl DirTxn<'_> {
-    /// Mends a finding of the agent, under the lock under which it was found, so that no other
-    /// command has changed the place since. `false`: people must decide, or the command, which
-    /// knows the rules.
+    /// Repairs a finding of the agent, under the same lock as the check, so that no other command
+    /// has changed the file since. Returns `false` if people must decide, or the caller, which
+    /// knows the business rules.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         let agent = self.agent;
         agent.store.files_only("`dormouse doctor`")?;
@@ -31,7 +31,7 @@ impl DirTxn<'_> {
             Remedy::KeepInbox => agent.keep_inbox()?,
             Remedy::FinishExchange => self.finish_exchange()?,
             Remedy::Sweep => drop(self.sweep()?),
-            // Part of the dedupe keys would pass for all of them.
+            // A part of the dedupe keys would pass for all keys, so the whole cache is removed.
             Remedy::Renew if finding.place.starts_with(&*agent.dir().join(layout::DEDUPE)) => {
                 keys::forget(agent.dir())?;
             }
@@ -58,7 +58,7 @@ impl DirTxn<'_> {
 }
 
 impl DirStore {
-    /// Mends a finding that is no agent's. `false`: it is for people to decide.
+    /// Repairs a finding outside the agents. Returns `false` if people must decide.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         match &finding.remedy {
             Remedy::Protect => protect(&finding.place)?,
@@ -85,14 +85,14 @@ impl DirStore {
     }
 }
 
-/// Takes the right to write from other users. A file that goes away meanwhile needs nothing.
+/// Removes the write permission of other users. A file that is gone by now needs no repair.
 fn protect(spot: &Spot) -> Result<()> {
     let Some(found) = spot.look()? else { return Ok(()) };
     let is_private = found.st_uid == found.st_gid;
     spot.set_mode(found.st_mode & 0o7777 & if is_private { !0o002 } else { !0o022 })
 }
 
-/// A place in quarantine that nothing has yet, with the old place in its name.
+/// Returns an unused path in the quarantine, with the old path in its name.
 fn quarantine_place(agent: &DirAgent<'_>, spot: &Spot) -> Result<Spot> {
     let dir = agent.dir().join(layout::QUARANTINE);
     dir.make_dirs()?;
@@ -109,15 +109,15 @@ fn move_aside(agent: &DirAgent<'_>, path: &Spot) -> Result<()> {
     files::rename(path, &place)
 }
 
-/// Rewrites a file without some of its lines; the lines are in quarantine before they are gone
-/// here. A file with no other lines is no file of ours, and is kept there byte for byte.
+/// Rewrites a file without some of its lines, after these were quarantined. A file with no other
+/// lines is not the program's, and is quarantined byte for byte.
 fn move_lines_aside(agent: &DirAgent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let records = lines::records(&bytes).map(|(_, line)| line);
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
         records.partition(|line| aside.iter().any(|moved| moved == line));
     if moved.is_empty() {
-        // It was a beginning that the journal has completed meanwhile.
+        // The line was incomplete, and the journal has completed it meanwhile.
         return Ok(());
     }
     if kept.is_empty() {
@@ -127,12 +127,12 @@ fn move_lines_aside(agent: &DirAgent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Res
     agent.replace_file(path, &lines::join(kept))
 }
 
-/// Rewrites a file with each of its lines once. Events come in their order; what the archive says
-/// stays as it stands, for its last word counts.
+/// Rewrites a file with each of its lines once. Sorts events by number; lines of the archive keep
+/// their order, because the last line of a record counts.
 fn untangle(agent: &DirAgent<'_>, path: &Spot) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
-    // A line that is no event has no sequence number and is sorted to the beginning.
+    // A line that is no event counts as number 0, so it is sorted to the beginning.
     let seq = |line: &&[u8]| json::read::<Event>(line).map_or(0, |event| event.seq);
     once.sort_by_key(seq);
     agent.replace_file(path, &lines::join(once))

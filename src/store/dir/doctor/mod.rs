@@ -1,5 +1,5 @@
 //! Checks the files of a state directory without changing anything, and repairs findings that have
-//! one right repair (contract, store §6). `engine::checks` checks how the records go together.
+//! one right repair (contract, store §6). `engine::checks` checks relations between records.
 
 mod history;
 mod inbox;
@@ -32,7 +32,7 @@ pub use records::{Checkup, ReadableRecords};
 pub enum Remedy {
     /// People must decide.
     None,
-    /// A file without which there is no agent: people must bring it back.
+    /// A person must restore an essential file of the agent.
     Restore,
     /// Move the file or directory to `quarantine/`.
     Quarantine,
@@ -40,40 +40,40 @@ pub enum Remedy {
     QuarantineLines(Vec<Vec<u8>>),
     /// Leave each line of the file once, and events in order.
     Untangle,
-    /// Take the right to write away from others.
+    /// Remove the write permission of other users.
     Protect,
-    /// Give it the rights that `[sharing]` asks for.
+    /// Set the permissions that `[sharing]` asks for.
     Permit(Rights),
-    /// People must make the group, or be in it, or take it out of the settings.
+    /// A person must create the group, join it, or remove it from the settings.
     Join,
-    /// Set the counters right: of dead letters, and of the messages in the outbox.
+    /// Correct the counters of dead letters and of the messages in the outbox.
     Recount(u64, Outbox),
-    /// Remove what killed commands have left. What is left of hooks is for the command, which may
+    /// Remove stale files of killed commands. Hook directories are left to the command, which may
     /// end processes.
     Sweep,
-    /// Remove what lies in the place of a cache. The next command makes the cache again.
+    /// Remove a damaged cache. The next command rebuilds it.
     Renew,
-    /// Put the file into the inbox that keeps it in git.
+    /// Write the `.gitkeep` of the inbox.
     KeepInbox,
-    /// Put what was the inbox into its place.
+    /// Finish an interrupted exchange of the inbox.
     FinishExchange,
     /// Add these lines to a file of the state directory that git reads.
     AddLines(&'static str, Vec<String>),
-    /// Files that could not be admitted: a person puts them right, or takes them away.
+    /// A person must correct or remove files that could not be admitted.
     Sort,
-    /// The records are right: a person should look at what they say, and acknowledge it.
+    /// A person should read the correct records about a problem, and acknowledge it.
     Acknowledge,
-    /// A file that arrived too late for the stream of an agent that was moved away: a person brings
-    /// it there, or removes it.
+    /// A person must send on or remove a file that arrived too late for the stream of a moved
+    /// agent.
     Forward,
-    /// People must see to it that one machine ticks here, and no other.
+    /// A person must make sure that only one machine ticks in this state directory.
     OneTicker,
-    /// People should know it.
+    /// A person should read the finding; no repair is needed.
     Consider,
 }
 
 impl Remedy {
-    /// True if the records are in order as they are.
+    /// True if the records need no repair.
     pub fn is_warning(&self) -> bool {
         match self {
             Remedy::Untangle
@@ -123,19 +123,19 @@ impl Remedy {
     }
 }
 
-/// One thing that is wrong.
+/// Problem that a check has found.
 #[derive(Debug, Clone)]
 pub struct Finding {
     pub agent: Option<AgentName>,
     place: Spot,
-    /// Name of the place for people, if it is no file.
+    /// Display name of the place, if it is not a file.
     shown: Option<PathBuf>,
     pub kind: &'static str,
     pub message: String,
     pub remedy: Remedy,
 }
 
-/// The record that a finding is about.
+/// Record of a finding.
 #[derive(Debug, Clone, Copy)]
 pub enum FindingSubject {
     State,
@@ -157,22 +157,22 @@ impl FindingSubject {
     }
 }
 
-/// Finding about lines that a merge of two clones leaves without `dormouse merge-driver`.
+/// Kind of a finding about lines that a merge without `dormouse merge-driver` leaves.
 const MERGED_LINES: &str = "merged_lines";
 const ENDED_TWICE: &str = "ended_twice";
 
 impl Finding {
-    /// True if a merge has caused it. Git merges no records of another store.
+    /// True if a git merge has caused the problem. Records in a database are never merged by git.
     pub fn is_of_merge(&self) -> bool {
         self.shown.is_none() && [MERGED_LINES, ENDED_TWICE].contains(&self.kind)
     }
 
-    /// Where it is, for people.
+    /// Path or display name of the place.
     pub fn place(&self) -> String {
         self.shown.as_deref().unwrap_or(self.place.path()).display().to_string()
     }
 
-    /// Returns the place as seen from the agent that the finding is about.
+    /// Path of the place relative to the directory of the finding's agent, or its display name.
     pub fn place_in(&self, agent: &DirAgent<'_>) -> String {
         match &self.shown {
             Some(shown) => shown.display().to_string(),
@@ -180,9 +180,9 @@ impl Finding {
         }
     }
 
-    /// Converts a finding about records of another store that were written out as files at `agent`.
-    /// `named`: the name for people of a place among the records. Only faults in the state can be
-    /// repaired there.
+    /// Converts a finding about records of another store that were written as files to `agent`.
+    /// `named`: returns the display name of a path among the records. Only faults in the state can
+    /// be repaired in another store.
     pub(in crate::store) fn of_records(
         self,
         agent: &DirAgent<'_>,
@@ -198,9 +198,9 @@ impl Finding {
         Finding { shown, remedy, ..self }
     }
 
-    /// A record that can't be read, in the words of the error that says so.
+    /// Finding about an unreadable record, with the message of the error.
     fn unreadable(agent: &AgentName, place: Spot, error: &Error, remedy: Remedy) -> Finding {
-        // A file of a newer version is not damaged: that version can read it.
+        // A file of a newer version is not damaged: the newer version can read it.
         let is_whole = matches!(error, Error::Newer { .. } | Error::Io { .. });
         let remedy = if is_whole { Remedy::None } else { remedy };
         let at =
@@ -217,28 +217,27 @@ impl Finding {
 const LEFT_ROOM: &str = "the agent is gone: what its turns and tasks left on this machine is still here; \
                          remove it if it is not needed";
 
-/// Finding about something that a killed command has left in the state directory itself.
+/// Finding about a stale file of a killed command in the state directory itself.
 pub(in crate::store) fn left_behind(place: Spot) -> Finding {
     let message = "left by a command that was killed while it made this".to_owned();
     Finding { agent: None, place, shown: None, kind: "litter", message, remedy: Remedy::Sweep }
 }
 
 impl DirStore {
-    /// Something about the state directory as a whole that a person should know.
+    /// Finding about the state directory as a whole, for people to read.
     pub fn concern(&self, kind: &'static str, message: String) -> Finding {
         let remedy = Remedy::Consider;
         Finding { agent: None, place: self.spot(), shown: None, kind, message, remedy }
     }
 
-    /// Something about a store elsewhere as a whole.
+    /// Finding about a database as a whole.
     pub(in crate::store) fn finding_elsewhere(&self, fault: StoreFault) -> Finding {
         let remedy = if fault.is_warning { Remedy::Consider } else { Remedy::None };
         let (place, shown) = (self.spot(), Some(PathBuf::from(self.shown())));
         Finding { agent: None, place, shown, kind: fault.kind, message: fault.message, remedy }
     }
 
-    /// Finds directories that this machine still has of agents that another machine has removed or
-    /// renamed.
+    /// Finds local directories of agents that another machine has deleted or renamed.
     pub(in crate::store) fn rooms_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
         let mut left = self.agents()?;
         left.retain(|name| known.binary_search(name).is_err());
@@ -297,15 +296,15 @@ impl DirStore {
 }
 
 impl<'a> DirAgent<'a> {
-    /// Begins to look at its files one by one. To be called under its lock, so that no command
-    /// changes anything meanwhile.
+    /// Starts checks of the agent's files. The caller holds its lock, so that no command changes
+    /// files meanwhile.
     pub fn checkup(&'a self) -> Checkup<'a> {
         Checkup { agent: self, checked: 0, findings: Vec::new() }
     }
 }
 
 impl Checkup<'_> {
-    /// Reports the leftovers of killed commands. The caller holds the lock.
+    /// Reports stale files of killed commands. The caller holds the lock.
     pub fn litter(&mut self, locked: &DirTxn<'_>) {
         let message = match locked.litter() {
             Ok(0) | Err(_) => return,

@@ -1,7 +1,8 @@
-//! On which file system the state directory lies, and what locks are worth there.
+//! Checks of the file system of the state directory, and of the effect of locks there.
 //!
-//! One that several machines share gives no fence: a machine that was cut off goes on with its turn
-//! while another one takes the agent over. So only one machine may tick there (contract, fleet §1).
+//! A file system that several machines share has no fencing: a machine that was cut off continues
+//! its turn while another machine takes the agent over. So only one machine may tick there
+//! (contract, fleet §1).
 
 use std::fs::File;
 
@@ -11,8 +12,7 @@ use crate::error::{Error, Result};
 use super::super::{DirStore, layout, lock, machine};
 use super::{Finding, Remedy};
 
-/// File systems that several machines share, and whether their locks reach from one machine to the
-/// other.
+/// File systems that several machines share, and the reach of their locks.
 const SHARED: &[(&str, Reach)] = &[
     ("nfs", Reach::UnlessMountedSo(&["nolock", "local_lock=all", "local_lock=flock"])),
     ("nfs4", Reach::UnlessMountedSo(&["local_lock=all", "local_lock=flock"])),
@@ -37,12 +37,12 @@ const SHARED: &[(&str, Reach)] = &[
     ("prl_fs", Reach::Never),
 ];
 
-/// Between which processes a lock counts.
+/// Processes among which a lock has effect.
 #[derive(Debug, Clone, Copy)]
 enum Reach {
-    /// Those of all machines, unless the file system was mounted with one of these options.
+    /// Processes of all machines, unless the file system was mounted with one of these options.
     UnlessMountedSo(&'static [&'static str]),
-    /// Those of one machine.
+    /// Processes of one machine.
     Never,
 }
 
@@ -68,7 +68,8 @@ impl DirStore {
     }
 }
 
-/// Returns the problem of a mount that several machines share, from its line (proc(5)).
+/// Returns the problem of a mount that several machines share, from its line in mountinfo
+/// (proc(5)).
 fn shared(mount: &str) -> Option<String> {
     let (place, what) = mount.split_once(" - ")?;
     let mut what = what.split(' ');
@@ -93,14 +94,14 @@ fn shared(mount: &str) -> Option<String> {
     })
 }
 
-/// Why locks don't hold here, if they don't: one that is held must be refused to a second
-/// descriptor, as to another process.
+/// Returns the reason why locks have no effect here, if any: a held lock must be refused to a
+/// second descriptor, as to another process.
 fn locks_fail(root: &Spot) -> Result<Option<String>> {
     let settings = root.join(layout::CONFIG);
     let file = || Ok(settings.open_in_place(false)?.map(|(file, _)| file));
     let dir = || root.open_dir();
     for (what, one, other) in [("a file", file(), file()), ("a directory", dir(), dir())] {
-        // Somebody who may only read looks at the rest.
+        // A user without write permission can't make this test.
         let (Ok(Some(one)), Ok(Some(other))) = (one, other) else { continue };
         if let Some(why) = fails(&one, &other, root) {
             return Ok(Some(format!("the lock of {what} {why}: nothing here keeps two commands apart")));

@@ -1,4 +1,5 @@
-//! The records of one agent, one by one: each readable, named after itself, and this agent's.
+//! Checks of the records of one agent: each must be readable, named by its own id, and owned by the
+//! agent.
 
 use std::collections::HashSet;
 
@@ -21,24 +22,24 @@ use super::super::record::{ESSENTIAL, decode};
 use super::super::{DirAgent, aside, files, layout};
 use super::{Finding, FindingSubject, Remedy};
 
-/// A look at the files of one agent, and what it has found so far.
+/// Check of the files of one agent, with its findings so far.
 pub struct Checkup<'a> {
     pub(super) agent: &'a DirAgent<'a>,
     pub checked: usize,
     pub findings: Vec<Finding>,
 }
 
-/// Open records, as far as they can be read.
+/// Open records that can be read.
 pub struct ReadableRecords {
     pub works: Vec<WorkItem>,
     pub waits: Vec<Wait>,
     pub tasks: Vec<Task>,
     pub triggers: Vec<Trigger>,
-    /// The messages to other agents that are still to be delivered.
+    /// Messages to other agents that are not delivered yet.
     pub outbox: Outbox,
-    /// The messages in the inbox.
+    /// Ids of the messages in the inbox.
     pub queued: HashSet<MessageId>,
-    /// The tasks that a queued message tells the end of.
+    /// Ids of the tasks whose end a queued message reports.
     pub results: HashSet<TaskId>,
 }
 
@@ -72,7 +73,7 @@ impl Checkup<'_> {
         Some(state)
     }
 
-    /// The inbox and the open records.
+    /// Checks the inbox and the open records.
     pub fn open(&mut self) -> ReadableRecords {
         let (queued, results) = self.inbox();
         let works = self.plane::<WorkItem>(|item| &item.agent);
@@ -85,7 +86,7 @@ impl Checkup<'_> {
         ReadableRecords { works, waits, tasks, triggers, outbox, queued, results }
     }
 
-    /// Notes what is wrong with a record that can be read.
+    /// Adds a finding about a record that can be read.
     pub fn find(
         &mut self,
         about: FindingSubject,
@@ -118,7 +119,7 @@ impl Checkup<'_> {
         self.findings.push(Finding::unreadable(self.agent.name(), path, error, remedy));
     }
 
-    /// Reads one record; says what is wrong with it.
+    /// Reads a record; adds a finding if that fails.
     pub(super) fn record<T: Record>(&mut self, path: &Spot) -> Option<T> {
         self.checked += 1;
         let read = files::read(path).and_then(|bytes| match bytes {
@@ -128,7 +129,7 @@ impl Checkup<'_> {
         read.map_err(|error| self.unreadable(path.clone(), &error)).ok()
     }
 
-    /// A record that there is one of, and that must be this agent's.
+    /// Checks a record that exists once, and must belong to this agent.
     fn own<T: Record>(&mut self, relative: &str, owner: impl Fn(&T) -> &AgentName) -> Option<T> {
         let path = self.path(relative);
         let record = self.record::<T>(&path)?;
@@ -151,7 +152,8 @@ impl Checkup<'_> {
         }
     }
 
-    /// A directory of open records: each readable, named after itself, and this agent's.
+    /// Checks a directory of open records: each must be readable, named by its own id, and owned by
+    /// this agent.
     fn plane<T: OpenRecord>(&mut self, owner_of: impl Fn(&T) -> &AgentName) -> Vec<T> {
         self.plane_of(|record| owner_of(record).clone())
     }

@@ -20,8 +20,8 @@ use super::records::Checkup;
 use super::{Finding, Remedy};
 
 impl DirStore {
-    /// Returns findings about the state directory itself: users that can write to it, users that
-    /// reach it against the settings or can't although they should, and rights that can't be given.
+    /// Returns findings about the state directory itself: users that can write to it, users whose
+    /// access differs from the settings, and permissions that can't be set.
     pub(super) fn rights(&self) -> Result<Vec<Finding>> {
         let settings = self.spot().join(layout::CONFIG);
         let places = [self.spot(), self.spot().join(layout::AGENTS), settings.clone()];
@@ -45,7 +45,7 @@ impl DirStore {
         let mut foreign = Foreign::in_dir(self, self.spot());
         let agents = self.spot().join(layout::AGENTS);
         let own = WalkDir::new(self.spot().path()).into_iter();
-        // Agents are looked at one by one.
+        // Agents are checked one by one.
         for entry in own.filter_entry(|entry| entry.path().parent() != Some(agents.path())).flatten() {
             foreign.note(&entry);
         }
@@ -54,13 +54,13 @@ impl DirStore {
     }
 }
 
-/// The files of a directory that belong to other users than the owner of the state directory.
+/// Files of a directory that belong to other users than the owner of the state directory.
 struct Foreign {
     dir: Spot,
-    /// The owner of the state directory, by number and by name.
+    /// Number and name of the owner of the state directory.
     owner: (u32, String),
-    /// Those that the owner may read, and those that the owner may not: the first of each, and
-    /// their number.
+    /// First file, its user and the number of all files that the owner may read, and likewise for
+    /// those that the owner may not.
     open: Option<(PathBuf, u32, usize)>,
     closed: Option<(PathBuf, u32, usize)>,
 }
@@ -104,7 +104,7 @@ impl Foreign {
     }
 }
 
-/// Other rights than `[sharing]` asks for.
+/// Finding about permissions that differ from `[sharing]`.
 fn unshared(agent: Option<&AgentName>, WrongRights { spot, mode, wanted }: WrongRights) -> Finding {
     let message = match wanted.group {
         Some(group) => format!("mode {mode:o}: to be shared it has mode {:o} and group {group}", wanted.mode),
@@ -123,7 +123,7 @@ fn finding(
     Finding { agent: agent.cloned(), place: place.clone(), shown: None, kind, message, remedy }
 }
 
-/// The directory right in an inbox that another user has made, if a path leads into one.
+/// Returns the directory directly in an inbox that contains the path, if another user has made it.
 fn dir_of_other(inbox: &Spot, path: &Path) -> Option<Spot> {
     let name = path.strip_prefix(inbox.path()).ok()?.components().next()?;
     let dir = inbox.join(name.as_os_str());
@@ -132,8 +132,8 @@ fn dir_of_other(inbox: &Spot, path: &Path) -> Option<Spot> {
     (beneath::kind(&found) == FileType::Directory && is_of_other).then_some(dir)
 }
 
-/// Returns a finding if users other than the owner may write here. `is_meant` is true for places
-/// that members of the sharing group may write.
+/// Returns a finding if users other than the owner may write to a place. `is_meant` is true for
+/// places to which members of the sharing group may write.
 fn writable_by_others(
     agent: Option<&AgentName>,
     place: &Spot,
@@ -151,8 +151,8 @@ fn writable_by_others(
 }
 
 impl Checkup<'_> {
-    /// Finds places that other users can write, down to the files of runs. Runs last, so that the
-    /// rights it leaves are not changed by other repairs.
+    /// Finds places to which other users can write, down to the files of runs. Runs last, so that
+    /// other repairs do not change the permissions that it sets.
     pub fn rights(&mut self) {
         let store = self.agent.store();
         let members = store.sharing_group().ok().flatten();
@@ -164,19 +164,19 @@ impl Checkup<'_> {
         while let Some(entry) = walk.next() {
             match entry {
                 Ok(entry) => {
-                    // Nobody but the owner comes to what was set aside.
+                    // Only the owner can reach quarantined files.
                     if closed.iter().any(|dir| dir.path() == entry.path())
                         && entry.metadata().is_ok_and(|found| found.mode() & 0o077 == 0)
                     {
                         walk.skip_current_dir();
                         continue;
                     }
-                    // Other users may own files in an inbox: these are their messages.
+                    // Files of other users in an inbox are their messages.
                     if entry.path() == inbox.path() || !entry.path().starts_with(inbox.path()) {
                         foreign.note(&entry);
                     }
                     let spot = self.spot_of(entry.path());
-                    // The inbox, and in it what members have made for the group.
+                    // Members may write to the inbox, and to the files that they have put there.
                     let is_meant = |found: &Stat| {
                         let is_theirs = spot == inbox
                             || spot.path().starts_with(inbox.path()) && is_own(&spot).is_ok_and(|own| !own);
@@ -184,7 +184,7 @@ impl Checkup<'_> {
                     };
                     let finding = writable_by_others(Some(self.agent.name()), &spot, is_meant);
                     let Some(finding) = finding else { continue };
-                    // A directory of another user is one thing, whatever is in it.
+                    // A directory of another user gives one finding, whatever is in it.
                     match dir_of_other(&inbox, entry.path()) {
                         None => self.findings.push(finding),
                         Some(dir) if dirs_of_others.insert(dir.path().to_owned()) => {
@@ -194,7 +194,7 @@ impl Checkup<'_> {
                         Some(_) => {}
                     }
                 }
-                // A file that goes away meanwhile can't be written to any more.
+                // A file that is gone by now can't be written to.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
                 Err(error) => {
                     let path = self.spot_of(error.path().unwrap_or(self.agent.dir().path()));
@@ -203,13 +203,14 @@ impl Checkup<'_> {
             }
         }
         self.findings.extend(foreign.findings(Some(self.agent.name())));
-        // A group that the machine does not have is a finding of the state directory.
+        // A group that the machine does not have is a finding of the state directory, not of each
+        // agent.
         if let Ok(misfits) = store.unshared_in(self.agent.dir()) {
             self.findings.extend(misfits.into_iter().map(|misfit| unshared(Some(self.agent.name()), misfit)));
         }
     }
 
-    /// The place of a path that was met below the agent's directory.
+    /// Converts a path below the agent's directory.
     fn spot_of(&self, path: &Path) -> Spot {
         self.agent.dir().join(path.strip_prefix(self.agent.dir().path()).unwrap_or(path))
     }

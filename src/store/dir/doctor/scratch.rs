@@ -1,5 +1,5 @@
-//! Looks at `cache/` and `tmp/`: nothing in them is needed, and nothing of the wrong kind may stay
-//! in the way there.
+//! Checks of `cache/` and `tmp/`: their files are not needed, but a file of the wrong kind blocks
+//! commands.
 
 use rustix::fs::{FileType, Stat};
 
@@ -9,19 +9,20 @@ use super::super::layout;
 use super::Remedy;
 use super::records::Checkup;
 
-/// The largest file that any cache has, in bytes.
+/// Maximum bytes of a file of any cache.
 const MOST: i64 = 64 << 20;
 
-/// Expected kind of file at a place.
+/// Expected kind of file at a path.
 #[derive(Clone, Copy, PartialEq)]
 enum Expected {
     Dir,
     File,
-    /// A file or a directory of a command that may be running.
+    /// File or directory of a command that may be running.
     Either,
 }
 
-/// Expected kind at a path from the agent's directory. `None` if such a place is unknown.
+/// Returns the expected kind at a path relative to the agent's directory. `None` if the path is
+/// unknown.
 fn expected(path: &str) -> Option<Expected> {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [layout::CACHE | layout::TMP] => Some(Expected::Dir),
@@ -38,7 +39,7 @@ fn expected(path: &str) -> Option<Expected> {
     }
 }
 
-/// Returns the problem with a file at such a place, if there is any.
+/// Returns the problem with a file at a path of the expected kind, if any.
 fn wrong(found: &Stat, expected: Expected) -> Option<&'static str> {
     let kind = beneath::kind(found);
     match (kind, expected) {
@@ -58,7 +59,7 @@ fn wrong(found: &Stat, expected: Expected) -> Option<&'static str> {
 }
 
 impl Checkup<'_> {
-    /// Notes what lies in `cache/` and `tmp/` and is in the way of commands.
+    /// Adds findings about files in `cache/` and `tmp/` that block commands.
     pub fn scratch(&mut self) {
         for name in [layout::CACHE, layout::TMP] {
             self.scratch_at(self.agent.dir().spot().join(name));
