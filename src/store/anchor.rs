@@ -1,6 +1,5 @@
-//! The anchor of a store: the state directory as a place on this machine. What a machine has for
-//! itself is found from it: settings, hooks, the repository of git, the directories where turns
-//! work. No record is reached through it.
+//! Path of the state directory on this machine. Local files are found from this path: settings,
+//! hooks, the git repository, the workspaces of turns. Records are reached through `Store` instead.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -19,14 +18,14 @@ use crate::model::place::PlaceId;
 use super::dir::authors::is_writable_by_others;
 use super::dir::{config, layout};
 
-/// Where a state directory is, or is to be.
+/// Path of a state directory that exists or is to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anchor {
     path: PathBuf,
 }
 
-/// A directory where turns work. Its device and inode tell it from others, so that all paths that
-/// lead to it mean the same workspace.
+/// Directory in which turns work. It is identified by device and inode, so that all paths to the
+/// directory mean one workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     path: PathBuf,
@@ -34,29 +33,29 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Its path without symbolic links.
+    /// Path of the workspace without symbolic links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A word for it that no other directory of this machine has.
+    /// Key of the workspace, unique among the directories of this machine.
     pub fn key(&self) -> &str {
         &self.key
     }
 }
 
 impl Anchor {
-    /// The state directory that has this path.
+    /// Creates an anchor for the state directory at this path.
     pub fn at(path: PathBuf) -> Anchor {
         Anchor { path }
     }
 
-    /// The state directory that a command is about: the one that is named, else the nearest
-    /// `.dormouse` from the working directory upwards. One that was only found has to be the user's
-    /// own, or trusted in `settings`, the user's own settings file (contract, cli §1).
+    /// Finds the state directory of a command: the named one, or else the nearest `.dormouse` from
+    /// the working directory upwards. A directory that was not named must be the user's own, or
+    /// trusted in `settings`, the user's own settings file (contract, cli §1).
     pub fn find(named: Option<&Path>, settings: Option<&Path>) -> Result<Anchor> {
         if let Some(named) = named {
-            // Both the state directory and the directory that holds it will do.
+            // `--dir` may name the state directory or its parent.
             let inside = named.join(layout::STATE_DIR);
             let root = if is_store(&inside)? { inside } else { named.to_owned() };
             return from_here(&root).map(Anchor::at);
@@ -78,8 +77,8 @@ impl Anchor {
         Err(Error::NoStore { start: start.to_owned() })
     }
 
-    /// Where `init` makes a state directory: in `dir`, or as `dir` where that is the name or the
-    /// place of one.
+    /// Returns the state directory that `init` creates for `dir`: a subdirectory, or `dir` itself
+    /// if that has the name or the settings file of a state directory.
     pub fn to_make(dir: &Path) -> Result<Anchor> {
         let dir = from_here(dir)?;
         let has_marker = || dir.join(layout::CONFIG).is_file();
@@ -87,42 +86,42 @@ impl Anchor {
         Ok(Anchor::at(if is_one { dir } else { dir.join(layout::STATE_DIR) }))
     }
 
-    /// The state directory of this machine for a store elsewhere that a URL names: under `state`,
-    /// where programs of this user keep what belongs to the machine.
+    /// Returns the local state directory for a database URL: below `state`, the directory for local
+    /// state of this user's programs.
     pub fn of_url(url: &str, state: &Path) -> Result<Anchor> {
         let digest = Sha256::digest(super::seam::shown(url)?.as_bytes());
         let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR)))
     }
 
-    /// The nearest state directory further up, which commands called below [`Anchor::home`] do not
-    /// find while this one is there.
+    /// Returns the nearest state directory in a parent, which commands called below
+    /// [`Anchor::home`] no longer find because of this state directory.
     pub fn hides(&self) -> Option<PathBuf> {
         let above = self.home().ancestors().skip(1).map(|dir| dir.join(layout::STATE_DIR));
         above.into_iter().find(|root| is_store(root).unwrap_or(false))
     }
 
-    /// Its path, for people and for programs.
+    /// Path of the state directory, for display and for programs.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory that holds the state directory.
+    /// Parent of the state directory.
     pub fn home(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    /// Returns true if the state directory of this identity lies at a path now.
+    /// True if the state directory of this identity is at a path now.
     pub fn is_at(path: &str, id: PlaceId) -> bool {
         std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (id.device, id.inode))
     }
 
-    /// Where a path of `agent.toml` leads: those that are relative begin at [`Anchor::home`].
+    /// Resolves a path of `agent.toml`: relative paths begin at [`Anchor::home`].
     pub fn leads_to(&self, path: &str) -> PathBuf {
         self.home().join(path)
     }
 
-    /// The workspace that a path of `agent.toml` leads to. Fails if there is no such directory now.
+    /// Returns the workspace at a path of `agent.toml`. Error if no directory is there now.
     pub fn workspace(&self, path: &str) -> io::Result<Workspace> {
         let path = std::fs::canonicalize(self.leads_to(path))?;
         let found = std::fs::metadata(&path)?;
@@ -133,7 +132,7 @@ impl Anchor {
     }
 }
 
-/// The working directory of this process.
+/// Working directory of this process.
 ///
 /// # Errors
 ///
@@ -149,7 +148,7 @@ fn working_directory() -> Result<PathBuf> {
     })
 }
 
-/// The whole path of `path`, which begins at the working directory if it is relative.
+/// Makes a path absolute: a relative path begins at the working directory.
 fn from_here(path: &Path) -> Result<PathBuf> {
     if path.is_relative() {
         working_directory()?;
@@ -157,13 +156,13 @@ fn from_here(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).context("find", path)
 }
 
-/// True if a state directory lies there. Only a look that says so has found nothing: what can't be
-/// looked at is an error, because the search would find another state directory further up, or
-/// `init` would be advised.
+/// True if a state directory is at `root`. False only if its absence is certain: any other failure
+/// is an error, because the search would find another state directory further up, or the user would
+/// be advised to run `init`.
 fn is_store(root: &Path) -> Result<bool> {
     let marker = root.join(layout::CONFIG);
     let error = match std::fs::metadata(&marker) {
-        // A marker of another kind is damage, which opening the store reports.
+        // Opening the store reports a marker of the wrong kind.
         Ok(_) => return Ok(true),
         Err(error) => error,
     };
@@ -175,24 +174,24 @@ fn is_store(root: &Path) -> Result<bool> {
         );
     }
     let is_absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-        // Nothing can be seen in the directory above it either, so the search goes on further up.
+        // The parent directory can't be read either, so the search continues further up.
         || error.kind() == ErrorKind::PermissionDenied && root.symlink_metadata().is_err();
     if is_absent { Ok(false) } else { Err(error).context("look at", &marker) }
 }
 
-/// The reason not to trust a state directory that was only found.
+/// Reason not to trust a state directory that the user did not name.
 struct Doubt {
     text: String,
-    /// The owner, if that is another user.
+    /// Owner of the state directory, if that is another user.
     owner: Option<u32>,
 }
 
-/// Why a state directory may say what another user wants, if it may: whose it is, and whether
-/// others may write in it.
+/// Returns the reason why another user may control a state directory, if any: a foreign owner, or
+/// write permission of other users.
 fn whose(root: &Path) -> Result<Option<Doubt>> {
     let own = rustix::process::geteuid().as_raw();
     let marker = root.join(layout::CONFIG);
-    // The name itself may be a link, which is its owner's word as well.
+    // The path itself may be a link, which its owner controls too.
     let link = root.symlink_metadata().context("look at", root)?;
     let dir = root.metadata().context("look at", root)?;
     let file = marker.symlink_metadata().context("look at", &marker)?;
@@ -210,7 +209,7 @@ fn whose(root: &Path) -> Result<Option<Doubt>> {
     Ok(None)
 }
 
-/// `unread`: why the settings can't be read, if they can't.
+/// Error for an untrusted state directory. `unread`: reason why the settings can't be read, if any.
 fn refused(root: &Path, doubt: &Doubt, settings: Option<&Path>, unread: Option<&str>) -> Error {
     let unread = unread.map(|why| format!("; {why}, so nothing says that you trust it")).unwrap_or_default();
     let message = format!(
@@ -232,7 +231,7 @@ fn refused(root: &Path, doubt: &Doubt, settings: Option<&Path>, unread: Option<&
     Error::refused("not_trusted", message).with_hint(hint)
 }
 
-/// The user's own settings file: `$XDG_CONFIG_HOME/dormouse/config.toml`.
+/// Settings file of the user: `$XDG_CONFIG_HOME/dormouse/config.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UserSettings {
@@ -243,16 +242,16 @@ struct UserSettings {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Trust {
-    /// State directories, or the directories that hold them; `*` is every one.
+    /// State directories or their parents; `*` trusts every state directory.
     #[serde(default)]
     directories: Vec<String>,
 }
 
-/// The word of the user's own settings about a state directory.
+/// Trust in a state directory, according to the user's settings file.
 enum Trusted {
     Yes,
     No,
-    /// They can't be read, for this reason.
+    /// The settings can't be read, for this reason.
     Unknown(String),
 }
 
@@ -280,8 +279,8 @@ fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<Trusted> {
     Ok(if is_listed { Trusted::Yes } else { Trusted::No })
 }
 
-/// Reads a file of settings. Anything but a plain file of the size of settings is refused, and a
-/// pipe is not waited for.
+/// Reads a settings file. Refuses everything but a plain file of limited size, and never blocks on
+/// a pipe.
 fn read_settings(path: &Path) -> io::Result<Vec<u8>> {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = File::options().read(true).custom_flags(nonblocking).open(path)?;

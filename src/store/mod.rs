@@ -1,25 +1,25 @@
-//! The seam: what steps and commands ask of a store. It names agents, ids, records and times, and
-//! never a file.
+//! Storage of agents, as steps and commands use it. The interface has agents, ids, records and
+//! times, but no files.
 //!
-//! - [`Store`]: which agents there are, and the seats that turns share (workspaces and slots).
-//! - [`Agent`]: one agent's records. [`Agent::peek`] glances, [`Agent::look`] reads one consistent
-//!   revision, [`Agent::arrive`] admits, [`Agent::change`] takes the lock, [`Agent::lease`] says
-//!   who lives.
-//! - [`Snapshot`]: one revision, and what can be asked of it.
-//! - [`AgentTxn`]: the only way to change records. [`Change::commit`] does it whole or not at all.
-//! - [`HeldLease`]: the right to work on a run or a task, for as long as this process keeps it.
-//! - [`Checkup`]: looks at the files of one agent for `doctor`, [`Finding`] by finding;
-//!   [`Collected`]: what `gc` has done.
-//! - [`DirExport`] and [`AgentImport`]: an agent on its way to another store, as a [`stream`].
-//! - [`RecordWatch`]: waits for a change of some agents; `News` tells which of all agents have
+//! - [`Store`]: the agents, and the shared locks of turns (workspaces and slots).
+//! - [`Agent`]: the records of one agent. [`Agent::peek`] reads the state, [`Agent::look`] reads
+//!   one consistent revision, [`Agent::arrive`] admits messages, [`Agent::change`] takes the lock,
+//!   [`Agent::lease`] takes the lease of a run or task.
+//! - [`Snapshot`]: one revision, and the queries on it.
+//! - [`AgentTxn`]: the only way to change records. [`AgentTxn::commit`] applies all or nothing.
+//! - [`HeldLease`]: the right of this process to work on a run or a task.
+//! - [`Checkup`]: checks the files of one agent for `doctor`; each problem is a [`Finding`].
+//!   [`Collected`]: result of `gc`.
+//! - [`DirExport`] and [`AgentImport`]: an agent in transit to another store, as a [`stream`].
+//! - [`RecordWatch`]: waits for a change of some agents; `News` reports which of all agents have
 //!   changed.
 //!
-//! Two rooms beside it are about files: [`anchor`], where the state directory lies on this machine,
-//! and [`git`].
+//! Two modules of this interface are about files: [`anchor`], the path of the state directory on
+//! this machine, and [`git`].
 //!
-//! These types are in `seam`. Behind them stands the state directory (`dir`), which nothing outside
-//! names, or a store that keeps the records elsewhere and answers the traits of `elsewhere`. The
-//! first of these is for tests: it keeps records in memory (`memory`).
+//! These types are in `seam`. They use the state directory (`dir`), which no code outside of
+//! `store` names, or a store that implements the traits of `elsewhere`: a database, or records in
+//! memory for tests (`memory`).
 
 pub mod anchor;
 mod dir;
@@ -34,8 +34,8 @@ pub mod stream;
 #[cfg(test)]
 pub mod tests;
 
-/// Versions of a state directory in git trees: how two of them merge, and how those of another
-/// clone come in.
+/// Versions of a state directory in git trees: merging two versions, and applying the changes of
+/// another clone.
 pub mod git {
     pub use super::dir::bringing::{RemoteFile, ScratchStore, alone_in_clone};
     pub use super::dir::converge::{

@@ -1,4 +1,4 @@
-//! The text of an `agent.toml`, and what a database is told of it beside the text.
+//! Text of an `agent.toml`, and the values that a database stores in columns next to the text.
 
 use crate::model::policy::Policy;
 use crate::model::pool::Pool;
@@ -7,23 +7,23 @@ use crate::model::strict::from_toml;
 /// Settings of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// As it is written.
+    /// Text of the file.
     pub text: String,
-    /// The pool that it names.
+    /// Pool in the settings.
     pub pool: Pool,
     pub takes: Takes,
 }
 
-/// Maximum length of the body of a message to an agent, if its own settings have one.
+/// Maximum bytes of the body of a message to an agent, if the agent's own settings define one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Takes {
-    /// Whatever the machine of the sender has as its default.
+    /// Default of the sender's machine.
     #[default]
     ByDefault,
-    /// At most so many bytes.
+    /// Limit in bytes.
     AtMost(u64),
-    /// Only a command that reads the settings together with those of its machine can tell: they
-    /// name a profile, or are damaged.
+    /// Not known from this text alone, because it names a profile or is damaged: only a command
+    /// that also reads the machine's settings finds the limit.
     Unknown,
 }
 

@@ -1,10 +1,10 @@
 //! The stream that `export` writes and `import` reads, between stores of any kind (docs/FORMAT.md
 //! §7).
 //!
-//! The stream is a tar archive in the one form that the writer here gives it, so the same agents
-//! are always the same bytes. From what a header says the reader makes the header anew, and refuses
-//! the stream if the two differ. So links, devices, sparse files and other encodings of names and
-//! numbers never reach the code behind it.
+//! The stream is a tar archive in the one form that this writer produces, so equal agents give
+//! equal bytes. The reader builds each header again from its fields, and refuses the stream if the
+//! result differs from the header read. So links, devices, sparse files and other encodings of
+//! names and numbers never reach the code that stores files.
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -21,30 +21,30 @@ use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::model::json;
 
-/// The schema of the first file of a stream.
+/// Schema of the first file of a stream.
 pub const SCHEMA: &str = "dormouse/export/1";
 const FAMILY: &str = "dormouse/export/";
 const VERSION: u32 = 1;
 
-/// The first file, and the last one: the SHA-256 of everything before it, in hexadecimal digits.
+/// Names of the first file, and of the last, which has the hexadecimal SHA-256 of all before it.
 const CONTENTS: &str = "dormouse-export.json";
 const SUM: &str = "dormouse-export.sha256";
-/// All files of an agent are below this and the agent's name.
+/// Directory of the agents; all files of an agent are below its name there.
 const AGENTS: &str = "agents";
-/// The name of a header that only carries a long path. The header of the file follows it.
+/// Name of a header that only has a long path. The header of the file follows.
 const LONG_PATH: &str = "dormouse-export.path";
 
 const BLOCK: usize = 512;
 const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// The most that the first file may have, in bytes: some 60,000 names.
+/// Maximum bytes of the first file: some 60,000 names.
 const MAX_CONTENTS: u64 = 4 << 20;
-/// The longest path, in bytes, and the longest part of one.
+/// Maximum bytes of a path, and of a part of a path.
 const MAX_PATH: usize = 3 << 10;
 const MAX_PART: usize = 255;
-/// The most that a file may have, in bytes: what eleven octal digits can say.
+/// Maximum bytes of a file: the largest number in eleven octal digits.
 pub const MAX_FILE: u64 = (8 << 30) - 1;
-/// The latest moment of eleven octal digits.
+/// Latest time, in seconds since 1970, in eleven octal digits.
 const MAX_TIME: u64 = (8 << 30) - 1;
 
 /// Number of bytes that are copied at a time.
@@ -56,20 +56,20 @@ struct Preamble {
     agents: Vec<AgentName>,
 }
 
-/// A file of an agent, without its content.
+/// Metadata of a file of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meta {
     pub agent: AgentName,
-    /// The path from the agent's directory: parts between slashes, none of them empty, `.` or `..`.
+    /// Path in the agent's directory: parts between slashes, none of them empty, `.` or `..`.
     pub(super) path: PathBuf,
     pub length: u64,
     pub is_executable: bool,
-    /// When it was last written, in seconds since 1970.
+    /// Time of the last write, in seconds since 1970.
     pub written_at: u64,
 }
 
 impl Meta {
-    /// The path from the agent's directory, for people.
+    /// Path relative to the agent's directory, for display.
     #[cfg(test)]
     pub fn shown(&self) -> String {
         self.path.display().to_string()
@@ -91,8 +91,8 @@ pub struct StreamWriter<W> {
 }
 
 impl<W: Write> StreamWriter<W> {
-    /// Begins a stream of these agents, whose files follow in this order. `name` is what errors
-    /// call the stream.
+    /// Begins a stream of these agents, whose files follow in this order. `name`: name of the
+    /// stream in error messages.
     pub fn begin(out: W, name: &str, agents: &[AgentName]) -> Result<StreamWriter<W>> {
         let mut writer = StreamWriter { out, sum: Sha256::new(), name: PathBuf::from(name) };
         let contents = Preamble { schema: SCHEMA.to_owned(), agents: agents.to_vec() };
@@ -102,7 +102,7 @@ impl<W: Write> StreamWriter<W> {
         Ok(writer)
     }
 
-    /// Adds a file. `content` gives exactly `meta.length` bytes; `at` is what errors call it.
+    /// Adds a file. `content` must give exactly `meta.length` bytes; `at` names it in errors.
     pub(super) fn file(&mut self, meta: &Meta, mut content: impl Read, at: &Path) -> Result<()> {
         self.put(&header(&meta.whole_path(), meta))?;
         let mut buffer = vec![0; AT_ONCE];
@@ -126,7 +126,7 @@ impl<W: Write> StreamWriter<W> {
         self.put(padding(meta.length))
     }
 
-    /// Ends the stream, and returns what it was written to.
+    /// Ends the stream, and returns the underlying writer.
     pub fn finish(mut self) -> Result<W> {
         let sum = format!("{}\n", digest::of(self.sum.clone()));
         self.whole(SUM, sum.as_bytes())?;
@@ -135,7 +135,7 @@ impl<W: Write> StreamWriter<W> {
         Ok(self.out)
     }
 
-    /// Writes a file of the stream's own.
+    /// Writes the first or last file of the stream.
     fn whole(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
         self.put(&own_header(path, EntryType::Regular, bytes.len() as u64, false, 0))?;
         self.put(bytes)?;
@@ -148,7 +148,7 @@ impl<W: Write> StreamWriter<W> {
     }
 }
 
-/// Reads a stream. Any program may have written it.
+/// Reads a stream, which any program may have written.
 pub struct StreamReader<R> {
     input: R,
     sum: Sha256,
@@ -156,15 +156,15 @@ pub struct StreamReader<R> {
     agents: Vec<AgentName>,
     /// Number of bytes that were read, for messages.
     at: u64,
-    /// Rest of the content of the present file, and its length.
+    /// Remaining bytes of the current file's content, and its length.
     left: u64,
     length: u64,
     last: Option<Meta>,
 }
 
 impl<R: Read> StreamReader<R> {
-    /// Begins to read: the first file has to say that this is such a stream. `name` is what errors
-    /// call it.
+    /// Begins to read. Error if the first file does not identify the stream as an export. `name`:
+    /// name of the stream in error messages.
     pub fn begin(input: R, name: &str) -> Result<StreamReader<R>> {
         let mut reader = StreamReader {
             input,
@@ -196,7 +196,7 @@ impl<R: Read> StreamReader<R> {
         Ok(reader)
     }
 
-    /// The agents of the stream, in its order.
+    /// Returns the agents of the stream, in its order.
     pub fn agents(&self) -> &[AgentName] {
         &self.agents
     }
@@ -223,7 +223,7 @@ impl<R: Read> StreamReader<R> {
         Ok(agents)
     }
 
-    /// The next file. `None` at the end of a stream that is complete and unchanged.
+    /// Returns the next file. `None` at the end of a stream that is complete and unchanged.
     pub fn next(&mut self) -> Result<Option<Meta>> {
         self.copy(|_| Ok(()))?;
         let before = self.sum.clone();
@@ -260,7 +260,7 @@ impl<R: Read> StreamReader<R> {
         Ok(Some(meta))
     }
 
-    /// Calls `take` with the rest of the present file's content, piece by piece.
+    /// Calls `take` with the rest of the current file's content, part by part.
     pub fn copy(&mut self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         if self.left == 0 {
             return Ok(());
@@ -312,15 +312,15 @@ impl<R: Read> StreamReader<R> {
         Ok(())
     }
 
-    /// The path in a header that carries a long one: `LENGTH path=PATH` and a line feed.
+    /// Returns the path in a header for a long path: `LENGTH path=PATH` and a line feed.
     fn long_path(&self, said: &[u8]) -> Result<Vec<u8>> {
         let path = said.splitn(2, |byte| *byte == b'=').nth(1).and_then(|path| path.strip_suffix(b"\n"));
         let path = path.unwrap_or_default().to_vec();
-        // The reader sees whether it is written as it should be when it makes the header anew.
+        // The reader compares the form of the line when it builds the header again.
         if path.len() > MAX_PATH { Err(self.damaged("a path that is too long")) } else { Ok(path) }
     }
 
-    /// Reads the content of a file of the stream's own.
+    /// Reads the content of the first or last file, or of a header for a long path.
     fn own_content(&mut self, length: u64, most: u64) -> Result<Vec<u8>> {
         if length > most {
             return Err(self.damaged(format_args!("{length} bytes where it has at most {most}")));
@@ -353,7 +353,7 @@ impl<R: Read> StreamReader<R> {
         Ok(())
     }
 
-    /// Reads until the bytes are full or the input ends. Returns how many there were.
+    /// Reads until the buffer is full or the input ends. Returns the number of bytes read.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<usize> {
         let mut read = 0;
         while read < bytes.len() {
@@ -368,7 +368,7 @@ impl<R: Read> StreamReader<R> {
         Ok(read)
     }
 
-    /// The error for a fault in the stream, with the place that is being read.
+    /// Error for a fault in the stream, with the offset that is being read.
     pub fn damaged(&self, what: impl std::fmt::Display) -> Error {
         Error::damaged(self.name.clone(), format!("byte {}: {what}", self.at))
             .with_hint("nothing of it was imported: export again, and compare what arrives")
@@ -381,7 +381,7 @@ fn order(one: &Meta, other: &Meta) -> Ordering {
     one.agent.cmp(&other.agent).then_with(|| one.path.components().cmp(other.path.components()))
 }
 
-/// The headers of a file: one block, or three if its path is too long for one.
+/// Returns the headers of a file: one block, or three blocks if its path is too long for one.
 fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
     let Meta { length, is_executable, written_at, .. } = *meta;
     let time = written_at.min(MAX_TIME);
@@ -400,7 +400,7 @@ fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
     bytes
 }
 
-/// A path as it is in a POSIX extended header: the length of the whole line, itself included, comes
+/// Encodes a path as a POSIX extended header: the length of the whole line, itself included, comes
 /// first.
 fn pax_path(path: &[u8]) -> Vec<u8> {
     let rest = path.len() + " path=\n".len();
@@ -419,13 +419,13 @@ fn own_header(path: &str, kind: EntryType, length: u64, is_executable: bool, wri
     header.set_gid(0);
     header.set_size(length);
     header.set_mtime(written_at);
-    // No path that comes here is too long for the header.
+    // The caller has checked that the path is short enough for the header.
     let _ = header.set_path(path);
     header.set_cksum();
     header.as_bytes().to_vec()
 }
 
-/// The zeros that fill the last block of a content.
+/// Returns the zeros that fill the last block of a content.
 fn padding(length: u64) -> &'static [u8] {
     const ZEROS: [u8; BLOCK] = [0; BLOCK];
     let over = usize::try_from(length % BLOCK as u64).unwrap_or_default();

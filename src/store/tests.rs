@@ -1,9 +1,9 @@
-//! The readers of records, lines, journals and settings on bytes of every kind: none panics, and
-//! what one reads it writes and reads again as the same.
+//! Fuzz tests of the readers of records, lines, journals and settings: no reader panics, and a
+//! value that was read is unchanged after it was written and read again.
 //!
-//! `cargo test --bin dormouse readers` tries each for a moment,
+//! `cargo test --bin dormouse readers` fuzzes each reader for a moment,
 //! `BOLERO_RANDOM_TEST_TIME_MS=3600000` for an hour each. `cargo bolero test
-//! store::tests::readers::records` lets libFuzzer look for what was never reached.
+//! store::tests::readers::records` lets libFuzzer search for new code paths.
 
 pub use readers::{positional, tried};
 
@@ -30,10 +30,10 @@ mod readers {
     use crate::store::dir::journal::{JournalEntry, decode_all};
     use crate::store::dir::record::{decode, decode_plain, encode};
 
-    /// How long each is tried where nobody says otherwise.
+    /// Default time for which each reader is fuzzed.
     const MOMENT: std::time::Duration = std::time::Duration::from_millis(300);
 
-    /// One change of a text, at a place that may lie beyond its end.
+    /// Change of a text, at an offset that may be beyond its end.
     #[derive(Debug, Clone, TypeGenerator)]
     enum Edit {
         Cut { place: u16 },
@@ -44,7 +44,7 @@ mod readers {
         Replace { place: u16, word: u8 },
     }
 
-    /// What may stand where a word of JSON or TOML stands.
+    /// Replacements for a word of JSON or TOML.
     const WORDS: &[&str] = &[
         "{",
         "}",
@@ -103,7 +103,7 @@ mod readers {
                 }
                 Edit::Insert { place, word: which } => drop(text.splice(at(place)..at(place), word(which))),
                 Edit::Replace { place, word: which } => {
-                    // From one end of a word to the other.
+                    // The range is extended to the ends of words.
                     let is_end = |byte: &u8| b" ,:\n]}".contains(byte);
                     let from = at(place);
                     let to = text[from..].iter().position(is_end).map_or(text.len(), |length| from + length);
@@ -114,7 +114,7 @@ mod readers {
         text
     }
 
-    /// Tries a reader on changed texts, the samples of its kind.
+    /// Fuzzes a reader with changed versions of the samples.
     pub fn tried(samples: &[Vec<u8>], read: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
         assert!(!samples.is_empty(), "no samples");
         samples.iter().for_each(|sample| read(sample));
@@ -126,7 +126,7 @@ mod readers {
         });
     }
 
-    /// Files of the fixture whose path has this in it.
+    /// Returns the files of the fixture whose path contains `part`.
     fn samples(part: &str) -> Vec<Vec<u8>> {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1");
         let files = walkdir::WalkDir::new(dir).sort_by_file_name().into_iter().flatten();
@@ -180,14 +180,14 @@ mod readers {
         tried(&[lines.to_vec()], |bytes| drop(decode_all(Path::new("journal.jsonl"), bytes)));
     }
 
-    /// A JSON document with the fields of one of its objects as an array, in their order, and the
-    /// path to that object.
+    /// For each object of a JSON document: the path to the object, and the document with the object
+    /// replaced by an array of its fields' values.
     pub fn positional(document: &Value) -> Vec<(String, Vec<u8>)> {
         let mut found = Vec::new();
         let mut paths = vec![String::new()];
         while let Some(path) = paths.pop() {
             match document.pointer(&path) {
-                // What is under these is any JSON, and an object of the sender's.
+                // These fields may contain any JSON, objects of the sender included.
                 Some(Value::Object(_)) if path.ends_with("/data") || path.ends_with("/value") => {}
                 Some(Value::Object(fields)) => {
                     let mut changed = document.clone();
@@ -242,7 +242,7 @@ mod readers {
         let journal = include_bytes!("../../tests/data/power-cut/agents/ada/journal.jsonl");
         let entries = journal.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| {
             let mut entry: Value = serde_json::from_slice(line).unwrap();
-            // What surrounds an entry in its line.
+            // Fields of the line, not of the entry.
             for field in ["sum", "boot", "applied"] {
                 entry.as_object_mut().unwrap().shift_remove(field);
             }
@@ -251,7 +251,7 @@ mod readers {
         let journal: Vec<Vec<u8>> = entries.collect();
         let entry = |bytes: &[u8]| decode_plain::<JournalEntry>(Path::new("journal"), 1, bytes).is_ok();
         no_array("journal", &journal, entry);
-        // What the fixture has none of.
+        // Records that the fixture does not have.
         let id = "01900000000070008000000000000001";
         let message = serde_json::json!({
             "id": format!("msg_{id}"), "agent": "bob", "kind": "operator_prompt", "priority": "normal",

@@ -169,8 +169,7 @@ impl<'s> DirAgent<'s> {
         let here = self.here()?;
         let put = self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(path), bytes);
         match self.unless_gone(put) {
-            // A new agent has replaced the agent of this name, and the staged file was removed with
-            // it.
+            // A new agent has this name now; the staged file was removed with the old agent.
             Err(error) if error.is_not_found() && self.here()? != here => {}
             put => put?,
         }

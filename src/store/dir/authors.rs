@@ -12,8 +12,7 @@ pub fn is_writable_by_others(mode: u32, user: u32, group: u32) -> bool {
     mode & 0o002 != 0 || mode & 0o020 != 0 && user != group
 }
 
-/// Returns the author of a file of `uid`, or `None` if the owner of the state directory counts as
-/// its author.
+/// Returns the author of a file of `uid`; `None` if that is the owner of the state directory.
 pub fn other(spot: &Spot, uid: u32) -> Option<String> {
     (!is_owners(spot, uid)).then(|| name(uid))
 }

@@ -83,8 +83,7 @@ impl Filing<'_> {
         }
         let mut known = None;
         for pile in scan.segments.iter().filter(|segment| segment.is_stirred()) {
-            // Read the bucket unless it is known: the former inbox may have replaced another
-            // bucket.
+            // The former inbox may have replaced a bucket, whose messages are known then.
             if known.as_ref().is_none_or(|known: &BucketContents| known.path != pile.path) {
                 known = possible(self.look_through(&pile.path))?.flatten();
             }

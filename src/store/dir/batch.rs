@@ -25,8 +25,7 @@ pub struct DirBatch<'a> {
     dir: Spot,
     /// Directory of the messages that are admitted together. It can become a bucket as it is.
     pile: Spot,
-    /// Lock held while the batch is made, so that no command deletes the batch as a stale
-    /// directory.
+    /// Lock held so that no command deletes the unfinished batch as a stale directory.
     _lock: File,
     unsynced: Unsynced,
     count: usize,

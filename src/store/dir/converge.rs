@@ -113,8 +113,7 @@ pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around
     for name in agents {
         let prefix = format!("{}/{name}/", layout::AGENTS);
         let [base, ours, theirs] = [base, ours, theirs].map(|tree| below(tree, &prefix));
-        // An agent that one clone has removed and another clone has changed is kept, with all its
-        // files.
+        // An agent that one clone has removed and the other has changed is kept as a whole.
         if ours == base || ours == theirs || ours.is_empty() {
             merged.take_all(&prefix, &theirs);
         } else if theirs == base || theirs.is_empty() {

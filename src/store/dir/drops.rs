@@ -203,8 +203,7 @@ impl DirTxn<'_> {
             return Ok(TakenFile::As(file.clone()));
         }
         let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
-        // The file named `rejected` was moved away since the listing, and this is the program's
-        // directory.
+        // Since the listing, this directory of the program has replaced the file `rejected`.
         if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
             return Ok(TakenFile::NotNow);
         }

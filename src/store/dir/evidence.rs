@@ -70,8 +70,7 @@ pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
         let goes_on = if is_whole {
             tell(in_order(last))?
         } else {
-            // After an error all lines are read, so that the error is reported with the line
-            // number.
+            // After an error, the read of all lines below reports the line number.
             let is_enough = is_in_order(&last) && matches!(tell(last), Ok(false));
             !is_enough && tell(in_order(lines::records(&view.lines(&month.path)?).collect()))?
         };

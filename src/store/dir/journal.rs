@@ -444,8 +444,7 @@ impl UnfinishedJournal {
         Ok(UnfinishedJournal { journal, lines, is_torn, written })
     }
 
-    /// Returns the entries to apply: the last line of an interrupted command, or every line of
-    /// another boot.
+    /// Entries to apply: the last line of an interrupted command, or every line of another boot.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &JournalEntry> {
         let is_applied = |line: &JournalLine| self.is_of_this_boot() && line.tail.left.is_some();
         let done = match self.lines.last() {
@@ -488,8 +487,7 @@ impl UnfinishedJournal {
         let revision = |bytes: &[u8]| decode_plain::<Revision>(path, 0, bytes).map(|state| state.revision);
         let Some(state) = state else { return Ok(!self.is_of_this_boot()) };
         if self.is_of_this_boot() {
-            // No power cut has torn `state.json`, so an unreadable file is damage and stays as it
-            // is.
+            // Within one boot no power cut has torn `state.json`: a read error means damage.
             return Ok(last.counts_at(decode::<State>(path, &state.bytes)?.revision));
         }
         match revision(&state.bytes) {

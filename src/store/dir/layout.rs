@@ -29,8 +29,7 @@ pub const JOURNAL: &str = "journal.jsonl";
 pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
-/// Former inbox, after its exchange for an empty directory and before it becomes a bucket in the
-/// new inbox.
+/// Former inbox, after its exchange for an empty directory and before it becomes a bucket there.
 pub const FORMER: &str = "inbox.old";
 /// List of the inbox files that the stream of a moved agent has.
 pub const TAKEN: &str = "inbox.moved";

@@ -154,13 +154,11 @@ pub fn is_held(path: &Spot) -> Result<bool> {
     Ok(!would_get(path, Sharing::Shared)?)
 }
 
-/// Takes the lock, waiting at most `patience`; after that the error names the process that holds
-/// it.
+/// Takes the lock, waiting at most `patience`. The timeout error names the holder of the lock.
 pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<LockGuard> {
     let mut file = open(path)?;
     let mut start = Instant::now();
-    // Transactions last milliseconds, so the tries are close at first, then further and further
-    // apart.
+    // Transactions last milliseconds, so the pauses between tries begin short and grow.
     let mut pause = Duration::from_micros(200);
     let mut has_waited = false;
     loop {

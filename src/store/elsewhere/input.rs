@@ -1,4 +1,4 @@
-//! Input of a task's command, on its way from the machine of the sender to that of the supervisor.
+//! Input for a task's command, in transit from the sender's machine to the supervisor's machine.
 
 use std::fmt::Debug;
 
@@ -6,40 +6,40 @@ use uuid::Uuid;
 
 use crate::error::Result;
 
-/// Maximum length of a part, in bytes.
+/// Maximum bytes of a part.
 #[cfg(any(test, feature = "postgres"))]
 pub const SAID: usize = 16 << 10;
 
-/// Maximum number of parts that a supervisor takes at once.
+/// Maximum number of parts that a supervisor takes at a time.
 #[cfg(any(test, feature = "postgres"))]
 pub const TAKEN: usize = 4;
 
-/// Maximum number of bytes that wait for one task.
+/// Maximum bytes of input that wait for one task.
 #[cfg(any(test, feature = "postgres"))]
 pub const WAITING: usize = 16 << 20;
 
-/// Input of one task, until its supervisor has taken it.
+/// Input of one task, until the task's supervisor has taken it.
 pub trait TaskInput: Debug {
-    /// Adds input behind the earlier input, all or nothing, as long as the task is open and its
-    /// supervisor lives. It is durable when this returns. `words` is its id from then on.
+    /// Appends input, all or nothing, if the task is open and its supervisor lives. The input is
+    /// durable when this returns. `words`: id of the input from then on.
     fn say(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer>;
 
-    /// Returns the number of bytes that the supervisor has not taken, or has taken and not written.
+    /// Returns the number of bytes of the input that the supervisor has not written yet.
     fn rest(&self, words: Uuid) -> Result<InputRemainder>;
 
-    /// Takes back the input that the supervisor has not taken. Returns the number of bytes.
+    /// Takes back the part of the input that the supervisor has not taken. Returns its bytes.
     fn take_back(&self, words: Uuid) -> Result<usize>;
 
     /// For the supervisor: returns the next parts in order, each with its number. Parts up to
-    /// number `written` count as written. A part is returned until then, and to this supervisor
-    /// alone. Does not wait for the server longer than a moment.
+    /// number `written` count as written; later parts are returned in every call, to this
+    /// supervisor alone. Waits only briefly for the server.
     fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>>;
 
     /// For the supervisor: refuses the waiting input, because the command no longer reads.
     fn refuse(&self) -> Result<()>;
 }
 
-/// Result of sending input.
+/// Result of sending input to a task.
 #[cfg_attr(
     not(any(test, feature = "postgres")),
     expect(dead_code, reason = "no store whose tasks are told something elsewhere is built in")
@@ -49,16 +49,16 @@ pub enum InputAnswer {
     Waits,
     /// The task has ended, or its lease has expired.
     Nobody,
-    /// Too much waits already.
+    /// The input that waits already leaves no space.
     Full,
 }
 
-/// Remainder of input that was sent.
+/// Part of sent input that was not written yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InputRemainder {
     pub bytes: usize,
-    /// True if no supervisor will take it.
+    /// True if no supervisor will take the rest.
     pub is_refused: bool,
-    /// The task is open, and its lease is alive.
+    /// True if the task is open and its lease is alive.
     pub is_heard: bool,
 }

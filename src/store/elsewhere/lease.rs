@@ -10,48 +10,48 @@ use crate::model::time::Span;
 /// Subject of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// The agent's run, of which there is one at a time.
+    /// Run of the agent, of which one is open at a time.
     Run,
-    /// A task: its supervisor, or the process that gives it to a child.
+    /// Task: held by its supervisor, or by the process that hands it to a child.
     Task(TaskId),
 }
 
-/// The lease under which a command acts that a turn or a task has called.
+/// Lease of the turn or task that has called a command, under which the command acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     pub agent: AgentName,
     pub subject: Subject,
     pub fence: u64,
-    /// The run, if the lease is of one.
+    /// Id of the run, if the lease is that of a run.
     pub run: Option<RunId>,
 }
 
-/// Process that asks for a lease.
+/// Process that requests a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseClaimant {
-    /// The machine, for people.
+    /// Display name of the machine.
     pub host: String,
-    /// The state directory of the machine. A process with the same one, which has the local lock of
-    /// the run or task, knows that the former owner of the lease is dead.
+    /// Identity of the local state directory. A process with this identity, which has the local
+    /// lock of the run or task, knows that the former owner of the lease is dead.
     pub anchor: String,
     pub pid: u32,
     /// Duration of the lease without a beat.
     pub lasts: Span,
 }
 
-/// The right to work on a run or a task for as long as it is kept alive.
+/// Lease of a run or a task, which has to be kept alive.
 pub trait Lease: Debug {
-    /// Fencing token: grows with each takeover.
+    /// Returns the fencing token, which grows with each takeover.
     fn fence(&self) -> u64;
 
     /// Keeps the lease alive.
     fn beat(&self) -> Beat;
 
-    /// Releases the lease with the next change under the agent's lock, if the store can do both at
-    /// once. The caller must release it as well: that change may not take place.
+    /// Releases the lease with the next change under the agent's lock, if the store can combine
+    /// them. The caller must call `release` too, because that change may not happen.
     fn release_along(&self) {}
 
-    /// Gives the lease back, so that the next one need not wait.
+    /// Releases the lease, so that the next claimant need not wait.
     fn release(self: Box<Self>) -> Result<()>;
 }
 
@@ -62,10 +62,10 @@ pub trait Lease: Debug {
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beat {
-    /// The lease continues. `revision`: the agent's.
+    /// The lease continues. `revision`: current revision of the agent.
     Held { revision: u64 },
-    /// Another process has it. A result of this one no longer counts.
+    /// Another process has the lease. The result of this process no longer counts.
     Lost,
-    /// The store can't be reached. The work must have ended after `left`.
+    /// The store can't be reached. The work must end within `left`.
     Unreachable { left: Duration },
 }

@@ -1,4 +1,4 @@
-//! Reading half of the interface of the stores.
+//! Read interface of a store: a view of one revision.
 
 use std::fmt::Debug;
 
@@ -12,20 +12,20 @@ use super::super::dir::inbox::Dropped;
 use super::super::dir::view::Touched;
 use super::{KeyWindow, Op};
 
-/// One revision of an agent's records.
+/// View of one revision of an agent's records.
 pub trait ReadView: Debug {
     fn state(&self) -> Result<String>;
 
-    /// True if this is still the revision that the store has. Always true if each answer is of this
+    /// True if the store still has this revision. Always true if each method answers from this
     /// revision, or fails as [`CHANGED`](super::CHANGED).
     fn is_current(&self) -> Result<bool> {
         Ok(true)
     }
 
-    /// Returns the open records of a kind, each after the id under which it lies, in order of id.
+    /// Returns the open records of a kind, each with the id under which it is stored, sorted by id.
     fn open(&self, plane: Plane) -> Result<Vec<(String, String)>>;
 
-    /// Returns the ids of the open records of a kind, in order.
+    /// Returns the ids of the open records of a kind, sorted.
     fn open_ids(&self, plane: Plane) -> Result<Vec<String>> {
         Ok(self.open(plane)?.into_iter().map(|(id, _)| id).collect())
     }
@@ -36,8 +36,8 @@ pub trait ReadView: Debug {
         Ok(self.open_one(plane, id)?.is_some())
     }
 
-    /// Tells whether open records were added, replaced or removed since, at less cost than a read
-    /// of them. `None` if that can't be told.
+    /// Returns a value that changes if open records are added, replaced or removed, at less cost
+    /// than reading them. `None` if the store has no such value.
     fn touched(&self, _has_tasks: bool) -> Option<Touched> {
         None
     }
@@ -55,13 +55,13 @@ pub trait ReadView: Debug {
         Ok(self.message(key)?.is_some())
     }
 
-    /// Returns the name in the inbox of a message that was found there. The state remembers under
-    /// it what steps pass over.
+    /// Returns the name in the inbox of a message that was found there. The state lists entries
+    /// that steps skip by this name.
     fn name_of(&self, key: InboxKey) -> String {
         format!("{key}.json")
     }
 
-    /// Calls `each` with the texts of those of the messages that are in the inbox.
+    /// Calls `each` with the texts of the given messages that are in the inbox.
     fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()> {
         for key in keys {
             self.message(*key)?.iter().for_each(|text| each(text));
@@ -69,35 +69,34 @@ pub trait ReadView: Debug {
         Ok(())
     }
 
-    /// Returns the ids of the hints in the inbox, in order.
+    /// Returns the ids of the hints in the inbox, sorted.
     fn hints(&self) -> Result<Vec<MessageId>>;
 
     /// Returns a hint that is in the inbox.
     fn hint(&self, id: MessageId) -> Result<Option<String>>;
 
-    /// Returns the hand-written files in the inbox, in the order in which a step takes them in.
+    /// Returns the hand-written files in the inbox, in the order in which a step claims them.
     fn submissions(&self) -> Result<Vec<Dropped>> {
         Ok(Vec::new())
     }
 
-    /// True if files may lie in the inbox that could not be admitted.
+    /// True if the store may have files that could not be admitted.
     fn has_rejected(&self) -> Result<bool> {
         Ok(false)
     }
 
-    /// Returns the time at which the oldest message or hint in the inbox was made, as far as ids
-    /// show it.
+    /// Returns the creation time of the oldest message or hint in the inbox, according to the ids.
     fn waits_since(&self) -> Result<Option<Time>> {
         let ids = self.messages(usize::MAX)?.into_iter().map(|key| key.id).chain(self.hints()?);
         Ok(ids.filter_map(|id| id.minted_at()).min())
     }
 
-    /// Returns the entry of a dedupe key. A store that keeps one entry for each key may return one
-    /// that is outside of the window.
+    /// Returns the entry of a dedupe key. A store with one entry for each key may return an entry
+    /// outside of the window.
     fn key(&self, key: &str, window: KeyWindow) -> Result<Option<String>>;
 
     /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest
-    /// first, until it returns `false`. With ids: only with lines of those records.
+    /// first, until `each` returns `false`. With ids: only with the lines of these records.
     fn ended(
         &self,
         kinds: &[&'static str],
@@ -105,13 +104,13 @@ pub trait ReadView: Debug {
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()>;
 
-    /// Maximum number of ids of one such question.
+    /// Maximum number of ids in one call of [`ReadView::ended`].
     fn most_ids(&self) -> usize {
         256
     }
 
-    /// Calls `each` with the lines of a kind like [`ReadView::ended`]. May leave out lines that are
-    /// older than a month, or before a few hundred kilobytes of newer lines.
+    /// Calls `each` with the newest lines of a kind, like [`ReadView::ended`]. May leave out lines
+    /// that are older than a month, or that precede a few hundred kilobytes of newer lines.
     fn recent(
         &self,
         kind: &'static str,
@@ -121,29 +120,29 @@ pub trait ReadView: Debug {
         self.ended(&[kind], None, each)
     }
 
-    /// True if a message may have ended, by an index of the archive. `None`: there is no index.
+    /// True if a message may have ended, by an index of the archive. `None` without an index.
     fn may_have_ended(&self, _id: MessageId, _now: Time) -> Result<Option<bool>> {
         Ok(None)
     }
 
-    /// Calls `each` with the lines of the archive and the events from before a moment, as the
-    /// pieces that made them, without the remains of removed months. The cost grows with the number
-    /// of lines.
+    /// Calls `each` with the lines of the archive and the events before a moment, as the operations
+    /// that added them, without the ids that remain of deleted months. The cost grows with the
+    /// number of lines.
     fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
 
-    /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a
-    /// moment on, or the newest first. A line may come twice.
+    /// Calls `each` with the lines of events, until `each` returns `false`: oldest first from a
+    /// moment on, or newest first. A line may occur twice.
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()>;
 
-    /// Calls `each` with all pieces of the agent: lines in the order of their writing. Dedupe keys
-    /// are not among them, as a store makes them out of the others.
+    /// Calls `each` with all operations that make the agent; lines in the order of their writing.
+    /// Dedupe keys are left out, because a store derives them from the other records.
     fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
 }
 
 /// Order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Oldest first. With a moment: none that is older.
+    /// Oldest first. With a moment: only events from that moment on.
     Since(Option<Time>),
     NewestFirst,
 }

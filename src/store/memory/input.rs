@@ -1,4 +1,4 @@
-//! MemoryInput of a task on another machine, in memory.
+//! Input of tasks on other machines, in memory.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use super::super::Subject;
 use super::super::elsewhere::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
 use super::MemoryAgent;
 
-/// A part of what was said to a task.
+/// Part of the input of a task.
 #[derive(Debug, Clone)]
 pub struct InputPart {
     task: TaskId,
@@ -23,7 +23,7 @@ pub struct InputPart {
     bytes: Vec<u8>,
 }
 
-/// All parts that are there.
+/// All stored parts.
 #[derive(Debug, Default)]
 pub struct InputParts {
     all: Vec<InputPart>,
@@ -31,7 +31,7 @@ pub struct InputParts {
 }
 
 impl InputParts {
-    /// The task has ended.
+    /// Drops the parts of an ended task that its supervisor has taken, and refuses the others.
     pub fn end(&mut self, task: &str) {
         self.all.retain(|part| part.task.to_string() != task || !part.is_taken);
         self.all

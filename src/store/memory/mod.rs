@@ -1,4 +1,4 @@
-//! A store in the memory of one process, for tests: the least that answers the traits of
+//! Store in the memory of one process, for tests: a minimal implementation of the traits of
 //! `elsewhere`.
 
 mod input;
@@ -29,15 +29,15 @@ use super::settings::Settings;
 use input::{InputParts, MemoryInput};
 use texts::Texts;
 
-/// An agent: its present records, and the owners of its lock and its leases.
+/// Agent with its current records, and the owners of its lock and its leases.
 #[derive(Debug, Default)]
 struct MemoryAgent {
-    /// A reader keeps the records that it was made from.
+    /// Current records. A reader keeps the version from which it was made.
     texts: RefCell<Rc<Texts>>,
     is_held: Cell<bool>,
     fence: Cell<u64>,
     leases: RefCell<Vec<(Subject, u64, LeaseClaimant)>>,
-    /// The fence of the run that has taken a slot.
+    /// Fencing token of the run that has taken a slot.
     slot: Cell<Option<u64>>,
     is_removed: Cell<bool>,
     claim: RefCell<Option<Claim>>,
@@ -70,20 +70,20 @@ impl MemoryAgent {
     }
 }
 
-/// All agents by their names.
+/// Agents by name.
 type All = Rc<RefCell<BTreeMap<AgentName, Rc<MemoryAgent>>>>;
 
-/// A store that lasts as long as the process.
+/// Store that exists as long as the process.
 #[derive(Debug, Default)]
 pub struct Memory(All);
 
 impl Memory {
-    /// From now on every lease of the agent is lost by its next beat.
+    /// Makes every lease of the agent be lost at its next beat.
     pub fn lose_leases(&self, name: &AgentName) {
         self.0.borrow()[name].loses_leases.set(true);
     }
 
-    /// From now on no beat reaches the store, and each lease has just run out.
+    /// Makes every beat of the agent's leases fail as unreachable, with each lease just expired.
     pub fn cut_off(&self, name: &AgentName) {
         self.0.borrow()[name].is_cut_off.set(true);
     }
@@ -125,7 +125,7 @@ impl Backend for Memory {
     }
 
     fn tell(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
-        // It looks at agents at no cost.
+        // Reading an agent from memory is cheap, so the caller does that.
         Ok(None)
     }
 
@@ -318,7 +318,7 @@ impl AgentRecords for Of {
     }
 }
 
-/// Has no descriptor: nothing changes while this process sleeps.
+/// Subscription without a descriptor: no record changes while this process sleeps.
 #[derive(Debug)]
 struct MemorySubscription {
     of: BTreeMap<AgentName, Rc<MemoryAgent>>,

@@ -1,4 +1,4 @@
-//! The records of one agent, as texts.
+//! Records of one agent, as texts.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Texts {
     pub identity: String,
     pub policy: Settings,
     pub room: Option<String>,
-    /// The revision of the state.
+    /// Revision of the state.
     pub number: u64,
     pub state: String,
     pub due: Option<Time>,
@@ -31,14 +31,14 @@ pub struct Texts {
     ended: Vec<EndedLine>,
     events: Vec<EndedLine>,
     pub is_shut: bool,
-    /// Checkpoints of runs, with the number of each.
+    /// Checkpoints of runs, with their numbers.
     saved: BTreeMap<RunId, (u32, Vec<u8>)>,
     files: Vec<ImportedFile>,
-    /// The digest of the key of a trigger, and the key. No piece that is told has it.
+    /// Digest and key of each trigger. No view returns the keys.
     pub trigger_keys: BTreeMap<TriggerId, (String, Vec<u8>)>,
 }
 
-/// A line of the archive or of the events, and the revision that wrote it.
+/// Line of the archive or of the events, and the revision that wrote it.
 #[derive(Debug, Clone)]
 struct EndedLine {
     kind: &'static str,
@@ -72,7 +72,7 @@ impl Texts {
         Ok(texts)
     }
 
-    /// `revision`: the one that the change makes.
+    /// Applies an operation of the commit that makes this revision.
     pub fn change(&mut self, piece: Op, revision: u64) {
         match piece {
             Op::Identity(text) => self.identity = text,
