@@ -1,4 +1,4 @@
-//! One agent's records, read without a lock.
+//! Lock-free reads of the records of one agent, and its locks and leases.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -32,7 +32,7 @@ use super::snapshot::{LeftOut, Snapshot, Source};
 use super::{Store, pieces};
 
 /// Minimum number of attempts to read one revision while other commands change the records, even if
-/// the reader's patience is shorter.
+/// the reader's timeout is shorter.
 const READ_ATTEMPTS: u32 = 100;
 
 /// Pause between two attempts to take a lease.
@@ -46,7 +46,7 @@ pub struct Agent<'s> {
     remote: Option<Remote>,
 }
 
-/// Which revision it is.
+/// Identifier of a revision, for comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StoreVersion {
     Dir(beneath::Version),
@@ -76,7 +76,7 @@ impl<'s> Agent<'s> {
         RecordSource { local: &self.local, remote: self.remote.as_ref() }
     }
 
-    /// Returns this machine's part of the agent.
+    /// Returns the local part of the agent: its directory on this machine.
     pub fn local(&self) -> &dir::DirAgent<'s> {
         &self.local
     }
@@ -106,7 +106,7 @@ impl<'s> Agent<'s> {
         })
     }
 
-    /// Where the agent's settings are, for people.
+    /// Path or display name of the agent's settings.
     pub fn settings(&self) -> String {
         match &self.remote {
             None => self.local.settings(),
@@ -114,14 +114,14 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// The text of the agent's settings.
+    /// Returns the text of the agent's settings.
     pub fn policy_text(&self) -> Result<String> {
         self.remote.as_ref().map_or_else(|| self.local.policy_text(), |remote| remote.records.policy())
     }
 
-    /// Puts other settings in the place of these, if they are still these. Takes the lock, so that
-    /// of two editors one comes first. Returns `false` where they have changed meanwhile; they then
-    /// stay as they are.
+    /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
+    /// two editors can't overwrite each other. Returns `false`, and changes nothing, if the
+    /// settings have changed meanwhile.
     pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
         let locked = self.change(now)?;
         locked.state()?;
@@ -132,8 +132,8 @@ impl<'s> Agent<'s> {
         Ok(are_same)
     }
 
-    /// Fetches a checkpoint that another machine has saved, if it is no file of this machine yet.
-    /// `false`: there is none. The caller must hold the lock.
+    /// Fetches a checkpoint from the database, unless this machine has its file. Returns `false` if
+    /// neither has the checkpoint. The caller must hold the lock.
     pub fn bring_checkpoint(&self, checkpoint: Checkpoint) -> Result<bool> {
         let place = self.workdir().checkpoint(checkpoint);
         if place.is_file().is_ok_and(|is_file| is_file) {
@@ -159,7 +159,7 @@ impl<'s> Agent<'s> {
         self.glimpse().open()
     }
 
-    /// The current state, without the lock: the one read of a step that finds nothing to do.
+    /// Reads the current state without the lock: the only read of a step that finds nothing to do.
     pub fn peek(&self) -> Result<State> {
         match &self.remote {
             None => self.local.peek(),
@@ -167,8 +167,8 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Tells one revision from another without reading it. `None`: there is none, or it can't be
-    /// told.
+    /// Returns an identifier of the current revision without reading the records. `None` if no
+    /// revision exists, or its identifier is unknown.
     pub fn version(&self) -> Option<StoreVersion> {
         match &self.remote {
             None => self.local.version().map(StoreVersion::Dir),
@@ -176,7 +176,7 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// True if nothing has arrived that a step could take up, and no transaction was interrupted.
+    /// True if the inbox has nothing for a step to admit, and no transaction was interrupted.
     pub fn is_quiet(&self, state: &State) -> Result<bool> {
         match &self.remote {
             None => self.local.is_quiet(state),
@@ -184,8 +184,8 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Calls `read` with one revision of the records, without a lock. Begins anew if other commands
-    /// have changed the records meanwhile, for as long as this process would wait for a lock.
+    /// Calls `read` with one revision of the records, without a lock. Starts over if other commands
+    /// have changed the records meanwhile, up to the timeout of this process for locks.
     pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
         let found = self.look_until_settled(read);
         // The directory of an agent in a database may be missing on this machine.
@@ -213,19 +213,19 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// The records as they are now, without the lock. Other commands may change them while they are
+    /// Returns the current records without the lock. Other commands may change the records during a
     /// read.
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot::new(self.records(), Source::Now, LeftOut::Names(Vec::new()))
     }
 
-    /// Returns the present records without a check for an interrupted transaction. For a caller
-    /// that has just made that check, or that can use slightly older records.
+    /// Returns the current records without a check for an interrupted transaction. For a caller
+    /// that has just made that check, or that accepts slightly outdated records.
     pub fn glimpse(&self) -> Snapshot<'_> {
         Snapshot::new(self.records(), Source::Glimpse, LeftOut::Names(Vec::new()))
     }
 
-    /// Puts a message into the inbox without a lock. When this returns it is durable.
+    /// Puts a message into the inbox without a lock. The message is durable when this returns.
     pub fn arrive(&self, message: &Message) -> Result<()> {
         match &self.remote {
             None => self.local.arrive(message),
@@ -233,7 +233,7 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Puts a hint into the inbox without a lock. It is durable when this returns.
+    /// Puts a hint into the inbox without a lock. The hint is durable when this returns.
     pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
         match &self.remote {
             None => self.local.arrive_hint(hint),
@@ -247,19 +247,19 @@ impl<'s> Agent<'s> {
         self.admit_all(remote, &[arrival])
     }
 
-    /// Lets all of these into the inbox, or none where the agent was moved away.
+    /// Puts all arrivals into the inbox, or none if the agent was moved away.
     pub(super) fn admit_all(&self, remote: &Remote, arrivals: &[Arrival]) -> Result<()> {
         let begun = Instant::now();
         while !remote.records.arrive(arrivals)? {
             if self.store.guest().is_some() {
-                // Where it is now is not for everybody.
+                // The user has no permission to read the agent's new place.
                 return Err(Error::refused(Error::MOVED, format!("`{}` was moved away", remote.name))
                     .with_hint("ask the owner where it is"));
             }
             if let Some(moved) = self.records().state(&remote.records.state()?)?.moved {
                 return Err(moved_away(self, &moved));
             }
-            // It has just come back.
+            // The agent has just come back, so its inbox may be open now.
             if begun.elapsed() > self.store.local.patience() {
                 return Err(remote.busy(begun.elapsed()));
             }
@@ -267,14 +267,14 @@ impl<'s> Agent<'s> {
         Ok(())
     }
 
-    /// Returns the error for something in the inbox that is no message, with its place.
+    /// Error with the place and the reason, for a malformed file in the inbox.
     pub fn damage(&self, misfit: &MalformedFile) -> Error {
         let Some(remote) = &self.remote else { return self.local.damage(misfit) };
         let place = remote.place(format_args!("{}/{}", layout::INBOX, misfit.name));
         Error::damaged(place, format!("no message of {}: {}", remote.name, misfit.reason))
     }
 
-    /// Takes the agent's lock, and finishes a transaction that was interrupted.
+    /// Takes the agent's lock, and applies the transaction of an interrupted command.
     pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
         let Some(remote) = &self.remote else {
             return Ok(AgentTxn::new(self, self.local.change(now)?, None, now));
@@ -286,7 +286,7 @@ impl<'s> Agent<'s> {
         Ok(AgentTxn::new(self, room, Some(hold), now))
     }
 
-    /// Takes the lock without waiting. `None`: another process has it.
+    /// Takes the lock without waiting. Returns `None` if another process has it.
     pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
         let Some(remote) = &self.remote else {
             return Ok(self.local.try_change(now)?.map(|dir| AgentTxn::new(self, dir, None, now)));
@@ -295,7 +295,7 @@ impl<'s> Agent<'s> {
         Ok(remote.records.hold(Duration::ZERO)?.map(|hold| AgentTxn::new(self, room, Some(hold), now)))
     }
 
-    /// Takes the lock for `doctor`: a transaction that can't be finished stays as it is.
+    /// Takes the lock for `doctor`: a transaction that can't be applied stays as it is.
     pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
         if self.remote.is_some() {
             return self.change(now);
@@ -303,25 +303,27 @@ impl<'s> Agent<'s> {
         Ok(AgentTxn::new(self, self.local.change_damaged(now)?, None, now))
     }
 
-    /// Brings all that was committed to where a copy of the directory has it.
+    /// Syncs all committed changes and empties the journal, so that a copy of the directory is
+    /// complete.
     pub fn empty_journal(&self, now: Time) -> Result<()> {
         if self.remote.is_none() { self.local.empty_journal(now) } else { Ok(()) }
     }
 
-    /// Takes the lock of notifications. Processes that have transitions to report share it; a
-    /// process that reports the transitions of a killed one takes it alone. `None`: it is not free.
+    /// Takes the lock of notifications, or returns `None` if it is taken. Processes that report
+    /// their own transitions share it; a process that reports the transitions of a killed process
+    /// takes it exclusively.
     pub fn telling(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
         self.ready_local()?.telling(sharing)
     }
 
-    /// Takes the lease of a run or a task. `None`: a living process has it, or one that may be
-    /// alive.
+    /// Takes the lease of a run or a task. Returns `None` if a process has the lease that is or may
+    /// be alive.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<HeldLease>> {
         let Some(guard) = self.ready_local()?.lease(subject, now)? else { return Ok(None) };
         Ok(self.leased_or(subject, guard)?.ok())
     }
 
-    /// Takes the lease, and waits for a process that has it as long as for any lock.
+    /// Takes the lease, and waits for another holder up to the timeout for locks.
     pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<HeldLease> {
         let begun = Instant::now();
         let mut guard = self.ready_local()?.lease_in_time(subject, now)?;
@@ -342,7 +344,7 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Takes over a lease that the process which has started this one held already.
+    /// Takes over a lease from the parent process, which held it when this process was started.
     pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<HeldLease> {
         let guard = self.local.inherited_lease(subject, file, now)?;
         self.leased_or(subject, guard)?.map_err(|_| self.busy(Duration::ZERO))
@@ -353,21 +355,21 @@ impl<'s> Agent<'s> {
         Ok(self.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
     }
 
-    /// True if a process that does not share the locks of this state directory keeps the lease
+    /// True if a process on another machine, or with another state directory, keeps the lease
     /// alive.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
         let Some(remote) = &self.remote else { return Ok(false) };
         remote.records.is_leased(subject, &self.store.local.claimant()?.anchor)
     }
 
-    /// Returns the input of a task whose supervisor is on another machine. `None` if the records
-    /// are files: there is no other machine.
+    /// Returns the input of a task whose supervisor may be on another machine. `None` if the
+    /// records are files, which only one machine uses.
     pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
         self.remote.as_ref().map(|remote| remote.records.task_input(task)).transpose()
     }
 
-    /// Fails as `fenced` if this process speaks in the name of a lease of this agent that is
-    /// somebody else's by now.
+    /// Error `fenced` if this process acts under a lease of this agent that another process has
+    /// taken over.
     pub fn refuse_fenced(&self) -> Result<()> {
         match &self.remote {
             Some(remote) if remote.records.is_fenced()? => Err(Error::refused(
@@ -381,7 +383,8 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// With the lock of this machine the lease of the other store, or the lock back.
+    /// Adds the lease of the database to the lock of this machine. Gives the lock back if another
+    /// process has that lease.
     fn leased_or(
         &self,
         subject: Subject,
@@ -395,13 +398,13 @@ impl<'s> Agent<'s> {
         })
     }
 
-    /// Does something in the room of the agent. A command that removes or renames the agent may
-    /// take the room away meanwhile.
+    /// Runs `work` in the local agent directory, and once more if a command that removes or renames
+    /// the agent has removed the directory meanwhile.
     fn in_room<T>(&self, remote: &Remote, work: impl Fn() -> Result<T>) -> Result<T> {
         self.ready_local()?;
         match work() {
             Err(error) if error.is_not_found() => {
-                // This fails where the agent is gone.
+                // Error if the agent is gone.
                 remote.records.see()?;
                 self.ready_local()?;
                 work()
@@ -410,7 +413,7 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Returns this machine's part of the agent, and makes its directory first if it is missing.
+    /// Returns the local part of the agent, after creating its directory if that is missing.
     pub fn ready_local(&self) -> Result<&dir::DirAgent<'s>> {
         if let Some(remote) = &self.remote {
             if let Some(prepared) = remote.records.room().filter(|_| !remote.has_moved_in.get()) {
@@ -423,7 +426,7 @@ impl<'s> Agent<'s> {
     }
 }
 
-/// The refusal of every change of an agent that was moved, or is about to vanish here.
+/// Error for every change of an agent that was moved, or is about to be deleted here.
 pub fn moved_away(agent: &Agent<'_>, moved: &Moved) -> Error {
     dir::refusal(agent.name(), || agent.identity(), moved)
 }

@@ -1,6 +1,6 @@
-//! Agents from a stream: each is made as files, on this machine, and is looked at there before it
-//! appears. Where the records are elsewhere it appears by one change, and what is no record of it
-//! goes to its room.
+//! Import of agents from a stream: each is staged as files on this machine, and checked before it
+//! appears. For a database the records then appear by one change, and the other files become the
+//! local agent directory.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::super::dir::{self, Appeared, agent_exists};
 use super::super::elsewhere::{Arrival, Op};
 use super::{Agent, Store, pieces};
 
-/// An agent that no other command sees yet. Dropping this removes it.
+/// Staged agent that no other command sees yet. Dropping this removes the agent.
 pub struct AgentImport<'s> {
     store: &'s Store,
     dir: dir::DirImport<'s>,
@@ -27,7 +27,7 @@ pub struct AgentImport<'s> {
 }
 
 impl Store {
-    /// Refuses the name of an agent that is here and was not moved away.
+    /// Refuses the name of an agent that exists and was not moved away.
     pub fn refuse_taken(&self, name: &AgentName) -> Result<()> {
         match self.agent(name) {
             Err(Error::NoAgent { .. }) => Ok(()),
@@ -37,8 +37,8 @@ impl Store {
         }
     }
 
-    /// Begins to make an agent of a stream that is named `former` there. Refused if there is an
-    /// agent `name` that was not moved away.
+    /// Begins to stage an agent from a stream in which the agent is named `former`. Refuses the
+    /// name of an agent that exists and was not moved away.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<AgentImport<'s>> {
         self.refuse_taken(name)?;
         self.sweep_rooms();
@@ -49,7 +49,7 @@ impl Store {
 }
 
 impl<'s> AgentImport<'s> {
-    /// Returns the files of the agent on this machine.
+    /// Returns the staged files on this machine.
     pub fn local(&self) -> &dir::DirImport<'s> {
         &self.dir
     }
@@ -58,12 +58,12 @@ impl<'s> AgentImport<'s> {
         &mut self.dir
     }
 
-    /// The agent, for checks and changes before it appears.
+    /// Returns the staged agent, for checks and changes before it appears.
     pub fn agent(&self) -> &Agent<'s> {
         &self.agent
     }
 
-    /// Puts the agent in place, unless there is one of its name.
+    /// Makes the agent appear. Returns `false` if its name is taken.
     pub fn place_if_free(mut self, now: Time) -> Result<bool> {
         if self.store.elsewhere.is_none() {
             return self.dir.place_if_free();
@@ -72,7 +72,7 @@ impl<'s> AgentImport<'s> {
         self.create(&prepared, now)
     }
 
-    /// Puts the agent in place, also of one that was moved away.
+    /// Makes the agent appear, replacing an agent of this name that was moved away.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
         if self.store.elsewhere.is_none() {
             return self.dir.place(now);
@@ -87,14 +87,14 @@ impl<'s> AgentImport<'s> {
         if !locked.any_state()?.moved.is_some_and(|moved| moved.makes_room()) {
             return Err(agent_exists(name));
         }
-        // Nothing has arrived there since it left.
+        // A moved agent accepts no arrivals, so none is lost by the replacement.
         self.dir.may_be_named(true);
         locked.replace(&|each| all(&self.agent, &prepared, now, each))?;
         self.room().move_in(&prepared)?;
         Ok(Appeared::Back)
     }
 
-    /// Makes the agent in the other store. `false`: there is one of its name.
+    /// Creates the agent in the database. Returns `false` if its name is taken.
     fn create(&mut self, prepared: &PreparedDir, now: Time) -> Result<bool> {
         let Some(elsewhere) = &self.store.elsewhere else { return Ok(false) };
         self.dir.may_be_named(true);
@@ -108,23 +108,23 @@ impl<'s> AgentImport<'s> {
         Ok(is_new)
     }
 
-    /// Makes what was staged the room that the records will name.
+    /// Turns the staged files into the local agent directory that the records will name.
     fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         let prepared = self.dir.prepare(now)?;
         self.agent = Agent::of_dir(self.store, self.dir.agent().clone());
         Ok(prepared)
     }
 
-    /// Where that goes once the records have appeared.
+    /// Returns the final local agent directory.
     fn room(&self) -> dir::DirAgent<'s> {
         self.store.local.room(self.agent.name())
     }
 }
 
-/// Takes the next piece of an agent.
+/// Handles the next operation.
 type Each<'e> = dyn FnMut(Op) -> Result<()> + 'e;
 
-/// Calls `each` with all that an agent consists of, whose records are files.
+/// Calls `each` with all operations that make an agent from files.
 fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut Each<'_>) -> Result<()> {
     let window = agent.policy()?.limits.dedupe_window;
     let mut keys = DedupeKeys { window, now, found: HashMap::new() };
@@ -138,7 +138,7 @@ fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut Each<'_>
     })
 }
 
-/// The dedupe keys that stand for a message within the window, as the directory makes them anew.
+/// Dedupe keys that were admitted within the window, derived from the messages.
 struct DedupeKeys {
     window: Span,
     now: Time,
@@ -146,7 +146,7 @@ struct DedupeKeys {
 }
 
 impl DedupeKeys {
-    /// Notes the message of a piece, if it has one that can be read.
+    /// Adds the key of an operation's message, if the message has one and can be read.
     fn note_piece(&mut self, piece: &Op) {
         fn read<T: Record>(text: &str) -> Option<T> {
             decode(Path::new(""), text.as_bytes()).ok()
@@ -154,7 +154,7 @@ impl DedupeKeys {
         if let Op::Arrived(Arrival::Message { text, .. }) = piece {
             read(text).iter().for_each(|message| self.note(message, MessageStatus::Queued));
         } else if let Op::Open { plane: Plane::Timers, text, .. } = piece {
-            // A message that a timer holds has been admitted as well.
+            // A message that a timer holds has been admitted too, so its key counts.
             let held = read::<Timer>(text).and_then(|timer| timer.message);
             held.iter().for_each(|message| self.note(message, MessageStatus::Queued));
         } else if let Op::Ended { kind: Message::KIND, text, .. } = piece

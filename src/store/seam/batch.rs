@@ -1,4 +1,4 @@
-//! Many arrivals at once.
+//! Batches of messages for an inbox.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::agent::Agent;
 use super::pieces;
 use super::remote::Remote;
 
-/// Messages on their way into the inbox. Dropping this removes those that were not admitted.
+/// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
 #[derive(Debug)]
 pub struct Batch<'a>(StagedBatch<'a>);
 
@@ -25,7 +25,7 @@ enum StagedBatch<'a> {
 }
 
 impl Agent<'_> {
-    /// Begins to put many messages into the inbox. `name` must be one that no other batch has.
+    /// Begins a batch of messages for the inbox. `name` must be unique among batches.
     pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
         Ok(Batch(match self.remote() {
             None => StagedBatch::Dir(self.local().batch(name)?),
@@ -35,7 +35,7 @@ impl Agent<'_> {
 }
 
 impl Batch<'_> {
-    /// Puts a message aside that will be admitted together with the others.
+    /// Writes a message into the batch, to be admitted together with the others.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         match &mut self.0 {
             StagedBatch::Dir(dir) => dir.stage(message),
@@ -46,7 +46,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Puts a message aside that will be read back and admitted in another way.
+    /// Writes a message into the batch that will be read back and admitted separately.
     pub fn stage_apart(&mut self, message: &Message) -> Result<()> {
         match &mut self.0 {
             StagedBatch::Dir(dir) => dir.stage_apart(message),
@@ -54,16 +54,16 @@ impl Batch<'_> {
         }
     }
 
-    /// Makes all staged messages durable. Must be called before the first is admitted.
+    /// Makes all staged messages durable. Must be called before the first message is admitted.
     pub fn sync(&mut self) -> Result<()> {
         match &mut self.0 {
             StagedBatch::Dir(dir) => dir.sync(),
-            // They become durable when they are admitted, all together.
+            // The messages become durable together when they are admitted.
             StagedBatch::Remote(..) => Ok(()),
         }
     }
 
-    /// Reads a message back that was staged apart.
+    /// Reads back a message that was staged by `stage_apart`.
     pub fn read(&self, key: InboxKey) -> Result<Message> {
         match &self.0 {
             StagedBatch::Dir(dir) => dir.read(key),
@@ -74,7 +74,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Puts all staged messages into the inbox, for good. `keys`: theirs, in any order.
+    /// Puts all staged messages durably into the inbox. `keys`: the keys of the messages, in any
+    /// order.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         match self.0 {
             StagedBatch::Dir(dir) => dir.admit(keys, now),

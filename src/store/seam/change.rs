@@ -1,4 +1,4 @@
-//! One agent's records under its lock. A change takes place as a whole or not at all.
+//! Transactions on the records of one agent under its lock, each applied as a whole or not at all.
 
 use std::cell::{Cell, RefCell};
 
@@ -19,39 +19,39 @@ use super::remote::Remote;
 use super::snapshot::{LeftOut, Snapshot, Source};
 use super::{leaving, pieces};
 
-/// An agent whose lock is held: the only way to change its records.
+/// Agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
 pub struct AgentTxn<'a> {
     agent: &'a Agent<'a>,
     remote: Option<RemoteLock<'a>>,
-    /// Names in the inbox that the last look passed over.
+    /// Names in the inbox that the last snapshot left out.
     left_out: RefCell<Vec<String>>,
-    // The lock of this machine goes last.
+    // The last field, so that the lock of this machine is released last.
     dir: dir::DirTxn<'a>,
 }
 
-/// Maximum time ahead of now at which a dedupe key may have been admitted and still count, because
-/// the clock may have been set back. The directory has the same limit.
+/// Maximum time after now of an admission that still counts for a dedupe key, because the clock may
+/// have been set back. The state directory has an equal limit.
 const AHEAD: Span = Span::from_secs(24 * 3600);
 
-/// The lock of an agent whose records are in a database.
+/// Lock of an agent whose records are in a database.
 #[derive(Debug)]
 struct RemoteLock<'a> {
     of: &'a Remote,
     hold: Box<dyn Txn>,
-    /// When the lock was taken, by the clock of the command.
+    /// Time at which the command took the lock, by its clock.
     now: Time,
-    /// The revision that was read under this lock.
+    /// Revision that was read under this lock.
     base: Cell<Option<u64>>,
-    /// True if the agent was marked as moved then.
+    /// True if that revision was marked as moved.
     was_moved: Cell<bool>,
-    /// Pieces that the next commit takes along.
+    /// Operations to add to the next commit.
     along: RefCell<Vec<Op>>,
     is_wait_told: Cell<bool>,
 }
 
 impl RemoteLock<'_> {
-    /// Notes the state of the agent under this lock.
+    /// Stores the revision and the mark of the state that was read under this lock.
     fn note(&self, state: &State) {
         self.base.set(Some(state.revision));
         self.was_moved.set(state.moved.is_some());
@@ -59,7 +59,7 @@ impl RemoteLock<'_> {
 }
 
 impl<'a> AgentTxn<'a> {
-    /// `now`: by the clock of the command that takes the lock.
+    /// Wraps the held locks. `now`: by the clock of the command that takes the lock.
     pub(super) fn new(
         agent: &'a Agent<'a>,
         dir: dir::DirTxn<'a>,
@@ -84,21 +84,21 @@ impl<'a> AgentTxn<'a> {
         self.agent
     }
 
-    /// Returns this machine's part of the agent, under its lock.
+    /// Returns the local part of the agent, under its lock.
     pub fn local(&self) -> &dir::DirTxn<'a> {
         &self.dir
     }
 
-    /// Has these pieces change with the next commit under this lock.
+    /// Adds these operations to the next commit under this lock.
     pub(super) fn change_along(&self, pieces: Vec<Op>) {
         if let Some(lock) = &self.remote {
             lock.along.borrow_mut().extend(pieces);
         }
     }
 
-    /// Keeps a checkpoint with the records, from the next commit under this lock on, in the place
-    /// of what its run has saved before: the run may go on from it on another machine. Where the
-    /// records are files of this machine, its own file is enough.
+    /// Stores a checkpoint with the next commit under this lock, replacing the run's earlier
+    /// checkpoint: the run may continue on another machine. Does nothing if the records are files,
+    /// because this machine has the checkpoint's file.
     pub fn keep_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) {
         if self.remote.is_some() {
             let parts = elsewhere::parts(checkpoint, bytes);
@@ -118,8 +118,8 @@ impl<'a> AgentTxn<'a> {
         self.remote.as_ref().map(|lock| &*lock.hold)
     }
 
-    /// Returns the time that this process waited for the lock. `None` if the lock was free, and at
-    /// every later call.
+    /// Returns the time for which this process waited for the lock. `None` if the lock was free,
+    /// and at every later call.
     pub fn take_wait(&self) -> Option<Span> {
         let here = self.dir.take_wait();
         let Some(lock) = self.remote.as_ref().filter(|lock| !lock.is_wait_told.replace(true)) else {
@@ -132,7 +132,7 @@ impl<'a> AgentTxn<'a> {
         Some(Span::from_millis(here.map_or(0, Span::as_millis).saturating_add(there.as_millis())))
     }
 
-    /// The current state, to be changed. Refused for an agent that was moved away.
+    /// Returns the current state, for a change. Refused for an agent that was moved away.
     pub fn state(&self) -> Result<State> {
         let state = self.any_state()?;
         match &state.moved {
@@ -141,7 +141,7 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Returns the current state, also for an agent that was moved away.
+    /// Returns the current state, even of an agent that was moved away.
     pub fn any_state(&self) -> Result<State> {
         let Some(lock) = &self.remote else { return self.dir.any_state() };
         let state = self.agent.records().state(&lock.hold.now()?.state()?)?;
@@ -149,13 +149,13 @@ impl<'a> AgentTxn<'a> {
         Ok(state)
     }
 
-    /// The records as they are under this lock, without what steps pass over in the inbox.
+    /// Returns the records under this lock, without the entries of the inbox that steps skip.
     pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
         self.look_without(aside::all_passed_over(state), false)
     }
 
-    /// Returns the records for a step, which retries the names that have changed since they were
-    /// passed over, without `stuck`, the names that it has tried already.
+    /// Returns the records for a step, which retries skipped entries that have changed since.
+    /// Leaves out `stuck` too, the names that the step has tried already.
     pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
         let mut left_out = self.agent.local().passed_over(state);
         left_out.extend_from_slice(stuck);
@@ -170,8 +170,8 @@ impl<'a> AgentTxn<'a> {
         Ok(self.look_again())
     }
 
-    /// The records as they are now. What the last look has passed over in the inbox is passed over
-    /// again.
+    /// Returns the current records, without the entries of the inbox that the last snapshot left
+    /// out.
     pub fn look_again(&self) -> Snapshot<'_> {
         Snapshot::new(self.agent.records(), self.source(), LeftOut::Names(self.left_out.borrow().clone()))
     }
@@ -181,7 +181,7 @@ impl<'a> AgentTxn<'a> {
         Snapshot::new(self.agent.records(), self.source(), LeftOut::All)
     }
 
-    /// Forgets the dedupe keys that no window reaches any more.
+    /// Removes the dedupe keys that are older than the window.
     pub fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
         match &self.remote {
             None => self.dir.forget_old_keys(now, window),
@@ -195,8 +195,8 @@ impl<'a> AgentTxn<'a> {
     /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the
     /// transaction was made from another revision.
     ///
-    /// After an error it is not known whether the transaction has happened, so nothing more is
-    /// committed under this lock.
+    /// After an error it is unknown if the transaction was committed, so nothing more is committed
+    /// under this lock.
     pub fn commit(&self, transaction: Transaction) -> Result<State> {
         let Some(lock) = &self.remote else { return self.dir.commit(transaction) };
         let base = transaction.base_revision;
@@ -213,7 +213,7 @@ impl<'a> AgentTxn<'a> {
         lock.note(&state);
         for delete in &transaction.deletes {
             if let Delete::Checkpoint(checkpoint) = delete {
-                // One that stays goes with the directory of its run.
+                // A file that stays is deleted later, with the directory of its run.
                 let _ = self.agent.workdir().checkpoint(*checkpoint).remove();
             }
         }
@@ -238,15 +238,15 @@ impl<'a> AgentTxn<'a> {
         Ok(pieces)
     }
 
-    /// True if a dedupe key belongs to a later message by now, so that it must not note the end of
-    /// this one.
+    /// True if a dedupe key belongs to a later message by now, so that the end of this message must
+    /// not be stored under the key.
     fn is_outdated(&self, put: &Put, now: Time) -> Result<bool> {
         let Put::Dedupe(entry) = put else { return Ok(false) };
         let window = KeyWindow { now, length: AHEAD, revision: u64::MAX };
         let noted = self.look_past_inbox().key(&entry.key, window)?;
-        // Here a key has one entry, whereas the directory has one for each day. So one that a clock
-        // wrote while it ran ahead gives way to any other: it would keep the key from standing for
-        // a message until its time has come.
+        // The database has one entry for each key, a directory one for each day. So an entry from a
+        // clock that ran ahead gives way to any other: it would block the key until its time has
+        // come.
         let is_possible = |entry: &DedupeEntry| entry.admitted_at <= now.after(AHEAD);
         Ok(noted.is_some_and(|noted| {
             noted.message_id != entry.message_id
@@ -254,7 +254,7 @@ impl<'a> AgentTxn<'a> {
         }))
     }
 
-    /// Puts other settings in the place of the agent's.
+    /// Replaces the agent's settings.
     pub(super) fn replace_policy(&self, policy: &str) -> Result<()> {
         match &self.remote {
             None => self.dir.replace_policy(policy),
@@ -270,25 +270,23 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Takes everything of the agent that travels. Of the directories of its runs and tasks that is
-    /// what this machine has.
+    /// Collects all exported files of the agent, with those of the run and task directories that
+    /// this machine has.
     pub fn leaving(&self, is_moved: bool) -> Result<DirExport> {
         let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
-        // Nothing has arrived since the agent was marked, so no list is needed of what had arrived
-        // before.
+        // A moved agent in a database accepts no arrivals, so no list of earlier arrivals is
+        // needed.
         leaving::take(&self.dir, &*lock.hold.now()?)
     }
 
-    /// Puts another agent in the place of this one, whose records are elsewhere. Nobody else sees
-    /// anything of that before it is whole.
+    /// Replaces the agent's records in the database by those of another agent, in one change.
     pub(super) fn replace(&self, pieces: Pieces<'_>) -> Result<()> {
         let base = |lock: &RemoteLock<'_>| lock.base.take().unwrap_or_default();
         self.remote.as_ref().map_or(Ok(()), |lock| lock.hold.replace(base(lock), pieces))
     }
 
-    /// Lets an agent vanish that is marked as moved, with all that this machine has of it. Returns
-    /// the names of what was in the inbox and in no stream: there is none where arrivals see the
-    /// mark.
+    /// Deletes an agent that is marked as moved, with its local directory. Returns the names of
+    /// inbox files that are in no stream; a database has none, because arrivals check the mark.
     pub fn vanish(&self) -> Result<Vec<String>> {
         let Some(lock) = &self.remote else { return self.dir.vanish() };
         lock.hold.remove(None)?;
@@ -296,8 +294,8 @@ impl<'a> AgentTxn<'a> {
         Ok(Vec::new())
     }
 
-    /// Removes an agent that is here under another name, `heir`, which takes over the files that no
-    /// stream carries.
+    /// Deletes an agent that exists under another name, `heir`, and moves the files that no stream
+    /// carries to that agent.
     pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
         let Some(lock) = &self.remote else { return self.dir.vanish_into(heir.local()) };
         heir.local().take_over(self.agent.local())?;
@@ -306,8 +304,8 @@ impl<'a> AgentTxn<'a> {
         Ok(Vec::new())
     }
 
-    /// Moves something aside that lies in the inbox and can't be taken up. Where the records are no
-    /// files it stays, and steps pass it over.
+    /// Moves a malformed file from the inbox to `rejected/`. In a database a malformed entry stays,
+    /// and steps skip it.
     pub fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
         match &self.remote {
             None => self.dir.set_aside(file, reason),
@@ -315,13 +313,13 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Applies what interrupted commands have committed.
+    /// Applies the committed transactions of interrupted commands.
     pub fn finish_journal(&self) -> Result<()> {
         if self.remote.is_none() { self.dir.finish_journal() } else { Ok(()) }
     }
 
-    /// Removes a bounded part of what is kept no longer on this machine, where it is time to look.
-    /// For a step that comes to rest, and holds the lease.
+    /// Removes a bounded number of expired directories of this machine, if a sweep is due. Called
+    /// by a step that leaves the agent idle and holds the lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
         let records = self.agent.records();
         self.dir.sweep_some(retention, now, || {
@@ -331,7 +329,8 @@ impl<'a> AgentTxn<'a> {
         })
     }
 
-    /// Brings all that was committed to where a copy of the directory has it.
+    /// Syncs all committed changes and empties the journal, so that a copy of the directory is
+    /// complete.
     pub fn empty_journal(&self) -> Result<()> {
         if self.remote.is_none() { self.dir.empty_journal() } else { Ok(()) }
     }

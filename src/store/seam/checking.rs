@@ -1,5 +1,5 @@
-//! Records of a database as temporary private files of this machine, so that `doctor` has one way
-//! to check the records of an agent.
+//! Records of a database as temporary private files of this machine, so that `doctor` checks the
+//! records of any store in one way.
 
 use super::super::dir::{self, Finding};
 use super::super::elsewhere::ReadView;
@@ -10,7 +10,7 @@ use super::agent::Agent;
 use super::change::AgentTxn;
 use super::leaving;
 
-/// The records of an agent as files. Dropping this removes them.
+/// Records of an agent as files. Dropping this removes the files.
 pub struct AsFiles<'a> {
     of: &'a Agent<'a>,
     dir: dir::DirImport<'a>,
@@ -18,7 +18,7 @@ pub struct AsFiles<'a> {
 }
 
 impl<'a> AgentTxn<'a> {
-    /// The records as files. `None`: they are files already.
+    /// Writes the records as files. Returns `None` if they are files already.
     pub fn as_files(&self) -> Result<Option<AsFiles<'a>>> {
         let Some(hold) = self.hold() else { return Ok(None) };
         AsFiles::of(self.agent(), self.local(), &*hold.now()?).map(Some)
@@ -26,8 +26,8 @@ impl<'a> AgentTxn<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// Returns the records as files, without the lock of the records: a read-only server gives
-    /// none.
+    /// Writes the records as files, without the lock of the records, which a read-only server does
+    /// not grant.
     pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
         let Some(remote) = self.remote() else { return Ok(None) };
         let room = self.local().lock_room(now)?;
@@ -47,12 +47,12 @@ impl<'a> AsFiles<'a> {
 }
 
 impl AsFiles<'_> {
-    /// The agent that has these files.
+    /// Returns the agent that has these files.
     pub fn agent(&self) -> &Agent<'_> {
         &self.agent
     }
 
-    /// Turns a finding at the files into one at the records.
+    /// Converts a finding about the files into a finding about the records.
     pub fn named(&self, finding: Finding) -> Finding {
         match self.of.remote() {
             Some(remote) => finding.of_records(self.dir.agent(), |path| remote.place(path)),

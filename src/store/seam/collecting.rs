@@ -47,32 +47,32 @@ impl Collected {
     }
 }
 
-/// Expired history that was found without a lock. Finding it may take long.
+/// Expired history that was found without a lock, because the search may take long.
 #[derive(Debug)]
 pub struct Expired {
     retention: Retention,
     now: Time,
-    /// The revision that was read.
+    /// Revision that was read.
     seen_at: u64,
     months: Vec<ExpiredMonth>,
 }
 
-/// A month that is kept no longer.
+/// Month past its retention period.
 #[derive(Debug, Default)]
 pub struct ExpiredMonth {
     name: String,
-    /// Length of its lines.
+    /// Total length of its lines, in bytes.
     bytes: u64,
     about: Subjects,
-    /// The messages that ended in it, of which nothing else says so.
+    /// Messages that ended in this month and have no line of kind [`ENDED`] yet.
     untold: Vec<MessageId>,
 }
 
-/// Ids of the records that the lines of a month are about. The month is kept as long as an open
-/// record names one of these.
+/// Ids of the records in the lines of a month. The month is kept as long as an open record contains
+/// such an id.
 #[derive(Debug, Default)]
 struct Subjects {
-    /// The messages that ended in it.
+    /// Ids of the messages that ended in the month.
     ended: BTreeSet<MessageId>,
     runs: HashSet<Uuid>,
 }
@@ -83,7 +83,7 @@ impl Subjects {
         self.runs.extend(evidence::id_in::<RunId>(line).map(|id| id.0));
     }
 
-    /// True if one of them is in the inbox or is named by an open record.
+    /// True if one of the ids is that of a message in the inbox, or in an open record.
     fn are_needed(&self, queued: &[MessageId], named: &HashSet<Uuid>) -> bool {
         let is_about = |id: &Uuid| self.runs.contains(id) || self.ended.contains(&MessageId(*id));
         queued.iter().any(|id| is_about(&id.0)) || named.iter().any(is_about)
@@ -91,8 +91,8 @@ impl Subjects {
 }
 
 impl ExpiredMonth {
-    /// The pieces that remove it. What has ended must not run again because it came back, so that
-    /// stays.
+    /// Returns the operations that delete the month. They keep the ids of its ended messages,
+    /// because a message that comes back must not run again.
     fn removed(&self, seen_at: u64) -> Option<Vec<Op>> {
         let (from, until) = months::begins_at(&self.name).zip(months::over_at(&self.name))?;
         let stays = |id: &MessageId| {
@@ -116,7 +116,7 @@ impl Agent<'_> {
         })
     }
 
-    /// Reads what can be collected. To be done without a lock.
+    /// Finds expired history. Called without a lock.
     pub fn collection(&self, retention: Retention, now: Time) -> Result<Expired> {
         self.look(|seen, state| {
             let months = old_months(&seen, retention.archive, now)?;
@@ -126,10 +126,10 @@ impl Agent<'_> {
 }
 
 impl AgentTxn<'_> {
-    /// Collects all that may go before the next commit. What has to go with it, or after it, goes
-    /// then. `is_leased`: the caller holds the agent's lease.
+    /// Deletes what may be deleted before the next commit, and adds the rest to that commit or
+    /// leaves it to `remove_collected`. `is_leased`: the caller holds the agent's lease.
     pub fn collect(&self, expired: &mut Expired, state: &State, is_leased: bool) -> Result<Collected> {
-        // A transaction in the journal would restore the files that it names.
+        // A pending transaction in the journal would restore the files that it names.
         self.empty_journal()?;
         let Expired { retention, now, seen_at, months } = expired;
         let seen = self.look_past_inbox();
@@ -143,7 +143,7 @@ impl AgentTxn<'_> {
         Ok(Collected::of(self.agent().local().sweep_all(seen.view()?, state, how)?, months))
     }
 
-    /// Removes what could not go before the commit.
+    /// Deletes the files that had to stay until the commit.
     pub fn remove_collected(&self, expired: &Expired) -> Result<()> {
         if self.hold().is_some() {
             return Ok(());
@@ -153,8 +153,8 @@ impl AgentTxn<'_> {
     }
 }
 
-/// The months that are kept no longer. A month stays in which a dead letter lies that no person has
-/// requeued or dropped.
+/// Returns the months past their retention period. Leaves out a month with a dead letter that no
+/// person has requeued or dropped.
 fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredMonth>> {
     let Keep(Some(span)) = keep else { return Ok(Vec::new()) };
     let first_kept = months::first_recent(now).min(now.before(span).month());
@@ -163,7 +163,7 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
     let place = seen.archive::<Message>();
     let decoded = |line: &str| decode_at::<Message>(&place, 0, line.as_bytes());
     let is_dead = |line: &str| -> Result<Option<Message>> {
-        // A look at the text spares most lines the parsing.
+        // The search in the text saves most lines the parsing.
         let message = line.contains("\"dead_letter\":true").then(|| decoded(line)).transpose()?;
         Ok(message.filter(|message| message.settlement.as_ref().is_some_and(|end| end.dead_letter)))
     };
@@ -181,7 +181,7 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
         }
         Ok(())
     })?;
-    // The last word about a message is the last line that it has.
+    // The latest line of a message has its current end, so only that line can be a dead letter.
     let ids: Vec<String> = dead.keys().cloned().collect();
     let mut met = HashSet::new();
     for some in ids.chunks(view.most_ids()) {
@@ -203,7 +203,7 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
     Ok(found.into_values().collect())
 }
 
-/// The messages of which no line says yet that they ended in a month that is gone.
+/// Returns the ended messages that have no line of kind [`ENDED`] yet.
 fn untold(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
     let mut untold = about.ended.clone();
     let ids: Vec<String> = untold.iter().map(MessageId::to_string).collect();
@@ -218,7 +218,7 @@ fn untold(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
     Ok(untold.into_iter().collect())
 }
 
-/// Leaves out the months that an open record is about.
+/// Leaves out the months whose ids an open record contains.
 fn leave_needed(months: &mut Vec<ExpiredMonth>, seen: &Snapshot<'_>, state: &State) -> Result<()> {
     if months.is_empty() {
         return Ok(());

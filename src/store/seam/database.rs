@@ -1,4 +1,4 @@
-//! The stores that a URL names, if this program was built with them.
+//! Stores at a URL, if this program was built with database support.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 use super::super::elsewhere::{Backend, DatabaseRole};
 
-/// True if a word names a store in a database, and no directory.
+/// True if a word is the URL of a database, and not the path of a directory.
 pub fn is_url(word: &str) -> bool {
     word.starts_with("postgres://") || word.starts_with("postgresql://")
 }
@@ -21,25 +21,26 @@ mod built {
         Url::parse(url).map_err(Error::usage)
     }
 
-    /// A URL as it is shown, without what should not be: two that mean the same are shown alike.
+    /// Returns a URL for display, without secrets and in one form for all URLs of a database.
     pub fn shown(url: &str) -> Result<String> {
         Ok(parsed(url)?.shown())
     }
 
-    /// Minimum timeout of an answer of the server, also for a command that waits for no lock.
+    /// Minimum timeout for an answer of the server, even for a command that does not wait for
+    /// locks.
     const ANSWERS: Duration = Duration::from_secs(5);
 
-    /// The store that a URL names. Nothing is asked of the server yet.
+    /// Opens the store at a URL. Sends no request to the server yet.
     pub fn open(url: &str, patience: Duration) -> Result<Rc<dyn Backend>> {
         Ok(Rc::new(Postgres::open(parsed(url)?, patience.max(ANSWERS))))
     }
 
-    /// Makes the store that a URL names. Returns whether it is new.
+    /// Creates the store at a URL. Returns true if the store is new.
     pub fn init(url: &str, patience: Duration) -> Result<bool> {
         Postgres::init(parsed(url)?, patience.max(ANSWERS))
     }
 
-    /// Lets a role of the database be something to the store that a URL names.
+    /// Gives a role of the database these permissions on the store at a URL.
     pub fn grant(url: &str, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
         Postgres::grant(parsed(url)?, patience.max(ANSWERS), part, role)
     }

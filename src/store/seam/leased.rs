@@ -1,5 +1,5 @@
-//! The lease of a run or a task: a lock of this machine, and where the records are elsewhere a
-//! lease of that store as well.
+//! Lease of a run or a task: a lock of this machine, and for records in a database also a lease
+//! there.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -13,20 +13,20 @@ use super::super::elsewhere::{Beat, Lease};
 /// Pause before the next request to a store that could not be reached.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A lease that this process has. Dropping it gives it back.
+/// Lease that this process has. Dropping this releases the lease.
 #[derive(Debug)]
 pub struct HeldLease {
     guard: LockGuard,
     kept: Option<KeptLease>,
 }
 
-/// A lease in the store that has the records.
+/// Lease in the database that has the records.
 #[derive(Debug)]
 struct KeptLease {
     lease: Box<dyn Lease>,
-    /// True if another process of this machine holds the lock as well, and takes the lease over.
+    /// True if another process of this machine shares the lock, and takes the lease over.
     is_shared: Cell<bool>,
-    /// The pause between two beats.
+    /// Interval of beats.
     every: Duration,
     /// True if the work continues while the store can't be reached, without a limit of time.
     outlasts: Cell<bool>,
@@ -36,15 +36,15 @@ struct KeptLease {
 #[derive(Debug, Clone, Copy)]
 struct Pulse {
     next: Instant,
-    /// When it is lost at the latest, while the store can't be reached.
+    /// Time at which the lease is lost if the store stays unreachable.
     until: Option<Instant>,
     is_lost: bool,
 }
 
 impl HeldLease {
-    /// `lasts`: how long the lease lasts without a beat.
+    /// Starts the beats. `lasts`: duration of the lease without a beat.
     pub(super) fn new(guard: LockGuard, lease: Option<Box<dyn Lease>>, lasts: Duration) -> HeldLease {
-        // One beat in six has to come through.
+        // The lease survives if one beat in six succeeds.
         let every = lasts / 6;
         let pulse = |every| Pulse { next: Instant::now() + every, until: None, is_lost: false };
         let kept = |lease| KeptLease {
@@ -57,13 +57,13 @@ impl HeldLease {
         HeldLease { guard, kept: lease.map(kept) }
     }
 
-    /// Returns the fencing token. `None`: the lock of this machine is enough.
+    /// Returns the fencing token. `None` if the records are files, where the local lock is enough.
     pub fn fence(&self) -> Option<u64> {
         self.kept.as_ref().map(|kept| kept.lease.fence())
     }
 
-    /// Keeps the lease alive, if a beat is due. False if this process has lost it: its work must
-    /// end and does not count.
+    /// Keeps the lease alive, if a beat is due. Returns false if this process has lost the lease:
+    /// its work must end and does not count.
     pub fn beat(&self) -> bool {
         self.kept.as_ref().is_none_or(KeptLease::beat)
     }
@@ -74,7 +74,7 @@ impl HeldLease {
         self.kept.iter().for_each(|kept| kept.outlasts.set(true));
     }
 
-    /// Refuses work under a lease that this process has lost.
+    /// Error if this process has lost the lease of the work.
     pub fn refuse_lost(&self, what: &str) -> Result<()> {
         if self.kept.as_ref().is_none_or(|kept| !kept.pulse.borrow().is_lost) {
             return Ok(());
@@ -86,14 +86,14 @@ impl HeldLease {
         .with_hint("its output is still on this machine; another one may have taken over"))
     }
 
-    /// Releases the lease with the next change under the agent's lock. Dropping it releases it
-    /// otherwise.
+    /// Releases the lease with the next change under the agent's lock. Without such a change,
+    /// dropping this releases the lease.
     pub fn release_along(&self) {
         self.kept.iter().filter(|kept| !kept.is_shared.get()).for_each(|kept| kept.lease.release_along());
     }
 
-    /// Returns the lock of this machine for a process that is to hold the lease after this one.
-    /// This process then does not release it.
+    /// Returns the local lock for a process that holds the lease after this process, which then
+    /// does not release the lease.
     pub fn share(&self) -> Result<File> {
         let shared = self.guard.share()?;
         if let Some(kept) = &self.kept {
@@ -127,8 +127,8 @@ impl KeptLease {
 
 impl Drop for HeldLease {
     fn drop(&mut self) {
-        // The lock of this machine goes after this, so that whoever gets it finds the lease free. A
-        // lease that could not be given back ends by itself.
+        // The local lock is released after the lease, so that its next owner finds the lease free.
+        // A lease that can't be released expires.
         if let Some(kept) = self.kept.take()
             && !kept.is_shared.get()
         {

@@ -1,4 +1,4 @@
-//! An agent whose records are in a database, as the files that a directory would have of it.
+//! Export of an agent from a database, in the form of files in a directory.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,12 +13,12 @@ use crate::model::time::Time;
 use super::super::dir::{self, DirExport, layout};
 use super::super::elsewhere::{Arrival, Op, ReadView};
 
-/// Takes one revision of the records, and what this machine has of the agent.
+/// Collects one revision of the records, and the agent's local files on this machine.
 pub fn take(room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<DirExport> {
     with(room.leaving_room()?, sight)
 }
 
-/// Takes one revision of the records alone.
+/// Collects one revision of the records alone.
 pub fn records(room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<DirExport> {
     with(room.leaving_nothing()?, sight)
 }
@@ -26,8 +26,8 @@ pub fn records(room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<DirExport
 /// Adds the records to the files.
 fn with(mut leaving: DirExport, sight: &dyn ReadView) -> Result<DirExport> {
     let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
-    // Settings and plans say nothing of a time: they count as written with the record that they
-    // belong to.
+    // Settings and plans have no time of their own, so they get that of the agent or of the work
+    // item.
     let (mut made_at, mut items) = (0, BTreeMap::new());
     let known = RefCell::new(HashMap::new());
     let put_all = |put: &mut PutPart<'_>| {
@@ -63,7 +63,7 @@ fn with(mut leaving: DirExport, sight: &dyn ReadView) -> Result<DirExport> {
             Op::Ended { kind, id: _, at, text } => {
                 put(&layout::archive(at, kind), text.as_bytes(), seconds(at))
             }
-            // This machine may have the file.
+            // This machine may have the file already.
             Op::Saved { checkpoint, part: _, bytes } => {
                 let path = layout::checkpoint(checkpoint);
                 if has.contains(Path::new(&path)) {
@@ -72,7 +72,7 @@ fn with(mut leaving: DirExport, sight: &dyn ReadView) -> Result<DirExport> {
                 put(&path, &bytes, minted_at(checkpoint.run_id.0).map_or(made_at, seconds))
             }
             Op::Event { seq: _, at, text } => put(&layout::ledger(at), text.as_bytes(), seconds(at)),
-            // None of these is a part of an agent.
+            // These operations are changes, and make no part of an agent.
             Op::Closed { .. }
             | Op::Taken(_)
             | Op::Heard(_)
@@ -95,7 +95,8 @@ fn with(mut leaving: DirExport, sight: &dyn ReadView) -> Result<DirExport> {
 /// Takes the next part of a file: its path, the bytes, and the time of writing.
 type PutPart<'p> = dyn FnMut(&str, &[u8], u64) -> Result<()> + 'p;
 
-/// The last moment that a record names, in seconds since 1970: so the same record has the same one.
+/// Returns the latest time in a record, in seconds since 1970, so that equal records get equal
+/// times.
 fn written_at(text: &str) -> u64 {
     let Ok(value) = json::value(text.as_bytes()) else { return 0 };
     let named = ["updated_at", "ended_at", "created_at", "at"].iter();

@@ -1,9 +1,9 @@
 //! The store as steps and commands see it: over the state directory, or over a database.
 //!
-//! In both cases the state directory has what belongs to the machine: locks, slots, settings, the
-//! directories of runs. `local` of each type returns it; its methods about records are private to
-//! the store. Questions about records are answered here: by the directory where the records are
-//! files, else from the texts that [`Backend`] returns.
+//! In both cases the state directory has the local files of a machine: locks, slots, settings, the
+//! directories of runs. `local` of each type returns that part; its methods about records are
+//! private to the store. Queries on records are answered here: from files in the state directory,
+//! or from the texts that [`Backend`] returns.
 
 mod agent;
 mod arriving;
@@ -62,7 +62,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a state directory that has the records of its agents, or says where they are. Reads
+    /// Opens a state directory with records, or with the URL of a database for them. Reads
     /// `dormouse.toml` and nothing else.
     pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
         let patience = opener.patience;
@@ -75,8 +75,7 @@ impl Store {
         }
     }
 
-    /// This store as a process sees it that has just begun: with the settings as they are now.
-    /// Connections are kept.
+    /// Reopens this store with the current settings, as for a new process. Keeps connections.
     pub fn afresh(self) -> Result<Store> {
         let fresh = Store::open(self.local.anchor().clone(), self.local.opener().clone())?;
         let Store { local, elsewhere: Some(now) } = fresh else { return Ok(fresh) };
@@ -84,7 +83,7 @@ impl Store {
         Ok(Store { local, elsewhere: Some(same.map_or(now, Backend::afresh)) })
     }
 
-    /// Opens a state directory that has what belongs to this machine, and beside it the records.
+    /// Opens the state directory of this machine for a store that has the records elsewhere.
     pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Backend>) -> Result<Store> {
         let local = dir::DirStore::open(anchor, opener)?.remote(elsewhere.shown());
         Ok(Store { local, elsewhere: Some(elsewhere) })
@@ -96,12 +95,13 @@ impl Store {
         Store { local: self.local.with_lease(lasts), ..self }
     }
 
-    /// Returns this machine's part of the store: settings, seats, hooks, the directories of runs.
+    /// Returns the local part of the store: settings, workspaces and slots, hooks, the directories
+    /// of runs.
     pub fn local(&self) -> &dir::DirStore {
         &self.local
     }
 
-    /// Returns the place of the state directory on this machine.
+    /// Returns the path of the state directory on this machine.
     pub fn anchor(&self) -> &Anchor {
         self.local.anchor()
     }
@@ -111,41 +111,41 @@ impl Store {
         self.elsewhere.is_some()
     }
 
-    /// Makes a state directory, or finishes making one. Returns whether it is new.
+    /// Creates a state directory, or completes one. Returns true if the directory is new.
     pub fn init(anchor: &Anchor) -> Result<bool> {
         dir::DirStore::init(anchor, None)
     }
 
-    /// Makes the store that a URL names where there is none, and `anchor`, the state directory of
-    /// this machine for it. Returns whether the store is new.
+    /// Creates the store at a URL if it is missing, and `anchor`, the state directory of this
+    /// machine for the store. Returns true if the store is new.
     pub fn init_at(anchor: &Anchor, url: &str, patience: Duration) -> Result<bool> {
         let is_new = database::init(url, patience)?;
         dir::DirStore::init(anchor, Some(url))?;
         Ok(is_new)
     }
 
-    /// Opens the store that a URL names. `anchor`: the state directory of this machine for it,
-    /// which is made where there is none.
+    /// Opens the store at a URL. `anchor`: state directory of this machine for the store, created
+    /// if it is missing.
     pub fn open_at(anchor: Anchor, url: &str, opener: Opener) -> Result<Store> {
         let elsewhere = database::open(url, opener.patience)?;
         dir::DirStore::init(&anchor, Some(url))?;
         Store::with(anchor, opener, elsewhere)
     }
 
-    /// Lets a role of the database be something to the store that a URL names.
+    /// Gives a role of the database these permissions on the store at a URL.
     pub fn grant(url: &str, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
         database::grant(url, patience, part, role)
     }
 
-    /// In whose name this process speaks, if it may put messages and hints into inboxes and nothing
-    /// else: a member of the group that shares them, or a producer of the database. Of the latter
-    /// it is known once an agent was looked for.
+    /// Returns the user or role of this process, if it may only put messages and hints into
+    /// inboxes: a member of the sharing group, or a producer of the database. The latter is known
+    /// after the first request for an agent.
     pub fn guest(&self) -> Option<&str> {
         self.elsewhere.as_ref().map_or_else(|| self.local.guest(), |elsewhere| elsewhere.guest())
     }
 
-    /// Refuses an agent of a pool that is none of this machine's. A state directory is one
-    /// machine's, and has none.
+    /// Refuses an agent of a pool that this machine does not tick. Records in a state directory
+    /// belong to one machine and have no pools.
     pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
         let Some(remote) = agent.remote() else { return Ok(()) };
         let pool = Pool::of(&remote.records.policy()?);
@@ -162,12 +162,12 @@ impl Store {
         )))
     }
 
-    /// Every agent, in order of name.
+    /// Returns all agents, sorted by name.
     pub fn agents(&self) -> Result<Vec<AgentName>> {
         self.agents_beginning("")
     }
 
-    /// Returns the agents whose names begin with `beginning`, in order of name.
+    /// Returns the agents whose names begin with `beginning`, sorted by name.
     pub fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.agents_beginning(beginning) };
         let mut names = elsewhere.agents()?;
@@ -175,8 +175,8 @@ impl Store {
         Ok(names)
     }
 
-    /// The agents for which a step may find something to do, without a look at the others. `None`
-    /// where only a look at each of them tells.
+    /// Returns the agents that may have work for a step, without reading the others. `None` if the
+    /// records are files: then each agent has to be read.
     pub fn due(&self, now: Time) -> Result<Option<DueAgents>> {
         self.elsewhere
             .as_ref()
@@ -184,13 +184,13 @@ impl Store {
             .transpose()
     }
 
-    /// Returns the same for a process that steps them.
+    /// Returns the agents of `due` for a process that steps them.
     pub fn due_to_tick(&self, now: Time) -> Result<Option<DueAgents>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
         elsewhere.due(now, self.local.pools().all(), Some(&self.local.claimant()?)).map(Some)
     }
 
-    /// One agent. Fails if there is none of this name.
+    /// Returns the agent of this name. Error if no such agent exists.
     pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
         let Some(elsewhere) = &self.elsewhere else {
             return Ok(Agent::of_dir(self, self.local.agent(name)?));
@@ -205,13 +205,12 @@ impl Store {
         }
     }
 
-    /// Puts a message into the inbox of the agent that it is for, in one go with the question for
-    /// that agent. `size`: of its body, `default`: how large it may be where the agent's settings
-    /// say nothing.
+    /// Puts a message into the inbox of its agent, in one round trip with the query for that agent.
+    /// `size`: bytes of its body. `default`: maximum size if the agent's settings have none.
     ///
-    /// Returns the state of the agent after that, as far as it can be read. `None`: nothing has
-    /// arrived. Where the records are files that is always so; elsewhere a look at the agent tells
-    /// why, or that the message may arrive all the same.
+    /// Returns the state of the agent after that, if it can be read, or `None` if nothing was
+    /// added: always if the records are files; otherwise a read of the agent gives the reason, or
+    /// shows that the message can be added after all.
     pub fn tell(&self, message: &Message, size: u64, default: Size) -> Result<Option<Result<State>>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
         let arrival = pieces::arrival(message);
@@ -221,12 +220,12 @@ impl Store {
         Ok(told.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
     }
 
-    /// Puts a new agent in place, whole.
+    /// Creates an agent, complete: no other command sees a part of it.
     pub fn create(&self, new: &NewAgent) -> Result<()> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
         let name = &new.identity.name;
         self.refuse_name(name)?;
-        // A `doctor` that was killed has left the files that it made of an agent's records.
+        // A killed `doctor` may have left the temporary files of an agent's records.
         self.local.sweep_litter();
         self.sweep_rooms();
         let room = self.local.room(name);
@@ -237,22 +236,21 @@ impl Store {
             room.discard(&prepared)?;
             return Err(agent_exists(name));
         }
-        // The agent is there. If this fails the next command that needs the room does it, or says
-        // why it can't.
+        // The agent exists now. If the move fails, the next command that needs the directory
+        // repeats it.
         let _ = room.move_in(&prepared);
         Ok(())
     }
 
-    /// Removes the rooms that killed commands have left. Where the records are files there are
-    /// none.
+    /// Removes the local agent directories that killed commands have prepared. Files need none.
     fn sweep_rooms(&self) {
         for left in self.left_rooms().unwrap_or_default() {
-            // A directory that can't be removed disturbs no command.
+            // A directory that can't be removed blocks no command.
             let _ = self.local.sweep(&left);
         }
     }
 
-    /// Rooms whose making was killed before the records of an agent named them.
+    /// Returns the prepared directories that no records name, because the command was killed first.
     fn left_rooms(&self) -> Result<Vec<Spot>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(Vec::new()) };
         let mut spare = self.local.spare_rooms()?;
@@ -264,8 +262,8 @@ impl Store {
         Ok(spare.into_iter().map(|room| room.place).collect())
     }
 
-    /// Says from inside which lease this process speaks. Where the records are files, the lock of
-    /// this machine is all that there is to a lease.
+    /// Sets the lease under which this process acts. Does nothing if the records are files, because
+    /// there a lease is only a lock of this machine.
     pub fn claim(&self, claim: Claim) {
         if let Some(elsewhere) = &self.elsewhere {
             elsewhere.claim(claim);
@@ -273,7 +271,7 @@ impl Store {
     }
 
     /// Returns the faults of the store as a whole: of the state directory, and of the database if
-    /// there is one. `is_quick`: without a look at every row of that.
+    /// the store has one. `is_quick`: true to skip checks that read every row.
     pub fn look_around(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
         let mut findings = self.local.look_at_files()?;
         if let Some(elsewhere) = &self.elsewhere {
@@ -288,12 +286,12 @@ impl Store {
         Ok(findings)
     }
 
-    /// The agent that had a name until it was renamed: of several, the one that had it last.
+    /// Returns the agent that had a name until it was renamed; of several, the last.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.successor(former) };
         let mut found = None;
         for (name, identity) in elsewhere.had_name(former)? {
-            // An agent that can't be read counts as none of them.
+            // An agent that can't be read is skipped.
             let identity = decode::<Identity>(Path::new(layout::IDENTITY), identity.as_bytes());
             let had = identity.map(|identity| identity.former_names).unwrap_or_default();
             let until = had.iter().filter(|had| had.name == *former).map(|had| had.until).max();
@@ -302,7 +300,7 @@ impl Store {
         Ok(found.map(|(_, name)| name))
     }
 
-    /// Refuses a name that an agent has, be it one that was moved away.
+    /// Refuses a name that is taken, even by an agent that was moved away.
     pub fn refuse_name(&self, name: &AgentName) -> Result<()> {
         match &self.elsewhere {
             None => self.local.refuse_name(name),

@@ -1,4 +1,4 @@
-//! The past of an agent, as a snapshot of its records answers it.
+//! Queries of a snapshot on the history of its agent.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -18,21 +18,21 @@ use super::super::dir::record::{decode_at, decode_plain};
 use super::super::elsewhere::Order;
 use super::snapshot::Snapshot;
 
-/// Length of the end of the archive that is read for the context of a turn, in bytes.
+/// Bytes at the end of the archive that are read for the context of a turn.
 const TAIL: usize = 256 * 1024;
 
 impl Snapshot<'_> {
-    /// The place of the archive of a kind, for people.
+    /// Path of the archive of a kind, for error messages.
     pub(super) fn archive<T: Record>(&self) -> PathBuf {
         self.records.place(format_args!("{}/{}", layout::ARCHIVE, T::KIND))
     }
 
-    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`.
+    /// Calls `each` with the ended records of a kind, newest first, until `each` returns `false`.
     pub fn ended<T: Record>(&self, each: impl FnMut(T) -> bool) -> Result<()> {
         each_ended(self.view()?, &self.archive::<T>(), None, each)
     }
 
-    /// The newest ended record of a kind that has this id.
+    /// Returns the newest ended record of a kind with this id.
     pub fn ended_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
         self.ended_by(&id.to_string())
     }
@@ -46,8 +46,8 @@ impl Snapshot<'_> {
         Ok(found)
     }
 
-    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`,
-    /// newest first. This reads a bounded part of the archive.
+    /// Returns the newest ended records of this month and last month that satisfy `wanted`, newest
+    /// first, at most `count`. Reads a bounded part of the archive.
     pub fn recent<T: Record>(&self, now: Time, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
         let (mut found, mut read, mut met) = (Vec::new(), 0, LineHashes::default());
         if count == 0 {
@@ -63,33 +63,33 @@ impl Snapshot<'_> {
         Ok(found)
     }
 
-    /// The newest version of a message in the archive.
+    /// Returns the newest version of a message in the archive.
     pub fn ended_message(&self, id: MessageId) -> Result<Option<Message>> {
         self.ended_by(&id.to_string())
     }
 
-    /// Those of the messages that are in the archive.
+    /// Returns the ids, of these, of messages in the archive.
     pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
         let place = self.archive::<Message>();
         let last = last_versions(self.view()?, &place, ids, |message: &Message| message.id)?;
         Ok(last.into_keys().collect())
     }
 
-    /// The record of a settled run. `None` for a live run.
+    /// Returns the record of a settled run. `None` for a live run.
     pub fn run(&self, id: RunId) -> Result<Option<Run>> {
         self.ended_by(&id.to_string())
     }
 
-    /// True if there is a run of this id, settled or not: its directory or its record.
+    /// True if a run of this id has a directory or a record, settled or not.
     pub fn is_run(&self, id: RunId) -> Result<bool> {
         Ok(self.records.local.workdir().run(id).exists() || self.run(id)?.is_some())
     }
 
-    /// Returns the settled runs, newest first, at most `count`, and whether there are more.
+    /// Returns the settled runs, newest first, at most `count`, and true if more exist.
     pub fn runs(&self, count: usize) -> Result<(Vec<Run>, bool)> {
         let mut found = BTreeMap::new();
         self.ended(|run: Run| {
-            // The newest line about a run comes first.
+            // The newest line of a run comes first.
             found.entry(run.id).or_insert(run);
             found.len() <= count
         })?;
@@ -132,7 +132,7 @@ impl Snapshot<'_> {
         Ok(briefs)
     }
 
-    /// Calls `each` with the events, each once even if a merge has doubled its line, until it
+    /// Calls `each` with the events, each once even if a merge has doubled its line, until `each`
     /// returns `false`.
     fn each_event(&self, order: Order, mut each: impl FnMut(Event) -> bool) -> Result<()> {
         let (place, mut met) = (self.records.place(layout::LEDGER), HashSet::new());
@@ -142,8 +142,8 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that
-    /// are older may come as well.
+    /// Calls `each` with the events from `since` on, oldest first. Older events of that month may
+    /// be included.
     pub fn events(&self, since: Option<Time>, mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
         let mut told = Ok(());
         self.each_event(Order::Since(since), |event| {
@@ -153,7 +153,7 @@ impl Snapshot<'_> {
         told
     }
 
-    /// The last events that satisfy `wanted`, newest first, at most `count`.
+    /// Returns the last events that satisfy `wanted`, newest first, at most `count`.
     pub fn last_events(&self, count: usize, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
         let mut found: Vec<Event> = Vec::new();
         if count > 0 {

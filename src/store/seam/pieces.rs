@@ -1,4 +1,4 @@
-//! A transaction as the pieces that a database takes.
+//! Conversion of a transaction into the operations that a database applies.
 
 use crate::model::event::Event;
 use crate::model::message::Message;
@@ -17,17 +17,17 @@ use super::super::dir::{NewAgent, archive};
 use super::super::elsewhere::{Arrival, Op, due};
 use super::super::settings::Settings;
 
-/// Encoded JSON is always UTF-8. The other case can't happen and is no reason to fail.
+/// Converts encoded JSON, which is always UTF-8, so the lossy case can't happen.
 fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The text of a record, as its file has it.
+/// Returns the text of a record, equal to its file.
 pub fn text<T: Record>(record: &T) -> String {
     into_text(encode(record))
 }
 
-/// Returns the pieces of a new agent.
+/// Returns the operations that create an agent.
 pub fn of_new(new: &NewAgent) -> Vec<Op> {
     let mut pieces = vec![Op::Identity(text(&new.identity)), policy(new.policy.clone()), open(&new.trigger)];
     pieces.extend(new.events.iter().map(event));
@@ -35,11 +35,11 @@ pub fn of_new(new: &NewAgent) -> Vec<Op> {
     pieces
 }
 
-/// The new state, and when it has something to do.
+/// Returns the operation for a new state, with its due time.
 ///
-/// An agent that does not rest has something to do at once. So has one with a run, with open tasks,
-/// with messages to deliver or with something to tell: only a look at what is beside the records
-/// says whether their processes live.
+/// An agent that is not idle is due at once. So is an agent with a run, with open tasks, or with
+/// messages or notifications to deliver: only the files outside the records show if their processes
+/// live.
 pub fn state(state: &State) -> Op {
     Op::State { revision: state.revision, due: due(state), text: text(state) }
 }
@@ -48,7 +48,7 @@ pub fn event(event: &Event) -> Op {
     Op::Event { seq: event.seq, at: event.at, text: into_text(encode_plain_line(event)) }
 }
 
-/// The settings of an agent, and the pool that they name.
+/// Returns the operation for the settings of an agent, with the pool in them.
 pub fn policy(text: String) -> Op {
     Op::Policy(Settings::of(text))
 }
@@ -92,7 +92,7 @@ pub fn delete(delete: Delete) -> Op {
         Delete::Task(id) => closed::<Task>(id),
         Delete::Trigger(id) => closed::<Trigger>(id),
         Delete::Outgoing(id) => closed::<Message>(id),
-        // No record names an earlier one of the same run.
+        // Only the newest checkpoint of a run is named in a record, so all can be removed.
         Delete::Checkpoint(checkpoint) => Op::Unsaved(checkpoint.run_id),
     }
 }

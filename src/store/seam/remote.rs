@@ -1,4 +1,4 @@
-//! The records of an agent, be they files or in another store.
+//! Records of an agent, in files or in another store.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -14,27 +14,27 @@ use super::super::dir::record::decode;
 use super::super::dir::{self, aside, layout};
 use super::super::elsewhere::{AgentRecords, ReadView};
 
-/// The records of an agent in another store.
+/// Records of an agent in another store.
 #[derive(Debug)]
 pub struct Remote {
     pub name: AgentName,
-    /// Where they are, for people.
+    /// Display name of the store.
     pub shown: String,
     pub records: Rc<dyn AgentRecords>,
-    /// True if a prepared local agent directory is known to be in its place.
+    /// True if a prepared local agent directory is known to be at its final path.
     pub has_moved_in: Cell<bool>,
 }
 
-/// The records of an agent, wherever they are.
+/// Source of the records of an agent: files or another store.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordSource<'a> {
-    /// This machine's part of the agent, which has the records where they are files.
+    /// Local part of the agent, which has the records if they are files.
     pub local: &'a dir::DirAgent<'a>,
     pub remote: Option<&'a Remote>,
 }
 
 impl<'a> RecordSource<'a> {
-    /// Returns one revision, to be read without the lock.
+    /// Returns a view of one revision, for reads without the lock.
     pub fn see(self) -> Result<Rc<dyn ReadView + 'a>> {
         match self.remote {
             None => Ok(Rc::new(self.local.see()?)),
@@ -42,7 +42,7 @@ impl<'a> RecordSource<'a> {
         }
     }
 
-    /// Returns the present records without a check for an interrupted transaction.
+    /// Returns a view of the current records without a check for an interrupted transaction.
     pub fn glimpse(self) -> Result<Rc<dyn ReadView + 'a>> {
         match self.remote {
             None => Ok(Rc::new(self.local.glimpse())),
@@ -50,7 +50,7 @@ impl<'a> RecordSource<'a> {
         }
     }
 
-    /// The place of a record, for people. `of`: its path from the directory that an agent has.
+    /// Path of a record, for display and errors. `of`: path relative to the agent's directory.
     pub fn place(self, of: impl Display) -> PathBuf {
         match self.remote {
             None => self.local.dir().path().join(of.to_string()),
@@ -68,15 +68,15 @@ impl<'a> RecordSource<'a> {
 }
 
 impl Remote {
-    /// A place among the records, for people: `store: agents/ada/work/ID`. `of`: the path that the
-    /// record has in a directory.
+    /// Display path of a record in the store: `store: agents/ada/work/ID`. `of`: path relative to
+    /// the agent's directory.
     pub fn place(&self, of: impl Display) -> PathBuf {
         let of = of.to_string();
         let of = of.strip_suffix(".json").filter(|of| of.contains('/')).unwrap_or(&of);
         PathBuf::from(format!("{}: {}/{}/{of}", self.shown, layout::AGENTS, self.name))
     }
 
-    /// The error of a process that has waited for the agent's lock, or for another one of its own.
+    /// Error after a timeout for the agent's lock, or for another of its locks.
     pub fn busy(&self, waited: Duration) -> Error {
         Error::busy(self.place(""), "another process".to_owned(), waited)
     }

@@ -1,5 +1,5 @@
-//! Slots: how many turns may run at once. Each is a lock of the state directory; where the records
-//! are elsewhere it goes with the lease of a run, and counts for all machines.
+//! Slots, which limit the number of concurrent turns. A slot is a lock of the state directory; in a
+//! database it belongs to the lease of a run, and counts for all machines.
 
 use crate::error::Result;
 use crate::model::id::AgentName;
@@ -9,13 +9,13 @@ use super::super::dir::{LockGuard, Occupant, Subject};
 use super::super::elsewhere::InSlot;
 use super::Store;
 
-/// A slot of a turn. Dropping this gives it back, or the lease of the run does that.
+/// Slot of a turn. Dropping this, or the end of the run's lease in a database, releases the slot.
 #[derive(Debug)]
 pub struct Slot(#[expect(dead_code, reason = "it is held, and not asked for anything")] Option<LockGuard>);
 
 impl Store {
-    /// Takes one of `slots` slots for an agent whose lock this process has, with its next change:
-    /// `None` if all are in use.
+    /// Takes one of `slots` slots for an agent whose lock this process has; in a database, with its
+    /// next change. Returns `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Slot>> {
         let Some(elsewhere) = &self.elsewhere else {
             return Ok(self.local.take_slot(slots, agent, now)?.map(|guard| Slot(Some(guard))));
@@ -27,7 +27,7 @@ impl Store {
         Ok(is_free.then_some(Slot(None)))
     }
 
-    /// True if `take_slot` would get one.
+    /// True if `take_slot` would get a slot.
     pub fn has_slot(&self, slots: u32, agent: &AgentName) -> Result<bool> {
         match &self.elsewhere {
             None => self.local.has_slot(slots),
@@ -35,7 +35,7 @@ impl Store {
         }
     }
 
-    /// The agents that have the slots, or were the last to have each.
+    /// Returns the agents that have the slots; for files, or were the last to have them.
     pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.slot_holders(slots) };
         let found = elsewhere.slots(None).unwrap_or_default();
@@ -43,8 +43,8 @@ impl Store {
         self.living(found, None).map(|living| living.map(occupant).collect()).unwrap_or_default()
     }
 
-    /// Those whose process is not known to be gone. Of the runs of this machine its locks tell that
-    /// at once. A lease that `but` has left is its own by now.
+    /// Returns the slots whose process may be alive. For runs of this machine, the local locks show
+    /// that at once. Leaves out the slot of `but`, whose lease this process has taken over.
     fn living(&self, slots: Vec<InSlot>, but: Option<&AgentName>) -> Result<impl Iterator<Item = InSlot>> {
         let here = self.local.claimant()?.anchor;
         Ok(slots.into_iter().filter(move |slot| {

@@ -1,4 +1,4 @@
-//! One revision of an agent's records, and what can be asked of it.
+//! Snapshot of one revision of an agent's records, and the queries on it.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use super::remote::RecordSource;
 /// Number of messages that are examined to find one of background priority.
 const LOOKED_AT: usize = 256;
 
-/// One revision of an agent's records. What is asked for is read when it is asked for.
+/// One revision of an agent's records. Records are read at the first request.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     pub(super) records: RecordSource<'a>,
@@ -35,16 +35,16 @@ pub struct Snapshot<'a> {
     left_out: LeftOut,
 }
 
-/// Where the revision comes from when something is asked first.
+/// Source of the revision, which is read at the first request.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
-    /// The present records, without the lock.
+    /// Current records, without the lock.
     Now,
-    /// The present records, without a check for an interrupted transaction.
+    /// Current records, without a check for an interrupted transaction.
     Glimpse,
-    /// The records under the lock of a directory.
+    /// Records under the lock of a directory.
     Locked(&'a dir::DirTxn<'a>),
-    /// The records under the lock of another store.
+    /// Records under the lock of another store.
     Held(&'a dyn Txn),
 }
 
@@ -59,10 +59,10 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Names in the inbox that a snapshot passes over.
+/// Names in the inbox that a snapshot leaves out.
 #[derive(Debug, Clone)]
 pub enum LeftOut {
-    /// These names.
+    /// Only these names.
     Names(Vec<String>),
     All,
 }
@@ -72,7 +72,7 @@ impl<'a> Snapshot<'a> {
         Snapshot { records, source, view: OnceCell::new(), left_out }
     }
 
-    /// A revision that was read.
+    /// Returns a snapshot of a view.
     pub(super) fn of(records: RecordSource<'a>, view: Rc<dyn ReadView + 'a>) -> Snapshot<'a> {
         let left_out = LeftOut::Names(Vec::new());
         Snapshot { view: OnceCell::from(view), ..Snapshot::new(records, Source::Now, left_out) }
@@ -86,13 +86,13 @@ impl<'a> Snapshot<'a> {
         Ok(&**self.view.get_or_init(|| view))
     }
 
-    /// Leaves out what steps pass over in the inbox.
+    /// Leaves out the entries of the inbox that steps skip.
     pub fn without_passed_over(self, state: &State) -> Snapshot<'a> {
         self.without(aside::all_passed_over(state))
     }
 
-    /// Leaves out less for a step, which retries the names that have changed since they were passed
-    /// over.
+    /// Leaves out the skipped entries of the inbox that have not changed since, for a step, which
+    /// retries the others.
     pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
         let names = self.records.local.passed_over(state);
         self.without(names)
@@ -113,33 +113,33 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// Open records.
+/// Queries on open records.
 impl Snapshot<'_> {
-    /// Every open record of a kind, in order of id.
+    /// Returns every open record of a kind, sorted by id.
     pub fn open<T: OpenRecord>(&self) -> Result<Vec<T>> {
         let texts = self.view()?.open(T::PLANE)?;
         texts.iter().map(|(id, text)| self.decoded_open(id, text)).collect()
     }
 
-    /// Tells whether open records were added, replaced or removed since. `None` if that can't be
-    /// told: then the caller reads them again.
+    /// Returns a value that changes if open records are added, replaced or removed. `None` if the
+    /// store has no such value: then the caller reads the records again.
     pub fn touched(&self, state: &State) -> Option<Touched> {
-        // Another store can't tell, and a view of it under the lock may cost a round trip.
+        // Another store has no such value, and a view under its lock may cost a round trip.
         if self.records.remote.is_some() {
             return None;
         }
         self.view().ok()?.touched(state.open_tasks > 0)
     }
 
-    /// One open record.
+    /// Returns one open record.
     pub fn open_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
         let id = id.to_string();
         let text = self.view()?.open_one(T::PLANE, &id)?;
         text.map(|text| self.decoded_open(&id, &text)).transpose()
     }
 
-    /// Decodes an open record. Refused if it lies under the id of another one: the next change
-    /// would be written under its own id and leave this one behind.
+    /// Decodes an open record. Refuses a record that is stored under another id: the next change
+    /// would be written under the record's own id and leave this copy behind.
     fn decoded_open<T: OpenRecord>(&self, id: &str, text: &str) -> Result<T> {
         let place = self.records.place(format_args!("{}/{id}.json", layout::plane(T::PLANE)));
         let record: T = decode(&place, text.as_bytes())?;
@@ -150,7 +150,7 @@ impl Snapshot<'_> {
         Err(Error::damaged(place, format!("its content is {own}: a record lies under its own id")))
     }
 
-    /// The ids of the open records of a kind, in order.
+    /// Returns the ids of the open records of a kind, sorted.
     pub fn open_ids<T: OpenRecord>(&self) -> Result<Vec<T::Id>> {
         Ok(self.view()?.open_ids(T::PLANE)?.iter().filter_map(|id| id.parse().ok()).collect())
     }
@@ -159,21 +159,21 @@ impl Snapshot<'_> {
         self.view()?.is_open(T::PLANE, &id.to_string())
     }
 
-    /// The prose plan of an open work item.
+    /// Returns the plan of an open work item, a Markdown text.
     pub fn plan(&self, id: WorkId) -> Result<Option<String>> {
         self.view()?.plan(&id.to_string())
     }
 }
 
-/// The inbox.
+/// Queries on the inbox.
 impl Snapshot<'_> {
-    /// The first messages in processing order, at most `count`.
+    /// Returns the first messages in processing order, at most `count`.
     pub fn first(&self, count: usize) -> Result<Vec<Waiting>> {
         let keys = self.first_keys(count)?;
         keys.into_iter().map(|key| self.found(key)).collect()
     }
 
-    /// Every message in processing order, by its key.
+    /// Returns the key of every message, in processing order.
     pub fn keys(&self) -> Result<Vec<InboxKey>> {
         self.first_keys(usize::MAX)
     }
@@ -194,7 +194,7 @@ impl Snapshot<'_> {
         Ok(Waiting { key, name: self.view()?.name_of(key) })
     }
 
-    /// A message by its id alone, if it is in the inbox.
+    /// Finds a message in the inbox by its id alone.
     pub fn waiting(&self, id: MessageId) -> Result<Option<Waiting>> {
         if matches!(self.left_out, LeftOut::All) {
             return Ok(None);
@@ -208,8 +208,8 @@ impl Snapshot<'_> {
         Ok(None)
     }
 
-    /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's,
-    /// is an error.
+    /// Reads a message. Returns `None` if the message is gone. Error if the message is malformed or
+    /// belongs to another agent.
     pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
         let Some(text) = self.view()?.message(waiting.key)? else { return Ok(None) };
         let place = self.records.place(format_args!("{}/{}", layout::INBOX, waiting.name));
@@ -219,8 +219,8 @@ impl Snapshot<'_> {
         Ok(Some(message))
     }
 
-    /// Reads a message for a caller that continues with the next one: a message that can't be read,
-    /// or is another agent's, is returned as a misfit.
+    /// Reads a message for a caller that continues with the next message: a message that can't be
+    /// read, or is another agent's, is returned as a malformed file.
     pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, MalformedFile>>> {
         match self.read(waiting) {
             Ok(found) => Ok(found.map(Ok)),
@@ -228,7 +228,8 @@ impl Snapshot<'_> {
         }
     }
 
-    /// The hints in the inbox in order of arrival, and the misfits that have the names of hints.
+    /// Returns the hints in the inbox, in order of arrival, and the malformed files named like
+    /// hints.
     pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<MalformedFile>)> {
         let (mut hints, mut misfits) = (Vec::new(), Vec::new());
         for id in self.hint_ids()? {
@@ -260,9 +261,9 @@ impl Snapshot<'_> {
         Ok(Some(hint))
     }
 
-    /// The last message of priority `interject`.
+    /// Returns the last message of priority `interject`.
     pub fn last_interject(&self) -> Result<Option<MessageId>> {
-        // They come first in processing order.
+        // Interjections come first in processing order.
         let mut most = 64;
         loop {
             let keys = self.first_keys(most)?;
@@ -277,13 +278,14 @@ impl Snapshot<'_> {
     }
 
     /// True if a message of background priority may be in the inbox. Also true for a backlog that
-    /// was not searched.
+    /// was not searched completely.
     pub fn has_background(&self) -> Result<bool> {
         let keys = self.first_keys(LOOKED_AT)?;
         Ok(keys.len() == LOOKED_AT || keys.last().is_some_and(|key| key.priority == Priority::Background))
     }
 
-    /// When the oldest message or hint in the inbox was made, as far as names tell.
+    /// Returns the creation time of the oldest message or hint in the inbox, according to the
+    /// names.
     pub fn waits_since(&self) -> Result<Option<Time>> {
         match &self.left_out {
             LeftOut::Names(names) if names.is_empty() => self.view()?.waits_since(),
@@ -312,8 +314,8 @@ impl Snapshot<'_> {
         Ok(is_settled)
     }
 
-    /// The entry of a dedupe key, if a message was admitted under it within the window. `revision`
-    /// is the agent's. Without the lock this may miss an entry.
+    /// Returns the entry of a dedupe key, if a message was admitted under the key within the
+    /// window. `revision`: that of the agent. Without the lock an entry may be missed.
     pub fn admitted_under(
         &self,
         key: &str,
@@ -327,7 +329,7 @@ impl Snapshot<'_> {
         }))
     }
 
-    /// The entry of a dedupe key, be it in the window or not.
+    /// Returns the entry of a dedupe key, in the window or not.
     pub(super) fn key(&self, key: &str, window: KeyWindow) -> Result<Option<DedupeEntry>> {
         let text = self.view()?.key(key, window)?;
         let place = || self.records.place(format_args!("{}/{key}", layout::DEDUPE));
@@ -335,28 +337,29 @@ impl Snapshot<'_> {
     }
 }
 
-/// Files that other programs and people have put into the inbox: there are none where the records
-/// are no files.
+/// Queries on files that other programs and people have put into the inbox. Other stores have no
+/// such files.
 impl Snapshot<'_> {
-    /// The hand-written files, in the order in which a step takes them in.
+    /// Returns the hand-written files, in the order in which a step claims them.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
         let mut found = self.view()?.submissions()?;
         found.retain(|file| !self.is_left_out(&file.name()));
         Ok(found)
     }
 
-    /// When a hand-written file was put into the inbox: its last change of status, since a rename
-    /// keeps the time of its content. `None` if it has gone.
+    /// Returns the time when a hand-written file was put into the inbox: its ctime, since a rename
+    /// keeps the mtime. `None` if the file is gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
         drops::dropped_at(self.records.local.dir(), file)
     }
 
-    /// Reads a submission: its content, or the reason why it can't be read. `None` if it is gone.
+    /// Reads a submission: its content, or the reason why it is malformed. `None` if the file is
+    /// gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<HandWritten, String>>> {
         drops::read(self.records.local.dir(), file)
     }
 
-    /// The files of the inbox on this machine.
+    /// Returns the files of the inbox on this machine.
     fn files(&self) -> View<'_> {
         View::settled(self.records.local.dir())
     }
@@ -377,12 +380,12 @@ impl Snapshot<'_> {
         Ok(aside::passed_over(state).is_empty() && drops::nothing_rejected(&self.files())?)
     }
 
-    /// Reads a rejected file as a step would.
+    /// Reads a rejected file again, as a step would read a submission.
     pub fn read_rejected(&self, file: &Rejected) -> Result<Reads> {
         drops::read_rejected(&self.files(), file)
     }
 
-    /// Describes a message that the agent can't take up as it is.
+    /// Describes a message that the agent can't process as it is.
     pub fn unfit(&self, waiting: &Waiting, reason: String) -> MalformedFile {
         MalformedFile { name: waiting.name.clone(), reason }
     }

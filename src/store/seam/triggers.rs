@@ -1,5 +1,5 @@
-//! Data of triggers that is in no record: the keys of signatures, and the uses of the last minute.
-//! It belongs to this machine if the records are files; else all machines share it.
+//! Data of triggers outside their records: the keys of signatures, and the uses of the last minute.
+//! They belong to this machine if the records are files; in a database all machines share them.
 
 use std::num::NonZeroU32;
 
@@ -14,8 +14,8 @@ use super::agent::Agent;
 use super::change::AgentTxn;
 
 impl AgentTxn<'_> {
-    /// Keeps the key of a trigger's signatures. To be called before the commit of the record that
-    /// names the key's hash: the key is there at once and durable, or with that commit.
+    /// Stores the key of a trigger's signatures. Must be called before the commit of the record
+    /// that names the key's hash: the key is durable at once, or with that commit.
     pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
         if self.agent().remote().is_none() {
             return self.agent().local().keep_key(trigger, key);
@@ -27,8 +27,8 @@ impl AgentTxn<'_> {
 }
 
 impl Agent<'_> {
-    /// The key of a trigger's signatures. `None`: this clone of the state directory does not have
-    /// it, or the agent was brought into its store by a stream.
+    /// Returns the key of a trigger's signatures. `None` if this clone of the state directory lacks
+    /// the key, or a stream has brought the agent into its store.
     pub fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
         let Some(remote) = self.remote() else { return self.local().key_of(trigger) };
         let key = remote.records.trigger_key(trigger.id, &trigger.secret_sha256)?;
@@ -43,15 +43,14 @@ impl Agent<'_> {
         }
     }
 
-    /// Removes every key of a trigger but the one with this hash. To be called once no record names
-    /// the others. Where the records are elsewhere a key went with the commit after which none
-    /// named it.
+    /// Removes every key of a trigger except that with this hash. Called once no record names the
+    /// others. A database has removed them with the commit.
     pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         if self.remote().is_none() { self.local().forget_keys(trigger, but) } else { Ok(()) }
     }
 
-    /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in
-    /// the result: how long it is until the next one.
+    /// Counts one use of a trigger, if it has not been used `most` times in this minute. The inner
+    /// `Err` is the time until the next permitted use.
     pub fn use_trigger(
         &self,
         id: TriggerId,

@@ -1,7 +1,7 @@
-//! Waits for a change of an agent with few reads.
+//! Waiting for a change of an agent with few reads.
 //!
-//! The kernel notifies changes of files, and a database changes of its records. A caller reads now
-//! and then all the same, because a notification may be missing.
+//! The kernel notifies changes of files, and a database changes of its records. A caller also polls
+//! at long intervals, because a notification may be missing.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,36 +15,35 @@ use super::super::dir;
 use super::super::elsewhere::Subscription;
 use super::{Agent, Store};
 
-/// Maximum pause between two looks if changes are notified. On a network file system the writes of
+/// Maximum pause between two reads if changes are notified. On a network file system the writes of
 /// other machines raise no event, and a store may not notify a change that had begun before the
 /// request.
 const TOLD: Duration = Duration::from_secs(5);
 
-/// Pause between two looks without notifications.
+/// Pause between two reads without notifications.
 const UNTOLD: Duration = Duration::from_millis(250);
 
-/// Maximum pause between two looks for a caller that also waits for arrivals, which no store
+/// Maximum pause between two reads for a caller that also waits for arrivals, which no store
 /// notifies.
 const ARRIVALS: Duration = Duration::from_secs(1);
 
-/// The most agents of which a store is asked to tell. A caller that looks at more of them looks
-/// again and again.
+/// Maximum number of agents in a subscription. A caller that waits for more agents polls.
 const MOST: usize = 16;
 
-/// Waits for a change of the records of some agents. No change is missed that comes after `follow`,
-/// so the caller looks at the records after that.
+/// Waits for a change of the records of some agents. No change after `follow` is missed, so the
+/// caller reads the records after that.
 #[derive(Default)]
 pub struct RecordWatch {
-    /// There from when a file is followed.
+    /// Watch on files; `None` until a file is followed.
     files: Option<dir::DirWatch>,
-    /// There from when an agent is followed whose records are elsewhere.
+    /// Subscription; `None` until an agent is followed whose records are in another store.
     remote: Option<RemoteWatch>,
-    /// True if the caller has waited. A command whose first look succeeds needs no subscription.
+    /// True if the caller has waited. A command whose first read succeeds needs no subscription.
     has_waited: bool,
 }
 
 struct RemoteWatch {
-    /// `None`: there are too many agents.
+    /// Subscription to the agents; `None` if they are too many.
     ear: Option<Box<dyn Subscription>>,
     agents: Vec<AgentName>,
     /// True if the caller also waits for arrivals.
@@ -56,13 +55,13 @@ impl RecordWatch {
         RecordWatch::default()
     }
 
-    /// Returns a watch for a caller that is known to wait.
+    /// Returns a watch for a caller that will certainly wait.
     pub fn for_long() -> RecordWatch {
         RecordWatch { has_waited: true, ..RecordWatch::default() }
     }
 
-    /// Adds an agent's records and inbox. To be called before each look at them, because the inbox
-    /// may have been exchanged for another one.
+    /// Adds an agent's records and inbox. Called before each read of them, because the inbox may
+    /// have been exchanged for another directory.
     pub fn follow(&mut self, agent: &Agent<'_>) {
         if agent.remote().is_some() {
             self.listen(agent.store(), agent.name(), true);
@@ -71,8 +70,8 @@ impl RecordWatch {
         }
     }
 
-    /// Adds an agent's records alone, for a caller that does not wait for arrivals. To be called
-    /// before each look, too.
+    /// Adds an agent's records alone, for a caller that does not wait for arrivals. Called before
+    /// each read, too.
     pub fn follow_records(&mut self, agent: &Agent<'_>) {
         if agent.remote().is_some() {
             self.listen(agent.store(), agent.name(), false);
@@ -81,13 +80,13 @@ impl RecordWatch {
         }
     }
 
-    /// Follows the output of a run or a task. Called before each look at it, as the directory of a
-    /// new run is made later.
+    /// Adds the output of a run or a task. Called before each read, because the directory of a new
+    /// run is made later.
     pub fn follow_output(&mut self, of: &Dir) {
         self.files().follow_output(of);
     }
 
-    /// Follows no file any more.
+    /// Removes all watches on files.
     pub fn let_go_of_files(&mut self) {
         self.files = None;
     }
@@ -114,8 +113,8 @@ impl RecordWatch {
         }
     }
 
-    /// Descriptors that are readable after a change, for a caller that waits for something else as
-    /// well.
+    /// Returns descriptors that are readable after a change, for a caller that polls other
+    /// descriptors too.
     pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.of_files().into_iter().chain(self.of_store())
     }
@@ -128,10 +127,10 @@ impl RecordWatch {
         self.remote.as_ref()?.ear.as_ref()?.readable()
     }
 
-    /// True if something has changed since the last call. It does not say what: the caller reads
-    /// what it needs.
+    /// True if a record or file has changed since the last call. The caller then reads all that it
+    /// needs.
     pub fn has_news(&mut self) -> bool {
-        // Both are asked, so that neither tells it again.
+        // Both are called, so that neither reports the change again.
         let (of_files, of_store) = (self.have_files_news(), self.has_store_news());
         of_files || of_store
     }
@@ -145,7 +144,7 @@ impl RecordWatch {
         ear.is_some_and(|ear| ear.has_heard())
     }
 
-    /// Returns the maximum pause between two looks without a notification.
+    /// Returns the maximum pause between two reads without a notification.
     fn most(&self) -> Duration {
         let is_deaf = |remote: &RemoteWatch| remote.ear.as_ref().is_none_or(|ear| !ear.is_sure());
         let no_file_tells = self.files.as_ref().is_some_and(|files| files.readable().is_none());
@@ -158,12 +157,12 @@ impl RecordWatch {
         }
     }
 
-    /// Returns after a change, or after a while, and at the latest after `left`.
+    /// Returns after a change, after the maximum pause, or after `left`, whichever comes first.
     pub fn wait(&mut self, left: Option<Duration>) {
         self.has_waited = true;
         let begun = Instant::now();
-        // A short wait shows if the store sends notifications. The look after it also finds changes
-        // that were being made when the subscription began, for which no notification comes.
+        // A short first wait shows if the store sends notifications. The read after it also finds
+        // changes that had begun before the subscription, for which no notification comes.
         let most = self.most();
         let mut wait = left.map_or(most, |left| left.min(most));
         let mut is_written = false;
@@ -172,7 +171,8 @@ impl RecordWatch {
                 return;
             }
             if self.have_files_news() {
-                // The look that follows asks a store, and output may be written all the time.
+                // The next read sends a request to the store, and output may be written all the
+                // time.
                 is_written = true;
                 wait = wait.min(if self.remote.is_some() { UNTOLD } else { Duration::ZERO });
             }
@@ -185,7 +185,7 @@ impl RecordWatch {
             let mut wakes: Vec<PollFd<'_>> =
                 wakes.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)).collect();
             if rustix::event::poll(&mut wakes, Timespec::try_from(left).ok().as_ref()).is_err() {
-                // A signal. The caller looks at that.
+                // The caller handles the signal that has interrupted the poll.
                 return;
             }
         }
@@ -232,7 +232,7 @@ mod tests {
         watch.wait(None);
         assert!(start.elapsed() >= UNTOLD);
     }
-    /// A store that tells, and has something to tell or not.
+    /// Subscription that is sure, and has one notification or none.
     #[derive(Debug)]
     struct Tells(bool);
 
