@@ -136,7 +136,7 @@ impl Anchor {
 ///
 /// # Errors
 ///
-/// `failed` if it was removed.
+/// `failed` if the directory was removed.
 fn working_directory() -> Result<PathBuf> {
     std::env::current_dir().map_err(|source| {
         if source.kind() != ErrorKind::NotFound {

@@ -43,9 +43,9 @@ pub const CHANGED: &str = "changed";
 pub enum DatabaseRole {
     /// Steps agents, with all permissions of the owner on them.
     Ticker,
-    /// Puts messages and hints into inboxes, in its own name.
+    /// Puts messages and hints into inboxes, with the role's name as the sender.
     Producer,
-    /// Reads everything.
+    /// Reads all records.
     Reader,
 }
 
@@ -58,9 +58,9 @@ pub struct StoreFault {
     pub is_warning: bool,
 }
 
-/// All agents of one store.
+/// Store that has the records of all agents.
 pub trait Backend: Debug {
-    /// Returns the name of the store for people, without a password.
+    /// Returns the display name of the store, without a password.
     fn shown(&self) -> String;
 
     /// Returns the agents, sorted by name.
@@ -205,7 +205,7 @@ pub trait AgentRecords: Debug {
     /// Returns the current text of `state.json`.
     fn state(&self) -> Result<String>;
 
-    /// Returns a number that differs between revisions, at the least cost. `None` if it is unknown.
+    /// Returns a number that differs between revisions, at the least cost, or `None` if unknown.
     fn version(&self) -> Option<u64>;
 
     /// True if a message or a hint is in the inbox.

@@ -20,7 +20,7 @@ use super::snapshot::DirReadView;
 use super::view::View;
 use super::{DirStore, aside, config, files, inbox, lock};
 
-/// An agent of an open store.
+/// Agent whose records are files of an open state directory.
 #[derive(Debug, Clone)]
 pub struct DirAgent<'s> {
     pub(super) store: &'s DirStore,

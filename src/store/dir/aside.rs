@@ -1,5 +1,4 @@
-//! The list, in `state.json`, of the entries of an inbox that a step can neither admit nor move
-//! away.
+//! List, in `state.json`, of the entries of an inbox that a step can neither admit nor move.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;

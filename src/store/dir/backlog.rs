@@ -1,5 +1,5 @@
-//! A long backlog: how a step moves many waiting messages out of `inbox/`, and brings them back in
-//! order.
+//! Long backlogs: a step moves many waiting messages out of `inbox/` into directories, from which
+//! later steps take them in order.
 //!
 //! To find the first of 100,000 names, the whole directory has to be read, and ext4 stays slow to
 //! read a directory that was large once. So if the inbox has many messages, a step exchanges it for

@@ -34,7 +34,7 @@ pub struct RemoteFile {
 const MOST_JOURNALLED: usize = 512 << 10;
 
 impl RemoteFile {
-    /// True if the file has the committed content or already has the new one.
+    /// True if the file has the content that this clone has committed, or the new content.
     fn is_as_known(&self, dir: &Spot) -> Result<bool> {
         let now = dir.join(&self.path).read(files::MAX_LINES)?;
         Ok(now == self.before || now == self.after)

@@ -193,7 +193,7 @@ impl<'a> DirTxn<'a> {
         }
         found.check_paths()?;
         let disk = self.agent.store.disk;
-        // All lines must be durable before any file that they change is.
+        // All lines must be durable before a file that a line changes is durable.
         found.journal.sync_again(disk)?;
         journal::changes(found.entries()).apply(dir, disk)?;
         let mut journal = found.journal;

@@ -1,5 +1,5 @@
-//! `dormouse.toml` and `agent.toml`: reads them, overlays them, and checks them. Errors have the
-//! line and column of the fault.
+//! Reading, overlaying and checking of `dormouse.toml` and `agent.toml`. Errors have the line and
+//! column of the fault.
 
 use std::path::Path;
 
@@ -45,10 +45,10 @@ pub fn policy(path: &Spot, config: &StoreConfig) -> Result<Policy> {
     policy_from(path, &bytes, config)
 }
 
-/// Reads an `agent.toml` from bytes that are not in place yet; errors name `path`.
+/// Parses the bytes of an `agent.toml` that is not written yet; errors name `path`.
 pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Policy> {
     let text = utf8(path, bytes)?;
-    // The file is parsed alone first, so that errors have a line and column in it.
+    // A parse without defaults comes first, so that errors have a line and column of the file.
     let mut policy: Policy = parse(path, text)?;
     let by_default = config.defaults.get("profile").and_then(toml::Value::as_str);
     let profile = match policy.profile.as_deref().or(by_default) {

@@ -208,7 +208,7 @@ impl DirTxn<'_> {
             return Ok(TakenFile::NotNow);
         }
         if dir.join(&taken).exists()? {
-            // A claimed file of the same name comes first, if it can be admitted.
+            // A claimed file of the same name is admitted first, if that is possible.
             let comes_first = self.listed()?.drops.contains(&taken);
             let why = || TakenFile::Not("another file of its name lies in its way".to_owned());
             return Ok(if comes_first { TakenFile::NotNow } else { why() });
@@ -353,8 +353,8 @@ fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
     Ok(numbered(free))
 }
 
-/// Name under which a rejected file goes back into the inbox: a record gets its original name, and
-/// a name that is too long is shortened.
+/// Name under which a rejected file is moved back into the inbox: a record gets its original name,
+/// and a name that is too long is shortened.
 fn name_in_inbox(name: &OsStr) -> OsString {
     let unnumbered = name
         .to_str()

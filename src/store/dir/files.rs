@@ -260,7 +260,7 @@ fn dir_for(target: &Spot) -> Result<File> {
     spot.open_dir()?.ok_or_else(|| Error::gone("open directory", spot.path()))
 }
 
-/// True if an open directory no longer has a name.
+/// True if an open directory was removed.
 fn was_removed(dir: &File) -> bool {
     dir.metadata().is_ok_and(|found| found.nlink() == 0)
 }

@@ -29,7 +29,7 @@ pub fn ended_line(id: MessageId) -> Vec<u8> {
     encode_plain_line(&EndedIdLine { schema: "dormouse/ended/1".to_owned(), id })
 }
 
-/// True if a line of the archive is one of `ended.jsonl`.
+/// True if a line of the archive is a line of `ended.jsonl`.
 pub fn is_ended_line(line: &str) -> bool {
     line.starts_with("{\"schema\":\"dormouse/ended/")
 }
@@ -61,7 +61,7 @@ impl DirTxn<'_> {
             spot.remove()?;
             self.agent.dir.join(layout::settled(&path)).remove()?;
             if path.starts_with(layout::ARCHIVE) {
-                // It fails as long as the month has other files.
+                // The removal fails as long as the month has other files.
                 let _ = spot.parent().remove_dir();
             }
         }

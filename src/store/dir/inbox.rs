@@ -270,8 +270,8 @@ fn list_dir(view: &View<'_>, dir: &str, scan: &mut Scan) -> Result<()> {
 }
 
 /// Lists the former inbox, whose exchange is in progress or was interrupted. Its messages become a
-/// bucket, and its other entries go back into the new inbox. Lists the inbox once more at the end,
-/// for entries that have gone back meanwhile.
+/// bucket, and its other entries are moved to the new inbox. Lists the inbox once more at the end,
+/// for entries that were moved meanwhile.
 fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if !view.agent.join(layout::FORMER).is_dir()? {
         return Ok(());

@@ -9,7 +9,7 @@ use crate::model::time::{Span, Time};
 
 use super::layout::{self, AgentDir};
 
-/// Time within which a dedupe key stands for a message.
+/// Time window in which a dedupe key identifies a message.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyWindow {
     pub now: Time,

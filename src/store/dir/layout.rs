@@ -61,7 +61,7 @@ pub const QUARANTINE: &str = "quarantine";
 pub const TELLING: &str = "tmp/telling.lock";
 pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
-/// Progress of the last step that deleted expired directories.
+/// File with the progress of the last step that deleted expired directories.
 pub const SWEEP: &str = "cache/sweep.json";
 
 /// Ids under which this clone has recorded itself as the only clone that steps the agent.

@@ -1,4 +1,4 @@
-//! Stale files of killed commands, and how they are told from the files of running commands.
+//! Stale files of killed commands, which are distinguished from files of running commands.
 //!
 //! A process that makes a file or directory in `tmp/` holds the agent's lock, or a lock on the new
 //! file itself, until the file is in its final place. So a file without a lock, found under the

@@ -218,7 +218,7 @@ pub fn holder(path: &Spot) -> Option<Holder> {
 /// Maximum bytes that are read of a lock file.
 const MAX_LOCK: u64 = 64 << 10;
 
-/// Permission for other processes to share the lock meanwhile.
+/// Lock mode: exclusive, or shared with other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     Exclusive,

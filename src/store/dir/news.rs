@@ -27,7 +27,7 @@ pub enum Told {
     Moved,
 }
 
-/// Watches on a state directory: two for each agent, and two more.
+/// Watches on the state directory, on the list of agents, and on each agent and its inbox.
 pub struct News {
     events: Option<OwnedFd>,
     places: HashMap<i32, WatchSubject>,
@@ -44,13 +44,13 @@ enum WatchSubject {
     Inbox(AgentName),
 }
 
-/// The watched directory was removed or moved.
+/// Events if the watched directory is removed or moved.
 const SELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
-/// A name was created, or leads to another file. The journal is the only file that is written in
-/// place: a command that was killed after its commit has changed no other file.
+/// Events if a file is created, replaced or written. The journal is the only file that is written
+/// in place: a command that was killed after its commit has changed no other file.
 const RECORDS: WatchFlags =
     SELF.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MODIFY);
-/// A file is complete.
+/// Events if a file is created, moved in, or closed after a write.
 const ARRIVALS: WatchFlags =
     WatchFlags::ONLYDIR.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::CLOSE_WRITE);
 const NAMES: WatchFlags = SELF

@@ -72,8 +72,7 @@ impl DirAgent<'_> {
         if self.dir.join(layout::TMP).exists()? {
             return Ok(());
         }
-        // `make_dirs` creates nothing below an agent's directory that is missing, so that comes
-        // first.
+        // `make_dirs` creates nothing in a missing agent directory, so that directory comes first.
         self.store.spot().join(layout::AGENTS).join(self.name.as_str()).make_dirs()?;
         DIRS.iter().try_for_each(|dir| self.dir.join(dir).make_dirs())
     }
@@ -111,7 +110,8 @@ impl DirAgent<'_> {
         Ok(held.map(|held| DirTxn::new(self, held)))
     }
 
-    /// Moves all files but the records from another agent's directory to this local directory.
+    /// Moves the files of turns, tasks, hooks and people from another agent's directory to this
+    /// one.
     pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
         self.make_room()?;
         successor::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;

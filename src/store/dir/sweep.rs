@@ -405,7 +405,7 @@ impl<'a> Sweep<'a> {
         if named.is_none_or(|named| named.contains(&item.uuid())) {
             return Ok(true);
         }
-        // A dead letter needs its checkpoint when it is requeued.
+        // The requeue of a dead letter needs the run's checkpoint.
         Ok(self.state.counters.dead > 0 && has_checkpoint(&item.dir(self.agent))?)
     }
 }

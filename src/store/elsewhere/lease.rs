@@ -44,7 +44,7 @@ pub trait Lease: Debug {
     /// Returns the fencing token, which grows with each takeover.
     fn fence(&self) -> u64;
 
-    /// Keeps the lease alive.
+    /// Renews the lease.
     fn beat(&self) -> Beat;
 
     /// Releases the lease with the next change under the agent's lock, if the store can combine
@@ -55,7 +55,7 @@ pub trait Lease: Debug {
     fn release(self: Box<Self>) -> Result<()>;
 }
 
-/// Result of a beat.
+/// Result of a beat, which is a renewal of a lease.
 #[cfg_attr(
     not(any(test, feature = "postgres")),
     expect(dead_code, reason = "no store that gives leases is built in")

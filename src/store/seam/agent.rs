@@ -38,7 +38,7 @@ const READ_ATTEMPTS: u32 = 100;
 /// Pause between two attempts to take a lease.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-/// An agent of an open store.
+/// Agent of an open store: its local directory, and its records in files or a database.
 #[derive(Debug)]
 pub struct Agent<'s> {
     store: &'s Store,
@@ -259,7 +259,7 @@ impl<'s> Agent<'s> {
             if let Some(moved) = self.records().state(&remote.records.state()?)?.moved {
                 return Err(moved_away(self, &moved));
             }
-            // The agent has just come back, so its inbox may be open now.
+            // The agent was just moved back, so the next attempt may succeed.
             if begun.elapsed() > self.store.local.patience() {
                 return Err(remote.busy(begun.elapsed()));
             }

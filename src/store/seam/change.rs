@@ -244,9 +244,8 @@ impl<'a> AgentTxn<'a> {
         let Put::Dedupe(entry) = put else { return Ok(false) };
         let window = KeyWindow { now, length: AHEAD, revision: u64::MAX };
         let noted = self.look_past_inbox().key(&entry.key, window)?;
-        // The database has one entry for each key, a directory one for each day. So an entry from a
-        // clock that ran ahead gives way to any other: it would block the key until its time has
-        // come.
+        // The database has one entry for each key, a directory one for each day. So any entry
+        // replaces an entry from a clock that ran ahead, which would block the key until that time.
         let is_possible = |entry: &DedupeEntry| entry.admitted_at <= now.after(AHEAD);
         Ok(noted.is_some_and(|noted| {
             noted.message_id != entry.message_id

@@ -26,7 +26,7 @@ struct KeptLease {
     lease: Box<dyn Lease>,
     /// True if another process of this machine shares the lock, and takes the lease over.
     is_shared: Cell<bool>,
-    /// Interval of beats.
+    /// Interval of beats, which renew the lease.
     every: Duration,
     /// True if the work continues while the store can't be reached, without a limit of time.
     outlasts: Cell<bool>,

@@ -1,4 +1,4 @@
-//! The store as steps and commands see it: over the state directory, or over a database.
+//! Store as steps and commands use it: over the state directory, or over a database.
 //!
 //! In both cases the state directory has the local files of a machine: locks, slots, settings, the
 //! directories of runs. `local` of each type returns that part; its methods about records are
@@ -83,7 +83,7 @@ impl Store {
         Ok(Store { local, elsewhere: Some(same.map_or(now, Backend::afresh)) })
     }
 
-    /// Opens the state directory of this machine for a store that has the records elsewhere.
+    /// Opens the state directory of this machine for records in another store.
     pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Backend>) -> Result<Store> {
         let local = dir::DirStore::open(anchor, opener)?.remote(elsewhere.shown());
         Ok(Store { local, elsewhere: Some(elsewhere) })

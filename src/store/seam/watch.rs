@@ -214,7 +214,7 @@ mod tests {
         std::fs::read(&file).unwrap();
         watch.wait(Some(Duration::from_millis(50)));
         assert!(start.elapsed() >= Duration::from_millis(50));
-        // Any single wait may take long on a busy machine.
+        // On a busy machine a single wait may take long, so one short wait of many is enough.
         let is_seen = |_| {
             let before = Instant::now();
             std::fs::rename(&file, dir.path().join("other")).unwrap();
@@ -267,7 +267,7 @@ mod tests {
             watch.wait(None);
             begun.elapsed()
         };
-        // Any single wait may take long on a busy machine.
+        // On a busy machine a single wait may take long, so one short wait of many is enough.
         assert!((0..20).any(|_| (UNTOLD..TOLD).contains(&took(false))), "output is heard of");
         assert!(took(false) >= UNTOLD);
         assert!((0..20).any(|_| took(true) < UNTOLD), "a change ends the wait at once");

@@ -30,7 +30,7 @@ pub use records::{Checkup, ReadableRecords};
 /// Repair of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
-    /// People must decide.
+    /// A person must decide.
     None,
     /// A person must restore an essential file of the agent.
     Restore,
@@ -38,7 +38,7 @@ pub enum Remedy {
     Quarantine,
     /// Move these lines of the file to `quarantine/`.
     QuarantineLines(Vec<Vec<u8>>),
-    /// Leave each line of the file once, and events in order.
+    /// Remove repeated lines of the file, and sort events.
     Untangle,
     /// Remove the write permission of other users.
     Protect,
@@ -135,7 +135,7 @@ pub struct Finding {
     pub remedy: Remedy,
 }
 
-/// Record of a finding.
+/// Record that a finding is about.
 #[derive(Debug, Clone, Copy)]
 pub enum FindingSubject {
     State,
