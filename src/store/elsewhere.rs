@@ -92,7 +92,7 @@ pub trait Backend: Debug {
     /// Returns agents and their identities; all that have this former name, and possibly others.
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
-    /// Returns the names, of these local agent directories, that the records of an agent contain.
+    /// Returns those of the local agent directories `rooms` that the records of an agent name.
     fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>>;
 
     /// Returns the runs that have a slot, on all machines. `under`: an agent whose lock this

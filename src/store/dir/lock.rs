@@ -79,7 +79,7 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<LockGu
             }
             return Ok(Some(LockGuard::of(file, path)));
         }
-        // A long-term holder shares the lock with no other process, so this fails only then.
+        // The shared lock is refused only while a process holds the lock exclusively.
         if !attempt(&file, Sharing::Shared, path)? {
             return Ok(None);
         }

@@ -68,7 +68,7 @@ impl Snapshot<'_> {
         self.ended_by(&id.to_string())
     }
 
-    /// Returns the ids, of these, of messages in the archive.
+    /// Returns those of `ids` whose messages are in the archive.
     pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
         let place = self.archive::<Message>();
         let last = last_versions(self.view()?, &place, ids, |message: &Message| message.id)?;

@@ -35,7 +35,7 @@ impl Store {
         }
     }
 
-    /// Returns the agents that have the slots; for files, or were the last to have them.
+    /// Returns the agents that have the slots. For files, a free slot gives its last agent.
     pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.slot_holders(slots) };
         let found = elsewhere.slots(None).unwrap_or_default();
