@@ -259,8 +259,7 @@ impl Journal {
         self.lines >= LONG || self.length >= LARGE
     }
 
-    /// True if the journal has room for the line, and is empty or has a last line that left the
-    /// `state.json` which the line replaces.
+    /// True if the line fits, and replaces the `state.json` that the last line left, if any.
     pub fn goes_on(&self, entry: &JournalEntry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
