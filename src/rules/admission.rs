@@ -31,7 +31,7 @@ pub const fn kinds(origin: OriginKind) -> &'static [MessageKind] {
     }
 }
 
-/// Returns the authority of an origin, whatever it claims.
+/// Returns the authority that every message of an origin has.
 pub const fn authority(origin: OriginKind) -> AuthorityClass {
     match origin {
         OriginKind::Operator => AuthorityClass::OperatorInstruction,
@@ -49,7 +49,7 @@ pub const fn is_open_to_outside(origin: OriginKind) -> bool {
     }
 }
 
-/// Returns the trigger of a message kind; `None` for kinds that never start a turn.
+/// Returns the trigger kind of a message kind; `None` for kinds that never start a turn.
 pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
     match kind {
         MessageKind::OperatorPrompt => Some(TriggerKind::OperatorInput),
@@ -64,12 +64,12 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
     }
 }
 
-/// Turns a request into the admitted message; `Err` is the reason of a refusal.
+/// Makes a message from a request. `Err`: reason of the refusal.
 ///
-/// A request from inside a turn or a task comes from the agent: it is an `internal_followup` from
-/// `system`, with one hop more than the message that the turn works on. A dropped file has the
-/// origin that the policy gives such files, unless it names another one with no more authority. A
-/// file of a user other than the owner has that user as its origin, whatever it claims.
+/// A request from a turn or a task becomes an `internal_followup` of its agent, with one hop more
+/// than the message that the turn works on. A dropped file gets the origin that the policy names
+/// for dropped files, or another origin that the file names and that has no more authority. A
+/// dropped file of a user other than the owner gets that user as its origin.
 pub fn admit(
     agent: &AgentName,
     mut submission: Submission,
@@ -139,8 +139,8 @@ pub struct NewMessage {
     pub created_at: Time,
 }
 
-/// Returns a message of priority `normal` that names no other record and that no step has read. Its
-/// trigger and its authority follow from its kind and its origin.
+/// Returns a message of priority `normal` that names no other record and that no step has taken up.
+/// The trigger kind follows from the message kind, the authority from the origin.
 pub fn message(new: NewMessage) -> Message {
     let NewMessage { id, agent, kind, origin, delivery_surface, admission_context, body, created_at } = new;
     Message {
@@ -181,17 +181,17 @@ pub fn message(new: NewMessage) -> Message {
     }
 }
 
-/// Maximum size of a body that fits into a record in any encoding, in bytes.
+/// Maximum size in bytes of a body that, in any encoding, fits into a record.
 const SURELY_FITS: u64 = RECORD.most.0 / 8;
 
-/// Refuses a body above `limits.max_message`, or above the limit of records.
+/// Refuses a body larger than `limits.max_message`, or too large for a record.
 pub fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
     let bytes = body.bytes() as u64;
     Bound::message("the body", limits.max_message).check(bytes)?;
     if bytes <= SURELY_FITS {
         return Ok(());
     }
-    // The size in the file counts: one character may take six bytes.
+    // The encoded size is checked, because one character may take six bytes in the file.
     RECORD.check(serde_json::to_vec(body).map_or(0, |bytes| bytes.len() as u64))
 }
 
@@ -235,7 +235,7 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
     Ok((origin, kind))
 }
 
-/// Returns the rank of an origin's authority: evidence, a signal, an instruction.
+/// Returns the rank of an origin's authority: higher means more authority.
 const fn rank(origin: OriginKind) -> u8 {
     match authority(origin) {
         AuthorityClass::ExternalEvidence => 0,
@@ -245,8 +245,8 @@ const fn rank(origin: OriginKind) -> u8 {
     }
 }
 
-/// Returns the origin and the kind of an agent's message: the agent, and a follow-up. The agent
-/// quotes the input of others.
+/// Returns the origin and the kind of a message that an agent sends: the agent itself, and a
+/// follow-up. Refuses any other, because an agent may repeat text of outsiders.
 fn of_agent(
     name: &AgentName,
     named: Option<Origin>,
@@ -278,8 +278,8 @@ fn speaker_of(kind: MessageKind) -> Origin {
     Origin { kind: *all.find(speaks).unwrap_or(&OriginKind::Operator), id: None }
 }
 
-/// Returns the hops of an effect of a turn: one more than the turn's, if it happens within
-/// `limits.chain_pause`. A later effect, or one without a turn, begins a new chain.
+/// Returns the hops of a turn's effect: one more than the turn if `moment` is within
+/// `limits.chain_pause`; 0 if `moment` is later or there is no turn, which starts a new chain.
 pub fn in_chain(
     of_turn: Option<u32>,
     moment: Option<Time>,
@@ -290,7 +290,7 @@ pub fn in_chain(
     one_further(of_turn.filter(|_| is_soon), limits)
 }
 
-/// Returns one hop more than the message that a turn works on; 0 if no turn is the sender.
+/// Returns one hop more than a turn has, or 0 without a turn. Refuses more than `limits.max_hops`.
 pub fn one_further(of_turn: Option<u32>, limits: &Limits) -> Result<u32, Refusal> {
     let hops = of_turn.map_or(0, |hops| hops.saturating_add(1));
     if hops > limits.max_hops {

@@ -1,4 +1,4 @@
-//! Warnings for people (contract, semantics §15). No decision reads them.
+//! Warnings for people (contract, semantics §15). No decision depends on a warning.
 
 use serde::Serialize;
 
@@ -15,11 +15,10 @@ use super::overdue::overdue;
 use super::stall::is_stuck;
 use super::work::{WaitsByItem, is_spent};
 
-/// Number of attempts, or of consecutive interruptions, after which a message counts as retried
-/// often.
+/// Number of attempts, or of consecutive interruptions, at which a message gets a warning.
 const OFTEN: u32 = 3;
 
-/// Warning: its name in the contract, its subject, and the remedy.
+/// Warning with its kind in the contract, its subject, and a text with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advisory {
     pub kind: AdvisoryKind,
@@ -34,7 +33,7 @@ impl Advisory {
         Advisory { kind, subject: Some(subject.to_string()), message }
     }
 
-    /// Returns a key that no other present warning has.
+    /// Returns the key of the warning, unique among the warnings of one moment.
     pub fn key(&self) -> String {
         match &self.subject {
             Some(subject) => format!("{}:{subject}", self.kind),
@@ -43,7 +42,7 @@ impl Advisory {
     }
 }
 
-/// Returns all warnings, in a fixed order.
+/// Returns all warnings of the agent, in a fixed order.
 pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     let waits = WaitsByItem::of(&records.waits);
     let is_silent = hears_nothing(records) && next_wake(records).is_none();
@@ -55,8 +54,8 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     found
 }
 
-/// Returns warnings about times in the future that a wrong clock has written: those that the next
-/// step corrects, and those that only a person can correct.
+/// Returns warnings about stored times in the future that a wrong clock wrote: times that the next
+/// step corrects, and times that only a person can correct.
 fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
     let kind = AdvisoryKind::ClockInFuture;
     let repaired = ahead(records, now).into_iter().map(|Ahead { field, stored, corrected }| {
@@ -74,7 +73,7 @@ fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
     repaired.chain(kept).collect()
 }
 
-/// True if nothing is running and nothing is queued.
+/// True if the agent has no run, held run or retry, and no message or hint waits.
 fn hears_nothing(records: &Records) -> bool {
     let (state, inbox) = (&records.state, &records.inbox);
     let does_nothing = state.current_run.is_none() && state.held.is_none() && state.retry.is_none();

@@ -1,6 +1,6 @@
-//! Rights of a turn over other agents, and of agents to send each other messages (contract,
-//! semantics §14). They protect against mistakes of turns, not against attacks: a process of the
-//! same user can write the files directly.
+//! Rights of turns over other agents, and rights to send messages to an agent (contract, semantics
+//! §14). The checks prevent mistakes of turns, not attacks: a process of the same user can write
+//! the files directly.
 
 use crate::model::agent::{Identity, Visibility};
 use crate::model::authority::Reach;
@@ -11,16 +11,16 @@ use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::wait::{Wait, WaitKind};
 
-/// Operator, as the origin of a start or stop.
+/// Operator, as the origin that starts or stops an agent.
 pub const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
 
-/// Returns an agent as the origin of a start or stop: by its turn, its task or its delegation.
+/// Returns the origin that an agent has when its turn, task or delegation starts or stops an agent.
 pub fn agent(name: &AgentName) -> Origin {
     Origin { kind: OriginKind::System, id: Some(name.to_string()) }
 }
 
-/// Refuses `verb` by a turn or task of `caller` unless the target is a child of its agent or
-/// `reach` allows every agent.
+/// Refuses the action `verb` to a turn or task of `caller`, unless the target is a child of
+/// `caller` or `reach` allows every agent.
 pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) -> Result<(), Refusal> {
     if reach == Reach::All || target.parent.as_ref() == Some(caller) {
         return Ok(());
@@ -35,13 +35,13 @@ pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) 
     Err(Refusal::new("not_own_child", message).hint(hint))
 }
 
-/// Refuses to let `by` start an agent. Only the operator starts an agent that the operator stopped.
-/// A turn may start an agent that its own agent stopped, or that stopped itself.
+/// Refuses to let `by` start an agent. Only the operator may start an agent that the operator
+/// stopped; a turn may start an agent that was stopped by itself or by the agent of the turn.
 pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     if *by == OPERATOR {
         return Ok(());
     }
-    // Older records do not name the stopper.
+    // Older records do not have the field; the operator is assumed.
     let stopped_by = state.stopped_by.as_ref().unwrap_or(&OPERATOR);
     if *stopped_by == *by || *stopped_by == agent(&state.agent) {
         return Ok(());
@@ -55,10 +55,10 @@ pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
         .hint(format!("the operator starts it with `dormouse start {}`", state.agent)))
 }
 
-/// Refuses messages from a turn or task of `speaker` to a private agent, which accepts them only
-/// from the operator, its parent, its triggers and itself. For an accepted message returns its
-/// trigger kind, if it differs from the default of its kind: a message of the parent counts as the
-/// operator's.
+/// Refuses messages from a turn or task of `speaker` to a private agent, which accepts only the
+/// operator, its parent, its triggers and itself. Returns the trigger kind of an accepted message
+/// if it differs from the default of the message kind: input from the parent counts as operator
+/// input.
 pub fn hears(target: &Identity, speaker: &AgentName) -> Result<Option<TriggerKind>, Refusal> {
     let is_parent = target.parent.as_ref() == Some(speaker);
     let is_open = match target.visibility {
@@ -76,7 +76,7 @@ pub fn hears(target: &Identity, speaker: &AgentName) -> Result<Option<TriggerKin
     Err(Refusal::new("private", message))
 }
 
-/// Refuses a message or hint that names a question to the operator, and that is no operator input.
+/// Refuses a message or hint that names an operator wait without being operator input.
 pub fn may_name(wait: &Wait, trigger: Option<TriggerKind>) -> Result<(), Refusal> {
     if wait.kind != WaitKind::Operator || trigger == Some(TriggerKind::OperatorInput) {
         return Ok(());

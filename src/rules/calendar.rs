@@ -1,5 +1,5 @@
-//! Cron expressions: a parser, and the next time that an expression names. The rules are those of
-//! Debian's cron(8), also for the nights in which clocks are put forward or back.
+//! Cron expressions: a parser, and the search for the next fire. The rules are those of Debian's
+//! cron(8), also for nights in which clocks are put forward or back.
 
 use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 
@@ -7,17 +7,17 @@ use crate::model::refusal::Refusal;
 use crate::model::time::Time;
 use crate::model::zone::Zone;
 
-/// Description of the fields of an expression.
+/// Format of an expression, for errors.
 pub const FIVE_FIELDS: &str = "five fields: minute hour day month weekday, for example `0 9 * * mon-fri`";
 
-/// Minimum change of local time, in seconds, that is not treated like summer time.
+/// Minimum change of local time, in seconds, that does not count as a summer-time change.
 const LONG_CHANGE: i64 = 3 * 3600;
 
-/// Number of years in which a fire is looked for. After 40 years every date has been on every
+/// Number of years that are searched for the next fire. Within 40 years every date falls on every
 /// weekday.
 const YEARS: i32 = 40;
 
-/// Cron expression. Each field is a set of numbers, as bits.
+/// Parsed cron expression. Each field is a set of numbers: bit n is set if n is in the set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
     seconds: u64,
@@ -26,11 +26,10 @@ pub struct Calendar {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// True if a day of the month or a weekday suffices: neither field begins with `*`.
+    /// True if day of month or weekday has to match, not both: neither field begins with `*`.
     either_day: bool,
-    /// True if a field begins with `*`, so that the expression means many times of the day. It then
-    /// fires whenever clocks show one of its times. Other expressions have fixed times, and fire
-    /// once a day for each.
+    /// True if second, minute or hour begins with `*`. The expression then fires whenever clocks show a
+    /// matching time. Otherwise it has fixed times of day, and fires once a day for each of them.
     follows_clocks: bool,
 }
 
@@ -38,7 +37,7 @@ struct CronField {
     name: &'static str,
     least: u32,
     most: u32,
-    /// Names of the numbers from `least` on, separated by spaces. Three letters of a name suffice.
+    /// Names of the numbers from `least` on, separated by spaces. The first three letters suffice.
     names: &'static str,
 }
 
@@ -59,7 +58,7 @@ const WEEKDAY: CronField = CronField {
     names: "sunday monday tuesday wednesday thursday friday saturday",
 };
 
-/// Returns the fields of a name such as `@daily`.
+/// Returns the five fields that a name such as `@daily` stands for.
 fn spelled_out(name: &str) -> Option<&'static str> {
     Some(match name.to_ascii_lowercase().as_str() {
         "@yearly" | "@annually" => "0 0 1 1 *",
@@ -71,7 +70,7 @@ fn spelled_out(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Parses an expression of five fields, of six with the seconds first, or a name such as `@daily`.
+/// Parses five fields, six fields with the seconds first, or a name such as `@daily`.
 pub fn parse(expression: &str) -> Result<Calendar, Refusal> {
     let refuse = |problem: String, hint: &str| {
         let message = format!("`{expression}` is not a cron expression: {problem}");
@@ -109,7 +108,7 @@ pub fn parse(expression: &str) -> Result<Calendar, Refusal> {
             hours: HOUR.read(hour)?,
             days: DAY.read(day)?,
             months: MONTH.read(month)?,
-            // Sunday is 0 and 7.
+            // Sunday may be written 0 or 7.
             weekdays: (weekdays | weekdays >> 7) & 0x7f,
             either_day: ![day, weekday].iter().any(|field| field.starts_with('*')),
             follows_clocks: [second, minute, hour].iter().any(|field| field.starts_with('*')),
@@ -119,7 +118,7 @@ pub fn parse(expression: &str) -> Result<Calendar, Refusal> {
 }
 
 impl CronField {
-    /// Parses a list of numbers, names and ranges.
+    /// Parses a list of numbers, names and ranges into a set of bits.
     fn read(&self, list: &str) -> Result<u64, String> {
         let mut set = 0;
         for item in list.split(',') {
@@ -140,7 +139,7 @@ impl CronField {
                     }
                 },
             };
-            // A range may end with Sunday.
+            // Sunday is 7 at the end of a weekday range.
             let last = if last == 0 && first > 0 && self.most == WEEKDAY.most { WEEKDAY.most } else { last };
             if first > last {
                 return Err(format!(
@@ -183,14 +182,14 @@ impl CronField {
     }
 }
 
-/// Returns the numbers of a set that are at least `least`, in order.
+/// Returns the numbers of a set that are `least` or more, in ascending order.
 fn from(set: u64, least: u32) -> impl Iterator<Item = u32> {
     (least..64).filter(move |number| set >> number & 1 == 1)
 }
 
 impl Calendar {
-    /// True if the expression fires whenever clocks show one of its times, instead of having fixed
-    /// times.
+    /// True if the expression fires whenever clocks show a matching time; false if it fires once a
+    /// day for each of its fixed times.
     #[cfg(test)]
     pub fn follows_clocks(&self) -> bool {
         self.follows_clocks
@@ -203,7 +202,7 @@ impl Calendar {
         is_in(self.months, date.month()) && if self.either_day { day || weekday } else { day && weekday }
     }
 
-    /// Returns the first time of day that is not before `least`.
+    /// Returns the first matching time of day that is `least` or later.
     fn time_from(&self, least: NaiveTime) -> Option<NaiveTime> {
         for hour in from(self.hours, least.hour()) {
             let is_first = hour == least.hour();
@@ -217,7 +216,7 @@ impl Calendar {
         None
     }
 
-    /// Returns the first local time that is not before `least`. Both are local seconds since 1970.
+    /// Returns the first matching local time at or after `least`, both in local seconds since 1970.
     fn shown_from(&self, least: i64) -> Option<i64> {
         let least: NaiveDateTime = DateTime::from_timestamp(least, 0)?.naive_utc();
         let mut date = least.date();
@@ -228,8 +227,7 @@ impl Calendar {
             {
                 return Some(date.and_time(time).and_utc().timestamp());
             }
-            // A month that the expression does not name is skipped whole: a yearly expression is
-            // common.
+            // A month that does not match is skipped whole, because yearly expressions are common.
             date = if self.months >> date.month() & 1 == 1 {
                 date.succ_opt()?
             } else {
@@ -240,11 +238,11 @@ impl Calendar {
         None
     }
 
-    /// Returns the first time after `after` that this expression names in a zone.
+    /// Returns the first fire in a time zone after `after`.
     ///
-    /// An expression that follows clocks fires whenever they show one of its times. A fixed time
-    /// that clocks skip fires right after the change, and one that they show twice fires at the
-    /// first of both. `None` after the last time that a [`Time`] can represent.
+    /// An expression that follows clocks fires whenever clocks show a matching time. A fixed time
+    /// that clocks skip fires right after the change; a fixed time that clocks show twice fires the
+    /// first time. `None` if the next fire is later than the maximum of [`Time`].
     pub fn next_after(&self, zone: &Zone, after: Time) -> Option<Time> {
         let later = |seconds: i64| Some(Time::from_millis(seconds * 1000)).filter(|at| *at > after);
         let mut since = after.as_millis().div_euclid(1000);
@@ -253,7 +251,7 @@ impl Calendar {
         if !self.follows_clocks
             && let Some(at) = zone.next_change(since - LONG_CHANGE, since)
         {
-            // Clocks may show times again that have already fired.
+            // When clocks are put back, times that have already fired appear again.
             let before = zone.offset(at - 1);
             if before - LONG_CHANGE < offset {
                 shown = shown.max(at + before);

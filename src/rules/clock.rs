@@ -1,8 +1,8 @@
-//! Stored times that are so far in the future that only a wrong clock can have written them
+//! Correction of stored times that are too far in the future, as only a wrong clock writes them
 //! (contract, execution §4).
 //!
-//! Times that were set together with the state of the machine are moved back with it, so that each
-//! span stays the same. Times with a limit in the policy are moved to that limit.
+//! Times that were stored together with the execution state are moved back by the same span as the
+//! state. Times that the policy limits are moved to that limit.
 
 use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
@@ -17,21 +17,21 @@ use super::limits;
 use super::retry::delay;
 use super::schedule::next_after;
 
-/// Maximum difference between the clocks of two machines.
+/// Maximum tolerated difference between the clocks of two machines.
 pub const SKEW: Span = Span::from_secs(60);
 
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// Time that is too far in the future, and its replacement.
+/// Stored time that is too far in the future, and the time that replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ahead {
-    /// Path of the field in its record, for people and the ledger.
+    /// Path of the field in its record, shown to people and in the ledger.
     pub field: String,
     pub stored: Time,
     pub corrected: Time,
 }
 
-/// Returns every such time, in a fixed order.
+/// Returns every stored time that is too far in the future, in a fixed order.
 pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
     let mut found = correct_state(&mut records.state.clone(), &records.policy.recovery, now);
     let timers = records.timers.iter().filter_map(|timer| correct_timer(&mut timer.clone(), now));
@@ -39,7 +39,7 @@ pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
     found
 }
 
-/// Replaces each time in the state that is too far in the future. Returns the replaced ones.
+/// Replaces each time in the state that is too far in the future. Returns the replacements.
 pub fn correct_state(state: &mut State, policy: &RecoveryPolicy, now: Time) -> Vec<Ahead> {
     let entered = state.execution.since;
     let is_timed = matches!(
@@ -85,7 +85,7 @@ pub fn correct_state(state: &mut State, policy: &RecoveryPolicy, now: Time) -> V
     found
 }
 
-/// Replaces the next fire of a timer if it is too far in the future. Returns it if it was.
+/// Replaces the next fire of a timer if it is too far in the future. Returns the replacement.
 pub fn correct_timer(timer: &mut Timer, now: Time) -> Option<Ahead> {
     let corrected = fires_at(timer, now)?;
     let stored = std::mem::replace(&mut timer.next_at, corrected);
@@ -95,27 +95,27 @@ pub fn correct_timer(timer: &mut Timer, now: Time) -> Option<Ahead> {
     Some(Ahead { field: format!("next_at of {}", timer.id), stored, corrected })
 }
 
-/// Returns the longest pause that a policy can lead to.
+/// Returns the longest pause before a retry that the policy can produce.
 pub fn longest(policy: &RecoveryPolicy) -> Span {
     delay(policy, u32::MAX, 1.0).max(policy.max_delay)
 }
 
-/// Returns the latest time at which a held run resumes.
+/// Returns the latest plausible time at which a held run resumes.
 fn latest(held: &HeldRun, now: Time, longest: Time, furthest: Time) -> Time {
     match held.resource {
         Some(resource) if Resource::is_limit(resource) => now.after(DAY),
         Some(_) => longest,
-        // The turn named the time, or `preempt --for` did.
+        // The turn, or `preempt --for`, may have named the time.
         None if held.deferred.as_ref().is_none_or(|deferred| deferred.until.is_some()) => furthest,
         None => longest,
     }
 }
 
-/// Returns the next fire of a timer whose `next_at` would skip more than one fire. A single skipped
-/// fire is correct: a clock that was set back a little gives a fire that has already happened a
-/// time in the future.
+/// Returns the corrected next fire of a timer whose `next_at` skips more than one fire. One skipped
+/// fire is correct: after a clock was set back a little, a fire that has already happened is in the
+/// future again.
 fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
-    // Only a timer that was written by a fast clock can be wrong.
+    // Only a timer that a fast clock wrote can have a wrong next fire.
     if timer.last_fired_at.unwrap_or(timer.created_at) <= now {
         return None;
     }
@@ -132,28 +132,28 @@ fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
     }
 }
 
-/// Returns the end of the lease of a run on another machine, if a fast clock claimed it.
+/// Returns the corrected end of the lease of a run on another machine that a fast clock claimed.
 pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
     let is_ahead = run.claimed_at > now.after(SKEW);
     is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
 }
 
-/// Time after its timeout for which a turn or a task may still be live: its processes are ended,
-/// and its end is committed.
+/// Time that a turn or a task gets after its timeout to be killed and settled, before its lease
+/// ends.
 pub const LEASE_MARGIN: Span = Span::from_secs(60);
 
-/// Lease of a turn or a task without a timeout where its processes can't be seen.
+/// Lease of a turn or a task without a timeout, for machines that can't see its processes.
 pub const LEASE_WITHOUT_TIMEOUT: Span = DAY;
 
-/// Returns the end of a task's lease: after it, its supervisor in another state directory counts as
-/// dead.
+/// Returns the end of a task's lease. After that time a supervisor in another state directory
+/// counts as dead.
 pub fn task_lease_ends(task: &Task) -> Time {
     let begun = task.started_at.unwrap_or(task.created_at);
     begun.after(task.timeout.unwrap_or(LEASE_WITHOUT_TIMEOUT)).after(LEASE_MARGIN)
 }
 
-/// Returns unlimited times that a user or turn has set while the clock was fast, each with the id
-/// of its record. They stay unchanged.
+/// Returns times without an upper limit that a user or turn set while the clock was fast, each with
+/// the id of its record. Such times are reported and not corrected.
 pub fn unbounded(records: &Records, now: Time) -> Vec<(String, Time)> {
     let waits = records.waits.iter().filter(|wait| wait.is_waiting() && wait.created_at > now);
     let waits = waits.filter_map(|wait| {

@@ -8,7 +8,7 @@ use crate::model::work::SchedulingState;
 use super::projection::WorkFact;
 use super::work::{wait_kind, waiting_reason};
 
-/// Active waits of the agent itself, one of each kind.
+/// Active waits of the agent itself: at most one id of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AgentWaits {
     pub operator: Option<WaitId>,
@@ -23,13 +23,13 @@ pub struct AgentWaits {
 pub struct ClosureFacts {
     pub runtime_error: bool,
     pub turn_in_progress: bool,
-    /// True if a turn started and no record has its end, or if it was put off and resumes later.
+    /// True if a turn has started and its end is not recorded, or if it was deferred or suspended.
     pub turn_unaccounted: bool,
-    /// End of the last turn. `None` before the first turn, and for one that was put off.
+    /// End of the last turn. `None` before the first turn, and for a deferred or suspended turn.
     pub terminal: Option<Terminal>,
     pub current_work: Option<WorkFact>,
     pub queued_work_runnable: bool,
-    /// Oldest item other than the focus that waits for something.
+    /// Oldest open item other than the focus that is waiting.
     pub waiting_work: Option<WorkFact>,
     pub agent_waits: AgentWaits,
     pub active_tasks: usize,
@@ -37,13 +37,13 @@ pub struct ClosureFacts {
     pub runtime_posture: RuntimePosture,
 }
 
-/// Derives the closure (contract, semantics §6): the first match wins. The evidence lists every
-/// fact, in this order.
+/// Derives the closure from the facts; the first rule that matches decides (contract, semantics
+/// §6). The evidence lists every fact in a fixed order.
 pub fn derive(facts: &ClosureFacts) -> Closure {
     Closure { runtime_posture: facts.runtime_posture, evidence: evidence(facts), ..verdict(facts) }
 }
 
-/// Returns the closure without its evidence.
+/// Returns the closure without its evidence and its runtime posture.
 fn verdict(facts: &ClosureFacts) -> Closure {
     use WaitingReason::{AwaitingExternalChange, AwaitingOperatorInput, AwaitingTaskResult, AwaitingTimer};
     let closure = |outcome, waiting_reason, wait_id| Closure {

@@ -1,4 +1,4 @@
-//! Continuation: the meaning of a message to an agent that may be waiting (contract, semantics §7).
+//! Continuation: the meaning of a message for an agent that may wait (contract, semantics §7).
 
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
@@ -11,23 +11,23 @@ use crate::model::wait::{Wait, WaitKind};
 
 use super::waits::satisfied;
 
-/// Source of the request for a turn. The scheduler's own ticks always have work for the agent.
+/// Source of a trigger. A tick from the scheduler always starts a turn while its reason holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerSource {
-    /// Message of an operator, a task, an outside system, a timer or a turn.
+    /// Message from an operator, a task, an outside system, a timer or a turn.
     Said,
     /// Wake hint that a step has taken in.
     WakeHint,
     Scheduler(SchedulerTick),
 }
 
-/// Parts of a message that its continuation depends on.
+/// Properties of a message that determine its continuation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnTrigger<'a> {
     pub kind: TriggerKind,
     pub source: TriggerSource,
     pub contentful: bool,
-    /// Task of a task result, and its status.
+    /// Task that a task result reports.
     pub task_id: Option<TaskId>,
     pub task_status: Option<TaskStatus>,
     pub wait_id: Option<WaitId>,
@@ -38,8 +38,8 @@ pub struct TurnTrigger<'a> {
 }
 
 impl<'a> TurnTrigger<'a> {
-    /// Returns the trigger of a message. `None` for messages that trigger nothing: `control` and
-    /// `task_status`.
+    /// Returns the trigger of a message; `None` for the kinds `control` and `task_status`, which
+    /// trigger nothing.
     pub fn of(message: &'a Message) -> Option<TurnTrigger<'a>> {
         let source = match message.scheduler_tick() {
             Some(tick) => TriggerSource::Scheduler(tick),
@@ -68,8 +68,8 @@ impl<'a> TurnTrigger<'a> {
         self.kind == TriggerKind::ExternalEvent || self.source == TriggerSource::WakeHint
     }
 
-    /// Returns a copy that names its trigger only if a wait names it, too. A delivery through any
-    /// other trigger only shows that something arrived.
+    /// Returns a copy that keeps the trigger id only if a wait names that trigger. A delivery
+    /// through any other trigger only shows that something arrived.
     pub fn among(&self, waits: &[Wait]) -> TurnTrigger<'a> {
         let is_awaited =
             |id: &TriggerId| waits.iter().any(|wait| wait.is_waiting() && wait.trigger_id == Some(*id));
@@ -80,14 +80,14 @@ impl<'a> TurnTrigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// True for an event with content that names no wait, item, task or resource.
+    /// True if this is an event with content that names no wait, item, task or resource.
     pub fn is_bare_event(&self) -> bool {
         self.kind == TriggerKind::ExternalEvent && self.contentful && self.names_nothing()
     }
 
-    /// True if this comes from a wait's `source`: a whole origin (`webhook:github`), or a kind of
-    /// origin (`webhook`), which every origin of that kind matches. A hint comes from the source
-    /// that it names.
+    /// True if this comes from `source` of a wait: a whole origin (`webhook:github`), or a kind of
+    /// origin (`webhook`), which matches every origin of that kind. A hint comes from the source
+    /// that the hint names.
     pub fn comes_from(&self, source: &str) -> bool {
         match self.source {
             TriggerSource::Said => meets(source, &self.origin.to_string()),
@@ -103,19 +103,19 @@ impl<'a> TurnTrigger<'a> {
         self.resource.is_some() && external.any(|wait| wait.resource.as_deref() == self.resource)
     }
 
-    /// True for a message about a task that has not ended.
+    /// True for a task result whose task has not ended.
     pub fn is_progress(&self) -> bool {
         self.kind == TriggerKind::TaskResult && !self.is_terminal_result()
     }
 
-    /// True if a step that takes this up without a turn sets it aside for the next turn, because it
-    /// has content for the agent. A message about a running task has none.
+    /// True if the trigger has content for the agent, so that a step that runs no turn sets the
+    /// message aside for the next turn. A message about a task that still runs has none.
     pub fn is_input(&self) -> bool {
         self.contentful && !self.is_progress() && !matches!(self.source, TriggerSource::Scheduler(_))
     }
 }
 
-/// True if `named` is the source that a wait names, or is of the kind that the wait names.
+/// True if `source` equals the named origin, or is its kind.
 fn meets(source: &str, named: &str) -> bool {
     let is_of_kind = || named.split_once(':').is_some_and(|(kind, _)| kind == source);
     named == source || source.parse::<OriginKind>().is_ok() && is_of_kind()
@@ -140,8 +140,8 @@ impl ContinuationVerdict {
     }
 }
 
-/// Returns the meaning of a trigger, given the closure `prior` before it is applied. `waits` are
-/// all open waits; `unmatched` is the treatment of input that no row of the table matches.
+/// Returns the meaning of a trigger. `prior` is the closure before the trigger, `waits` are all
+/// open waits, `unmatched` is the policy for input that no row of the table matches.
 pub fn resolve(
     prior: &Closure,
     trigger: &TurnTrigger<'_>,
@@ -176,8 +176,8 @@ pub fn resolve(
     }
 }
 
-/// Returns the verdict on a tick of the scheduler: it runs a turn, unless the wait that it is about
-/// has ended meanwhile.
+/// Returns the verdict on a tick from the scheduler: run a turn, unless the wait that the tick is
+/// about has ended meanwhile.
 fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> ContinuationVerdict {
     let still_waits = || waits.iter().any(|other| Some(other.id) == wait && other.is_waiting());
     match tick {
@@ -190,7 +190,7 @@ fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> Conti
     }
 }
 
-/// Applies the table for a prior closure that is `waiting`: the first match wins.
+/// Applies the table for a prior closure of `waiting`; the first row that matches decides.
 fn while_waiting(
     prior: &Closure,
     trigger: &TurnTrigger<'_>,
@@ -230,7 +230,7 @@ fn while_waiting(
     ContinuationVerdict::liveness(false)
 }
 
-/// Applies the rule for a prior closure that waits for nothing.
+/// Applies the rule for a prior closure other than `waiting`.
 fn while_free(trigger: &TurnTrigger<'_>) -> ContinuationVerdict {
     let reenters = match trigger.kind {
         TriggerKind::OperatorInput | TriggerKind::TimerFire | TriggerKind::InternalFollowup => true,

@@ -1,18 +1,18 @@
-//! Detection of a machine that is low on memory or disk, where a turn should yield (contract,
+//! Check whether a machine is low on memory or disk, so that a turn should yield (contract,
 //! execution §6).
 
 use crate::model::critical::{Critical, Percent};
 
 use super::priority::Occupying;
 
-/// Free resources of the machine, in percent; `None` if unknown.
+/// Free memory and disk space of the machine, in percent; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FreeResources {
     pub memory: Option<f64>,
     pub disk: Option<f64>,
 }
 
-/// Returns the reason for which the machine counts as low on a resource; `None` if it does not.
+/// Returns text about the resource that the machine is low on; `None` if there is enough of each.
 pub fn lacks(critical: &Critical, left: &FreeResources) -> Option<String> {
     let low = |what: &str, least: Option<Percent>, left: Option<f64>| {
         let (least, left) = (least?, left?);
@@ -23,9 +23,9 @@ pub fn lacks(critical: &Critical, left: &FreeResources) -> Option<String> {
     low("memory", critical.memory, left.memory).or_else(|| low("disk", critical.disk, left.disk))
 }
 
-/// Returns the turn that yields first on a machine that is low on a resource: the least urgent one,
-/// and among equals the one that began last. `None` while another turn is about to end, because its
-/// end may suffice.
+/// Returns the turn that yields first on a machine that is low on a resource: the least urgent
+/// turn, and among equals the latest. `None` while another turn is about to end, because its end
+/// may free enough.
 pub fn first_to_go(turns: &[Occupying]) -> Option<&Occupying> {
     if turns.iter().any(|turn| turn.leaves) {
         return None;

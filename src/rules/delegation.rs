@@ -1,5 +1,4 @@
-//! End of a delegation, as the parent derives it from the state of its child (contract, semantics
-//! §12).
+//! End of a delegation, derived from the records of the child (contract, semantics §12).
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
@@ -11,8 +10,8 @@ use crate::model::task::{ChildEnd, TaskStatus};
 use super::projection::closure;
 use super::stall::has_input;
 
-/// Returns the end of a delegation, if it has one: `settled` is the end of the message that the
-/// child was given. Every fate of the child leads to an end, so the parent never waits for ever.
+/// Returns the end of a delegation; `None` while it lasts. `settled` is the end of the delegated
+/// message. Stopping the child ends the delegation too, so no parent waits for ever.
 pub fn end(child: &Records, settled: Option<&Settlement>) -> Option<ChildEnd> {
     let state = &child.state;
     let name = &state.agent;
@@ -52,7 +51,7 @@ pub fn end(child: &Records, settled: Option<&Settlement>) -> Option<ChildEnd> {
     None
 }
 
-/// True if an agent has no run, no retry and an empty inbox.
+/// True if an agent has no run, no held run, no retry and an empty inbox.
 fn is_idle(records: &Records) -> bool {
     let (state, inbox) = (&records.state, &records.inbox);
     let does_nothing = state.current_run.is_none()

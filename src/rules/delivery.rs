@@ -11,27 +11,27 @@ use crate::model::trigger::{DeliveryMode, Trigger};
 
 use super::admission::{NewMessage, check_size, kinds, message, one_further};
 
-/// Delivery of an outside system that has proved that it knows the trigger's secret.
+/// Delivery from an outside system that has proved knowledge of the trigger's secret.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivery {
-    /// Content. Absent: the delivery only shows that something has changed.
+    /// Content. Absent: the delivery only reports that something has changed.
     pub body: Option<Body>,
-    /// Sender's key of this delivery: the same key marks a repeated delivery.
+    /// Sender's key of this delivery; a repeated delivery has the same key.
     pub key: Option<String>,
     /// References to the delivery's origin.
     pub source_refs: Vec<String>,
     pub surface: DeliverySurface,
-    /// Hops of the turn or task that delivers, if one does.
+    /// Hops of the turn or task that sends the delivery; outer `None`: neither sends it.
     pub hops: Option<Option<u32>>,
 }
 
-/// Result of an admission, to be put into the inbox.
+/// Admitted delivery, to be put into the inbox.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AdmittedDelivery {
     Message(Box<Message>),
     Hint {
         hint: Box<WakeHint>,
-        /// A hint record has no field for the key.
+        /// Key for deduplication, kept here because a hint record has no field for it.
         dedupe_key: Option<String>,
     },
 }
@@ -48,8 +48,8 @@ impl AdmittedDelivery {
 /// Maximum length of a sender's key, in bytes.
 pub const KEY_MAX: usize = 200;
 
-/// Admits a delivery through an active trigger whose secret the sender has proved. It is an
-/// `integration_signal` about the scope of the trigger, whatever the sender names.
+/// Admits a delivery through an active trigger. The result has the authority `integration_signal`
+/// and the scope of the trigger, whatever the sender names.
 pub fn admit(
     trigger: &Trigger,
     delivery: Delivery,
@@ -65,7 +65,7 @@ pub fn admit(
         let message = format!("the key of a delivery has {} bytes, and 1 to {KEY_MAX} are meant", key.len());
         return Err(Refusal::new("invalid_dedupe_key", message));
     }
-    // The keys of one sender must not collide with those of another, or with the operator's.
+    // The prefix keeps a sender's keys distinct from those of other senders and of the operator.
     let dedupe_key = key.map(|key| format!("{}:{key}", trigger.id));
     let hops = match hops {
         Some(of_turn) => one_further(of_turn, limits)?,

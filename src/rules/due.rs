@@ -1,4 +1,4 @@
-//! Next due time of an agent: no step is needed before it unless something arrives.
+//! Next due time of an agent. Before that time no step is needed unless something arrives.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -9,17 +9,16 @@ use crate::model::time::{Span, Time};
 use super::execution::deadline;
 use super::stall::told_at;
 
-/// Returns the earliest time at which a step would find something due. `None`: only an arrival can
-/// wake the agent.
+/// Returns the earliest time at which a step has something to do. `None`: only an arrival can wake
+/// the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
     next_wake(records).into_iter().chain(told_at(records)).min()
 }
 
-/// Returns the earliest time at which a step would change more than a warning to a person about a
-/// stall.
+/// Returns the earliest time at which a step has something to do other than report a stall.
 pub fn next_wake(records: &Records) -> Option<Time> {
     let state = &records.state;
-    // A limit is exceeded one millisecond after it.
+    // A limit is exceeded from one millisecond after it.
     let past = |limit: Time| limit.after(Span::from_millis(1));
     let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
     if state.moved.is_some() {
@@ -33,7 +32,7 @@ pub fn next_wake(records: &Records) -> Option<Time> {
     let waits = records.waits.iter().filter(|wait| wait.is_waiting());
     let rechecks = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
     let held = state.held.as_ref().and_then(|held| held.not_before);
-    // Only a step of the parent notices that the timeout of a child's task is over.
+    // The timeout of a child's task is noticed only by a step of the parent.
     let children = records.tasks.iter().filter(|task| task.child().is_some());
     let overdue = children.filter_map(|task| task.timeout.map(|limit| task.created_at.after(limit)));
     waits
@@ -50,7 +49,7 @@ pub fn next_wake(records: &Records) -> Option<Time> {
         .min()
 }
 
-/// Returns the end of the backoff of a failed agent.
+/// Returns the end of a failed agent's backoff; `None` if the agent has not failed.
 pub fn recovery_at(state: &State) -> Option<Time> {
     let is_failed = state.execution.state == ExecutionState::Failed;
     state.retry.as_ref().filter(|_| is_failed).map(|retry| retry.not_before)

@@ -1,5 +1,5 @@
-//! State machine of an execution: twelve states, 23 edges, the statuses allowed in each state, and
-//! the timeouts.
+//! State machine of an execution: twelve states and 23 edges, the statuses that each state allows,
+//! and the timeouts.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, WaitingReason};
@@ -20,10 +20,10 @@ use ExecutionState::{
     Suspended, Waiting, WaitingResources,
 };
 
-/// Failure reason of a start that exceeded its timeout.
+/// Failure reason of an agent whose start exceeded its timeout.
 pub const INIT_TIMEOUT: &str = "init_timeout";
 
-/// Returns the states that may follow one (contract, execution §1).
+/// Returns the states that may follow a state (contract, execution §1).
 pub const fn next(state: ExecutionState) -> &'static [ExecutionState] {
     match state {
         Initializing => &[Runnable, Failed],
@@ -46,12 +46,12 @@ pub fn can(from: ExecutionState, to: ExecutionState) -> bool {
     next(from).contains(&to)
 }
 
-/// Refuses a pair of states without an edge.
+/// Refuses a transition for which there is no edge.
 pub fn check(from: ExecutionState, to: ExecutionState) -> Result<(), Refusal> {
     if can(from, to) { Ok(()) } else { Err(Refusal::transition(from, to)) }
 }
 
-/// Returns the operator's options for an agent in this state, for the hint of a refusal.
+/// Returns the command by which the operator can continue in this state, for the hint of a refusal.
 pub fn way_on(state: &State) -> String {
     let agent = &state.agent;
     if state.status == Status::Stopped && state.current_run.is_some() {
@@ -83,8 +83,8 @@ pub const fn statuses(state: ExecutionState) -> &'static [Status] {
     }
 }
 
-/// Returns the status of an agent that rests: it awaits a task if its execution waits and either
-/// the step has decided that, or the closure waits for a task that has not ended.
+/// Returns the status of an agent at rest: `awaiting_task` if the execution waits and either the
+/// decision is to wait for a task, or the closure waits for a task that is open; else `asleep`.
 pub fn resting_status(records: &Records, closure: &Closure, decision: Option<DecisionKind>) -> Status {
     let is_open = |id: TaskId| records.tasks.iter().any(|task| task.id == id && !task.status.is_terminal());
     let awaits_task = closure.waiting_reason == Some(WaitingReason::AwaitingTaskResult)
@@ -102,8 +102,8 @@ pub fn agrees(state: ExecutionState, status: Status) -> bool {
     status == Status::Stopped || statuses(state).contains(&status)
 }
 
-/// Returns the end of a state's timeout, and the failure reason for it (contract, execution §4).
-/// `None`: the state has no timeout, or it is switched off.
+/// Returns the end of a state's timeout, and the failure reason for an exceeded timeout (contract,
+/// execution §4). `None` if the state has no timeout, or if the timeout is switched off.
 pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let (limit, reason) = match execution.state {
         Initializing => (timeouts.init.0, INIT_TIMEOUT),
@@ -116,11 +116,11 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
     Some((execution.since.after(limit?), reason))
 }
 
-/// Returns the end of an agent's timeout, and the failure reason for it. For an agent that is being
-/// stopped, it is the limit that the stop has set. `None` before a start begins, for a run that
-/// waits for a known time or agent or was suspended for a time, because a failure would not bring
-/// that time closer, and for a message that is held for the operator. For any other run that waits
-/// for resources, the timeout counts from its first consecutive deferral.
+/// Returns the end of the timeout of an agent, and the failure reason. For an agent that is being
+/// stopped, the time at which its processes are killed. `None` before a start begins, for a held
+/// run whose resume time or resource holder is known (a failure would not speed that up), and for a
+/// message that is held for the operator. For any other run that waits for resources, the timeout
+/// starts at the first consecutive deferral.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
     let has_no_limit = match state.execution.state {

@@ -1,5 +1,5 @@
-//! Forecast: the effect of a message or hint that arrived now. It is shown to people and scripts;
-//! no decision depends on it.
+//! Forecast of the effect of a message or hint, if it arrived now. For people and scripts; no
+//! decision depends on a forecast.
 
 use serde::Serialize;
 
@@ -14,20 +14,20 @@ use super::continuation::{TriggerSource, TurnTrigger, resolve};
 use super::projection::closure;
 use super::work::WaitsByItem;
 
-/// Effect of a hint, and its reason in words.
+/// Expected effect of a hint, and the reason as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Forecast {
     pub runs: Runs,
     pub why: &'static str,
 }
 
-/// True if a turn runs for a trigger, given the present records.
+/// True if a turn would run for a trigger, given the present records.
 pub fn runs_turn(records: &Records, trigger: &TurnTrigger<'_>) -> bool {
     let prior = closure(records);
     resolve(&prior, trigger, &records.waits, records.policy.inbox.unmatched).model_reentry
 }
 
-/// True if a turn runs when a timer fires, given the present records.
+/// True if a turn would run when a timer fires, given the present records.
 pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
     if let Some(message) = &timer.message {
         return TurnTrigger::of(message).is_some_and(|trigger| runs_turn(records, &trigger));
@@ -54,13 +54,13 @@ fn plain(kind: TriggerKind, source: TriggerSource, origin: &Origin) -> TurnTrigg
     }
 }
 
-/// True if an item is runnable. A hint makes it eligible for one more tick.
+/// True if an item is runnable, so that a hint leads to one more turn for it.
 pub fn has_runnable_work(records: &Records) -> bool {
     let waits = WaitsByItem::of(&records.waits);
     records.works.iter().any(|item| waits.is_runnable(item))
 }
 
-/// Returns the effect of a new hint, given the present records.
+/// Returns the expected effect of a new hint, given the present records.
 pub fn of_hint(records: &Records, hint: &WakeHint) -> Forecast {
     let forecast = |runs, why| Forecast { runs, why };
     let state = &records.state;

@@ -10,19 +10,19 @@ use crate::model::work::SchedulingState;
 use super::projection::{Gate, Projection, QueuedMessage, WorkFact};
 use super::work::waiting_reason;
 
-/// One rung. The kind of its decision determines whether the agent changes.
+/// One rung of the ladder. The kind of its decision determines if the agent changes.
 pub struct Rung {
     /// Number from 1, as in the contract.
     pub number: u8,
-    /// Kinds of decision that it can make.
+    /// Kinds of decision that the rung can return.
     kinds: &'static [DecisionKind],
-    /// Reasons for them, for `explain`.
+    /// Reasons of the decisions, shown by `explain`.
     pub reason: &'static str,
     pub holds: fn(&Projection) -> Option<Decision>,
 }
 
 impl Rung {
-    /// Returns the kinds of decision that it can make, for `explain`.
+    /// Returns the kinds of decision of the rung as text, shown by `explain`.
     pub fn decision(&self) -> String {
         self.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
     }
@@ -34,7 +34,7 @@ macro_rules! ladder {
     };
 }
 
-/// All rungs, the most important first.
+/// All rungs, in order of precedence.
 pub const LADDER: &[Rung] = ladder![
      1 [Stop Noop] "stopped, not_started" gate,
      2 [Noop] "turn_in_progress, turn_elsewhere" live_run,
@@ -59,7 +59,7 @@ pub const LADDER: &[Rung] = ladder![
     20 [Sleep] "no_pending_scheduler_facts" nothing,
 ];
 
-/// Returns the decision of the first rung that applies. The last one always applies.
+/// Returns the decision of the first rung that applies; the last rung always applies.
 pub fn decide(facts: &Projection) -> Decision {
     LADDER.iter().find_map(|rung| (rung.holds)(facts)).unwrap_or(Decision::Sleep)
 }
@@ -68,7 +68,7 @@ fn gate(facts: &Projection) -> Option<Decision> {
     closed(facts.gate)
 }
 
-/// Returns the decision for a gate that is not open.
+/// Returns the decision for a gate that is closed; `None` if it is open.
 pub(super) fn closed(gate: Gate) -> Option<Decision> {
     match gate {
         Gate::Stopped => Some(Decision::Stop),
@@ -81,11 +81,11 @@ fn live_run(facts: &Projection) -> Option<Decision> {
     facts.live_run.map(|run_id| running(run_id, facts.away.clone()))
 }
 
-/// Returns the decision while a run is live. `away` is its place, if that is not here.
+/// Returns the decision while a run is live. `away` is the place of the run, if it is elsewhere.
 pub(super) fn running(run_id: Option<RunId>, away: Option<Away>) -> Decision {
     match away {
         Some(away @ Away::Directory { .. }) => Decision::TurnElsewhere { run_id, away },
-        // It is the same directory, of which each machine sees the same records.
+        // Another machine with this state directory sees the same records as this one.
         Some(Away::Machine { .. }) | None => Decision::TurnInProgress { run_id },
     }
 }
@@ -110,8 +110,8 @@ fn held_may_go_on(facts: &Projection) -> Option<Decision> {
     })
 }
 
-/// Returns the decision for a held run that may not resume yet, or for a claim that lacks a
-/// resource.
+/// Returns the decision for a held run that may not resume yet, or for a claim without a resource
+/// that it needs.
 fn held_may_not(facts: &Projection) -> Option<Decision> {
     let lack = |message_id, continuation| {
         let shortage = facts.shortage.clone()?;
@@ -130,7 +130,7 @@ fn held_may_not(facts: &Projection) -> Option<Decision> {
     }
 }
 
-/// Returns the queued message, if a turn is to run for it.
+/// Returns the next message and its continuation, if a turn runs for the message.
 fn next_with_reentry(facts: &Projection) -> Option<(&QueuedMessage, Continuation)> {
     let message = facts.message.as_ref()?;
     let continuation = message.continuation.clone().filter(|continuation| continuation.model_reentry)?;
@@ -208,7 +208,7 @@ fn agent_task_wait(facts: &Projection) -> Option<Decision> {
     facts.agent_waits.task.map(|_| Decision::Rest(RestReason::AgentTaskWait { task_id: facts.awaited_task }))
 }
 
-/// Returns the decision for the current item, else for the oldest other one that waits.
+/// Returns the decision for the current item, else for the oldest other item that waits.
 fn work_waits(facts: &Projection) -> Option<Decision> {
     let rests = |work: &WorkFact| {
         Some(Decision::Rest(RestReason::WorkItem {
@@ -220,8 +220,8 @@ fn work_waits(facts: &Projection) -> Option<Decision> {
     facts.current.iter().chain(&facts.queued).find_map(rests)
 }
 
-/// Returns the decision for a system wait of the agent or of the current item: one tick, and rest
-/// after it.
+/// Returns the decision for a system wait of the agent or of the current item: emit one tick, then
+/// rest.
 fn system_wait(facts: &Projection) -> Option<Decision> {
     let waits = |work: &&WorkFact| work.state == SchedulingState::WaitingSystem;
     let own = facts.agent_waits.system;
