@@ -28,8 +28,8 @@ pub struct Calendar {
     weekdays: u64,
     /// True if day of month or weekday has to match, not both: neither field begins with `*`.
     either_day: bool,
-    /// True if second, minute or hour begins with `*`. The expression then fires whenever clocks show a
-    /// matching time. Otherwise it has fixed times of day, and fires once a day for each of them.
+    /// True if second, minute or hour begins with `*`. The expression then fires whenever clocks
+    /// show a matching time. Otherwise it has fixed times of day, each of which fires once a day.
     follows_clocks: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Allowance of an agent: the turns, tokens and dollars that it may use in a calendar hour or day
-//! in UTC (contract, execution §8).
+//! Allowance of an agent: the turns, tokens and dollars that it may use per calendar hour or day in
+//! UTC (contract, execution §8).
 //!
-//! One sum is stored for the current hour and one for the current day. So the cost of a step does
-//! not depend on earlier use, and the time at which the allowance is renewed is exact.
+//! Only the sums of the current hour and day are stored. So the cost of a step does not depend on
+//! earlier usage, and the time at which the allowance is renewed is exact.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ const DAY: Span = Span::from_secs(24 * 3600);
 /// Dollars are counted in billionths, so that ten times ten cents are exactly one dollar.
 const PARTS_OF_A_DOLLAR: f64 = 1e9;
 
-/// Remainder of each limit that is set. The running turn is already counted.
+/// Rest of each limit that the policy sets, with the running turn already subtracted.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -39,8 +39,7 @@ pub fn left(state: &State, limits: &Limits, now: Time) -> Allowance {
     }
 }
 
-/// Returns the limit that prevents another turn; if there are several, the one that is renewed
-/// last.
+/// Returns the limit that prevents another turn; of several, the limit that is renewed last.
 pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
     let counted = |resource, window, used: u64, limit: Option<u64>, spent: &Spent| {
@@ -59,7 +58,7 @@ pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     ]
     .into_iter()
     .flatten()
-    // `None` means never. Of limits that are renewed at the same time, the first one counts.
+    // `None` means never. If two limits are renewed at one time, the earlier in the list is kept.
     .reduce(|one, other| if is_later(other.back_at, one.back_at) { other } else { one })
 }
 
@@ -79,14 +78,13 @@ fn reached(resource: Resource, window: Window, never: bool, used: String, spent:
     Shortage { resource, evidence, back_at, is_occupied: false }
 }
 
-/// Returns a sum of dollars without the rounding errors of its additions. It is always a finite
-/// number.
+/// Returns a sum of dollars without rounding errors of the additions, as a finite number.
 pub fn dollars(sum: f64) -> f64 {
     let parts = (sum * PARTS_OF_A_DOLLAR).round();
     if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
 }
 
-/// Returns the start of the hour of a time.
+/// Returns the start of the calendar hour that contains `at`.
 pub fn hour(at: Time) -> Time {
     Window::Hour.start(at)
 }
@@ -95,10 +93,10 @@ pub fn day(at: Time) -> Time {
     Window::Day.start(at)
 }
 
-/// Counts a turn in the hour and the day in which it was claimed. A turn that was put off is not
-/// counted, because it resumes later as the same attempt.
+/// Counts a turn in the hour and the day in which it was claimed. A deferred or suspended turn is
+/// not counted, because it resumes later as part of the same attempt.
 ///
-/// A turn that was claimed by a fast clock counts now.
+/// A turn with a claim time in the future, from a fast clock, counts now.
 pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal: Terminal) {
     let claimed_at = claimed_at.min(now);
     if matches!(terminal, Terminal::Deferred | Terminal::Suspended) {
@@ -107,17 +105,17 @@ pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal
     for window in [Window::Hour, Window::Day] {
         let start = window.start(claimed_at);
         let spent = current(window.of(spending), start, now);
-        // If the turn ends in a later hour, its own hour is over and no longer stored.
+        // If the turn ended in a later hour, the sum of its own hour is no longer stored.
         if spent.since == start {
             spent.turns = spent.turns.saturating_add(1);
         }
     }
 }
 
-/// Counts a turn's reported usage in the day of the report, however the turn ended.
+/// Counts the usage that a turn reports, in the day of the report, however the turn ended.
 pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     let tokens = usage.input_tokens.unwrap_or(0).saturating_add(usage.output_tokens.unwrap_or(0));
-    // A negative cost must not increase the allowance.
+    // A negative cost would increase the allowance.
     let cost = usage.cost_usd.unwrap_or(0.0).max(0.0);
     for window in [Window::Hour, Window::Day] {
         let spent = current(window.of(spending), window.start(now), now);
@@ -126,9 +124,9 @@ pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     }
 }
 
-/// Returns the sum of the window that begins at `start`, or of a later one that has begun. A window
-/// in the future, which a wrong clock has written, counts as the present one: its use stays counted
-/// until the present window is over.
+/// Returns the sum of the window that starts at `start`, or of the stored window if it started
+/// later but not after `now`. A stored window in the future, which a wrong clock wrote, becomes the
+/// present window, so that its usage still counts.
 fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     let spent = slot.get_or_insert(Spent::nothing(start));
     if spent.since > now {
@@ -140,7 +138,7 @@ fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     spent
 }
 
-/// Returns the use in the window of this time, the running turn included.
+/// Returns the usage in the window that contains `now`, with the running turn.
 fn spent(state: &State, window: Window, now: Time) -> Spent {
     let start = window.start(now);
     let mut spending = state.spending.clone();
@@ -164,7 +162,7 @@ impl Window {
         }
     }
 
-    /// Returns the start of the hour or day of a time.
+    /// Returns the start of the hour or day that contains `at`.
     fn start(self, at: Time) -> Time {
         let length = i64::try_from(self.length().as_millis()).unwrap_or(i64::MAX);
         Time::from_millis(at.as_millis().div_euclid(length) * length)

@@ -1,4 +1,4 @@
-//! Rules: pure functions of records and a time, without I/O, clock and randomness.
+//! Rules: pure functions of records and a time, without I/O, clock or randomness.
 
 pub mod admission;
 pub mod advisory;

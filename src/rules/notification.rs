@@ -1,10 +1,10 @@
-//! Details of transitions and failures that hooks get (contract, execution §5).
+//! Details of transitions and failures that are passed to hooks (contract, execution §5).
 
 use crate::model::id::RunId;
 use crate::model::state::{FailureTold, PendingTransition, State};
 
-/// Completes the transitions of a transaction, which concerns at most one run: each gets the run
-/// and the message that it belongs to. `about` is the run that the events of the transaction name.
+/// Adds the run and the message to each transition of a transaction, which concerns at most one
+/// run. `about` is the run that the events of the transaction name.
 pub fn with_run(
     transitions: Vec<PendingTransition>,
     state: &State,
@@ -14,7 +14,7 @@ pub fn with_run(
     let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
     let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
     let completed = |transition: PendingTransition| {
-        // A claim may lead the agent through other states before it has a run.
+        // The transitions of a claim before `current_run` is set belong to no run.
         let is_before_run = state.current_run.is_some() && transition.run_id.is_none();
         let (run_id, task_id) = if is_before_run { (None, None) } else { (run_id, task_id) };
         let failure = transition.failure.as_ref();
@@ -27,7 +27,7 @@ pub fn with_run(
     transitions.into_iter().map(completed).collect()
 }
 
-/// Returns the failure that an agent has to recover from.
+/// Returns the failure that the agent has still to recover from.
 pub fn failure(state: &State) -> Option<FailureTold> {
     let retry = state.retry.as_ref()?;
     let turn = state.last_turn.as_ref().filter(|turn| Some(turn.message_id) == retry.message_id);

@@ -1,4 +1,4 @@
-//! Agents that have work to do while nothing ticks them (contract, semantics §15, `nobody_ticks`).
+//! Agents with work that no process ticks (contract, semantics §15, `nobody_ticks`).
 
 use serde::Serialize;
 
@@ -13,18 +13,18 @@ use super::ladder::decide;
 use super::projection::project;
 use super::work::{WaitsByItem, is_spent};
 
-/// Work that waits for a step, and the time of the last step.
+/// Time since which an agent has had work for a step, and time of its last step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Overdue {
-    /// Time since which a step has had work.
+    /// Time since which a step has had something to do.
     pub since: Time,
-    /// Time of the agent's last step that changed something. Absent before the first.
+    /// Time of the agent's last step that changed something; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_step_at: Option<Time>,
 }
 
 impl Overdue {
-    /// Combines several: since the first of them, with the last step of all.
+    /// Combines the values of several agents: the earliest `since`, and the latest step.
     pub fn of_all<'a>(all: impl Iterator<Item = &'a Overdue>) -> Option<Overdue> {
         all.cloned().reduce(|one, other| Overdue {
             since: one.since.min(other.since),
@@ -32,7 +32,7 @@ impl Overdue {
         })
     }
 
-    /// Returns for people how long a step has been due, and the time of the last one.
+    /// Returns text for people: since when a step has been due, and when the last step was.
     pub fn describe(&self, now: Time) -> String {
         let ago = |moment: Time| {
             let seconds = now.since(moment).as_std().as_secs();
@@ -46,14 +46,14 @@ impl Overdue {
     }
 }
 
-/// Returns the agent as overdue, if it has been so for longer than its policy allows.
+/// Returns the agent's overdue work, if a step is due for longer than the policy allows.
 pub fn overdue(records: &Records, now: Time) -> Option<Overdue> {
     let after = records.policy.scheduler.overdue_after.unwrap_or(SchedulingPolicy::OVERDUE_AFTER).0?;
     longer_than(records, now, after)
 }
 
-/// Returns the agent as overdue, if a step has had work for longer than `after`. A step since then
-/// would have moved the time, because every step that changes something records its time.
+/// Returns the agent's overdue work, if a step has been due for longer than `after`. Each step that
+/// changes something records its time, so the waiting time counts from the last such step.
 pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue> {
     let state = &records.state;
     if state.moved.is_some() || matches!(state.status, Status::Booting | Status::Stopped) {
@@ -69,12 +69,12 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
             || state.current_run.is_some()
             || decide(&project(records, now)).moves()
     };
-    // A live run is at work, however long it takes.
+    // A live run is not overdue, however long it takes.
     let is_live = state.current_run.is_some() && records.lease == LeaseState::Held;
     (is_late && !is_live && has_to_do()).then_some(Overdue { since, last_step_at: state.stepped_at })
 }
 
-/// Returns the times since which something waits for a step.
+/// Returns the start times of everything that waits for a step.
 fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
     let (state, inbox) = (&records.state, &records.inbox);
     let waits = WaitsByItem::of(&records.waits);
@@ -85,14 +85,14 @@ fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
         inbox.hints.first().or(state.pending_wake_hint.as_ref()).map(|hint| hint.created_at),
         inbox.dropped_at,
         next_due(records).filter(|due| *due <= now),
-        // The tick of the run has died, and the end of its lease is the only known time.
+        // The tick of the run has died; the end of its lease is the only known time.
         state.current_run.as_ref().map(|run| run.lease_expires_at),
         work,
     ];
     causes.into_iter().flatten()
 }
 
-/// Returns the time before which a step leaves input in the inbox.
+/// Returns the earliest time at which a step takes up input, if a backoff or a held run delays it.
 fn not_before(records: &Records) -> Option<Time> {
     let state = &records.state;
     recovery_at(state).or(state.held.as_ref().and_then(|held| held.not_before))

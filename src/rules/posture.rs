@@ -1,5 +1,5 @@
-//! Posture: the present activity of an agent in one word for people (contract, semantics §3). No
-//! decision depends on it.
+//! Posture: one word for people about the present activity of an agent (contract, semantics §3). No
+//! decision depends on the posture.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::model::work::{PlanStatus, WorkItem, WorkState};
 
 use super::work::WaitsByItem;
 
-/// Posture, its reason, and the ids that decided it.
+/// Posture, the reason for it, and the ids of the records that decided it.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PostureReport {
@@ -54,7 +54,7 @@ impl PostureReport {
     }
 }
 
-/// Returns the posture of an agent: the first match wins.
+/// Returns the posture of an agent: the first condition that is true decides.
 pub fn posture(records: &Records) -> PostureReport {
     let state = &records.state;
     if state.status == Status::Stopped {
@@ -100,8 +100,8 @@ pub fn posture(records: &Records) -> PostureReport {
         })
 }
 
-/// Returns the next hint: the pending one, else the first that no step has taken in, merged with
-/// every other hint of its scope.
+/// Returns the next hint: the pending hint, else the first hint in the inbox, merged with all other
+/// hints of its scope.
 pub fn waking_hint(records: &Records) -> Option<WakeHint> {
     let hints = &records.inbox.hints;
     let mut next = records.state.pending_wake_hint.as_ref().or(hints.first())?.clone();
@@ -111,7 +111,7 @@ pub fn waking_hint(records: &Records) -> Option<WakeHint> {
     Some(next)
 }
 
-/// Returns the current item if it is runnable, else the oldest runnable one.
+/// Returns the current item if it is runnable, else the oldest runnable item.
 fn runnable_work(records: &Records) -> Option<&WorkItem> {
     let waits = WaitsByItem::of(&records.waits);
     let is_runnable = |item: &&WorkItem| waits.is_runnable(item);
@@ -120,7 +120,7 @@ fn runnable_work(records: &Records) -> Option<&WorkItem> {
     current.filter(is_runnable).or_else(|| records.works.iter().find(is_runnable))
 }
 
-/// Returns the first report that a function gives for an open item.
+/// Returns the first report that `report` gives for an open item, in order of creation.
 fn open_item(records: &Records, report: fn(&WorkItem) -> Option<PostureReport>) -> Option<PostureReport> {
     let open = records.works.iter().filter(|item| is_open(item));
     open.filter_map(|item| Some(report(item)?.about_work(item))).next()
@@ -145,7 +145,7 @@ fn held(state: &State) -> Option<PostureReport> {
     Some(PostureReport { message_id: Some(held.message_id), ..report })
 }
 
-/// Returns the oldest active wait of a kind, of the agent itself or on an open work item.
+/// Returns the oldest active wait of a kind, on the agent itself or on an open work item.
 fn active_wait(records: &Records, kind: WaitKind) -> Option<&Wait> {
     let on_open_item = |wait: &Wait| match wait.work_item_id {
         None => true,

@@ -1,5 +1,5 @@
-//! Order of agents in a tick of many: the more urgent agent is first, and among equals the one that
-//! has waited longer. Waiting makes an agent more urgent, so that none waits for ever.
+//! Order of agents in one tick: the more urgent agent comes first, and of equals the one with the
+//! longer wait. Waiting makes an agent more urgent, so that no agent waits for ever.
 
 use std::cmp::Reverse;
 
@@ -7,20 +7,20 @@ use crate::model::id::{AgentName, RunId};
 use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 
-/// Waiting time after which an agent with due work is one step more urgent. After 39 minutes the
-/// least urgent agent is as urgent as the most urgent one.
+/// Waiting time that makes an agent with due work one step more urgent. After 39 minutes the least
+/// urgent agent is as urgent as the most urgent agent.
 const AGING: Span = Span::from_secs(60);
 
-/// Position of an agent in the order: the smallest is first.
+/// Position of an agent in the order; the smallest rank comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// Priority of the agent, made more urgent by waiting.
+    /// Priority of the agent, reduced by its waiting time; a smaller number is more urgent.
     pub effective: i64,
     waiting: Reverse<Span>,
 }
 
-/// Returns the rank of an agent. `since` is the arrival time of its oldest work that it can do now,
-/// if any.
+/// Returns the rank of an agent. `since` is the arrival time of its oldest work that can be done
+/// now; `None` without such work.
 pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
     let waiting = since.map_or(Span::ZERO, |since| now.since(since));
     let aged = i64::try_from(waiting.as_millis() / AGING.as_millis()).unwrap_or(i64::MAX);
@@ -29,12 +29,12 @@ pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
     Rank { effective, waiting: Reverse(waiting) }
 }
 
-/// Returns the agent that a machine steps next, of those that have work.
+/// Returns the agent that a machine steps next, among agents with work.
 ///
-/// `machines` is the number of machines that step the same agents. If each of them began with the
-/// most urgent agent, only one would find it free. So a machine draws one of as many agents as
-/// there are machines. An agent never precedes one whose effective priority is more urgent.
-/// `chance` is from 0 to below 1.
+/// `machines` is the number of machines that step the same agents. If all machines started with the
+/// most urgent agent, only one would find it free. So each machine draws at random among as many
+/// agents as there are machines, but never an agent before one with a more urgent effective
+/// priority. `chance` is at least 0 and below 1.
 pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chance: f64) -> Option<A> {
     if machines <= 1 {
         return agents.min_by_key(|(_, rank)| *rank).map(|(agent, _)| agent);
@@ -47,24 +47,24 @@ pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chan
     (drawn < agents.len()).then(|| agents.swap_remove(drawn).0)
 }
 
-/// Running turn that has a resource for which another agent waits.
+/// Running turn that occupies a resource for which another agent waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupying {
     pub agent: AgentName,
     pub run_id: RunId,
-    /// Priority in `agent.toml`. Waiting does not make an agent more urgent than a running turn:
-    /// otherwise two agents would take the resource from each other again and again.
+    /// Priority in `agent.toml`. Waiting does not count here; otherwise two agents would take the
+    /// resource from each other again and again.
     pub priority: i32,
     pub claimed_at: Time,
-    /// Agent that has asked the turn for a resource.
+    /// Agent for which the turn was asked to release a resource.
     pub asked_by: Option<AgentName>,
-    /// True if the turn is about to leave the resource, for any reason.
+    /// True if the turn is about to release the resource, for any reason.
     pub leaves: bool,
 }
 
-/// Returns the turn that should leave a resource to an agent that lacks it: of the turns that are
-/// less urgent by the margin, the least urgent one, and among equals the one that began last.
-/// `None` if a turn was asked for this agent already.
+/// Returns the turn that should release a resource to `agent`, which lacks it: of the turns that
+/// are less urgent by the margin, the least urgent, and among equals the latest. `None` if a turn
+/// was already asked for this agent.
 pub fn to_make_way<'a>(
     agent: &AgentName,
     priority: i32,

@@ -1,4 +1,4 @@
-//! Facts on which a decision depends. One constructor derives them from records and a time alone.
+//! Facts on which a decision depends, derived only from records and a time by one constructor.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, RuntimePosture};
@@ -22,7 +22,7 @@ use super::limits;
 use super::preemption::is_interjection;
 use super::work::{WaitsByItem, is_spent, scheduling_state, wait_kind};
 
-/// Admission of the agent to run.
+/// State of the agent's gate, which admits the agent to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     NotStarted,
@@ -30,7 +30,7 @@ pub enum Gate {
     Stopped,
 }
 
-/// Failed execution with the time of its recovery, or a recovery that was begun and continues.
+/// Backoff of a failed execution, or a recovery that was started and continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     pub until: Time,
@@ -38,7 +38,7 @@ pub struct Backoff {
     pub cause: RecoveryCause,
 }
 
-/// Run that was suspended or lacked a resource.
+/// Run that was suspended, or that lacks a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldFact {
     pub message_id: MessageId,
@@ -52,7 +52,7 @@ pub struct HeldFact {
     pub continuation: Continuation,
 }
 
-/// Message that would be taken up next, and its meaning.
+/// Message at the head of the queue, and its meaning for the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueuedMessage {
     pub id: MessageId,
@@ -62,20 +62,20 @@ pub struct QueuedMessage {
     pub continuation: Option<Continuation>,
 }
 
-/// Pending wake hint.
+/// Pending wake hint, and whether its key has already become a tick.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingHint {
     pub key: String,
     pub seen: bool,
 }
 
-/// Work item as a decision sees it.
+/// Facts about a work item that a decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkFact {
     pub id: WorkId,
     pub revision: u64,
     pub state: SchedulingState,
-    /// True if a tick for this revision has been emitted, and no wake has come since.
+    /// True if a tick was emitted for this revision, and no wake hint was taken in since.
     pub ticked: bool,
     pub wait_id: Option<WaitId>,
     pub task_id: Option<TaskId>,
@@ -85,13 +85,13 @@ pub struct WorkFact {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Projection {
     pub gate: Gate,
-    /// `Some` while a run is live, with its id if known.
+    /// `Some` while a run is live; the inner value is its id, if known.
     pub live_run: Option<Option<RunId>>,
-    /// Place of that run, if it is not here.
+    /// Place of the live run, if it is on another machine or in another state directory.
     pub away: Option<Away>,
     pub backoff: Option<Backoff>,
     pub held: Option<HeldFact>,
-    /// Resource that a claim would lack.
+    /// Resource that a claim would lack now.
     pub shortage: Option<Shortage>,
     pub message: Option<QueuedMessage>,
     pub hint: Option<PendingHint>,
@@ -102,14 +102,14 @@ pub struct Projection {
     pub awaited_task: Option<TaskId>,
     /// True if a step has emitted the tick for the agent's own system wait.
     pub system_wait_ticked: bool,
-    /// Timer that fires first.
+    /// Active timer with the earliest fire.
     pub timer: Option<TimerId>,
     pub asleep: bool,
     /// Closure before new input is applied.
     pub prior_closure: Closure,
 }
 
-/// Derives the facts from the records of one agent at one time.
+/// Derives the facts from the records of an agent at `now`.
 pub fn project(records: &Records, now: Time) -> Projection {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
@@ -167,8 +167,8 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
     }
 }
 
-/// True if the last turn was deferred or suspended and its run has not resumed, so that the turn
-/// has no end yet.
+/// True if the last turn was deferred or suspended and its run is still held, so that the turn
+/// counts as not ended.
 fn is_put_off(state: &State) -> bool {
     let put_off = |turn: &LastTurn| matches!(turn.terminal, Terminal::Deferred | Terminal::Suspended);
     state.held.is_some() && state.last_turn.as_ref().is_some_and(put_off)
@@ -186,7 +186,7 @@ pub(super) fn gate(status: Status) -> Gate {
 fn live_run(records: &Records) -> Option<Option<RunId>> {
     match (&records.state.current_run, records.lease) {
         (Some(run), _) => Some(Some(run.run_id)),
-        // The run was ended from outside, but the last processes of its turn are still alive.
+        // The run has been ended by another command, but processes of its turn are still alive.
         (None, LeaseState::Held) => Some(None),
         (None, LeaseState::Free) => None,
     }
@@ -200,20 +200,20 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     }
     let over = |cause| Some(Backoff { until: now, is_over: true, cause });
     let Some(retry) = &state.retry else { return over(RecoveryCause::AfterStop) };
-    // The process that began the recovery was killed.
+    // The process that started the recovery was killed.
     if is_begun {
         return over(RecoveryCause::Retry);
     }
-    // Only a new message ends the backoff, not the message that failed. A message ends it once:
-    // after a failed recovery, which concerns no message, the same message does not end the backoff
-    // again.
+    // A new message from the operator ends the backoff; the message that failed does not. It ends
+    // only one backoff: after a failed recovery, for which no message is recorded, the message at
+    // the head does not count again.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
         is_interjection(message)
             && message.attempt == 1
             && Some(message.id) != retry.message_id
             && state.execution.task_id.is_some()
     });
-    // If the failed message is an interjection itself, only an interjection that came since the
+    // If the failed message is itself an interjection, only an interjection that arrived after the
     // failure ends the backoff.
     let follows = records.inbox.last_interject.is_some_and(|id| {
         Some(id) != retry.message_id && id.minted_at().is_some_and(|at| at >= state.execution.since)
@@ -248,8 +248,8 @@ fn held(records: &Records, now: Time) -> Option<HeldFact> {
     })
 }
 
-/// Returns the message with its continuation. A retry keeps the continuation of its first attempt.
-/// A message that triggers nothing has none.
+/// Returns the message with its continuation. A retry keeps the continuation of the first attempt;
+/// a message that triggers nothing has none.
 fn queued_message(records: &Records, prior: &Closure, message: &Message) -> QueuedMessage {
     let unmatched = records.policy.inbox.unmatched;
     let continuation = message
@@ -266,7 +266,7 @@ fn about(message: &Message) -> MessageSummary {
 fn work_fact(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem) -> WorkFact {
     let state = scheduling_state(item, waits);
     let wait = wait_kind(state).and_then(|kind| waits.on(item.id).iter().find(|wait| wait.kind == kind));
-    // A wake may have changed something for runnable work.
+    // A wake hint may have changed something that matters to runnable work.
     let ticked = if state == SchedulingState::Runnable {
         is_spent(records, item)
     } else {

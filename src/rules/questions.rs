@@ -1,31 +1,31 @@
-//! Open questions to the operator: waits and work items that need a person's answer (contract,
-//! people §1).
+//! Open questions to the operator: waits and work items that need an answer from a person
+//! (contract, people §1).
 
 use crate::model::attention::{Attention, AttentionSubject};
 use crate::model::records::Records;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, WorkState};
 
-/// Open question.
+/// Open question to the operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// Wait, and the work item that is blocked, unless the whole agent is.
+    /// Wait, and the work item that is blocked; without an item the whole agent is blocked.
     pub about: AttentionSubject,
-    /// Text, cut after [`Attention::QUESTION`] characters.
+    /// Text of the question, cut after [`Attention::QUESTION`] characters.
     pub text: String,
     pub options: Vec<String>,
 }
 
 impl Question {
-    /// True if a person has been told this question with the same text and about the same work.
+    /// True if `told` is this question: the same text and options, and the same work item.
     pub fn repeats(&self, told: &Attention) -> bool {
         (told.about.work_item_id, &told.reason, &told.options)
             == (self.about.work_item_id, &self.text, &self.options)
     }
 }
 
-/// Returns the open questions: waits for the operator in the order of their ids, then work items
-/// that need input and have no such wait.
+/// Returns the open questions: first the waits for the operator in the order of their ids, then the
+/// work items that need input and have no such wait.
 pub fn questions(records: &Records) -> Vec<Question> {
     let cut = |text: &str| text.chars().take(Attention::QUESTION).collect::<String>();
     let is_question = |wait: &&Wait| wait.kind == WaitKind::Operator && wait.is_waiting();

@@ -3,7 +3,7 @@
 use crate::model::recovery::{RecoveryPolicy, Strategy};
 use crate::model::time::Span;
 
-/// Returns the delay after the given attempt, counted from 1. `chance` is a number in `0.0..1.0`.
+/// Returns the delay after attempt number `attempt`, from 1. `chance` is a number in `0.0..1.0`.
 pub fn delay(policy: &RecoveryPolicy, attempt: u32, chance: f64) -> Span {
     let doublings = attempt.saturating_sub(1);
     let exponential = || {

@@ -1,5 +1,5 @@
-//! Fires of a timer: computed from its schedule, and never from the time at which a step noticed a
-//! fire.
+//! Fires of a timer, computed from its schedule and not from the time at which a step noticed the
+//! last fire.
 
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
@@ -8,16 +8,16 @@ use crate::model::zone::Zone;
 
 use super::calendar;
 
-/// Maximum number of missed fires that are caught up one by one.
+/// Maximum number of missed fires that are sent one by one.
 pub const CATCH_UP_MAX: u64 = 100;
 
-/// Maximum number of fires of a calendar schedule that are counted.
+/// Maximum number of fires of a cron schedule that are counted.
 const COUNTED_MAX: u64 = 100_000;
 
-/// Minimum interval between two fires of one timer, or between two rechecks of one wait.
+/// Minimum interval between two fires of a timer, or between two rechecks of a wait.
 pub const SHORTEST: Span = Span::from_secs(1);
 
-/// Refuses a schedule that can't fire; returns its first fire.
+/// Returns the first fire of a schedule. Refuses a schedule that never fires or is invalid.
 pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
     match schedule {
         Schedule::At { at } => Ok(*at),
@@ -36,7 +36,7 @@ pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
     }
 }
 
-/// Refuses a time before `since`, unless `past_ok` is set.
+/// Refuses a time before `since`, unless `past_ok` is true.
 pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
     if at >= since || past_ok {
         return Ok(at);
@@ -45,8 +45,8 @@ pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
         .hint("if that is meant, say --past-ok, or in JSON \"past_ok\": true"))
 }
 
-/// Returns a schedule by the calendar: an expression of five fields, or of six with the seconds
-/// first if `seconds` is set.
+/// Returns a cron schedule. The expression has five fields, or six with the seconds first if
+/// `seconds` is true.
 pub fn calendar(expression: String, time_zone: String, seconds: bool) -> Result<Schedule, Refusal> {
     calendar::parse(&expression)?;
     let fields = expression.split_whitespace().count();
@@ -66,8 +66,8 @@ fn zone(name: &str) -> Result<Zone, Refusal> {
     name.parse().map_err(|error: String| Refusal::new("unknown_time_zone", error))
 }
 
-/// Returns the first fire after a time; `None` if there is none. A schedule was checked when it was
-/// created, so it can't be invalid here.
+/// Returns the first fire after a time; `None` if there is none. The schedule was checked when it
+/// was created, so it is valid here.
 pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     match schedule {
         Schedule::At { at } => (*at > after).then_some(*at),
@@ -83,17 +83,17 @@ pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     }
 }
 
-/// Due fires of a timer: those that can be caught up one by one, the latest one, and their number.
-/// A calendar is counted only up to a limit.
+/// Due fires of a timer: the first of them, the latest, and their number. Fires of a cron schedule
+/// are counted up to a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fires {
-    /// Earliest fires, at most [`CATCH_UP_MAX`] of them.
+    /// Earliest due fires, at most [`CATCH_UP_MAX`].
     pub first: Vec<Time>,
     pub latest: Time,
     pub count: u64,
 }
 
-/// Returns the fires from `first`, which is one of them, up to `now`.
+/// Returns the due fires from `first`, which is itself a fire, up to `now`.
 pub fn due(schedule: &Schedule, first: Time, now: Time) -> Fires {
     let mut due = Fires { first: vec![first], latest: first, count: 1 };
     match schedule {
@@ -125,7 +125,7 @@ pub fn due(schedule: &Schedule, first: Time, now: Time) -> Fires {
     due
 }
 
-/// Returns the last fire up to `now` without counting the fires after `known`.
+/// Returns the last fire up to `now`, without computing each fire between `known` and `now`.
 fn latest(after: impl Fn(Time) -> Option<Time>, known: Time, now: Time) -> Time {
     let mut span = SHORTEST;
     let mut latest = loop {

@@ -11,34 +11,34 @@ use crate::model::digest::sha256;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Verify;
 
-/// Parts of a request that can prove something.
+/// Parts of a request that may contain the proof.
 pub struct SignedRequest<'a> {
     pub body: &'a [u8],
-    /// Returns the value of a header, if the request has it once.
+    /// Returns the value of a header, if the request has exactly one such header.
     pub header: &'a dyn Fn(&str) -> Option<String>,
-    /// Part of the path after the id of the trigger.
+    /// Part of the URL path after the trigger id.
     pub in_path: Option<&'a str>,
 }
 
-/// Stored form of a trigger's secret.
+/// Trigger's way of verification, with the hash of its secret.
 pub struct Capability<'a> {
     pub verify: &'a Verify,
     pub secret_sha256: &'a str,
-    /// Secret itself, if a signature needs it and this machine has it.
+    /// Secret itself, if signatures are checked with it and this machine has it.
     pub key: Option<&'a [u8]>,
 }
 
-/// Proof of a sender that it has the secret.
+/// Proof that the sender has the secret, as found in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     Said,
     Signed,
 }
 
-/// Prefix of a Standard Webhooks secret. Base64 follows.
+/// Prefix of a Standard Webhooks secret, followed by Base64.
 const WHSEC: &str = "whsec_";
 
-/// Returns the proof in a request. Its duration does not depend on the secret.
+/// Returns the proof that a request contains. The duration does not depend on the secret.
 pub fn shown(
     known: &Capability<'_>,
     request: &SignedRequest<'_>,
@@ -56,13 +56,13 @@ pub fn shown(
     }
 }
 
-/// True if this is the secret of a trigger.
+/// True if `said` is the trigger's secret. Compares in constant time.
 pub fn is_secret(known: &Capability<'_>, said: &[u8]) -> bool {
     sha256(said).as_bytes().ct_eq(known.secret_sha256.as_bytes()).into()
 }
 
-/// Returns the secret in a request: in `Authorization: Bearer`, as the password of `Authorization:
-/// Basic`, in GitLab's header, or in the path for a trigger of that kind.
+/// Returns the secret that a request contains: in `Authorization: Bearer`, as the password of
+/// `Authorization: Basic`, in GitLab's header, or in the path for a trigger that allows that.
 fn said(verify: &Verify, request: &SignedRequest<'_>) -> Option<Vec<u8>> {
     if let Some(secret) = request.in_path {
         return (*verify == Verify::Url).then(|| secret.as_bytes().to_vec());
@@ -82,14 +82,14 @@ fn said(verify: &Verify, request: &SignedRequest<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// Signature data of a request.
+/// Parts of a signed request that its scheme defines.
 #[derive(Default)]
 struct Signed {
-    /// Signed text before the body.
+    /// Signed text that precedes the body.
     prefix: String,
-    /// Time of the signature in seconds since 1970, if the scheme signs one.
+    /// Time of the signature in seconds since 1970, if the scheme signs a time.
     at: Option<i64>,
-    /// All signatures of the request that the trigger's key may have made.
+    /// All signatures in the request; one of them must match.
     signatures: Vec<Vec<u8>>,
 }
 
@@ -110,7 +110,7 @@ impl Signed {
     }
 }
 
-/// Returns the bytes with which a secret signs.
+/// Returns the key of the HMAC for a secret.
 fn hmac_key(verify: &Verify, secret: &[u8]) -> Option<Vec<u8>> {
     match verify {
         Verify::StandardWebhooks => {
@@ -173,13 +173,13 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
     is_hex.then(|| pairs.map(byte).collect::<Option<Vec<u8>>>()).flatten()
 }
 
-/// Returns the dedupe key of a signed delivery, made of the signed content: an attacker can repeat
-/// a recorded request with other headers. An empty body does not distinguish deliveries, so it
-/// gives no key.
+/// Returns the dedupe key of a signed delivery. It is made of signed content only, because an
+/// attacker can repeat a recorded request with other headers. `None` for an empty body, because all
+/// empty deliveries would have the same key.
 pub fn delivery_key(verify: &Verify, request: &SignedRequest<'_>) -> Option<String> {
     match verify {
         Verify::Secret | Verify::Url => None,
-        // A sender that tries again signs the same id with another time.
+        // A sender that retries signs the same id with another time.
         Verify::StandardWebhooks => (request.header)("webhook-id").map(|id| sha256(id.as_bytes())),
         Verify::HmacSha256 { .. } | Verify::Stripe | Verify::Slack => {
             (!request.body.is_empty()).then(|| sha256(request.body))
@@ -188,7 +188,7 @@ pub fn delivery_key(verify: &Verify, request: &SignedRequest<'_>) -> Option<Stri
     .map(|hash| format!("signed:{hash}"))
 }
 
-/// Returns a new secret made of a random word.
+/// Returns a new secret in the format of `verify`, made from a random word.
 pub fn new_secret(verify: &Verify, word: String) -> String {
     match verify {
         Verify::StandardWebhooks => format!("{WHSEC}{}", STANDARD.encode(word)),
@@ -196,7 +196,7 @@ pub fn new_secret(verify: &Verify, word: String) -> String {
     }
 }
 
-/// Refuses an unusable secret of a sender.
+/// Refuses a secret that the sender made, if it is unusable for `verify`.
 pub fn check_secret(verify: &Verify, secret: &str) -> Result<(), &'static str> {
     if secret.is_empty() {
         return Err("it is empty");

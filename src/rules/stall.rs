@@ -1,4 +1,4 @@
-//! Stalled agents, which only a person can bring on (contract, people §1 and semantics §15).
+//! Stalled agents, which only a person can resume (contract, people §1 and semantics §15).
 
 use crate::model::agent::Status;
 use crate::model::attention::AttentionSubject;
@@ -9,10 +9,10 @@ use crate::model::work::{WorkItem, WorkState};
 use super::due::next_wake;
 use super::work::{WaitsByItem, is_spent};
 
-/// Duration of a stall before a person is told of it.
+/// Duration of a stall after which a person is notified.
 pub const PATIENCE: Span = Span::from_secs(24 * 3600);
 
-/// Stalled record, the start of the stall, and the command that ends it.
+/// Stalled record, start of the stall, and the reason with the command that ends the stall.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stall {
     pub since: Time,
@@ -20,8 +20,8 @@ pub struct Stall {
     pub reason: String,
 }
 
-/// Returns the stall of an agent for which nothing is queued, running or due. Waits that an outside
-/// event may end don't prevent a stall: they resume other work.
+/// Returns the stall of an agent that has nothing queued, running or due. Waits that an outside
+/// event may end do not prevent a stall, because their end resumes other work.
 pub fn stall(records: &Records) -> Option<Stall> {
     let state = &records.state;
     let is_open = !matches!(state.status, Status::Booting | Status::Stopped) && state.moved.is_none();
@@ -64,19 +64,19 @@ pub fn stall(records: &Records) -> Option<Stall> {
     Some(of_item(item, reason))
 }
 
-/// Returns the time at which a person is to be told of the stall. `None`: there is no stall, or a
-/// person was told of it.
+/// Returns the time at which a person is to be notified of the stall. `None` without a stall, or if
+/// a person was notified already.
 pub fn told_at(records: &Records) -> Option<Time> {
     let stall = stall(records).filter(|stall| records.state.stalled != Some(stall.since))?;
     Some(stall.since.after(PATIENCE))
 }
 
-/// True if a run or a task is live: its end wakes the agent.
+/// True if a run or a task is live, whose end will wake the agent.
 fn is_at_work(records: &Records) -> bool {
     records.state.current_run.is_some() || records.tasks.iter().any(|task| !task.status.is_terminal())
 }
 
-/// True if the inbox has anything that a step takes in.
+/// True if the inbox has a message, file or hint for a step to take in, or a hint is pending.
 pub fn has_input(records: &Records) -> bool {
     let inbox = &records.inbox;
     inbox.head.is_some()
@@ -85,7 +85,7 @@ pub fn has_input(records: &Records) -> bool {
         || records.state.pending_wake_hint.is_some()
 }
 
-/// True if an item is blocked, and neither a recheck nor a wait will unblock it.
+/// True if an item is blocked, and no recheck or wait will end that.
 pub fn is_stuck(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
     let comes_back = item.recheck_at.is_some() && item.recheck_consumed_at.is_none();
     item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()

@@ -1,7 +1,7 @@
-//! One step (contract, semantics §8): the preparations, and the decision.
+//! One step (contract, semantics §8): preparations, then the decision.
 //!
-//! `tick` executes each answer and asks again, until there is a decision. `tick --dry-run`,
-//! `explain` and `next-wake` ask the same, and apply each answer to their own copy of the records.
+//! `tick` executes each returned action and asks again until a decision is returned. The dry runs,
+//! `explain` and `next-wake` do so too, but on their own copy of the records.
 
 use crate::model::decision::Decision;
 use crate::model::execution::ExecutionState;
@@ -18,7 +18,7 @@ use super::projection::{gate, project};
 use super::transition::draft::Draft;
 use super::transition::take_in::take_in;
 
-/// Preparations that this step has tried already. It tries none twice that may fail.
+/// Preparations that this step has already tried, so that a failing one is not repeated.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tried {
     pub telling: bool,
@@ -28,8 +28,8 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// Records a preparation. A settlement is not recorded if the run's own tick settles it
-    /// meanwhile.
+    /// Records that a preparation was tried. A settlement is not recorded, because the run's own
+    /// tick may have settled it meanwhile.
     pub fn note(&mut self, before: Before) {
         match before {
             Before::Tell => self.telling = true,
@@ -40,41 +40,41 @@ impl Tried {
     }
 }
 
-/// Progress of taking in dropped files.
+/// Progress of a step in taking in dropped files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Drops {
     #[default]
     NotYet,
     Some,
-    /// The last try changed nothing: the remaining files can't be taken in.
+    /// The last try changed nothing, so the remaining files can't be taken in.
     NoMore,
 }
 
-/// Preparation before the records are loaded. The step does it without the lock, and asks again.
+/// Preparation before the records are loaded. The step runs it without the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// Notify hooks of changes, because a process was killed before it had.
+    /// Notify hooks of committed changes, which a killed process has left pending.
     Tell,
-    /// Settle a run, because its tick has died.
+    /// Settle a run whose tick has died.
     Settle(RunId),
-    /// Deliver a turn's messages to other agents, because a process was killed before it had.
+    /// Deliver messages to other agents, which a killed process has left in the outbox.
     Deliver,
-    /// Handle what is due with open tasks.
+    /// Run the due actions of open tasks.
     LookAfterTasks,
 }
 
-/// Action of a step while another process works on the records.
+/// Action of a step while another process owns the agent's lease.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Beside {
-    /// Correct the lease of a run on another machine that a fast clock claimed.
+    /// Correct the lease of a run on another machine that claimed it with a fast clock.
     SetLeaseRight(RunId),
-    /// Leave the records unchanged, with this decision.
+    /// Leave the records unchanged and report this decision.
     Leave(Decision),
 }
 
 /// Returns the action for an agent whose lease another process holds, or which another clone steps.
-/// `away` is the place of its run, if that is another machine or state directory. The decision is
-/// that of the first two rungs.
+/// `away` is the place of the run, if it is on another machine or in another state directory. The
+/// decision is the one of the first two rungs.
 pub fn beside(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) -> Beside {
     let run = state.current_run.as_ref();
     if let Some(run) = run.filter(|run| is_elsewhere && lease_ends(run, now).is_some()) {
@@ -84,8 +84,8 @@ pub fn beside(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) 
     Beside::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away)))
 }
 
-/// Returns the preparation before the records are loaded, derived from `state.json` alone. No other
-/// process works on the records.
+/// Returns the next preparation, derived from `state.json` alone; `None` if none is left. The
+/// caller holds the lease, so no other process works on the records.
 pub fn first(state: &State, tried: Tried) -> Option<Before> {
     if state.is_to_be_told() && !tried.telling {
         Some(Before::Tell)
@@ -100,30 +100,30 @@ pub fn first(state: &State, tried: Tried) -> Option<Before> {
     }
 }
 
-/// Result of a step, as far as the records determine it.
+/// Result of a step, as far as the records alone determine it.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Records after taking in due input, and the changes.
+    /// Records after due input was taken in, with the uncommitted changes.
     pub draft: Draft,
     pub next: Next,
-    /// Reason of a recovery or a held run that failed because it exceeded its timeout.
+    /// Failure reason of a start, recovery or held run that this step has failed.
     pub overdue: Option<String>,
 }
 
-/// Next action of a step. After any action but a decision it asks again.
+/// Next action of a step. After every action except a decision, the step asks again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
     /// Admit dropped files as messages.
     TakeInDrops,
     /// Quarantine malformed inbox files.
     SetAside,
-    /// Commit the draft, which drops stale messages: no others were loaded, so the messages after
-    /// them are still unread.
+    /// Commit the draft, which drops stale messages, and load again: the messages behind the stale
+    /// ones were not loaded.
     DropStale,
     Decided(Decision),
 }
 
-/// Takes in what is due, and decides. The draft holds the records as they were loaded; no other
+/// Takes in what is due, and returns the next action. `draft` has the records as loaded; no other
 /// process works on them.
 pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
     let inbox = &draft.records.inbox;
@@ -137,10 +137,10 @@ pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
     let before = draft.records.state.execution.state;
     take_in(&mut draft)?;
     let execution = &draft.records.state.execution;
-    // Taking in fails nothing else.
+    // Taking in changes the state to `failed` only for an exceeded timeout or a missing message.
     let overdue = (execution.state != before && execution.state == ExecutionState::Failed)
         .then(|| execution.reason.clone().unwrap_or_default());
-    // A stopped agent takes in nothing, so there is nothing more to load.
+    // A stopped agent keeps its stale messages, so loading again would find the same messages.
     if only_stale && draft.records.inbox.stale.is_empty() {
         return Ok(Step { draft, next: Next::DropStale, overdue });
     }
@@ -149,7 +149,7 @@ pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
 }
 
 impl Step {
-    /// Returns the step with a claim that lacks a resource.
+    /// Returns the step decided again with the knowledge that a claim lacks a resource.
     pub fn lacking(mut self, shortage: Shortage, tried: Tried) -> Step {
         self.draft.records.shortage = Some(shortage);
         self.next = decided(&self.draft, tried);
@@ -157,7 +157,7 @@ impl Step {
     }
 }
 
-/// A dropped file that was left for later is work where the agent would rest.
+/// Returns the next action. Dropped files that were left for later come before a rest.
 fn decided(draft: &Draft, tried: Tried) -> Next {
     let decision = decide(&project(&draft.records, draft.now()));
     if !decision.moves() && draft.records.inbox.drops > 0 && tried.drops != Drops::NoMore {

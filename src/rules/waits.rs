@@ -1,7 +1,7 @@
 //! Wake sources: the messages and hints that end a wait or wake its owner (contract, semantics §5).
 //!
-//! One table serves both purposes. `WakeSource::of` lists the sources of a wait for people and
-//! scripts, and `satisfied` asks the same sources whether a message ends the wait.
+//! One table serves both purposes: `WakeSource::of` lists the sources of a wait for people and
+//! scripts, and `satisfied` checks the same sources for a message.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::model::wait::{Wait, WaitKind};
 
 use super::continuation::{TriggerSource, TurnTrigger};
 
-/// Event that ends a wait, or that makes its owner check.
+/// Event that ends a wait, or that makes the owner of the wait check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeSource<'a> {
     /// Input of the operator.
@@ -57,8 +57,8 @@ impl fmt::Display for WakeSource<'_> {
 }
 
 impl<'a> WakeSource<'a> {
-    /// Returns the sources of a wait, the most important first. A wait that has ended, or that is
-    /// bound to a message, has none.
+    /// Returns the sources of a wait, the most important first; none for a wait that has ended or
+    /// is bound to a message.
     pub fn of(wait: &'a Wait) -> Vec<WakeSource<'a>> {
         if !wait.is_waiting() {
             return Vec::new();
@@ -82,7 +82,7 @@ impl<'a> WakeSource<'a> {
         [first, second, third, named, recheck, expiry].into_iter().flatten().collect()
     }
 
-    /// Returns the trigger kind of this source's messages. `None`: any message can name a wait.
+    /// Returns the trigger kind of messages from this source; `None`: any kind can name the wait.
     pub fn trigger_kind(self) -> Option<TriggerKind> {
         match self {
             WakeSource::Operator => Some(TriggerKind::OperatorInput),
@@ -98,15 +98,15 @@ impl<'a> WakeSource<'a> {
         }
     }
 
-    /// True if the wait ends when a turn for the message has completed.
+    /// True if the wait ends when a turn for a message from this source has completed.
     pub fn ends_wait(self) -> bool {
         self != WakeSource::Recheck
     }
 
-    /// True if the trigger is this source of the wait, and ends the wait when a step takes it up.
+    /// True if the trigger is from this source and ends the wait when a step takes the trigger up.
     ///
-    /// An expiry ends its wait, too, but by its kind and not by the records that it names:
-    /// `transition::wait::take_up` does that.
+    /// An expiry also ends its wait, but by the kind of the message: see
+    /// `transition::wait::take_up`.
     fn is_met(self, wait: &Wait, trigger: &TurnTrigger<'_>) -> bool {
         let from_outside = trigger.is_from_outside();
         match self {
@@ -126,7 +126,7 @@ impl<'a> WakeSource<'a> {
     }
 }
 
-/// Returns the waits that a trigger satisfies, of the agent and of all its items, in the order of
+/// Returns the waits of the agent and of all its items that a trigger satisfies, in the order of
 /// the records.
 pub fn satisfied(trigger: &TurnTrigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
     if trigger.is_progress() || matches!(trigger.source, TriggerSource::Scheduler(_)) {
@@ -137,32 +137,32 @@ pub fn satisfied(trigger: &TurnTrigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
     waits.iter().filter(is_met).map(|wait| wait.id).collect()
 }
 
-/// True if an event names no item, or the item of the wait: an event about one item is not about
-/// another.
+/// True if a trigger names no item, or the item of the wait. An event about another item does not
+/// end the wait.
 fn is_of_its_item(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
     trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id
 }
 
-/// True if operator input is an answer to this question: it names the question or its item, or
-/// neither a wait nor an item.
+/// True if operator input answers this question: it names the wait or its item, or names neither a
+/// wait nor an item.
 fn is_answer(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
     let names_item = trigger.work_item_id.is_some() && trigger.work_item_id == wait.work_item_id;
     let names_none = trigger.wait_id.is_none() && trigger.work_item_id.is_none();
     trigger.wait_id == Some(wait.id) || names_item || names_none
 }
 
-/// Message that must be in the inbox for an active wait to end. Without it, nothing ends the wait
-/// any more.
+/// Message that must be in the inbox for an active wait to end; without it nothing can end the
+/// wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needed {
-    /// Message that the wait is bound to.
+    /// Message to which the wait is bound.
     Answer(MessageId),
-    /// Result of a task that has ended, and the id of that message if a record has it.
+    /// Result of an ended task, and the id of the result message, if recorded.
     Result(TaskId, Option<MessageId>),
 }
 
-/// Returns the message that an active wait needs; `None` if another event can still end it. `tasks`
-/// are the open ones.
+/// Returns the message that an active wait needs; `None` if another event can still end the wait.
+/// `tasks` are the open tasks.
 pub fn needed(wait: &Wait, tasks: &[Task]) -> Option<Needed> {
     if let Some(message) = wait.resolved_by {
         return Some(Needed::Answer(message));

@@ -1,4 +1,4 @@
-//! Scheduling state and readiness of a work item, derived from it and the waits on it.
+//! Scheduling state and readiness of a work item, derived from the item and the waits on it.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::model::records::Records;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, Ticked, WorkItem, WorkState};
 
-/// Active, unbound waits on work items, by item. They are sorted once, so that reading every item
-/// takes one pass over the waits and not one for each item.
+/// Active, unbound waits on work items, grouped by item once, so that reading all items takes one
+/// pass over the waits.
 #[derive(Debug)]
 pub struct WaitsByItem<'a>(BTreeMap<WorkId, Vec<&'a Wait>>);
 
@@ -28,14 +28,14 @@ impl<'a> WaitsByItem<'a> {
         scheduling_state(item, self) == SchedulingState::Runnable
     }
 
-    /// Returns the waits on one item, in the order of the records.
+    /// Returns the waits on an item, in the order of the records.
     pub fn on(&self, item: WorkId) -> &[&'a Wait] {
         self.0.get(&item).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Waiting states, each with the kind of its wait and the waiting reason that it gives a closure
-/// and a decision. The first one that an item has wins (contract, semantics §4).
+/// Waiting states by precedence, each with the kind of wait that causes it and the waiting reason
+/// for a closure and a decision (contract, semantics §4).
 const WAITING: [(SchedulingState, WaitKind, Option<WaitingReason>); 5] = [
     (SchedulingState::WaitingTask, WaitKind::Task, Some(WaitingReason::AwaitingTaskResult)),
     (SchedulingState::WaitingOperator, WaitKind::Operator, Some(WaitingReason::AwaitingOperatorInput)),
@@ -60,23 +60,23 @@ pub fn scheduling_state(item: &WorkItem, waits: &WaitsByItem<'_>) -> SchedulingS
     }
 }
 
-/// Returns the kind of wait that a waiting state names.
+/// Returns the kind of wait that causes a waiting state; `None` for other states.
 pub fn wait_kind(state: SchedulingState) -> Option<WaitKind> {
     WAITING.iter().find(|(waiting, ..)| *waiting == state).map(|(_, kind, _)| *kind)
 }
 
-/// Returns the waiting reason that an item in this state gives its closure and its decision.
+/// Returns the waiting reason of a state, for a closure and a decision; `None` for other states.
 pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
     WAITING.iter().find(|(waiting, ..)| *waiting == state).and_then(|(.., reason)| *reason)
 }
 
-/// True if a runnable item has had the one turn of its revision, and no wake has come since.
+/// True if a runnable item had its tick, and no change of it and no wake hint came since.
 pub fn is_spent(records: &Records, item: &WorkItem) -> bool {
     item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
 }
 
-/// Returns the reduced view: an open item that is neither runnable nor waiting for the operator is
-/// blocked.
+/// Returns the reduced view of a scheduling state: an open item that is neither runnable nor
+/// waiting for the operator is blocked.
 pub fn readiness(state: SchedulingState) -> Readiness {
     match state {
         SchedulingState::Completed => Readiness::Completed,
