@@ -1,4 +1,4 @@
-//! Arrival of a message in the inbox, and its events in the ledger.
+//! Arrival of a message in the inbox, with its events in the ledger.
 
 use serde_json::json;
 
@@ -13,11 +13,10 @@ use crate::model::transaction::Put;
 use super::draft::Draft;
 use super::trigger::count_message;
 
-/// Returns the reason for which a message must not be taken up any more, if there is one. `first`
-/// is the message that its `dedupe_key` belongs to.
+/// Returns the reason why a message must not be taken up any more; `None` if it may be. `first` is
+/// the message that was admitted first under the same `dedupe_key`.
 pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
-    // A message whose turn was interrupted has begun: it is tried again, like one whose turn
-    // failed.
+    // A message with an earlier attempt or interruption has been started, so it does not expire.
     let has_begun = message.attempt > 1 || message.setbacks.interruptions > 0;
     if message.expires_at.is_some_and(|limit| now > limit) && !has_begun {
         Some(Staleness::Expired)
@@ -28,7 +27,7 @@ pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Opti
     }
 }
 
-/// Records in the ledger that a message was admitted. The message itself arrived without a
+/// Records in the ledger that a message was admitted. The message itself may have arrived without a
 /// transaction.
 pub fn admitted(draft: &mut Draft, message: &Message) {
     let mut data = json!({
@@ -48,8 +47,8 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
     count_message(draft, message);
 }
 
-/// Puts a message into the inbox, where the same step may take it up. A message that expired before
-/// its timer fired is dropped when it is taken up.
+/// Puts a message into the inbox, where the same step may take it up. A message that has expired
+/// before its timer fired is dropped by the step that takes it up.
 pub fn admit(draft: &mut Draft, message: Message) {
     draft.note_dedupe(&message, MessageStatus::Queued);
     if staleness(&message, None, draft.now()).is_none() {
@@ -59,7 +58,7 @@ pub fn admit(draft: &mut Draft, message: Message) {
 }
 
 /// Admits a message in a transaction: a message with a `dedupe_key`, or a dropped file, which the
-/// caller removes. `first` is the message that has the key already and keeps it.
+/// caller removes. `first` is the message that was admitted first under the key, and keeps it.
 pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
     if first.is_none_or(|first| first == message.id) {
         draft.note_dedupe(&message, MessageStatus::Queued);
@@ -68,7 +67,7 @@ pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>)
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Admits a hint in a transaction, because its sender may repeat it: the key identifies the hint.
+/// Admits a hint in a transaction that also records its key, so that a repeat is recognized.
 pub fn admit_hint(draft: &mut Draft, hint: WakeHint, dedupe_key: String) {
     draft.put(Put::Dedupe(Box::new(DedupeEntry {
         key: dedupe_key,

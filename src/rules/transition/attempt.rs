@@ -1,5 +1,5 @@
-//! Attempt of a message: it fails, and its message goes back into the queue or is parked; or
-//! something outside of it ends its run, and the message keeps the attempt.
+//! Attempts of a message. A failed attempt puts the message back into the queue or parks it; an
+//! attempt whose run is ended from outside is not counted.
 
 use crate::model::agent::Status;
 use crate::model::attention::AttentionSubject;
@@ -29,16 +29,16 @@ use super::settlement::settle_message;
 pub(super) struct Attempt {
     pub message_id: MessageId,
     pub number: u32,
-    /// Last run of the attempt; absent if none had begun.
+    /// Last run of the attempt; absent if no run had started.
     pub run_id: Option<RunId>,
     pub terminal: Terminal,
     pub continuation: Continuation,
     pub checkpoint: Option<Checkpoint>,
-    /// True if the message is not tried again: its turn has done its work.
+    /// True if the message is not tried again, because its turn has done the work.
     pub is_last: bool,
 }
 
-/// Puts the message back as its next attempt, or parks it after the last one.
+/// Puts the message back into the queue for its next attempt, or parks it after the last attempt.
 pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -> Result<(), Refusal> {
     let policy = draft.records.policy.recovery.clone();
     let now = draft.now();
@@ -79,7 +79,7 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
     Ok(())
 }
 
-/// Parks a message as a dead letter. It keeps the reason of every attempt and blocks nothing.
+/// Parks a message as a dead letter, with the reason of every attempt. It blocks no other message.
 fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
     let attempts = if failed.number == 1 { "attempt" } else { "attempts" };
     let reason = if failed.is_last {
@@ -96,8 +96,8 @@ fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
     settle_message(draft, message, settlement);
 }
 
-/// Ends a run that something outside of its turn has ended. Its message keeps its attempt; after
-/// `recovery.max_interruptions` in a row it is held for the operator.
+/// Ends a run that was ended by something outside of its turn. The attempt of the message does not
+/// count; after `recovery.max_interruptions` in a row the message is held for the operator.
 pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> Result<(), Refusal> {
     let policy = &draft.records.policy.recovery;
     let setbacks = run.setbacks.interrupted();
@@ -116,14 +116,14 @@ pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> 
     Ok(())
 }
 
-/// Returns the held run of a run that has ended.
+/// Returns the held run that replaces a run which has ended.
 pub(super) fn held_after(run: &CurrentRun, setbacks: Setbacks) -> HeldRun {
     let held = HeldRun::new(run.message_id, run.continuation.clone());
     HeldRun { checkpoint: run.checkpoint, setbacks, ..held }
 }
 
-/// Puts the message of a run back into the queue at the same attempt. The agent recovers after a
-/// pause.
+/// Puts the message of a held run back into the queue, at the same attempt. The agent recovers
+/// after the pause.
 pub(super) fn put_back(draft: &mut Draft, held: HeldRun, pause: Span, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     let message = draft.records.inbox.claimed.clone().filter(|message| message.id == held.message_id);
@@ -140,8 +140,8 @@ pub(super) fn put_back(draft: &mut Draft, held: HeldRun, pause: Span, reason: &s
     Ok(())
 }
 
-/// Puts a claimed message back into the queue with its attempt, setbacks and checkpoint. A message
-/// that has expired is not the next one.
+/// Puts a claimed message back into the queue with its attempt, setbacks and checkpoint. An expired
+/// message does not become the head of the queue.
 pub(super) fn release(
     draft: &mut Draft,
     mut message: Message,
@@ -157,8 +157,8 @@ pub(super) fn release(
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Ends the current run. The checkpoint that it continued from is removed if it has saved a later
-/// one.
+/// Removes the current run from the state. Deletes the checkpoint that the run continued from, if
+/// the run has saved a later checkpoint.
 pub(super) fn leave(draft: &mut Draft, run: &CurrentRun) {
     draft.records.state.current_run = None;
     if let Some(given) = run.given.filter(|given| run.checkpoint != Some(*given)) {
@@ -166,7 +166,7 @@ pub(super) fn leave(draft: &mut Draft, run: &CurrentRun) {
     }
 }
 
-/// Returns the message of that id, if a run has it or may have it next.
+/// Returns the message with this id, if a run has claimed it or may claim it next.
 pub(super) fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
     let inbox = &draft.records.inbox;
     inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()

@@ -1,4 +1,4 @@
-//! Changes of open records: each is made in the working copy and written.
+//! Changes of open records. Each changes the working copy and writes the record.
 
 use crate::model::id::{TaskId, TimerId, TriggerId, WaitId};
 use crate::model::task::Task;
@@ -9,8 +9,8 @@ use crate::model::wait::Wait;
 
 use super::draft::Draft;
 
-/// Defines a method that changes an open record, writes it, and returns it. `None`: no such record
-/// is open.
+/// Defines a method that changes an open record, writes it and returns it; `None` if no open record
+/// has the id.
 macro_rules! change {
     ($name:ident: $records:ident, $id:ty, $record:ident) => {
         impl Draft {

@@ -11,7 +11,7 @@ use crate::rules::clock::{Ahead, correct_state, correct_timer, lease_ends};
 
 use super::draft::Draft;
 
-/// Replaces each stored time that is too far in the future, and records it in the ledger.
+/// Replaces each stored time that is too far in the future, and logs each correction.
 pub fn set_right(draft: &mut Draft) {
     let now = draft.now();
     let recovery = &draft.records.policy.recovery;
@@ -34,7 +34,7 @@ fn repaired(draft: &mut Draft, run_id: Option<RunId>, field: &str, was: Time, is
     draft.event(EventKind::RecordRepaired, run_id, data);
 }
 
-/// Corrects the lease of a run on another machine. Returns `false` if its time was not too far in
+/// Corrects the lease of a run on another machine. Returns `false` if the lease is not too far in
 /// the future.
 pub fn set_lease_right(draft: &mut Draft, run_id: RunId) -> bool {
     let now = draft.now();

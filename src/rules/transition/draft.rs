@@ -1,4 +1,4 @@
-//! Transaction that is being prepared: working copies of the records, and their changes.
+//! Draft of a transaction: working copies of the records, and their changes.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ use crate::rules::execution;
 use crate::rules::notification::{failure, with_run};
 use crate::rules::questions::{Question, questions};
 
-/// Collects the changes of one transition. The records always show the state after the commit.
+/// Collects the changes of one transition. `records` has the values after the commit.
 #[derive(Debug, Clone)]
 pub struct Draft {
     pub records: Records,
@@ -63,7 +63,7 @@ impl Draft {
         self.stamp.now
     }
 
-    /// Returns the id of the current run, if there is one.
+    /// Returns the id of the current run, if the agent has a run.
     pub fn run_id(&self) -> Option<RunId> {
         self.records.state.current_run.as_ref().map(|run| run.run_id)
     }
@@ -72,7 +72,7 @@ impl Draft {
         !self.touched
     }
 
-    /// Marks the draft for a commit although it has no event.
+    /// Marks the draft as changed, so that it is committed even without an event.
     pub fn touch(&mut self) {
         self.touched = true;
     }
@@ -82,13 +82,13 @@ impl Draft {
         self.puts.push(put);
     }
 
-    /// Returns the records to write so far.
+    /// Returns the records that the draft writes so far.
     #[cfg(test)]
     pub fn puts(&self) -> &[Put] {
         &self.puts
     }
 
-    /// Returns the bytes that this draft adds to `before`. `each` gets the size of every record.
+    /// Returns the bytes that this draft adds to `before`. `each` gets every record's size.
     pub fn made_since<E>(
         &self,
         before: &Draft,
@@ -125,7 +125,7 @@ impl Draft {
         newest_first.find_map(|archived| if let Archived::Run(run) = archived { Some(&**run) } else { None })
     }
 
-    /// Appends an event to the ledger. `run_id` is the run that it is about, if any.
+    /// Appends an event to the ledger. `run_id` is the run that the event is about, if any.
     pub fn event(&mut self, kind: EventKind, run_id: Option<RunId>, data: Value) {
         self.touched = true;
         let state = &mut self.records.state;
@@ -142,8 +142,8 @@ impl Draft {
         });
     }
 
-    /// Raises an attention: an event, and a mark that stays until it is acknowledged. Equal
-    /// attentions in one transaction become one with a count.
+    /// Raises an attention: an event, and a mark that stays until it is acknowledged. Attentions of
+    /// one transaction with equal subject and reason are merged and counted.
     pub fn raise(&mut self, subject: Subject, about: AttentionSubject, reason: impl Into<String>) {
         let attention = self.attention(subject, about, reason.into(), Vec::new());
         self.attention_event(&attention);
@@ -163,7 +163,7 @@ impl Draft {
         self.raised.push(attention);
     }
 
-    /// Returns an attention with the sequence number of the last event.
+    /// Returns an unraised attention with the sequence number of the last event.
     fn attention(
         &self,
         subject: Subject,
@@ -185,8 +185,8 @@ impl Draft {
         self.event(EventKind::Attention, attention.about.run_id, data);
     }
 
-    /// Raises every open question that no person has been told of. A step calls this when a turn
-    /// ends and when the agent rests.
+    /// Raises an attention for every open question of which no person was notified. Called when a
+    /// turn ends and when the agent comes to rest.
     pub fn ask(&mut self) {
         if matches!(self.records.state.status, Status::Booting | Status::Stopped) {
             return;
@@ -197,7 +197,7 @@ impl Draft {
             if asked.iter().any(|told| told.about == question.about) {
                 continue;
             }
-            // A turn that repeats its question replaces the wait. It is still one question.
+            // A turn that repeats its question replaces the wait; the person is not notified twice.
             let is_open = |about: &AttentionSubject| open.iter().any(|question| question.about == *about);
             let repeated = asked.iter().position(|told| !is_open(&told.about) && question.repeats(told));
             match repeated {
@@ -212,8 +212,8 @@ impl Draft {
         self.records.state.asked = asked;
     }
 
-    /// Drops ended questions from the list of told ones. During a run a replaced or cancelled one
-    /// stays until the settlement, since the turn may repeat it; an answered one does not.
+    /// Removes ended questions from the reported ones. A replaced or cancelled question stays until
+    /// its run ends, because the turn may repeat it; an answered question is removed.
     fn forget_questions(&mut self) {
         if self.records.state.asked.is_empty() {
             return;
@@ -229,7 +229,7 @@ impl Draft {
         });
     }
 
-    /// Raises attention for a question, unless this transaction already reports its answer as lost.
+    /// Raises an attention for a question, unless this draft already reports its answer as lost.
     fn raise_question(&mut self, question: &Question) -> Attention {
         let is_told = |other: &Attention| {
             other.subject == Subject::AnswerLost && other.about.wait_id == question.about.wait_id
@@ -245,12 +245,12 @@ impl Draft {
         attention
     }
 
-    /// Returns the attentions that this transaction raises.
+    /// Returns the attentions that this draft raises.
     pub fn raised(&self) -> &[Attention] {
         &self.raised
     }
 
-    /// Adds this transaction's attention to the notifications that a hook still has to get.
+    /// Marks the attentions of this draft as pending for the hook `on-attention`.
     pub fn is_to_be_told(&mut self) {
         let raised = &self.raised;
         let all = attentions(&mut self.records.state);
@@ -258,7 +258,7 @@ impl Draft {
             .for_each(|attention| attention.untold = true);
     }
 
-    /// Records that the hook was notified of these attentions.
+    /// Clears the pending mark of attentions of which the hook was notified.
     pub fn told(&mut self, is_told: impl Fn(&Attention) -> bool) {
         let all = attentions(&mut self.records.state);
         for attention in all.filter(|attention| attention.untold && is_told(attention)) {
@@ -267,7 +267,7 @@ impl Draft {
         }
     }
 
-    /// Acknowledges some of the newest attentions. Returns their number.
+    /// Acknowledges the stored attentions for which `is_seen` is true. Returns their number.
     pub fn acknowledge(&mut self, is_seen: impl Fn(&Attention) -> bool) -> u64 {
         let before = self.records.state.attention.take();
         let count = before.as_ref().map_or(0, |mark| mark.count);
@@ -317,7 +317,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Restarts the present state, for a reason.
+    /// Restarts the timeout of the present execution state, with a new reason.
     pub fn begin_again(&mut self, reason: &str) {
         self.touched = true;
         let execution = &mut self.records.state.execution;
@@ -325,8 +325,8 @@ impl Draft {
         execution.reason = Some(reason.to_owned());
     }
 
-    /// Removes the transitions that `on-state-change` was notified of, and marks the one at which
-    /// it was killed. Nothing else changes: an agent that rests stays at rest.
+    /// Removes the transitions that `on-state-change` was notified of, and marks the transition
+    /// during which the hook was killed. An agent at rest stays at rest.
     pub fn strike_off(&mut self, told: impl Fn(&PendingTransition) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
@@ -336,7 +336,7 @@ impl Draft {
         interrupted.for_each(|transition| transition.again = true);
     }
 
-    /// Puts a run off; its message stays claimed.
+    /// Stores a held run; its message stays claimed.
     pub fn hold(&mut self, held: HeldRun) {
         self.touched = true;
         let inbox = &mut self.records.inbox;
@@ -346,14 +346,14 @@ impl Draft {
         self.records.state.held = Some(held);
     }
 
-    /// Makes an agent that is not stopped `awake_idle`.
+    /// Sets the status to `awake_idle`, unless the agent is stopped.
     pub fn becomes_idle(&mut self) {
         if self.records.state.status != Status::Stopped {
             self.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
         }
     }
 
-    /// Changes the status. The last event gets the previous status, the new one, and the boundary.
+    /// Changes the status. Adds the old and new status and the boundary to the last event.
     pub fn set_status(&mut self, status: Status, boundary: Boundary) {
         let previous = std::mem::replace(&mut self.records.state.status, status);
         if previous == status {
@@ -361,14 +361,14 @@ impl Draft {
         }
         self.touched = true;
         if let Some(Value::Object(data)) = self.events.last_mut().map(|event| &mut event.data) {
-            // Two changes in one event are one.
+            // Two changes within one event are recorded as one change.
             data.entry("previous_status").or_insert_with(|| json!(previous));
             data.insert("next_status".to_owned(), json!(status));
             data.insert("boundary".to_owned(), json!(boundary));
         }
     }
 
-    /// Returns the last checkpoint of a message: of its live, its held, or its last ended run.
+    /// Returns the last checkpoint of a message: of its live run, its held run, or its last run.
     pub fn checkpoint_of(&self, message: &Message) -> Option<Checkpoint> {
         let state = &self.records.state;
         let run = state.current_run.as_ref().filter(|run| run.message_id == message.id);
@@ -380,7 +380,7 @@ impl Draft {
         }
     }
 
-    /// Records the status of the message under its `dedupe_key`, so that a repeat can be answered.
+    /// Records a message's status under its `dedupe_key`, so that a repeat can be answered.
     pub fn note_dedupe(&mut self, message: &Message, status: MessageStatus) {
         let Some(key) = &message.dedupe_key else { return };
         self.put(Put::Dedupe(Box::new(DedupeEntry {
@@ -399,26 +399,26 @@ impl Draft {
         self.put(Put::Outgoing(Box::new(message)));
     }
 
-    /// Removes delivered messages from the outbox. `left` are the messages that stay in it.
+    /// Removes delivered messages from the outbox. `left` is the size of the remaining outbox.
     pub fn forget_delivered(&mut self, delivered: impl IntoIterator<Item = MessageId>, left: Outbox) {
         self.touched = true;
         self.records.state.outbox = left;
         self.deletes.extend(delivered.into_iter().map(Delete::Outgoing));
     }
 
-    /// Records the decision that the next step would make if nothing happened before.
+    /// Records the decision of the next step, valid if nothing changes before.
     pub fn rest(&mut self, report: DecisionReport) {
         self.touched = true;
         self.resting = Some(report);
         self.records.state.rested_at = Some(self.stamp.now);
     }
 
-    /// Counts that the command waited for the agent's lock, if it changes anything.
+    /// Counts a wait for the agent's lock; the count is stored only if the command commits.
     pub fn waited_for_lock(&mut self, waited: Span) {
         self.records.state.meters.lock.add(waited);
     }
 
-    /// Applies the changes so far to the working copies of the records.
+    /// Updates the fields of the working copies that a commit would derive, for a dry run.
     pub fn look_ahead(&mut self) {
         if self.touched {
             self.forget_questions();
@@ -426,12 +426,12 @@ impl Draft {
         }
     }
 
-    /// Makes the transaction. Error when the execution state does not allow the status.
+    /// Builds the transaction. Error when the execution state does not allow the status.
     pub fn finish(self) -> Result<Transaction, Refusal> {
         self.finish_and_keep().map(|(transaction, _)| transaction)
     }
 
-    /// Makes the transaction like [`Draft::finish`], and returns the records after its commit, too.
+    /// Builds the transaction like [`Draft::finish`]. Also returns the records after its commit.
     pub fn finish_and_keep(mut self) -> Result<(Transaction, Records), Refusal> {
         self.forget_questions();
         let state = &mut self.records.state;
@@ -460,16 +460,16 @@ impl Draft {
     }
 }
 
-/// Maximum number of open questions that raise attention. `wait list` shows the others.
+/// Maximum number of open questions for which attentions are raised. `wait list` shows all.
 const QUESTIONS: usize = 500;
 
-/// Returns every attention that the state stores.
+/// Returns every attention stored in the state, the reported questions included.
 fn attentions(state: &mut State) -> impl Iterator<Item = &mut Attention> {
     let marked = state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
     marked.chain(&mut state.asked)
 }
 
-/// Sets the fields of `state.json` that follow from the other records.
+/// Sets the fields of `state.json` that are derived from the other records.
 fn derive(records: &mut Records) {
     let due = next_due(records);
     let rests = matches!(records.state.status, Status::Asleep | Status::AwaitingTask);

@@ -1,5 +1,5 @@
-//! Gate of an agent: its closing, and the shutdown of a stopped agent's activity (contract,
-//! semantics §14).
+//! Gate of an agent: closing it, and shutting down a stopped agent's activity (contract, semantics
+//! §14).
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use super::draft::Draft;
 use super::hints::ignore_hints;
 use super::start::{has_not_begun, pass_through_running};
 
-/// Closes the gate. Returns true if anything changed; a live run is marked as stopping.
+/// Closes the gate, and marks a live run as stopping. Returns false if it was already closed.
 pub(super) fn close(
     draft: &mut Draft,
     grace: Span,
@@ -56,15 +56,15 @@ pub(super) fn close(
     true
 }
 
-/// Closes the gate because the policy requires it after the last attempt: the agent stops itself,
-/// and a person is told the reason.
+/// Closes the gate because the policy requires that after the last attempt: the agent stops itself,
+/// and a person is notified of the reason.
 pub(super) fn give_up(draft: &mut Draft, about: AttentionSubject, reason: impl Into<String>) {
     let itself = authority::agent(&draft.records.state.agent);
     close(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself);
     draft.raise(Subject::AgentStopped, about, reason);
 }
 
-/// True if a stopped agent still has a run or a recovery to shut down.
+/// True if a stopped agent has a run or a recovery that has not begun to shut down.
 pub fn is_to_be_shut_down(state: &State) -> bool {
     let is_stopping = state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
     let execution = state.execution.state;
@@ -73,8 +73,8 @@ pub fn is_to_be_shut_down(state: &State) -> bool {
             || execution == ExecutionState::Recovering)
 }
 
-/// Begins to end the activity of a stopped agent. `grace` counts from now, or from the end of a
-/// section.
+/// Begins to shut down the activity of a stopped agent. `grace` counts from now, or from the end of
+/// the open section.
 pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     if !is_to_be_shut_down(&draft.records.state) {
         return Ok(());
@@ -89,15 +89,15 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     pass_through_running(draft)?;
     draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
     if message_id.is_none() {
-        // The agent has not recovered: the next start begins with that. No part of the recovery is
-        // waited for.
+        // The agent has not recovered, so the next start begins with a recovery. There is no
+        // process to wait for, so the shutdown ends at once.
         draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
     }
     Ok(())
 }
 
 /// Records the two events of a control action, with the affected records. `next` is the status
-/// after it.
+/// after the action.
 pub(super) fn control(
     draft: &mut Draft,
     (action, boundary): (&str, Boundary),

@@ -1,4 +1,4 @@
-//! Wake hints: those of one scope are merged, and those that can wake nothing are ignored.
+//! Wake hints: hints of one scope are merged, and hints that can't wake the agent are ignored.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use crate::model::transaction::Delete;
 use super::draft::Draft;
 use super::trigger::count_hint;
 
-/// Makes the first waiting hint the pending one, and merges others of its scope into it. All other
-/// hints stay in the inbox for a later step.
+/// Makes the first hint in the inbox the pending hint, if there is none, and merges others of its
+/// scope into it. All other hints stay in the inbox for a later step.
 pub fn coalesce_hints(draft: &mut Draft) {
     let mut hints = std::mem::take(&mut draft.records.inbox.hints).into_iter();
     if draft.records.state.pending_wake_hint.is_none() {
@@ -36,7 +36,7 @@ pub fn coalesce_hints(draft: &mut Draft) {
     }
 }
 
-/// Records hints that arrived while nothing could wake the agent.
+/// Records and removes hints that arrived while no hint can wake the agent.
 pub fn ignore_hints(draft: &mut Draft, why: &str) {
     let pending = draft.records.state.pending_wake_hint.take();
     for hint in std::mem::take(&mut draft.records.inbox.hints) {
@@ -49,7 +49,7 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     }
 }
 
-/// Removes a pending hint that has become a tick already, so that it does not block the next one.
+/// Removes a pending hint whose key has already become a tick; it would block other hints.
 pub fn ignore_duplicate_hint(draft: &mut Draft) {
     if let Some(hint) = draft.records.state.pending_wake_hint.take() {
         ignore_hint(draft, &hint, "duplicate");
@@ -62,7 +62,7 @@ fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
     draft.event(EventKind::WakeHintIgnored, None, data);
 }
 
-/// Adds a hint's content to an event, because no message will have it.
+/// Adds the content of a hint to an event, because no message will contain it.
 fn tell(data: &mut Value, hint: &WakeHint) {
     let mut said = json!({ "source": hint.source });
     let more =

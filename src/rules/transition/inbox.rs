@@ -1,5 +1,5 @@
-//! Messages that start no turn, those that are put off, the scheduler's own ticks, and the
-//! operator's decisions about messages that have ended.
+//! Messages without a turn, messages for later, ticks that the scheduler emits, and the operator's
+//! decisions about messages that have ended.
 
 use serde_json::json;
 
@@ -28,14 +28,14 @@ use super::messages::own_message;
 use super::settlement::settle_message;
 use super::timer::{self, NewTimer};
 
-/// Puts a message off until `at`: a timer holds it.
+/// Stores a message in a timer, which admits it at `at`.
 pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refusal> {
     draft.note_dedupe(&message, MessageStatus::Queued);
     timer::add(draft, NewTimer { message: Some(message), ..NewTimer::new(Schedule::At { at }) })?;
     Ok(())
 }
 
-/// Records that a message to another agent was not delivered because that agent does not accept it.
+/// Records that a message was not delivered because the receiving agent does not accept it.
 pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
     let data = json!({ "message_id": message.id, "to": message.agent, "reason": reason });
     draft.event(EventKind::MessageRejected, None, data);
@@ -43,7 +43,7 @@ pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
     draft.raise(Subject::MessageDropped, AttentionSubject::message(message.id), why);
 }
 
-/// Reduces a message that starts no turn. The context of the next turn has it.
+/// Settles a message without a turn. The context of the next turn will contain it.
 pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continuation>) {
     admitted(draft, &message);
     if let Some(continuation) = &continuation {
@@ -70,7 +70,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     settle_message(draft, message, settlement);
 }
 
-/// Records input that no turn has been told of, and the wait that kept it out.
+/// Records input of which no turn was notified, and the wait that kept it from starting a turn.
 fn set_aside(draft: &mut Draft, message_id: MessageId) {
     let prior = closure(&draft.records);
     let aside = &mut draft.records.state.set_aside;
@@ -85,7 +85,7 @@ fn set_aside(draft: &mut Draft, message_id: MessageId) {
     aside.newest.drain(..surplus);
 }
 
-/// Admits the one `system_tick` for a fact that requires a turn. The next step runs it.
+/// Emits the `system_tick` for a fact that requires a turn. The next step runs that turn.
 pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     let hint = match tick {
         Tick::WakeHint { .. } => draft.records.state.pending_wake_hint.take(),
@@ -130,7 +130,7 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
     message.work_item_id = tick.work_item_id();
     message.idempotency_key = Some(tick.key());
     if let Some(hint) = hint {
-        // A hint is evidence and never an instruction, whatever its source.
+        // A hint is evidence and never an instruction, from any source.
         message.authority_class = AuthorityClass::IntegrationSignal;
         message.origin.id = Some(hint.source.clone());
         message.wait_id = hint.wait_id;
@@ -150,7 +150,7 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
     message
 }
 
-/// Puts a message from the archive back into the queue, as if it had just arrived.
+/// Puts a message from the archive back into the queue, with the attempts counted from 1 again.
 pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
     let Some(settlement) = archived.settlement.clone() else {
         return Err(Refusal::new("not_settled", format!("{} is still in the queue", archived.id)));
@@ -184,7 +184,7 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Drops a dead letter for good.
+/// Drops a dead letter and its checkpoint.
 pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> Result<(), Refusal> {
     match archived.settlement.clone() {
         Some(settlement) if settlement.dead_letter => {
@@ -207,8 +207,8 @@ pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> R
     }
 }
 
-/// Appends a line about a message to the archive. The newest line counts, so this one ends a dead
-/// letter.
+/// Appends a new line about an ended message to the archive. The newest line counts, so the message
+/// is no longer a dead letter.
 fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: MessageStatus, reason: &str) {
     if last.dead_letter {
         draft.records.state.counters.dead = draft.records.state.counters.dead.saturating_sub(1);
@@ -216,6 +216,6 @@ fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: Messag
     let settlement = Settlement { reason: Some(reason.to_owned()), ..Settlement::new(status, draft.now()) };
     let line = Message { settlement: Some(settlement), ..archived.clone() };
     draft.archive(Archived::Message(Box::new(line)));
-    // A person who decides about a message has seen its attention.
+    // By the decision about the message, the person has acknowledged its attention.
     draft.acknowledge(|seen| seen.about.message_id == Some(archived.id) && seen.count == 1);
 }

@@ -1,4 +1,4 @@
-//! `create`, `start` and `stop`: the gate that admits the agent to run (contract, semantics §14).
+//! `create`, `start`, `stop` and `fail`: opening and closing the gate (contract, semantics §14).
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ use super::hints::ignore_hints;
 use super::recovery;
 use super::resources::{fail_held, let_go, release_hold, try_anew};
 
-/// Returns the state of a new agent, which is `booting`.
+/// Returns the state of a new agent with the status `booting`.
 pub fn new_state(agent: AgentName, now: Time) -> State {
     State {
         agent,
@@ -71,7 +71,7 @@ pub fn new_state(agent: AgentName, now: Time) -> State {
     }
 }
 
-/// Returns the first transaction of a new agent, which is `booting`.
+/// Returns the first transaction of a new agent, whose status is `booting`.
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
     let records = Records::new(policy, new_state(agent, stamp.now));
     let mut draft = Draft::new(records, stamp);
@@ -80,8 +80,8 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
     draft.finish()
 }
 
-/// Begins the start of an agent that must do something before it runs. Its `timeouts.init` counts
-/// from now.
+/// Begins a start that runs a hook before the gate opens. For a new agent, restarts its
+/// `timeouts.init`.
 pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     may_start(&draft.records.state, by)?;
     if draft.records.state.execution.state == ExecutionState::Initializing {
@@ -90,7 +90,7 @@ pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses to start an agent that has no turn command, because every message would fail.
+/// Refuses to start an agent without a turn command, because every message would fail.
 pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let is_closed = matches!(state.status, Status::Booting | Status::Stopped);
@@ -101,8 +101,8 @@ pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
         .hint("say in its agent.toml what it runs, below [turn]: command = [\"./turn.sh\"]"))
 }
 
-/// Gives up a start that exceeded its timeout: the agent has failed, and its gate stays closed. If
-/// the gate is opened later, the recovery comes after a pause.
+/// Gives up a start that exceeded its timeout: the execution fails, and the agent is stopped. If
+/// the gate is opened later, the recovery is delayed by a pause.
 pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
@@ -117,19 +117,18 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// True if the agent was never started, or its only start was given up, so that the tasks of a
-/// first start have still to be done.
+/// True if the agent was never started, or its first start was given up, so that the next start is
+/// again a first start.
 pub fn is_uninitialized(state: &State) -> bool {
     let execution = &state.execution;
-    // An operator may fail an attempt with the same text as its reason; such a failure names a
-    // message.
+    // An operator may fail an attempt with the same text as reason; that failure names a message.
     let given_up = execution.state == ExecutionState::Failed
         && execution.reason.as_deref() == Some(INIT_TIMEOUT)
         && state.retry.as_ref().is_none_or(|retry| retry.message_id.is_none());
     execution.state == ExecutionState::Initializing || given_up
 }
 
-/// Opens the gate. Sends no message and runs no turn: the next step decides.
+/// Opens the gate. Sends no message and runs no turn; the next step decides about that.
 pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let previous = draft.records.state.status;
     may_start(&draft.records.state, by)?;
@@ -144,7 +143,7 @@ pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     if draft.records.state.execution.state == ExecutionState::Initializing {
         draft.enter(ExecutionState::Runnable, None, "start")?;
     }
-    // Nothing could be tried while the gate was closed.
+    // A held run could not be tried while the gate was closed.
     try_anew(draft);
     Ok(())
 }
@@ -165,12 +164,12 @@ fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     }
 }
 
-/// Closes the gate: from now on no message is claimed. Returns true if anything changed.
+/// Closes the gate, after which no message is claimed. Returns true if it was open.
 ///
-/// A held run stays held, unless its message is to go back to the queue. A live run is marked as
-/// stopping; `gate::shut_down` comes next, and `turn::finish_stop` once its processes have ended.
-/// Until then, the command that finishes the stop may still send the message back to the queue. If
-/// the operator stops an agent that is already stopped, only the operator can start it.
+/// A held run stays held, unless `requeue` puts its message back into the queue. A live run is
+/// marked as stopping; the caller then calls `gate::shut_down`, and `turn::finish_stop` when the
+/// processes have ended. Until then another stop may still request `requeue`. If the operator stops
+/// an agent that is already stopped, only the operator can start it.
 pub fn stop(
     draft: &mut Draft,
     grace: Span,
@@ -184,7 +183,7 @@ pub fn stop(
     Ok(close(draft, grace, requeue, reason, by))
 }
 
-/// Puts the message of a held run back into the queue, at the same attempt.
+/// Puts the message of a held run back into the queue, at the same attempt without setbacks.
 fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = let_go(draft, "stopped: its message goes back to the queue")? else { return Ok(()) };
     let Some(message) = draft.records.inbox.claimed.clone() else { return Ok(()) };
@@ -194,18 +193,18 @@ fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Result of `fail`: the thing that the operator has given up.
+/// Object that `fail` has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
-    /// Run. Its processes are to be ended now, and it is settled after that.
+    /// Live run. The caller ends its processes, and the run is settled afterwards.
     Run(RunId),
-    /// Attempt of a held run. It has failed at once.
+    /// Attempt of a held run; it has failed already.
     Held(MessageId),
-    /// Recovery. It has failed at once.
+    /// Recovery; it has failed already.
     Recovery,
 }
 
-/// Fails the live run, shutdown, held run or recovery, for a reason.
+/// Fails the live run, also during its shutdown, or the held run or the recovery.
 pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refusal> {
     if reason.trim().is_empty() {
         return Err(Refusal::new("empty_reason", "the reason is empty: say why the attempt has failed"));
@@ -236,7 +235,7 @@ pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refus
     Ok(given)
 }
 
-/// Makes the next step try a message that waits for resources, because the operator requested it.
+/// Makes the next step try a message that waits for resources, at the operator's request.
 pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let status = draft.records.state.status;
     release_hold(draft);

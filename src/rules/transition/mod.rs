@@ -1,4 +1,4 @@
-//! Transitions: each takes records and a time, and returns one transaction.
+//! Transitions: each takes records and a time, and makes one transaction.
 //!
 //! Only the files here change `status`, `execution`, `current_run`, `sleeping_until`,
 //! `pending_wake_hint`, `resting`, `moved`, `ticked_by` and `revision`.

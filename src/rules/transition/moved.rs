@@ -1,4 +1,4 @@
-//! Move of an agent to another store or name, and back: it is stepped in one place only (contract,
+//! Move of an agent to another store or name, and back. Only one place steps an agent (contract,
 //! store §6).
 
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::rules::authority;
 use super::draft::Draft;
 use super::taken::let_go;
 
-/// Marks the agent as moving to `to`. Refused while anything of it runs here.
+/// Marks the agent as moving to `to`. Refused while a turn runs or a task is open here.
 pub fn move_away(draft: &mut Draft, by: Leave, to: String) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let name = &state.agent;
@@ -29,8 +29,7 @@ pub fn move_away(draft: &mut Draft, by: Leave, to: String) -> Result<(), Refusal
     Ok(())
 }
 
-/// Gives another new name to an agent that is marked for a rename and does not have the new name
-/// yet.
+/// Changes the new name of an agent that is marked for a rename, before it has that name.
 pub fn redirect(draft: &mut Draft, name: &AgentName) {
     mark(draft, Leave::Rename, name.to_string());
 }
@@ -45,14 +44,14 @@ fn mark(draft: &mut Draft, by: Leave, to: String) {
     draft.records.state.moved = Some(Moved { to, at, by });
 }
 
-/// Removes the mark from an agent that has arrived, and returns it.
+/// Removes the mark from an agent that was moved into this store, and returns the mark.
 pub fn arrive(draft: &mut Draft) -> Option<Moved> {
     let moved = draft.records.state.moved.take()?;
     draft.event(EventKind::MovedIn, None, json!({ "to": moved.to, "left_at": moved.at }));
     Some(moved)
 }
 
-/// Removes the mark from an agent that has its new name, and records `former`.
+/// Removes the mark from an agent that now has its new name. The event names `former`.
 pub fn renamed(draft: &mut Draft, former: &AgentName) {
     if let Some(moved) = draft.records.state.moved.take() {
         let data = json!({ "to": moved.to, "left_at": moved.at, "by": moved.by, "from": former });
@@ -60,7 +59,7 @@ pub fn renamed(draft: &mut Draft, former: &AgentName) {
     }
 }
 
-/// Renames the recorded stopper of this agent, so that its turns may start this agent again.
+/// Updates the name of an agent that stopped itself, so that its turns may start it again.
 pub fn follow_name(draft: &mut Draft, former: &AgentName, name: &AgentName) {
     let stopped_by = &mut draft.records.state.stopped_by;
     if *stopped_by == Some(authority::agent(former)) {

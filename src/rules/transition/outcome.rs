@@ -1,4 +1,4 @@
-//! Actions of an outcome file: applied in order, in the transaction that settles the turn.
+//! Actions of an outcome file, applied in order in the transaction that settles the turn.
 
 use crate::model::action::Action;
 use crate::model::bound::{Bound, OUTBOX, RECORD};
@@ -25,26 +25,25 @@ use super::timer::{self, NewTimer};
 use super::wait::{self, EndedTask, NewWait, Recheck, WaitOwner};
 use super::work::{self, NewWork, WorkChange};
 
-/// Context that the rules can't derive from the records: the state of other agents, and the
-/// machine.
+/// Facts that the rules can't derive from the agent's records: about other agents and the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OutcomeContext {
-    /// Actions, by their index, that other agents prevent, and the reason.
+    /// Actions, by index, that the state of another agent prevents, each with the refusal.
     pub objections: Vec<(usize, Refusal)>,
     pub time_zone: String,
-    /// Prose plans of the work items that the actions complete, if they have any.
+    /// Prose plans of the work items that the actions complete.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
-    /// Ended tasks that the actions name.
+    /// Ended tasks that the actions wait for.
     pub ended_tasks: Vec<EndedTask>,
     /// Active triggers that the actions name.
     pub triggers: Vec<Trigger>,
-    /// The agent's `agent.toml`, if the actions delegate.
+    /// Text of the agent's `agent.toml`, if the actions delegate; else empty.
     pub policy: String,
-    /// Machine and process that start the tasks.
+    /// Machine and process that start the tasks of the actions.
     pub at: RunClaimant,
 }
 
-/// Applies every action, or none: `Err` has the JSON path of the first invalid one, and the reason.
+/// Applies every action, or none. `Err`: JSON path of the first invalid action, and the reason.
 pub fn apply(
     draft: &mut Draft,
     run: &CurrentRun,
@@ -65,8 +64,8 @@ pub fn apply(
     Ok(())
 }
 
-/// Refuses a transaction that is too large to be committed or read again. The turn has then failed;
-/// otherwise it could not be settled at all.
+/// Refuses effects that are too large to be committed or read back. The turn then fails; otherwise
+/// the run could not be settled at all.
 fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
     let made = after.made_since(before, |size| RECORD.check(size))?;
     Bound::effects(after.records.policy.limits.max_effects).check(made)?;
@@ -74,7 +73,7 @@ fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
     if waiting.messages > waited.messages { OUTBOX.check(waiting.bytes) } else { Ok(()) }
 }
 
-/// Returns a trigger that is active when the turn is settled.
+/// Returns a trigger if it is active when the turn is settled.
 fn active(context: &OutcomeContext, id: TriggerId) -> Result<Trigger, Refusal> {
     let found = context.triggers.iter().find(|trigger| trigger.id == id);
     found
@@ -91,7 +90,7 @@ fn apply_action(
 ) -> Result<(), Refusal> {
     let now = draft.now();
     let after = |span: Option<Span>| span.map(|span| now.after(span));
-    // A time that was in the future when the turn began is not a mistake of the turn.
+    // A time in the past is valid if it was in the future when the turn began.
     let began = run.claimed_at.min(now);
     let moment = |at: Option<Time>, past_ok| at.map(|at| to_come(at, began, past_ok)).transpose();
     match action {
@@ -287,8 +286,8 @@ fn schedule(
     }
 }
 
-/// Sends a message. One to the agent itself is put into its inbox with the settlement. One to
-/// another agent is put into the outbox, and is delivered after the commit.
+/// Sends a message. A message to the agent itself is put into its inbox in this transaction; a
+/// message to another agent is put into the outbox and delivered after the commit.
 fn send(
     draft: &mut Draft,
     run: &CurrentRun,
@@ -305,7 +304,7 @@ fn send(
     let limits = draft.records.policy.limits.clone();
     let message = admit(&to, submission, Speaker::Work(&caller), &limits, &mut draft.stamp)?;
     if to == own {
-        // A message of a turn to its own agent comes after the turn: the next step takes it up.
+        // The next step takes up a turn's message to its own agent, after the turn.
         return match later {
             Some(at) => put_off(draft, message, at),
             None => {

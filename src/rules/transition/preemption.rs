@@ -1,4 +1,4 @@
-//! Preemption: a run is asked to yield, yields, is suspended and resumes, or is forced to end
+//! Preemption: a run is asked to yield, yields, is suspended and resumed, or is forced to end
 //! (contract, execution §6).
 
 use serde_json::json;
@@ -27,11 +27,11 @@ use super::resources::needs_operator;
 use super::settlement::settle_message;
 use super::wait::bind;
 
-/// Failure reason of a run that did not yield in time.
+/// Failure reason of a run that was forced to end because it did not yield in time.
 pub const FORCED: &str = "forced_preemption";
 
-/// Asks the live run to yield. Of several requests, the latest gives the reason and the duration of
-/// the suspension, and the earliest deadline counts.
+/// Asks the live run to yield. If requests are repeated, the latest determines the reason and the
+/// length of the suspension, and the earliest deadline counts.
 pub fn request(
     draft: &mut Draft,
     reason: String,
@@ -70,8 +70,8 @@ pub fn request(
     Ok(())
 }
 
-/// Asks a run to leave a resource to a more urgent agent. Returns `false` if the run has ended or
-/// is about to leave it anyway.
+/// Asks a run to release a resource to a more urgent agent. Returns `false` if the run has ended or
+/// is about to release the resource anyway.
 pub fn request_resource(
     draft: &mut Draft,
     run_id: RunId,
@@ -89,15 +89,15 @@ pub fn request_resource(
     Ok(asked)
 }
 
-/// Returns the refusal of `preempt` if no turn runs.
+/// Returns the refusal of `preempt` when no turn runs.
 pub fn no_live_turn(state: &State) -> Refusal {
     let message = format!("no turn of `{}` runs: there is nothing to preempt", state.agent);
     Refusal::action(state.execution.state, ExecutionState::Suspended, message)
 }
 
-/// Opens a critical section of the run. Sections that are open at the same time are protected until
-/// the deadline of the first; a later one does not extend it. `of_command`: the section ends with
-/// the process that runs a command in it.
+/// Opens a critical section of the run. Nested sections are protected until the deadline of the
+/// outermost; an inner section does not extend it. `of_command`: the section ends when the process
+/// that runs its command ends.
 pub fn open_section(
     draft: &mut Draft,
     run_id: RunId,
@@ -108,15 +108,14 @@ pub fn open_section(
     let time = time.min(draft.records.policy.preemption.max_section);
     let run = current(draft, run_id)?;
     let is_to_end = run.condemned.is_some() || run.told.is_some() || is_overdue(run, now);
-    // Otherwise a turn that opens section after section would never be preempted.
+    // Otherwise a turn that opens one section after the other could never be preempted.
     if run.sections.is_empty() && is_to_end {
         return Err(Refusal::new("preemption_overdue", format!("{run_id} should have yielded already"))
             .hint("run `dormouse yield` and exit; `dormouse safe-point` tells a turn in time"));
     }
     let until = match run.sections.first() {
         Some(outermost) => outermost.until,
-        // A stopped turn is not interrupted within its grace, and a section does not prolong the
-        // grace.
+        // The grace of a stop protects the turn anyway, and a section does not extend the grace.
         None if run.stopping.is_some() => now,
         None => now.after(time),
     };
@@ -127,8 +126,8 @@ pub fn open_section(
     Ok(section)
 }
 
-/// Ends the protection by open sections: the command that ends the run does not wait for them. A
-/// stop that waited has `grace` from now.
+/// Removes all open sections, because the command that ends the run does not wait for them. A stop
+/// that waited for a section kills after `grace` from now, or earlier.
 pub fn cut_sections(draft: &mut Draft, grace: Span) {
     let kill_at = draft.now().after(grace);
     let Some(run) = draft.records.state.current_run.as_mut().filter(|run| !run.sections.is_empty()) else {
@@ -139,7 +138,7 @@ pub fn cut_sections(draft: &mut Draft, grace: Span) {
     draft.touch();
 }
 
-/// Closes the sections of commands whose process has ended in any way.
+/// Closes sections of commands whose process is gone.
 pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Section) -> bool) {
     let Some(run) = &mut draft.records.state.current_run else { return };
     let mut sections = std::mem::take(&mut run.sections);
@@ -152,8 +151,8 @@ pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Se
     }
 }
 
-/// Records that the tick of a run tells its turn to end, so that commands inside the turn can read
-/// it.
+/// Records that the tick tells the turn of this run to end, so that commands inside the turn can
+/// read the reason.
 pub fn tell_to_end(draft: &mut Draft, run_id: RunId, why: &str) {
     if let Ok(run) = current(draft, run_id)
         && run.told.is_none()
@@ -163,7 +162,7 @@ pub fn tell_to_end(draft: &mut Draft, run_id: RunId, why: &str) {
     }
 }
 
-/// Closes a section: the one of that number, or else the innermost.
+/// Closes the section with this number; without a number, the innermost section.
 pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> Result<Section, Refusal> {
     let run = current(draft, run_id)?;
     let at = match number {
@@ -179,18 +178,17 @@ pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> R
     Ok(section)
 }
 
-/// Saves a checkpoint, also for a run whose turn was told to end. Returns its name: the caller must
-/// write the file before this is committed.
+/// Records a new checkpoint, even if the turn was told to end, and returns its identity. The caller
+/// must write the file before the commit.
 pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
     let checkpoint = next_checkpoint(current(draft, run_id)?);
     draft.event(EventKind::CheckpointSaved, Some(run_id), json!({ "checkpoint": checkpoint.number }));
     Ok(checkpoint)
 }
 
-/// Records that the turn asks to be suspended. That happens as soon as it has ended, unless a stop
-/// or `fail` comes before. Returns the checkpoint that its message then has: with `saved` a new
-/// one, whose file the caller must write before this is committed; else the last one. `pause` is
-/// the duration of the suspension.
+/// Records that the turn asks to be suspended when it has ended; a stop or `fail` before that takes
+/// precedence. `pause` is the length of the suspension. With `saved` there is a new checkpoint,
+/// whose file the caller must write before the commit. Returns the last checkpoint of the message.
 pub fn give_way(
     draft: &mut Draft,
     run_id: RunId,
@@ -200,7 +198,7 @@ pub fn give_way(
     let now = draft.now();
     let execution = draft.records.state.execution.state;
     let run = current(draft, run_id)?;
-    // There is nothing to suspend yet, and no edge leads from `scheduled` to `suspended`.
+    // No edge leads from `scheduled` to `suspended`, and the turn has done nothing yet.
     if execution == ExecutionState::Scheduled {
         let message = format!("the turn of {run_id} has not begun: there is nothing to suspend");
         return Err(Refusal::action(execution, ExecutionState::Suspended, message)
@@ -226,15 +224,15 @@ fn next_checkpoint(run: &mut CurrentRun) -> Checkpoint {
     next
 }
 
-/// Forces a run that should have yielded and whose deadline is past by the clock of the process
-/// that watches it; the clock of the records may have been set. Returns true if its processes are
-/// to be ended now; if not, it has another deadline by now.
+/// Forces a run to end whose deadline `over` has passed on the monotonic clock of the caller,
+/// because the wall clock may have been set. Returns true if the caller is to end its processes;
+/// false if the run has another deadline by now.
 pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     let Ok(run) = current(draft, run_id) else { return false };
     if force_at(run) != Some(over) {
         return false;
     }
-    // A run that has yielded is only late to end. It is suspended all the same.
+    // A run that has yielded is only late to exit; it is suspended as usual.
     if run.yielded_at.is_none() && run.condemned.is_none() {
         let reason = run.preemption.as_ref().map(|request| request.reason.clone());
         (run.condemned, run.forced) = (Some(FORCED.to_owned()), true);
@@ -243,10 +241,10 @@ pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     true
 }
 
-/// Hands messages to the running turn. They never get a turn of their own any more.
+/// Hands messages to the running turn, which settles them. No other turn runs for them.
 ///
-/// They answer the same waits as any other message of the operator. Those waits are bound to the
-/// message that the turn is for.
+/// The messages answer the same waits as other messages from the operator. Those waits are bound to
+/// the message that the turn runs for.
 pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Result<(), Refusal> {
     let message_id = current(draft, run_id)?.message_id;
     let at = draft.now();
@@ -259,7 +257,7 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
         admitted(draft, message);
         settle_message(draft, message.clone(), settlement);
     }
-    // The next run of that message is told of them too, because this turn may be killed before it
+    // The next run of the claimed message gets them too, because this turn may be killed before it
     // has read them.
     if let Some(claimed) = &mut draft.records.inbox.claimed {
         claimed.interjected.extend(messages.iter().map(|message| message.id));
@@ -269,17 +267,17 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
     Ok(())
 }
 
-/// Suspends a run that has yielded; its message stays claimed and its attempt does not count. After
+/// Suspends a run that has yielded; its message stays claimed and the attempt is not counted. After
 /// `recovery.max_deferrals` suspensions the message is held for the operator.
 pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     let reason = why_suspended(run);
     let request = run.preemption.as_ref();
     let made_way_for = request.and_then(|request| request.asked_by.clone());
-    // A run that has left a resource to another agent resumes by itself, as soon as it can have it
-    // again.
+    // A run that has released a resource to another agent resumes by itself, as soon as the
+    // resource is available again.
     let asked =
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
-    // If both the request and the turn name a duration, the longer one counts.
+    // If both the request and the turn name a length, the longer one counts.
     let pause = asked.max(run.resume_after);
     let policy = &draft.records.policy.recovery;
     let (most, longest) = (policy.max_deferrals, policy.max_deferral);
@@ -305,7 +303,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     Ok(())
 }
 
-/// Resumes a suspended run: the next step runs it.
+/// Resumes a suspended run; the next step runs it.
 pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     let now = draft.now();
     let state = &mut draft.records.state;
@@ -314,10 +312,10 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
         return Err(Refusal::new("no_held_run", format!("`{}` holds no run that could go on", state.agent))
             .hint("run `dormouse doctor`"));
     };
-    // As old as the state itself, so that a fast clock does not put the run off.
+    // The time is never later than the state itself, so that a fast clock does not delay the run.
     let at_once = state.execution.since.min(now);
     held.not_before = Some(held.not_before.map_or(at_once, |at| at.min(at_once)));
-    // Resumed by a command, the run no longer waits for the other agent.
+    // A command has resumed the run, so it no longer waits for the other agent.
     held.made_way_for = None;
     let message_id = held.message_id;
     let data = json!({ "action": "resume", "message_id": message_id, "boundary": "control" });
@@ -328,7 +326,7 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the current run, which must still be the one that the turn names.
+/// Returns the current run. Error when `run_id` is no longer current.
 fn current(draft: &mut Draft, run_id: RunId) -> Result<&mut CurrentRun, Refusal> {
     let state = &mut draft.records.state;
     let agent = state.agent.clone();

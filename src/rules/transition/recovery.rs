@@ -1,4 +1,4 @@
-//! Recovery: the transitions from `failed` back to work.
+//! Recovery: the transitions from `failed` back to `runnable`.
 
 use crate::model::agent::Status;
 use crate::model::attention::{AttentionSubject, Subject};
@@ -12,13 +12,13 @@ use crate::rules::retry::delay;
 use super::draft::Draft;
 use super::gate::give_up;
 
-/// Recovers a failed execution at once: `failed` → `recovering` → `runnable`.
+/// Recovers a failed execution in one transaction: `failed` → `recovering` → `runnable`.
 pub fn recover(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
     begin(draft, cause)?;
     complete(draft)
 }
 
-/// Begins a recovery: `failed` → `recovering`. A recovery that was begun and not ended continues.
+/// Starts a recovery: `failed` → `recovering`. A recovery that has not ended is continued.
 pub fn begin(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
     if draft.records.state.execution.state == ExecutionState::Recovering {
         return Ok(());
@@ -35,11 +35,11 @@ pub fn complete(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Fails a recovery: `recovering` → `failed`. The next try comes after a pause, which grows like
-/// that of a message. It costs the message no attempt.
+/// Fails a recovery: `recovering` → `failed`. The next recovery comes after a pause, which grows
+/// with each failure. The message loses no attempt.
 ///
-/// After `max_attempts` in a row no message can be parked, because none has failed: the agent
-/// stops, or tries again after the longest pause, as its policy requires.
+/// After `max_attempts` failures in a row no message can be parked, because no message has failed.
+/// As the policy requires, the agent stops, or retries after the longest pause.
 pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, None, reason)?;
     let policy = &draft.records.policy.recovery;
@@ -53,7 +53,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     }
     draft.becomes_idle();
     if exhausted && then == OnExhausted::Stop {
-        // The next start has as many tries again.
+        // The next start may try as often again.
         draft.records.state.recovery_failures = 0;
         give_up(draft, AttentionSubject::default(), format!("its recovery failed: {reason}"));
     } else if failures == most {
@@ -62,7 +62,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Sets the pause after which a failed agent recovers, whatever has failed.
+/// Sets the pause after which a failed agent recovers.
 pub(super) fn pause(draft: &mut Draft, reason: &str) {
     let policy = &draft.records.policy.recovery;
     let failures = draft.records.state.recovery_failures;

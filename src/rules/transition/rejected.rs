@@ -1,5 +1,5 @@
-//! Inbox files that are not taken up: messages that have ended before, files that could not be
-//! admitted, and the operator's decisions about them.
+//! Inbox files that are not taken up: messages that have ended before, and files that could not be
+//! admitted, with the operator's decisions about them.
 
 use serde_json::{Value, json};
 
@@ -10,15 +10,15 @@ use crate::model::transaction::Delete;
 
 use super::draft::Draft;
 
-/// Records an inbox file that could not be admitted and was quarantined. `file` is its name in
+/// Records that an inbox file could not be admitted and was quarantined. `file` is its name in the
 /// quarantine.
 pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
     let data = json!({ "file": file, "reason": reason });
     reject(draft, file, data, format!("{reason} (it is in inbox/rejected/)"));
 }
 
-/// Records an inbox file that can be neither admitted nor moved. `file` is its name there; steps
-/// skip it from now on.
+/// Records that an inbox file can be neither admitted nor moved. `file` is its name in the inbox;
+/// steps skip it from now on.
 pub fn stays(draft: &mut Draft, file: &str, reason: &str) {
     let data = json!({ "file": file, "reason": reason, "stays": true });
     reject(draft, file, data, format!("{reason} (it stays in inbox/)"));
@@ -29,7 +29,7 @@ fn reject(draft: &mut Draft, file: &str, data: Value, reason: String) {
     draft.raise(Subject::MessageRejected, AttentionSubject::file(file), reason);
 }
 
-/// Records a person's decision about a file that could not be admitted, which acknowledges it.
+/// Records a person's decision about a rejected file, and acknowledges its attention.
 pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
     draft.event(kind, None, json!({ "file": file }));
     draft.acknowledge(|seen| {
@@ -39,12 +39,12 @@ pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
     });
 }
 
-/// Acknowledges every file that could not be admitted, because none of them is left.
+/// Acknowledges the attentions of all rejected files, because no such file is left.
 pub fn decided_about_all_rejected(draft: &mut Draft) {
     draft.acknowledge(|seen| seen.subject == Subject::MessageRejected && seen.about.file.is_some());
 }
 
-/// Removes the file of a message that has ended before. Its end in the archive stays.
+/// Removes the file of a message that has ended before. Its settlement in the archive stays.
 pub fn drop_settled(draft: &mut Draft, message: &Message) {
     let last_interject = &mut draft.records.inbox.last_interject;
     *last_interject = last_interject.filter(|id| *id != message.id);
