@@ -1,5 +1,5 @@
-//! Deferrals: messages that a claim puts off because it lacks a resource, or that their turn puts
-//! off; their next try, and their end (contract, execution §8).
+//! Deferrals: messages put off because a claim lacks a resource or at the request of their turn,
+//! their next try, and their end (contract, execution §8).
 
 use serde_json::json;
 
@@ -29,11 +29,11 @@ use super::settlement::drop_message;
 use super::start::{hook_state, to_running};
 use super::trace::cut;
 
-/// Puts a claim off because a resource is missing. Its attempt does not count.
+/// Holds a message whose claim lacks a resource. The attempt is not counted.
 ///
 /// If the claim lacks the same resource as before, nothing changes until the next check is due, and
-/// then only the time of the next check. If it lacks another one, it is one more of the same
-/// consecutive deferrals.
+/// then only the time of the following check. If the claim lacks another resource, this counts as
+/// one more consecutive deferral.
 pub fn lack(
     draft: &mut Draft,
     message: &Message,
@@ -43,17 +43,17 @@ pub fn lack(
 ) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let before = state.held.clone();
-    // A run that has left its slot to another stays suspended until there is a slot for it.
+    // A run that left its slot to another agent stays suspended until a slot is free for it.
     let made_way = state.execution.state == ExecutionState::Suspended
         && before.as_ref().is_some_and(|held| held.resource.is_some());
     let waits = state.execution.state == ExecutionState::WaitingResources || made_way;
     let again = before.as_ref().filter(|held| waits && held.resource == Some(shortage.resource));
-    // A shortage with a known end is not counted, and neither is a run that stays suspended.
+    // Only a shortage without a known end is counted, and not while a run stays suspended.
     let is_counted = !shortage.is_occupied && !shortage.resource.is_limit() && !made_way;
     let has_changed = again.is_some_and(|held| held.is_occupied != shortage.is_occupied);
     let looks = again.map_or(0, |held| held.looks).saturating_add(1);
     let row = match again {
-        // The time that it waited for a known agent is over, and is not counted.
+        // The wait for a known agent is over; its duration does not count as deferral.
         Some(_) if has_changed => None,
         Some(held) => held.deferred_since,
         None => row_since(state, draft.now()),
@@ -69,7 +69,7 @@ pub fn lack(
         is_occupied: shortage.is_occupied,
         not_before: look_again(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
-        // A run that stays suspended is not deferred.
+        // A run that stays suspended counts as suspended, not as deferred.
         deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
         looks,
         setbacks: if is_counted { base.setbacks.lacking() } else { base.setbacks },
@@ -87,7 +87,7 @@ pub fn lack(
         }
         return Ok(());
     }
-    // For a message that was claimed before, the ledger has this event already.
+    // For a message that was claimed before, the ledger already has this event.
     if before.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, message);
     }
@@ -101,8 +101,8 @@ pub fn lack(
     Ok(())
 }
 
-/// Returns the run as deferred, or, after `recovery.max_deferrals` deferrals, as held for the
-/// operator.
+/// Returns the run as deferred, or as held for the operator after `recovery.max_deferrals`
+/// deferrals.
 fn bounded(draft: &mut Draft, held: HeldRun, is_counted: bool) -> HeldRun {
     let times = held.setbacks.deferrals;
     if !is_counted || times < draft.records.policy.recovery.max_deferrals {
@@ -112,8 +112,8 @@ fn bounded(draft: &mut Draft, held: HeldRun, is_counted: bool) -> HeldRun {
     needs_operator(draft, held, why)
 }
 
-/// Holds a message that had too many setbacks until the operator decides about it, and tells a
-/// person.
+/// Returns the run as held until the operator decides about its message, which had too many
+/// setbacks, and notifies a person.
 pub(super) fn needs_operator(draft: &mut Draft, held: HeldRun, why: String) -> HeldRun {
     let run_id = draft.run_id();
     let about = AttentionSubject { run_id, ..AttentionSubject::message(held.message_id) };
@@ -134,7 +134,7 @@ pub(super) fn needs_operator(draft: &mut Draft, held: HeldRun, why: String) -> H
     }
 }
 
-/// Acknowledges that a message was held: the operator has decided about it.
+/// Acknowledges the attention of a held message, because the operator has decided about it.
 fn seen_to(draft: &mut Draft, held: &HeldRun) {
     if held.needs_operator {
         let id = held.message_id;
@@ -142,14 +142,14 @@ fn seen_to(draft: &mut Draft, held: &HeldRun) {
     }
 }
 
-/// Returns the deferral in the outcome of a turn that ended with exit status 75. A time further
-/// ahead than `recovery.max_deferral` is cut to that.
+/// Returns the deferral that a turn with exit status 75 requests in its outcome. A time beyond
+/// `recovery.max_deferral` is reduced to that.
 pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
     let now = draft.now();
     let latest = now.after(draft.records.policy.recovery.max_deferral);
     let deferral = end.outcome.as_ref().ok().and_then(|outcome| outcome.deferred.clone()).unwrap_or_default();
     let kept = |text: Option<String>| text.map(|text| cut(text.trim())).filter(|text| !text.is_empty());
-    // A time in the past does not determine the next try.
+    // A time in the past is ignored, as if the turn had named none.
     let until = deferral.until(now).filter(|until| *until > now);
     Deferred {
         until: until.map(|until| until.min(latest)),
@@ -159,8 +159,8 @@ pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
     }
 }
 
-/// Defers the run: the message stays claimed, and its attempt does not count. After
-/// `recovery.max_deferrals` it is held for the operator.
+/// Defers the run: its message stays claimed, and the attempt is not counted. After
+/// `recovery.max_deferrals` deferrals the message is held for the operator.
 pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> Result<(), Refusal> {
     let setbacks = run.setbacks.deferred();
     let now = draft.now();
@@ -184,8 +184,8 @@ pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> 
     Ok(())
 }
 
-/// Makes the next step try a message that waits for resources, even if it was put off until later.
-/// Returns `false` if none waits for resources, or only the operator can resume it.
+/// Makes the next step try a message that waits for resources, even before its time. Returns
+/// `false` if no message waits for resources, or only the operator can resume it.
 pub fn try_now(draft: &mut Draft) -> bool {
     let now = draft.now();
     let state = &mut draft.records.state;
@@ -199,7 +199,7 @@ pub fn try_now(draft: &mut Draft) -> bool {
     true
 }
 
-/// Releases a message that is held for the operator. It is tried like any other then.
+/// Releases a message that is held for the operator, so that it can be tried again.
 pub fn release_hold(draft: &mut Draft) {
     let Some(held) = draft.records.state.held.clone().filter(|held| held.needs_operator) else { return };
     seen_to(draft, &held);
@@ -207,7 +207,7 @@ pub fn release_hold(draft: &mut Draft) {
     draft.records.state.held = Some(HeldRun { needs_operator: false, missing, ..held });
 }
 
-/// Works like `try_now`, at a person's request: earlier setbacks no longer count.
+/// Works like `try_now` at a person's request, and resets the setbacks of the message.
 pub fn try_anew(draft: &mut Draft) -> bool {
     let now = draft.now();
     if !try_now(draft) {
@@ -219,7 +219,7 @@ pub fn try_anew(draft: &mut Draft) -> bool {
     true
 }
 
-/// Fails the attempt of a held run. Its message is treated like any other that has failed.
+/// Fails the attempt of a held run, with the usual consequences for its message.
 pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(()) };
     seen_to(draft, &held);
@@ -241,8 +241,8 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes the held run, because its message leaves it. The agent recovers and continues with the
-/// next message.
+/// Removes the held run, because its message is dropped or requeued. The agent recovers without a
+/// pause and continues with the next message.
 pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<HeldRun>, Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(None) };
     seen_to(draft, &held);
@@ -251,7 +251,7 @@ pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<HeldRun>,
     Ok(Some(held))
 }
 
-/// Drops the message of a held run.
+/// Drops the message of a held run, and removes the run.
 pub fn drop_held(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Refusal> {
     let message = match let_go(draft, reason)? {
         Some(HeldRun { checkpoint, continuation, .. }) => {
@@ -263,13 +263,13 @@ pub fn drop_held(draft: &mut Draft, message: Message, reason: &str) -> Result<()
     Ok(())
 }
 
-/// Records that a stopped run has left its workspace.
+/// Records in the ledger that a stopped run has released its workspace.
 pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
     draft.event(EventKind::WorkspaceReleased, Some(run_id), json!({ "path": path }));
 }
 
-/// Returns the time of the next check for the resource: the time of its return, if known. Otherwise
-/// every step checks, and the times at which a step is due for it grow further apart.
+/// Returns the time of the next check for the resource: the time of renewal for a limit; else a
+/// time after a pause that grows with each check, although any step before also checks.
 fn look_again(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
     if shortage.resource.is_limit() {
         return shortage.back_at;

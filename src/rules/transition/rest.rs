@@ -1,4 +1,4 @@
-//! Steps that find nothing to run: the agent rests, and its record has the reason.
+//! Steps that find nothing to run: the agent comes to rest, with the reason in its record.
 
 use serde_json::{Value, json};
 
@@ -12,20 +12,20 @@ use crate::rules::projection::closure;
 
 use super::draft::Draft;
 
-/// Maximum number of stored advisories that are in the ledger already.
+/// Maximum number of warnings that the state stores as already logged.
 const ADVISED: usize = 64;
 
-/// Records a decision after which the step changes something.
+/// Records the decision of a step that changes something, and the time of the step.
 pub fn decided(draft: &mut Draft, report: &DecisionReport) {
     draft.event(EventKind::SchedulerDecision, report.run_id, json!(report));
     draft.records.state.stepped_at = Some(draft.now());
 }
 
-/// Records a decision after which the agent rests. The same decision is not recorded twice: a step
-/// that finds everything as the last one left it writes nothing.
+/// Records a decision after which the agent rests. A decision equal to the stored one is not
+/// recorded again, so that a step without news writes nothing.
 pub fn rest(draft: &mut Draft, decision: &Decision) {
     if matches!(decision, Decision::TurnInProgress { .. } | Decision::TurnElsewhere { .. }) {
-        // Another process works on these records; this step must not change them.
+        // Another process works on the records, so this step must not change them.
         return;
     }
     draft.ask();
@@ -33,26 +33,26 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     found.truncate(ADVISED);
     advise(draft, &found);
     let status = status_after(draft, decision);
-    // The decision that the next step would make.
+    // The stored decision is the one that the next step would make.
     let found_next = if matches!(decision, Decision::Sleep) { &Decision::StayIdle } else { decision };
     let report = found_next.report();
     let unchanged =
         status == draft.records.state.status && draft.records.state.resting.as_ref() == Some(&report);
     if unchanged && draft.is_empty() {
-        // The decision is the same; only its time is missing, or in the future.
+        // The decision is unchanged, but its time is missing or in the future.
         if draft.records.state.resting(draft.now()).is_none() {
             draft.rest(report);
         }
         return;
     }
-    // Advisories that have ended are removed here. That alone makes no commit.
+    // This also removes warnings that no longer hold, which alone causes no commit.
     draft.records.state.advised = found.iter().map(Advisory::key).collect();
     decided(draft, &decision.report());
     draft.set_status(status, Boundary::LifecycleSleep);
     draft.rest(report);
 }
 
-/// Records in the ledger the advisories that have begun since the last step that rested.
+/// Logs the warnings that are new since the last step at which the agent came to rest.
 fn advise(draft: &mut Draft, found: &[Advisory]) {
     let known = &draft.records.state.advised;
     let is_new = |advisory: &&Advisory| !known.contains(&advisory.key());
@@ -62,8 +62,8 @@ fn advise(draft: &mut Draft, found: &[Advisory]) {
     }
 }
 
-/// Returns the status after a decision. It may change from `asleep` to `awaiting_task` or back,
-/// because the agent's waits can change while it rests.
+/// Returns the status after a decision. An agent at rest may change between `asleep` and
+/// `awaiting_task`, because its waits can change.
 fn status_after(draft: &Draft, decision: &Decision) -> Status {
     let records = &draft.records;
     if matches!(decision, Decision::Rest(_) | Decision::Sleep | Decision::StayIdle) {

@@ -1,5 +1,5 @@
-//! End of a message: it is moved from the inbox to the archive, and the waits for its answer are
-//! updated.
+//! End of a message: the message is moved from the inbox to the archive, and the waits for its
+//! answer are updated.
 
 use serde_json::json;
 
@@ -11,8 +11,8 @@ use crate::model::transaction::{Archived, Delete};
 use super::draft::Draft;
 use super::wait::{recheck_over, release_bound, resolve_bound};
 
-/// Ends a message: moves it from the inbox to the archive. Its checkpoint is removed, unless the
-/// message can still be requeued.
+/// Ends a message: moves it from the inbox to the archive. Deletes its checkpoint unless the
+/// message was aborted, because only then a requeued message may continue from it.
 pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settlement) {
     message.checkpoint = draft.checkpoint_of(&message);
     if settlement.status != MessageStatus::Aborted
@@ -62,15 +62,15 @@ pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settl
     draft.archive(Archived::Message(Box::new(message)));
 }
 
-/// Drops a message, with the reason in the ledger.
+/// Drops a message, and logs the reason.
 pub fn drop_message(draft: &mut Draft, message: Message, reason: &str) {
     let reason = Some(reason.to_owned());
     let settlement = Settlement { reason, ..Settlement::new(MessageStatus::Dropped, draft.now()) };
     settle_message(draft, message, settlement);
 }
 
-/// Drops a message although no person requested that, and raises an attention: the agent was not
-/// told its content.
+/// Drops a message that no person wanted to drop, and raises an attention, because the agent will
+/// never get the content.
 pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
     let id = message.id;
     drop_message(draft, message, reason);

@@ -1,5 +1,5 @@
-//! Transitions of a claimed turn to `running`, and the states on the way in which hooks run
-//! (contract, execution §5).
+//! Transitions of a claimed turn to `running`, through states in which hooks run (contract,
+//! execution §5).
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
@@ -8,10 +8,9 @@ use crate::rules::preemption::is_being_ended;
 
 use super::draft::Draft;
 
-/// Makes the first transitions of a turn that is claimed from `waiting` or `waiting_resources`, if
-/// its hook is installed. The only edge from there leads to `running`, so the agent passes through
-/// other states to one from which it can be scheduled or resumed. `pending` is the state whose hook
-/// an earlier claim of the same run has not run.
+/// Leads a claimed turn from `waiting` or `waiting_resources` to a state from which it can be
+/// scheduled or resumed, if the hook for that is installed. The direct edge leads to `running` and
+/// would skip the hook. `pending` is the state whose hook an earlier claim of the run did not run.
 pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Result<(), Refusal> {
     use ExecutionState::{Completed, Resumed, Runnable, Running, Scheduled, Suspended};
     let from = draft.records.state.execution.state;
@@ -27,8 +26,8 @@ pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Re
     steps.iter().try_for_each(|step| draft.enter(*step, None, &format!("on the way to {hook}")))
 }
 
-/// Leads a claimed turn to `running`, or to the state before if a hook is installed that runs in
-/// that state. Returns that state; `begin` comes next.
+/// Leads a claimed turn to `running`. If a hook is to run before, stops at the state of the hook
+/// and returns it; the caller then runs the hook and calls `begin`.
 pub(super) fn approach(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
     let hooks = draft.records.installed_hooks;
     let hook = enter_before_running(draft, message_id)?.filter(|state| {
@@ -42,13 +41,13 @@ pub(super) fn approach(draft: &mut Draft, message_id: MessageId) -> Result<Optio
     Ok(hook)
 }
 
-/// Leads straight to `running`, for a run that lacks something.
+/// Leads a claim to `running` without hooks, because it lacks a resource.
 pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     enter_before_running(draft, message_id)?;
     start(draft, message_id)
 }
 
-/// Enters the state before `running`, if there is one from the present state.
+/// Enters the state that precedes `running`, if an edge leads there from the present state.
 fn enter_before_running(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
     let from = draft.records.state.execution.state;
     let state = hook_state(from, None).filter(|_| !goes_round(from));
@@ -66,8 +65,8 @@ fn start(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Running, Some(message_id), "turn command starts")
 }
 
-/// Completes a claim after its hook: the turn command starts. Nothing changes if the run has ended
-/// meanwhile, or is being ended.
+/// Completes a claim after its hook: enters `running`. Does nothing if the run has ended meanwhile,
+/// or is being ended.
 pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     let run = draft.records.state.current_run.as_ref();
     let Some(run) = run.filter(|run| run.run_id == run_id && !is_being_ended(run)) else { return Ok(()) };
@@ -78,8 +77,8 @@ pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Leads a run that ends before its turn has begun through `running`, because the only edge leads
-/// there.
+/// Leads a run that ends before its turn has started through `running`, because no other edge leads
+/// on.
 pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
     let execution = &draft.records.state.execution;
     let task = execution.task_id;
@@ -89,19 +88,19 @@ pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// True if a run in that state is claimed and its turn has not begun.
+/// True in a state of a claimed run whose turn has not started.
 pub fn has_not_begun(state: ExecutionState) -> bool {
     matches!(state, ExecutionState::Scheduled | ExecutionState::Resumed)
 }
 
-/// Returns the state whose hook runs before a turn that is claimed from a state.
+/// Returns the state whose hook runs before a turn that is claimed in state `from`.
 pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) -> Option<ExecutionState> {
     match from {
         ExecutionState::Completed | ExecutionState::Runnable | ExecutionState::Waiting => {
             Some(ExecutionState::Scheduled)
         }
         ExecutionState::Suspended => Some(ExecutionState::Resumed),
-        // A message that its turn put off has had its hook. One that lacked a resource has not.
+        // The hook has run for a message that its turn put off, but not if a resource was missing.
         ExecutionState::WaitingResources => pending,
         ExecutionState::Initializing
         | ExecutionState::Scheduled
@@ -113,7 +112,7 @@ pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) 
     }
 }
 
-/// True if the only edge from this state leads to `running`.
+/// True if the edge to `running` is the only one for a claim in this state.
 fn goes_round(from: ExecutionState) -> bool {
     matches!(from, ExecutionState::Waiting | ExecutionState::WaitingResources)
 }

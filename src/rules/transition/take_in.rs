@@ -1,4 +1,4 @@
-//! First part of a step: it takes in arrivals and due times before it decides.
+//! First part of a step: takes in arrivals and due times, before the decision.
 
 use crate::model::agent::Status;
 use crate::model::attention::Subject;
@@ -30,10 +30,10 @@ use super::settlement::{drop_message, drop_unasked};
 use super::timer::take_in_due;
 use super::wait::heal;
 
-/// Takes in what is due before anything is decided: drops stale messages, fails states whose
-/// timeout is over, and merges hints of one scope.
+/// Takes in everything that is due before the decision: drops stale messages, corrects times, fails
+/// states whose timeout is over, fires timers, and merges hints of one scope.
 ///
-/// While the agent is stopped, messages stay unchanged, and hints are ignored.
+/// For a stopped agent, messages stay unchanged and hints are ignored.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     match draft.records.state.status {
         Status::Booting => {
@@ -55,7 +55,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
             }
             Staleness::Duplicate => {
                 admitted_in_vain(draft, &message);
-                // The key belongs to the first copy, and must not be taken from it.
+                // The key belongs to the first message, and must not be recorded for this copy.
                 drop_message(draft, Message { dedupe_key: None, ..message }, DUPLICATE);
             }
         }
@@ -71,8 +71,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Tells a person, once, that an agent has been stalled for a day and that nothing else will resume
-/// it.
+/// Notifies a person, once for each stall, that the agent has been stalled for a day.
 fn tell_of_stall(draft: &mut Draft) {
     let Some(stall) = stall(&draft.records) else { return };
     let is_due = told_at(&draft.records).is_some_and(|at| at <= draft.now());
@@ -82,7 +81,7 @@ fn tell_of_stall(draft: &mut Draft) {
     }
 }
 
-/// Admits a message that is dropped at once. It starts nothing, and does not end the backoff
+/// Logs the admission of a message that is dropped at once, so that it does not end a backoff
 /// either.
 fn admitted_in_vain(draft: &mut Draft, message: &Message) {
     admitted(draft, message);
@@ -91,7 +90,7 @@ fn admitted_in_vain(draft: &mut Draft, message: &Message) {
 }
 
 /// Fails a recovery or a held run that exceeded its timeout, or whose message is gone. The message
-/// of a run that was put off or suspended for too long keeps its attempt.
+/// goes back to the queue with the same attempt.
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
@@ -112,9 +111,9 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Tries a message at once, and only once, that a turn put off before the operator interjected.
-/// Earlier interjections do not have this effect, and wake hints never have. A claim that lacks a
-/// resource is checked by every step anyway.
+/// Tries a message that its turn put off, if the operator has sent an `interject` message since
+/// then. Hints do not cause this. A claim that lacks a resource needs no request, because every
+/// step tries it.
 fn try_if_asked(draft: &mut Draft) {
     let state = &draft.records.state;
     let (since, now) = (state.execution.since, draft.now());
@@ -126,12 +125,11 @@ fn try_if_asked(draft: &mut Draft) {
     }
 }
 
-/// Emits one tick for input that was set aside, once the wait that kept it out has ended in any
-/// way.
+/// Emits one tick for input that was set aside, after the wait that kept it out has ended.
 fn look_at_set_aside(draft: &mut Draft) {
     let waits = WaitsByItem::of(&draft.records.waits);
     let still_kept_out = |kept: &KeptOut| match (kept.wait_id, kept.work_item_id) {
-        // The turn that the bound wait belongs to is told of the input, too.
+        // The turn for the message to which the wait is bound is notified of the input, too.
         (Some(wait), _) => draft.records.waits.iter().any(|other| other.id == wait && other.is_active()),
         (None, Some(item)) => {
             let item = draft.records.works.iter().find(|other| other.id == item);

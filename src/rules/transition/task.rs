@@ -1,4 +1,4 @@
-//! Background tasks: started, stopped, ended (contract, semantics §12).
+//! Background tasks: their start, cancellation and end (contract, semantics §12).
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub enum NewJob {
     Command {
         argv: Vec<String>,
     },
-    /// `policy` is the `agent.toml` of the child if it does not exist yet.
+    /// Delegation. `policy` is the `agent.toml` of the child, in case the child does not exist yet.
     Delegate {
         child: AgentName,
         body: Body,
@@ -42,34 +42,34 @@ pub enum NewJob {
 pub struct NewTask {
     pub job: NewJob,
     pub summary: Option<String>,
-    /// Work item of the task. Absent: the work item of the turn.
+    /// Work item of the task; absent: the work item of the turn.
     pub work_item_id: Option<WorkId>,
     pub notify: bool,
     pub interactive: bool,
     pub timeout: Option<Span>,
-    /// True if the running turn starts it.
+    /// True if the running turn starts the task.
     pub from_turn: bool,
-    /// Hops of the turn or task that starts it, if one does.
+    /// Hops of the turn or task that starts this task; absent for other callers.
     pub hops: Option<u32>,
-    /// Machine on which its supervisor will run.
+    /// Machine and process of the task's supervisor.
     pub at: RunClaimant,
 }
 
-/// End of a task, as far as known.
+/// End of a task, as far as it is known.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskEnding {
     Seen(TaskEnd),
     Child(ChildEnd),
-    /// No process saw the end; the text is the reason.
+    /// End that no process saw, with the reason.
     Lost(String),
 }
 
-/// Refuses a change of a task's status unless it goes forward, and not out of a terminal one.
+/// Refuses a change of a task's status that goes back, or that leaves a terminal status.
 pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {
         Queued => matches!(to, Running | Cancelling | Failed | Interrupted),
-        // A stopped child ends the task of its parent without the parent's request.
+        // A child that is stopped ends the task even if its parent has not cancelled it.
         Running => matches!(to, Cancelling | Completed | Failed | Cancelled | Interrupted),
         Cancelling => matches!(to, Cancelled | Interrupted),
         Completed | Failed | Cancelled | Interrupted => false,
@@ -82,7 +82,7 @@ pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     }
 }
 
-/// Records a task that a supervisor is about to take over.
+/// Records a new task, whose supervisor is then started. Refused if the agent is stopped.
 pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     let state = &draft.records.state;
     if state.status == Status::Stopped {
@@ -92,8 +92,8 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     record(draft, new)
 }
 
-/// Records a task that a turn's outcome starts. If the gate is closed by then, the stop that has
-/// closed it ends the task, and the agent is told after its next start.
+/// Records a task from a turn's outcome. If the gate is closed by then, the stop ends the task, and
+/// the agent is notified after its next start.
 pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     if let Some(item) = new.work_item_id.filter(|id| !is_open(draft, *id)) {
         return Err(Refusal::new("not_open", format!("{item} is not an open work item")));
@@ -107,7 +107,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     let id = TaskId(draft.stamp.mint());
     let state = &draft.records.state;
     let run = state.current_run.clone().filter(|_| new.from_turn);
-    // A turn that has just completed its own item may still start a task.
+    // A turn that has completed its own item may still start a task, without an item.
     let of_turn = run.as_ref().and_then(|run| run.work_item_id).filter(|id| is_open(draft, *id));
     let run_id = run.as_ref().map(|run| run.run_id);
     let agent = state.agent.clone();
@@ -144,8 +144,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     Ok(task)
 }
 
-/// Checks that a delegation to this child may begin: only one at a time, so that its end is
-/// unambiguous.
+/// Refuses a second delegation to a child, because the end of the first would be ambiguous.
 fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     let state = &draft.records.state;
     if *child == state.agent {
@@ -160,7 +159,7 @@ fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the message to the child, in which the parent has the role of its operator.
+/// Returns the message to the child. The parent is the sender, in the role of the operator.
 fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message, Refusal> {
     let parent = draft.records.state.agent.clone();
     let (text, body) = match body {
@@ -181,7 +180,7 @@ fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message,
     })
 }
 
-/// Returns a job for the ledger, without the assignment, which the child's inbox will have.
+/// Returns a job for the ledger. The text of an assignment is omitted, because the child gets it.
 fn named_job(job: &TaskJob) -> Value {
     match job {
         TaskJob::Command { .. } => json!(job),
@@ -191,7 +190,7 @@ fn named_job(job: &TaskJob) -> Value {
     }
 }
 
-/// Records that the supervisor is about to start the command. `None` if the task was stopped
+/// Records that the supervisor is about to start the command. `None` if the task was cancelled
 /// before.
 pub fn run(draft: &mut Draft, id: TaskId, supervisor: RunClaimant) -> Result<Option<Task>, Refusal> {
     let now = draft.now();
@@ -207,8 +206,8 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: RunClaimant) -> Result<Opt
     go_to(draft, id, TaskStatus::Running).map(Some)
 }
 
-/// Gives open tasks, none of which has begun, to the machine to which their agent was moved, which
-/// starts them.
+/// Assigns open tasks to this machine, to which their agent was moved before any of them was
+/// started.
 pub fn adopt(draft: &mut Draft, claimant: &RunClaimant) {
     for id in draft.records.tasks.iter().map(|task| task.id).collect::<Vec<_>>() {
         draft.change_task(id, |task| {
@@ -218,7 +217,7 @@ pub fn adopt(draft: &mut Draft, claimant: &RunClaimant) {
     }
 }
 
-/// Records that the child has its message.
+/// Records that the child has received the message of a delegation.
 pub fn handed_over(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let now = draft.now();
     let Some(task) = draft.records.tasks.iter_mut().find(|task| task.id == id) else { return Ok(()) };
@@ -231,7 +230,7 @@ pub fn handed_over(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     go_to(draft, id, TaskStatus::Running).map(drop)
 }
 
-/// Records that the task is to end. Idempotent.
+/// Records that a task is to end. Idempotent.
 pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
     let task = open(draft, id)?;
     if task.status == TaskStatus::Cancelling {
@@ -240,8 +239,8 @@ pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
     go_to(draft, id, TaskStatus::Cancelling)
 }
 
-/// Ends a task: its terminal record and its message are one transaction. `None` if the task is no
-/// longer open because another process has ended it, with a message of its own.
+/// Ends a task: its terminal record and the message about it are one transaction. `None` if another
+/// process has already ended the task, with its own message.
 pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<Task>, Refusal> {
     let Some(place) = draft.records.tasks.iter().position(|task| task.id == id) else { return Ok(None) };
     let from = draft.records.tasks[place].status;
@@ -278,7 +277,7 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<T
     Ok(Some(task))
 }
 
-/// Returns the terminal status that follows from an end, and the reason.
+/// Returns the terminal status and the reason that follow from the end of a task.
 fn verdict(task: &Task, end: &TaskEnding) -> (TaskStatus, Option<String>) {
     let is_cancelled = task.status == TaskStatus::Cancelling;
     let seen = match end {
@@ -332,7 +331,7 @@ fn transition(draft: &mut Draft, task: &Task, from: TaskStatus) {
     draft.event(EventKind::TaskTransition, task.run_id, data);
 }
 
-/// Returns the message that tells the agent of the end. With `notify` off it starts no turn.
+/// Returns the message that reports the end of a task. Without `notify` the message starts no turn.
 fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
     let kind = if task.notify { MessageKind::TaskResult } else { MessageKind::TaskStatus };
     let mut message = own_message(draft, kind, Body::Text { text: told(task, last_line) });
@@ -342,7 +341,7 @@ fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
     message.task_status = Some(task.status);
     message.causation_id = Some(task.id.to_string());
     message.source_refs = task.run_id.map(|run| format!("{}/{run}", task.agent)).into_iter().collect();
-    // A task that has taken longer than the pause begins a new chain.
+    // A task that lasted longer than the pause starts a new chain.
     let lasted = task.ended_at.map_or(Span::ZERO, |ended| ended.since(task.created_at));
     message.hops = if lasted > draft.records.policy.limits.chain_pause { 0 } else { task.hops };
     message

@@ -1,5 +1,4 @@
-//! Timers, and everything else that is due at a time: created, cancelled, fired (contract,
-//! semantics §4, §5, §11).
+//! Timers, deadlines of waits, and rechecks of blocked work (contract, semantics §4, §5, §11).
 
 use serde_json::json;
 
@@ -27,19 +26,19 @@ use super::settlement::drop_message;
 pub struct NewTimer {
     pub schedule: Schedule,
     pub catch_up: CatchUp,
-    /// Maximum delay at which a fire still sends its message, for [`CatchUp::Skip`].
+    /// Maximum lateness of a fire that still sends its message, for [`CatchUp::Skip`].
     pub grace: Option<Span>,
-    /// Name, unique among the agent's active timers.
+    /// Name, unique among the active timers of the agent.
     pub name: Option<String>,
     pub body: Option<Body>,
-    /// Message that is put off until the timer fires.
+    /// Message that the timer admits when it fires; absent: the timer makes one from its body.
     pub message: Option<Message>,
-    /// Hops of the turn that makes it, if one does.
+    /// Hops of the turn that creates the timer; absent for other callers.
     pub hops: Option<u32>,
 }
 
 impl NewTimer {
-    /// Returns the fields of a timer without name and message. Missed fires are caught up once.
+    /// Returns the fields of a timer without name and message, which catches up missed fires once.
     pub fn new(schedule: Schedule) -> NewTimer {
         let catch_up = CatchUp::Once;
         NewTimer { schedule, catch_up, grace: None, name: None, body: None, message: None, hops: None }
@@ -49,8 +48,8 @@ impl NewTimer {
 /// Maximum length of a timer's name, in bytes.
 const NAME_MAX: usize = 100;
 
-/// Adds a timer, or changes the active timer of the same name to the new definition. Returns it,
-/// and the change: `added`, `replaced`, or `unchanged` for a timer with the same definition.
+/// Adds a timer, or changes the active timer of the same name. Returns the timer, and the change:
+/// `added`, `replaced`, or `unchanged` if the definition is equal.
 pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Refusal> {
     let next_at = check(&new.schedule, draft.now())?;
     if let Some(body) = &new.body {
@@ -105,8 +104,8 @@ pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
         return Err(Refusal::new("not_active", format!("{id} is not an active timer")));
     };
     let timer = draft.records.timers.remove(at);
-    // A caller that repeats its key is told that the message was dropped, not that it is still to
-    // come.
+    // The status of the key changes, so that a caller that repeats it learns that the message was
+    // dropped and will not be sent.
     if let Some(message) = &timer.message {
         drop_message(draft, (**message).clone(), "its timer was cancelled");
     }
@@ -133,10 +132,10 @@ fn note(draft: &mut Draft, timer: &Timer, action: &str) {
     draft.event(EventKind::TimerTransition, None, data);
 }
 
-/// Processes everything that is due: timers, the deadlines of waits, rechecks of blocked work.
+/// Processes everything that is due: timers, deadlines of waits, rechecks of blocked work.
 ///
-/// The messages of timers in one step are bounded. Timers beyond the bound are due at the next
-/// step.
+/// The total size of timer messages in one step is limited. Timers beyond the limit stay due for
+/// the next step.
 pub fn take_in_due(draft: &mut Draft) {
     let now = draft.now();
     let mut left = AT_ONCE;
@@ -154,17 +153,17 @@ pub fn take_in_due(draft: &mut Draft) {
     remind_of_blocked(draft);
 }
 
-/// Maximum size of all timer messages in one step, in bytes, so that the transaction stays small
-/// enough to be read back.
+/// Maximum size of all timer messages in one step, in bytes. A larger transaction could not be read
+/// back.
 const AT_ONCE: usize = 16 << 20;
 
-/// Fires a timer. Returns the number of bytes that it has sent.
+/// Fires a timer. Returns the number of bytes of the messages that were sent.
 fn fire(draft: &mut Draft, mut timer: Timer) -> usize {
     let now = draft.now();
     let body = timer.message.as_ref().map(|message| &message.body).or(timer.body.as_ref());
     let length = body.map_or(0, Body::bytes).max(1);
     let due = due(&timer.schedule, timer.next_at, now);
-    // Without a grace a fire is too late once the next one is due as well.
+    // Without a grace, a fire is too late if the following fire is due as well.
     let is_too_late = timer.grace.map_or(due.count > 1, |grace| now.since(due.latest) > grace);
     let to_fire: Vec<Time> = match timer.catch_up {
         CatchUp::All => due.first.into_iter().take((AT_ONCE / length).max(1)).collect(),
@@ -208,18 +207,18 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
     message
 }
 
-/// Deadline that a message about a wait reports.
+/// Deadline of a wait that a message reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitDeadline {
-    /// End of a timer wait.
+    /// End of a `timer` wait.
     Wake,
     Recheck,
     Expiry,
 }
 
-/// Sends the agent a message for each deadline of a wait that is past. Each message has the time of
-/// its deadline and its position in the queue by that time, so that a late step orders it correctly
-/// among later arrivals. The wait itself stays unchanged until a step takes the message up.
+/// Sends the agent a message for each past deadline of a wait. The message has the time of the
+/// deadline and is queued by that time, so that a late step keeps the right order. The wait stays
+/// active until a step takes the message up.
 fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     let now = draft.now();
     let is_due = |at: Option<Time>| at.filter(|at| *at <= now);
@@ -231,13 +230,13 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     }
     let expiry = wait.expires_at.filter(|limit| is_over(*limit, now));
     if let Some(limit) = expiry.filter(|_| wait.expiry_told_at.is_none()) {
-        // The wait has not ended at the limit itself.
+        // A wait expires one millisecond after its limit.
         told.push((WaitDeadline::Expiry, limit.after(Span::from_millis(1))));
         wait.expiry_told_at = Some(now);
     }
     let recheck = is_due(wait.recheck_due());
     if let Some(at) = recheck {
-        // A wait that is given up needs no recheck.
+        // An expired wait needs no recheck.
         if expiry.is_none() {
             told.push((WaitDeadline::Recheck, at));
         }
@@ -270,7 +269,7 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: WaitDeadline, at: 
     let mut message = own_message(draft, kind, Body::Text { text });
     message.id = MessageId(draft.stamp.mint_at(at));
     message.created_at = at;
-    // The message comes after every message that was sent before that time, whatever its priority.
+    // Messages that were sent before that time come first, even those of background priority.
     if draft.records.inbox.has_background {
         message.priority = Priority::Background;
     }
@@ -278,14 +277,13 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: WaitDeadline, at: 
     message.work_item_id = wait.work_item_id;
     message.resource = wait.resource.clone();
     message.hops = wait.hops;
-    // A recheck comes from the scheduler itself, and so runs a turn in spite of any wait. The end
-    // of a timer wait is a trigger like any other.
+    // With a key the message is a tick of the scheduler, which starts a turn despite other waits.
+    // The end of a timer wait has no key, and is an ordinary trigger.
     message.idempotency_key = key.map(|key| format!("{key}{}:{at}", wait.id));
     message
 }
 
-/// Sends one reminder for all blocked items whose recheck is due. It makes nothing runnable and
-/// clears nothing.
+/// Sends one reminder for all blocked items whose recheck is due. The items stay blocked.
 fn remind_of_blocked(draft: &mut Draft) {
     let now = draft.now();
     let is_due = |item: &WorkItem| {

@@ -1,4 +1,4 @@
-//! Traces of a run: its end, its texts and usage, and its record.
+//! Traces of a run: its end, its output and usage, and its archived record.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use crate::rules::limits::{self, dollars};
 
 use super::draft::Draft;
 
-/// Maximum length of a turn's text in a record, in bytes.
+/// Maximum length of a text from a turn in a record, in bytes.
 const KEPT_MAX: usize = 4096;
 
 /// Result of a settlement.
@@ -24,35 +24,35 @@ const KEPT_MAX: usize = 4096;
 pub struct Settled {
     pub terminal: Terminal,
     pub reason: Option<String>,
-    /// Absent if the run was no longer current.
+    /// Closure after the run; absent if the run was no longer current.
     pub closure: Option<Closure>,
 }
 
-/// Cost of an incomplete run for its message (contract, execution §7).
+/// Price that a message pays for a run that did not complete (contract, execution §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// One attempt: the turn ended by itself.
+    /// One attempt, because the turn ended by itself.
     Attempt,
-    /// Nothing: the end came from outside of the turn. Consecutive interruptions are counted
-    /// separately.
+    /// Nothing, because something outside of the turn ended the run. Consecutive interruptions are
+    /// counted separately.
     Interruption,
-    /// The message itself: the turn has done its work, and must not do it twice.
+    /// The message itself: its turn has done the work and must not do it twice.
     Message,
 }
 
-/// End of a run.
+/// End of a run, for its settlement.
 pub(super) struct RunEnd<'e> {
     pub terminal: Terminal,
-    /// Reason for which it has not completed.
+    /// Reason why the run did not complete.
     pub reason: Option<String>,
     pub cost: Cost,
     pub usage: Option<Usage>,
-    /// End that its tick has seen. Absent: no process saw it.
+    /// End of the process as the tick saw it; absent if no process saw it.
     pub seen: Option<&'e TurnEnd>,
 }
 
 impl<'e> RunEnd<'e> {
-    /// Returns an end with the usage that the turn has reported.
+    /// Returns an end with the usage that the turn reported.
     pub fn new(
         terminal: Terminal,
         reason: Option<String>,
@@ -64,7 +64,7 @@ impl<'e> RunEnd<'e> {
         RunEnd { terminal, reason, cost, usage, seen }
     }
 
-    /// Returns the time of the end; a run whose end no process saw ends now.
+    /// Returns the time at which the run ended: now, if no process saw the end.
     fn at(&self, now: Time) -> Time {
         self.seen.map_or(now, |end| end.ended_at)
     }
@@ -74,8 +74,8 @@ impl<'e> RunEnd<'e> {
     }
 }
 
-/// Returns the turn's own end. A turn that exited with status 0 by itself has done its work, even
-/// if its tick was told to end after that.
+/// Returns the end that the turn itself determines. A turn that exited with status 0 by itself has
+/// done its work, even if its tick was told to end afterwards.
 pub(super) fn verdict(end: &TurnEnd) -> RunEnd<'_> {
     let ended = |terminal, reason: Option<&str>, cost| {
         RunEnd::new(terminal, reason.map(str::to_owned), cost, Some(end))
@@ -112,7 +112,7 @@ fn brief(end: &TurnEnd) -> Option<String> {
     Some(cut(&text)).filter(|text| !text.trim().is_empty())
 }
 
-/// Returns a text, cut to the limit of a record.
+/// Returns a text, cut at a character boundary to the limit of a record.
 pub(super) fn cut(text: &str) -> String {
     let mut end = text.len().min(KEPT_MAX);
     while !text.is_char_boundary(end) {
@@ -121,7 +121,7 @@ pub(super) fn cut(text: &str) -> String {
     text[..end].to_owned()
 }
 
-/// Counts a run that ends, and records it as the last one.
+/// Counts a run that ends, and stores it as the last turn.
 pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
     let now = draft.now();
     let state = &mut draft.records.state;
@@ -130,7 +130,7 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
         limits::count_usage(&mut state.spending, now, usage);
         counters.input_tokens = counters.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));
         counters.output_tokens = counters.output_tokens.saturating_add(usage.output_tokens.unwrap_or(0));
-        // JSON can't express an infinite number: the record could not be read any more.
+        // JSON can't express an infinite number, so the record would become unreadable.
         counters.cost_usd =
             dollars(counters.cost_usd + usage.cost_usd.unwrap_or(0.0)).clamp(f64::MIN, f64::MAX);
     }
@@ -140,7 +140,7 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
     match ended.terminal {
         Terminal::Completed => {
             state.runtime_error = None;
-            // A turn that did not complete may not have read them.
+            // Only a completed turn is known to have read the reduced messages.
             counters.reduced_since_turn = 0;
             state.set_aside = SetAside::default();
         }
@@ -161,7 +161,7 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
     });
 }
 
-/// Archives the record of a run that has ended, and its brief.
+/// Archives the record and the brief of a run that has ended, and logs the end.
 pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, closure: Closure) -> Settled {
     let (terminal, at, brief) = (ended.terminal, ended.at(draft.now()), ended.brief());
     let RunEnd { reason, usage, seen, .. } = ended;
@@ -174,7 +174,7 @@ pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, cl
     if let Some(reason) = &reason {
         data["reason"] = json!(reason);
     }
-    // `run_interrupted` records an end that no process saw, unless a stop has caused it.
+    // An end that no process saw was logged as `run_interrupted`, except if a stop caused it.
     if seen.is_some() || terminal == Terminal::Aborted {
         draft.event(EventKind::RunSettled, Some(run.run_id), data);
     }
@@ -206,7 +206,7 @@ pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, cl
     Settled { terminal, reason, closure: Some(closure) }
 }
 
-/// Adds its turn's end to the record of a run that another process has settled.
+/// Adds the end that the tick saw to the record of a run that another process has settled.
 pub(super) fn record_output(
     draft: &mut Draft,
     run_id: RunId,

@@ -1,4 +1,4 @@
-//! Triggers: created, given a new secret, revoked, counted (contract, semantics §13).
+//! Triggers: creation, rotation of the secret, revocation, counting (contract, semantics §13).
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub struct NewTrigger {
     pub secret_sha256: String,
 }
 
-/// Creates a trigger. One with the scope of a wait belongs to it from then on.
+/// Creates a trigger. A trigger with the scope of a wait is assigned to that wait.
 pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
     let id = TriggerId(draft.stamp.mint());
     let agent = draft.records.state.agent.clone();
@@ -44,7 +44,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
     Ok(trigger)
 }
 
-/// Gives a wait its trigger. Only a wait that the outside can answer has one, and no wait has two.
+/// Assigns a trigger to a wait. Only a wait that the outside can end has a trigger, at most one.
 fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Refusal> {
     let Some(wait) = draft.records.waits.iter().find(|wait| wait.id == id && wait.is_active()) else {
         return Err(Refusal::new("not_active", format!("{id} is not an active wait")));
@@ -58,7 +58,7 @@ fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Re
     Ok(())
 }
 
-/// Refuses a trigger for a wait that no outside system can end.
+/// Refuses a trigger for a wait of a kind that no outside system can end.
 pub fn may_have_trigger(wait: &Wait) -> Result<(), Refusal> {
     match wait.kind {
         WaitKind::External | WaitKind::System => Ok(()),
@@ -72,7 +72,7 @@ pub fn may_have_trigger(wait: &Wait) -> Result<(), Refusal> {
     }
 }
 
-/// Replaces the secret. Earlier deliveries with the old one stay valid.
+/// Replaces the secret of a trigger. Deliveries admitted with the old secret stay valid.
 pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result<Trigger, Refusal> {
     let changed = draft.change_trigger(id, |trigger| trigger.secret_sha256 = secret_sha256);
     let trigger = changed.ok_or_else(|| not_active(draft, id))?;
@@ -80,8 +80,8 @@ pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result
     Ok(trigger)
 }
 
-/// Revokes a trigger for good. Its deliveries stay in the inbox. A wait that names it stays active
-/// without it.
+/// Revokes a trigger finally. Its deliveries stay in the inbox. A wait with this trigger stays
+/// active without it.
 pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, Refusal> {
     let at = draft.records.triggers.iter().position(|trigger| trigger.id == id);
     let mut trigger = draft.records.triggers.remove(at.ok_or_else(|| not_active(draft, id))?);
@@ -97,11 +97,11 @@ pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, 
     Ok(trigger)
 }
 
-/// Revokes the triggers with the scope of a wait that has ended.
+/// Revokes the trigger whose scope is a wait that has ended.
 pub fn wait_ended(draft: &mut Draft, wait: &Wait) {
     let belongs = |trigger: &&Trigger| trigger.scope.wait_id() == Some(wait.id);
     if let Some(id) = draft.records.triggers.iter().find(belongs).map(|trigger| trigger.id) {
-        // The trigger is open, so nothing refuses.
+        // The trigger is open, so `revoke` can't fail.
         let _ = revoke(draft, id, "its wait has ended");
     }
 }
@@ -122,15 +122,15 @@ fn note(draft: &mut Draft, trigger: &Trigger, cause: &str) {
     draft.event(EventKind::TriggerTransition, None, data);
 }
 
-/// Counts a message as a delivery, when a step takes it up.
+/// Counts the delivery that a message came from, when a step takes the message up.
 pub fn count_message(draft: &mut Draft, message: &Message) {
-    // A tick that was made from hints is no delivery: those were counted before.
+    // The deliveries of a tick made from hints were counted with the hints.
     if message.hint.is_none() && !message.was_taken_up() {
         count(draft, message.trigger_id, 1, message.created_at);
     }
 }
 
-/// Counts a hint as a delivery, when it leaves the inbox.
+/// Counts the deliveries that a hint came from, when the hint leaves the inbox.
 pub fn count_hint(draft: &mut Draft, hint: &WakeHint) {
     count(draft, hint.trigger_id, u64::from(hint.count), hint.created_at);
 }

@@ -1,4 +1,4 @@
-//! Life of a run: it is claimed, and settled or found to have been interrupted.
+//! Life of a run: it is claimed, then settled, or found interrupted.
 
 use serde_json::json;
 
@@ -36,23 +36,23 @@ use super::start::{approach, go_round, pass_through_running};
 use super::trace::{Cost, RunEnd, Settled, archive, count, record_output, verdict};
 use super::wait::take_up;
 
-/// Reason of a run that ended by itself before a stop had to kill it.
+/// Cause of the end of a run that ended by itself before a stop had to kill it.
 const IN_TIME: &str = "ended within the grace";
 
-/// Turn that is to run now.
+/// Claimed turn that is to run now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
     pub run: CurrentRun,
     pub message: Message,
-    /// State before `running` that the claim has led to. Its hook runs in it, and `start::begin`
-    /// comes next. Absent: the agent is `running`.
+    /// State before `running` whose hook runs now, and after which `start::begin` is called.
+    /// Absent: the agent is `running`.
     pub stands_in: Option<ExecutionState>,
-    /// Checkpoint that the turn should continue from, if it is missing. The turn then starts from
-    /// the beginning.
+    /// Missing checkpoint from which the turn should have continued. The turn starts from the
+    /// beginning instead.
     pub lost: Option<Checkpoint>,
 }
 
-/// Claims a message for a turn, and binds the waits that it satisfies.
+/// Claims a message for a turn, and binds the waits that the message satisfies.
 pub fn claim(
     draft: &mut Draft,
     message: Message,
@@ -91,13 +91,12 @@ pub fn claim(
         condemned: None,
         forced: false,
     };
-    // For a message that was claimed before, the ledger has this event, and the message has its
-    // continuation.
+    // For a message that was claimed before, the ledger already has this event.
     if held.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, &message);
     }
     take_up(draft, &message, &continuation.resolves);
-    // These transitions belong to no run.
+    // The run is not current yet, so these transitions name no run.
     go_round(draft, held.and_then(|held| held.entered))?;
     draft.records.state.current_run = Some(run.clone());
     draft.records.state.last_continuation = Some(continuation);
@@ -108,9 +107,9 @@ pub fn claim(
 
 /// Settles a run whose command has ended.
 ///
-/// A run that `stop` is ending is aborted, unless its turn has exited in time with status 0. A
-/// condemned run has failed, and a run that has yielded is suspended, whatever its exit status. A
-/// run that is no longer current was settled already: only its output is recorded.
+/// A run that is being stopped is aborted, unless its turn exited in time with status 0. A
+/// condemned run has failed and a run that yielded is suspended, whatever the exit status. For a
+/// run that is no longer current, only the output is recorded.
 pub fn settle(
     draft: &mut Draft,
     run_id: RunId,
@@ -135,7 +134,7 @@ pub fn settle(
     if let Some((path, refusal)) = refused {
         (ended.terminal, ended.cost) = (Terminal::Failed, Cost::Message);
         ended.reason = Some(format!("outcome file: {path}: {}", refusal.message));
-        // Nothing else of the outcome is used, but the turn's usage is counted.
+        // The usage counts although the outcome is refused.
         if let Some(used) = ended.usage.take() {
             limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
         }
@@ -145,7 +144,7 @@ pub fn settle(
             let killed = matches!(end.exit, Exit::Signal { signal: 9 });
             return finish_stop(draft, killed, Some(&end));
         }
-        // The turn has done its work: nothing is aborted, and nothing goes back to the queue.
+        // The turn has done its work, so its message is neither aborted nor requeued.
         shut_down(draft, Span::ZERO)?;
     }
     if let Exit::NotStarted { error } = &end.exit {
@@ -154,7 +153,7 @@ pub fn settle(
     conclude(draft, &run, ended)
 }
 
-/// Concludes a run that no stop has ended: counts it, settles or requeues its message, derives the
+/// Concludes a run that was not stopped: counts it, settles or requeues its message, derives the
 /// closure, and archives its record.
 fn conclude(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>) -> Result<Settled, Refusal> {
     let terminal = ended.terminal;
@@ -191,13 +190,13 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>) -> Result<Se
     Ok(settled)
 }
 
-/// Returns the end of a run if it was decided before its turn ended.
+/// Returns the end of a run that was decided before the end of its turn; else `None`.
 fn decided_before<'e>(run: &CurrentRun, seen: Option<&'e TurnEnd>) -> Option<RunEnd<'e>> {
     if let Some(reason) = &run.condemned {
         let cost = if run.forced { Cost::Interruption } else { Cost::Attempt };
         return Some(RunEnd::new(Terminal::Failed, Some(reason.clone()), cost, seen));
     }
-    // A turn that has yielded has itself declared that it is not done.
+    // By yielding, the turn has declared that it is not done.
     run.yielded_at?;
     Some(if run.stopping.is_some() {
         RunEnd::new(Terminal::Aborted, None, Cost::Attempt, seen)
@@ -206,8 +205,8 @@ fn decided_before<'e>(run: &CurrentRun, seen: Option<&'e TurnEnd>) -> Option<Run
     })
 }
 
-/// Settles a run whose tick has died. The caller must have ended its processes: otherwise they
-/// would run in parallel to the next attempt.
+/// Settles a run whose tick has died. The caller must have ended its processes; otherwise they
+/// would run in parallel with the next attempt.
 pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else { return Ok(()) };
     let data =
@@ -219,7 +218,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     }
     pass_through_running(draft)?;
     let now = draft.now();
-    // No process was there to end the run in time. It ends now, and for that reason.
+    // No process could force the run in time, so the run ends now for that reason.
     let ended = |terminal, why: &str| RunEnd::new(terminal, Some(why.to_owned()), Cost::Interruption, None);
     let forced = is_overdue(&run, now).then(|| ended(Terminal::Failed, FORCED));
     let vanished = || ended(Terminal::Interrupted, why);
@@ -227,7 +226,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     conclude(draft, &run, ended).map(drop)
 }
 
-/// Completes a stop after the run's processes have ended. `killed`: they did not end by themselves.
+/// Completes a stop after the run's processes have ended. `killed`: they did not end in time.
 pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Result<Settled, Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else {
         return Err(Refusal::new("no_run", "there is no run to stop"));
@@ -235,7 +234,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     let requeue = run.stopping.as_ref().is_some_and(|stopping| stopping.requeue);
     let reason = run.stopping.as_ref().and_then(|stopping| stopping.reason.clone());
     let reason = Some(reason.map_or_else(|| "stopped".to_owned(), |reason| format!("stopped: {reason}")));
-    // The turn's usage counts, whether or not it has completed.
+    // The usage of the turn counts even though the run is aborted.
     let ended = RunEnd::new(Terminal::Aborted, reason, Cost::Attempt, end);
     count(draft, &run, &ended);
     if let Some(message) = claimed_message(draft, run.message_id) {
@@ -254,7 +253,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
         Some(run.run_id),
         json!({ "message_id": run.message_id, "killed": killed, "requeued": requeue, "boundary": Boundary::Shutdown }),
     );
-    // The run may have ended before the shutdown began.
+    // If the run ended before the shutdown was recorded, the shutdown is recorded now.
     shut_down(draft, Span::ZERO)?;
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
         let (state, cause) = match &run.condemned {
@@ -281,7 +280,7 @@ fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Derives the closure, and sets status and execution accordingly.
+/// Derives the closure, and sets the status and the execution state accordingly.
 fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
     let closure = closure(&draft.records);
     draft.records.state.last_closure = Some(closure.clone());
@@ -307,7 +306,7 @@ fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
 }
 
 /// Records that the checkpoint of a claimed run is missing, for instance in a clone. The turn
-/// starts from the beginning and is told.
+/// starts from the beginning and is notified.
 pub fn lose_checkpoint(draft: &mut Draft, claimed: &mut Claimed, path: &str) {
     claimed.lost = claimed.run.checkpoint.take();
     claimed.run.given = None;

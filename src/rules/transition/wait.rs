@@ -1,4 +1,4 @@
-//! Waits: set, resolved, cancelled, expired (contract, semantics §5).
+//! Waits: set, resolved, cancelled, expired, repaired (contract, semantics §5).
 
 use serde_json::json;
 
@@ -24,16 +24,16 @@ use super::messages::own_message;
 use super::trigger::{may_have_trigger, wait_ended};
 use super::work::{is_open, revise};
 
-/// Owner of a new wait.
+/// Owner of a new wait: the agent or a work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitOwner {
     Agent,
     Work(WorkId),
-    /// Work item of the turn, else the focus, else the agent.
+    /// Work item of the turn if it is open, else the focus, else the agent.
     Nearest(Option<WorkId>),
 }
 
-/// Times at which the agent is told to check what it waits for.
+/// Times at which the agent gets a message that asks it to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recheck {
     At(Time),
@@ -48,16 +48,16 @@ pub struct NewWait {
     pub options: Vec<String>,
     pub owner: WaitOwner,
     pub resource: Option<String>,
-    /// Trigger that it names, as it is now.
+    /// Trigger that the wait names, in its present state.
     pub trigger: Option<Trigger>,
     pub wake_at: Option<Time>,
     pub recheck: Option<Recheck>,
     pub expires_at: Option<Time>,
     pub source: Option<String>,
     pub no_fallback: Option<String>,
-    /// Task that it names, if that has ended by now.
+    /// Task that the wait names, if the task has ended by now.
     pub ended_task: Option<EndedTask>,
-    /// Hops of the turn that waits, if one does.
+    /// Hops of the turn that sets the wait; absent for other callers.
     pub hops: Option<u32>,
 }
 
@@ -66,22 +66,22 @@ pub struct NewWait {
 pub struct EndedTask {
     pub id: TaskId,
     pub notify: bool,
-    /// Message that reports its end, if no step has taken it up yet.
+    /// Message that reports the end of the task, if no step has taken it up yet.
     pub result_id: Option<MessageId>,
 }
 
-/// Wait that was set.
+/// Wait that was set, and the waits that it replaced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set {
     pub wait: Wait,
-    /// Active waits of the same owner that it replaced, as they were.
+    /// Active waits of the same owner that the new wait replaced, in their last active state.
     pub replaces: Vec<Wait>,
 }
 
-/// Sets a wait. It replaces the active one on the same work item, and each wait of the agent's own
-/// for the same resource.
+/// Sets a wait, which replaces the active wait on the same work item, or the agent's own active
+/// wait for the same resource.
 ///
-/// A wait for a task that has ended, and whose result a step has taken up, is resolved at once.
+/// A wait for an ended task whose result a step has already taken up is resolved at once.
 pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     let work_item_id = owner(draft, new.owner)?;
     let now = draft.now();
@@ -138,8 +138,8 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     Ok(Set { wait: over.unwrap_or(wait), replaces })
 }
 
-/// Returns the active waits that a new one replaces. An item has one active wait; the agent itself
-/// has one for each resource.
+/// Returns the active waits that a new wait replaces. A work item has one active wait; the agent
+/// itself has one per resource.
 fn replaced(draft: &Draft, new: &Wait) -> Vec<Wait> {
     let has_place = |wait: &&Wait| {
         let is_alike = new.work_item_id.is_some() || new.resource.is_some() && wait.resource == new.resource;
@@ -195,8 +195,8 @@ fn check_trigger(wait: &Wait, trigger: &Trigger) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses a wait for a task that can't end it. `notify` is true if the agent is told of the task's
-/// end; absent if the agent has no such task.
+/// Refuses a wait for a task that can't end the wait. `notify` is true if the end of the task is
+/// reported to the agent; `None` if the agent has no such task.
 fn check_task(wait: &Wait, id: TaskId, notify: Option<bool>) -> Result<(), Refusal> {
     match notify {
         Some(true) => Ok(()),
@@ -215,7 +215,7 @@ pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active wait")))
 }
 
-/// Records the message that is the result of a task on every wait for it.
+/// Stores the id of a task's result message in every wait for that task.
 pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     let waits = draft.records.waits.iter().filter(|wait| wait.is_waiting() && wait.task_id() == Some(task));
     for id in waits.map(|wait| wait.id).collect::<Vec<_>>() {
@@ -223,8 +223,8 @@ pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     }
 }
 
-/// Binds the waits that a message satisfies, when a step takes it up, and ends the wait whose
-/// expiry it reports. Idempotent.
+/// Binds the waits that a message satisfies, when a step takes the message up. If the message
+/// reports an expiry, ends that wait. Idempotent.
 pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     if message.scheduler_tick() == Some(SchedulerTick::Expiry)
         && let Some(id) = message.wait_id.filter(|id| is_waiting(draft, *id))
@@ -234,8 +234,8 @@ pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     bind(draft, message.id, resolves);
 }
 
-/// Binds waits to a message. They block nothing until a turn for the message has completed, or the
-/// message ends in another way.
+/// Binds waits to a message. They block nothing until a turn for the message has completed or the
+/// message has ended without one.
 pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
     for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
         draft.change_wait(id, |wait| {
@@ -265,15 +265,15 @@ pub fn resolve_bound(draft: &mut Draft, message: MessageId) {
 }
 
 /// Makes the waits that are bound to a message active again, because the message has ended without
-/// a completed turn: the agent has not been told the answer.
+/// a completed turn, so that the agent did not get the answer.
 pub fn release_bound(draft: &mut Draft, message: MessageId, why: &str) {
     for id in bound_to(draft, message) {
         lose_answer(draft, id, message, why);
     }
 }
 
-/// Makes a wait active again, and records on it that an answer was lost. An expiry that came
-/// meanwhile is reported again.
+/// Makes a wait active again, and records that its answer was lost. If the wait has expired
+/// meanwhile, the expiry is reported again.
 pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str) {
     draft.change_wait(id, |wait| {
         wait.resolved_by = None;
@@ -294,7 +294,7 @@ pub fn end_on_item(draft: &mut Draft, item: WorkId, cause: &str) {
     end_all(draft, &ended, cause);
 }
 
-/// Ends waits. One that a message satisfies is resolved, not cancelled.
+/// Ends waits: as resolved if bound to a message, else as cancelled.
 fn end_all(draft: &mut Draft, waits: &[WaitId], cause: &str) {
     for id in waits {
         let wait = draft.records.waits.iter().find(|wait| wait.id == *id);
@@ -304,8 +304,8 @@ fn end_all(draft: &mut Draft, waits: &[WaitId], cause: &str) {
     }
 }
 
-/// Records that a message that told the agent to check has left the inbox, and computes the next
-/// time.
+/// Records that the message that asked the agent to check has left the inbox, and computes the time
+/// of the next one.
 pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     let now = draft.now();
     let of_message = draft.records.waits.iter().find(|wait| wait.recheck_id == Some(message));
@@ -316,7 +316,7 @@ pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     });
 }
 
-/// Repairs waits that the other records contradict, because nothing can end them any more.
+/// Repairs waits that nothing can end any more, because other records contradict them.
 pub fn heal(draft: &mut Draft) {
     for broken in std::mem::take(&mut draft.records.broken_waits) {
         match broken {
@@ -338,7 +338,7 @@ pub fn heal(draft: &mut Draft) {
     }
 }
 
-/// Returns the message that makes the agent check after a wait for its task was repaired.
+/// Returns the message that makes the agent check, after the wait for a task was repaired.
 fn healed(draft: &mut Draft, wait: &Wait) -> Message {
     let task = wait.resource.as_deref().unwrap_or_default();
     let text = format!("{task} has ended, and its result was taken up before: {}", wait.reason);
@@ -350,8 +350,8 @@ fn healed(draft: &mut Draft, wait: &Wait) -> Message {
     message
 }
 
-/// Ends a wait, if it is still active, and returns it. Its work item counts as changed, since it
-/// may continue.
+/// Ends a wait and returns it; `None` if it is not active. Its work item counts as changed, because
+/// the item may now be runnable.
 pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) -> Option<Wait> {
     let at = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active())?;
     let mut wait = draft.records.waits.remove(at);
@@ -363,7 +363,7 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
     draft.event(EventKind::WaitTransition, None, data);
     draft.delete(Delete::Wait(id));
     wait_ended(draft, &wait);
-    // The item has ended: there is nothing to change.
+    // A work item that has ended is not changed.
     if let Some(item) = wait.work_item_id
         && is_open(draft, item)
     {

@@ -22,11 +22,11 @@ pub struct NewWork {
     pub plan: Option<String>,
     pub blocked_by: Option<String>,
     pub recheck_at: Option<Time>,
-    /// True if it becomes the current one.
+    /// True if the new item becomes the current item.
     pub pick: bool,
 }
 
-/// Changes to an item; fields that are `None` stay.
+/// Changes to an item; fields that are `None` stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkChange {
     pub objective: Option<String>,
@@ -60,7 +60,7 @@ pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
     Ok(item)
 }
 
-/// Refuses an item beyond the limit: every step reads all open items.
+/// Refuses an item beyond the maximum number, because every step reads all open items.
 fn check_room(draft: &Draft) -> Result<(), Refusal> {
     let (open, most) = (draft.records.works.len(), draft.records.policy.limits.max_open_work);
     if (open as u64) < most {
@@ -95,8 +95,8 @@ pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkI
     })
 }
 
-/// Makes an item the current one. `clear_blocker` is the reason for which its blocker, its recheck
-/// and its waits are cleared.
+/// Makes an item the current item. With `clear_blocker`, a reason, also clears its blocker, its
+/// recheck and its waits.
 pub fn pick(draft: &mut Draft, id: WorkId, clear_blocker: Option<String>) -> Result<WorkItem, Refusal> {
     find(draft, id)?;
     if let Some(reason) = &clear_blocker {
@@ -133,15 +133,15 @@ pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, 
     revise_noting(draft, id, "unblock", json!({ "reason": reason }), clear)
 }
 
-/// Clears the blocker of an item and its recheck.
+/// Clears the blocker and the recheck of an item.
 fn clear(item: &mut WorkItem) {
     item.blocked_by = None;
     item.recheck_at = None;
     item.recheck_consumed_at = None;
 }
 
-/// Completes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its
-/// prose plan, which is archived with it.
+/// Completes an item in one transaction, with its result, the focus, its waits and its blocker.
+/// `plan` is its prose plan, which is archived with the item.
 pub fn complete(
     draft: &mut Draft,
     id: WorkId,
@@ -169,7 +169,7 @@ pub fn complete(
     Ok(item)
 }
 
-/// Counts an item as changed, because a related record has changed: it is then eligible for another
+/// Counts an item as changed because a related record has changed, so that the item gets another
 /// tick.
 pub fn revise(
     draft: &mut Draft,
