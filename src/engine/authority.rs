@@ -1,4 +1,4 @@
-//! The caller of a command, and what a turn or task may do to other agents (contract, semantics
+//! Caller of a command, and the rights of a turn or task over other agents (contract, semantics
 //! §14).
 
 use std::env;
@@ -18,8 +18,8 @@ use crate::store::{Agent, Store};
 use super::context::Context;
 use super::session::{Session, agents};
 
-/// Returns the agent whose turn or task has called this command, even if that has ended. `None` in
-/// a hook, which acts for the operator who installed it.
+/// Returns the agent whose turn or task has called this command, even if the turn or task has
+/// ended. `None` in a hook, which acts for the operator.
 pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
     if env::var_os(process::HOOK).is_some_and(|hook| !hook.is_empty()) {
         return Ok(None);
@@ -27,13 +27,13 @@ pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
     session.called_in(store)
 }
 
-/// Returns the origin to record if this command starts or stops an agent.
+/// Returns the origin to record when this command starts or stops an agent.
 pub fn actor(session: &Session, store: &Store) -> Result<Origin> {
     Ok(inside(session, store)?.map_or(authority::OPERATOR, |name| authority::agent(&name)))
 }
 
-/// Error when a turn or task calls this for an agent that is not its own child. `verb` names the
-/// action in the message.
+/// Error when a turn or task acts on an agent that is not a child of its own agent, unless its
+/// policy has `authority.lifecycle = "all"`. `verb` names the action in the message.
 pub fn reach(context: Context<'_>, verb: &str) -> Result<()> {
     let store = context.store();
     match inside(context.session, store)? {
@@ -42,8 +42,8 @@ pub fn reach(context: Context<'_>, verb: &str) -> Result<()> {
     }
 }
 
-/// Error when a turn or task changes the records of an agent that is neither its own nor its own
-/// child.
+/// Error when a turn or task changes the records of an agent that is neither its own agent nor a
+/// child of that. `verb` names the action in the message.
 pub fn reach_records(context: Context<'_>, verb: &str) -> Result<()> {
     let agent = context.agent;
     let store = context.store();
@@ -57,8 +57,8 @@ fn reach_from(store: &Store, caller: &AgentName, target: &Identity, verb: &str) 
     Ok(authority::reaches(caller, store.agent(caller)?.policy()?.authority.lifecycle, target, verb)?)
 }
 
-/// Returns the parent of an agent that is being created. A turn or task can only create children of
-/// its own agent.
+/// Returns the parent of an agent to create. A turn or task may only create children of its own
+/// agent, unless its policy has `authority.lifecycle = "all"`.
 pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Result<Option<AgentName>> {
     let Some(caller) = inside(session, store)? else { return Ok(named) };
     if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {
@@ -74,8 +74,8 @@ pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Res
     }
 }
 
-/// Error when a turn or task acts on the whole state directory, unless the policy of its agent has
-/// `authority.lifecycle = "all"`.
+/// Error when a turn or task acts on the whole state directory, unless its policy has
+/// `authority.lifecycle = "all"`. `verb` names the action in the message.
 pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if store.agent(&caller)?.policy()?.authority.lifecycle != Reach::All => {
@@ -89,13 +89,13 @@ pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     }
 }
 
-/// Returns the agents on which a command acts: the named ones, or with `all` every agent on which
+/// Returns the agents on which a command acts: the named agents, or with `all` every agent on which
 /// the caller may act.
 pub fn governed(session: &Session, store: &Store, named: &[AgentName], all: bool) -> Result<Vec<AgentName>> {
     governed_among(session, store, agents(store, named, all)?, all)
 }
 
-/// Filters the agents to those on which the caller may act, if `all` is set.
+/// If `all` is set, removes the agents on which the caller may not act from the list.
 pub fn governed_among(
     session: &Session,
     store: &Store,
@@ -105,7 +105,7 @@ pub fn governed_among(
     if let Some(caller) = inside(session, store)?.filter(|_| all)
         && store.agent(&caller)?.policy()?.authority.lifecycle == Reach::Children
     {
-        // An agent that can't be read counts as no child of the caller.
+        // An unreadable agent counts as no child of the caller.
         names.retain(|name| {
             let identity = store.agent(name).and_then(|agent| agent.identity());
             identity.is_ok_and(|identity| identity.parent.as_ref() == Some(&caller))
@@ -114,8 +114,8 @@ pub fn governed_among(
     Ok(names)
 }
 
-/// Error when a private agent accepts no messages from a turn or task of `speaker`. Returns the
-/// trigger kind of such messages, if it differs from that of their message kind.
+/// Error when a private agent does not accept messages from a turn or task of `speaker`. Returns
+/// the trigger kind of such messages, if it differs from the default of their message kind.
 pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKind>> {
     if agent.name() == speaker {
         return Ok(None);
@@ -123,7 +123,7 @@ pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKin
     Ok(authority::hears(&agent.identity()?, speaker)?)
 }
 
-/// Reports the agents that the calling turn or task may not tick, and removes them from the list.
+/// Reports the agents that the calling turn or task may not tick, and removes them from `names`.
 pub fn leave_out_others(
     session: &mut Session,
     store: &Store,
@@ -140,15 +140,15 @@ pub fn leave_out_others(
     status
 }
 
-/// Maximum number of ancestors that are looked at.
+/// Maximum number of ancestors that are searched.
 const DESCENDANTS: usize = 1000;
 
-/// Error when a turn or task stops its own agent or an ancestor of it: the stop would wait for its
-/// caller, and the caller for the stop. `verb` names the action in the message.
+/// Error when a turn or task stops its own agent or an ancestor: the stop would wait for the end of
+/// its caller, and the caller for the stop. `verb` names the action in the message.
 pub fn refuse_from_inside(context: Context<'_>, verb: &str) -> Result<()> {
     let agent = context.agent;
     let store = context.store();
-    // A turn or task that has ended may stop any agent.
+    // A turn or task that has ended may stop any agent, because no stop waits for it.
     let Ok(Some(caller)) = context.session.caller(store) else { return Ok(()) };
     let (kind, what) = match caller.by {
         CalledBy::Turn { .. } => ("own_turn", "turn"),
@@ -172,13 +172,13 @@ pub fn refuse_from_inside(context: Context<'_>, verb: &str) -> Result<()> {
     .with_hint(format!("end the {what}; then {verb} the agent from outside")))
 }
 
-/// Error when a member of the sharing group asks for more than the agent's inbox. `what` names the
-/// flag or field.
+/// Error when a member of the sharing group needs more rights than to write to the inbox. `what`
+/// names the flag or field in the message.
 pub fn owners(store: &Store, what: &str) -> Result<()> {
     if store.guest().is_some() { Err(owners_only(what).into()) } else { Ok(()) }
 }
 
-/// Returns the refusal for a member of the sharing group.
+/// Returns the refusal for a member of the sharing group, which names `what`.
 pub fn owners_only(what: &str) -> Refusal {
     let message =
         format!("{what}: that needs the agent's records, and of these only the inbox is shared with you");

@@ -1,6 +1,6 @@
-//! Checks of a state directory, which change nothing: `doctor` reports the findings and repairs
-//! those with one right answer; an import refuses an agent with any of them (contract, store §6).
-//! The store checks its files one by one; this module checks how the records in them fit together.
+//! Checks of a state directory, which change nothing. `doctor` reports the findings, and repairs
+//! those with only one correct repair; an import refuses an agent with a finding (contract, store
+//! §6). The store checks single files; this module checks that their records agree.
 
 use super::environment;
 use super::owner::{away, away_task};
@@ -19,7 +19,7 @@ use crate::store::{Agent, Checkup, Finding, FindingSubject, ReadableRecords, Rem
 
 /// Checks settings, policies, states and journals, without a lock.
 ///
-/// A store in a database is only checked as a whole.
+/// For a store in a database only the checks of the whole store are made.
 pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     let mut findings = store.look_around(now, true)?;
     if store.is_remote() {
@@ -34,7 +34,7 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Checks everything about one agent. Must be called under its lock.
+/// Checks all records of one agent. Must be called under the agent's lock.
 pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     let mut checkup = agent.local().checkup();
     checkup.scratch();
@@ -60,7 +60,7 @@ pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     checkup
 }
 
-/// Checks what every step needs, and how the parts of `state.json` fit together.
+/// Checks the files that every step reads, and that the fields of `state.json` agree.
 fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     let state = checkup.essentials()?;
     if let Some(mark) = &state.attention {
@@ -97,7 +97,7 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     Some(state)
 }
 
-/// Warns of a run or a task of another state directory, of which this one is a copy.
+/// Warns of a run or a task of another state directory, from which this directory was copied.
 pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Result<()> {
     let (state, tasks) = agent.look(|seen, state| Ok((state, seen.open::<Task>()?)))?;
     let name = agent.name();
@@ -122,7 +122,7 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
     Ok(())
 }
 
-/// Checks that the records named by `state.json` exist, and that no open record has ended.
+/// Checks that records named by `state.json` exist, and that no open record has a terminal status.
 fn references(checkup: &mut Checkup<'_>, state: &State, open: &ReadableRecords) {
     if state.open_tasks == 0 && !open.tasks.is_empty() {
         let message = format!("it says that no task is open, but there are {}", open.tasks.len());
@@ -143,9 +143,9 @@ fn references(checkup: &mut Checkup<'_>, state: &State, open: &ReadableRecords) 
     }
 }
 
-/// Reports a turn command that can't be started: each message would use up its attempts on it.
+/// Reports a turn command that can't be started, because every message would fail at it.
 fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
-    // A policy that can't be read is a finding of its own.
+    // An unreadable policy is reported by another check.
     let Ok(policy) = agent.policy() else { return };
     let is_unused = matches!(state.status, Status::Booting | Status::Stopped);
     let fault = match &policy.turn.command {
@@ -161,7 +161,7 @@ fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
     }
 }
 
-/// Checks the records that waits refer to.
+/// Checks that the records to which waits refer exist.
 fn waits(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
     for wait in &open.waits {
         let about = FindingSubject::Wait(wait.id);
@@ -185,8 +185,7 @@ fn waits(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
     }
 }
 
-/// Returns the name of the field in which an active wait names a message that is missing in the
-/// inbox.
+/// Returns text about the message that an active wait needs and that is missing in the inbox.
 fn lacks(wait: &Wait, open: &ReadableRecords) -> Option<&'static str> {
     if wait.recheck_id.is_some_and(|message| wait.is_active() && !open.queued.contains(&message)) {
         return Some("the message that tells the agent to look is gone");
@@ -202,7 +201,7 @@ fn lacks(wait: &Wait, open: &ReadableRecords) -> Option<&'static str> {
     }
 }
 
-/// Checks the records that triggers refer to.
+/// Checks that the waits to which triggers refer are active.
 fn triggers(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
     for trigger in &open.triggers {
         let ended = trigger.scope.wait_id().filter(|id| !open.waits.iter().any(|wait| wait.id == *id));

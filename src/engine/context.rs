@@ -1,7 +1,7 @@
-//! The context in which a command changes one agent's records: all commits are made here.
+//! Context in which a command changes one agent's records. All commits are made here.
 //!
-//! Each commit notes the transitions and attentions that it makes; [`Context::tell`] notifies the
-//! hooks of them.
+//! Each commit collects the transitions and attentions that it makes; [`Context::tell`] notifies
+//! the hooks and people of them.
 
 use crate::error::{Error, Result};
 use crate::model::preemption::Section;
@@ -19,18 +19,18 @@ use super::load::{self, Loading, Purpose};
 use super::owner::away;
 use super::session::Session;
 
-/// If a run has written more than this fraction of the limit for all runs, the next step that comes
-/// to rest checks all run directories.
+/// Divisor of `retention.output`: after a run that has written more than the quotient, the next
+/// step that comes to rest checks all run directories.
 const MUCH: u64 = 100;
 
-/// A command and the agent that it works on.
+/// Session of a command, and the agent on which it works.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub session: &'a Session,
     pub agent: &'a Agent<'a>,
 }
 
-/// Result of a change.
+/// Result of a change to an agent's records.
 pub struct Committed<T> {
     /// Value that the rule returned.
     pub made: T,
@@ -56,13 +56,13 @@ impl<'a> Context<'a> {
         self.agent.store()
     }
 
-    /// Takes the lock and loads the records.
+    /// Takes the agent's lock and loads the records.
     pub fn open(self) -> Result<OpenTxn<'a>> {
         self.session.is_about(self.agent.name());
         self.load(self.agent.change(self.session.clock.now())?)
     }
 
-    /// Takes the lock without waiting, and loads the records. `None` if another process has it.
+    /// Takes the lock without waiting, and loads the records. `None`: another process has the lock.
     pub fn try_open(self) -> Result<Option<OpenTxn<'a>>> {
         self.agent.try_change(self.session.clock.now())?.map(|locked| self.load(locked)).transpose()
     }
@@ -73,12 +73,12 @@ impl<'a> Context<'a> {
         Ok(OpenTxn { context: self, locked, draft })
     }
 
-    /// Returns a draft of the records around a state that was read under this lock.
+    /// Returns a draft with `state`, which was read under this lock, and the other records.
     pub fn draft(self, locked: &AgentTxn<'_>, state: State) -> Result<Draft> {
         self.draft_of(&locked.look(&state)?, state)
     }
 
-    /// Returns a draft from a snapshot that was already opened.
+    /// Returns a draft with `state` and the other records, read from an open snapshot.
     pub fn draft_of(self, seen: &Snapshot<'_>, state: State) -> Result<Draft> {
         let now = self.session.clock.now();
         let records = load::records(self.agent, seen, state, Loading::unleased(now, Purpose::Look))?;
@@ -97,7 +97,7 @@ impl<'a> Context<'a> {
     }
 
     /// Changes the records by a rule without waiting for the lock. `None` if another process has
-    /// it.
+    /// the lock.
     pub fn try_change<T, E: Into<Error>>(
         self,
         rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
@@ -105,7 +105,7 @@ impl<'a> Context<'a> {
         self.try_open()?.map(|open| open.change(rule)).transpose()
     }
 
-    /// Commits the draft, unless it is unchanged, and notes its transitions and attentions for
+    /// Commits the draft, unless it is unchanged, and collects its transitions and attentions for
     /// [`Context::tell`]. Returns the records after the commit.
     pub fn commit(self, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Records> {
         if draft.is_empty() {
@@ -128,29 +128,28 @@ impl<'a> Context<'a> {
         Ok(records)
     }
 
-    /// Changes the records by a rule that can't refuse, in one transaction.
+    /// Changes the records by a rule that can't fail, in one transaction.
     pub fn update(self, rule: impl FnOnce(&mut Draft)) -> Result<()> {
         let mut open = self.open()?;
         rule(&mut open.draft);
         open.commit().map(drop)
     }
 
-    /// Commits the end of abandoned sections, if there are any and the agent's lock is free.
-    /// Returns the state after that.
+    /// Commits the end of abandoned critical sections, if there are any and the agent's lock is
+    /// free. Returns the resulting state.
     pub fn end_abandoned_sections(self, state: State) -> Result<State> {
         let now = self.session.clock.now();
         let Some(run) = &state.current_run else { return Ok(state) };
         if !run.sections.iter().any(|section| is_abandoned(self.agent, run, section, now)) {
             return Ok(state);
         }
-        // Opening the records closes the sections.
+        // `try_open` has closed the abandoned sections in its draft.
         let opened = self.try_open()?;
         opened.map_or(Ok(state), |open| open.commit())
     }
 
-    /// Removes stale files of killed commands, and a part of the expired history, as far as
-    /// possible. Errors are ignored, because stale files do no harm. Only for a step that holds the
-    /// agent's lease.
+    /// Removes stale files of killed commands, and part of the expired history. Errors are ignored,
+    /// because stale files do no harm. Only for a step that holds the agent's lease.
     pub fn sweep(self, locked: AgentTxn<'_>, retention: Retention) {
         let has_hooks = locked.local().sweep().unwrap_or(false);
         let _ = locked.sweep_some(retention, self.session.clock.now());
@@ -161,8 +160,8 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Clears the directory of a settled run, as far as possible. A step that comes to rest
-    /// retries. Must be called after the hooks were notified of the settlement.
+    /// Clears the directory of a settled run. Errors are ignored, because a later step that comes
+    /// to rest retries. Must be called after the hooks were notified of the settlement.
     pub fn clear_run(self, run: &Run, retention: Retention) {
         let _ = self.agent.workdir().run(run.id).clear(run, retention.keeps_context(run.terminal));
         let written = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));
@@ -173,7 +172,7 @@ impl<'a> Context<'a> {
 }
 
 impl<'a> OpenTxn<'a> {
-    /// Changes the draft by a rule, commits it, and releases the lock.
+    /// Changes the draft by a rule, commits the draft, and releases the lock.
     pub fn change<T, E: Into<Error>>(
         mut self,
         rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
@@ -183,14 +182,14 @@ impl<'a> OpenTxn<'a> {
         Ok(Committed { made, state: self.commit()?, is_changed })
     }
 
-    /// Commits the draft and releases the lock. Returns the state of the agent after that.
+    /// Commits the draft and releases the lock. Returns the resulting state of the agent.
     pub fn commit(self) -> Result<State> {
         Ok(self.context.commit(&self.locked, self.draft)?.state)
     }
 }
 
-/// True if the process that ran the command of a section is gone. False if that can't be read, or
-/// is on another machine.
+/// True if the process that ran the command of a section is gone. False if that is unknown, or if
+/// the process is on another machine.
 fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
     section.of_command
         && away(agent, run, now).is_ok_and(|away| away.is_none())
@@ -199,7 +198,7 @@ fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Tim
             .is_ok_and(|local| matches!(local.is_section_held(run.run_id, section.number), Ok(false)))
 }
 
-/// True if a run has sections that end with a process, which changes no record.
+/// True if a run has an open section that ends with a process, without a change of a record.
 pub fn has_command_section(run: &CurrentRun) -> bool {
     run.sections.iter().any(|section| section.of_command)
 }

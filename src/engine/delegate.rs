@@ -1,4 +1,4 @@
-//! Delegation: a task that a child agent carries out (contract, semantics §12).
+//! Delegation: a task that is done by a child agent (contract, semantics §12).
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
@@ -19,11 +19,11 @@ use super::secret::Secret;
 use super::session::Session;
 use super::tasks::{self, TaskAction, check, due_with_child, is_lasting, never_begun};
 
-/// Reason for which a child's message is dropped when its delegation was cancelled.
+/// Reason with which a child's message is dropped when its delegation is cancelled.
 const CANCELLED: &str = "delegation_cancelled";
 
-/// Creates and starts the child if necessary, and sends it the message. Idempotent. Only one
-/// process at a time does this; another one returns at once.
+/// Creates and starts the child if necessary, and sends it the message of a delegation. Idempotent.
+/// Does nothing while another process does this.
 pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
     let Context { session, agent: parent } = context;
     let store = context.store();
@@ -37,7 +37,7 @@ pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
         }
         Err(error) => return Err(error),
     }
-    // The start of a child can take long; the task may have been stopped meanwhile.
+    // The start of a child can take long, so the task may have been cancelled meanwhile.
     if still_to_give(parent, id)?.is_none() {
         return Ok(());
     }
@@ -45,7 +45,7 @@ pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
     context.change(|draft| rules::handed_over(draft, id)).map(drop)
 }
 
-/// Returns the child and the assignment of a delegation that has not been handed over.
+/// Returns the child and the assignment of a delegation that is still to be handed over.
 fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
     let task = parent.look(|seen, _| seen.open_one::<Task>(id))?;
     Ok(task.filter(|task| task.status == TaskStatus::Queued).and_then(|task| match task.job {
@@ -69,7 +69,7 @@ fn make_ready(
             visibility: None,
             policy: policy.to_owned(),
             hooks: Vec::new(),
-            // No command has asked for the secret, so no command prints it.
+            // No command needs the secret, so it is not printed.
             secret_sha256: Secret::draw(session, store, &Verify::Secret, None)?.sha256(),
         };
         match make(session, store, new) {
@@ -92,19 +92,19 @@ fn make_ready(
     }
 }
 
-/// A delegation that is being cancelled while its child is stopped.
+/// Delegation that is being cancelled while its child is stopped.
 pub struct Withdrawn {
     message_id: MessageId,
-    /// Its message was dropped before the child claimed it.
+    /// True if the message was dropped before the child has claimed it.
     is_back: bool,
-    /// While this lease is held no process sends the message to the child.
+    /// Lease that keeps other processes from sending the message to the child.
     _held: HeldLease,
 }
 
-/// Begins to cancel a delegation, and returns the child. `None`: the child was never given a
+/// Begins to cancel a delegation, and returns its child. `None` if the child has not received the
 /// message, or does not exist.
 ///
-/// Waits for a process that is sending the message to the child. After this call no process sends
+/// Waits for a process that is sending the message to the child. After the call no process sends
 /// it.
 pub fn begin_withdrawal<'s>(
     session: &Session,
@@ -117,19 +117,19 @@ pub fn begin_withdrawal<'s>(
     if matches!(whereabouts(&child, *message_id)?, Whereabouts::Unknown) {
         return Ok(None);
     }
-    // The message is dropped before the stop, so that the child does not claim it.
+    // Dropping the message before the stop keeps the child from claiming it.
     let is_back = withdraw(Context::new(session, &child), *message_id)?;
     Ok(Some((child, Withdrawn { message_id: *message_id, is_back, _held: held })))
 }
 
 impl Withdrawn {
-    /// The message is dropped again after the stop, so that an interrupted run is not repeated.
+    /// Drops a message that a run had claimed, after the stop, so that it does not run again.
     pub fn end(self, child: Context<'_>) -> Result<()> {
         if self.is_back { Ok(()) } else { withdraw(child, self.message_id).map(drop) }
     }
 }
 
-/// Drops the message of a cancelled delegation. Returns false if a run has claimed it.
+/// Drops the message of a cancelled delegation. Returns false if the current run has claimed it.
 fn withdraw(context: Context<'_>, id: MessageId) -> Result<bool> {
     let locked = context.agent.change(context.session.clock.now())?;
     let state = locked.state()?;
@@ -146,8 +146,8 @@ fn withdraw(context: Context<'_>, id: MessageId) -> Result<bool> {
 }
 
 impl Context<'_> {
-    /// Settles the parent's task at once if this child has completed it. An error is ignored,
-    /// because the parent's next step settles the task too.
+    /// Settles the parent's task at once if this child has completed it. Errors are only reported,
+    /// because the parent's next step also settles the task.
     pub fn tell_parent(self) {
         if let Err(error) = try_to_tell(self) {
             let name = self.agent.name();
@@ -164,7 +164,7 @@ fn try_to_tell(context: Context<'_>) -> Result<()> {
     if parent.peek()?.open_tasks == 0 {
         return Ok(());
     }
-    // The other children of the parent notify it from their own steps.
+    // Other children of the parent notify it in their own steps.
     let tasks = parent.glimpse().open::<Task>()?;
     for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
         if let Some(TaskAction::End(end)) = due_with_child(store, &task, session.clock.now())? {

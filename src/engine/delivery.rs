@@ -1,4 +1,4 @@
-//! Deliveries through a trigger: authentication of the sender, and the answer.
+//! Deliveries through a trigger: authentication of the sender, admission, and the answer.
 
 use std::collections::HashMap;
 
@@ -31,12 +31,12 @@ pub enum DeliveryProof<'a> {
     Request { request: SignedRequest<'a>, now: Time, tolerance: Span },
 }
 
-/// Hash that no secret has. A delivery to an unknown trigger is compared with it, so that the
-/// answer takes as long as for a known one.
+/// Hash that no secret has. A delivery to an unknown trigger is compared with this hash, so that
+/// the answer takes as long as for a known trigger.
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Returns the trigger, and how the sender was authenticated. A wrong secret, a revoked trigger and
-/// an unknown trigger give the same error. `agent` is `None` if no agent has that name.
+/// Returns the trigger, and the way in which the sender was authenticated. Wrong secret, revoked
+/// trigger and unknown trigger give the same error. `agent` is `None` if no agent has the name.
 pub fn open(
     agent: Option<&Agent<'_>>,
     id: Option<TriggerId>,
@@ -67,10 +67,10 @@ pub fn open(
     Ok(trigger.zip(shown))
 }
 
-/// Puts an authenticated delivery into the inbox; it is durable when this returns.
+/// Puts an authenticated delivery into the inbox. The delivery is durable when this returns.
 ///
-/// Without a dedupe key this writes one new file and takes no lock. With a key it takes the agent's
-/// lock, to look the key up.
+/// Without a dedupe key this writes one new file and takes no lock; with a key it takes the agent's
+/// lock for the lookup.
 pub fn deliver(
     context: Context<'_>,
     policy: &Policy,
@@ -119,8 +119,8 @@ fn arrive(
     }
 }
 
-/// Returns the expected effect of a new hint. `None` if the caller may not read the agent's
-/// records, or they are damaged; the hint is admitted all the same.
+/// Returns the expected effect of a new hint. `None` if the caller can't read the agent's records
+/// or they are damaged; the hint is admitted anyway.
 pub fn forecast(context: Context<'_>, hint: &WakeHint) -> Option<Forecast> {
     let agent = context.agent;
     if agent.store().guest().is_some() {
@@ -140,15 +140,15 @@ pub fn add_forecast(answer: &mut Value, forecast: &Forecast) {
     answer["why"] = json!(forecast.why);
 }
 
-/// Warns on stderr that no turn will run for a hint, unless the output is JSON, which has that in a
-/// field.
+/// Warns on stderr that a hint starts no turn, unless the output is JSON, which has a field for
+/// that.
 pub fn note_without_effect(session: &Session, name: &AgentName, forecast: &Forecast) {
     if forecast.runs == Runs::Nothing && !session.out.is_json() {
         session.out.note(&format!("{name}: no turn will run: {}", forecast.why));
     }
 }
 
-/// A delivery in the inbox and, for a hint, its expected effect.
+/// Admitted delivery, and for a hint its expected effect.
 pub struct Delivered {
     pub admitted: AdmittedArrival,
     pub forecast: Option<Forecast>,
@@ -173,7 +173,7 @@ pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered
     answer
 }
 
-/// Result of admitting one message.
+/// Result of admitting one message: its id, and if it was a duplicate.
 pub struct AdmittedArrival {
     pub id: MessageId,
     pub status: MessageStatus,
@@ -186,9 +186,9 @@ impl AdmittedArrival {
     }
 }
 
-/// Admits each message, unless its dedupe key was admitted within the window: then the id of the
-/// earlier message is returned. New messages and their keys are committed in one transaction. With
-/// `later`, the new messages become timers.
+/// Admits each message, unless its dedupe key was admitted within the window; then returns the id
+/// of the earlier message. All new messages and their keys are committed in one transaction. With
+/// `later`, timers hold the new messages until then.
 pub fn admit_each_once(
     context: Context<'_>,
     policy: &Policy,

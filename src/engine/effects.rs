@@ -20,29 +20,28 @@ use super::recover::settle_abandoned;
 use super::stop::{end_tasks, stop_child};
 use super::tasks::{self, SUPERVISOR_GONE, TaskAction};
 
-/// One effect. If a process is killed while it runs an effect, the next step finds the effect
-/// again.
+/// One effect. If the process that runs an effect is killed, the next step finds the effect again.
 #[derive(Debug)]
 pub enum Effect {
-    /// Notify the hooks of what this process has committed.
+    /// Notify the hooks of the commits of this process.
     Tell,
-    /// Notify the hooks of what a killed process has committed.
+    /// Notify the hooks of commits of killed processes.
     TellAbandoned,
     /// Settle the parent's task if this child has completed it.
     TellParent,
-    /// Settle a run whose tick is gone. The step that finds it holds the lease.
+    /// Settle a run whose tick is gone. The caller holds the lease.
     Settle(RunId),
-    /// Move the messages in the outbox into the inboxes of other agents.
+    /// Deliver the messages in the outbox to other agents.
     Deliver,
-    /// Do what an open task needs.
+    /// Run the action that an open task needs.
     Task(Box<Task>, TaskAction),
-    /// End the tasks of an agent that its own failure has stopped.
+    /// End the tasks of an agent that stopped itself after a failure.
     EndTasks,
     /// Clear the directory of a settled run, after the hooks were notified of the settlement.
     Clear(Box<Run>, Retention),
 }
 
-/// Returns the effects that come before a step loads the records. Empty if no open task needs any.
+/// Returns the effects of a preparation, which run before a step loads the records.
 pub fn before(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
@@ -61,14 +60,14 @@ pub fn before(
     })
 }
 
-/// Returns the effects that follow the end of a turn. `run`: its record, if this process has
+/// Returns the effects that follow the end of a turn. `run`: record of the run, if this process has
 /// settled it.
 pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Retention) -> Vec<Effect> {
     let mut effects = Vec::new();
     if !state.outbox.is_empty() {
         effects.push(Effect::Deliver);
     }
-    // Tasks and messages that the last outcome of a stopped agent asked for are not started.
+    // A stopped agent starts no tasks that its last outcome requested.
     if state.status != Status::Stopped {
         let queued = tasks.iter().filter(|task| task.status == TaskStatus::Queued);
         effects.extend(queued.map(|task| {
@@ -83,15 +82,14 @@ pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Re
     effects
 }
 
-/// Returns the effects that follow the settlement of a run, for a step that then loads
-/// the records again.
+/// Returns the effects that follow the settlement of a run, after which a step loads the records.
 pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -> Vec<Effect> {
     let clear = run.map(|run| Effect::Clear(Box::new(run), retention));
     [Effect::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()
 }
 
-/// Returns the effect that ends the tasks of an agent that its own failure has stopped. `stop` ends
-/// them itself.
+/// Returns the effect that ends the tasks of an agent that stopped itself after a failure. A `stop`
+/// command ends the tasks itself.
 pub fn after_failure(state: &State) -> Option<Effect> {
     let by_stop = |terminal| matches!(terminal, Terminal::Aborted | Terminal::Completed);
     let was_stopped = state.last_turn.as_ref().is_some_and(|turn| by_stop(turn.terminal));
@@ -100,11 +98,11 @@ pub fn after_failure(state: &State) -> Option<Effect> {
 }
 
 impl Context<'_> {
-    /// Runs effects in order; effects that one of them causes come right after it. Must be called
-    /// without the lock. Returns the run that was settled, if one was.
+    /// Runs effects in order; effects that an effect causes run right after it. Must be called
+    /// without the lock. Returns the run that was settled, if any.
     ///
-    /// The error of a task is printed and left to the next step, so that it does not block the
-    /// agent's other work. Any other error ends the loop.
+    /// An error of a task is printed, and the next step retries, so that it does not block other
+    /// work of the agent. Any other error ends the loop.
     pub fn run_effects(self, effects: impl IntoIterator<Item = Effect>) -> Result<Option<RunId>> {
         let (out, name) = (&self.session.out, self.agent.name());
         let mut left: VecDeque<Effect> = effects.into_iter().collect();

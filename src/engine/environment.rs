@@ -1,4 +1,4 @@
-//! Environment of an agent's commands: its turns, hooks and tasks.
+//! Environment of an agent's commands: turns, hooks and tasks.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,21 +11,21 @@ use crate::process::git::is_of_caller;
 use crate::process::{self, host, program};
 use crate::store::{Agent, Store};
 
-/// Returns the identity of this process as the claimant of a run or task.
+/// Returns the identity of this process on this machine, as claimant of a run or task.
 pub fn claimant(store: &Store) -> Result<RunClaimant> {
     let (host, boot_id) = (host::hostname(), host::boot_id().to_owned());
     Ok(RunClaimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })
 }
 
-/// Returns the workspace path that the turn is given. Symbolic links are resolved if it exists.
+/// Returns the path of the workspace as the turn gets it, without symbolic links if it exists.
 pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
     let path = &policy.workspace.path;
     let anchor = store.anchor();
     anchor.workspace(path).map_or_else(|_| anchor.leads_to(path), |found| found.path().to_owned())
 }
 
-/// Returns the environment of a command of the agent: inherited variables, those of its policy over
-/// them, the agent's name, and its run, if the command acts for one.
+/// Returns the environment of a command: inherited variables, the policy's variables, the agent's
+/// name, and variables about the run, if the command acts for a run.
 pub fn environment(
     agent: &Agent<'_>,
     policy: &Policy,
@@ -49,13 +49,13 @@ pub fn environment(
     env
 }
 
-/// Password of a store in a database. The tick inherits it; the commands that it starts do not
-/// (contract, fleet §4).
+/// Variable with the password of a store in a database. A tick inherits it, but does not pass it to
+/// its commands (contract, fleet §4).
 const PASSWORD: &str = "PGPASSWORD";
 
-/// Returns the inherited variables, with those of the policy over them. The program's own variables
-/// are left out, and so are those by which a git hook that runs this command names its repository,
-/// unless the policy sets them.
+/// Returns the inherited variables and those of the policy, which take precedence. Inherited
+/// variables of dormouse are removed, and so are those by which a git hook names its repository,
+/// unless the policy inherits or sets them.
 fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     let is_secret = |name: &OsString| store.is_remote() && name == PASSWORD;
     let inherited = |name: &OsString| match &policy.turn.inherit_env {
@@ -69,7 +69,7 @@ fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     for (name, value) in &policy.turn.env {
         set(&mut env, name, value.into());
     }
-    // A PATH that the policy sets is used unchanged.
+    // A PATH that the policy sets is not changed.
     if !policy.turn.env.contains_key("PATH")
         && let Some((_, path)) = env.iter_mut().find(|(name, _)| name == "PATH")
         && let Some(longer) = host::with_own_directory(path)
@@ -79,19 +79,18 @@ fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     env
 }
 
-/// Sets a variable, replacing an inherited one.
+/// Sets a variable, replacing an existing value.
 pub fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
     env.retain(|(other, _)| other != name);
     env.push((name.into(), value));
 }
 
-/// Returns the reason for which the turn command can't be started, with a hint. `None` if no error
-/// is known, or no command is set, which is reported elsewhere.
+/// Returns the reason why the turn command can't be started, with a hint. `None` if no fault is
+/// known, or if no command is set, which another check reports.
 pub fn fault(agent: &Agent<'_>, policy: &Policy) -> Option<String> {
     let argv: Vec<OsString> = match policy.turn.command.as_ref()? {
         CommandSpec::Argv(argv) => argv.iter().map(OsString::from).collect(),
-        // Only a shell can tell which words of a line are commands, but a path at its beginning is
-        // one.
+        // Only a shell can find all commands of a line, but a path at the start is a command.
         CommandSpec::Line(line) => {
             let first = line.split_whitespace().next().filter(|word| is_path(word))?;
             vec![OsString::from(first)]
@@ -102,7 +101,7 @@ pub fn fault(agent: &Agent<'_>, policy: &Policy) -> Option<String> {
     program::fault(&argv, &agent.store().anchor().leads_to(&policy.turn.workdir), path)
 }
 
-/// True if a shell takes the word literally as the path of a program.
+/// True if a shell takes the word literally, as the path of a program.
 fn is_path(word: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
     word.contains('/') && word.chars().all(is_plain)

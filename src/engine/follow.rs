@@ -1,4 +1,4 @@
-//! Live events of agents, and live output of their turns and tasks.
+//! Live events of agents, and live output of turns and tasks.
 
 use std::collections::HashMap;
 
@@ -14,24 +14,24 @@ use crate::workdir::{Dir, GrowingLog, Stream};
 
 use super::session::Session;
 
-/// Follows the events of some agents and returns each event once, in the order of their numbers.
+/// Follows the events of agents. Returns each event once, in the order of sequence numbers.
 #[derive(Debug, Default)]
 pub struct Follower {
-    /// Number of the last event that was returned, by agent.
+    /// Sequence number of the last event that was returned, by agent.
     told: HashMap<AgentName, u64>,
 }
 
-/// Events of an agent that the first look returns.
+/// Limits for the events that the first call returns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beginning {
-    /// Earliest time.
+    /// Earliest time of an event.
     pub since: Option<Time>,
-    /// Maximum number, the newest first to count; 0 for all.
+    /// Maximum number of events, counted from the newest; 0 for all.
     pub limit: usize,
 }
 
 impl Follower {
-    /// Returns the wanted events since the last look, oldest first.
+    /// Returns the wanted events since the last call, oldest first.
     pub fn news(
         &mut self,
         agent: &Agent<'_>,
@@ -70,26 +70,26 @@ impl Follower {
     }
 }
 
-/// Output of a process of an agent.
+/// Output of a process of an agent, to be printed.
 pub struct ProcessOutput<'a> {
     pub agent: &'a Agent<'a>,
-    /// Directory of its run or task.
+    /// Directory of the run or task.
     pub dir: Dir,
     pub stream: Stream,
-    /// Maximum of earlier output, in bytes; `None` for all.
+    /// Maximum of earlier output to print, in bytes; `None` for all.
     pub last: Option<u64>,
-    /// Display name of the machine with the output, if it is not this one.
+    /// Display name of the machine that has the output, if it is another machine.
     pub elsewhere: Option<String>,
 }
 
-/// True if the output in this directory of a run or task may be on another machine.
+/// True if the output of the run or task with this directory may be on another machine.
 pub fn may_be_elsewhere(agent: &Agent<'_>, dir: &Dir) -> bool {
     agent.store().is_remote() && !dir.exists()
 }
 
 impl ProcessOutput<'_> {
-    /// Prints the output so far, and with `--follow` all further output until the process has
-    /// ended. `object` makes a JSON object of a chunk.
+    /// Prints the output so far, and if followed also all further output until the process has
+    /// ended. `object` makes the JSON object for a piece of output.
     pub fn print(
         &self,
         session: &mut Session,
@@ -108,7 +108,7 @@ impl ProcessOutput<'_> {
                 watch.follow_records(self.agent);
                 watch.follow_output(&self.dir);
             }
-            // The end is checked before the last read, so that no output is missed.
+            // The end is checked before the last read, so that the read misses no output.
             let is_over = !is_followed || has_ended()?;
             let said = log.news()?;
             if session.out.is_json() {
@@ -128,7 +128,7 @@ impl ProcessOutput<'_> {
     }
 }
 
-/// Follows the output of a turn by lines.
+/// Follows the output of a turn line by line.
 pub struct OutputTail {
     streams: [Followed; 2],
 }
@@ -137,12 +137,12 @@ struct Followed {
     stream: Stream,
     log: GrowingLog,
     characters: Characters,
-    /// Text of a line without its end yet.
+    /// Start of a line that has no end yet.
     begun: String,
 }
 
 impl OutputTail {
-    /// Returns a follower of both streams of a run. `last`: maximum of earlier output, in bytes.
+    /// Follows stdout and stderr of a run. `last`: maximum of earlier output, in bytes.
     pub fn of(agent: &Agent<'_>, run: RunId, last: Option<u64>) -> OutputTail {
         let dir = agent.workdir().run(run);
         let followed = |stream: Stream| Followed {
@@ -154,7 +154,7 @@ impl OutputTail {
         OutputTail { streams: [Stream::Stdout, Stream::Stderr].map(followed) }
     }
 
-    /// Returns the new lines since the last look. `ended`: no more output comes.
+    /// Returns the complete lines since the last call. `ended`: there will be no more output.
     pub fn news(&mut self, ended: bool) -> Result<Vec<(Stream, String)>> {
         let mut lines = Vec::new();
         for followed in &mut self.streams {
@@ -169,7 +169,7 @@ impl OutputTail {
         Ok(lines)
     }
 
-    /// Returns the lines without an end yet.
+    /// Returns the lines that have no end yet.
     pub fn unfinished(&self) -> impl Iterator<Item = &str> {
         self.streams.iter().map(|followed| followed.begun.as_str()).filter(|begun| !begun.is_empty())
     }

@@ -1,4 +1,4 @@
-//! The gate of an agent: how it opens and closes, and how the run behind it ends (contract,
+//! Gate of an agent: opening, closing, and the end of the run of a stopped agent (contract,
 //! execution §10).
 
 use std::time::{Duration, Instant};
@@ -31,20 +31,20 @@ use super::owner::{TICK_GONE, away};
 use super::turn::surroundings;
 use super::wait::wait_until;
 
-/// Time that `stop` waits for the tick of an ended run to notice the end.
+/// Time that `stop` gives the tick of an ended run to notice the end.
 pub const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
 
-/// Time that `stop` waits before it looks for processes of the run again.
+/// Pause of `stop` between two searches for processes of the run.
 const LOOKS_AGAIN: Duration = Duration::from_millis(100);
 
-/// Number of searches without a result after which `stop` continues without the tick.
+/// Number of searches without processes after which `stop` does not wait for the tick.
 const QUIET_LOOKS: u32 = 20;
 
-/// Time that a killed stop leaves for a hook without a timeout.
+/// Time added to the deadline of a stop for a hook without a timeout, in case the stop is killed.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
-/// Opens the gate of an agent that is not started, if `by` may. Returns the status before, and the
-/// state after.
+/// Opens the gate of an agent, if `by` may start it. Returns the status before, and the state after
+/// the start.
 pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, State)> {
     let agent = context.agent;
     let mut open = context.open()?;
@@ -78,19 +78,19 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Stat
 
 /// Options of a stop.
 pub struct Stop {
-    /// Grace of the turn; `None`: the one of the agent's settings.
+    /// Grace of the turn; `None`: `timeouts.shutdown` of the policy.
     pub grace: Option<Span>,
-    /// True if a section of the run is not waited for.
+    /// True if the stop does not wait for an open section of the run.
     pub now: bool,
     pub requeue: bool,
     pub reason: Option<String>,
     pub by: Origin,
 }
 
-/// A run that ended during a stop.
+/// Run that ended during a stop.
 pub struct EndedRun {
     pub id: RunId,
-    /// True if its turn completed within the grace; otherwise the run was aborted.
+    /// True if the turn completed within the grace; false if the run was aborted.
     pub is_completed: bool,
 }
 
@@ -101,26 +101,26 @@ impl EndedRun {
     }
 }
 
-/// An agent whose gate is closed, and whose run was ended as far as possible.
+/// Agent whose gate was closed, and whose run was ended as far as possible.
 pub struct Halted {
     pub state: State,
     pub previous: AgentStatus,
     pub changed: bool,
     pub run: Option<EndedRun>,
     pub grace: Span,
-    /// Error that kept its run from ending. The gate is closed all the same.
+    /// Error that kept the run from ending, although the gate was closed.
     pub ended: Result<()>,
 }
 
 impl Halted {
-    /// True if the gate is still closed. If another command has started the agent again, this stop
-    /// ends without touching the new work.
+    /// True if the gate is still closed. If another command has started the agent again, the stop
+    /// must not touch the new work.
     pub fn is_stopped(&self) -> bool {
         self.state.status == AgentStatus::Stopped
     }
 }
 
-/// Closes the gate of an agent, and ends its run.
+/// Closes the gate of an agent, runs the shutdown hook, and ends the run.
 pub fn halt(context: Context<'_>, how: &Stop) -> Result<Halted> {
     let (mut halted, mut before) = close_gate(context, how)?;
     let beside = before.beside.take();
@@ -136,16 +136,16 @@ pub fn halt(context: Context<'_>, how: &Stop) -> Result<Halted> {
     Ok(halted)
 }
 
-/// Facts about an agent before its gate was closed.
+/// Facts about an agent from before its gate was closed.
 struct BeforeStop<'a> {
     run: Option<RunId>,
     was_recovering: bool,
     preemption: PreemptionPolicy,
-    /// Hook that runs while the run is ended.
+    /// Hook to run while the run is ended.
     beside: Option<(InstalledHook<'a>, HookEvent)>,
 }
 
-/// Ends the run of an agent whose gate is closed.
+/// Ends the run of an agent whose gate was closed.
 fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeStop<'_>) -> Result<()> {
     let agent = context.agent;
     // The run may have ended by itself while the hook ran.
@@ -153,7 +153,7 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeS
     if !halted.is_stopped() {
         return Ok(());
     }
-    // An interrupted stop has left its run, which any later stop ends.
+    // This also ends a run that an interrupted stop has left.
     let Some(run) = halted.state.current_run.clone() else {
         if before.was_recovering {
             wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased(Subject::Run)?))?;
@@ -164,10 +164,10 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeS
     wait_for_section(context, &run, &before.preemption)?;
     let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(context.session.clock.now()));
     match end_run(context, &run, left.min(halted.grace).as_std(), before.preemption.signal) {
-        // The tasks are ended even if the run does not end.
+        // An error here must not keep the tasks from being ended.
         Err(error) => halted.ended = Err(error),
         Ok(state) => {
-            // A run on another machine continues, so that nothing has ended.
+            // A run on another machine may continue; then no run has ended here.
             let goes_on = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
             halted.run = (!goes_on).then(|| EndedRun::of(run.run_id, &state));
             halted.state = state;
@@ -176,16 +176,16 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeS
     Ok(())
 }
 
-/// Commits that the gate is closed, runs the hook, and commits that the shutdown begins. Without a
-/// hook this is one commit, and also if the turn is to be ended while the hook runs; then the hook
-/// is returned.
+/// Commits that the gate is closed, runs the shutdown hook, and commits that the shutdown begins.
+/// One commit suffices without a hook, and for `now`; then the hook is returned, to run while the
+/// turn is ended.
 fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Halted, BeforeStop<'a>)> {
     let mut open = context.open()?;
     let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let hook = hooks::find(context, installed::ON_SHUTDOWN);
-    // If this stop is killed while its hook runs, the tick ends the turn after this time.
+    // Deadline for the tick to end the turn, in case this stop is killed while its hook runs.
     let at_most = match &hook {
         Some(_) if !how.now => {
             grace.plus(draft.records.policy.timeouts.of_hook(None).0.unwrap_or(HOOK_WITHOUT_LIMIT))
@@ -220,7 +220,7 @@ fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Halted, BeforeSto
     Ok((halted, before))
 }
 
-/// Ends the processes of a run that is stopped or failed, and settles it if its own tick does not.
+/// Ends the processes of a stopped or failed run, and settles the run if its tick does not.
 /// `grace`: time between SIGTERM and SIGKILL.
 pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: FirstTold) -> Result<State> {
     let Context { session, agent } = context;
@@ -259,26 +259,26 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: F
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;
-    // A living tick has still to note the end of the turn, and then clears the directory itself.
+    // A live tick still notes the end of the turn, and then clears the directory itself.
     if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(Subject::Run, now)) {
         context.clear_run(&run, retention);
     }
     Ok(state)
 }
 
-/// True if a run is still the current one of its agent.
+/// True if a run is still the current run of its agent.
 pub fn is_current(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
     Ok(agent.peek()?.current_run.is_some_and(|run| run.run_id == run_id))
 }
 
-/// Returns the time at which the processes of a stopped run are killed.
+/// Returns the time at which the processes of a stopped run are killed, if it is still current.
 fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
     let run = agent.peek()?.current_run.filter(|run| run.run_id == run_id);
     Ok(run.and_then(|run| run.stopping).map(|stopping| stopping.kill_at))
 }
 
-/// Waits until no section protects a run on this machine: the sections have ended or expired, or
-/// the run is over. Other changes, such as a `stop --now`, take effect at once.
+/// Waits until no section protects a run on this machine, because the sections have ended or
+/// expired or the run is over. Changes such as `stop --now` take effect at once.
 pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &PreemptionPolicy) -> Result<()> {
     let Context { session, agent } = context;
     let now = session.clock.now();
@@ -303,9 +303,9 @@ pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &Pre
     }
 }
 
-/// Ends the processes of a run, until its tick has settled it or is gone. Returns true if any had
-/// to be killed. Repeats the search, because a tick that has just claimed the run may only now
-/// start it. If no process is found and the tick does not settle the run, the caller does.
+/// Ends the processes of a run until its tick has settled it or is gone, or no process was found
+/// for a while. Returns true if a process had to be killed. The search is repeated, because a tick
+/// that has just claimed the run may start the command later.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: FirstTold) -> Result<bool> {
     let leader = agent.workdir().run(run_id).leader();
     let mut patience = Patience::of(grace);
