@@ -1,8 +1,7 @@
-//! Hooks: programs that the operator has installed to run at an agent's transitions (contract,
-//! execution §5).
+//! Hooks: programs of the operator that run at transitions of an agent (contract, execution §5).
 //!
-//! No hook runs while the agent's lock is held. A command that a hook calls runs no hooks, because
-//! a hook could otherwise cause itself to be called again.
+//! No hook runs while the agent's lock is held. A command called from a hook runs no hooks, because
+//! a hook could otherwise call itself in a loop.
 
 use std::path::PathBuf;
 use std::thread;
@@ -30,10 +29,10 @@ use super::environment::{environment, set, workspace_path};
 use super::installed::{is_nested, program};
 use super::session::Session;
 
-/// Maximum of a hook's output that is logged in the ledger, in bytes, from its end.
+/// Maximum length of a hook's output in the ledger, in bytes; the end of the output is kept.
 const OUTPUT_MAX: usize = 4096;
 
-/// Event for which a hook is called.
+/// Event for which a hook is called, and its data for the hook.
 #[derive(Debug, Clone, Serialize)]
 pub struct HookEvent {
     agent: AgentName,
@@ -45,7 +44,7 @@ pub struct HookEvent {
     /// Failure for which a recovery begins or ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureTold>,
-    /// True if a recovery has ended with success.
+    /// True if a recovery succeeded, false if it failed; only for `on-recovery-complete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     success: Option<bool>,
     /// Attention that the hook is called for.
@@ -54,7 +53,7 @@ pub struct HookEvent {
 }
 
 impl HookEvent {
-    /// Returns the event of an agent that enters or leaves a state.
+    /// Returns the event of an agent that goes from its present state to another.
     pub fn of(state: &State, to: ExecutionState, reason: Option<String>) -> HookEvent {
         let run = state.current_run.as_ref();
         let is_recovering = state.execution.state == ExecutionState::Recovering;
@@ -106,7 +105,7 @@ impl HookEvent {
         }
     }
 
-    /// Returns the event for `on-recovery-complete`, if this transition ends a recovery.
+    /// Returns the event for `on-recovery-complete`, if this is a transition that ends a recovery.
     pub fn end_of_recovery(&self) -> Option<HookEvent> {
         let ends = |state| self.from == Some(ExecutionState::Recovering) && self.to == Some(state);
         let went_well = ends(ExecutionState::Runnable);
@@ -115,7 +114,7 @@ impl HookEvent {
     }
 }
 
-/// Prints the failure of a hook that changes nothing else.
+/// Reports the failure of a hook that has no other effect.
 pub fn report_failure(session: &Session, ran: Result<Option<HookFailure>>) {
     match ran {
         Ok(None) => {}
@@ -124,16 +123,16 @@ pub fn report_failure(session: &Session, ran: Result<Option<HookFailure>>) {
     }
 }
 
-/// An installed hook of an agent.
+/// Installed hook of an agent.
 pub struct InstalledHook<'a> {
     context: Context<'a>,
     name: &'static str,
     program: PathBuf,
-    /// Fencing token of the lease under which it runs.
+    /// Fencing token of the lease under which the hook runs; `None` without such a lease.
     fence: Option<u64>,
 }
 
-/// Returns the hook of an agent: its own, else that of the state directory.
+/// Returns an installed hook: the agent's own, else that of the state directory.
 pub fn find<'a>(context: Context<'a>, name: &'static str) -> Option<InstalledHook<'a>> {
     if is_nested() {
         return None;
@@ -142,31 +141,31 @@ pub fn find<'a>(context: Context<'a>, name: &'static str) -> Option<InstalledHoo
     Some(InstalledHook { context, name, program, fence: None })
 }
 
-/// Identity under which the commands of a hook act.
+/// Identity under which commands that the hook calls act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speaks {
     AsItsRun,
     AsOperator,
 }
 
-/// Failure of a hook.
+/// Failure of a hook, with its last line of stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookFailure {
     agent: AgentName,
     hook: &'static str,
     how: String,
-    /// Last line of its stderr.
+    /// Last line of the hook's stderr.
     said: Option<String>,
     was_killed: bool,
 }
 
 impl HookFailure {
-    /// True if a signal ended the hook before its timeout.
+    /// True if the hook was ended by a signal before its timeout.
     pub fn was_killed(&self) -> bool {
         self.was_killed
     }
 
-    /// Returns the reason of its failure: its last line of stderr, else how it ended.
+    /// Returns the reason of the failure: the last line of stderr, else the end of the process.
     pub fn reason(&self) -> &str {
         self.said.as_ref().unwrap_or(&self.how)
     }
@@ -180,19 +179,19 @@ impl std::fmt::Display for HookFailure {
 }
 
 impl InstalledHook<'_> {
-    /// Sets the fencing token of a run: changes that the hook makes for the run are refused once
-    /// the lease is lost.
+    /// Sets the fencing token of a run's lease. After the lease is lost, changes by commands of the
+    /// hook are refused.
     pub fn under(self, fence: Option<u64>) -> Self {
         InstalledHook { fence, ..self }
     }
 
-    /// Runs the hook to its end, without the lock. Returns its failure, if it has failed. The
-    /// failure is logged in the ledger, and so is its output, if it has no run with a log.
+    /// Runs the hook to its end. Must be called without the lock. Returns the failure, if any, and
+    /// logs it in the ledger. The output is logged too, if the hook has no run with a log file.
     pub fn run(&self, event: &HookEvent) -> Result<Option<HookFailure>> {
         self.run_within(event, None, &mut Nobody)
     }
 
-    /// Runs the hook within the timeout of the state that waits for it, until `monitor` ends it.
+    /// Runs the hook with `limit`, the timeout of the waiting state, until `monitor` ends it.
     pub fn run_within(
         &self,
         event: &HookEvent,
@@ -204,8 +203,8 @@ impl InstalledHook<'_> {
         self.conclude(event, timeout, ran)
     }
 
-    /// Runs the hook while `act` ends the run that it is about. The hook acts as the operator,
-    /// because processes with the mark of the run are killed.
+    /// Runs the hook while `act` ends the run that the hook is about. The hook acts as the
+    /// operator, because all processes with the mark of the run are killed.
     pub fn run_beside<T>(
         &self,
         event: &HookEvent,
@@ -227,7 +226,7 @@ impl InstalledHook<'_> {
         (made, ran.and_then(|ran| self.conclude(event, timeout, ran)))
     }
 
-    /// Records how the hook ended.
+    /// Logs the failure of the hook, or output without a log file, in the ledger.
     fn conclude(
         &self,
         event: &HookEvent,
@@ -258,7 +257,7 @@ impl InstalledHook<'_> {
         Ok(failure)
     }
 
-    /// Returns the program of the hook, and its timeout.
+    /// Returns the specification of the hook's process, and its timeout.
     fn spec(
         &self,
         event: &HookEvent,
@@ -268,7 +267,7 @@ impl InstalledHook<'_> {
         let agent = self.context.agent;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
-        // Commands of the hook act as its turn only while the run is the current one.
+        // Commands of the hook act as its run only while that is the current run.
         let is_its = |run: &CurrentRun| speaks == Speaks::AsItsRun && Some(run.run_id) == event.run_id;
         let current = agent.peek()?.current_run.filter(is_its);
         if let Some(run) = &current {
@@ -291,7 +290,7 @@ impl InstalledHook<'_> {
         Ok((spec, timeout))
     }
 
-    /// Returns the log of its run; `None` if the hook has no run, or the directory of the run is
+    /// Returns the log file of the event's run; `None` if there is no run, or its directory is
     /// gone.
     fn log(&self, event: &HookEvent) -> Option<Spot> {
         let dir = self.context.agent.workdir().run(event.run_id?);
@@ -299,7 +298,7 @@ impl InstalledHook<'_> {
     }
 }
 
-/// Returns the JSON document on the standard input of a hook.
+/// Returns the JSON document that a hook gets on standard input.
 fn document(hook: &str, event: &HookEvent) -> Vec<u8> {
     let mut document = json!({ "hook": hook });
     let mut extend = |value: Value| {
@@ -326,7 +325,7 @@ fn document(hook: &str, event: &HookEvent) -> Vec<u8> {
     format!("{document}\n").into_bytes()
 }
 
-/// Returns the reason for which a hook counts as failed.
+/// Returns the reason why a hook counts as failed; `None` if it succeeded.
 fn failure(ended: &TurnResult, timeout: Option<Span>) -> Option<String> {
     if ended.timed_out {
         let limit = timeout.map(|limit| format!(" after {limit}")).unwrap_or_default();

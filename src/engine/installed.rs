@@ -1,4 +1,4 @@
-//! Installed hooks: executable files in `hooks/` of an agent, or of the state directory.
+//! Installed hooks: executable files in `hooks/` of the agent or of the state directory.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
 pub const ON_STATE_CHANGE: &str = "on-state-change";
 pub const ON_ATTENTION: &str = "on-attention";
 
-/// Names of all hooks, in the order of an agent's life.
+/// Names of all hooks, in the order in which an agent meets their events.
 const NAMES: [&str; 10] = [
     ON_STARTUP,
     ON_SCHEDULED,
@@ -35,15 +35,14 @@ const NAMES: [&str; 10] = [
     ON_ATTENTION,
 ];
 
-/// Returns the agent's files that have the name of a hook but are not executable, so that they are
-/// never run.
+/// Returns the files that have the name of a hook but are not executable, so that they never run.
 pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
     let places =
         agent.workdir().hooks().into_iter().flat_map(|(_, place)| NAMES.map(|name| place.join(name)));
     places.filter(|path| path.is_file() && !hook::is_there(path)).collect()
 }
 
-/// Returns which installed hooks run before a turn is `running`.
+/// Returns which of the hooks that run between claim and start of a turn are installed.
 pub fn hooks(agent: &Agent<'_>, state: &State) -> InstalledHooks {
     let is_there = |name| !is_nested() && program(agent, name).is_some();
     let goes_on = state.execution.state == ExecutionState::Suspended
@@ -55,21 +54,21 @@ pub fn hooks(agent: &Agent<'_>, state: &State) -> InstalledHooks {
     }
 }
 
-/// True if this command was called from a hook, so that it runs no hooks.
+/// True if this command was called from a hook, so that it must not run hooks.
 pub fn is_nested() -> bool {
     std::env::var_os(HOOK).is_some_and(|outer| !outer.is_empty())
 }
 
-/// Returns the path of a hook of an agent, if it is installed.
+/// Returns the path of a hook that is installed for an agent; its own hook takes precedence.
 pub fn program(agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
     agent.workdir().hooks().map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
 }
 
-/// A hook that is installed for an agent; `in_effect` is false if it never runs.
+/// Hook file found for an agent. If it never runs, `in_effect` is false and `why_not` says why.
 #[derive(Debug, Serialize)]
 pub struct Installed {
     pub hook: &'static str,
-    /// `agent`, or `shared` with all agents of the state directory.
+    /// `agent`, or `shared` for a hook of the state directory.
     pub place: &'static str,
     pub path: PathBuf,
     pub in_effect: bool,
@@ -77,7 +76,7 @@ pub struct Installed {
     pub why_not: Option<&'static str>,
 }
 
-/// Returns the hooks of an agent, in the order of an agent's life.
+/// Returns the hook files of an agent, in the order of `NAMES`.
 pub fn installed(agent: &Agent<'_>) -> Vec<Installed> {
     let mut found = Vec::new();
     for hook in NAMES {

@@ -1,4 +1,4 @@
-//! Loading of one agent's records for the rules, and of the history for the context of a turn.
+//! Loading an agent's records for the rules, and the history for the context of a turn.
 
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
@@ -27,39 +27,39 @@ const STALE_MAX: usize = 64;
 /// Purpose of loading the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// A command that only reads, or that takes up no message.
+    /// A command that only reads, or that does not take up messages.
     Look,
-    /// A dry run of a step. It also needs the messages behind those that the step would drop or
+    /// A dry run of a step, which also needs the messages behind those that the step would drop or
     /// quarantine.
     Preview,
-    /// A step under the lock, which takes messages up. It also looks up whether a message has
-    /// already ended.
+    /// A step under the lock, which takes up messages. For a step, loading also checks if a message
+    /// has already ended.
     Step,
 }
 
-/// Circumstances in which the records are loaded.
+/// Time, purpose and lease state for loading the records.
 #[derive(Debug, Clone, Copy)]
 pub struct Loading {
-    /// State of the lease of the current run. The caller knows it, or asks the store.
+    /// State of the lease of the current run, as far as it matters to the caller.
     pub lease: LeaseState,
     pub now: Time,
     pub purpose: Purpose,
 }
 
 impl Loading {
-    /// Loading by a process that has the lease itself, or to which it makes no difference.
+    /// Loading for a caller that has the lease itself, or to which the lease makes no difference.
     pub fn unleased(now: Time, purpose: Purpose) -> Loading {
         Loading { lease: LeaseState::Free, now, purpose }
     }
 }
 
-/// Loads the open records at one revision, around the `state` of that revision.
+/// Loads the open records at one revision. `state` is the state of that revision.
 pub fn records(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, at: Loading) -> Result<Records> {
     let open = open(seen, &state)?;
     around(agent, seen, state, open, at)
 }
 
-/// Open records without the inbox.
+/// Open work items, waits, timers and tasks.
 pub struct OpenRecordSet {
     works: Vec<WorkItem>,
     waits: Vec<Wait>,
@@ -74,7 +74,7 @@ impl From<Records> for OpenRecordSet {
 }
 
 pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<OpenRecordSet> {
-    // The directory also has the output of ended tasks, so it is listed only if a task is open.
+    // The directory also has output of ended tasks, so it is not listed if no task is open.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     Ok(OpenRecordSet { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
 }
@@ -92,7 +92,7 @@ pub fn around(
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
-    // A run whose lease a process of this machine holds is here, so that no other store has to be
+    // If a process of this machine holds the lease, the run is here, and no database has to be
     // asked.
     let away = if lease == LeaseState::Held { None } else { away_run(agent, &state, now)? };
     Ok(Records {
@@ -112,7 +112,7 @@ pub fn around(
     })
 }
 
-/// Returns the active triggers that a record names and that this change may need.
+/// Returns the active triggers that waits, hints and loaded messages name.
 fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Trigger>> {
     let messages = inbox.stale.iter().map(|(message, _)| message).chain(&inbox.head).chain(&inbox.claimed);
     let named = waits.iter().map(|wait| wait.trigger_id);
@@ -128,8 +128,8 @@ fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Tr
         .collect()
 }
 
-/// Returns the waits that disagree with other records. Reads nothing more while each wait is
-/// unbound, is for an open task or for no task, and has no recheck queued.
+/// Returns the waits that other records contradict. Reads no record for a wait that is unbound, has
+/// no ended task, and has no recheck queued.
 fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
     let mut broken = Vec::new();
     for wait in waits.iter().filter(|wait| wait.is_active()) {
@@ -152,8 +152,8 @@ fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<V
     Ok(broken)
 }
 
-/// Returns the message in the inbox with the result of a task. `known`: its id, if a record has it;
-/// otherwise every message is read.
+/// Returns the message in the inbox that has the result of a task. `known` is its id, if recorded;
+/// without it every message is read.
 pub fn result_under_way(
     seen: &Snapshot<'_>,
     task: TaskId,
@@ -198,8 +198,8 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
             None => {}
         }
     }
-    // The head is usually the first or second message. More are read only behind stale or malformed
-    // ones.
+    // The head is usually the first or second message. More messages are read only behind stale or
+    // malformed ones.
     let mut looked_at = 0;
     let mut count = 1 + usize::from(claimed_id.is_some());
     loop {
@@ -216,7 +216,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
                 }
                 None => continue,
             };
-            // The size of a message from another user was not checked before.
+            // The size of a message that another user has written was not checked before.
             if message.origin.is_of_user()
                 && message.attempt == 1
                 && let Err(refusal) = check_size(&message.body, &policy.limits)
@@ -245,7 +245,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
     }
 }
 
-/// Returns the earlier message with the same dedupe key, if both were admitted within one window.
+/// Returns the earlier message with the same dedupe key, if it was admitted within the window.
 pub fn first_of_its_key(
     seen: &Snapshot<'_>,
     message: &Message,
@@ -261,7 +261,7 @@ pub fn first_of_its_key(
     Ok(entry.filter(is_copy).map(|entry| entry.message_id))
 }
 
-/// Reloads the head of an inbox that has changed.
+/// Loads the head of an inbox that has changed.
 pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
     if let Some(waiting) = seen.first(1)?.first()
         && let Some(Ok(message)) = seen.try_read(waiting)?
@@ -276,14 +276,14 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
     agent.look(|seen, state| look_at(agent, &seen.without_passed_over(&state), state, now))
 }
 
-/// Loads the records of a snapshot that was taken without a lock.
+/// Loads the records from a snapshot that was taken without a lock.
 pub fn look_at(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, now: Time) -> Result<Records> {
     let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
     let lease = if is_held { LeaseState::Held } else { LeaseState::Free };
     records(agent, seen, state, Loading { lease, now, purpose: Purpose::Look })
 }
 
-/// Loads all records at one revision for a dry run, with the hand-written files in the inbox.
+/// Loads all records at one revision for a dry run, and lists the hand-written files in the inbox.
 pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
     agent.look(|seen, state| {
         let lease = if agent.is_leased(Subject::Run)? { LeaseState::Held } else { LeaseState::Free };
@@ -293,8 +293,8 @@ pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> 
     })
 }
 
-/// Returns the earlier messages and briefs for the context of a turn. Must be called under the lock
-/// of its claim.
+/// Returns earlier messages and briefs for the context of a turn. Must be called under the lock of
+/// the claim.
 pub fn history(seen: &Snapshot<'_>, records: &Records, message: &Message, now: Time) -> Result<History> {
     let state = &records.state;
     let interjected = if message.interjected.is_empty() {
@@ -315,8 +315,8 @@ pub fn history(seen: &Snapshot<'_>, records: &Records, message: &Message, now: T
     })
 }
 
-/// Returns the messages that were reduced since the last completed turn, newest first, up to the
-/// maximum for the context of a turn.
+/// Returns the messages that were settled without a turn since the last completed turn, newest
+/// first, at most as many as the context of a turn shows.
 pub fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
     let count =
         usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);

@@ -1,5 +1,4 @@
-//! Lookup of a record by a part of its id, in one agent or in all, and checks of ids that a command
-//! is given.
+//! Lookup of a record by a part of its id, in one agent or in all, and checks of ids in messages.
 
 use crate::error::{Error, Result};
 use crate::model::continuation::TriggerKind;
@@ -17,14 +16,14 @@ use crate::store::{Agent, Snapshot, Store};
 
 use super::load;
 
-/// Id and agent that a part of an id stands for.
+/// Complete id that a part of an id matches, and the agent of the record.
 pub struct ResolvedId<Id> {
     pub agent: AgentName,
     pub id: Id,
 }
 
-/// Returns the only id with `part` in it, among those that `ids` lists for an agent. Also accepts
-/// agent and id in reversed order.
+/// Returns the only id that contains `part`, among the ids that `ids` lists for an agent. If agent
+/// and id were given in the wrong order, swaps them.
 fn find<Id: std::fmt::Display + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
@@ -94,7 +93,7 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
     }
 }
 
-/// Returns an agent, if it exists.
+/// Returns an agent; `None` if it does not exist.
 pub fn existing<'s>(store: &'s Store, name: &AgentName) -> Result<Option<Agent<'s>>> {
     match store.agent(name) {
         Ok(agent) => Ok(Some(agent)),
@@ -103,14 +102,14 @@ pub fn existing<'s>(store: &'s Store, name: &AgentName) -> Result<Option<Agent<'
     }
 }
 
-/// State of a message that an agent has received.
+/// Place of a message that an agent may have received.
 pub enum Whereabouts {
     Unknown,
     InInbox,
     Archived(Box<Message>),
 }
 
-/// Looks up a message by its whole id. The inbox has precedence over an earlier end in the archive.
+/// Looks up a message by its complete id. A message in the inbox precedes its end in the archive.
 pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
     agent.look(|seen, _| {
         if seen.waiting(id)?.is_some() {
@@ -121,7 +120,7 @@ pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
     })
 }
 
-/// Looks up a message, queued or in the archive.
+/// Looks up a message in the inbox or the archive.
 pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<MessageId>> {
     find(store, agent, "message", part, |agent| {
         agent.look(|seen, _| {
@@ -142,7 +141,7 @@ pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Re
     })
 }
 
-/// Looks up an open record of a kind.
+/// Looks up an open record of type `T`. `what` names the type in errors.
 pub fn open<T: OpenRecord>(
     store: &Store,
     agent: Option<AgentName>,
@@ -152,7 +151,7 @@ pub fn open<T: OpenRecord>(
     find(store, agent, what, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
 }
 
-/// Looks up an open or archived record of a kind.
+/// Looks up an open or archived record of type `T`. `what` names the type in errors.
 pub fn open_or_archived<T: OpenRecord>(
     store: &Store,
     agent: Option<AgentName>,
@@ -162,7 +161,7 @@ pub fn open_or_archived<T: OpenRecord>(
     find(store, agent, what, part, |agent| {
         agent.look(|seen, _| {
             let mut ids = seen.open_ids::<T>()?;
-            // Users mostly mean an open record; the archive is read only if none matches.
+            // Users mostly mean an open record, so the archive is read only if no open id matches.
             if !ids.iter().any(|id| matches_id(&id.to_string(), part)) {
                 seen.ended(|record: T| {
                     ids.push(record.id());
@@ -190,14 +189,14 @@ pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Resolv
     })
 }
 
-/// True if `part` is a part of the id with at least four characters, with or without its prefix.
+/// True if `part` has at least four characters and occurs in the id, with or without its prefix.
 pub fn matches_id(id: &str, part: &str) -> bool {
     part.len() >= 4 && id.contains(part)
 }
 
-/// Returns the ended task of this name, and the message with its result, if no step has taken that
-/// up. A message of a turn in progress, or one that waits for its next attempt, is taken up and
-/// ends no new wait.
+/// Returns the ended task that `resource` names, and its result message if no step has taken the
+/// message up. A message of a live or held run, or one that waits for its next attempt, has been
+/// taken up and ends no new wait.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.look(|seen, state| {
@@ -223,13 +222,13 @@ fn is_taken_up(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool
         return Ok(true);
     }
     let Some(waiting) = seen.waiting(id)? else { return Ok(false) };
-    // A message that was taken up has its meaning stored.
+    // A message that was taken up has a stored continuation.
     let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(false) };
     Ok(message.continuation.is_some())
 }
 
-/// Error when a message names an item or a wait of the agent that is not open, or a question that
-/// it can't answer. `trigger` is the trigger kind of the message; `None` for a hint.
+/// Error when a message names a work item or wait that is not open, or an operator wait that it
+/// can't answer. `trigger` is the trigger kind of the message; `None` for a hint.
 pub fn check_named(
     seen: &Snapshot<'_>,
     (work, wait): (Option<WorkId>, Option<WaitId>),
@@ -247,10 +246,10 @@ pub fn check_named(
     }
 }
 
-/// Noun for a trigger in errors.
+/// Description of an active trigger, for errors.
 pub const ACTIVE_TRIGGER: &str = "active trigger";
 
-/// Returns a trigger, if it accepts deliveries.
+/// Returns a trigger. Error when it does not exist or is not active.
 pub fn active_trigger(seen: &Snapshot<'_>, id: TriggerId) -> Result<Trigger> {
     let found = seen.open_one::<Trigger>(id)?.filter(Trigger::is_active);
     found.ok_or_else(|| Error::NoRecord { what: ACTIVE_TRIGGER, id: id.to_string() })

@@ -1,4 +1,4 @@
-//! Steps, turns and changes of an agent: the only code that uses rules, store and processes
+//! Engine: steps, turns and changes of an agent. The only code that uses rules, store and processes
 //! together.
 
 pub mod authority;

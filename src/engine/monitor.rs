@@ -1,5 +1,5 @@
-//! Monitor of a running command, which ends it when the agent's records require that. Called
-//! repeatedly while the tick waits for the command.
+//! Monitors of a running command, which end it when the agent's records require that. The tick asks
+//! a monitor repeatedly while it waits for the command.
 
 use std::time::{Duration, Instant};
 
@@ -24,23 +24,23 @@ use super::resources::yielding_when_low;
 /// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// Pause between two reads of the record. Watching files by inotify would cost every step more,
-/// because removing a watch is slow.
+/// Pause between two reads of the agent's state. Watching the file by inotify would cost every step
+/// more, because removing a watch is slow.
 const LOOKS: Duration = Duration::from_millis(200);
 
-/// Pause between two reads of a record if each is a query to a database.
+/// Pause between two reads of the agent's state if each is a query to a database.
 pub const LOOKS_BESIDE: Duration = Duration::from_secs(1);
 
 /// Pause between two checks whether a lease is due for renewal.
 const BEATS: Duration = Duration::from_secs(1);
 
-/// Pause before the tick retries to force a run whose records another process has locked.
+/// Pause before the tick retries to force a run, if another process holds the agent's lock.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Number of attempts to note the end of a turn before the signal is sent without a note.
+/// Number of attempts to record why a turn is ended, before the signal is sent anyway.
 const TRIES_TO_TELL: u32 = 25;
 
-/// Returns the answer of a monitor with a limit for the time of the next call.
+/// Returns a monitor's answer, with `limit` as the latest time of the next call.
 pub fn asked_by(fate: Fate, limit: Option<Instant>) -> Fate {
     match fate {
         Fate::Ends => Fate::Ends,
@@ -48,7 +48,7 @@ pub fn asked_by(fate: Fate, limit: Option<Instant>) -> Fate {
     }
 }
 
-/// Keeps a lease alive around another monitor, and ends the command when the lease is lost.
+/// Renews a lease while another monitor decides, and ends the command when the lease is lost.
 pub struct LeaseKeeper<'a, O> {
     inner: O,
     lease: Option<&'a HeldLease>,
@@ -79,13 +79,13 @@ impl<O: Monitor> Monitor for LeaseKeeper<'_, O> {
 }
 
 /// Ends the command of a task that was cancelled on another machine, which can't signal its
-/// processes. If the records are files, the task can only be cancelled on this machine, and nothing
-/// is read.
+/// processes. Reads nothing if the records are files, because the task can then be cancelled on
+/// this machine only.
 pub struct TaskMonitor<'a, O> {
     inner: O,
     agent: &'a Agent<'a>,
     id: TaskId,
-    /// Version of the record at the last read.
+    /// Version of the records at the last read.
     seen: Option<StoreVersion>,
     next: Instant,
 }
@@ -95,7 +95,7 @@ impl<'a, O> TaskMonitor<'a, O> {
         TaskMonitor { inner, agent, id, seen: None, next: Instant::now() + LOOKS_BESIDE }
     }
 
-    /// True if the task is to end, or has ended in the records. False if its record is unreadable.
+    /// True if the task is being cancelled or has ended; false if its record is unreadable.
     fn is_unwanted(&mut self) -> bool {
         let version = self.agent.version();
         if version.is_none() || version == self.seen {
@@ -131,13 +131,13 @@ impl<O: Monitor> Monitor for TaskMonitor<'_, O> {
     }
 }
 
-/// Reads an agent's record when it has changed, and when something in it is due; `look` decides.
+/// Reads an agent's state when it has changed or when `due` is reached; `look` then decides.
 pub struct RecordMonitor<'a, L> {
     agent: &'a Agent<'a>,
     look: L,
-    /// Version of the record at the last read.
+    /// Version of the records at the last read.
     seen: Option<StoreVersion>,
-    /// Time of the next read if nothing changes.
+    /// Time of the next read if the records do not change.
     due: Option<Instant>,
     next: Instant,
 }
@@ -152,7 +152,7 @@ impl<'a, L: FnMut(&State) -> Fate> RecordMonitor<'a, L> {
         if version == self.seen && self.due.is_none_or(|due| now < due) {
             return Fate::GoesOn { ask_again: self.due };
         }
-        // An unreadable record is no reason to end the command; the settlement will report it.
+        // An unreadable state is no reason to end the command; the settlement will report it.
         let Ok(state) = self.agent.peek() else { return Fate::GoesOn { ask_again: None } };
         self.seen = version;
         (self.look)(&state)
@@ -174,17 +174,16 @@ impl<L: FnMut(&State) -> Fate> Monitor for RecordMonitor<'_, L> {
     }
 }
 
-/// Ends a run that is settled or condemned, or that was to yield and has not (contract, execution
-/// §6), but not in a section with time left. `stop` ends the run itself; this ends it if the
-/// process of the stop is gone. `max_section`: maximum time for which a section is respected, even
-/// if the clock was set.
+/// Ends a run that is settled or condemned, that should have yielded (contract, execution §6), or
+/// whose `stop` was killed before it had ended the run. An open section is respected until its
+/// deadline. `max_section`: maximum time for a section, in case the clock was set.
 pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> impl Monitor + 'a {
     let mut grace = Grace::default();
     RecordMonitor::new(context.agent, move |state: &State| {
         let settled = context.end_abandoned_sections(state.clone());
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
-        // Another process has settled the run as one that never started.
+        // Another process has settled the run, as if it had never started.
         let Some(run) = run else { return Fate::Ends };
         let now = context.session.clock.now();
         let section = protected_until(run, now);
@@ -207,14 +206,14 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
         }
         match force_under_lock(context, run_id, over) {
             Ok(true) => Fate::Ends,
-            // A section was opened, or another process has the lock; the next call reads its
-            // changes.
+            // A section was opened, or another process has the lock. The next call reads the state
+            // again.
             Ok(false) | Err(_) => Fate::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) },
         }
     })
 }
 
-/// Ends the command of a turn for the reasons of another monitor, and after its own timeout.
+/// Ends the command of a turn when the monitor of its run does, and after the turn's timeout.
 pub struct TurnMonitor<'a, O> {
     run: O,
     context: Context<'a>,
@@ -222,7 +221,7 @@ pub struct TurnMonitor<'a, O> {
     section: Grace,
     age: Age,
     preemption: PreemptionPolicy,
-    /// Time of the next measurement of the machine; `None` if the policy does not ask for it.
+    /// Time of the next measurement of memory and disk; `None` if the policy has no limits.
     measured_at: Option<Instant>,
 }
 
@@ -242,15 +241,15 @@ pub fn of_turn<'a>(
     }
 }
 
-/// Time between two measurements of the machine's free memory and disk.
+/// Pause between two measurements of the machine's free memory and disk.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// Time for which a turn stays suspended that has yielded on low memory or disk space.
+/// Length of a suspension because of low memory or disk space.
 const RELIEF: Span = Span::from_secs(60);
 
 impl<O> TurnMonitor<'_, O> {
-    /// Asks this turn to yield if the machine is low on memory or disk, and no other turn is to
-    /// yield first. A failed measurement is retried at the next one.
+    /// Asks this turn to yield if the machine is low on memory or disk and this turn is the first
+    /// to yield. Errors are ignored until the next measurement.
     fn yield_if_low(&mut self) {
         if !is_past(self.measured_at) {
             return;
@@ -267,8 +266,8 @@ impl<O> TurnMonitor<'_, O> {
         }
     }
 
-    /// Notes the reason of the signal in the record, for a command inside the turn that handles it.
-    /// If another process keeps the record locked, the signal is sent without the note.
+    /// Records the reason why the turn is ended, for commands inside the turn. If another process
+    /// holds the lock for too long, the signal is sent without the record.
     fn tell(&self, why: &str) {
         for _ in 0..TRIES_TO_TELL {
             let told = self.context.try_change(|draft| {
@@ -285,13 +284,13 @@ impl<O> TurnMonitor<'_, O> {
 
 impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     fn ask(&mut self) -> Fate {
-        // The tick asks often enough to need no timer for this.
+        // The tick asks often enough, so the display needs no timer of its own.
         self.age.show();
         self.yield_if_low();
         asked_by(self.run.ask(), self.measured_at)
     }
 
-    /// Ends a turn after its timeout. An open section is still respected, and no other can begin.
+    /// Ends a turn after its timeout. An open section is respected; no new section can be opened.
     fn late(&mut self) -> Fate {
         self.tell("turn.timeout was reached");
         let context = self.context;
@@ -312,20 +311,20 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     }
 }
 
-/// Returns the first instant after a time, on the monotonic clock.
+/// Returns the instant on the monotonic clock at which the wall clock passes `at`.
 pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
     Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
 }
 
-/// End of a run's grace on the monotonic clock, counted from the first call.
+/// End of a grace on the monotonic clock, computed when the time in the records changes.
 #[derive(Default)]
 pub struct Grace {
     seen: Option<(Time, Option<Instant>)>,
 }
 
 impl Grace {
-    /// Returns the end of the grace. `at`: time in the records; `believed`: the same, limited to a
-    /// plausible one.
+    /// Returns the end of the grace. `at`: time in the records; `believed`: that time, limited to a
+    /// plausible value.
     pub fn end(&mut self, at: Time, believed: Time, now: Time) -> Option<Instant> {
         if self.seen.is_none_or(|(seen, _)| seen != at) {
             self.seen = Some((at, instant_of(believed, now)));
@@ -334,8 +333,8 @@ impl Grace {
     }
 }
 
-/// Commits that the run is forced to end, before any signal is sent; after that no section can
-/// begin.
+/// Commits that the run is forced to end, before any signal is sent. From then on no section can be
+/// opened.
 fn force_under_lock(context: Context<'_>, run_id: RunId, over: Time) -> Result<bool> {
     let forced = context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)))?;
     Ok(forced.is_some_and(|forced| forced.made))

@@ -1,4 +1,4 @@
-//! Creation of an agent with all its files: by `create`, or for a delegation to a new child.
+//! Creation of an agent with all its files, by `create` or for a delegation to a new child.
 
 use crate::error::Result;
 use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility};
@@ -9,25 +9,25 @@ use crate::store::{HookFile, NewAgent, Store};
 
 use super::session::Session;
 
-/// Name of an agent's settings in errors before the agent exists.
+/// Name of the settings in errors about an agent that does not exist yet.
 pub const SETTINGS: &str = "agent.toml";
 
-/// An agent to create.
+/// Request to create an agent.
 pub struct AgentRequest {
     pub name: AgentName,
-    /// Parent, of which the agent becomes a child.
+    /// Parent of the new agent; absent: the agent is no child.
     pub parent: Option<AgentName>,
     /// `None`: a child is private, any other agent public.
     pub visibility: Option<Visibility>,
-    /// Text of its `agent.toml`.
+    /// Text of the agent's `agent.toml`.
     pub policy: String,
-    /// Its own hooks.
+    /// Hooks to install for this agent.
     pub hooks: Vec<HookFile>,
-    /// SHA-256 of the secret of its trigger.
+    /// SHA-256 of the secret of the agent's first trigger.
     pub secret_sha256: String,
 }
 
-/// Result of the creation.
+/// Result of creating an agent.
 pub struct Made {
     pub status: AgentStatus,
     pub trigger_id: TriggerId,
@@ -52,7 +52,7 @@ pub fn make(session: &Session, store: &Store, new: AgentRequest) -> Result<Made>
         former_names: Vec::new(),
         extra: Default::default(),
     };
-    // The first transaction is not committed to the directory, but becomes its content.
+    // The first transaction is not committed; its records are the content of the new directory.
     let first = lifecycle::create(name.clone(), policy, stamp)?;
     let made = Made { status: first.state.status, trigger_id: trigger.id };
     let (state, events) = (first.state, first.events);

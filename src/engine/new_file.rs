@@ -1,4 +1,4 @@
-//! Files that a command creates at a path of the user's choice, outside the state directory.
+//! Files that a command creates at a path named by the user, outside the state directory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -14,7 +14,7 @@ use rustix::process::geteuid;
 use crate::error::{Error, IoContext, Result};
 use crate::store::Store;
 
-/// A new file. Dropping this value removes it, unless `keep` was called.
+/// New file. Dropping this value removes the file, unless `keep` was called.
 pub struct NewFile {
     file: File,
     path: PathBuf,
@@ -22,8 +22,8 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Creates the file with this content, durably. `mode`: its permissions before the umask.
-    /// `None` if something has that name already, even a link.
+    /// Creates the file with this content, durably. `mode`: permissions before the umask. `None` if
+    /// the name exists already, even as a link.
     pub fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<Option<NewFile>> {
         let mut new = match NewFile::create(path, mode) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
@@ -40,7 +40,7 @@ impl NewFile {
         Ok(NewFile { file, path: path.to_owned(), is_kept: false })
     }
 
-    /// True if the file exists with another content.
+    /// True if the file can be read and has other content.
     pub fn has_become_other_than(&self, bytes: &[u8]) -> bool {
         fs::read(&self.path).is_ok_and(|found| found != bytes)
     }
@@ -58,21 +58,21 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.is_kept {
-            // The error that led here is more useful than one of this removal.
+            // The error that caused this removal is reported, not an error of the removal.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A file without a name, which gets its name when it is complete. Until then nothing has changed
-/// at its place, and a killed command leaves nothing.
+/// Nameless file, which gets its name when it is complete. Until then the file at the place is
+/// unchanged, and a killed command leaves no file.
 ///
-/// The file is written under the name `NAME.new-dormouse` if the file system has no files without a
-/// name, and briefly also if it replaces a file, because only a rename does that atomically. The
-/// file is locked while its command lives. If the command is killed, the next one for the same
-/// place removes the file.
+/// The file is written under the name `NAME.new-dormouse` if the file system has no nameless files.
+/// It also has this name briefly if it replaces a file, because only a rename is atomic. It is
+/// locked while its command lives; the next command for the same place removes the file of a killed
+/// command.
 ///
-/// A device or a pipe is written to and not replaced.
+/// A device or a pipe is written to directly and not replaced.
 pub struct Replacement {
     file: File,
     place: PathBuf,
@@ -80,7 +80,7 @@ pub struct Replacement {
     named: FileName,
 }
 
-/// Name that a file has.
+/// Present name of the file: none, the temporary name, or the final name.
 #[derive(PartialEq)]
 enum FileName {
     Nothing,
@@ -92,7 +92,7 @@ enum FileName {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Replacement {
-    /// Creates the file. `mode`: its permissions before the umask.
+    /// Creates the file for `place`. `mode`: permissions before the umask.
     pub fn begin(place: &Path, mode: u32) -> Result<Replacement> {
         let Some(name) = place.file_name() else {
             return Err(Error::in_word("--output", format!("{}: no name of a file", place.display())));
@@ -115,7 +115,7 @@ impl Replacement {
         &self.file
     }
 
-    /// Moves the file to its place, replacing the previous one.
+    /// Renames the complete file to its place, durably, replacing the previous file.
     pub fn place(mut self) -> Result<()> {
         match self.named {
             FileName::Place => return Ok(()),
@@ -141,14 +141,14 @@ impl Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if self.named == FileName::Beside {
-            // The error that led here is more useful than one of this removal.
+            // The error that caused this removal is reported, not an error of the removal.
             let _ = fs::remove_file(&self.beside);
         }
     }
 }
 
-/// Creates a locked file without a name in a directory. `None` if the file system has no such
-/// files, or could not name one later.
+/// Creates a locked, nameless file in a directory. `None` if the file system has no nameless files,
+/// or if the file could not be named later.
 fn nameless(dir: &Path, mode: u32) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(dir, flags, Mode::from_raw_mode(mode)).ok()?);
@@ -160,7 +160,7 @@ fn by_descriptor(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Links a file without a name to this name. Returns false if the name is taken.
+/// Links a nameless file to `name`. Returns false if the name exists.
 fn give_name(file: &File, name: &Path) -> Result<bool> {
     match linkat(CWD, by_descriptor(file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => Ok(true),
@@ -169,12 +169,12 @@ fn give_name(file: &File, name: &Path) -> Result<bool> {
     }
 }
 
-/// Creates a locked file of this name. The error names the place that the user named.
+/// Creates a locked file with the temporary name. Errors name the place that the user named.
 fn beside_it(name: &Path, place: &Path, mode: u32) -> Result<File> {
     let began = Instant::now();
     loop {
         match File::options().write(true).create_new(true).mode(mode).open(name) {
-            // Another command may have removed it as abandoned before it was locked.
+            // Another command may have removed the file as abandoned before it was locked.
             Ok(file) if is_locked(&file) && is_still(&file, name)? => return Ok(file),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => remove_abandoned(name, began)?,
@@ -183,8 +183,7 @@ fn beside_it(name: &Path, place: &Path, mode: u32) -> Result<File> {
     }
 }
 
-/// Removes the file that a killed command has left under this name. Waits briefly if its command
-/// lives.
+/// Removes the temporary file of a killed command. Waits briefly if the command still lives.
 fn remove_abandoned(name: &Path, began: Instant) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(name, flags, Mode::empty()) {
@@ -214,7 +213,7 @@ fn is_locked(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// True if the name still refers to this file.
+/// True if the name still refers to this open file.
 fn is_still(file: &File, name: &Path) -> Result<bool> {
     let here = file.metadata().context("look at", name)?;
     match fs::symlink_metadata(name) {
@@ -234,7 +233,7 @@ pub fn is_taken(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// Error when a file is in the state directory. `flag` names the file, `hint` has the reason.
+/// Error when a path is in the state directory. `flag` and `hint` are used in the error.
 pub fn refuse_within(store: &Store, path: &Path, flag: &str, hint: &str) -> Result<()> {
     let dir = dir_of(path);
     let real = fs::canonicalize(dir).context("find", dir)?;
@@ -244,7 +243,7 @@ pub fn refuse_within(store: &Store, path: &Path, flag: &str, hint: &str) -> Resu
     Err(Error::usage(format!("{flag}: {} is in the state directory", path.display())).with_hint(hint))
 }
 
-/// Returns the directory of a file.
+/// Returns the directory that contains a path.
 pub fn dir_of(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
