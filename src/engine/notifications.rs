@@ -2,9 +2,9 @@
 //! attentions for people and `on-attention` (contract, execution §5).
 //!
 //! If the hook is installed, the commit of a transition or an attention marks it as pending in
-//! `state.json`. The process that made the commit notifies after it has released the agent's lock,
-//! in order, and another commit removes the mark. If the process is killed in between, or a hook
-//! has called it, a later step notifies. So each notification is sent at least once.
+//! `state.json`. After the process has released the agent's lock, it notifies in order, and removes
+//! the marks by another commit. If the process is killed before that, or was called from a hook, a
+//! later step notifies. So each notification is sent at least once.
 
 use crate::error::Result;
 use crate::model::attention::Attention;
@@ -20,12 +20,12 @@ use super::installed::{ON_ATTENTION, ON_RECOVERY_COMPLETE, ON_STATE_CHANGE, is_n
 use super::pending::Pending;
 use super::session::Session;
 
-/// Maximum length of the line about an attention, in bytes. The reason may come from outside and be
-/// of any length.
+/// Maximum length of the line that reports an attention, in bytes. Its reason may come from outside
+/// and have any length.
 const LINE: usize = 500;
 
-/// Reports the attentions of all agents that this process has raised and `Context::tell` has not
-/// reported, because some commands end without a call of it.
+/// Reports the attentions that this process has raised and not yet reported, for commands that end
+/// without a call of `Context::tell`.
 pub fn tell_rest(session: &Session) {
     let next = || session.pending.borrow().next_with_attentions();
     let Some(first) = next() else { return };
@@ -56,7 +56,7 @@ impl Context<'_> {
     /// since the last call. Must be called without the agent's lock.
     pub fn tell(self) {
         let pending = self.session.pending.borrow_mut().take(self.agent.name());
-        // Attentions come first, because the hooks that follow may take long, or be killed.
+        // Attentions come first, because the hooks of transitions may take long or be killed.
         self.tell_attentions(&pending.attentions);
         if !pending.transitions.is_empty()
             && let Err(error) = self.tell_transitions(pending)
@@ -65,9 +65,9 @@ impl Context<'_> {
         }
     }
 
-    /// Notifies people and hooks of what killed processes, and commands that hooks have called,
-    /// left pending. A living process sends its own notifications. Must be called without the
-    /// agent's lock.
+    /// Notifies people and hooks of commits that killed processes, or commands called from hooks,
+    /// have left pending. Does nothing while a live process has notifications to send. Must be
+    /// called without the agent's lock.
     pub fn tell_abandoned(self) {
         if !is_nested()
             && let Err(error) = self.try_to_tell_abandoned()
@@ -88,7 +88,7 @@ impl Context<'_> {
         self.session.raised.borrow_mut().extend(attentions);
         match hooks::find(self, ON_STATE_CHANGE) {
             Some(hook) => self.run_hooks(&state.untold, Some(&hook), None),
-            // The hook was removed meanwhile.
+            // The hook was removed after the transitions were marked.
             None => self.clear_transitions(&state.untold.iter().map(|one| one.seq).collect::<Vec<_>>(), None),
         }
     }
@@ -100,8 +100,8 @@ impl Context<'_> {
         }
         attentions.iter().for_each(|attention| say(session, agent.name(), attention));
         let hook = hooks::find(self, ON_ATTENTION);
-        // Without a hook no mark has to be cleared. A command that was called from a hook leaves
-        // the notification to a later step.
+        // Without a hook there is no mark to clear. A command called from a hook leaves the
+        // notification to a later step.
         let is_due = hook.is_some() || (attentions.iter().any(|one| one.untold) && !is_nested());
         let mut told = Vec::new();
         for attention in attentions {
@@ -110,8 +110,8 @@ impl Context<'_> {
                 break;
             }
             let ran = hook.as_ref().map(|hook| hook.run(&HookEvent::about(agent.name(), attention)));
-            // A hook that could not be started, on a full disk for instance, stays pending for a
-            // later step.
+            // If the hook could not be started, for instance on a full disk, the attention stays
+            // pending for a later step.
             if !matches!(ran, Some(Err(_))) {
                 told.push(attention.seq);
             }
@@ -125,8 +125,8 @@ impl Context<'_> {
         }
     }
 
-    /// Notifies the hooks of the transitions of this process, and before them of those that killed
-    /// processes left.
+    /// Notifies the hooks of this process's transitions, and before them of earlier ones that
+    /// killed processes have left pending.
     fn tell_transitions(self, pending: Pending) -> Result<()> {
         let Pending { transitions, is_heard, mut lock, .. } = pending;
         let changed = is_heard.then(|| hooks::find(self, ON_STATE_CHANGE)).flatten();
@@ -149,9 +149,9 @@ impl Context<'_> {
         told
     }
 
-    /// Runs the hooks for each transition, and clears the marks of those of which `changed` was
-    /// notified. If this process is killed, the next step repeats the interrupted one and
-    /// continues.
+    /// Runs the hooks for each transition, and clears the marks of transitions of which `changed`
+    /// was notified. If this process is killed, the next step repeats the interrupted notification
+    /// and continues.
     fn run_hooks(
         self,
         transitions: &[PendingTransition],

@@ -1,4 +1,4 @@
-//! Delivery of messages of a turn from the outbox into the inboxes of other agents.
+//! Delivery of messages from an agent's outbox into the inboxes of other agents.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::authority;
 use super::context::Context;
 use super::session::Session;
 
-/// Maximum number of messages that are delivered under one lock. The lock is the receiving agent's,
-/// and other commands wait for it.
+/// Maximum number of messages that are delivered under one lock of the receiving agent, because
+/// other commands wait for the lock.
 const UNDER_ONE_LOCK: usize = 1000;
 
 impl Context<'_> {
-    /// Delivers the messages in the outbox of an agent to other agents. Must be called without the
-    /// lock. Idempotent: a message that the receiver has or had is not delivered again.
+    /// Delivers the messages in the outbox of an agent. Must be called without the agent's lock.
+    /// Idempotent: a message that the receiver has, or has had, is not delivered again.
     pub fn deliver(self) -> Result<()> {
         let Context { session, agent } = self;
         let outbox = agent.look(|seen, _| seen.open::<Message>())?;
@@ -33,11 +33,11 @@ impl Context<'_> {
             for some in messages.chunks(UNDER_ONE_LOCK) {
                 match put_or_follow(session, self.store(), to, some) {
                     Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
-                    // Another try would be refused in the same way.
+                    // A retry would be refused for the same reason.
                     Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
                         unheard.extend(some.iter().map(|message| (*message, error.to_string())));
                     }
-                    // The messages stay in the outbox, and the next step retries.
+                    // The messages stay in the outbox, so that the next step retries.
                     Err(error) => {
                         let what = match some {
                             [one] => format!("{} is", one.id),
@@ -57,15 +57,15 @@ impl Context<'_> {
                 not_delivered(draft, message, &reason);
                 dealt_with.insert(message.id);
             }
-            // Only the process that holds the lease adds to the outbox, and that is this one.
+            // Only the holder of the lease adds messages to the outbox, and that is this process.
             let left = Outbox::of(outbox.iter().filter(|message| !dealt_with.contains(&message.id)));
             draft.forget_delivered(dealt_with, left);
         })
     }
 }
 
-/// Puts messages into the inbox of the agent to which they are addressed, or of the one that was
-/// renamed from it.
+/// Puts messages into the inbox of the receiving agent, or, if that was renamed, of the agent with
+/// its new name.
 fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let gone = match put(session, store, to, messages) {
         Err(error @ Error::NoAgent { .. }) => error,
@@ -77,19 +77,19 @@ fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&
     put(session, store, &name, &messages.iter().collect::<Vec<_>>())
 }
 
-/// Puts messages of one sender into the inbox of their receiver, unless it has or had them. The
-/// lock is held from the look-up to the arrival, so that of two processes only one delivers a
-/// message.
+/// Puts messages of one sender into the inbox of their receiver, except messages that it has or has
+/// had. The lock is held from the lookup until the messages have arrived, so that of two processes
+/// only one delivers a message.
 pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let other = store.agent(to)?;
     let speaker = messages.first().and_then(|message| speaker(message));
     let trigger = speaker.map(|speaker| authority::hears(&other, &speaker)).transpose()?.flatten();
     let now = session.clock.now();
-    // An agent that was moved away is refused here, because messages that are put into its inbox
-    // under the lock are not checked later.
+    // Taking the lock refuses an agent that was moved away, because a message in its inbox would
+    // not be checked again.
     let locked = other.change(now)?;
     if locked.any_state()?.moved.is_some_and(|moved| !moved.makes_room()) {
-        // The receiver accepts messages again after the rename.
+        // The receiver will accept messages after its rename, so the sender retries.
         return Err(Error::busy(other.settings(), "`dormouse rename`".to_owned(), Duration::ZERO));
     }
     locked.state()?;
@@ -110,18 +110,18 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     batch.admit(staged.into_iter(), now)
 }
 
-/// Returns the agent whose turn has sent the message.
+/// Returns the agent whose turn sent the message.
 fn speaker(message: &Message) -> Option<AgentName> {
     let id = message.origin.id.as_deref().filter(|_| message.origin.kind == OriginKind::System)?;
     id.parse().ok()
 }
 
-/// Returns the ids of those messages that an agent has, or had.
+/// Returns the ids of messages that an agent has, or has had.
 fn known(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>> {
     let ids: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
     agent.look(|seen, _| {
         let mut known: HashSet<MessageId> = match messages {
-            // A single message can be looked up without listing a long inbox.
+            // A single message is looked up without listing the inbox, which may be long.
             [one] => seen.waiting(one.id)?.map(|waiting| waiting.key.id).into_iter().collect(),
             _ => seen.keys()?.into_iter().map(|key| key.id).collect(),
         };

@@ -1,4 +1,4 @@
-//! Place of a run or a task: this state directory on this machine, or another one.
+//! Place of a run or a task: this state directory on this machine, or another place.
 
 use crate::error::{Error, Result};
 use crate::model::decision::{Decision, DecisionReport};
@@ -11,15 +11,15 @@ use crate::rules::clock::task_lease_ends;
 use crate::store::anchor::Anchor;
 use crate::store::{Agent, Subject};
 
-/// Reason for which a run is recorded as interrupted.
+/// Reason with which a run is recorded as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
 
-/// Returns the place of a current run, if that is another machine or state directory and its lease
-/// has not ended. For a run of this directory the lock tells whether it lives.
+/// Returns the place of a current run; `None` if it is in this directory on this machine, or its
+/// lease has ended. The lock shows if a run of this directory is live.
 pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Away>> {
     if agent.store().is_remote() {
-        // Machines that share a store ask it whether the other one lives, and compare no clocks.
-        // Two containers of one machine count as two machines.
+        // Machines that share a database ask it if the other machine holds the lease; no clocks are
+        // compared. Two containers of one machine count as two machines.
         let machine = || Away::Machine { host: run.host.clone() };
         return Ok(agent.is_leased_elsewhere(Subject::Run)?.then(machine));
     }
@@ -29,20 +29,20 @@ pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Awa
     place_of(agent, &run.host, &run.boot_id, Some(&run.place))
 }
 
-/// Returns the place of the agent's current run, if it has one elsewhere.
+/// Returns the place of the agent's current run; `None` if there is no run elsewhere.
 pub fn away_run(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Away>> {
     state.current_run.as_ref().map_or(Ok(None), |run| away(agent, run, now))
 }
 
-/// Returns the place of a task's supervisor, if that is another machine, or another state directory
-/// and the lease of the task has not ended.
+/// Returns the place of a task's supervisor: another machine, or another state directory while the
+/// lease of the task lasts. `None` for this machine and for delegations.
 pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Away>> {
     if task.child().is_some() {
         return Ok(None);
     }
     let away = place_of(agent, &task.host, &task.boot_id, task.place.as_ref())?;
     Ok(away.filter(|away| match away {
-        // The supervisor on that machine reads the same records, and settles its task there.
+        // The supervisor on the other machine reads these records, and settles its task itself.
         Away::Machine { .. } => true,
         Away::Directory { .. } => now <= task_lease_ends(task),
     }))
@@ -50,7 +50,7 @@ pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Awa
 
 fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace>) -> Result<Option<Away>> {
     let is_same_boot = boot == host::boot_id();
-    // Containers of one machine differ in hostname, but share the boot id and the locks.
+    // Containers of one machine have different hostnames, but the same boot id and locks.
     let is_here = is_same_boot || host == host::hostname();
     let there = || Some(host.to_owned()).filter(|_| !is_here);
     let here = agent.store().local().state_place()?.id;
@@ -62,12 +62,12 @@ fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace
     Ok(Some(Away::Directory { path, host: there() }))
 }
 
-/// True if the agent is stepped elsewhere: its run is there, or another clone has taken it.
+/// True if another machine, directory or clone steps the agent: it has the run, or the claim.
 pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     Ok(given_up_at(agent, state, now)?.is_some())
 }
 
-/// Returns the time from which a run elsewhere counts as lost, because its machine may be gone.
+/// Returns the time from which a run or claim elsewhere counts as lost. `None`: there is none.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
     let mut run = state.current_run.as_ref();
     if let Some(current) = run
@@ -80,8 +80,8 @@ pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option
     Ok(ends.max().map(|end| end.after(Span::from_millis(1))))
 }
 
-/// Adds the process that has the lease of a run to the report of a decision, if the records name no
-/// run or that process is stopped.
+/// Adds the holder of the run's lease to the report of a decision, if the records name no run or
+/// the holder is a stopped process.
 pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()> {
     if report.reason != Decision::TURN_IN_PROGRESS {
         return Ok(());
@@ -94,14 +94,14 @@ pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()>
     Ok(())
 }
 
-/// Returns the other clone that has taken the agent, if its time is not over.
+/// Returns the claim of another clone on the agent, if the claim has not expired.
 pub fn taken_elsewhere<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
     let Some(by) = state.ticked_by.as_ref().filter(|by| now <= by.expires_at) else { return Ok(None) };
     let is_own = agent.local().has_taken(&by.id)?;
     Ok(Some(by).filter(|_| !is_own))
 }
 
-/// Fails if another clone has taken the agent.
+/// Error when another clone has claimed the agent.
 pub fn refuse_taken_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<()> {
     let Some(by) = taken_elsewhere(agent, state, now)? else { return Ok(()) };
     let name = agent.name();

@@ -1,5 +1,5 @@
-//! Notifications of the commits of this process that are pending: each commit marks them in the
-//! records before, and adds them here after.
+//! Pending notifications of this process's commits. A commit marks them in the records; after the
+//! commit they are added here.
 
 use crate::error::Result;
 use crate::model::attention::Attention;
@@ -12,7 +12,7 @@ use crate::store::{Agent, LockGuard, Sharing};
 
 use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 
-/// Notifications of the commits of this process that were not sent yet, by agent.
+/// Notifications of this process's commits that were not sent yet, by agent.
 #[derive(Debug, Default)]
 pub struct Notifications {
     agents: Vec<(AgentName, Pending)>,
@@ -23,9 +23,9 @@ pub struct Notifications {
 pub struct Pending {
     pub attentions: Vec<Attention>,
     pub transitions: Vec<PendingTransition>,
-    /// True if `on-state-change` was installed at a commit of these transitions.
+    /// True if `on-state-change` was installed when the transitions were committed.
     pub is_heard: bool,
-    /// While this is held, no other process treats the notifications as abandoned.
+    /// Lock that keeps other processes from treating the notifications as abandoned.
     pub lock: Option<LockGuard>,
 }
 
@@ -38,8 +38,8 @@ impl Notifications {
         &mut self.agents[at].1
     }
 
-    /// Takes the notifications about one agent. Those about others remain: a parent starts and
-    /// stops children while its own are pending.
+    /// Removes and returns the notifications about one agent. Notifications about other agents
+    /// stay: a parent starts and stops children while its own notifications are pending.
     pub fn take(&mut self, name: &AgentName) -> Pending {
         let at = self.agents.iter().position(|(other, _)| other == name);
         at.map(|at| self.agents.remove(at).1).unwrap_or_default()
@@ -59,12 +59,12 @@ impl Notifications {
             return Ok(());
         }
         draft.is_to_be_told();
-        // A command that a hook has called leaves the notification to a later step.
+        // A command called from a hook leaves the notification to a later step.
         if is_nested() { Ok(()) } else { self.lock(agent) }
     }
 
-    /// Marks the transitions of a transaction as pending, before its commit. Returns them, and
-    /// whether `on-state-change` is installed, for `add` after the commit.
+    /// Marks the transitions of a transaction as pending, before the commit. Returns them, and if
+    /// `on-state-change` is installed, for `add_transitions` after the commit.
     pub fn mark_transitions(
         &mut self,
         agent: &Agent<'_>,
@@ -72,7 +72,7 @@ impl Notifications {
         installed_hooks: InstalledHooks,
     ) -> Result<(Vec<PendingTransition>, bool)> {
         let transitions = std::mem::take(&mut transaction.moves);
-        // No hook is notified of the changes of a command that a hook has called.
+        // Hooks are not notified of changes by a command that a hook has called.
         if transitions.is_empty() || is_nested() {
             return Ok((Vec::new(), false));
         }
@@ -87,7 +87,7 @@ impl Notifications {
         Ok((transitions, is_heard))
     }
 
-    /// Adds the transitions of a commit.
+    /// Adds the transitions of a commit to the pending notifications.
     pub fn add_transitions(&mut self, agent: &AgentName, (made, is_heard): (Vec<PendingTransition>, bool)) {
         if !made.is_empty() {
             let pending = self.of(agent);
@@ -96,24 +96,24 @@ impl Notifications {
         }
     }
 
-    /// Adds the attentions that a commit has raised.
+    /// Adds the attentions that a commit has raised to the pending notifications.
     pub fn add_attentions(&mut self, agent: &AgentName, raised: &[Attention]) {
         if !raised.is_empty() {
             self.of(agent).attentions.extend_from_slice(raised);
         }
     }
 
-    /// Takes the attentions of one agent.
+    /// Removes and returns the pending attentions about one agent.
     pub fn take_attentions(&mut self, name: &AgentName) -> Vec<Attention> {
         std::mem::take(&mut self.of(name).attentions)
     }
 
-    /// Returns all attentions that were not reported, with their agents.
+    /// Returns all attentions that were not reported yet, with their agents.
     pub fn attentions(&self) -> impl Iterator<Item = (&AgentName, &Attention)> {
         self.agents.iter().flat_map(|(name, pending)| pending.attentions.iter().map(move |one| (name, one)))
     }
 
-    /// Returns the first agent with attentions that were not reported.
+    /// Returns the first agent with attentions that were not reported yet.
     pub fn next_with_attentions(&self) -> Option<AgentName> {
         let (name, _) = self.agents.iter().find(|(_, pending)| !pending.attentions.is_empty())?;
         Some(name.clone())

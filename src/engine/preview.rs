@@ -24,11 +24,11 @@ use super::{load, resources, submissions, tasks};
 
 /// Expected next step of an agent.
 pub struct NextStep {
-    /// Time of the next step that has something to do; `now` if it has something to do at once.
+    /// Time at which the next step has something to do; `now` if that is at once.
     pub due: Option<Time>,
-    /// True if the decision of the last step is still valid.
+    /// True if the decision of the last step at rest is still valid.
     pub is_at_rest: bool,
-    /// True if another process runs a turn of the agent. Its death changes no file.
+    /// True if another process runs a turn of the agent. If it is killed, no file changes.
     pub is_beside: bool,
     /// True if other processes supervise tasks of the agent. If one is killed, no file changes.
     pub has_tasks: bool,
@@ -53,7 +53,7 @@ pub fn forecast(context: Context<'_>, now: Time) -> Result<NextStep> {
     })
 }
 
-/// Returns the report of a dry run of a step.
+/// Makes a dry run of a step, and returns its report.
 pub fn report_preview(context: Context<'_>) -> Result<StepReport> {
     let agent = context.agent;
     context.store().refuse_other_pool(agent)?;
@@ -73,20 +73,20 @@ pub fn report_preview(context: Context<'_>) -> Result<StepReport> {
 /// Result of a dry run.
 pub struct Preview {
     pub decision: Decision,
-    /// Records that the decision was made from.
+    /// Records that the decision was made from, with the uncommitted changes.
     pub draft: Draft,
-    /// Run that the step would settle first.
+    /// Run that the step would settle before its decision.
     pub recovered: Option<RunId>,
-    /// Reason for which an expired wait or grace would fail.
+    /// Failure reason of a start, recovery or held run whose timeout is exceeded.
     pub overdue: Option<String>,
-    /// True if there are effects before the decision, or with it.
+    /// True if the step would have effects, or change records, before or with its decision.
     pub has_effects: bool,
 }
 
 impl Preview {
-    /// True if a step is due.
+    /// True if a step has something to do now.
     pub fn is_due(&self) -> bool {
-        // A claim with a missing resource needs one step, which stores the time of the next try.
+        // A claim that lacks a resource needs one step, which holds the message.
         let lacks = matches!(self.decision, Decision::Lack { .. }) && self.draft.records.state.held.is_none();
         self.decision.moves() || lacks || self.has_effects
     }
@@ -123,13 +123,13 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
                     account_for(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
-                // A message that was not delivered before the agent came to rest needs no own step.
+                // A message that was not delivered before the rest makes no step due.
                 Before::Deliver => has_effects |= state.resting.is_none(),
                 Before::LookAfterTasks => has_effects |= tasks::preview(agent, &mut draft)?,
             }
             continue;
         }
-        // Files must be taken into the records as they were before the decision changed the draft.
+        // Files are admitted to the records as they were before the step changed the draft.
         let untouched = (draft.records.inbox.drops > 0).then(|| draft.clone());
         let (step, _) = resources::step(agent, draft, tried, resources::Intent::Look)?;
         draft = step.draft;

@@ -1,4 +1,4 @@
-//! The settlement of runs whose tick is gone, and recovery from failure (contract, execution §9).
+//! Settlement of runs whose tick is gone, and recovery from failure (contract, execution §9).
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ use super::monitor::{LeaseKeeper, RecordMonitor};
 use super::owner::TICK_GONE;
 use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
 
-/// Time that leftover processes of an interrupted run have to end by themselves.
+/// Time that leftover processes of an interrupted run get between SIGTERM and SIGKILL.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// Settles a run whose tick is gone; the caller holds its lease. Ends its leftover processes first,
-/// because after the settlement its message may be claimed again. Uses the noted end, if there is
-/// one. Returns the effects that follow; `None` if its own tick has settled it meanwhile.
+/// Settles a run whose tick is gone. The caller must hold its lease. Ends leftover processes first,
+/// because the message may be claimed again after the settlement. Uses the end that the tick noted,
+/// if any. Returns the effects that follow; `None` if the tick had settled the run.
 pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Vec<Effect>>> {
     let agent = context.agent;
     let leader = agent.workdir().run(run_id).leader();
@@ -50,7 +50,7 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
         Ok((context.commit(locked, draft)?.state, run, retention))
     };
     let (state, run, retention) = match (make(&locked, state, noted.clone()), noted) {
-        // A run whose settlement is refused must still end, or it would block every later step.
+        // A run whose outcome is refused must end, or it would block every later step.
         (Err(error), Some(noted)) if is_refusal(&error) => {
             make(&locked, locked.state()?, Some(without_outcome(noted, &error)))
         }
@@ -59,8 +59,8 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
     Ok(Some(after_settlement(&state, run, retention)))
 }
 
-/// Ends a run in a draft, whose processes are gone or belong to another agent: with its noted end,
-/// else as interrupted for the reason `why`. A refused end fails the run.
+/// Settles a run in a draft: with the end that its tick noted, else as interrupted for the reason
+/// `why`. If the end is refused, the run has failed. No process of the run may be alive.
 pub fn account_for(
     context: Context<'_>,
     seen: &Snapshot<'_>,
@@ -82,16 +82,16 @@ pub fn account_for(
     Ok(())
 }
 
-/// Result of a recovery.
+/// Result of a recovery, which is complete or has failed.
 pub struct Recovery {
-    /// Records after it.
+    /// Records of the agent after the recovery.
     pub records: Records,
-    /// Reason of its failure.
+    /// Reason why the recovery failed; `None` if it succeeded.
     pub failure: Option<String>,
 }
 
-/// Recovers a failed agent, or continues to: at once, or by its hook, which runs without the lock.
-/// If there is a hook, the caller must hold the lease.
+/// Recovers a failed agent, or continues a recovery. If `on-recovery-start` is installed, it runs
+/// without the lock and must succeed, and the caller must hold the lease.
 pub fn recover(
     context: Context<'_>,
     locked: AgentTxn<'_>,
@@ -111,7 +111,7 @@ pub fn recover(
     drop(locked);
     context.tell();
     let event = HookEvent::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
-    // A `stop` ends the recovery and its hook.
+    // A `stop` changes the execution state, which ends the recovery and its hook.
     let lasts = |state: &State| {
         if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
     };
@@ -133,7 +133,7 @@ pub fn recover(
     Ok(Recovery { records: ended(context, locked, draft)?, failure })
 }
 
-/// Commits the end of a recovery, and notifies the hooks.
+/// Commits the end of a recovery, releases the lock, and notifies the hooks.
 fn ended(context: Context<'_>, locked: AgentTxn<'_>, draft: Draft) -> Result<Records> {
     let records = context.commit(&locked, draft)?;
     drop(locked);

@@ -1,5 +1,5 @@
-//! The resources that a turn needs besides its message: looked for before a claim, and held until
-//! the run is settled (contract, execution §8).
+//! Resources that a turn needs: checked before a claim, and occupied until the run is settled
+//! (contract, execution §8).
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use super::installed;
 use super::owner::away;
 use super::wait::wait_until;
 
-/// Resources of one turn. They are released when this is dropped, or its process ends.
+/// Occupied resources of one turn. Dropping this value, or the end of the process, releases them.
 #[derive(Debug, Default)]
 pub struct TurnResources {
     _workspace: Option<LockGuard>,
@@ -40,22 +40,22 @@ pub struct TurnResources {
 /// Locks that a tick holds for its turn.
 #[derive(Debug)]
 pub struct ResourceLocks {
-    /// Lease of the run. It is released first, as soon as the run is settled.
+    /// Lease of the run, which is released first, as soon as the run is settled.
     pub lease: HeldLease,
     pub grant: TurnResources,
 }
 
-/// Purpose of looking for the resources.
+/// Purpose of a check for the resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// A dry run, which creates no file.
+    /// A dry run, which only checks and creates no file.
     Look,
-    /// A step, which takes them.
+    /// A step, which occupies the resources.
     Take,
 }
 
-/// Runs a step up to its decision. For a claim, looks for the resources of the turn; if one is
-/// missing, the step decides again with that fact.
+/// Runs a step up to its decision. If the decision is a claim, checks for the resources of the
+/// turn; if one is missing, the step decides again with that knowledge.
 pub fn step(agent: &Agent<'_>, draft: Draft, tried: Tried, purpose: Intent) -> Result<(Step, TurnResources)> {
     let step = step::step(draft, tried)?;
     let is_claim = matches!(&step.next, Next::Decided(decision) if decision.is_claim());
@@ -93,7 +93,7 @@ fn take(
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
-    // The slot is taken last, so that an agent that waits for its workspace blocks no slot.
+    // The slot is taken last, so that an agent that waits for its workspace occupies no slot.
     if let Some(slots) = store.local().max_running() {
         match slot(agent, slots, now, purpose)? {
             Ok(held) => grant._slot = held,
@@ -103,7 +103,7 @@ fn take(
     Ok(Ok(grant))
 }
 
-/// `None`: the resource is free, and was not to be taken.
+/// Occupied resource; `None` if it is free and was only checked.
 type GrantedResource<T> = std::result::Result<Option<T>, Shortage>;
 
 fn workspace(
@@ -122,7 +122,7 @@ fn workspace(
     };
     let found = match store.anchor().workspace(path) {
         Ok(found) => found,
-        // A disk that is not mounted may come back. The message waits for it and loses no attempt.
+        // The disk may be mounted later. Until then the message waits, at the same attempt.
         Err(error) => {
             let why = format!("{}: {}", store.anchor().leads_to(path).display(), describe(&error));
             return Ok(Err(lacks(vec![why], false)));
@@ -147,8 +147,8 @@ fn workspace(
     if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
     }
-    // The lock file is rewritten only now, because until here it names the agent that holds the
-    // resource.
+    // The lock file is rewritten only now, because until here it names the last agent that held the
+    // workspace.
     if let Some(held) = &held {
         store.local().sign(held, agent.name(), now);
     }
@@ -184,10 +184,10 @@ fn slot(agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<Gra
     Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None, is_occupied: ends.is_some() }))
 }
 
-/// Time for which a resource stays reserved for an agent after its time to look again.
+/// Time for which a resource stays reserved for an agent after the time of its next check.
 const KEPT: Span = Span::from_secs(60);
 
-/// True if an agent for which a turn has yielded still waits for a slot or a workspace.
+/// True if the agent for which a turn has yielded still waits for a slot or a workspace.
 fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
     let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
     let held = state.held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit()));
@@ -197,14 +197,14 @@ fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
         && looks_until.is_some_and(|until| now <= until)
 }
 
-/// Returns the turns that hold what an agent lacks, as far as is known. Of several agents in a
-/// shared workspace only the latest is known.
+/// Returns the running turns that occupy the resource which an agent lacks, as far as known. For a
+/// shared workspace only the latest agent is known.
 pub fn occupying(agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<Occupying>> {
     let store = agent.store();
     let holders: Vec<AgentName> = match lacked {
         Resource::Slot => {
             let Some(slots) = store.local().max_running() else { return Ok(Vec::new()) };
-            // A free slot is reserved for another agent, or was released meanwhile.
+            // A slot is free, so no turn has to yield.
             if store.has_slot(slots, agent.name())? {
                 return Ok(Vec::new());
             }
@@ -225,8 +225,8 @@ pub fn occupying(agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<O
     Ok(holders.iter().filter_map(|name| running_turn(store, name, now, |_, _| true)).collect())
 }
 
-/// Returns the turns on this machine that would yield if it is low on memory or disk, as far as is
-/// known.
+/// Returns the running turns on this machine whose policy makes them yield when memory or disk is
+/// low. Unreadable agents are omitted.
 pub fn yielding_when_low(store: &Store, now: Time) -> Result<Vec<Occupying>> {
     let gives_way =
         |policy: &Policy, is_here: bool| is_here && policy.preemption.critical != Critical::default();
@@ -242,7 +242,7 @@ fn running_turn(
 ) -> Option<Occupying> {
     let agent = store.agent(name).ok()?;
     let run = agent.peek().ok()?.current_run?;
-    // The lock file of a free resource still names its last holder.
+    // A recorded holder may no longer run, so the lease of its run is checked.
     let is_here = away(&agent, &run, now).ok()?.is_none();
     let is_live = !is_here || agent.is_leased(Subject::Run).ok()?;
     let policy = agent.policy().ok().filter(|policy| is_live && counts(policy, is_here))?;
@@ -256,13 +256,13 @@ fn running_turn(
     })
 }
 
-/// Returns the run that holds a resource, if it is known.
+/// Returns the current run of the agent that occupies a resource, if known.
 fn run_of(store: &Store, occupant: &Occupant) -> Option<CurrentRun> {
     store.agent(occupant.agent.as_ref()?).and_then(|other| other.peek()).ok()?.current_run
 }
 
-/// Returns the holders of a workspace with their runs and latest ends, as text. The second value is
-/// true if they are known.
+/// Returns text about the agent that occupies a workspace, its run and the latest end of that. The
+/// second value is true if a run is known.
 fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
     let occupant = store.local().occupant(workspace);
     let place = workspace.path().display();
@@ -272,14 +272,14 @@ fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
             let until = format!("until {} at the latest", run.lease_expires_at);
             (vec![format!("{place} is held by {name}"), run.run_id.to_string(), until], true)
         }
-        // The named agent has released it, but another sharing agent has not. The file only names
-        // the latest.
+        // The named agent has released the workspace, but another agent that shares it has not. The
+        // file names only the latest agent.
         (Some(name), None) => (vec![format!("{place} is held, and {name} was the last to come")], false),
     }
 }
 
-/// Returns the shortage if processes of a killed tick may still work in a workspace whose lock is
-/// free. The next step of its agent ends them; until then the workspace counts as held.
+/// Returns text if processes of a killed tick may still work in a workspace whose lock is free.
+/// Until the next step of that agent ends them, the workspace counts as occupied.
 fn left_behind(
     store: &Store,
     last: &AgentName,
@@ -302,16 +302,16 @@ fn left_behind(
     ]))
 }
 
-/// Time that the tick of a stopped run has to release its locks.
+/// Time that the tick of a stopped run gets to release its locks.
 const RELEASE_GRACE: Duration = Duration::from_secs(2);
 
-/// Checks after a stop that no process works in the agent's workspace, and records that. Error when
-/// the tick of the stopped run still holds it.
+/// Waits until the agent's workspace is released after a stop, and logs that. Error when it is
+/// still occupied after a while.
 pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
     let agent = context.agent;
     let store = context.store();
     let policy = agent.policy()?.workspace;
-    // A missing workspace is not held, and no agent releases a shared one.
+    // A missing workspace can't be occupied, and without `[workspace]` there is none to release.
     let (Some(mode), Ok(workspace)) = (policy.mode, store.anchor().workspace(&policy.path)) else {
         return Ok(());
     };
@@ -332,9 +332,9 @@ pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
     context.update(|draft| released(draft, run_id, &workspace.path().to_string_lossy()))
 }
 
-/// Asks the least urgent turn that holds the lacked resource to yield, if the agent is more urgent
-/// by the margin. Must be called without a lock. The request takes the other agent's lock; if that
-/// is busy, the next step retries.
+/// Asks the least urgent turn that occupies the lacked resource to yield, if the agent is more
+/// urgent by the margin. Must be called without a lock, because the request takes the lock of the
+/// other agent. If that is busy, the next step retries.
 pub fn ask_to_yield(context: Context<'_>, priority: i32, lacked: Resource) {
     let asked = try_to_ask(context, priority, lacked);
     if let Err(error) = asked {
@@ -359,7 +359,7 @@ fn try_to_ask(context: Context<'_>, priority: i32, lacked: Resource) -> Result<(
     Ok(())
 }
 
-/// Runs the hook of a request that has been committed.
+/// Runs the hook for a request to yield, which must have been committed.
 pub fn run_preempt_hook(context: Context<'_>, state: &State) {
     let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
     if let Some(hook) = hooks::find(context, installed::ON_PREEMPT_REQUEST) {

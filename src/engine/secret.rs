@@ -1,4 +1,4 @@
-//! A trigger's secret between its creation and the caller who asked for it. It is shown once, in
+//! Secret of a trigger, from its creation until the caller has it. The secret is given out once, in
 //! one place.
 
 use std::path::Path;
@@ -15,27 +15,27 @@ use crate::store::Store;
 use super::new_file::{NewFile, refuse_within};
 use super::session::Session;
 
-/// A new secret. Only its hash is stored.
+/// New secret of a trigger. Only its hash is stored, except if signatures need the key.
 pub struct Secret {
     word: String,
     place: SecretPlace,
 }
 
-/// The one place where the secret can be found.
+/// Place where the caller finds the secret.
 enum SecretPlace {
-    /// The output of the command.
+    /// Output of the command.
     Shown,
     File(NewFile),
-    /// The system that made it.
+    /// System that made the secret and will send deliveries.
     Sender,
 }
 
 impl Secret {
-    /// Creates a random secret. With `into`, it is written to that file durably before any trigger
-    /// depends on it, so that no crash can lose the secret of a trigger. Dropping this value
-    /// removes the file, unless `keep` was called.
+    /// Creates a random secret. With `into`, the secret is written to that file durably before a
+    /// trigger depends on it, so that a crash can't lose it. Dropping this value removes the file,
+    /// unless `keep` was called.
     ///
-    /// `verify`: the way in which deliveries prove it, which determines its format.
+    /// `verify`: scheme by which deliveries prove the secret, which determines its format.
     pub fn draw(session: &Session, store: &Store, verify: &Verify, into: Option<&Path>) -> Result<Secret> {
         let word = signature::new_secret(verify, session.clock.secret()?);
         let place = match into {
@@ -45,7 +45,7 @@ impl Secret {
         Ok(Secret { word, place })
     }
 
-    /// Wraps a secret that the sender has made.
+    /// Returns a secret that the sender made. Error when it is unusable for the scheme.
     pub fn given(verify: &Verify, word: String) -> Result<Secret> {
         signature::check_secret(verify, &word)
             .map_err(|why| Error::usage(format!("--secret-from: the secret can't be used: {why}")))?;
@@ -66,12 +66,12 @@ impl Secret {
         sha256(self.word.as_bytes())
     }
 
-    /// Returns the secret itself, for a key that has to be stored.
+    /// Returns the secret itself, for schemes whose key has to be stored.
     pub fn word(&self) -> &str {
         &self.word
     }
 
-    /// Keeps the file, because a trigger now depends on the secret.
+    /// Keeps the file when this value is dropped, because a trigger now depends on the secret.
     pub fn keep(&mut self) {
         match &mut self.place {
             SecretPlace::File(file) => file.keep(),
@@ -79,7 +79,7 @@ impl Secret {
         }
     }
 
-    /// Adds the secret, or the file in which it is, to the JSON output under `field`.
+    /// Adds the secret as `field`, or the path of its file, to JSON output.
     pub fn add_to(&self, object: &mut Value, field: &str, out: &Output) {
         match &self.place {
             SecretPlace::File(file) => object["secret_file"] = json!(file.path().to_string_lossy()),
@@ -89,15 +89,15 @@ impl Secret {
         }
     }
 
-    /// Returns the secret, or the file in which it is, as a line of text; empty if the sender has
-    /// it.
+    /// Returns a line of text with the secret, or with the path of its file; empty for quiet
+    /// output.
     pub fn line(&self, out: &Output) -> String {
         match &self.place {
             _ if out.is_quiet() => String::new(),
             SecretPlace::File(file) => format!("secret  in {}", out.safe(&file.path().to_string_lossy())),
             SecretPlace::Sender => "secret  as the sender has made it".to_owned(),
             SecretPlace::Shown if out.is_on_terminal() => format!("secret  {}", self.word),
-            // On a pipe it could end up in a log or a mail of cron.
+            // Output to a pipe could end up in a log or in a mail from cron.
             SecretPlace::Shown => {
                 "secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it".to_owned()
             }
@@ -105,7 +105,7 @@ impl Secret {
     }
 }
 
-/// Creates a file with a secret, which only its owner can read.
+/// Creates a file with a secret, readable only by its owner. Error when the file exists.
 fn secret_file(store: &Store, path: &Path, word: &str) -> Result<NewFile> {
     if path == Path::new("-") {
         return Err(Error::usage("--secret-file: `-` is no file").with_hint("for stdout there is --json"));

@@ -1,7 +1,7 @@
-//! Finds the invalid part of a JSON document, and its place in the text.
+//! Search for the invalid part of a JSON document, and for its position in the text.
 //!
-//! The reader of tagged objects does not report the field of an error. So the document is reduced
-//! while the reader reports the same error; the part that remains is the invalid one.
+//! The reader of tagged objects does not report which field caused an error. So the document is
+//! reduced as long as the reader reports the same error; the part that remains is the invalid part.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::model::json;
 
-/// Path component of a part of a document.
+/// Path component: a field of an object or an element of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathPart {
     Field(String),
@@ -24,12 +24,12 @@ impl PathPart {
     }
 }
 
-/// Field whose value determines how the other fields of its object are read.
+/// Field that determines how the other fields of its object are read.
 const TAG: &str = "do";
 
-/// Returns the path of the part for which the document is not a `T`, and the error.
+/// Returns the path of the part because of which the document is not a `T`, and the error.
 ///
-/// `None` if it is a `T` after it was parsed as JSON, or is no JSON.
+/// `None` if the document is no JSON, or if its parsed value is a valid `T`.
 pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<PathPart>, String)> {
     let mut document = json::value(bytes).ok()?;
     let wrong = |document: &Value| {
@@ -46,8 +46,8 @@ pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<PathPart>
     Some((path, why))
 }
 
-/// Returns the next path component towards the invalid part, and reduces the document to that.
-/// `None` if the part at `path` is itself invalid.
+/// Returns the next path component towards the invalid part, and reduces the document to that
+/// component. `None` if the part at `path` is itself invalid.
 fn step_down(
     document: &mut Value,
     path: &[PathPart],
@@ -62,7 +62,7 @@ fn step_down(
                 }
                 is_still_wrong(document)
             };
-            // If the missing field belongs to this object, adding it changes the error.
+            // If the missing field belongs to this object, adding the field changes the error.
             let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
             if let Some(missing) = missing.filter(|missing| !fields.contains_key(*missing)) {
                 let mut trial = fields.clone();
@@ -96,8 +96,8 @@ fn step_down(
     }
 }
 
-/// Returns the least count for which `holds` is true, by bisection. `holds` must be true for
-/// `most`, and monotone.
+/// Returns the least count for which `holds` returns true, by bisection. `holds` must return true
+/// for `most`, and be monotone.
 fn least(most: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -114,7 +114,7 @@ fn part<'a>(document: &'a mut Value, path: &[PathPart]) -> Option<&'a mut Value>
     })
 }
 
-/// Returns the path as text: `$.actions[0].kind`.
+/// Returns the path as text, for instance `$.actions[0].kind`.
 pub fn shown(path: &[PathPart]) -> String {
     let mut text = "$".to_owned();
     for step in path {
@@ -126,8 +126,8 @@ pub fn shown(path: &[PathPart]) -> String {
     text
 }
 
-/// Returns line and column, both from 1, at which the part at `path` begins. Columns count
-/// characters.
+/// Returns line and column, both from 1, where the part at `path` begins. Columns count characters.
+/// `None` if the text does not have the part.
 pub fn place(bytes: &[u8], path: &[PathPart]) -> Option<(usize, usize)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut here: &RawValue = serde_json::from_str(text).ok()?;

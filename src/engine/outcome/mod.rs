@@ -1,4 +1,4 @@
-//! Reader of the outcome file of a turn, which is refused as a whole if any part is invalid.
+//! Reader of a turn's outcome file. An outcome with an invalid part is refused as a whole.
 
 mod blame;
 
@@ -13,10 +13,10 @@ use crate::model::json;
 use crate::model::policy::Limits;
 use crate::model::turn::Outcome;
 
-/// Error in an outcome, and its place.
+/// Error in an outcome, and its position.
 #[derive(Debug)]
 pub struct Wrong {
-    /// Line and column, both from 1; zero if there is no such place.
+    /// Line and column, both from 1; zero if the error has no position.
     pub line: usize,
     pub column: usize,
     /// Path of the invalid part, such as `$.actions[0].kind`, and the reason.
@@ -35,7 +35,7 @@ impl Wrong {
         Wrong { line, column, why: format!("{}: {why}", blame::shown(path)) }
     }
 
-    /// Returns the message with the path of the file in front.
+    /// Returns the error message, preceded by the path of the file and the position.
     fn in_file(&self, path: &Path) -> String {
         match (self.line, self.column) {
             (0, _) => format!("outcome file {}: {}", path.display(), self.why),
@@ -44,10 +44,10 @@ impl Wrong {
     }
 }
 
-/// An outcome, and the repairs that were necessary to read it.
+/// Outcome, and descriptions of the repairs that made it readable.
 pub type Mended = (Outcome, Vec<String>);
 
-/// Reads the outcome file, if the turn wrote one. `Err` has the message for an invalid one.
+/// Reads the outcome file; without a file, an empty outcome. `Err`: message for people.
 pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Mended, String> {
     let wrong = |wrong: Wrong| wrong.in_file(path.path());
     if let Some(found) = path.look().map_err(|error| error.to_string())? {
@@ -59,8 +59,8 @@ pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Mended, String>
     }
 }
 
-/// Reads an outcome document and checks everything that the document alone tells. Whether its ids
-/// exist is checked by the settlement.
+/// Parses an outcome document and checks it as far as possible without records. The settlement
+/// checks that the records exist which the document names.
 pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Mended, Wrong> {
     check_length(bytes.len() as u64, limits)?;
     let text = std::str::from_utf8(bytes).map_err(|_| Wrong::of_all("not UTF-8".to_owned()))?;
@@ -91,7 +91,7 @@ fn check_length(bytes: u64, limits: &Limits) -> std::result::Result<(), Wrong> {
     Bound::outcome(limits.max_outcome).check(bytes).map_err(|refusal| Wrong::of_all(refusal.message))
 }
 
-/// Parses an outcome document.
+/// Parses an outcome document, without the checks of limits.
 pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
     let outcome: Outcome = json::read(bytes).map_err(|error| wrong_in(bytes, &error))?;
     if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {
@@ -101,7 +101,7 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
     Ok(outcome)
 }
 
-/// Returns the error for bytes that are no outcome.
+/// Returns the error for bytes that could not be parsed as an outcome.
 fn wrong_in(bytes: &[u8], error: &serde_json::Error) -> Wrong {
     let found = match error.classify() {
         Category::Data => blame::find::<Outcome>(bytes),
@@ -110,7 +110,7 @@ fn wrong_in(bytes: &[u8], error: &serde_json::Error) -> Wrong {
     if let Some((path, why)) = found {
         return Wrong::of_part(bytes, &path, why);
     }
-    // For a syntax error and a repeated field the parser reports the place itself.
+    // For a syntax error or a repeated field, the parser reports the position itself.
     let text = error.to_string();
     Wrong { line: error.line(), column: error.column(), why: format!("$: {}", json::without_place(&text)) }
 }
