@@ -1,4 +1,4 @@
-//! Session of one command: clock, output, and the store, opened on first use.
+//! Session of one command: clock, output, global options, and access to the store.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -28,14 +28,14 @@ pub struct Session {
     pub out: Output,
     /// Notifications of this command's commits that were not sent yet.
     pub pending: RefCell<Notifications>,
-    /// Attentions that this command has raised, for its result and its exit status.
+    /// Attentions that this command has raised. They determine its output and its exit status.
     pub raised: RefCell<Vec<Attention>>,
-    /// Message whose turns print their output to stderr while they run.
+    /// Message whose turns copy their output to stderr while they run.
     pub listens_to: Option<MessageId>,
-    /// Signal that this process got during a turn or a hook; it then starts nothing more.
+    /// Signal that this process got during a turn or a hook, after which it starts nothing more.
     pub cancelled_by: Cell<Option<i32>>,
-    /// Shortage of the machine that kept a turn from starting; reported by this command, in
-    /// addition to the turn.
+    /// Shortage of the machine that kept a turn from starting. The command reports it, besides the
+    /// end of the turn.
     pub lacked: RefCell<Option<Error>>,
     /// Remote branch to which a claim is pushed before its turn runs.
     pub publishes_to: Option<RemoteBranch>,
@@ -44,11 +44,11 @@ pub struct Session {
     said: GlobalOptions,
 }
 
-/// Agents of a command that lists.
+/// Agents on which a command that lists works.
 #[derive(Debug)]
 pub struct Chosen {
     pub names: Vec<AgentName>,
-    /// True if no agent was named, so that these are all.
+    /// True if no agent was named, so that `names` has all agents.
     pub are_all: bool,
     /// True if each result names its agent.
     pub are_told_apart: bool,
@@ -56,9 +56,9 @@ pub struct Chosen {
 
 /// Global options of the command line.
 pub struct GlobalOptions {
-    /// Name of the command, shown to those that wait for its locks.
+    /// Name of the command, shown to processes that wait for its locks.
     pub command: &'static str,
-    /// State directory, if it was named.
+    /// State directory or URL from the command line, if named.
     pub dir: Option<PathBuf>,
     /// Maximum wait for a lock.
     pub patience: Span,
@@ -81,23 +81,23 @@ impl Session {
         }
     }
 
-    /// Returns the directory that was named, on the command line or in the environment.
+    /// Returns the state directory that was named on the command line or in the environment.
     pub fn named_dir(&self) -> Option<PathBuf> {
         let from_env = || env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         self.said.dir.clone().or_else(from_env)
     }
 
-    /// True if this command has raised an attention that is a failure, so that it exits with 7.
+    /// True if this command has raised an attention about a failure, so that it exits with 7.
     pub fn has_raised_failure(&self) -> bool {
         self.raised.borrow().iter().any(|attention| attention.subject.is_failure())
     }
 
-    /// Sets the agent of the command, unless one is set.
+    /// Sets the agent of the command, unless an agent is set already.
     pub fn is_about(&self, agent: &AgentName) {
         self.subject.borrow_mut().get_or_insert_with(|| agent.clone());
     }
 
-    /// Prints the error, and returns the exit status.
+    /// Prints an error, and returns its exit status.
     pub fn fail(&mut self, error: Error) -> Status {
         let subject = self.subject.borrow().clone();
         let error = self.explained(error, subject.as_ref());
@@ -105,7 +105,7 @@ impl Session {
         error.exit_status()
     }
 
-    /// Returns a better error if the agent was renamed or removed meanwhile.
+    /// Returns a better error, if the agent of the error was renamed or removed.
     fn explained(&self, error: Error, about: Option<&AgentName>) -> Error {
         let (is_of_file, is_of_agent) = (error.path().is_some(), error.agent().is_some());
         let Some(store) = (is_of_file || is_of_agent).then(|| self.store().ok()).flatten() else {
@@ -120,7 +120,7 @@ impl Session {
         Error::NoAgent { agent, known, renamed: name.map(|name| name.to_string()) }
     }
 
-    /// Lowers the maximum wait for a lock to `patience`, if it is longer.
+    /// Reduces the maximum wait for a lock to `patience`, unless it is shorter already.
     pub fn hurry(&mut self, patience: Span) {
         self.said.patience = self.said.patience.min(patience);
     }
@@ -129,7 +129,7 @@ impl Session {
         self.said.patience
     }
 
-    /// Returns the URL that was named in place of a directory.
+    /// Returns the URL, if a URL was named instead of a directory.
     pub fn named_url(&self) -> Option<String> {
         let named = self.named_dir()?;
         named.to_str().filter(|word| is_url(word)).map(str::to_owned)
@@ -166,8 +166,8 @@ impl Session {
         }
     }
 
-    /// Runs `act` for each agent; errors of one do not stop the others. `are_all`: no agent was
-    /// named, so that one that was removed or moved away meanwhile is skipped.
+    /// Runs `each` for each agent, even after an error. `are_all`: no agent was named, so an agent
+    /// that was removed or moved away meanwhile is skipped.
     pub fn each_agent(
         &mut self,
         names: &[AgentName],
@@ -194,8 +194,8 @@ impl Session {
         status
     }
 
-    /// Runs `act` for each agent of a command that lists. The results of a single agent do not name
-    /// it.
+    /// Runs `each` for each agent of a command that lists. The results for a single agent are
+    /// printed without its name.
     pub fn each_chosen(
         &mut self,
         chosen: &Chosen,
@@ -212,8 +212,8 @@ impl Session {
         Ok(status)
     }
 
-    /// Returns the running turn or task that has called this command, if it belongs to the same
-    /// state directory.
+    /// Returns the running turn or task that has called this command; `None` if it belongs to
+    /// another state directory. Error when it has ended.
     pub fn caller(&self, store: &Store) -> Result<Option<Caller>> {
         let Some(agent) = self.called_in(store)? else { return Ok(None) };
         match (set(process::RUN), set(process::TASK)) {
@@ -223,7 +223,7 @@ impl Session {
         }
     }
 
-    /// Returns the agent of the calling turn or task, even if that has ended.
+    /// Returns the agent of the calling turn or task, even if the turn or task has ended.
     pub fn called_in(&self, store: &Store) -> Result<Option<AgentName>> {
         let Some(agent) = set("DORMOUSE_AGENT") else { return Ok(None) };
         if set(process::RUN).or(set(process::TASK)).is_none() || !is_about(store) {
@@ -233,14 +233,14 @@ impl Session {
     }
 }
 
-/// Returns the user's own settings file, which exists only if a person has written it.
+/// Returns the path of the user's own settings file, which need not exist.
 fn own_settings() -> Option<PathBuf> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(dir.join("dormouse").join("config.toml"))
 }
 
-/// Returns the state directory of this machine for the store with this URL.
+/// Returns the state directory on this machine for a store with this URL.
 pub fn anchor_of(url: &str) -> Result<Anchor> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local").join("state")));
@@ -252,13 +252,13 @@ pub fn anchor_of(url: &str) -> Result<Anchor> {
     Anchor::of_url(url, &state)
 }
 
-/// Returns an environment variable, if it is not empty.
+/// Returns the value of an environment variable, if it is not empty.
 fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// True if the calling turn or task belongs to this store. In another state directory it has no
-/// rights of an agent.
+/// True if the calling turn or task belongs to this store. In other stores it has no rights of its
+/// agent.
 fn is_about(store: &Store) -> bool {
     let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     own.is_none_or(|own| {
@@ -268,8 +268,8 @@ fn is_about(store: &Store) -> bool {
     })
 }
 
-/// Returns the claim of the lease under which this command acts, if its caller is a turn or task
-/// whose records machines share.
+/// Returns the claim of the lease under which this command acts, if a turn or task of a store in a
+/// database has called it.
 fn claimed(store: &Store) -> Option<Claim> {
     let fence = set(process::FENCE)?.parse().ok()?;
     let agent = set("DORMOUSE_AGENT")?.parse().ok()?;
@@ -284,10 +284,10 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     let run_id: RunId = run.parse().map_err(|error| Error::in_word(process::RUN, error))?;
     let found = store.agent(&agent)?;
     let state = found.peek()?;
-    // This comes before an error that the run is over, because the run may be over for the reason
-    // that another machine has fenced it.
+    // This error comes first, because a run may be over for the reason that another machine has
+    // fenced it.
     found.refuse_fenced()?;
-    // After a restore, a run of another directory may have the same path.
+    // After a restore, a run of another directory may have the same id.
     let here = store.local().state_place()?.id;
     let Some(run) = state.current_run.filter(|run| run.run_id == run_id && run.place.id == here) else {
         return Err(Error::refused(
@@ -311,7 +311,7 @@ fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result
         )
         .with_hint("it has ended: unset DORMOUSE_TASK to speak from outside"));
     };
-    // A message after a long pause begins a new chain, like a timer's.
+    // A message that a task sends after a long pause starts a new chain.
     let pause = store.agent(&agent)?.policy()?.limits.chain_pause;
     let hops = (now.since(task.created_at) <= pause).then_some(task.hops);
     Ok(Caller { agent, by: CalledBy::Task { task_id, run_id: task.run_id }, hops })
@@ -327,7 +327,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// Returns the named agents without duplicates, or all.
+/// Returns the named agents without duplicates, or with `all` every agent of the store.
 pub fn agents(store: &Store, named: &[AgentName], all: bool) -> Result<Vec<AgentName>> {
     if all {
         return store.agents();

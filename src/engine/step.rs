@@ -1,4 +1,4 @@
-//! One step, from the records to the act (contract, semantics §8).
+//! One step, from loading the records to executing the decision (contract, semantics §8).
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ use super::resources::{self, ResourceLocks, TurnResources};
 use super::turn::{self, Turn};
 use super::{effects, environment, submissions, sync, tasks};
 
-/// Runs one step.
+/// Runs one step of an agent.
 pub fn step(context: Context<'_>) -> Result<StepReport> {
     match quiet_step(context, Instant::now())? {
         Some(report) => Ok(report),
@@ -41,14 +41,14 @@ pub fn step(context: Context<'_>) -> Result<StepReport> {
     }
 }
 
-/// Runs a step under the lock. The lock is released for effects that may take seconds, and after
-/// each change the step loads the records again.
+/// Runs a step under the lock. The lock is released for effects, which may take seconds. After each
+/// change the step loads the records again.
 pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
     let Context { session, agent } = context;
     let started = Instant::now();
     let mut tried = Tried::default();
     let (mut recovered, mut overdue) = (None, None);
-    // Names of unmovable files, which this step does not try again.
+    // Names of unmovable files, which this step skips.
     let mut stuck = Vec::<String>::new();
     loop {
         let now = session.clock.now();
@@ -57,8 +57,8 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let is_elsewhere = is_elsewhere(agent, &state, now)?;
         let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
             match step::beside(&state, is_elsewhere, away_run(agent, &state, now)?, now) {
-                // The run was claimed by a clock that ran ahead. No process may be left on that
-                // machine to end it.
+                // A fast clock claimed the run, and that machine may have no process left to end
+                // it.
                 Beside::SetLeaseRight(run_id) => {
                     let mut draft = context.draft(&locked, state)?;
                     set_lease_right(&mut draft, run_id);
@@ -84,7 +84,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let (step, grant) = resources::step(agent, draft, tried, resources::Intent::Take)?;
         overdue = step.overdue.or(overdue);
         match step.next {
-            // A decision has changed this draft, so the records are loaded again.
+            // The step has changed this draft, so the records are loaded again.
             Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
             Next::TakeInDrops => {
                 let taken = submissions::take_in(context, &locked, step.draft)?;
@@ -106,7 +106,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
     }
 }
 
-/// Runs the step of an agent at rest. Error when other machines tick the agent.
+/// Reports the step of an agent at rest; `None` if it is not. Error for an agent of another pool.
 pub fn quiet_step(context: Context<'_>, started: Instant) -> Result<Option<StepReport>> {
     let agent = context.agent;
     context.store().refuse_other_pool(agent)?;
@@ -126,7 +126,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
         return Err(moved_away(agent, moved));
     }
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
-    // The due tasks are found below.
+    // Due tasks are looked for at the end, because that is more expensive.
     let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
     let is_due = state.next_due_at.is_some_and(|due| due <= now);
     if comes_first || is_due || !agent.is_quiet(&state)? {
@@ -136,7 +136,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
     Ok(nothing_is_due.then_some((state, resting)))
 }
 
-/// Returns the report of a decision that leaves the agent to another process.
+/// Returns the report of a step that leaves the agent to another process.
 pub fn report_beside(
     agent: &Agent<'_>,
     state: &State,
@@ -151,7 +151,7 @@ pub fn report_beside(
     Ok(report)
 }
 
-/// Carries out a decision, without a condition of its own.
+/// Executes a decision. Everything that the execution depends on is part of the decision.
 fn act(
     context: Context<'_>,
     locked: AgentTxn<'_>,
@@ -170,8 +170,8 @@ fn act(
             let mut claimed =
                 claim(&mut draft, message, continuation, environment::claimant(context.store())?)?;
             turn::look_for_checkpoint(context, &mut draft, &mut claimed)?;
-            // Read before the claim is committed, because a database releases the lock with the
-            // commit.
+            // The history is read before the commit of the claim, because a database releases the
+            // lock with the commit.
             let now = context.session.clock.now();
             let history = load::history(&locked.look_past_inbox(), &draft.records, &claimed.message, now);
             let records = context.commit(&locked, draft)?;
@@ -255,14 +255,14 @@ fn commit(
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
 }
 
-/// Takes the message of a decision out of the loaded records.
+/// Returns the message of a decision from the loaded records.
 fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
     let inbox = &records.inbox;
     let found = inbox.head.iter().chain(&inbox.claimed).find(|message| message.id == id);
     found.cloned().ok_or_else(|| Refusal::new("no_message", format!("{id} is no longer in the inbox")))
 }
 
-/// Runs a claimed turn without the lock, and settles it.
+/// Runs a claimed turn without the lock, settles it, and runs the effects that follow.
 fn run_turn(
     turn: Turn<'_>,
     history: Result<History>,
@@ -276,7 +276,7 @@ fn run_turn(
     let cancelled_by = end.cancelled_by;
     let (settled, after, run) = turn::settle(turn, end)?;
     drop(grant);
-    // After a signal the tick runs no hook, so the hooks are called first.
+    // Hooks run before `cancelled_by` is set, because after a signal no hook runs.
     context.run_effects(effects::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let brief = after

@@ -1,4 +1,4 @@
-//! Stop of an agent, its tasks and its children. One loop descends, at any depth of children.
+//! Stop of an agent with its tasks and its children. One loop stops children at any depth.
 
 use std::collections::VecDeque;
 
@@ -27,12 +27,12 @@ pub struct Stopped {
     pub changed: bool,
     pub run: Option<EndedRun>,
     pub tasks: Vec<TaskId>,
-    /// Error that kept the run, a task or the workspace from being released. The gate is closed in
-    /// any case.
+    /// Error that kept the run, a task or the workspace from being released. The gate is closed
+    /// even then.
     pub cleared: Result<()>,
 }
 
-/// Closes the gate of an agent, and ends its run and tasks, and stops the children of its
+/// Closes the gate of an agent, ends its run and its tasks, and stops the children of its
 /// delegations.
 pub fn stop_agent(context: Context<'_>, how: &Stop) -> Result<Stopped> {
     let agent = context.store().agent(context.agent.name())?;
@@ -41,21 +41,21 @@ pub fn stop_agent(context: Context<'_>, how: &Stop) -> Result<Stopped> {
 }
 
 /// Ends open tasks: commands in parallel, then one child after the other. Errors are returned after
-/// all were tried.
+/// every task was tried.
 pub fn stop_tasks(context: Context<'_>, tasks: &[Task], grace: Span) -> Result<()> {
     let mut ending = EndingTasks::of(context, grace)?;
     ending.begin(tasks);
     ending.end_children().ended
 }
 
-/// Stops the child of a delegation, which then ends in this way.
+/// Stops the child of a delegation, and ends the delegation with `end`.
 pub fn stop_child(context: Context<'_>, task: Task, end: ChildEnd) -> Result<()> {
     let mut ending = EndingTasks::of(context, Span::from_secs(KILL_GRACE.as_secs()))?;
     ending.children.push_back((task, end));
     ending.end_children().ended
 }
 
-/// Ends every task of an agent that its own failure has stopped.
+/// Ends every task of an agent that stopped itself after a failure.
 pub fn end_tasks(context: Context<'_>) -> Result<()> {
     let mut ending = EndingTasks::of(context, context.agent.policy()?.timeouts.shutdown)?;
     ending.begin_all()?;
@@ -68,13 +68,13 @@ struct EndingTasks<'s> {
     agent: Agent<'s>,
     grace: Span,
     tasks: Vec<TaskId>,
-    /// Delegations whose children are still to be stopped, and the end that each gets.
+    /// Delegations whose children are still to be stopped, each with the end to record.
     children: VecDeque<(Task, ChildEnd)>,
-    /// First error.
+    /// First error that occurred.
     ended: Result<()>,
 }
 
-/// Parent's part of a child that is being stopped.
+/// Delegation that waits for the stop of its child.
 struct Awaited {
     task: TaskId,
     end: ChildEnd,
@@ -82,8 +82,8 @@ struct Awaited {
     halted: Halted,
 }
 
-/// Closes the gate of an agent and ends its run and the commands of its tasks. Its children come
-/// next.
+/// Closes the gate of an agent and ends its run and the commands of its tasks. The caller then
+/// stops the children.
 fn begin_stop<'s>(session: &'s Session, agent: Agent<'s>, how: &Stop) -> Result<(EndingTasks<'s>, Halted)> {
     let halted = halt(Context::new(session, &agent), how)?;
     let mut ending = EndingTasks::new(session, agent, halted.grace);
@@ -107,8 +107,8 @@ impl<'s> EndingTasks<'s> {
         Context::new(self.session, &self.agent)
     }
 
-    /// Stops the children, and before them their own children. Each parent stops one child at a
-    /// time.
+    /// Stops the queued children, and the children of each child first. An agent stops one child at
+    /// a time.
     fn end_children(self) -> EndingTasks<'s> {
         let mut current = self;
         let mut parents: Vec<(EndingTasks<'s>, Awaited)> = Vec::new();
@@ -139,12 +139,12 @@ impl<'s> EndingTasks<'s> {
         }
     }
 
-    /// Completes the stop after the children: notifies hooks, and releases the workspace.
+    /// Completes a stop after that of the children: notifies hooks, releases the workspace.
     fn conclude(self, halted: Halted) -> Result<(Agent<'s>, Stopped)> {
         let is_stopped = halted.is_stopped();
         let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
-        // The hooks are notified only now, because they would use up the turn's grace, and other
-        // processes could start work meanwhile.
+        // Hooks run only now, because they would use up the turn's grace, and other processes could
+        // start work meanwhile.
         self.context().tell();
         if is_stopped && !self.tasks.is_empty() {
             state = self.agent.peek()?;
@@ -158,7 +158,7 @@ impl<'s> EndingTasks<'s> {
         Ok((agent, Stopped { state, previous, changed, run, tasks, cleared }))
     }
 
-    /// Begins to end every task. Results are kept.
+    /// Begins to end every open task of the agent that this machine may end.
     fn begin_all(&mut self) -> Result<()> {
         let open = self.agent.look(|seen, _| seen.open::<Task>())?;
         let is_shared = self.agent.store().is_remote();
@@ -176,7 +176,7 @@ impl<'s> EndingTasks<'s> {
         Ok(())
     }
 
-    /// Ends the commands among these tasks, and queues the delegations.
+    /// Ends the commands among these tasks, and queues the delegations for `end_children`.
     fn begin(&mut self, tasks: &[Task]) {
         self.tasks = tasks.iter().map(|task| task.id).collect();
         if tasks.is_empty() {
@@ -205,7 +205,7 @@ impl<'s> EndingTasks<'s> {
         Ok(Some((ending, withdrawn, halted)))
     }
 
-    /// Ends a delegation whose child is stopped. `cleared`: error of that stop.
+    /// Ends a delegation whose child has stopped. `cleared`: error of the child's stop, if any.
     fn finish(&mut self, task: TaskId, end: ChildEnd, cleared: Result<()>) {
         let finished = tasks::finish(self.context(), task, TaskEnding::Child(end));
         self.note(finished.and(cleared));

@@ -1,5 +1,4 @@
-//! Files that people and programs have put into the inbox: each becomes a message, or is
-//! quarantined with the reason.
+//! Hand-written files in the inbox: each becomes a message, or is quarantined with a reason.
 
 use std::collections::VecDeque;
 
@@ -19,8 +18,8 @@ use super::context::Context;
 use super::load;
 use super::lookup::check_named;
 
-/// Admits the messages of hand-written files to a draft, as many as one step takes in, without
-/// changing a file.
+/// Offers the messages of hand-written files to a draft, as many as one step takes in. Changes no
+/// file.
 pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<Dropped>) -> Result<()> {
     let seen = context.agent.snapshot();
     let most = at_once(&draft.records.policy);
@@ -40,7 +39,7 @@ pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<D
     Ok(())
 }
 
-/// Maximum size of the bodies that a step takes in before it decides, in bytes, because all are in
+/// Maximum size of all bodies that a step takes in before it decides, in bytes, because all are in
 /// one transaction.
 const AT_ONCE: usize = 16 << 20;
 
@@ -49,7 +48,7 @@ fn at_once(policy: &Policy) -> usize {
     usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
 }
 
-/// Result of taking files in.
+/// Result of taking in hand-written files.
 pub struct TakenIn {
     /// True if anything has changed.
     pub any: bool,
@@ -57,8 +56,8 @@ pub struct TakenIn {
     pub stuck: Vec<String>,
 }
 
-/// Admits hand-written files from the inbox, and quarantines those that can't be admitted: in one
-/// transaction, and at most `limits.max_drops_per_step`.
+/// Admits hand-written files in the inbox, and quarantines invalid ones: in one transaction, and at
+/// most `limits.max_drops_per_step` of them.
 pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<TakenIn> {
     let agent = context.agent;
     forget_changed(agent, &mut draft);
@@ -99,9 +98,9 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
     Ok(TakenIn { any, stuck })
 }
 
-/// Quarantines files in the inbox that have the name of a message or a hint but are none of this
-/// agent: in one transaction, and at most `limits.max_drops_per_step`. Returns the names of those
-/// that can't be moved.
+/// Quarantines inbox files that have the name of a message or hint but are invalid or of another
+/// agent: in one transaction, and at most `limits.max_drops_per_step` of them. Returns the names of
+/// files that can't be moved.
 pub fn set_aside(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Vec<String>> {
     let agent = context.agent;
     forget_changed(agent, &mut draft);
@@ -114,7 +113,7 @@ pub fn set_aside(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) 
     Ok(stuck)
 }
 
-/// Quarantines a file. Returns its name if it can't be moved.
+/// Quarantines a file. Returns the file's name if it can't be moved.
 fn reject(
     agent: &Agent<'_>,
     locked: &AgentTxn<'_>,
@@ -132,7 +131,7 @@ fn reject(
     })
 }
 
-/// Leaves an unmovable file in place, and logs that once. Returns its name.
+/// Leaves an unmovable file in place, logs it once, and returns its name.
 fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str) -> String {
     if agent.local().pass_over(&mut draft.records.state, file, reason) {
         rules::stays(draft, &file.name(), reason);
@@ -140,15 +139,15 @@ fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str)
     file.name().into_owned()
 }
 
-/// Forgets unmovable files that have changed, so that the next step reads them again.
+/// Removes unmovable files that have changed from the state, so that steps read them again.
 fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
     if agent.local().forget_changed(&mut draft.records.state) {
         draft.touch();
     }
 }
 
-/// Reads a hand-written file: its message, or the reason why it is malformed; `None` if the file is
-/// gone. The id is derived from the file, so that admitting it again after a crash is idempotent.
+/// Reads a hand-written file. Returns its message, or the reason why it is invalid; `None` if the
+/// file is gone. The message id is derived from the file, so that admitting it twice has no effect.
 pub fn read_submission(
     context: Context<'_>,
     seen: &Snapshot<'_>,

@@ -1,9 +1,9 @@
 //! Sync of two clones of a state directory through git: commits are fetched, merged, checked and
 //! pushed, and only then applied to the records of this clone.
 //!
-//! This order makes a kill harmless. A merge consists of git objects alone. Records are changed
-//! after the push, each agent's under its own lock and through its journal; the branch is moved
-//! after the records. If the sync is cut off between two of these, the next one merges the
+//! Because of this order, a sync may be killed at any time. A merge creates git objects only. After
+//! the push, the records of each agent are changed under its lock and through its journal; then the
+//! branch is moved. If the sync is killed between these changes, the next sync merges the
 //! difference as a change of this clone.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,19 +43,19 @@ pub struct RemoteSync<'s> {
 /// Result of a sync.
 #[derive(Debug, Default)]
 pub struct SyncResult {
-    /// Number of files of the state directory that this clone has received, and sent.
+    /// Number of files of the state directory that this clone has received and sent.
     pub received: usize,
     pub sent: usize,
-    /// Records of which one clone's version is in `quarantine/` now.
+    /// Paths of records of which the version of one clone was quarantined.
     pub aside: Vec<String>,
-    /// Commit that is checked out now, and at the remote.
+    /// Commit that is now checked out and on the remote branch.
     pub commit: String,
-    /// True if another clone has the agent that this one wanted to take.
+    /// True if another clone has claimed the agent that this clone wanted to claim.
     pub is_taken: bool,
 }
 
 impl SyncResult {
-    /// Prints which records have a quarantined version now.
+    /// Prints the paths of records that have a quarantined version.
     pub fn say_aside(&self, session: &Session) {
         for path in &self.aside {
             session.out.note(&format!("{path}: another version of it is in quarantine/"));
@@ -66,12 +66,12 @@ impl SyncResult {
 /// Options of a sync.
 #[derive(Default)]
 pub struct SyncOptions<'e> {
-    /// Subject and body of the message of the commit with this clone's changes.
+    /// Subject and body of the commit message for this clone's changes.
     pub message: (&'e str, &'e str),
-    /// Fetches before the first push, and checks this clone's own changes as well, which may be
+    /// True to fetch before the first push, and to check this clone's own changes too, which may be
     /// edits of a person.
     pub begins: bool,
-    /// Agent that this clone takes, to be the only one that steps it.
+    /// Agent that this clone claims, so that no other clone steps it.
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
 }
 
@@ -80,8 +80,8 @@ fn repository(store: &Store) -> Repository<'_> {
 }
 
 impl<'s> RemoteSync<'s> {
-    /// Finds the remote, and registers the merge driver in this clone. Error when no commit can be
-    /// made now.
+    /// Finds the remote branch, and registers the merge driver in this clone. Error when git can't
+    /// commit now.
     pub fn open(store: &'s Store, remote: Option<&str>) -> Result<RemoteSync<'s>> {
         store.local().files_only("an exchange with a remote")?;
         let repository = repository(store);
@@ -96,7 +96,7 @@ impl<'s> RemoteSync<'s> {
         RemoteSync { store, repository: repository(store), line }
     }
 
-    /// Syncs this clone with the remote, both ways.
+    /// Syncs this clone with the remote branch in both directions, with retries.
     pub fn run(&self, session: &Session, terms: &SyncOptions<'_>) -> Result<SyncResult> {
         let _alone = git::alone_in_clone(self.store.local(), &self.line.git_dir, session.clock.now())?;
         let mut found = SyncResult::default();
@@ -119,8 +119,8 @@ impl<'s> RemoteSync<'s> {
         Ok(found)
     }
 
-    /// Tries one sync. Returns false if another clone was faster, or the records here have changed
-    /// meanwhile.
+    /// Tries one sync. Returns false if another clone has pushed first, or the records here have
+    /// changed meanwhile.
     fn attempt(
         &self,
         session: &Session,
@@ -147,7 +147,7 @@ impl<'s> RemoteSync<'s> {
             repository.check_out_dry(line, &changes, &head, &target)?;
         }
         let sent = if terms.begins { differences(there.as_deref(), &target)? } else { Vec::new() };
-        // Without a merge the only changes are this clone's own.
+        // Without a merge, all changes are this clone's own.
         let new = if merged == head { &[] } else { &changes[..] };
         let also = if there.is_some() { &sent[..] } else { &[] };
         self.check(&target, new.iter().chain(also))?;
@@ -168,8 +168,8 @@ impl<'s> RemoteSync<'s> {
         Ok(true)
     }
 
-    /// Commits the files of the state directory. The files of each agent are those of a complete
-    /// transaction.
+    /// Commits the files of the state directory. Each agent's files are committed under its lock,
+    /// as a complete transaction left them.
     fn snapshot(&self, session: &Session, (subject, body): (&str, &str)) -> Result<String> {
         for name in self.store.agents()? {
             self.store.agent(&name)?.empty_journal(session.clock.now())?;
@@ -185,7 +185,7 @@ impl<'s> RemoteSync<'s> {
             }
             for name in agents {
                 let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
-                // An agent that was removed has no lock to take.
+                // A removed agent has no lock to take.
                 let agent = self.store.agent(&name).ok();
                 let locked = agent.as_ref().map(|agent| agent.change(session.clock.now())).transpose()?;
                 locked.as_ref().map_or(Ok(()), |locked| locked.empty_journal())?;
@@ -205,7 +205,7 @@ impl<'s> RemoteSync<'s> {
         })
     }
 
-    /// Returns the merged commit, and the records of which it quarantines one version.
+    /// Returns the merged commit, and the paths of records with a quarantined version.
     fn merge(&self, head: &str, there: Option<&str>) -> Result<(String, Vec<String>)> {
         let (repository, line) = (&self.repository, &self.line);
         let Some(there) = there.filter(|there| *there != head) else {
@@ -264,7 +264,7 @@ impl<'s> RemoteSync<'s> {
         Ok((repository.commit_tree(&tree, &[head, there], &subject)?, merged.aside))
     }
 
-    /// Returns a commit with the agent taken by this clone. `None` if another clone has it.
+    /// Returns a commit with this clone's claim on the agent. `None` if another clone has one.
     fn taken(
         &self,
         commit: &str,
@@ -292,8 +292,8 @@ impl<'s> RemoteSync<'s> {
         self.repository.commit_tree(&tree, &[commit], &subject).map(Some)
     }
 
-    /// Runs `doctor` on the agents that these changes touch, in a scratch directory with the files
-    /// of the commit.
+    /// Runs `doctor` on the agents that `changes` touch, in a scratch directory with the files of
+    /// the commit.
     fn check<'c>(&self, target: &str, changes: impl Iterator<Item = &'c PathChange>) -> Result<()> {
         let (repository, line) = (&self.repository, &self.line);
         let inside = changes.filter_map(|change| change.path.strip_prefix(&line.prefix));
@@ -328,7 +328,7 @@ impl<'s> RemoteSync<'s> {
         trouble
     }
 
-    /// Applies the changes to the records. Returns false if a file is not as it was committed.
+    /// Applies the changes to the records. Returns false if a file is not as committed.
     fn bring_in(&self, session: &Session, changes: &[PathChange]) -> Result<bool> {
         let line = &self.line;
         let inside: Vec<&PathChange> = changes.iter().filter(|change| line.is_inside(&change.path)).collect();
@@ -352,8 +352,8 @@ impl<'s> RemoteSync<'s> {
     }
 }
 
-/// Pushes a claim before its turn runs, if the command asks for it. On failure the turn runs all
-/// the same, and the settlement pushes the claim.
+/// Pushes a claim before its turn runs, if the command requires that. If the push fails, the turn
+/// runs anyway, and the claim is pushed with the settlement.
 pub fn publish(context: Context<'_>, subject: &str) {
     let session = context.session;
     let Some(line) = session.publishes_to.clone() else { return };
@@ -365,11 +365,11 @@ pub fn publish(context: Context<'_>, subject: &str) {
     }
 }
 
-/// Returns an error if `doctor` has found damage in the merged records.
+/// Error when `doctor` has found damage in the merged records, or has failed.
 fn verdict(lines: &[u8], end: JobEnd, scratch: &Path, root: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(lines);
     let found = text.lines().filter_map(|line| json::value(line.as_bytes()).ok());
-    // A message that two clones have settled needs a person, but its records are valid.
+    // A message that two clones have settled needs a person, but the records are valid.
     let of_merge = |finding: &serde_json::Value| {
         ["ended_twice", "dead_count", "outbox_count"].iter().any(|kind| finding["kind"] == *kind)
     };
@@ -393,7 +393,7 @@ fn verdict(lines: &[u8], end: JobEnd, scratch: &Path, root: &Path) -> Result<()>
     }
 }
 
-/// Reads of git and of this clone that a merge needs.
+/// Access of a merge to git objects and to the claims of this clone.
 struct FromGit<'e> {
     exchange: &'e RemoteSync<'e>,
     text: &'e Tree,
@@ -416,8 +416,8 @@ impl Around for FromGit<'_> {
     }
 }
 
-/// Registers `merge-driver` in this clone for the files of the state directory. Returns true if it
-/// was not registered before.
+/// Registers `merge-driver` in this clone for the files of the state directory. Returns true if
+/// that has changed the configuration.
 pub fn register(store: &Store) -> Result<bool> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())

@@ -1,5 +1,5 @@
-//! Input for the command of a task on another machine: how it is sent, and how the supervisor
-//! receives it.
+//! Input for the command of a task on another machine: sent by a command, received by the
+//! supervisor.
 
 use std::time::{Duration, Instant};
 
@@ -17,17 +17,17 @@ use super::monitor::{LOOKS_BESIDE, asked_by};
 /// Pause of the sender between two queries.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// Time that a supervisor has to take the input, in addition to the time that its command has to
-/// read.
+/// Time that a supervisor gets to take input, in addition to the lock timeout, which is the time
+/// for the command to read.
 const HEARD_IN: Duration = Duration::from_secs(5);
 
-/// Pause of a supervisor between two queries for input, and the maximum time of one query, after
-/// which it checks its task again.
+/// Pause of a supervisor between two queries for input, and maximum time of one round, after which
+/// it checks its task again.
 const SOON: Duration = Duration::from_millis(100);
 const AT_A_TIME: Duration = Duration::from_millis(500);
 
-/// Sends input to a task whose supervisor is on another machine, and waits until that has taken it.
-/// Error when the supervisor does not take it; then the rest is withdrawn.
+/// Sends input to a task whose supervisor is on another machine, and waits until the supervisor has
+/// taken it. Error when the supervisor does not take all; the rest is then withdrawn.
 pub fn send(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     let session = context.session;
     let Some(input) = context.agent.task_input(task.id)? else { return Ok(()) };
@@ -66,22 +66,22 @@ pub fn send(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Returns the refusal of input that the command does not read.
+/// Returns the error for input that the command of a task does not read.
 pub fn refusal(task: &Task, why: &str) -> Error {
     Error::refused("nobody_listens", format!("{} on {}: {why}", task.id, task.host))
         .with_hint("`dormouse task status` shows whether it still runs")
 }
 
-/// Passes input that was sent from other machines to the command of a task. If the records are
-/// files, there is no other machine.
+/// Passes input from other machines to the command of a task. If the records are files, no other
+/// machine can send input.
 pub struct InputReceiver<'a> {
     input: TaskInputPipe,
     agent: &'a Agent<'a>,
     id: TaskId,
-    /// Input that was taken; it is written up to `at`.
+    /// Input that was taken; the bytes before `at` are written to the pipe.
     taken: Vec<u8>,
     at: usize,
-    /// Number of the last part that was taken, and of the last that is written.
+    /// Number of the last part that was taken, and of the last part that was written.
     last: i64,
     written: i64,
     next: Instant,
@@ -101,7 +101,7 @@ impl<'a> InputReceiver<'a> {
         }
     }
 
-    /// Takes new input, as far as the command reads it. Returns the pause before the next query.
+    /// Takes new input, as far as the command reads it. Returns the pause before the next round.
     fn receive(&mut self, input: &dyn TaskInput) -> Duration {
         let begun = Instant::now();
         let mut has_heard = false;
@@ -121,14 +121,14 @@ impl<'a> InputReceiver<'a> {
                     self.at = 0;
                     self.taken = parts.into_iter().flat_map(|(_, bytes)| bytes).collect();
                 }
-                // An error is ignored; the next query repeats this one.
+                // An error is ignored, because the next round repeats the query.
                 Ok(_) | Err(_) => return if has_heard { SOON } else { LOOKS_BESIDE },
             }
         }
         SOON
     }
 
-    /// Writes the input that was taken. Returns false if the pipe is full.
+    /// Writes the input that was taken to the pipe. Returns false if the pipe is full.
     fn write(&mut self) -> bool {
         match self.input.write(&self.taken[self.at..]) {
             Written::Some(count) => {
@@ -137,7 +137,7 @@ impl<'a> InputReceiver<'a> {
                     return false;
                 }
             }
-            // Input for a closed pipe is lost, as if it had been in the pipe.
+            // Input for a closed pipe is discarded, like input that nobody reads.
             Written::Closed => {}
         }
         self.taken.clear();

@@ -1,5 +1,5 @@
-//! Background tasks and delegations, seen from processes other than their supervisors: the actions
-//! that they need, and how to start, cancel and settle one (contract, semantics §12).
+//! Background tasks and delegations, as other processes than the supervisor handle them: their
+//! start, cancellation and settlement (contract, semantics §12).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -29,10 +29,10 @@ use super::new_agent::SETTINGS;
 use super::owner::away_task;
 use super::wait::wait_until;
 
-/// Time that a supervisor has to start its task, in addition to its wait for the agent's lock.
+/// Time that a supervisor gets to start its task, in addition to the timeout of the agent's lock.
 const BEGINS_IN: Duration = Duration::from_secs(10);
-/// Time that a supervisor has to settle a task whose processes have ended. After that this process
-/// settles it.
+/// Time that a supervisor gets to settle a task whose processes have ended. After that, this
+/// process settles the task.
 const SETTLES_IN: Duration = Duration::from_secs(10);
 
 /// Starts the supervisor of a queued task, unless it was started already. If the supervisor fails
@@ -67,8 +67,8 @@ pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
     Err(trouble)
 }
 
-/// Ends a task whose supervisor is gone: first its leftover processes, then the record and its
-/// result. The end that the supervisor noted is used, if there is one.
+/// Ends a task whose supervisor is gone: first its leftover processes, then its record, with the
+/// end that the supervisor noted, if any.
 pub fn settle(context: Context<'_>, id: TaskId, _held: &HeldLease, why: &str) -> Result<Option<Task>> {
     let agent = context.agent;
     leftover(agent, id)?.end(KILL_GRACE)?;
@@ -79,13 +79,12 @@ fn leftover(agent: &Agent<'_>, id: TaskId) -> Result<LeftoverProcesses> {
     LeftoverProcesses::find(&ProcessMark::task(id), &agent.workdir().task(id).leader())
 }
 
-/// Commits the end of a task. Returns `None` if another process has done that.
+/// Commits the end of a task. Returns `None` if another process has already ended it.
 pub fn finish(context: Context<'_>, id: TaskId, end: TaskEnding) -> Result<Option<Task>> {
     Ok(context.change(|draft| rules::finish(draft, id, end))?.made)
 }
 
-/// Commits that a task which may still run on another machine is lost. Its processes are not
-/// touched.
+/// Commits that a task is lost which may still run on another machine. Its processes are not ended.
 pub fn give_up(context: Context<'_>, id: TaskId, away: &Away) -> Result<()> {
     context.session.out.note(&format!("{id} runs {away}: its processes are left alone"));
     finish(context, id, TaskEnding::Lost(format!("given up for lost: it ran {away}"))).map(drop)
@@ -102,8 +101,8 @@ pub fn cancel(context: Context<'_>, ids: &[TaskId]) -> Result<()> {
     context.change(mark).map(drop)
 }
 
-/// Ends the processes of cancelled tasks in parallel, and waits until each task is settled. If its
-/// supervisor takes too long, this process settles the task.
+/// Ends the processes of cancelled tasks in parallel, and waits until each task is settled. If a
+/// supervisor takes too long, this process settles its task.
 pub fn end(context: Context<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
     let mut patience = Patience::of(grace);
     let mut found = ids.iter().map(|id| leftover(context.agent, *id)).collect::<Result<Vec<_>>>()?;
@@ -119,8 +118,8 @@ fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> 
     let mut looks = 0;
     let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
     let elsewhere = task.map_or(Ok(None), |task| away_task(agent, &task, session.clock.now()))?;
-    // A supervisor on another machine notices the cancellation later and then gives its command the
-    // usual grace.
+    // A supervisor on another machine notices the cancellation later, and then gives the command
+    // the usual grace.
     let patience = if elsewhere.is_some() { SETTLES_IN + KILL_GRACE } else { SETTLES_IN };
     let is_settled = wait_until(patience, || {
         if !agent.look(|seen, _| seen.is_open::<Task>(id))? {
@@ -132,7 +131,7 @@ fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> 
         }
         looks += 1;
         if looks % 20 == 0 {
-            // The supervisor may have started the command after the first search for its processes.
+            // The supervisor may have started the command after the previous search.
             leftover(agent, id)?.end(grace)?;
         }
         Ok(false)
@@ -152,25 +151,25 @@ fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> 
     Ok(())
 }
 
-/// Reason for which a task is recorded as interrupted.
+/// Reason with which a task is recorded as interrupted.
 pub const SUPERVISOR_GONE: &str = "its supervisor is gone";
 
 /// Action that an open task needs from a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskAction {
-    /// Start its supervisor, which was never started.
+    /// Start the supervisor, which was never started.
     Begin,
-    /// Settle the task, whose supervisor is gone.
+    /// Settle the task, because its supervisor is gone.
     Settle,
-    /// Send the message to its child.
+    /// Hand the message of a delegation over to the child.
     HandOver,
-    /// End the task, because its child has come to an end.
+    /// End the task, because the child has completed, failed or stopped.
     End(ChildEnd),
-    /// Stop its child, then end the task.
+    /// Stop the child, then end the task.
     StopChild(ChildEnd),
 }
 
-/// Returns the actions that the open tasks need. Reads no record if no task is open.
+/// Returns the open tasks that need an action. Reads no record if no task is open.
 pub fn due(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
@@ -195,7 +194,7 @@ fn due_with(
             TaskJob::Command { .. } => due_with_command(agent, state, &task, now)?,
             TaskJob::ChildAgent { .. } => due_with_child(agent.store(), &task, now)?,
         };
-        // A stopped agent sends nothing new to a child.
+        // A stopped agent hands no delegation over.
         let due = due.filter(|due| *due != TaskAction::HandOver || state.status != Status::Stopped);
         found.extend(due.map(|due| (task, due)));
     }
@@ -206,19 +205,19 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) ->
     if task.status.is_terminal() || !is_ours(agent, task, now)? || agent.is_leased(Subject::Task(task.id))? {
         return Ok(None);
     }
-    // A stopped agent starts no task, because `stop` is about to end it.
+    // A stopped agent starts no task, because `stop` is about to end its tasks.
     let begins = task.status == TaskStatus::Queued && state.status != Status::Stopped;
     Ok(Some(if begins { TaskAction::Begin } else { TaskAction::Settle }))
 }
 
-/// True if this machine may settle the task: where machines share a store, its lease says
-/// whether its supervisor lives, and a supervisor on another machine sees in the records that its
-/// task is to end.
+/// True if this machine may settle the task. In a database the lease shows if the supervisor lives,
+/// and a supervisor elsewhere reads in the records that its task is to end. With files, the
+/// supervisor must be of this directory and machine, or its lease must be over.
 pub fn is_ours(agent: &Agent<'_>, task: &Task, now: Time) -> Result<bool> {
     Ok(agent.store().is_remote() || away_task(agent, task, now)?.is_none())
 }
 
-/// Error when an agent is not a child of `parent`, or its `agent.toml` is invalid.
+/// Error when `parent` can't delegate to `child`: not its child, not startable, or a bad policy.
 pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
     let Some(found) = existing(store, child)? else {
         return store.local().policy_from(SETTINGS, policy).map(drop);
@@ -229,7 +228,7 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
                 "send it a message with `dormouse enqueue {child}`, or delegate to a new name"
             )));
     }
-    // Delegating to a stopped child starts it again, unless its parent may not start it.
+    // A delegation starts a stopped child again, if the parent may start it.
     let state = found.peek()?;
     if state.status == Status::Stopped {
         rights::may_start(&state, &rights::agent(parent))?;
@@ -237,7 +236,7 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
     Ok(())
 }
 
-/// Returns the action that a delegation needs.
+/// Returns the action that a delegation needs; `None` while the child works.
 pub fn due_with_child(store: &Store, task: &Task, now: Time) -> Result<Option<TaskAction>> {
     let TaskJob::ChildAgent { child, message_id, assignment } = &task.job else { return Ok(None) };
     match task.status {
@@ -283,8 +282,8 @@ fn how_it_ended(
     Ok(delegation::end(&records, settlement.as_ref()))
 }
 
-/// Returns the error for which a delegation can never be handed over, if that is known before a
-/// try.
+/// Returns the error because of which a delegation can never be handed over, as far as it is known
+/// before a try.
 pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Option<Error>> {
     let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(None) };
     match check(store, parent, child, &assignment.policy) {
@@ -294,18 +293,18 @@ pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Optio
     }
 }
 
-/// True if another try would fail in the same way.
+/// True if a retry would fail in the same way.
 pub fn is_lasting(error: &Error) -> bool {
     matches!(error, Error::Refused { .. } | Error::NoEdge { .. } | Error::Damaged { .. })
 }
 
-/// Returns the end of a delegation that could not be handed over.
+/// Returns the end of a delegation that could never be handed over.
 pub fn never_begun(error: &Error) -> ChildEnd {
     ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()))
 }
 
-/// Returns the end of a task whose supervisor is gone: the one that the supervisor has noted, else
-/// an unknown end with the reason `why`.
+/// Returns the end of a task whose supervisor is gone: the noted end, else an unknown end with the
+/// reason `why`.
 pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
     Ok(match agent.workdir().task(id).noted_end()? {
         Some(seen) => TaskEnding::Seen(seen),

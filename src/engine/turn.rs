@@ -45,20 +45,20 @@ use super::outcome;
 use super::session::Session;
 use super::tasks;
 
-/// A claimed turn with its locks.
+/// Claimed turn with its records and its lease.
 pub struct Turn<'a> {
     pub context: Context<'a>,
     pub claimed: Claimed,
-    /// Records after the claim.
+    /// Records of the agent after the claim.
     pub records: Records,
-    /// File stamps of the directories of open records.
+    /// File stamps of the directories of open records after the claim; `None` if unknown.
     pub touched: Option<Touched>,
-    /// Lease of the run. It is released first, as soon as the run is settled.
+    /// Lease of the run, which is released first, as soon as the run is settled.
     pub lease: HeldLease,
 }
 
-/// Restarts a turn from the beginning if its checkpoint is missing, because it could otherwise
-/// never continue.
+/// Makes a turn start from the beginning if its checkpoint is missing, because it could never
+/// continue.
 pub fn look_for_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mut Claimed) -> Result<()> {
     let agent = context.agent;
     let Some(checkpoint) = claimed.run.checkpoint else { return Ok(()) };
@@ -75,8 +75,8 @@ pub fn look_for_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mu
     Ok(())
 }
 
-/// Runs the turn command to its end. A failure to start is an end like any other. It counts as
-/// external, unless the settings of the turn are invalid.
+/// Runs the turn command to its end. A failure to start is an end, too; it counts as caused from
+/// outside, unless the settings of the turn are invalid.
 pub fn run(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
     let session = turn.context.session;
     let run_id = turn.claimed.run.run_id;
@@ -103,7 +103,7 @@ pub fn run(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
             end
         }
     };
-    // The note is a hint for the step that recovers this run; without it the run counts as
+    // Only a step that recovers this run needs the noted end; without it the run counts as
     // interrupted.
     if let Err(error) = turn.context.agent.workdir().run(run_id).note_end(&end) {
         session.out.note(&format!("{}: {error}", turn.context.agent.name()));
@@ -132,8 +132,8 @@ fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
     }
 }
 
-/// Runs the hook of a turn that was scheduled or resumed, and then commits `running`. A failed hook
-/// keeps the turn from starting, and so does a signal that has ended one.
+/// Runs the hook of a scheduled or resumed turn, and then commits `running`. Error when the hook
+/// has failed, or a signal or a command has ended the run, so that the turn does not start.
 fn entered(turn: &Turn<'_>) -> Result<()> {
     let session = turn.context.session;
     if let Some(to) = turn.claimed.stands_in {
@@ -161,14 +161,14 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
     }
     let why_not = match session.cancelled_by.get() {
         Some(signal) => format!("ended by signal {signal}"),
-        // Without a hook no time has passed, and a command that ends the run finds its processes.
+        // Without a hook no time has passed; a command that ends the run finds its processes.
         None if turn.claimed.stands_in.is_none() || is_wanted(turn)? => return Ok(()),
         None => "it was ended before it began".to_owned(),
     };
     Err(Error::failed(why_not))
 }
 
-/// Commits that the agent is `running`, after the hooks of a claim.
+/// Commits that the agent is `running`, after the hook of the claim.
 fn begin(turn: &Turn<'_>) -> Result<()> {
     if turn.context.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
         turn.context.tell();
@@ -176,15 +176,15 @@ fn begin(turn: &Turn<'_>) -> Result<()> {
     Ok(())
 }
 
-/// True if no command has ended the run since its claim, even if its hook ended well after a
-/// signal. A command that ends the run later finds its processes.
+/// True if no command has ended the run since its claim, while its hook ran. A command that ends
+/// the run later finds its processes.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.context.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
 }
 
-/// Runs the hook of a run that has ended and is about to be suspended. The run is still current, so
-/// that the hook can save a checkpoint by `yield`.
+/// Runs the hook of a run whose turn has ended and that is about to be suspended. The run is still
+/// current, so that the hook can save a checkpoint with `yield`.
 pub fn before_suspension(context: Context<'_>, run_id: RunId, lease: Option<&HeldLease>) -> Result<()> {
     let Context { session, agent } = context;
     let Some(hook) = hooks::find(context, installed::ON_SUSPEND) else { return Ok(()) };
@@ -222,13 +222,13 @@ fn end_of(turn: &Turn<'_>, ended: TurnResult) -> TurnEnd {
     }
 }
 
-/// Settles a run, however it ended. If another process has settled it, only its output is recorded.
-/// Returns the records after that, and the record of the run.
+/// Settles a run after any end. If another process has settled the run, only the output is
+/// recorded. Returns the settlement, the records after it, and the record of the run.
 ///
-/// The lease is released by the settlement, or before the lock, so that the process that gets the
-/// lock next finds no lease of a settled run.
+/// The lease is released with the commit or before the lock, so that the next process with the lock
+/// finds no lease of a settled run.
 ///
-/// A refused settlement is repeated as that of a failed turn with this reason, because an unsettled
+/// If the settlement is refused, the run is settled as failed for that reason, because an unsettled
 /// run would block every later step.
 pub fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
     let Turn { context, claimed, records, touched, lease } = turn;
@@ -244,19 +244,19 @@ pub fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<
     settled
 }
 
-/// True if the same settlement would be refused at any time.
+/// True if the error is a refusal that a repeated settlement would get again.
 pub fn is_refusal(error: &Error) -> bool {
     const OF_MOMENT: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
     matches!(error, Error::NoEdge { .. })
         || matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind))
 }
 
-/// Returns the end of a turn whose outcome is refused for this reason.
+/// Returns the end of a turn without its outcome, which was refused for the reason `why`.
 pub fn without_outcome(end: TurnEnd, why: &Error) -> TurnEnd {
     TurnEnd { outcome: Err(format!("the outcome can't be committed: {why}")), ..end }
 }
 
-/// Settles a run in one transaction. `known`: its records after the claim, which are used again if
+/// Settles a run in one transaction. `known`: records after the claim, which are not read again if
 /// nothing has changed since.
 fn try_to_settle(
     context: Context<'_>,
@@ -294,8 +294,8 @@ fn try_to_settle(
     Ok((settled, after, run))
 }
 
-/// Returns the error for a run that is missing in the records: a database server took over before
-/// it had replicated the last commit.
+/// Returns the error for a run that the records do not contain, because a database server took over
+/// that had not got the last commits.
 fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
     Error::refused(
         Error::FENCED,
@@ -304,7 +304,7 @@ fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
     .with_hint("the database may have lost what it acknowledged last; the output of the run is still on this machine")
 }
 
-/// Returns the facts that the rules need for the actions of an outcome; nothing if there are none.
+/// Returns the facts that the rules need for the actions of an outcome, if it has actions.
 pub fn surroundings(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<OutcomeContext> {
     let agent = context.agent;
     let store = context.store();
@@ -362,7 +362,7 @@ pub fn surroundings(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) ->
     Ok(around)
 }
 
-/// Returns the refusal of an action, or the error if the machine has failed.
+/// Returns the refusal of an action; a failure of the machine is returned as error.
 fn objection(error: Error) -> Result<Refusal> {
     let refusal = match error {
         Error::Refused { kind, message, .. } | Error::NoEdge { kind, message, .. } => {
@@ -385,8 +385,8 @@ fn objection(error: Error) -> Result<Refusal> {
     Ok(refusal)
 }
 
-/// Writes the context of the turn, and returns the specification of its command. The inner error is
-/// one of the turn's settings; the outer one is a failure of the machine.
+/// Writes the context of the turn, and returns the specification of its command. Inner error: the
+/// settings of the turn are invalid; outer error: the machine has failed.
 fn prepare(turn: &Turn<'_>, history: &History) -> Result<Result<TurnSpec>> {
     let Turn { context: Context { session, agent }, claimed, records, .. } = turn;
     let store = agent.store();
@@ -449,12 +449,12 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<Result<TurnSpec>> {
     }))
 }
 
-/// Returns the agent's own template for its prompt, and its path.
+/// Returns the path and the text of the prompt template that the agent's settings name.
 fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)>> {
     let Some(name) = &policy.turn.prompt else { return Ok(None) };
     let path = store.anchor().leads_to(name);
     let refused = |why: String| Error::failed(format!("{}: {why}", path.display()));
-    // Reading a pipe could block forever.
+    // Opening a pipe could block for ever.
     if !std::fs::metadata(&path).context("read", &path)?.is_file() {
         return Err(refused("it is no file, and `turn.prompt` names one".to_owned()));
     }

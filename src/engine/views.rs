@@ -1,5 +1,5 @@
-//! Views of an agent for people and scripts: its summary, its line in a list, its detail, its
-//! metrics, and its activity in a period. Each is read without a lock, at one revision.
+//! Views of an agent for people and scripts: summary, list row, detail, metrics, and activity in a
+//! period. Each is read without a lock, at one revision.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -26,8 +26,8 @@ use crate::store::{Agent, RecordWatch, Snapshot, Store};
 use super::follow::OutputTail;
 use super::{environment, load};
 
-/// Reads the facts of an agent's summary, without a lock. `all_children`: also reads all children,
-/// for which every agent of the state directory is read.
+/// Reads the facts for an agent's summary, without a lock. `all_children`: also returns all
+/// children, for which every agent of the store is read.
 pub fn facts<'s>(
     agent: &Agent<'s>,
     now: Time,
@@ -53,14 +53,14 @@ pub fn facts<'s>(
     })
 }
 
-/// Returns the line of an agent in a list. `identity` is `None` if the line is not to show it.
+/// Returns an agent's row in a list. `identity` is `None` if the row does not show it.
 pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<ListRow> {
     let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
     Ok(ListRow::new(&records, &arrivals, identity.map(Lineage::from), now))
 }
 
-/// Returns the metrics of agents. For an unreadable agent `failed` is called with the error, and
-/// the others follow.
+/// Returns the metrics of agents. For an unreadable agent calls `failed` with the error, and
+/// continues.
 pub fn readings(
     store: &Store,
     names: &[AgentName],
@@ -71,7 +71,7 @@ pub fn readings(
     for name in names {
         match store.agent(name).and_then(|agent| reading(&agent, now)) {
             Ok(reading) => readings.readable.push(reading),
-            // The agent was removed after the names were listed.
+            // The agent was removed after the names were listed, so it is omitted.
             Err(Error::NoAgent { .. }) => {}
             Err(error) => {
                 readings.unreadable.push(name.clone());
@@ -88,7 +88,7 @@ fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
     Ok(Reading::new(visibility, records, &arrivals, now))
 }
 
-/// Loads the records and all arrivals at one revision. `past`: also which messages were reduced.
+/// Loads records and arrivals at one revision. `past`: also searches for reduced messages.
 fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, Arrivals)> {
     agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
@@ -105,21 +105,21 @@ fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, A
     })
 }
 
-/// Tells whether the archive is searched for reduced messages.
+/// Search of the archive for messages that were settled without a turn: count them or list ids.
 #[derive(Debug, Clone, Copy)]
 pub enum ArchiveSearch {
     Counted,
     Named,
 }
 
-/// Returns the ids of the messages that were reduced since the last completed turn, up to the
-/// maximum for the context of a turn.
+/// Returns the ids of the messages that were settled without a turn since the last completed turn,
+/// up to the maximum for the context of a turn.
 fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
     let messages = load::reduced(seen, state, now)?;
     Ok(messages.iter().rev().map(|message| message.id).collect())
 }
 
-/// Returns all children of an agent, with their states.
+/// Returns all children of an agent, each with its status.
 fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<ChildAgent>> {
     let status =
         |name: &AgentName| store.agent(name).and_then(|agent| agent.peek()).ok().map(|state| state.status);
@@ -127,36 +127,36 @@ fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<ChildAgent>> {
     Ok(children.map(|agent| ChildAgent { status: status(&agent), agent }).collect())
 }
 
-/// Returns the names of all children of an agent. Reads every agent's identity, so call it only if
-/// the user asks for children.
+/// Returns the names of all children of an agent. Expensive, because the identity of every agent in
+/// the store is read.
 pub fn children_of(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> {
     let mut names = store.agents()?;
-    // An unreadable agent counts as no child.
+    // An unreadable agent does not count as a child.
     let identity = |name: &AgentName| store.agent(name).and_then(|agent| agent.identity());
     names.retain(|name| identity(name).is_ok_and(|identity| identity.parent.as_ref() == Some(parent)));
     Ok(names)
 }
 
-/// Returns the children at work for an agent, with their states.
+/// Returns the children that work on open tasks of an agent, each with its status.
 fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
     let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
     at_work
         .map(|(task_id, child)| {
-            // An unreadable agent must not hide the others.
+            // An unreadable child is listed without a status.
             let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
             ActiveChild { task_id, agent: child.clone(), status }
         })
         .collect()
 }
 
-/// Maximum number of records of a kind.
+/// Maximum number of messages, and of events, in the detail view.
 const SHOWN: usize = 20;
 
-/// Maximum of earlier output that is read, in bytes, and of lines that are kept.
+/// Maximum of earlier output that is read, in bytes, and maximum number of lines that are kept.
 const SAID: u64 = 16 << 10;
 const LINES: usize = 200;
 
-/// Reads the detail view of one agent, without a lock.
+/// Reads the detail view of an agent, without a lock.
 pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     let line = line(agent, None, now)?;
     agent.look(|seen, state| {
@@ -168,7 +168,7 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
         };
         let mut queue = Vec::new();
         for waiting in seen.first(SHOWN)?.iter().filter(|waiting| Some(waiting.key.id) != claimed) {
-            // Files that are no messages are counted with the rejected files.
+            // Unreadable files are counted with the rejected files.
             queue.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
         }
         Ok(AgentDetail {
@@ -186,7 +186,7 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     })
 }
 
-/// Returns the message that was dead-lettered last.
+/// Returns the dead letter that was parked last, if there is one.
 pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
     agent.look(|seen, state| {
         let (mut known, mut found) = (HashSet::new(), None);
@@ -194,7 +194,7 @@ pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
             return Ok(None);
         }
         seen.ended(|message: Message| {
-            // The newest archive line of a message has its present state.
+            // The newest archive line of a message has its present state; older lines are ignored.
             let is_dead = message.settlement.as_ref().is_some_and(|end| end.dead_letter);
             found = Some(message.id).filter(|id| known.insert(*id) && is_dead);
             found.is_none()
@@ -203,7 +203,7 @@ pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
     })
 }
 
-/// Last output lines of a run.
+/// Last output lines of a run, kept up to date by `look`.
 pub struct LastOutput {
     run: RunId,
     tail: OutputTail,
@@ -221,17 +221,17 @@ impl LastOutput {
         self.run
     }
 
-    /// Returns descriptors that are readable when the run has written more.
+    /// Returns descriptors that become readable when the run writes output.
     pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.watch.readable()
     }
 
-    /// True if the run has written more since the last call.
+    /// True if the run has written output since the last call.
     pub fn has_news(&mut self) -> bool {
         self.watch.has_news()
     }
 
-    /// Reads the output since the last call. `is_live`: the run may write more.
+    /// Reads the output since the last call. `is_live`: the run may write more output.
     pub fn look(&mut self, agent: &Agent<'_>, is_live: bool) -> Result<()> {
         if is_live {
             self.watch.follow_output(&agent.workdir().run(self.run));
@@ -245,15 +245,15 @@ impl LastOutput {
         Ok(())
     }
 
-    /// Returns the last lines, and those without a line end yet.
+    /// Returns the last lines, including lines that have no end yet.
     pub fn lines(&self) -> impl DoubleEndedIterator<Item = &str> {
         let unfinished: Vec<&str> = self.tail.unfinished().collect();
         self.lines.iter().map(String::as_str).chain(unfinished)
     }
 }
 
-/// Returns the activity of an agent since `since`, and its state at `now`. Takes no lock. Ended
-/// records are read only from the month of `since` on.
+/// Returns the activity of an agent since `since`, and its row at `now`. Takes no lock. Reads ended
+/// records only from the month of `since` on.
 pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
     let line = line(agent, None, now)?;
     agent.look(|seen, state| {
@@ -280,8 +280,8 @@ pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
         let ended = |message: &Message| message.settlement.as_ref().map(|end| end.at);
         ended_since(&seen, since, ended, |message| {
             let left = ended(&message);
-            // The next step takes up the scheduler's own messages at once; their waits would hide
-            // those of other messages.
+            // The scheduler's own messages are taken up at once by the next step, so they would
+            // only hide the waiting times of other messages.
             if message.kind != MessageKind::SystemTick && told.insert(message.id) {
                 let taken = taken_up.get(&message.id).copied().or(left);
                 stays.push(Stay { arrived: message.created_at, taken_up: taken, left });
@@ -297,8 +297,8 @@ pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
     })
 }
 
-/// Returns the ended records of a kind, newest first, from the month of `since` on. Some may have
-/// ended before `since`.
+/// Calls `each` for the ended records of a kind, newest first, from the month of `since` on. Some
+/// of them may have ended before `since`.
 fn ended_since<T: Record>(
     seen: &Snapshot<'_>,
     since: Time,

@@ -1,4 +1,4 @@
-//! Waiting for an action of another process.
+//! Waiting for another process.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::error::Result;
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until `is_so` returns true, with a limit. Returns false if the limit was reached.
+/// Waits until `is_so` returns true. Returns false if that takes too long.
 ///
-/// `patience` limits the sum of the pauses, not the elapsed time: on a machine that is suspended or
-/// overloaded the other process gets more time.
+/// `patience` limits the sum of the pauses, not the elapsed time, so that the other process gets
+/// more time on a machine that is suspended or overloaded.
 pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     let mut left = patience;
     while !is_so()? {
