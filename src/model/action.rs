@@ -1,5 +1,5 @@
-//! Actions in a turn's outcome file (contract, turns). The settlement of the turn applies all of
-//! them or none.
+//! Actions in a turn's outcome file (contract, turns). The settlement of the turn applies all
+//! actions or none.
 
 use super::id::{AgentName, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};

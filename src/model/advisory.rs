@@ -1,7 +1,7 @@
-//! Names of the warnings for people.
+//! Kinds of warnings for people.
 
 names! {
-    /// Subject of a warning (contract, semantics §15).
+    /// Kind of a warning (contract, semantics §15).
     "advisory" AdvisoryKind {
         ClockInFuture = "clock_in_future",
         IdlePostureHasRunnableWork = "idle_posture_has_runnable_work",

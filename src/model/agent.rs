@@ -1,4 +1,4 @@
-//! Identity of an agent: written when the agent is created, and again when it is renamed.
+//! Identity of an agent, written when the agent is created and when it is renamed.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::record::{Extra, record};
 use super::time::Time;
 
 names! {
-    /// Origin of an agent.
+    /// Origin of an agent: created by a person, or for a parent.
     "kind of agent" AgentKind {
         Named = "named",
         Child = "child",
@@ -15,7 +15,7 @@ names! {
 }
 
 names! {
-    /// Audience of an agent.
+    /// Senders from which an agent accepts messages.
     "visibility" Visibility {
         Public = "public",
         Private = "private",
@@ -60,7 +60,7 @@ names! {
         AwakeRunning = "awake_running",
         AwaitingTask = "awaiting_task",
         Asleep = "asleep",
-        /// Old records have `paused`, which is read as this and never written.
+        /// Old records contain `paused`, which is read as `stopped` and never written.
         Stopped = "stopped" | "paused",
     }
 }

@@ -1,5 +1,5 @@
-//! Attention: faults, questions and stalls that a person should look at, and the mark that stays
-//! until they are acknowledged.
+//! Attentions: failures, questions and stalls that a person should look at, and the mark that an
+//! agent has until they are acknowledged.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ names! {
 }
 
 impl Subject {
-    /// Returns a description for people, which precedes the ids of the records.
+    /// Returns a description for people, to be followed by ids of records.
     pub const fn words(self) -> &'static str {
         match self {
             Subject::DeadLetter => "dead letter",
@@ -38,8 +38,8 @@ impl Subject {
         }
     }
 
-    /// True if a command that reports this subject exits with 7. Questions and stalls are no
-    /// failures.
+    /// True if a command that raises an attention of this kind exits with 7. Questions and stalls
+    /// are no failures.
     pub const fn is_failure(self) -> bool {
         match self {
             Subject::DeadLetter
@@ -54,7 +54,7 @@ impl Subject {
     }
 }
 
-/// Records that an attention is about. Several fields may be set.
+/// Records that an attention is about; several fields may be set.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -73,7 +73,7 @@ impl AttentionSubject {
         AttentionSubject { message_id: Some(id), ..AttentionSubject::default() }
     }
 
-    /// Returns all ids and names as text; a message id comes before the id of its run.
+    /// Returns all ids and names as text. A message precedes its run.
     pub fn ids(&self) -> Vec<String> {
         let AttentionSubject { message_id, run_id, wait_id, work_item_id, task_id, file } = self;
         let ids = [
@@ -120,11 +120,11 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Maximum length of the text of a question in `state.json`, in characters. The wait has the
-    /// whole text.
+    /// Maximum length of a question's text in `state.json`, in characters. The wait has the whole
+    /// text.
     pub const QUESTION: usize = 400;
 
-    /// Returns the attention with the command that answers its question, if it is one.
+    /// Returns the attention; if it is a question, with the command that answers it.
     pub fn shown(mut self, agent: &AgentName) -> Attention {
         let of_wait = self.about.wait_id.map(|wait| format!("--wait {wait}"));
         let names = of_wait.or(self.about.work_item_id.map(|item| format!("--work-item {item}")));
@@ -153,7 +153,7 @@ impl std::fmt::Display for Attention {
             return self.answer_with.iter().try_for_each(|command| write!(f, "; answer: {command}"));
         }
         f.write_str(self.subject.words())?;
-        // A message leads to its run, so one id is enough.
+        // The id of a message leads to its run, so one id is enough.
         if let Some(id) = self.about.ids().first() {
             write!(f, " {id}")?;
         }
@@ -164,7 +164,7 @@ impl std::fmt::Display for Attention {
     }
 }
 
-/// Maximum number of unacknowledged attentions that are stored. Older ones are only counted.
+/// Maximum number of unacknowledged attentions that are stored; older attentions are only counted.
 const NEWEST: usize = 10;
 
 /// Mark of an agent that a person should look at. It stays until it is acknowledged.
@@ -180,7 +180,7 @@ pub struct AttentionMark {
 }
 
 impl AttentionMark {
-    /// Returns the mark with one more attention.
+    /// Returns the mark with another attention.
     pub fn with(mark: Option<AttentionMark>, attention: Attention) -> AttentionMark {
         let mut mark = mark.unwrap_or(AttentionMark { count: 0, since: attention.at, newest: Vec::new() });
         mark.count = mark.count.saturating_add(attention.count);
@@ -191,8 +191,8 @@ impl AttentionMark {
         mark
     }
 
-    /// Returns the mark without the attentions for which the predicate is true; `None` if none is
-    /// left.
+    /// Returns the mark without the attentions for which `is_dealt_with` returns true; `None` if no
+    /// attention is left.
     pub fn without(mut self, is_dealt_with: impl Fn(&Attention) -> bool) -> Option<AttentionMark> {
         let (gone, newest): (Vec<_>, Vec<_>) = self.newest.into_iter().partition(is_dealt_with);
         self.newest = newest;
@@ -205,8 +205,8 @@ impl AttentionMark {
         (self.count > 0).then_some(self)
     }
 
-    /// True if the dead letter `id`, parked at `at`, is unacknowledged. A mark that counts more
-    /// attentions than it stores answers true for everything older than its oldest stored one.
+    /// True if the attention about dead letter `id`, parked at `at`, is unacknowledged. Also true
+    /// for older ones if the mark counts attentions that it does not store.
     pub fn covers(&self, id: MessageId, at: Time) -> bool {
         let is_older = self.newest.first().is_none_or(|oldest| at < oldest.at);
         self.newest.iter().any(|one| one.about.message_id == Some(id)) || (!self.knows_all() && is_older)

@@ -1,5 +1,5 @@
-//! Inbox files of users other than the owner. Such a file has at most the rights of an outside
-//! sender.
+//! Inbox files of users other than the owner. The rights of such a file are those of an outside
+//! sender, or less.
 
 use super::continuation::TriggerKind;
 use super::message::{
@@ -8,35 +8,34 @@ use super::message::{
 };
 use super::record::Extra;
 
-/// Prefix of a user's name in the id of an origin and in the source of a hint.
+/// Prefix of a user name, in the id of an origin and in the source of a hint.
 const USER: &str = "uid:";
 
-/// Returns the source of a user's hints.
+/// Returns the source that hints of a user have.
 pub fn source(user: &str) -> String {
     format!("{USER}{user}")
 }
 
-/// True if an id or a source is reserved for the owners of files. No other sender may use it.
+/// True if an id or source names the owner of a file. Other senders may not use such a name.
 pub fn is_users(id: &str) -> bool {
     id.starts_with(USER)
 }
 
 impl Origin {
-    /// Returns the origin of a file that this user owns.
+    /// Returns the origin of a message in a file that this user owns.
     pub fn of_user(user: &str) -> Origin {
         Origin { kind: OriginKind::Channel, id: Some(source(user)) }
     }
 
-    /// True if the origin is the owner of a file.
+    /// True if the origin names the owner of a file.
     pub fn is_of_user(&self) -> bool {
         self.kind == OriginKind::Channel && self.id.as_deref().is_some_and(is_users)
     }
 }
 
 impl Message {
-    /// Returns the message with the user who wrote its file as its origin, whatever origin it
-    /// claims. Fields that only the executor sets are cleared. `Err` is the reason for which the
-    /// message is refused.
+    /// Returns the message with the owner of its file as origin, whatever origin the file claims.
+    /// Clears fields that only the executor sets. `Err`: reason of the refusal.
     pub fn said_by(self, user: &str) -> Result<Message, String> {
         if self.priority == Priority::Interject {
             return Err(format!("only the operator can interject, and the file belongs to user `{user}`"));
@@ -69,7 +68,7 @@ impl Message {
 }
 
 impl WakeHint {
-    /// Returns the hint with the user who wrote its file as its source.
+    /// Returns the hint with the owner of its file as source.
     pub fn said_by(self, user: &str) -> WakeHint {
         WakeHint {
             source: source(user),

@@ -1,10 +1,9 @@
-//! `[authority]` of `agent.toml`: the actions that turns and tasks of an agent may apply to other
-//! agents.
+//! `[authority]` of `agent.toml`: rights of an agent's turns and tasks over other agents.
 
 use serde::Deserialize;
 
 names! {
-    /// Agents that the turns and tasks of an agent may create, start, stop, recover and tick.
+    /// Agents that an agent's turns and tasks may create, start, stop, recover and tick.
     #[derive(Default)]
     "reach of an agent" Reach {
         #[default]

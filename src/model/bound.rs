@@ -3,14 +3,14 @@
 use super::policy::Size;
 use super::refusal::Refusal;
 
-/// Size limit, with the texts of its error.
+/// Size limit, and the texts of the error for a larger size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// Error `kind`, for scripts.
+    /// `kind` of the error, for scripts.
     pub kind: &'static str,
-    /// Name of the measured thing, as in "the body".
+    /// Name of the measured part, such as "the body".
     pub what: &'static str,
-    /// Name of the limit.
+    /// Name of the limit, as the error names it.
     pub name: &'static str,
     pub most: Size,
     pub hint: &'static str,
@@ -19,7 +19,7 @@ pub struct Bound {
 /// Maximum size of a settings file, in bytes.
 pub const MAX_SETTINGS: u64 = 1 << 20;
 
-/// Limit of the prose plan of a work item.
+/// Limit of a work item's prose plan.
 pub const PLAN: Bound = Bound {
     kind: "plan_too_large",
     what: "the plan",
@@ -28,7 +28,7 @@ pub const PLAN: Bound = Bound {
     hint: "put what is large into a file, and say in the plan where that is",
 };
 
-/// Limit of the template that `turn.prompt` names.
+/// Limit of the template file that `turn.prompt` names.
 pub const PROMPT: Bound = Bound {
     kind: "prompt_too_large",
     what: "the template",
@@ -45,7 +45,7 @@ pub const CHECKPOINT: Bound = Bound {
     hint: "put what is large into a file of its own, and save the path of that file",
 };
 
-/// Limit of a brief. The last brief is part of `state.json`.
+/// Limit of a brief, small because the last brief is part of `state.json`.
 pub const BRIEF: Bound = Bound {
     kind: "brief_too_large",
     what: "it",
@@ -54,7 +54,7 @@ pub const BRIEF: Bound = Bound {
     hint: "put what is large into a file, and say in the brief where that is",
 };
 
-/// Limit of all undelivered messages as files. A step reads all of them.
+/// Limit of the total size of undelivered messages as files. A step reads all of them.
 pub const OUTBOX: Bound = Bound {
     kind: "outbox_too_large",
     what: "the outbox",
@@ -63,7 +63,7 @@ pub const OUTBOX: Bound = Bound {
     hint: "find out why its messages are not delivered, or send less at once",
 };
 
-/// Limit of one record when it is created. Readers accept twice as much, because records grow.
+/// Limit of one new record. Readers accept twice this size, because records grow.
 pub const RECORD: Bound = Bound {
     kind: "record_too_large",
     what: "the record",
@@ -73,7 +73,7 @@ pub const RECORD: Bound = Bound {
 };
 
 impl Bound {
-    /// Returns the limit of a message body; `most` is `limits.max_message`.
+    /// Returns the limit of a message body. `most` is `limits.max_message`.
     pub const fn message(what: &'static str, most: Size) -> Bound {
         Bound {
             kind: "message_too_large",
@@ -84,7 +84,7 @@ impl Bound {
         }
     }
 
-    /// Returns the limit of a turn's outcome file; `most` is `limits.max_outcome`.
+    /// Returns the limit of a turn's outcome file. `most` is `limits.max_outcome`.
     pub const fn outcome(most: Size) -> Bound {
         Bound {
             kind: "outcome_too_large",
@@ -95,8 +95,8 @@ impl Bound {
         }
     }
 
-    /// Returns the limit of all records, messages and events that one outcome creates. `most` is
-    /// `limits.max_effects`.
+    /// Returns the limit of the total size of records, messages and events that one outcome
+    /// creates. `most` is `limits.max_effects`.
     pub const fn effects(most: Size) -> Bound {
         Bound {
             kind: "outcome_too_large",
@@ -107,7 +107,7 @@ impl Bound {
         }
     }
 
-    /// Refuses a number of bytes above the limit.
+    /// Refuses a size in bytes above the limit.
     pub fn check(&self, bytes: u64) -> Result<(), Refusal> {
         if bytes > self.most.0 { Err(self.refuse(&bytes.to_string())) } else { Ok(()) }
     }

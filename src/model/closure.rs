@@ -1,4 +1,4 @@
-//! Closure: the condition in which a turn left the agent (contract, semantics §6).
+//! Closure: the condition in which a turn leaves the agent (contract, semantics §6).
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ names! {
 }
 
 names! {
-    /// Runtime health that is recorded with a closure. It never changes the closure's outcome.
+    /// Runtime health when a closure was derived. It never changes the outcome of the closure.
     "runtime posture" RuntimePosture {
         Awake = "awake",
         Sleeping = "sleeping",

@@ -18,11 +18,11 @@ names! {
 }
 
 names! {
-    /// Effect of taking up a message or hint.
+    /// Expected effect of taking up a message or hint.
     "effect" Runs {
         Turn = "turn",
         Nothing = "nothing",
-        /// The effect depends on events before a step takes up the message or hint.
+        /// The effect depends on events that precede the step.
         Undecided = "undecided",
     }
 }

@@ -1,4 +1,4 @@
-//! Decision of one step (contract, semantics §8): the value that rules work with, and its report.
+//! Decision of one step (contract, semantics §8), as a value for the rules and as a report.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +29,8 @@ names! {
 }
 
 impl DecisionKind {
-    /// True if a decision of this kind changes the agent. After any other kind, and without new
-    /// input, the next step decides the same.
+    /// True if a decision of this kind changes the agent. After a decision of any other kind, and
+    /// without new input, the next step makes the same decision.
     pub fn moves(self) -> bool {
         match self {
             DecisionKind::StartRecovery
@@ -51,7 +51,7 @@ impl DecisionKind {
 }
 
 names! {
-    /// Reason for which a failed agent recovers now.
+    /// Reason for which a failed agent recovers at this step.
     "cause of a recovery" RecoveryCause {
         Retry = "retry",
         AfterStop = "after_stop",
@@ -59,7 +59,7 @@ names! {
 }
 
 names! {
-    /// Reason for which a held run resumes now.
+    /// Reason for which a held run resumes at this step.
     "cause of a resumption" ResumeCause {
         Suspended = "resume_suspended",
         ResourcesAvailable = "resources_available",
@@ -67,7 +67,7 @@ names! {
 }
 
 names! {
-    /// Reason of a tick for a work item.
+    /// Reason for which a tick for a work item is emitted.
     "reason of a tick" WorkTick {
         ContinueActive = "continue_active",
         QueuedAvailable = "queued_available",
@@ -75,7 +75,7 @@ names! {
     }
 }
 
-/// Reason for which a system tick is emitted. At most one tick is emitted for each key.
+/// Reason for which a system tick is emitted. For each key at most one tick is emitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tick {
     WakeHint {
@@ -86,14 +86,14 @@ pub enum Tick {
         work_item_id: WorkId,
         revision: u64,
     },
-    /// The agent's own wait for the system.
+    /// Own wait of the agent for the system, not of a work item.
     OwnSystemWait {
         wait_id: WaitId,
     },
 }
 
 impl Tick {
-    /// Returns the idempotency key.
+    /// Returns the idempotency key of the tick.
     pub fn key(&self) -> String {
         match self {
             Tick::WakeHint { key } => key.clone(),
@@ -120,7 +120,7 @@ impl Tick {
     }
 }
 
-/// Tick that has been emitted already.
+/// Tick that is not emitted, because a tick with its key was emitted before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DuplicateTick {
     WakeHint,
@@ -138,12 +138,12 @@ impl DuplicateTick {
     }
 }
 
-/// Event for which the agent rests.
+/// Condition because of which the agent rests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestReason {
     AgentOperatorWait,
     AgentExternalWait,
-    /// A timer, or a timer wait of the agent itself.
+    /// An active timer, or a timer wait of the agent itself.
     Timers,
     AgentTaskWait {
         task_id: Option<TaskId>,
@@ -153,21 +153,21 @@ pub enum RestReason {
         reason: WaitingReason,
         task_id: Option<TaskId>,
     },
-    /// A system wait of the agent or of a work item, whose tick has been emitted.
+    /// A system wait of the agent or of a work item, for which the tick was emitted already.
     SystemWait {
         work_item_id: Option<WorkId>,
     },
 }
 
-/// Origin and kind of a message.
+/// Work item and task that a message is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageSummary {
     pub work_item_id: Option<WorkId>,
     pub task_id: Option<TaskId>,
 }
 
-/// Next action of the step. It has everything that its transition needs, so that no other part
-/// decides again.
+/// Next action of a step. It contains everything that its transition needs, so that no other code
+/// has to decide again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     Stop,
@@ -175,7 +175,7 @@ pub enum Decision {
     TurnInProgress {
         run_id: Option<RunId>,
     },
-    /// The run belongs to another state directory, and its lease has not ended.
+    /// The run belongs to another state directory, and its lease lasts.
     TurnElsewhere {
         run_id: Option<RunId>,
         away: Away,
@@ -198,7 +198,7 @@ pub enum Decision {
         /// Time at which the resource is available again, if known.
         back_at: Option<Time>,
     },
-    /// Claim that lacks a resource: the message stays claimed, and no turn runs.
+    /// Claim that lacks a resource: the message is held, and no turn runs.
     Lack {
         message_id: MessageId,
         continuation: Continuation,
@@ -224,11 +224,11 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Reason of a step that finds a turn running.
+    /// Reason of the decision while a turn is running.
     pub const TURN_IN_PROGRESS: &str = "turn_in_progress";
 
-    /// Returns the kind and the reason in the contract's words. The reason of a claim without its
-    /// resource is the name of that resource.
+    /// Returns the kind and the reason as named in the contract. If a claim lacks a resource, the
+    /// reason is the name of the resource.
     fn words(&self) -> (DecisionKind, &str) {
         use DecisionKind as Kind;
         match self {
@@ -255,12 +255,12 @@ impl Decision {
         self.words().0
     }
 
-    /// True if the decision changes the agent.
+    /// True if the decision changes the agent's records.
     pub fn moves(&self) -> bool {
         self.kind().moves()
     }
 
-    /// True if the decision claims a message for a turn, which needs resources.
+    /// True if the decision claims a message for a turn, so that resources are needed.
     pub fn is_claim(&self) -> bool {
         self.kind() == DecisionKind::StartModelTurn
     }

@@ -1,4 +1,4 @@
-//! Record of a `dedupe_key`, kept for its window.
+//! Record of a `dedupe_key`, which is stored until its window ends.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,11 +1,11 @@
-//! SHA-256 in hexadecimal: 64 digits, or the first of them in short names and lines.
+//! SHA-256 in hexadecimal, whole or shortened for names and lines.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// Returns the first `digits` hexadecimal digits, at most 64, of the SHA-256 of the concatenated
-/// parts.
+/// Returns the first `digits` hexadecimal digits of the SHA-256 of the concatenated parts, at most
+/// 64.
 pub fn hex(parts: &[&[u8]], digits: usize) -> String {
     let mut text = of(parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)));
     text.truncate(digits);
@@ -23,7 +23,7 @@ pub fn of(hash: Sha256) -> String {
     text
 }
 
-/// Returns the SHA-256 of these bytes as 64 hexadecimal digits.
+/// Returns the SHA-256 of the bytes as 64 hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&[bytes], 64)
 }

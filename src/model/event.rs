@@ -1,4 +1,4 @@
-//! Events: each is one line of the ledger.
+//! Events of an agent, each stored as one line of the ledger.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,18 +48,17 @@ names! {
 }
 
 names! {
-    /// Kind of occasion at which the status of an agent changes. It is part of the event that
-    /// records the change.
+    /// Occasion at which the status of an agent changes, recorded in the event of the change.
     "boundary" Boundary {
-        /// A control action on a living agent.
+        /// Control action on an agent that was started before.
         Control = "control",
-        /// The agent is created, or started for the first time.
+        /// Creation of the agent, or its first start.
         Bootstrap = "bootstrap",
-        /// The agent stops itself, or a stop ends its run.
+        /// Stop of the agent by itself, or the end of its run by a stop.
         Shutdown = "shutdown",
         /// The agent comes to rest.
         LifecycleSleep = "lifecycle_sleep",
-        /// A message is taken in, claimed or settled.
+        /// Admission, claim or settlement of a message.
         MessageAdmission = "message_admission",
     }
 }
@@ -81,7 +80,7 @@ pub struct Event {
 }
 
 names! {
-    /// Version of an event's shape.
+    /// Version of the format of an event.
     "event schema" EventSchema {
         V1 = "dormouse/event/1",
     }

@@ -1,4 +1,4 @@
-//! The twelve states of an execution, as stored.
+//! Execution of an agent's turns: its twelve states, as stored.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,8 +6,8 @@ use super::id::MessageId;
 use super::time::Time;
 
 names! {
-    /// State of the execution of the agent's turn (contract, execution §1). The shown number is the
-    /// position in this list.
+    /// State of the execution of an agent's turns (contract, execution §1). The code of a state is
+    /// its position in this list.
     "execution state" ExecutionState {
         Initializing = "initializing",
         Runnable = "runnable",
@@ -25,12 +25,12 @@ names! {
 }
 
 impl ExecutionState {
-    /// Returns the number in the published state machine: shown, never stored.
+    /// Returns the number of the state in the published state machine; it is never stored.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// True if the state ends the work on one message. The agent continues with the next message.
+    /// True if work on a message ends with this state. The agent then takes the next message.
     pub const fn is_terminal(self) -> bool {
         matches!(self, ExecutionState::Completed)
     }

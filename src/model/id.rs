@@ -1,4 +1,4 @@
-//! Identifiers: a prefix for the kind of record and a UUIDv7 in 32 hex digits, so that ids sort by
+//! Identifiers: a prefix for the kind of record, and a UUIDv7 in 32 hex digits, so that ids sort by
 //! time.
 
 use std::fmt;
@@ -68,13 +68,13 @@ ids! {
 }
 
 impl MessageId {
-    /// Returns the time at which the id was made, in milliseconds.
+    /// Returns the time at which the id was made, with a precision of milliseconds.
     pub fn minted_at(&self) -> Option<Time> {
         minted_at(self.0)
     }
 }
 
-/// Returns the time at which an id was made, in milliseconds.
+/// Returns the time at which a UUIDv7 was made, with a precision of milliseconds.
 pub fn minted_at(id: Uuid) -> Option<Time> {
     let (seconds, nanos) = id.get_timestamp()?.to_unix();
     let millis = i64::try_from(seconds).ok()?.saturating_mul(1000);
@@ -84,8 +84,8 @@ pub fn minted_at(id: Uuid) -> Option<Time> {
 /// Maximum length of an agent's name, in bytes.
 pub const AGENT_NAME_MAX: usize = 64;
 
-/// Name of an agent, which is also the name of its directory. No other text from outside becomes
-/// part of a path.
+/// Name of an agent, which is also the name of its directory. Its characters are restricted,
+/// because no other text from outside becomes part of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr)]
 pub struct AgentName(String);
 

@@ -1,4 +1,4 @@
-//! `[inbox]` of `agent.toml`: the treatment of arriving messages.
+//! `[inbox]` of `agent.toml`: policy for arriving messages.
 
 use std::str::FromStr;
 
@@ -9,13 +9,13 @@ use super::UnknownName;
 use super::message::{Origin, OriginKind};
 
 names! {
-    /// Treatment of input that has content and that the agent does not wait for.
+    /// Policy for input with content for which the agent does not wait.
     #[derive(Default)]
     "way with unmatched input" Unmatched {
         /// The input is set aside for the next turn.
         #[default]
         Reduce = "reduce",
-        /// The input gets its own turn at once.
+        /// The input gets a turn of its own at once.
         Run = "run",
     }
 }
@@ -30,12 +30,12 @@ pub struct InboxPolicy {
     pub drops_as: DropsAs,
 }
 
-/// Origin that is open to the outside: `KIND` or `KIND:ID`.
+/// Origin of dropped files, `KIND` or `KIND:ID`. Must be open to the outside.
 #[derive(Debug, Clone, PartialEq, DeserializeFromStr)]
 pub struct DropsAs(pub Origin);
 
 impl Default for DropsAs {
-    /// A file does not prove where it comes from, so it counts as external evidence.
+    /// A file does not prove its origin, so it counts as external evidence.
     fn default() -> Self {
         DropsAs(Origin { kind: OriginKind::Channel, id: Some("file".to_owned()) })
     }

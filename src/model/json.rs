@@ -1,10 +1,9 @@
-//! Reader of all JSON that comes from elsewhere: records, outcomes, dropped files, batches,
+//! Reader of all JSON from files and from outside: records, outcomes, dropped files, batches,
 //! deliveries.
 //!
-//! It differs from serde's own reader in two ways. It refuses an array in place of an object,
-//! whereas serde fills the fields of a struct from an array by position. And it gives no key a
-//! special meaning, whereas serde_json treats an object with one of its private keys as another
-//! value.
+//! The reader differs from serde's in two ways. It refuses an array in place of an object, while
+//! serde fills the fields of a struct from an array by position. It treats all keys alike, while
+//! serde_json reads an object with one of its private keys as another value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,23 +16,23 @@ use serde_json::{Map, Number, Value};
 
 use super::strict::Strict;
 
-/// Reads one value that fills the whole input.
+/// Reads a value from input that contains nothing else.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = T::deserialize(Strict(&mut reader))?;
     reader.end().map(|()| value)
 }
 
-/// Reads any JSON.
+/// Reads any JSON value.
 pub fn value(bytes: &[u8]) -> serde_json::Result<Value> {
     read(bytes).map(|Plain(value)| value)
 }
 
-/// JSON value that is read key by key.
+/// JSON value in which no key has a special meaning.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plain(pub Value);
 
-/// Reads a field that holds any JSON.
+/// Reads a field that may contain any JSON.
 pub fn plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Plain::deserialize(deserializer).map(|Plain(value)| value)
 }
@@ -90,7 +89,7 @@ impl<'de> Visitor<'de> for PlainVisitor {
     }
 }
 
-/// Unknown fields of a record. They survive a read and a write.
+/// Unknown fields of a record, which are written back unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Extra(Map<String, Value>);
@@ -141,11 +140,11 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     }
 }
 
-/// JSON body as its sender wrote it, with the value that this program can represent.
+/// JSON body as its sender wrote it, and the value that this program can represent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
     pub value: Value,
-    /// Original text, if the value does not represent all of it.
+    /// Text of the sender, if the value does not represent all of it.
     pub text: Option<String>,
 }
 
@@ -186,8 +185,8 @@ impl Serialize for Sent {
 
 schema! { Sent as Value }
 
-/// Rewrites valid JSON on one line, with each string in its shortest form. Returns it twice: with
-/// the numbers as they are, and with the numbers beyond the range of a double as strings.
+/// Rewrites valid JSON on one line, with each string in its shortest form. Returns two texts: one
+/// with all numbers as written, one with numbers beyond the range of a double as strings.
 fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
     let (mut written, mut held) = (String::with_capacity(text.len()), String::with_capacity(text.len()));
     let mut rest = text;
@@ -219,19 +218,19 @@ fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
     Ok((written, held))
 }
 
-/// Returns the length of the string at the start of a text, quotes included.
+/// Returns the length of the string literal at the start of a text, in bytes with its quotes.
 fn string_length(text: &str) -> Option<usize> {
     let mut is_escaped = true;
     let end = text.bytes().position(|byte| {
         let is_end = byte == b'"' && !is_escaped;
-        // The first quote is skipped like an escaped one.
+        // The opening quote is skipped as if it were escaped.
         is_escaped = !is_escaped && byte == b'\\';
         is_end
     })?;
     Some(end + 1)
 }
 
-/// Returns JSON from outside after the unambiguous repairs, and a note for each kind of repair.
+/// Returns JSON from outside after unambiguous repairs, with a note for each kind of repair.
 pub fn outside(text: &str) -> (Cow<'_, str>, Vec<&'static str>) {
     let mut notes = Vec::new();
     let text = match text.strip_prefix('\u{feff}') {
@@ -248,7 +247,7 @@ pub fn outside(text: &str) -> (Cow<'_, str>, Vec<&'static str>) {
     (whole, notes)
 }
 
-/// Replaces each escaped half of a surrogate pair by an escaped U+FFFD, which has the same length.
+/// Replaces each escaped half of a surrogate pair by the escape of U+FFFD, which is as long.
 fn whole_characters(text: &str) -> Cow<'_, str> {
     let surrogate = |at: usize| -> Option<u32> {
         let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
@@ -264,7 +263,7 @@ fn whole_characters(text: &str) -> Cow<'_, str> {
                 halves.push(at);
                 6
             }
-            // The next character is escaped, and may be a backslash.
+            // The next character is escaped, and may itself be a backslash.
             None => 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }
@@ -278,13 +277,13 @@ fn whole_characters(text: &str) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// Returns an error message without its position, which is relative to a part of the document.
+/// Returns an error without its position, which is relative to a part of the document.
 pub fn without_place(words: &str) -> &str {
     words.rsplit_once(" at line ").map_or(words, |(words, _)| words)
 }
 
-/// Reads an enum from an object in memory whose field `tag` names the variant. The `Deserialize` of
-/// [`tagged!`] calls this.
+/// Reads an enum from an object whose field `tag` names the variant. The `Deserialize` that
+/// [`tagged!`] implements calls this.
 pub fn read_tagged<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
     tag: &'static str,
@@ -301,7 +300,7 @@ struct TaggedVisitor {
 }
 
 impl<'de> Visitor<'de> for TaggedVisitor {
-    /// Name of the variant, and its unread fields.
+    /// Name of the variant, and the other fields, which are still unread.
     type Value = (String, Vec<(String, RawField<'de>)>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -321,7 +320,7 @@ impl<'de> Visitor<'de> for TaggedVisitor {
     }
 }
 
-/// Unread value of a field.
+/// Field value that has not been parsed yet.
 struct RawField<'de>(&'de RawValue);
 
 impl<'de> IntoDeserializer<'de, serde_json::Error> for RawField<'de> {
@@ -332,9 +331,9 @@ impl<'de> IntoDeserializer<'de, serde_json::Error> for RawField<'de> {
     }
 }
 
-/// Declares an enum whose JSON is an object with a field that names the variant. An `Option` may be
-/// absent. serde's own reader of such objects drops the text of numbers, and accepts arrays for
-/// objects inside them.
+/// Declares an enum whose JSON is an object with a field that names the variant. A field of type
+/// `Option` may be absent. serde's reader of such objects would lose the text of numbers, and
+/// accept arrays in place of inner objects.
 macro_rules! tagged {
     (
         $tag:literal, [$($rule:tt)*]

@@ -38,7 +38,7 @@ names! {
 }
 
 impl Priority {
-    /// Returns the first character of the file name, so that file names sort in processing order.
+    /// Returns the first character of a file name, so that file names sort in processing order.
     pub const fn digit(self) -> u8 {
         self as u8
     }
@@ -89,8 +89,8 @@ names! {
 }
 
 names! {
-    /// Status of a message. Messages that are `queued` and `dequeued` are processed again after a
-    /// crash; others never.
+    /// Status of a message. After a crash `queued` and `dequeued` messages are processed again, all
+    /// others never.
     "message status" MessageStatus {
         Queued = "queued",
         Dequeued = "dequeued",
@@ -136,7 +136,7 @@ tagged! {
 }
 
 impl Body {
-    /// True for text that is not blank, and for any JSON.
+    /// True for text that is not blank, and for every JSON body.
     pub fn is_contentful(&self) -> bool {
         match self {
             Body::Text { text } => !text.trim().is_empty(),
@@ -144,7 +144,7 @@ impl Body {
         }
     }
 
-    /// Returns the length of the text, or of the JSON as [`Body::to_text`] returns it, in bytes.
+    /// Returns the length of the body as [`Body::to_text`] returns it, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Body::Text { text } | Body::Json { sent: Some(text), .. } => text.len(),
@@ -152,8 +152,8 @@ impl Body {
         }
     }
 
-    /// Returns the text. JSON is returned as its sender wrote it if the value lost part of it, else
-    /// on one line.
+    /// Returns the body as text. JSON is written on one line, or as its sender wrote it if the
+    /// value does not represent all of it.
     pub fn to_text(&self) -> String {
         match self {
             Body::Text { text } | Body::Json { sent: Some(text), .. } => text.clone(),
@@ -185,18 +185,18 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// Returns a settlement without a reason and without a run.
+    /// Returns a settlement that has neither a reason nor a run.
     pub fn new(status: MessageStatus, at: Time) -> Settlement {
         Settlement { status, at, reason: None, run_id: None, dead_letter: false }
     }
 
-    /// True if the message was taken up without a turn.
+    /// True if the message was settled without a turn.
     pub fn is_reduced(&self) -> bool {
         self.status == MessageStatus::Processed && self.run_id.is_none()
     }
 
-    /// True if another message has its `dedupe_key`. An operator may give the same reason for a
-    /// drop.
+    /// True if the message was dropped as a duplicate. Not certain: an operator may drop a message
+    /// with that reason.
     pub fn is_of_duplicate(&self) -> bool {
         self.status == MessageStatus::Dropped && self.reason.as_deref() == Some(DUPLICATE)
     }
@@ -290,18 +290,18 @@ impl Message {
         InboxKey { priority: self.priority, id: self.id }
     }
 
-    /// True if a step has taken the message up before and put it back.
+    /// True if an earlier step has taken the message up and put it back into the queue.
     pub fn was_taken_up(&self) -> bool {
         self.taken_up || self.continuation.is_some() || !self.failures.is_empty()
     }
 
-    /// True if the body has content, or the payload of the hint that the message was made from.
+    /// True if the body has content, or the payload of the hint from which the message was made.
     pub fn is_contentful(&self) -> bool {
         let payload = self.hint.as_ref().and_then(|hint| hint.payload.as_ref());
         self.body.is_contentful() || payload.is_some_and(Body::is_contentful)
     }
 
-    /// Returns the message with another trigger kind, if one is given.
+    /// Returns the message with trigger kind `kind`, if one is given.
     pub fn triggering(self, kind: Option<TriggerKind>) -> Message {
         Message { trigger_kind: kind.or(self.trigger_kind), ..self }
     }
@@ -310,8 +310,8 @@ impl Message {
         self.idempotency_key.as_deref().is_some_and(|key| key.starts_with(HINT_KEY))
     }
 
-    /// Returns the reason for which the scheduler emitted this tick; `None` for every other
-    /// message.
+    /// Returns the reason for which the scheduler emitted this message; `None` for messages from
+    /// elsewhere and for wake hints.
     pub fn scheduler_tick(&self) -> Option<SchedulerTick> {
         let key = self.idempotency_key.as_deref().filter(|_| !self.is_wake_hint())?;
         Some(if key.starts_with(EXPIRY_KEY) {
@@ -324,14 +324,14 @@ impl Message {
     }
 }
 
-/// Reason of a drop when another message has the `dedupe_key`.
+/// Reason with which a message is dropped if another message has its `dedupe_key`.
 pub const DUPLICATE: &str = "duplicate";
 
-/// Prefix of the keys of ticks that were made from wake hints.
+/// Prefix of the idempotency keys of ticks that were made from wake hints.
 const HINT_KEY: &str = "wake_hint:";
 
-/// Prefixes of the keys of ticks about a wait's deadlines. Version 1 had `wait:expired:`, for waits
-/// that had ended before the agent was told.
+/// Prefixes of the keys of ticks about a wait's deadlines. Version 1 wrote `wait:expired:`, for
+/// waits that had ended before the agent was notified.
 pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
@@ -343,7 +343,7 @@ impl Message {
     }
 }
 
-/// A turn's message to another agent is open until it is delivered.
+/// A message of a turn to another agent is an open record until it is delivered.
 impl OpenRecord for Message {
     type Id = MessageId;
     const PLANE: Plane = Plane::Outbox;
@@ -353,7 +353,7 @@ impl OpenRecord for Message {
     }
 }
 
-/// File name of a message in the inbox, without its extension. Keys sort in processing order.
+/// Name of a message's file in the inbox, without extension. Keys sort in processing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InboxKey {
     pub priority: Priority,
@@ -361,7 +361,7 @@ pub struct InboxKey {
 }
 
 impl InboxKey {
-    /// Parses the text that `Display` writes.
+    /// Parses a key from the text that `Display` writes.
     pub fn parse(text: &str) -> Option<InboxKey> {
         let (digit, id) = text.split_once('-')?;
         let digit = digit.parse::<u8>().ok().filter(|_| digit.len() == 1)?;
@@ -405,13 +405,13 @@ pub struct WakeHint {
     pub extra: Extra,
 }
 
-/// Separator of the reasons of merged hints, and the maximum of their joined length in bytes. A
-/// longer text keeps the newest reasons; the ledger has all of them.
+/// Separator between the reasons of merged hints. The next constant is the maximum length of the
+/// joined reasons, in bytes; older reasons are removed, but are in the ledger.
 const JOINED: &str = "; ";
 const REASONS_MAX: usize = 4096;
 
 impl WakeHint {
-    /// Returns the scope: the wait, else the trigger, else the resource, else the source.
+    /// Returns the scope of the hint: its wait, else trigger, else resource, else source.
     pub fn scope(&self) -> String {
         if let Some(wait) = self.wait_id {
             format!("wait:{wait}")
@@ -428,11 +428,11 @@ impl WakeHint {
         self.body.as_ref().is_some_and(Body::is_contentful)
     }
 
-    /// Merges a later hint with the same scope: the count and the hops grow, and its reason is
-    /// appended. The first payload stays, because a payload only makes the hint contentful.
+    /// Merges a later hint of the same scope: counts it, takes the higher hops, and appends its
+    /// reason. The first payload stays, because a payload only makes the hint contentful.
     pub fn absorb(&mut self, later: &WakeHint) {
         self.count = self.count.saturating_add(later.count);
-        // The tick of a merged hint belongs to the longest chain of its hints.
+        // The tick of a merged hint belongs to the longest chain of the hints.
         self.hops = self.hops.max(later.hops);
         self.body = self.body.take().filter(Body::is_contentful).or_else(|| later.body.clone());
         self.reason = match (self.reason.take(), &later.reason) {
@@ -445,8 +445,8 @@ impl WakeHint {
         self.source_refs.clone_from(&later.source_refs);
     }
 
-    /// True if one tick can stand for both hints: they name the same wait, trigger and resource.
-    /// Sources are compared only if no resource is named.
+    /// True if one tick can stand for both hints: wait, trigger and resource are equal. Sources are
+    /// compared only if no resource is named.
     pub fn goes_with(&self, other: &WakeHint) -> bool {
         let named = |hint: &WakeHint| {
             let source = hint.resource.is_none().then(|| hint.source.clone());
@@ -455,7 +455,7 @@ impl WakeHint {
         named(self) == named(other)
     }
 
-    /// Returns the key of the tick for this hint.
+    /// Returns the idempotency key of the tick that is made from this hint.
     pub fn tick_key(&self) -> String {
         format!("{HINT_KEY}{}:{}", self.scope(), self.id)
     }

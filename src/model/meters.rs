@@ -1,5 +1,5 @@
 //! Counters of an agent's turns that only grow, so that a monitor can compare two readings. They
-//! are counted as events happen, so that readers need no history.
+//! are updated as turns end, so that readers need no history.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Counts a turn. `took` is `None` if no process saw its end.
+    /// Counts a turn. `took` is `None` if no process saw the end of the turn.
     pub fn count_turn(&mut self, terminal: Terminal, took: Option<Span>) {
         let ended = self.ended.entry(terminal).or_default();
         *ended = ended.saturating_add(1);
@@ -62,7 +62,7 @@ impl Lengths {
         }
     }
 
-    /// Returns the number of durations of at most so many seconds, as far as the bounds tell.
+    /// Returns the number of durations of at most `bound` seconds, which must be a bucket's bound.
     pub fn at_most(&self, bound: u64) -> u64 {
         self.within.range(..=bound).fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
     }

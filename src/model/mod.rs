@@ -1,4 +1,4 @@
-//! Records as plain data: stored by the store, and read and returned by rules. No I/O, no clock.
+//! Records as plain data, stored by the store and used by the rules. No I/O, no clock.
 
 #[macro_use]
 mod names;

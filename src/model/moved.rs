@@ -1,4 +1,4 @@
-//! Mark of an agent that was moved or renamed, or is about to be.
+//! Mark of an agent that was moved or renamed, or that is about to be.
 
 use std::fmt;
 
@@ -21,19 +21,19 @@ pub struct Moved {
 }
 
 names! {
-    /// Reason for which an agent is no longer stepped here. Marks without the field are moves.
+    /// Way in which an agent has left its place. Old marks without the field are moves.
     #[derive(Default)]
     "way to leave" Leave {
         #[default]
         Move = "move",
         Remove = "remove",
-        /// To another name. The agent of the new name has the same mark until the old name is gone.
+        /// To another name. The new agent also has the mark until the old name is removed.
         Rename = "rename",
     }
 }
 
 impl Moved {
-    /// True if another agent may take the name. A renamed agent still has all its records here.
+    /// True if a new agent may take the name. A renamed agent still has all its records here.
     pub fn makes_room(&self) -> bool {
         match self.by {
             Leave::Move | Leave::Remove => true,

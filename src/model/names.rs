@@ -1,7 +1,7 @@
-//! Macro for enums whose variants are words of the contract, the same in Rust, JSON and on the
+//! Macro for enums whose variants have the same names in the contract, in Rust, in JSON and on the
 //! command line.
 
-/// Error when a word is not among the names of an enum.
+/// Error when a word is not the name of a variant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{word}` is not a {what}: expected one of {expected}")]
 pub struct UnknownName {
@@ -23,11 +23,11 @@ macro_rules! names {
         pub enum $type { $($(#[$vmeta])* $variant),+ }
 
         impl $type {
-            /// All values, in the order of the contract.
+            /// All variants, in the order of the contract.
             #[allow(dead_code, reason = "some of these enums are only enumerated by tests")]
             pub const ALL: &'static [$type] = &[$($type::$variant),+];
 
-            /// Returns the word of the contract.
+            /// Returns the name of the variant in the contract.
             pub const fn name(self) -> &'static str {
                 match self { $($type::$variant => $name),+ }
             }
@@ -58,7 +58,7 @@ macro_rules! names {
     };
 }
 
-/// Declares the inline JSON schema of a type, or gives it the schema of another type.
+/// Implements `JsonSchema` for a type, by an inline schema or by the schema of another type.
 macro_rules! schema {
     ($type:ident as $other:ty) => {
         $crate::model::schema! { $type, generator, <$other as schemars::JsonSchema>::json_schema(generator) }

@@ -1,4 +1,4 @@
-//! Size of an agent's outbox, as its state stores it.
+//! Size of an agent's outbox, as stored in the agent's state.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ impl Outbox {
         self.bytes = self.bytes.saturating_add(size(message));
     }
 
-    /// Returns the size of an outbox with these messages.
+    /// Returns the size of an outbox that contains these messages.
     pub fn of<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Outbox {
         let mut outbox = Outbox::default();
         messages.into_iter().for_each(|message| outbox.add(message));

@@ -1,5 +1,4 @@
-//! State directory from which the processes of a run or a task were started (contract, execution
-//! §9).
+//! State directory from which the processes of a run or task were started (contract, execution §9).
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-/// Identity of a state directory: the numbers of its device and its inode. A move keeps them; a
-/// copy, a clone, a worktree and a restore get others.
+/// Identity of a state directory: its device and inode numbers. A moved directory keeps them; a
+/// copy, a clone, a worktree and a restored directory have others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct PlaceId {
     pub device: u64,
@@ -16,8 +15,8 @@ pub struct PlaceId {
 }
 
 impl PlaceId {
-    /// True if both identify one directory. A device may get another number at the next boot, which
-    /// no process survives, so device numbers are compared within one boot only.
+    /// True if both identify the same directory. Devices are compared only within one boot, because
+    /// a device may get another number at a boot, which no process survives.
     pub fn is_same(self, other: PlaceId, is_same_boot: bool) -> bool {
         self.inode == other.inode && (self.device == other.device || !is_same_boot)
     }
@@ -51,12 +50,12 @@ pub struct StatePlace {
     pub path: String,
 }
 
-/// Another place at which a run or a task may still be running.
+/// Place, other than this directory on this machine, where a run or task may still be running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Away {
-    /// Another machine with the same state directory.
+    /// Another machine on which the same state directory is used.
     Machine { host: String },
-    /// Another state directory. `path` is `None` if unknown, `host` if it is on this machine.
+    /// Another state directory. `path`: `None` if unknown; `host`: `None` if it is on this machine.
     Directory { path: Option<String>, host: Option<String> },
 }
 
