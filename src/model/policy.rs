@@ -45,7 +45,7 @@ pub enum CommandSpec {
 }
 
 names! {
-    /// Standard input of a turn.
+    /// Content of the standard input of a turn.
     "stdin form" StdinForm {
         Context = "context",
         Prompt = "prompt",
@@ -93,19 +93,18 @@ impl Default for TurnPolicy {
 }
 
 names! {
-    /// Treatment of a turn whose lease its machine can't renew, because the database can't be
-    /// reached.
+    /// Policy for a turn whose lease can't be renewed, because the database can't be reached.
     "end of a turn without its database" OnDisconnect {
-        /// The turn is ended, before another machine may start one.
+        /// The turn is ended before another machine may start a turn of the agent.
         End = "end",
-        /// The turn continues. It is settled unless another machine has taken over by then.
+        /// The turn continues. It is settled unless another machine has taken over meanwhile.
         Finish = "finish",
     }
 }
 
 names! {
-    /// Condition under which other agents may work in a workspace at the same time: never, or if
-    /// they share it.
+    /// Condition under which agents may work in one workspace at the same time: never, or if all of
+    /// them share it.
     "workspace mode" WorkspaceMode {
         Exclusive = "exclusive",
         Shared = "shared",
@@ -134,7 +133,7 @@ impl Default for WorkspacePolicy {
 }
 
 names! {
-    /// Processes of a turn that get SIGTERM first. All that are alive after the grace are killed.
+    /// Processes of a turn that get SIGTERM first. After the grace, all that still live are killed.
     #[derive(Default)]
     "first to be told" FirstTold {
         #[default]
@@ -184,12 +183,12 @@ pub struct Timeouts {
     pub hook: Option<Limit>,
 }
 
-/// Default limit of a hook.
+/// Default timeout of a hook.
 const HOOK: Limit = Limit(Some(Span::from_secs(30)));
 
 impl Timeouts {
-    /// Returns the limit of a hook. `of_state` is the limit of the state that waits for the hook,
-    /// if any.
+    /// Returns the timeout of a hook. `of_state` is the timeout of the state that waits for the
+    /// hook, if any.
     pub fn of_hook(&self, of_state: Option<Limit>) -> Limit {
         match (self.hook, of_state) {
             (None, None) => HOOK,
@@ -199,7 +198,7 @@ impl Timeouts {
     }
 }
 
-/// A stop must end, so this limit can't be switched off.
+/// Refuses to switch the timeout off, because a stop must end.
 fn shutdown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
     let limit = Limit::deserialize(deserializer)?;
     limit.0.ok_or_else(|| de::Error::custom("timeouts.shutdown can't be switched off"))
@@ -219,15 +218,15 @@ impl Default for Timeouts {
     }
 }
 
-/// Number of bytes: a plain number, or one with `KiB`, `MiB` or `GiB`.
+/// Number of bytes, written as a plain number or with `KiB`, `MiB` or `GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// Maximum value of `limits.max_effects`. All effects are in one line of the journal, where a byte
-/// may take six.
+/// Maximum value of `limits.max_effects`. All effects are in one line of the journal, where each
+/// byte may need six.
 pub const MAX_EFFECTS: Size = Size(32 << 20);
 
-/// Maximum value of `limits.max_outcome`. An outcome is stored whole with the end of its turn.
+/// Maximum value of `limits.max_outcome`. A whole outcome is stored with the end of its turn.
 const MAX_OUTCOME: Size = Size(8 << 20);
 
 impl std::fmt::Display for Size {
@@ -322,7 +321,7 @@ impl Default for Limits {
 }
 
 impl Policy {
-    /// Checks constraints between fields. `Err` names the key and its fault.
+    /// Checks constraints between fields. `Err`: text with the key and its fault.
     pub fn check(&self) -> Result<(), String> {
         const EMPTY: &str = "turn.command is empty: name the program to run";
         let fault = match &self.turn.command {

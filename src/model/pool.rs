@@ -1,4 +1,4 @@
-//! Pools: the assignment of agents to machines that share a store in a database.
+//! Pools, which assign agents to the machines that share a store in a database.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,16 +12,15 @@ use serde_with::DeserializeFromStr;
 pub struct Pool(String);
 
 impl Pool {
-    /// Pool of all agents and machines that name none.
+    /// Pool of all agents and machines that name no pool.
     pub const COMMON: Pool = Pool(String::new());
 
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the pool that the text of an `agent.toml` names; [`Pool::COMMON`] if the text can't
-    /// be read. The defaults of a machine are not applied, because an agent is the same for all
-    /// machines.
+    /// Returns the pool that the text of an `agent.toml` names; [`Pool::COMMON`] if the text is
+    /// unreadable. The defaults of a machine are ignored, so that all machines get the same result.
     pub fn of(policy: &str) -> Pool {
         let settings: Option<toml::Table> = policy.parse().ok();
         let named = settings.as_ref().and_then(|all| all.get("scheduler")?.get("pool")?.as_str());
@@ -47,7 +46,7 @@ impl fmt::Display for Pool {
     }
 }
 
-/// Pools of a machine: it ticks the agents of these pools only.
+/// Pools of a machine, which ticks only the agents of these pools.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "PoolNames")]
 pub struct Pools(Vec<Pool>);
@@ -75,7 +74,7 @@ impl fmt::Display for Pools {
     }
 }
 
-/// Pools as `dormouse.toml` names them.
+/// Value of `pool` in `dormouse.toml`: one name or a list.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "the name of a pool, or a list of names")]
 enum PoolNames {

@@ -1,7 +1,7 @@
-//! Posture: the present activity of an agent in one word, derived for people and never stored.
+//! Posture: one word about the present activity of an agent, for people. It is never stored.
 
 names! {
-    /// Posture of an agent, in the order of precedence (contract, semantics §3).
+    /// Posture of an agent, in order of precedence (contract, semantics §3).
     "posture" Posture {
         Archived = "archived",
         ActiveTurn = "active_turn",

@@ -1,4 +1,4 @@
-//! Preemption: the request that a run yields, its critical sections and its checkpoints (contract,
+//! Preemption: the request to a run to yield, critical sections and checkpoints (contract,
 //! execution §6).
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Common properties of stored records.
+//! Properties that all stored records have.
 
 use std::fmt::Display;
 use std::hash::Hash;
@@ -9,31 +9,30 @@ use serde::de::DeserializeOwned;
 
 pub use super::json::Extra;
 
-/// Record with a published schema: `dormouse/<kind>/<version>`.
+/// Record with the published schema `dormouse/<kind>/<version>`.
 pub trait Record: Serialize + DeserializeOwned {
     const KIND: &'static str;
     const VERSION: u32 = 1;
 
     fn extra_mut(&mut self) -> &mut Extra;
 
-    /// Returns the id that names the record in the directory of its kind; `None` for records
-    /// without one.
+    /// Returns the id after which the record's file is named; `None` for a record without an id.
     fn file_id(&self) -> Option<String> {
         None
     }
 
-    /// Checks constraints between fields. `Err` names the field and its fault.
+    /// Checks constraints between fields. `Err`: text with the field and its fault.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Returns the value of the `schema` field.
+    /// Returns the value of the record's `schema` field.
     fn schema() -> String {
         format!("dormouse/{}/{}", Self::KIND, Self::VERSION)
     }
 }
 
-/// Directory of the open records of one kind.
+/// Directory in which the open records of one kind are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Plane {
     Work,
@@ -41,17 +40,17 @@ pub enum Plane {
     Timers,
     Tasks,
     Triggers,
-    /// Messages to other agents that are still to be delivered.
+    /// Messages to other agents that have not been delivered yet.
     Outbox,
 }
 
 impl Plane {
-    /// All planes.
+    /// All planes, in a fixed order.
     pub const ALL: [Plane; 6] =
         [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks, Plane::Triggers, Plane::Outbox];
 }
 
-/// Record that is stored with its agent until it ends, and then in the archive.
+/// Record that is stored with its agent while it is open, and in the archive when it has ended.
 pub trait OpenRecord: Record {
     type Id: Copy + Ord + Hash + Display + FromStr;
     const PLANE: Plane;
@@ -59,8 +58,8 @@ pub trait OpenRecord: Record {
     fn id(&self) -> Self::Id;
 }
 
-/// Implements [`Record`] for a type with a field `extra`, and [`OpenRecord`] if its ids and plane
-/// are given. With `check` the type has a method `fault`, which checks constraints between fields.
+/// Implements [`Record`] for a type with a field `extra`; also [`OpenRecord`] if id type and plane
+/// are given. With `check` the type has a method `fault` that checks its constraints.
 macro_rules! record {
     ($type:ident = $kind:literal $(, $id:ident in $plane:expr)? $(; $check:ident)?) => {
         impl $crate::model::record::Record for $type {
@@ -95,22 +94,22 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// Returns the fault if a constraint does not hold.
+/// Returns `fault` as error, unless the constraint is fulfilled.
 pub fn ensure(holds: bool, fault: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(fault.to_owned()) }
 }
 
-/// True for the value that a reader takes for an absent field.
+/// True if a reader would read an absent field as this value, so that the field can be omitted.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Returns the number of bytes of a record as a file, without its schema field. In a file each
-/// value of a list has its own line, so a body may become many times longer than it was sent.
+/// Returns the size of a record as a file, without its schema field, in bytes. In a file each
+/// element of a list has its own line, so a body may be many times larger than when it was sent.
 pub fn size(record: &impl Serialize) -> u64 {
-    // Records have no value that JSON can't express.
+    // Every record can be expressed in JSON.
     serde_json::to_vec_pretty(record).map_or(0, |bytes| bytes.len() as u64)
 }
 
-/// Upper bound of revisions. A revision beyond it is damage.
+/// Upper limit of revisions. A higher revision is damage.
 pub const MOST_REVISIONS: u64 = 1 << 53;

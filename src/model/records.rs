@@ -1,4 +1,4 @@
-//! Open records of an agent that one step reads, loaded at once.
+//! Records of an agent that one step reads, all loaded at one revision.
 
 use super::id::{MessageId, WaitId};
 use super::message::{Message, Priority, WakeHint};
@@ -13,51 +13,51 @@ use super::trigger::Trigger;
 use super::wait::Wait;
 use super::work::WorkItem;
 
-/// Liveness of a run: a process holds its lease, or none does (contract, execution §9).
+/// Liveness of a run: a process holds its lease, or no process does (contract, execution §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
     Free,
     Held,
 }
 
-/// Reason for which a message is dropped instead of being taken up.
+/// Reason why a message is dropped instead of being taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Staleness {
     Expired,
-    /// Another message was admitted under the same `dedupe_key`.
+    /// Another message was admitted before under the same `dedupe_key`.
     Duplicate,
-    /// The message has ended before, and its file came back.
+    /// The message has ended before, and its file has come back.
     Settled,
 }
 
-/// Malformed inbox file: it has the name of a message or hint, but can't be read or belongs to
+/// Malformed inbox file: it is named like a message or hint, but is unreadable or belongs to
 /// another agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedFile {
-    /// File name in the store.
+    /// Name of the file in the inbox.
     pub name: String,
     pub reason: String,
 }
 
-/// Head of the inbox: the messages and hints that the next decision may be about.
+/// Head of the inbox: the messages and hints on which the next decision may depend.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inbox {
-    /// Messages before the head that must not be taken up any more.
+    /// Messages before the head that must be dropped.
     pub stale: Vec<(Message, Staleness)>,
-    /// First unclaimed message in processing order, read whole.
+    /// First message in processing order that is neither claimed nor stale.
     pub head: Option<Message>,
-    /// Message that the agent has claimed, at any position.
+    /// Message that the agent has claimed, at any position in the inbox.
     pub claimed: Option<Message>,
-    /// Last queued message of priority `interject`, at any position.
+    /// Last queued message of priority `interject`, at any position in the inbox.
     pub last_interject: Option<MessageId>,
-    /// Wake hints that no step has taken in yet, in order of arrival.
+    /// Wake hints that no step has taken in, in order of arrival.
     pub hints: Vec<WakeHint>,
-    /// Malformed files before the head, or in the place of a hint or of the claimed message. The
-    /// step quarantines them.
+    /// Malformed files: before the head, in place of a hint, or in place of the claimed message.
+    /// The step quarantines them.
     pub misfits: Vec<MalformedFile>,
-    /// Number of dropped files that no step has taken in yet.
+    /// Number of dropped files that no step has taken in.
     pub drops: usize,
-    /// Modification time of the first of them. Only readers get it.
+    /// Modification time of the first dropped file; loaded only for reading commands.
     pub dropped_at: Option<Time>,
     /// True if a message of background priority may be queued.
     pub has_background: bool,
@@ -66,17 +66,17 @@ pub struct Inbox {
 /// Wait that nothing can end any more, because other records contradict it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenWait {
-    /// The message that the wait is bound to is gone.
+    /// The message to which the wait is bound is gone.
     AnswerGone(WaitId),
-    /// The task of the wait has ended, and its result is not in the inbox.
+    /// The task of the wait has ended, and the result is not in the inbox.
     TaskGone(WaitId),
-    /// The message that tells the agent to check is gone.
+    /// The message that asks the agent to check is gone.
     RecheckGone(MessageId),
 }
 
 impl Inbox {
-    /// Registers a message that may be taken up. It becomes the head if it precedes the present
-    /// one.
+    /// Makes a message the head if it precedes the present head, and notes a message of priority
+    /// `interject`.
     pub fn offer(&mut self, message: &Message) {
         if message.priority == Priority::Interject {
             self.last_interject = self.last_interject.max(Some(message.id));
@@ -87,7 +87,7 @@ impl Inbox {
     }
 }
 
-/// Installed hooks that run between the claim of a turn and its start.
+/// Installed hooks that run between claim and start of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InstalledHooks {
     pub on_scheduled: bool,
@@ -95,31 +95,31 @@ pub struct InstalledHooks {
     pub on_state_change: bool,
 }
 
-/// Open records of one agent at one revision.
+/// Open records of an agent at one revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Records {
     pub policy: Policy,
     pub state: State,
     pub lease: LeaseState,
-    /// Place of the current run, if that is not here and its lease has not ended.
+    /// Place of the current run, if it is elsewhere and its lease lasts.
     pub away: Option<Away>,
-    /// Resource that a claim would lack. It is determined only if a claim comes next.
+    /// Resource that a claim would lack. It is determined only when the decision is a claim.
     pub shortage: Option<Shortage>,
-    /// Determined only if a turn is claimed.
+    /// Hooks before the start of a turn; determined only when a turn is claimed.
     pub installed_hooks: InstalledHooks,
     pub inbox: Inbox,
-    /// In order of creation.
+    /// Open work items, in order of creation.
     pub works: Vec<WorkItem>,
     pub waits: Vec<Wait>,
     pub broken_waits: Vec<BrokenWait>,
     pub timers: Vec<Timer>,
     pub tasks: Vec<Task>,
-    /// Active triggers that the waits, the hints and the messages to take up name.
+    /// Active triggers that waits, hints or loaded messages name.
     pub triggers: Vec<Trigger>,
 }
 
 impl Records {
-    /// Returns the records of an agent that has no other record than its state.
+    /// Returns the records of an agent that has only a state and a policy.
     pub fn new(policy: Policy, state: State) -> Records {
         Records {
             policy,

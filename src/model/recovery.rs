@@ -1,4 +1,4 @@
-//! Policy for turns that fail: pauses, attempts, and the limits of interruptions and deferrals.
+//! Policy for failed turns: pauses, attempts, and limits of interruptions and deferrals.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ names! {
 }
 
 names! {
-    /// Treatment of an agent after the last attempt of a message.
+    /// Policy for an agent after the last attempt of a message has failed.
     "way to go on" OnExhausted {
         Park = "park",
         Stop = "stop",

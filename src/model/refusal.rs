@@ -1,15 +1,15 @@
-//! Refusal: the rules' answer to a request that is not allowed. It is no failure.
+//! Refusal: the answer of the rules to a request that is not allowed. It is not a failure.
 
 use super::execution::ExecutionState;
 
-/// Reason of a refused request. Nothing has changed when a refusal is returned.
+/// Refused request, with the reason. The caller must commit nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Kind of the refusal, for scripts.
     pub kind: &'static str,
     pub message: String,
     pub hint: Option<String>,
-    /// The two states of a transition that was refused.
+    /// States of a refused transition: from and to.
     pub edge: Option<(&'static str, &'static str)>,
 }
 
@@ -23,17 +23,17 @@ impl Refusal {
         self
     }
 
-    /// Returns the refusal of a pair of states without an edge (contract, execution §1).
+    /// Returns the refusal of a transition without an edge (contract, execution §1).
     pub fn transition(from: ExecutionState, to: ExecutionState) -> Refusal {
         Refusal::action(from, to, format!("invalid state transition: {from} -> {to}"))
     }
 
-    /// Returns the refusal of an action that would change the state, and is not allowed now.
+    /// Returns the refusal of an action that would cause a transition, and is not allowed now.
     pub fn action(from: ExecutionState, to: ExecutionState, message: impl Into<String>) -> Refusal {
         Refusal::between(from.name(), to.name(), message)
     }
 
-    /// Returns the refusal of a transition of any record.
+    /// Returns the refusal of a transition between two named states of any record.
     pub fn between(from: &'static str, to: &'static str, message: impl Into<String>) -> Refusal {
         Refusal { edge: Some((from, to)), ..Refusal::new("invalid_state_transition", message) }
     }

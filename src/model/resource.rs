@@ -1,5 +1,5 @@
-//! Resources that a turn needs besides its message, and the shortage that a claim finds (contract,
-//! execution §8).
+//! Resources that a turn needs besides its message, and the shortage of one (contract, execution
+//! §8).
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ names! {
 }
 
 impl Resource {
-    /// True if the resource is the agent's own allowance, which is available again at a known time.
+    /// True if the resource is an allowance of the agent, which is renewed at a known time.
     pub const fn is_limit(self) -> bool {
         match self {
             Resource::Command | Resource::Workspace | Resource::Slot => false,
@@ -44,7 +44,7 @@ pub struct Deferral {
 }
 
 impl Deferral {
-    /// Returns the time at which the resource is available again, if the turn named one at `now`.
+    /// Returns the time at which the resource is available again, if the turn named a time.
     pub fn until(&self, now: Time) -> Option<Time> {
         self.until.or_else(|| self.after.map(|span| now.after(span)))
     }
@@ -66,7 +66,7 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    /// Returns one line for records and people; `None` if the turn gave no details.
+    /// Returns a description in one line; `None` if the turn gave no details.
     pub fn describe(&self) -> Option<String> {
         let cut = self.asked_until.zip(self.until).map(|(asked, until)| {
             format!("cut to {until} (recovery.max_deferral): the turn asked for {asked}")
@@ -77,20 +77,20 @@ impl Deferred {
     }
 }
 
-/// Resource that a claim lacks.
+/// Shortage of a resource that a claim needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shortage {
     pub resource: Resource,
-    /// Agents that have the resource, or the used amount of it.
+    /// Agents that occupy the resource, or the used amount of it, as text.
     pub evidence: Vec<String>,
     /// Time at which the resource is available again, if known.
     pub back_at: Option<Time>,
-    /// True if live agents that are known have the resource.
+    /// True if live agents that are known occupy the resource.
     pub is_occupied: bool,
 }
 
 impl Shortage {
-    /// Returns one line for records and people.
+    /// Returns a description in one line, for records and people.
     pub fn describe(&self) -> String {
         format!("{}: {}", self.resource, self.evidence.join(", "))
     }

@@ -9,7 +9,7 @@ use super::run::Terminal;
 use super::text;
 use super::time::{Span, Time};
 
-/// Retention period of an ended record; absent: for ever.
+/// Retention period of an ended record; absent: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep(pub Option<Span>);
 
@@ -56,7 +56,7 @@ schema! { Keep: {
 } }
 
 names! {
-    /// Runs whose context stays in their directory.
+    /// Runs whose context is kept in the run directory.
     #[derive(Default)]
     "choice of runs" ContextOf {
         None = "none",
@@ -99,12 +99,12 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// Returns the retention of the directory of a run that ended in this way.
+    /// Returns the retention period for the directory of a run with this end.
     pub fn of_run(&self, terminal: Terminal) -> Keep {
         if has_failed(terminal) { self.failed_runs } else { self.runs }
     }
 
-    /// True if the context of a run that ended in this way is kept.
+    /// True if the context of a run with this end is kept.
     pub fn keeps_context(&self, terminal: Terminal) -> bool {
         match self.context {
             ContextOf::None => false,

@@ -11,7 +11,7 @@ use super::record::{Extra, record};
 use super::time::Time;
 
 names! {
-    /// End of a turn (contract, semantics §6).
+    /// Kind of a turn's end (contract, semantics §6).
     "terminal kind" Terminal {
         Completed = "completed",
         Failed = "failed",
@@ -37,7 +37,7 @@ pub struct Usage {
     pub model: Option<String>,
 }
 
-/// Reads a count, also one that is written as `12.0`.
+/// Reads a count, which may be written as `12.0`.
 fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     Ok(Option::<Whole>::deserialize(deserializer)?.map(|Whole(count)| count))
 }

@@ -1,12 +1,12 @@
 //! Messages of kind `system_tick` that the scheduler emits.
 
-/// Reason for which the scheduler emitted a tick, as far as the meaning of the tick depends on it.
+/// Reason for which the scheduler emitted a tick, as far as the continuation depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedulerTick {
-    /// A wait's `expires_at` is past: the wait ends when the tick is taken up.
+    /// `expires_at` of a wait has passed; the wait ends when the tick is taken up.
     Expiry,
-    /// A wait's `recheck_at` has come.
+    /// `recheck_at` of a wait has been reached.
     Recheck,
-    /// Runnable work, blocked work to check, input that was set aside, or a wait that was repaired.
+    /// Runnable work, a recheck of blocked work, input that was set aside, or a repaired wait.
     Other,
 }

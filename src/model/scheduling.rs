@@ -1,4 +1,4 @@
-//! `[scheduler]` of `agent.toml`: the machines that tick an agent, and its priority among others.
+//! `[scheduler]` of `agent.toml`: the machines that tick an agent, and its priority among agents.
 
 use serde::Deserialize;
 
@@ -23,7 +23,7 @@ pub struct SchedulingPolicy {
 impl SchedulingPolicy {
     pub const MOST_URGENT: i8 = -19;
     pub const LEAST_URGENT: i8 = 20;
-    /// Policy of an agent that is stopped or not started yet.
+    /// Policy for an agent that is stopped or not started, with the lowest priority.
     pub const LEAST: SchedulingPolicy = SchedulingPolicy {
         priority: SchedulingPolicy::LEAST_URGENT,
         pool: Pool::COMMON,

@@ -1,4 +1,4 @@
-//! Failed attempts of a message, and its setbacks: turns and claims that use up no attempt.
+//! Failed attempts of a message, and setbacks: turns and claims that use up no attempt.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +31,8 @@ impl Setbacks {
         Setbacks { interruptions: self.interruptions.saturating_add(1), ..self }
     }
 
-    /// Returns the counts with one more deferral by a turn. The turn ended by itself, so the
-    /// interruptions start from 0.
+    /// Returns the counts with one more deferral by a turn. Interruptions count from 0 again,
+    /// because the turn ended by itself.
     pub const fn deferred(self) -> Setbacks {
         Setbacks { interruptions: 0, ..self.lacking() }
     }
@@ -42,7 +42,7 @@ impl Setbacks {
         Setbacks { deferrals: self.deferrals.saturating_add(1), ..self }
     }
 
-    /// Returns the counts with one more suspension.
+    /// Returns the counts with one more suspension. Interruptions count from 0 again.
     pub const fn suspended(self) -> Setbacks {
         Setbacks { interruptions: 0, suspensions: self.suspensions.saturating_add(1), ..self }
     }

@@ -1,4 +1,4 @@
-//! Settings of the state directory in `dormouse.toml`.
+//! Settings of the state directory, in `dormouse.toml`.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -27,14 +27,14 @@ pub struct StoreConfig {
     pub sharing: SharingSettings,
     #[serde(default)]
     pub ingress: IngressSettings,
-    /// Retention for every agent. The defaults below take precedence.
+    /// Retention settings for every agent. The settings in `defaults` take precedence.
     #[serde(default)]
     pub retention: toml::Table,
-    /// Settings for every agent. Its `agent.toml` takes precedence.
+    /// Settings for every agent. The agent's `agent.toml` takes precedence.
     #[serde(default)]
     pub defaults: toml::Table,
-    /// Settings by profile name, for the agents of that profile. They take precedence over the
-    /// defaults.
+    /// Settings by name of a profile, for agents with that profile. They take precedence over
+    /// `defaults`.
     #[serde(default)]
     pub profiles: BTreeMap<String, toml::Table>,
 }
@@ -46,22 +46,22 @@ pub const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
     pub durability: Durability,
-    /// Database of the records; absent: the records are in the state directory. With a database the
-    /// state directory has only the files of this machine.
+    /// URL of the database with the records; absent: the records are in the state directory. With a
+    /// database, the state directory contains only files of this machine.
     pub url: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchedulerSettings {
-    /// Maximum number of concurrent turns of all agents; absent: no maximum.
+    /// Maximum number of concurrent turns of all agents; absent: unlimited.
     pub max_running: Option<NonZeroU32>,
-    /// Difference of priority at which a running turn leaves its slot to a more urgent agent when
-    /// all slots are taken. Absent: no turn leaves its slot.
+    /// Minimum difference of priority at which a running turn yields its slot to a more urgent
+    /// agent, when all slots are taken. Absent: no turn yields its slot.
     pub preempt_margin: Option<NonZeroU32>,
-    /// Pools whose agents this machine ticks, where the records are in a database.
+    /// Pools whose agents this machine ticks, for records in a database.
     pub pool: Pools,
-    /// Time after which an unprocessed due or queued item shows that nothing ticks the agents.
+    /// Time after which an unprocessed due or queued item shows that nothing ticks the agent.
     pub overdue_after: Limit,
 }
 
@@ -94,11 +94,11 @@ impl Default for GitSettings {
     }
 }
 
-/// Users besides the owner who may put messages and hints into the inboxes.
+/// Settings that let users other than the owner put messages and hints into inboxes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharingSettings {
-    /// Group whose users may; absent: no other users.
+    /// Group whose members may do that; absent: no other user may.
     pub group: Option<Group>,
 }
 
@@ -106,16 +106,16 @@ pub struct SharingSettings {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IngressSettings {
-    /// Base URL of a server that runs `dormouse ingress`. Absent: there is no server.
+    /// Base URL of a server that runs `dormouse ingress`; absent: there is no such server.
     pub base_url: Option<String>,
-    /// Maximum distance between the time of a signature and now.
+    /// Maximum difference between the time of a signature and the present time.
     pub tolerance: Span,
-    /// Maximum number of deliveries that a trigger takes per minute.
+    /// Maximum number of deliveries that a trigger accepts per minute.
     pub per_minute: NonZeroU32,
-    /// True if anyone may read the status of the public agents.
+    /// True if everybody may read the status of public agents.
     pub read: bool,
-    /// Headers by which a sender marks a repeated delivery. The first one that a request has is
-    /// used.
+    /// Headers by which a sender marks a repeated delivery. Of these the first that a request has
+    /// is used.
     pub dedupe_headers: Vec<String>,
     /// Headers that are stored with a delivery as its provenance.
     pub source_headers: Vec<String>,
@@ -137,8 +137,7 @@ impl Default for IngressSettings {
 
 impl IngressSettings {
     /// Returns the URL for deliveries through a trigger, if a server is configured. `{agent}` and
-    /// `{trigger}` in `base_url` are replaced by the names; a `base_url` without them is followed
-    /// by the path.
+    /// `{trigger}` in `base_url` are replaced by their names; otherwise the path is appended.
     pub fn url(&self, trigger: &Trigger) -> Option<String> {
         let base = self.base_url.as_deref()?;
         let (agent, id) = (trigger.agent.as_str(), trigger.id.to_string());
@@ -150,7 +149,7 @@ impl IngressSettings {
     }
 }
 
-/// Group of users of the machine.
+/// Group of users of this machine, by name or number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
     Name(String),
@@ -169,7 +168,7 @@ impl std::fmt::Display for Group {
 impl<'de> Deserialize<'de> for Group {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Group, D::Error> {
         let number = |number| {
-            // The highest number means no group.
+            // The maximum of `u32` stands for no group.
             let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
             number.map(Group::Number).ok_or_else(|| "not the number of a group".to_owned())
         };
@@ -183,8 +182,7 @@ impl<'de> Deserialize<'de> for Group {
 }
 
 names! {
-    /// Guarantee of an acknowledged write: it survives a power cut, or only the death of the
-    /// process.
+    /// Event that an acknowledged write survives: a power cut, or only the death of the process.
     #[derive(Default)]
     "durability" Durability {
         #[default]

@@ -1,11 +1,11 @@
-//! Time and randomness of one transition, passed to the rules.
+//! Time and randomness of one transition, which the caller passes to the rules.
 
 use uuid::Uuid;
 
 use super::time::Time;
 
-/// Time and randomness of one transition, drawn once by the caller. Ids minted from a stamp sort in
-/// the order of minting.
+/// Time and randomness of one transition, drawn once by the caller. Ids from one stamp sort in the
+/// order in which they were made.
 #[derive(Debug, Clone)]
 pub struct Stamp {
     pub now: Time,
@@ -16,20 +16,20 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// `entropy` is 128 random bits; `chance` a random number in `0.0..1.0`.
+    /// Returns a stamp. `entropy`: 128 random bits; `chance`: random number in `0.0..1.0`.
     pub fn new(now: Time, entropy: u128, chance: f64) -> Stamp {
         Stamp { now, chance, entropy, minted: 0 }
     }
 
-    /// Returns a new UUIDv7: the time of the stamp, a counter that orders its ids, then randomness.
+    /// Returns a new UUIDv7: time of the stamp, counter for the order of its ids, random bits.
     pub fn mint(&mut self) -> Uuid {
         self.mint_at(self.now)
     }
 
-    /// Returns a new UUIDv7 for another time.
+    /// Returns a new UUIDv7 with another time than that of the stamp.
     pub fn mint_at(&mut self, moment: Time) -> Uuid {
         let millis = u128::from(u64::try_from(moment.as_millis()).unwrap_or(0)) & 0xffff_ffff_ffff;
-        // The variant bits split the counter, so that ids still sort by it.
+        // The variant bits are between the two parts of the counter, so that ids still sort by it.
         let upper = u128::from(self.minted >> 14) & 0x0fff;
         let lower = u128::from(self.minted & 0x3fff);
         self.minted = self.minted.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! `state.json`: the executor's own record, and the only record that is rewritten often.
+//! `state.json`: the record of the executor, and the only record that is rewritten often.
 
 use serde::{Deserialize, Serialize};
 
@@ -383,26 +383,26 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the decision that holds until something happens. `None` if a wrong clock wrote it.
+    /// Returns the decision that is valid until something happens, unless a wrong clock wrote it.
     pub fn resting(&self, now: Time) -> Option<&DecisionReport> {
         self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
     }
 
-    /// True if the last step found nothing to do, or the agent is stopped.
+    /// True if the last step found nothing to do, or if the agent is stopped.
     pub fn is_at_rest(&self) -> bool {
         self.resting.is_some() || self.status == Status::Stopped
     }
 
-    /// True if a hook has still to be notified. The process that notifies it is still running, or
+    /// True if a hook has still to be notified. The process that is to do that is still running, or
     /// was killed.
     pub fn is_to_be_told(&self) -> bool {
         let newest = self.attention.iter().flat_map(|mark| &mark.newest);
         !self.untold.is_empty() || newest.chain(&self.asked).any(|attention| attention.untold)
     }
 
-    /// Returns everything that a person should look at as one mark: failures first, open questions
-    /// last unless the agent is stopped. Readers show it in reverse order, so that questions come
-    /// first.
+    /// Returns everything that a person should look at as one mark: failures first, then open
+    /// questions, unless the agent is stopped. Readers print it in reverse order, so that questions
+    /// come first.
     pub fn to_look_at(&self) -> Option<AttentionMark> {
         let questions = self.asked.iter().filter(|_| self.status != Status::Stopped);
         questions.fold(self.attention.clone(), |mark, question| {

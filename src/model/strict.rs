@@ -1,18 +1,18 @@
-//! Deserializer that wraps another one and refuses an array in place of an object.
+//! Deserializer that wraps another deserializer and refuses an array in place of an object.
 
 use std::fmt;
 
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 
-/// Forwards everything to the wrapped deserializer, and refuses an array in place of an object.
+/// Wraps a deserializer, forwards everything, and refuses an array in place of an object.
 pub struct Strict<D>(pub D);
 
-/// Reads settings.
+/// Reads settings in TOML, and refuses an array in place of a table.
 pub fn from_toml<T: de::DeserializeOwned>(text: &str) -> Result<T, toml::de::Error> {
     T::deserialize(Strict(toml::Deserializer::parse(text)?))
 }
 
-/// Visitor that forwards to `inner`. `of_object` is true while the fields of an object are read.
+/// Visitor that forwards to `inner`. `of_object` is true while fields of an object are read.
 struct StrictVisitor<V> {
     inner: V,
     of_object: bool,

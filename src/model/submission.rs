@@ -33,7 +33,7 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Takes the body out. `Err` describes its fault.
+    /// Moves the body out of the request. `Err`: description of its fault.
     pub fn take_body(&mut self) -> Result<Body, String> {
         match (self.text.take(), self.body.take()) {
             (Some(text), None) => Ok(Body::Text { text }),
@@ -47,24 +47,24 @@ impl Submission {
 /// Sender of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Speaker<'a> {
-    /// Caller from outside any turn or task: any origin that is open to the outside.
+    /// Caller outside of any turn or task, which may name any origin open to the outside.
     Outside,
     /// Turn or task, which sends in the name of its agent.
     Work(&'a Caller),
-    /// Dropped file: this origin, or another one with no more authority.
+    /// Dropped file, with this origin, or another that the file names and with no more authority.
     File(&'a Origin),
-    /// Dropped file of a user other than the owner: the origin is that user, whatever the file
-    /// claims.
+    /// Dropped file of a user other than the owner. The origin is the user, whatever the file
+    /// names.
     User(&'a str),
 }
 
-/// Turn or task from which a command was called, and its agent.
+/// Turn or task that called a command, and its agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub agent: AgentName,
     pub by: CalledBy,
-    /// Hops of the message that caused this work. Absent: the work has taken so long that its
-    /// messages begin a new chain.
+    /// Hops of the message that caused the turn or task. Absent: it has taken so long that its
+    /// messages start a new chain.
     pub hops: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ pub enum CalledBy {
         run_id: RunId,
         message_id: MessageId,
     },
-    /// Background task, and the turn that started it, if any.
+    /// Background task, and the turn that started the task, if any.
     Task {
         task_id: TaskId,
         run_id: Option<RunId>,
@@ -82,7 +82,7 @@ pub enum CalledBy {
 }
 
 impl Caller {
-    /// Returns the cause that its messages name: the message of the turn, or the task.
+    /// Returns the cause that messages of the caller name: the turn's message, or the task.
     pub fn causation_id(&self) -> String {
         match self.by {
             CalledBy::Turn { message_id, .. } => message_id.to_string(),
@@ -90,7 +90,7 @@ impl Caller {
         }
     }
 
-    /// Returns the run of the turn, or of the turn that started the task.
+    /// Returns the run of the calling turn, or of the turn that started the calling task.
     pub fn run_id(&self) -> Option<RunId> {
         match self.by {
             CalledBy::Turn { run_id, .. } => Some(run_id),
@@ -98,7 +98,7 @@ impl Caller {
         }
     }
 
-    /// True if the caller is a turn of this agent.
+    /// True if the caller is a turn of this agent, not a task.
     pub fn is_turn_of(&self, agent: &AgentName) -> bool {
         match self.by {
             CalledBy::Turn { .. } => self.agent == *agent,
@@ -110,7 +110,7 @@ impl Caller {
 impl std::str::FromStr for Origin {
     type Err = super::UnknownName;
 
-    /// Parses `KIND` or `KIND:ID`.
+    /// Parses an origin from `KIND` or `KIND:ID`.
     fn from_str(text: &str) -> Result<Origin, Self::Err> {
         let (kind, id) = match text.split_once(':') {
             Some((kind, id)) => (kind, (!id.is_empty()).then(|| id.to_owned())),

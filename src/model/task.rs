@@ -1,4 +1,4 @@
-//! Background tasks (contract, semantics §12). A task never leaves a terminal status.
+//! Background tasks (contract, semantics §12). A terminal status of a task never changes.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,17 +61,17 @@ pub struct Assignment {
     pub message: Message,
 }
 
-/// End of a delegation, as the parent sees its child.
+/// End of a delegation, derived from the records of the child.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildEnd {
     pub status: TaskStatus,
     pub reason: Option<String>,
-    /// Last brief of the child.
+    /// Last brief of the child; absent without one.
     pub brief: Option<String>,
 }
 
 impl ChildEnd {
-    /// Returns an end that the child did not cause.
+    /// Returns an end without a brief, which the child did not cause.
     pub fn without_brief(status: TaskStatus, reason: Option<String>) -> ChildEnd {
         ChildEnd { status, reason, brief: None }
     }
@@ -124,7 +124,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Returns a queued task on no machine yet.
+    /// Returns a queued task that no machine has started.
     pub fn new(id: TaskId, agent: AgentName, job: TaskJob, now: Time) -> Task {
         Task {
             id,
@@ -154,7 +154,7 @@ impl Task {
         }
     }
 
-    /// Returns the agent to which the task is delegated.
+    /// Returns the child to which the task is delegated; `None` for a command.
     pub fn child(&self) -> Option<&AgentName> {
         match &self.job {
             TaskJob::Command { .. } => None,
@@ -167,18 +167,18 @@ fn yes() -> bool {
     true
 }
 
-/// End of a task's command as its supervisor saw it. It is written next to the logs before it is
-/// committed, so that a task whose end was seen never counts as interrupted.
+/// End of a task's command, as its supervisor saw it. The supervisor writes it beside the logs
+/// before the commit, so that a task whose end was seen never counts as interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskEnd {
     pub exit: Exit,
     pub timed_out: bool,
-    /// Signal that ended the supervisor, if that ended the command.
+    /// Signal that the supervisor got, if the command was ended because of that.
     pub cancelled_by: Option<i32>,
     pub ended_at: Time,
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
-    /// Last line of stdout that is not blank, or else of stderr.
+    /// Last line of stdout that is not blank; without one, the last such line of stderr.
     pub last_line: Option<String>,
 }
 

@@ -1,11 +1,11 @@
-//! Values that records and settings store as text.
+//! Values that records and settings contain as text.
 
 use std::fmt;
 
 use serde::{Deserializer, de};
 
-/// Reads a value from its text without copying it. `expected` describes it in the error for a value
-/// of another type.
+/// Reads a value from text without copying the text. `expected` describes the value in the error
+/// for another type.
 pub fn read<'de, D: Deserializer<'de>, T, E: fmt::Display>(
     expected: &'static str,
     deserializer: D,
@@ -15,7 +15,7 @@ pub fn read<'de, D: Deserializer<'de>, T, E: fmt::Display>(
     deserializer.deserialize_str(Reader { expected, number, parse })
 }
 
-/// Reads a setting that is a number or a text, as [`read`] does.
+/// Reads a setting that may be a number or a text, like [`read`].
 pub fn setting<'de, D: Deserializer<'de>, T>(
     expected: &'static str,
     deserializer: D,
@@ -25,7 +25,7 @@ pub fn setting<'de, D: Deserializer<'de>, T>(
     deserializer.deserialize_any(Reader { expected, number, parse })
 }
 
-/// Returns ASCII bytes as text.
+/// Returns ASCII bytes as text; empty for bytes that are not UTF-8.
 pub fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
