@@ -1,4 +1,4 @@
-//! Points in time and spans of it, both in whole milliseconds.
+//! Points in time, and spans of time, both in whole milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use super::zone::{self, Zone};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay)]
 pub struct Time(i64);
 
-/// First and last times with a year of four digits: 0000-01-01 and 9999-12-31.
+/// First and last time with a year of four digits: 0000-01-01 and 9999-12-31.
 const MIN_MS: i64 = -62_167_219_200_000;
 const MAX_MS: i64 = 253_402_300_799_999;
 
@@ -32,44 +32,44 @@ impl Time {
         self.0
     }
 
-    /// Returns the time in the UTC calendar.
+    /// Returns the date and time in UTC.
     pub fn utc(self) -> DateTime<Utc> {
         DateTime::from_timestamp_millis(self.0).unwrap_or_default()
     }
 
-    /// Returns `yyyy-mm`: the month that names ledger files and archive directories.
+    /// Returns the month in UTC as `yyyy-mm`, the name of ledger files and archive directories.
     pub fn month(self) -> String {
         self.utc().format("%Y-%m").to_string()
     }
 
-    /// Returns `yyyy-mm-dd`.
+    /// Returns the day in UTC as `yyyy-mm-dd`.
     pub fn day(self) -> String {
         self.utc().format("%Y-%m-%d").to_string()
     }
 
-    /// Returns the local time in a zone.
+    /// Returns the date and time in a time zone, with its offset.
     fn shown_in(self, zone: &Zone) -> DateTime<FixedOffset> {
         let offset = i32::try_from(zone.offset(self.0.div_euclid(1000))).ok().and_then(FixedOffset::east_opt);
         self.utc().with_timezone(&offset.unwrap_or(Utc.fix()))
     }
 
-    /// Returns the time in the local time zone, or in UTC if that zone is not known.
+    /// Returns the date and time in the local time zone; in UTC if that zone is unknown.
     fn here(self) -> DateTime<FixedOffset> {
         self.shown_in(zone::local().unwrap_or(&Zone::UTC))
     }
 
-    /// Returns `yyyy-mm-dd` in the local time zone.
+    /// Returns the day in the local time zone as `yyyy-mm-dd`.
     pub fn local_day(self) -> String {
         self.here().format("%Y-%m-%d").to_string()
     }
 
-    /// Returns `yyyy-mm-dd hh:mm:ss` in the local time zone.
+    /// Returns the second in the local time zone as `yyyy-mm-dd hh:mm:ss`.
     pub fn local_second(self) -> String {
         self.here().format("%Y-%m-%d %H:%M:%S").to_string()
     }
 
-    /// Returns the time in the local time zone in at most 11 columns: the time of day, preceded by
-    /// the day if that is another one than the day of `now`.
+    /// Returns the local time in at most 11 columns: the time of day, preceded by the day if it
+    /// differs from the day of `now`.
     pub fn local_short(self, now: Time) -> String {
         let (at, now) = (self.here(), now.here());
         let format = if at.date_naive() == now.date_naive() {
@@ -82,34 +82,34 @@ impl Time {
         at.format(format).to_string()
     }
 
-    /// Returns the time a span later; at most the maximum.
+    /// Returns the time that is `span` later, but at most the maximum.
     pub fn after(self, span: Span) -> Time {
         Time::from_millis(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))
     }
 
-    /// Returns the time a span earlier; at least the minimum.
+    /// Returns the time that is `span` earlier, but at least the minimum.
     pub fn before(self, span: Span) -> Time {
         Time::from_millis(self.0.saturating_sub(i64::try_from(span.0).unwrap_or(i64::MAX)))
     }
 
-    /// Returns the span since an earlier time; zero if that time is in the future.
+    /// Returns the span since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Time) -> Span {
         Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Returns RFC 3339 in the local time zone with its offset, for people.
+    /// Returns the local time as RFC 3339 with its offset, for people.
     pub fn local(self) -> String {
         self.here().to_rfc3339_opts(SecondsFormat::Millis, true)
     }
 
-    /// Returns RFC 3339 in a zone with its offset.
+    /// Returns the time in a zone as RFC 3339 with its offset.
     pub fn in_zone(self, zone: &Zone) -> String {
         self.shown_in(zone).to_rfc3339_opts(SecondsFormat::Millis, true)
     }
 
-    /// Parses a time as people write it: the forms of [`Time::parse`], or `now`, `in 2h`, `2h ago`,
-    /// `17:30`, `tomorrow`, `tomorrow 9:00`, `friday 17:30`. A day without a time of day is its
-    /// beginning. A time of day or a weekday alone is the nearest one in that direction from `now`.
+    /// Parses a time as people write it: as [`Time::parse`] does, or `now`, `in 2h`, `2h ago`,
+    /// `17:30`, `tomorrow`, `tomorrow 9:00`, `friday 17:30`. A day without a time of day means its
+    /// start. A time of day or weekday alone means the nearest in `direction` from `now`.
     pub fn said(text: &str, now: Time, direction: Direction) -> Result<Time, Malformed> {
         let unknown = || {
             Err(Malformed(format!(
@@ -151,7 +151,7 @@ impl Time {
                 Err(_) => return on_calendar(text).unwrap_or_else(unknown),
             },
         };
-        // `near` is today, or the last such weekday: the intended day is at most a week away.
+        // `near` is today or the last such weekday, so the wanted day is at most a week later.
         let days = if day.is_some() { 7 } else { 1 };
         let found = at_local(near, time)?;
         match direction {
@@ -171,15 +171,15 @@ impl Time {
     }
 }
 
-/// Direction in which a time of day or a weekday is looked for.
+/// Direction in which the nearest time of day or weekday is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Ahead,
     Back,
 }
 
-/// Parses a time with its offset from UTC: RFC 3339, and the forms of ISO 8601 that `date` prints,
-/// which omit the colon of the offset, or the seconds.
+/// Parses a time with its offset from UTC: RFC 3339, or ISO 8601 as `date` prints it, without the
+/// colon of the offset or without seconds.
 fn with_offset(text: &str) -> Option<Time> {
     let iso = || {
         let (day, time) = text.split_once(['T', ' '])?;
@@ -193,7 +193,7 @@ fn with_offset(text: &str) -> Option<Time> {
     Some(Time::from_millis(at.timestamp_millis()))
 }
 
-/// Parses a date with a time of day; `None` if the text has another form.
+/// Parses a date with an optional time of day; `None` if the text has another form.
 fn on_calendar(text: &str) -> Option<Result<Time, Malformed>> {
     if let Some(at) = with_offset(text) {
         return Some(Ok(at));
@@ -212,8 +212,8 @@ fn known_zone() -> Result<&'static Zone, Malformed> {
     })
 }
 
-/// Returns the time of a local time: the first of two where clocks are put back. Error when clocks
-/// skip it.
+/// Returns the time at which clocks show a local time. If they show it twice, the first; error if
+/// they skip it.
 fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
     let zone = known_zone()?;
     match zone.moments(date.and_time(time)).first() {
@@ -224,8 +224,8 @@ fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
     }
 }
 
-/// Format of a time, which also gives the positions of its digits. Records have many times, so they
-/// are read and written by position instead of by a general parser of RFC 3339.
+/// Format of a time in records, with `0` for each digit. Because records contain many times, they
+/// are read and written by position and not by a general parser of RFC 3339.
 const FORM: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
 const PARTS: [std::ops::Range<usize>; 7] = [0..4, 5..7, 8..10, 11..13, 14..16, 17..19, 20..23];
 
@@ -246,7 +246,7 @@ impl Time {
         text
     }
 
-    /// Parses a time in exactly this format.
+    /// Parses a time in exactly the format of `FORM`.
     fn read(text: &str) -> Option<Time> {
         let text: &[u8; FORM.len()] = text.as_bytes().try_into().ok()?;
         let is_like =
@@ -287,7 +287,7 @@ impl<'de> Deserialize<'de> for Time {
 
 schema! { Time: { "type": "string", "format": "date-time" } }
 
-/// Span of time in milliseconds, written like `90s`, `1h30m`, `2d`.
+/// Span of time in milliseconds, written like `90s`, `1h30m` or `2d`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay)]
 pub struct Span(u64);
 
@@ -298,7 +298,7 @@ impl Span {
         Span(self.0.saturating_add(other.0))
     }
 
-    /// Returns a multiple of the span.
+    /// Returns `number` times the span, but at most the maximum.
     pub const fn times(self, number: u64) -> Span {
         Span(self.0.saturating_mul(number))
     }

@@ -1,4 +1,4 @@
-//! Timers: messages that are sent at a set time (contract, semantics §11).
+//! Timers: messages that are sent at set times (contract, semantics §11).
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ tagged! {
 }
 
 names! {
-    /// Treatment of fires that were due while no tick came.
+    /// Treatment of fires that were due while no step took place.
     "catch-up" CatchUp {
         Once = "once",
         All = "all",
@@ -73,7 +73,7 @@ pub struct Timer {
 }
 
 impl Schedule {
-    /// True if both define the same fires, whatever the start of their intervals.
+    /// True if both schedules have the same definition, apart from the start of an interval.
     pub fn is_like(&self, other: &Schedule) -> bool {
         match (self, other) {
             (Schedule::Every { every, .. }, Schedule::Every { every: other, .. }) => every == other,
@@ -83,7 +83,7 @@ impl Schedule {
 }
 
 impl Timer {
-    /// Returns a timer without a message whose first fire is at `next_at`.
+    /// Returns an active timer without a message and with its first fire at `next_at`.
     pub fn new(id: TimerId, agent: AgentName, schedule: Schedule, next_at: Time, now: Time) -> Timer {
         Timer {
             id,
@@ -106,7 +106,7 @@ impl Timer {
         }
     }
 
-    /// Returns the text of its message.
+    /// Returns the text that the timer's message will have; empty without a body.
     pub fn text(&self) -> String {
         let body = self.body.as_ref().or(self.message.as_ref().map(|message| &message.body));
         body.map(Body::to_text).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Changes of one transition, as a value: the store commits all of them or none.
+//! Changes of one transition, as a value. The store commits all of them or none.
 
 use super::dedupe::DedupeEntry;
 use super::event::Event;
@@ -14,26 +14,26 @@ use super::trigger::Trigger;
 use super::wait::Wait;
 use super::work::WorkItem;
 
-/// Record to write. It replaces the record of the same name.
+/// Record to write. It replaces an existing record of the same name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Put {
     Message(Box<Message>),
     Hint(Box<WakeHint>),
     Work(Box<WorkItem>),
-    /// Prose plan of a work item.
+    /// Prose plan of a work item, with its id.
     Plan(WorkId, String),
     Wait(Box<Wait>),
     Timer(Box<Timer>),
     Task(Box<Task>),
     Trigger(Box<Trigger>),
-    /// Message to another agent, for the outbox.
+    /// Message to another agent, to be put into the outbox.
     Outgoing(Box<Message>),
     Dedupe(Box<DedupeEntry>),
 }
 
 impl Put {
-    /// Returns a name that no other record has. Of several puts with one name in a transaction the
-    /// last is written.
+    /// Returns a unique name of the record. If a transaction writes several records with one name,
+    /// the last is kept.
     pub fn name(&self) -> String {
         match self {
             Put::Message(message) => message.id.to_string(),
@@ -49,7 +49,7 @@ impl Put {
         }
     }
 
-    /// Returns the number of bytes of the record as a file.
+    /// Returns the size of the record as a file, in bytes.
     pub fn size(&self) -> u64 {
         match self {
             Put::Message(message) | Put::Outgoing(message) => size(message),
@@ -65,24 +65,24 @@ impl Put {
     }
 }
 
-/// Record to remove. Removing an absent record is no error.
+/// Record to remove. It is no error if the record does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delete {
     Message(InboxKey),
     Hint(MessageId),
     Wait(WaitId),
-    /// Work item with its plan.
+    /// Work item, and its plan if it has one.
     Work(WorkId),
     Timer(TimerId),
     Task(TaskId),
     Trigger(TriggerId),
-    /// Message that was in the outbox.
+    /// Message to another agent, to be removed from the outbox.
     Outgoing(MessageId),
-    /// Checkpoint that a run saved.
+    /// Checkpoint that a run saved, with its file.
     Checkpoint(Checkpoint),
 }
 
-/// Terminal record to append to the archive.
+/// Ended record to append to the archive.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Archived {
     Message(Box<Message>),
@@ -91,14 +91,14 @@ pub enum Archived {
     Timer(Box<Timer>),
     Task(Box<Task>),
     Trigger(Box<Trigger>),
-    /// Settled run. It is appended again with details that only its tick knows: the last line
+    /// Settled run. If it is appended again, with details that only its tick has, the last line
     /// counts.
     Run(Box<Run>),
     Brief(Box<Brief>),
 }
 
 impl Archived {
-    /// Returns the number of bytes of the record as a file, which is more than its line has.
+    /// Returns the size of the record as a file, in bytes. Its line in the archive is shorter.
     pub fn size(&self) -> u64 {
         match self {
             Archived::Message(message) => size(message),
@@ -113,20 +113,20 @@ impl Archived {
     }
 }
 
-/// Atomic change of one agent (contract, store §2).
+/// Atomic change of one agent's records (contract, store §2).
 ///
-/// It applies only to `base_revision`: a store whose `state.json` has another revision refuses it.
-/// Applying it twice has the same result as applying it once.
+/// A store refuses a transaction whose `base_revision` is not the revision of its `state.json`.
+/// Applying a transaction twice has the effect of applying it once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transaction {
     pub agent: AgentName,
     pub base_revision: u64,
-    /// New `state.json`; its revision is `base_revision + 1`.
+    /// New `state.json`, with the revision `base_revision + 1`.
     pub state: State,
     pub puts: Vec<Put>,
     pub deletes: Vec<Delete>,
     pub archived: Vec<Archived>,
     pub events: Vec<Event>,
-    /// Transitions among the events, in order, of which `on-state-change` is notified.
+    /// Transitions that the events report, in order, for the hook `on-state-change`.
     pub moves: Vec<PendingTransition>,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// File in a commit: its mode as git writes it, and the object with its content.
+/// File in a git commit: its mode, as git writes it, and the id of the object with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
     pub mode: String,
@@ -10,7 +10,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// True unless the entry is a symbolic link or another repository.
+    /// True for a regular file; false for a symbolic link or another repository.
     pub fn is_file(&self) -> bool {
         self.mode.starts_with("100")
     }

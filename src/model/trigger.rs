@@ -21,7 +21,7 @@ names! {
     }
 }
 
-/// Recent uses of a trigger. Uses are counted together for a minute from the first of them.
+/// Recent uses of a trigger. Uses within one minute of the first are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uses {
     pub since: Time,
@@ -29,13 +29,13 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Time for which uses are counted together.
+    /// Duration for which uses are counted together.
     pub const WINDOW: Span = Span::from_secs(60);
 
-    /// Returns the count with one more use, unless this minute has `most` already. `Err`: the time
-    /// until the next use is allowed.
+    /// Returns the count with one more use. `Err`: the present minute has `most` uses already; the
+    /// value is the time until the next use is allowed.
     pub fn with_one(known: Option<Uses>, most: NonZeroU32, now: Time) -> Result<Uses, Span> {
-        // A minute that begins in the future was written by a wrong clock.
+        // A minute that starts in the future was stored by a wrong clock, and is ignored.
         let current = known.filter(|uses| uses.since <= now && now.since(uses.since) < Uses::WINDOW);
         let Uses { since, count } = current.unwrap_or(Uses { since: now, count: 0 });
         if count >= most.get() {
@@ -45,14 +45,14 @@ impl Uses {
     }
 }
 
-/// Scope of a trigger's deliveries: `agent`, `resource:…` or `wait:…`.
+/// Subject that all deliveries of a trigger have: `agent`, `resource:…` or `wait:…`.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum TriggerScope {
     /// No particular subject.
     Agent,
-    /// This resource, as if the delivery had named it.
+    /// Resource that every delivery is about, as if the delivery had named it.
     Resource(String),
-    /// Wait that a delivery ends. The trigger is revoked when the wait has ended.
+    /// Wait that a delivery ends. When the wait has ended, the trigger is revoked.
     Wait(WaitId),
 }
 
@@ -112,7 +112,7 @@ names! {
 }
 
 names! {
-    /// Name of a [`Verify`].
+    /// Name of a verification scheme, see [`Verify`].
     #[derive(Default)]
     "way to verify" VerifyKind {
         #[default]
@@ -125,7 +125,7 @@ names! {
     }
 }
 
-/// Scheme by which a delivery proves that its sender has the secret.
+/// Scheme by which a delivery proves that its sender has the secret of the trigger.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "VerifyFields", into = "VerifyFields")]
 pub enum Verify {
@@ -163,8 +163,8 @@ impl Verify {
         }
     }
 
-    /// True if the secret itself has to be stored, because a signature can't be checked with its
-    /// hash.
+    /// True if the secret itself has to be stored, because a hash does not suffice to check
+    /// signatures.
     pub fn needs_key(&self) -> bool {
         match self {
             Verify::Secret | Verify::Url => false,
@@ -213,7 +213,7 @@ impl TryFrom<VerifyFields> for Verify {
     }
 }
 
-/// Header in which GitHub and many others send the signature.
+/// Header in which GitHub and many other systems send the signature.
 pub const SIGNATURE_HEADER: &str = "X-Hub-Signature-256";
 
 #[serde_with::skip_serializing_none]
@@ -246,7 +246,7 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// Returns an active trigger whose deliveries are messages.
+    /// Returns an active trigger with deliveries as messages and verification by its secret.
     pub fn new(
         id: TriggerId,
         agent: AgentName,
@@ -275,8 +275,8 @@ impl Trigger {
         self.status == TriggerStatus::Active
     }
 
-    /// Returns the origin of the deliveries. `Err`: the record names an origin that no outside
-    /// system has.
+    /// Returns the origin of the trigger's deliveries. `Err`: the record names an origin that
+    /// outside systems can't have.
     pub fn origin(&self) -> Result<Origin, String> {
         let default = match self.scope {
             TriggerScope::Agent | TriggerScope::Resource(_) => OriginKind::Webhook,
@@ -296,7 +296,7 @@ impl Trigger {
         }
     }
 
-    /// Counts deliveries that a step takes up, the last of which arrived at this time.
+    /// Counts deliveries that a step takes up. `last` is the arrival time of the last one.
     pub fn count(&mut self, deliveries: u64, last: Time) {
         self.delivery_count = self.delivery_count.saturating_add(deliveries);
         self.last_delivered_at = self.last_delivered_at.max(Some(last));

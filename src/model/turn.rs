@@ -1,4 +1,4 @@
-//! Results of a turn, as values that the settlement takes.
+//! Results of a turn, from which the settlement is made.
 
 use super::action::Action;
 use super::place::StatePlace;
@@ -22,25 +22,24 @@ pub struct Outcome {
     pub deferred: Option<Deferral>,
 }
 
-/// End of a turn's process, with everything that was found in its run directory. It is written
-/// there (`end.json`) before the turn is settled, so that a turn whose end was seen never runs
-/// again.
+/// End of a turn's process, with everything found in its run directory. It is written there as
+/// `end.json` before the turn is settled, so that a turn whose end was seen never runs again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnEnd {
     pub exit: Exit,
     pub timed_out: bool,
-    /// Signal that the tick itself got, if that ended the turn.
+    /// Signal that the tick got, if the turn was ended because of that.
     pub cancelled_by: Option<i32>,
-    /// True if the command ended before anything asked it to.
+    /// True if the command ended before the tick asked it to end.
     #[serde(default, skip_serializing_if = "is_default")]
     pub by_itself: bool,
-    /// True if the turn could not begin for a reason outside of it: a hook that failed, or a
-    /// machine that can't start a process now.
+    /// True if the turn could not start for a reason outside of the turn, such as a failed hook, or
+    /// a machine that can't start a process.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_prevented: bool,
     pub ended_at: Time,
     pub duration_ms: u64,
-    /// Outcome file. `Err`: the reason for which it can't be used, with its path.
+    /// Outcome file; `Err`: reason why it can't be used, with the path of the file.
     pub outcome: Result<Outcome, String>,
     /// Repairs that made the outcome file readable.
     #[serde(default)]
@@ -49,11 +48,11 @@ pub struct TurnEnd {
     pub stderr_bytes: u64,
     /// Last line of stdout that is not blank.
     pub last_line: Option<String>,
-    /// Last line of stderr that is not blank: it usually explains a failed turn best.
+    /// Last line of stderr that is not blank. It usually gives the best reason for a failed turn.
     pub last_error_line: Option<String>,
 }
 
-/// Machine, its boot, the state directory and the process that claim a run.
+/// Identity of a process that claims a run: machine, boot, state directory and process id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunClaimant {
     pub host: String,

@@ -1,4 +1,4 @@
-//! Waits: the reason for which an agent or a work item can't continue, and the events that end it
+//! Waits: the reason why an agent or work item can't continue, and the events that end the wait
 //! (contract, semantics §5).
 
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ names! {
 }
 
 names! {
-    /// Ability of an external wait to end without an answer.
+    /// Way in which an external wait ends without an answer.
     "recoverability" Recoverability {
         Recoverable = "recoverable",
         ExplicitNoFallback = "explicit_no_fallback",
@@ -96,7 +96,7 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Returns an active wait of the agent itself for nothing in particular.
+    /// Returns an active wait of the agent itself, without a resource or a deadline.
     pub fn new(id: WaitId, agent: AgentName, kind: WaitKind, reason: String, now: Time) -> Wait {
         Wait {
             id,
@@ -134,19 +134,19 @@ impl Wait {
         self.status == WaitStatus::Active
     }
 
-    /// True if the wait keeps the agent or the work item from continuing: it is active, and no step
-    /// has taken up a message that satisfies it.
+    /// True if the wait keeps the agent or work item from continuing: it is active, and no message
+    /// that satisfies it was taken up.
     pub fn is_waiting(&self) -> bool {
         self.is_active() && self.resolved_by.is_none()
     }
 
-    /// Returns the next time at which a step tells the agent to check, if none of these messages is
-    /// queued.
+    /// Returns the next time at which a step asks the agent to check; `None` while such a message
+    /// is in the inbox.
     pub fn recheck_due(&self) -> Option<Time> {
         self.recheck_at.filter(|_| self.recheck_id.is_none())
     }
 
-    /// Moves a repeating recheck past `now`, in steps of its period. A single one is removed.
+    /// Moves a repeating recheck past `now` in steps of its period. Removes a single recheck.
     pub fn advance_recheck(&mut self, now: Time) {
         let Some(at) = self.recheck_at.filter(|at| *at <= now) else { return };
         self.recheck_at = self.recheck_every.map(|every| {
@@ -160,7 +160,7 @@ impl Wait {
         self.work_item_id.is_none()
     }
 
-    /// Returns the task that a `task` wait names.
+    /// Returns the task for which a wait of kind `task` waits.
     pub fn task_id(&self) -> Option<TaskId> {
         match self.kind {
             WaitKind::Task => self.resource.as_deref()?.parse().ok(),

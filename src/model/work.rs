@@ -1,4 +1,4 @@
-//! Work items: the agent's own tasks and plans (contract, semantics §4).
+//! Work items: the tasks and plans that an agent sets itself (contract, semantics §4).
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ names! {
 }
 
 names! {
-    /// Scheduling state, derived from an item and the waits on it, in order of precedence.
+    /// Scheduling state of an item, derived from it and the waits on it, in order of precedence.
     "scheduling state" SchedulingState {
         Completed = "completed",
         WaitingTask = "waiting_task",
@@ -36,7 +36,7 @@ names! {
 }
 
 names! {
-    /// Reduced view of a scheduling state.
+    /// Reduced view of a work item's scheduling state.
     "readiness" Readiness {
         Runnable = "runnable",
         WaitingForOperator = "waiting_for_operator",
@@ -89,7 +89,7 @@ pub struct WorkItem {
 }
 
 impl WorkItem {
-    /// Returns an open item that is not blocked.
+    /// Returns an open work item that is not blocked.
     pub fn new(id: WorkId, agent: AgentName, objective: String, now: Time) -> WorkItem {
         WorkItem {
             id,

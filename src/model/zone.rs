@@ -1,4 +1,4 @@
-//! Time zones: named ones, whose rules are built in, and those that a POSIX rule describes.
+//! Time zones: named zones, with rules that are built in, and zones described by a POSIX rule.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use chrono_tz::Tz;
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
-/// Time zone. Times and offsets are in seconds; an offset is positive east of Greenwich.
+/// Time zone. Times are in seconds since 1970, offsets in seconds east of Greenwich.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Zone {
     Named(Tz),
@@ -32,7 +32,7 @@ struct Summer {
     ends: ZoneChange,
 }
 
-/// Day of every year, and the time of that day in seconds, at which summer time begins or ends.
+/// Day of each year, and the local time in seconds, at which summer time begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ZoneChange {
     day: Day,
@@ -41,18 +41,18 @@ struct ZoneChange {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Day {
-    /// Day of the year from 1 to 365; 29 February is not counted.
+    /// Day of the year from 1 to 365, without counting 29 February.
     Julian(u32),
-    /// Day of the year from 0 to 365.
+    /// Day of the year from 0 to 365, with 29 February.
     Ordinal(u32),
-    /// The nth such weekday of a month; the fifth is the last.
+    /// Weekday in a week of a month, from 1; 5 is the last such weekday.
     Week { month: u32, week: u32, weekday: u32 },
 }
 
 impl Zone {
     pub const UTC: Zone = Zone::Named(Tz::UTC);
 
-    /// Returns the offset of local time at a time.
+    /// Returns the offset of local time from UTC at a time.
     pub fn offset(&self, at: i64) -> i64 {
         let utc = DateTime::from_timestamp(at, 0).unwrap_or_default().naive_utc();
         match self {
@@ -61,8 +61,8 @@ impl Zone {
         }
     }
 
-    /// Returns the times at which clocks show a local time: one, two where clocks are put back, or
-    /// none where they are put forward. The earlier time comes first.
+    /// Returns the times at which clocks show a local time, the earlier first: one, two if clocks
+    /// are put back, or none if they are put forward.
     pub fn moments(&self, local: NaiveDateTime) -> Vec<i64> {
         let shown = local.and_utc().timestamp();
         let offsets = [shown - DAY, shown + DAY].map(|near| self.offset(near));
@@ -76,10 +76,10 @@ impl Zone {
         moments
     }
 
-    /// Returns the first time after `from`, up to and including `until`, at which local time gets
-    /// another offset.
+    /// Returns the first time after `from`, and at or before `until`, at which the offset of local
+    /// time changes.
     pub fn next_change(&self, from: i64, until: i64) -> Option<i64> {
-        // No zone changes its offset twice in a week.
+        // No zone changes its offset twice within a week.
         const STEP: i64 = 7 * DAY;
         let offset = self.offset(from);
         let mut before = from;
@@ -138,7 +138,7 @@ impl Rule {
 }
 
 impl ZoneChange {
-    /// Returns the local time of this change in a year, as seconds since 1970.
+    /// Returns the local time of the change in a year, in local seconds since 1970.
     fn shown_in(&self, year: i32) -> i64 {
         let first = |month| NaiveDate::from_ymd_opt(year, month, 1).unwrap_or_default();
         let day = match self.day {
@@ -171,7 +171,7 @@ impl Parser<'_> {
         }
         self.name()?;
         let summer = if self.left.starts_with(',') { offset + HOUR } else { -self.time(24)? };
-        // A rule may omit the start of summer time. No default is right everywhere.
+        // A rule without the start of summer time is refused: no default is right everywhere.
         let begins = self.change()?;
         let ends = self.change()?;
         let summer = Some(Summer { offset: summer, begins, ends });
@@ -183,7 +183,7 @@ impl Parser<'_> {
         Some(())
     }
 
-    /// Takes the longest prefix whose characters fit.
+    /// Takes the longest prefix of characters for which `fits` returns true.
     fn while_fits(&mut self, fits: impl Fn(char) -> bool) -> &str {
         let end = self.left.find(|c| !fits(c)).unwrap_or(self.left.len());
         let (taken, left) = self.left.split_at(end);
@@ -206,7 +206,7 @@ impl Parser<'_> {
         (least..=most).contains(&number).then_some(number)
     }
 
-    /// Takes `[+|-]hh[:mm[:ss]]`, in seconds.
+    /// Takes `[+|-]hh[:mm[:ss]]` and returns it in seconds.
     fn time(&mut self, hours: u32) -> Option<i64> {
         let sign = if self.take('-').is_some() {
             -1
@@ -242,26 +242,25 @@ impl Parser<'_> {
     }
 }
 
-/// Function that finds the local time zone, or returns the reason for which it is not known.
+/// Function that finds the local time zone. `Err`: reason why it is unknown.
 pub type ZoneSource = fn() -> Result<Zone, String>;
 
 static SOURCE: OnceLock<ZoneSource> = OnceLock::new();
 static LOCAL: OnceLock<Result<Zone, String>> = OnceLock::new();
 
-/// Sets the source of the local time zone. It is called at most once, when the zone is first
-/// needed.
+/// Sets the function that finds the local time zone. It is called at most once, when the zone is
+/// first needed.
 pub fn set_source(source: ZoneSource) {
     let _ = SOURCE.set(source);
 }
 
-/// Returns the local time zone, or the reason for which it is not known. Without a source it is
-/// UTC.
+/// Returns the local time zone; `Err`: reason why it is unknown. Without a source, returns UTC.
 pub fn local() -> Result<&'static Zone, &'static str> {
     let found = LOCAL.get_or_init(|| SOURCE.get().map_or(Ok(Zone::UTC), |source| source()));
     found.as_ref().map_err(String::as_str)
 }
 
-/// Returns the reason for which the local time zone is not known, if a command needed it.
+/// Returns the reason why the local time zone is unknown, if a command needed the zone.
 pub fn problem() -> Option<&'static str> {
     LOCAL.get()?.as_ref().err().map(String::as_str)
 }
