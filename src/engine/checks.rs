@@ -34,7 +34,7 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Checks all records of one agent. Must be called under the agent's lock.
+/// Checks every record of one agent. Must be called under the agent's lock.
 pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     let mut checkup = agent.local().checkup();
     checkup.scratch();

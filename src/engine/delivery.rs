@@ -69,8 +69,8 @@ pub fn open(
 
 /// Puts an authenticated delivery into the inbox. The delivery is durable when this returns.
 ///
-/// Without a dedupe key this writes one new file and takes no lock; with a key it takes the agent's
-/// lock for the lookup.
+/// Without a dedupe key, writes one new file and takes no lock. With a key, takes the agent's lock
+/// for the lookup.
 pub fn deliver(
     context: Context<'_>,
     policy: &Policy,
@@ -173,7 +173,7 @@ pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered
     answer
 }
 
-/// Result of admitting one message: its id, and if it was a duplicate.
+/// Result of admitting one message. `duplicate`: an earlier message has its dedupe key.
 pub struct AdmittedArrival {
     pub id: MessageId,
     pub status: MessageStatus,

@@ -20,7 +20,7 @@ use super::recover::settle_abandoned;
 use super::stop::{end_tasks, stop_child};
 use super::tasks::{self, SUPERVISOR_GONE, TaskAction};
 
-/// One effect. If the process that runs an effect is killed, the next step finds the effect again.
+/// Effect outside the records. If its process is killed, the next step finds the effect again.
 #[derive(Debug)]
 pub enum Effect {
     /// Notify the hooks of the commits of this process.

@@ -153,7 +153,7 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeS
     if !halted.is_stopped() {
         return Ok(());
     }
-    // This also ends a run that an interrupted stop has left.
+    // The current run may also be the run of an earlier stop that was interrupted.
     let Some(run) = halted.state.current_run.clone() else {
         if before.was_recovering {
             wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased(Subject::Run)?))?;
@@ -177,8 +177,8 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeS
 }
 
 /// Commits that the gate is closed, runs the shutdown hook, and commits that the shutdown begins.
-/// One commit suffices without a hook, and for `now`; then the hook is returned, to run while the
-/// turn is ended.
+/// Without a hook, or with `how.now`, there is one commit. With `how.now` the hook is returned, and
+/// runs while the turn is ended.
 fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Halted, BeforeStop<'a>)> {
     let mut open = context.open()?;
     let draft = &mut open.draft;

@@ -41,7 +41,7 @@ pub struct HookEvent {
     task_id: Option<MessageId>,
     reason: Option<String>,
     run_id: Option<RunId>,
-    /// Failure for which a recovery begins or ends.
+    /// Failure that a starting or ended recovery is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureTold>,
     /// True if a recovery succeeded, false if it failed; only for `on-recovery-complete`.
@@ -53,7 +53,7 @@ pub struct HookEvent {
 }
 
 impl HookEvent {
-    /// Returns the event of an agent that goes from its present state to another.
+    /// Returns the event of an agent that goes from its present state to the state `to`.
     pub fn of(state: &State, to: ExecutionState, reason: Option<String>) -> HookEvent {
         let run = state.current_run.as_ref();
         let is_recovering = state.execution.state == ExecutionState::Recovering;

@@ -20,8 +20,8 @@ use super::installed::{ON_ATTENTION, ON_RECOVERY_COMPLETE, ON_STATE_CHANGE, is_n
 use super::pending::Pending;
 use super::session::Session;
 
-/// Maximum length of the line that reports an attention, in bytes. Its reason may come from outside
-/// and have any length.
+/// Maximum length of the line that reports an attention, in bytes. The reason of an attention may
+/// come from outside and have any length.
 const LINE: usize = 500;
 
 /// Reports the attentions that this process has raised and not yet reported, for commands that end

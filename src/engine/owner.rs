@@ -62,12 +62,12 @@ fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace
     Ok(Some(Away::Directory { path, host: there() }))
 }
 
-/// True if another machine, directory or clone steps the agent: it has the run, or the claim.
+/// True if the agent is stepped elsewhere: a run or a clone's claim there is not over.
 pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     Ok(given_up_at(agent, state, now)?.is_some())
 }
 
-/// Returns the time from which a run or claim elsewhere counts as lost. `None`: there is none.
+/// Returns the time from which a run or claim elsewhere counts as lost; `None` without one.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
     let mut run = state.current_run.as_ref();
     if let Some(current) = run

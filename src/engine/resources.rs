@@ -311,7 +311,7 @@ pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
     let agent = context.agent;
     let store = context.store();
     let policy = agent.policy()?.workspace;
-    // A missing workspace can't be occupied, and without `[workspace]` there is none to release.
+    // A missing workspace can't be occupied, and without `[workspace]` no workspace is.
     let (Some(mode), Ok(workspace)) = (policy.mode, store.anchor().workspace(&policy.path)) else {
         return Ok(());
     };

@@ -284,8 +284,7 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     let run_id: RunId = run.parse().map_err(|error| Error::in_word(process::RUN, error))?;
     let found = store.agent(&agent)?;
     let state = found.peek()?;
-    // This error comes first, because a run may be over for the reason that another machine has
-    // fenced it.
+    // The fencing error comes first, because a run that another machine has fenced is also over.
     found.refuse_fenced()?;
     // After a restore, a run of another directory may have the same id.
     let here = store.local().state_place()?.id;

@@ -205,8 +205,8 @@ impl AttentionMark {
         (self.count > 0).then_some(self)
     }
 
-    /// True if the attention about dead letter `id`, parked at `at`, is unacknowledged. Also true
-    /// for older ones if the mark counts attentions that it does not store.
+    /// True if the attention about dead letter `id`, parked at `at`, is unacknowledged. If not all
+    /// attentions are stored, also true for a dead letter older than the stored ones.
     pub fn covers(&self, id: MessageId, at: Time) -> bool {
         let is_older = self.newest.first().is_none_or(|oldest| at < oldest.at);
         self.newest.iter().any(|one| one.about.message_id == Some(id)) || (!self.knows_all() && is_older)

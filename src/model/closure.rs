@@ -23,7 +23,7 @@ names! {
 }
 
 names! {
-    /// Runtime health when a closure was derived. It never changes the outcome of the closure.
+    /// Runtime health when a closure was derived. The outcome of a closure never depends on it.
     "runtime posture" RuntimePosture {
         Awake = "awake",
         Sleeping = "sleeping",

@@ -84,8 +84,8 @@ pub fn minted_at(id: Uuid) -> Option<Time> {
 /// Maximum length of an agent's name, in bytes.
 pub const AGENT_NAME_MAX: usize = 64;
 
-/// Name of an agent, which is also the name of its directory. Its characters are restricted,
-/// because no other text from outside becomes part of a path.
+/// Name of an agent, which is also the name of its directory. No other text from outside becomes
+/// part of a path, so the allowed characters are restricted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr)]
 pub struct AgentName(String);
 

@@ -63,8 +63,8 @@ pub enum Speaker<'a> {
 pub struct Caller {
     pub agent: AgentName,
     pub by: CalledBy,
-    /// Hops of the message that caused the turn or task. Absent: it has taken so long that its
-    /// messages start a new chain.
+    /// Hops of the message that caused the turn or task. Absent if a task has lasted so long that
+    /// its messages start a new chain.
     pub hops: Option<u32>,
 }
 

@@ -134,8 +134,8 @@ impl Wait {
         self.status == WaitStatus::Active
     }
 
-    /// True if the wait keeps the agent or work item from continuing: it is active, and no message
-    /// that satisfies it was taken up.
+    /// True if the wait keeps the agent or work item from continuing: the wait is active, and no
+    /// message that satisfies it was taken up.
     pub fn is_waiting(&self) -> bool {
         self.is_active() && self.resolved_by.is_none()
     }

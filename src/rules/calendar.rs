@@ -29,7 +29,7 @@ pub struct Calendar {
     /// True if day of month or weekday has to match, not both: neither field begins with `*`.
     either_day: bool,
     /// True if second, minute or hour begins with `*`. The expression then fires whenever clocks
-    /// show a matching time. Otherwise it has fixed times of day, each of which fires once a day.
+    /// show a matching time. Without `*` it has fixed times of day, which fire once a day.
     follows_clocks: bool,
 }
 

@@ -111,9 +111,8 @@ fn latest(held: &HeldRun, now: Time, longest: Time, furthest: Time) -> Time {
     }
 }
 
-/// Returns the corrected next fire of a timer whose `next_at` skips more than one fire. One skipped
-/// fire is correct: after a clock was set back a little, a fire that has already happened is in the
-/// future again.
+/// Returns the corrected next fire of a timer whose `next_at` skips more than one fire. Skipping
+/// one fire is correct: after a clock was set back a little, the last fire is in the future again.
 fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
     // Only a timer that a fast clock wrote can have a wrong next fire.
     if timer.last_fired_at.unwrap_or(timer.created_at) <= now {

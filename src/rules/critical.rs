@@ -12,7 +12,7 @@ pub struct FreeResources {
     pub disk: Option<f64>,
 }
 
-/// Returns text about the resource that the machine is low on; `None` if there is enough of each.
+/// Returns text about a resource of which too little is free; `None` if all suffice.
 pub fn lacks(critical: &Critical, left: &FreeResources) -> Option<String> {
     let low = |what: &str, least: Option<Percent>, left: Option<f64>| {
         let (least, left) = (least?, left?);

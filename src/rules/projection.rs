@@ -204,9 +204,9 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     if is_begun {
         return over(RecoveryCause::Retry);
     }
-    // A new message from the operator ends the backoff; the message that failed does not. It ends
-    // only one backoff: after a failed recovery, for which no message is recorded, the message at
-    // the head does not count again.
+    // A new message from the operator ends the backoff; the message that failed does not. A message
+    // ends one backoff only: after a failed recovery, for which no message is recorded, the message
+    // at the head does not count again.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
         is_interjection(message)
             && message.attempt == 1

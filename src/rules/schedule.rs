@@ -66,8 +66,8 @@ fn zone(name: &str) -> Result<Zone, Refusal> {
     name.parse().map_err(|error: String| Refusal::new("unknown_time_zone", error))
 }
 
-/// Returns the first fire after a time; `None` if there is none. The schedule was checked when it
-/// was created, so it is valid here.
+/// Returns the first fire after a time; `None` if no fire follows. A schedule is checked when it is
+/// created, so it is valid here.
 pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     match schedule {
         Schedule::At { at } => (*at > after).then_some(*at),

@@ -24,7 +24,7 @@ pub struct SignedRequest<'a> {
 pub struct Capability<'a> {
     pub verify: &'a Verify,
     pub secret_sha256: &'a str,
-    /// Secret itself, if signatures are checked with it and this machine has it.
+    /// Secret itself, if this machine has it and signatures are checked with the secret.
     pub key: Option<&'a [u8]>,
 }
 

@@ -89,8 +89,8 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     pass_through_running(draft)?;
     draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
     if message_id.is_none() {
-        // The agent has not recovered, so the next start begins with a recovery. There is no
-        // process to wait for, so the shutdown ends at once.
+        // The agent has not recovered, so the next start begins with a recovery. No process has to
+        // be waited for, so the shutdown ends at once.
         draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
     }
     Ok(())

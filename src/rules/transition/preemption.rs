@@ -108,7 +108,7 @@ pub fn open_section(
     let time = time.min(draft.records.policy.preemption.max_section);
     let run = current(draft, run_id)?;
     let is_to_end = run.condemned.is_some() || run.told.is_some() || is_overdue(run, now);
-    // Otherwise a turn that opens one section after the other could never be preempted.
+    // A turn that opens one section after the other could otherwise never be preempted.
     if run.sections.is_empty() && is_to_end {
         return Err(Refusal::new("preemption_overdue", format!("{run_id} should have yielded already"))
             .hint("run `dormouse yield` and exit; `dormouse safe-point` tells a turn in time"));
@@ -186,9 +186,9 @@ pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
     Ok(checkpoint)
 }
 
-/// Records that the turn asks to be suspended when it has ended; a stop or `fail` before that takes
-/// precedence. `pause` is the length of the suspension. With `saved` there is a new checkpoint,
-/// whose file the caller must write before the commit. Returns the last checkpoint of the message.
+/// Records that the turn asks to be suspended when it has ended; a stop or `fail` before its end
+/// takes precedence. `pause` is the length of the suspension. `saved`: makes a new checkpoint,
+/// whose file the caller must write before the commit. Returns the message's last checkpoint.
 pub fn give_way(
     draft: &mut Draft,
     run_id: RunId,

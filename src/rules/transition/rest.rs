@@ -45,7 +45,7 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
         }
         return;
     }
-    // This also removes warnings that no longer hold, which alone causes no commit.
+    // Warnings that no longer hold are removed from the state, which alone causes no commit.
     draft.records.state.advised = found.iter().map(Advisory::key).collect();
     decided(draft, &decision.report());
     draft.set_status(status, Boundary::LifecycleSleep);

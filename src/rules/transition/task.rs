@@ -64,7 +64,7 @@ pub enum TaskEnding {
     Lost(String),
 }
 
-/// Refuses a change of a task's status that goes back, or that leaves a terminal status.
+/// Refuses a change of a task's status to an earlier status, or from a terminal status.
 pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {

@@ -31,10 +31,10 @@ pub struct Settled {
 /// Price that a message pays for a run that did not complete (contract, execution §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// One attempt, because the turn ended by itself.
+    /// One attempt of the message, because the turn ended by itself.
     Attempt,
-    /// Nothing, because something outside of the turn ended the run. Consecutive interruptions are
-    /// counted separately.
+    /// No attempt, because something outside of the turn ended the run. Consecutive interruptions
+    /// are counted separately.
     Interruption,
     /// The message itself: its turn has done the work and must not do it twice.
     Message,

@@ -80,8 +80,8 @@ pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result
     Ok(trigger)
 }
 
-/// Revokes a trigger finally. Its deliveries stay in the inbox. A wait with this trigger stays
-/// active without it.
+/// Revokes a trigger for ever. Deliveries in the inbox stay. A wait that names the trigger stays
+/// active without a trigger.
 pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, Refusal> {
     let at = draft.records.triggers.iter().position(|trigger| trigger.id == id);
     let mut trigger = draft.records.triggers.remove(at.ok_or_else(|| not_active(draft, id))?);

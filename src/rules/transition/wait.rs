@@ -234,8 +234,8 @@ pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     bind(draft, message.id, resolves);
 }
 
-/// Binds waits to a message. They block nothing until a turn for the message has completed or the
-/// message has ended without one.
+/// Binds waits to a message. Bound waits block nothing until a turn for the message has completed,
+/// or the message has ended without one.
 pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
     for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
         draft.change_wait(id, |wait| {
@@ -257,7 +257,7 @@ fn bound_to(draft: &Draft, message: MessageId) -> Vec<WaitId> {
     bound.map(|wait| wait.id).collect()
 }
 
-/// Resolves the waits that are bound to a message, because a turn for it has completed.
+/// Resolves the waits that are bound to a message for which a turn has completed.
 pub fn resolve_bound(draft: &mut Draft, message: MessageId) {
     for id in bound_to(draft, message) {
         end_wait(draft, id, WaitStatus::Resolved, &message.to_string());
