@@ -271,7 +271,7 @@ pub fn is_current(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
     Ok(agent.peek()?.current_run.is_some_and(|run| run.run_id == run_id))
 }
 
-/// Returns the time at which the processes of a stopped run are killed, if it is still current.
+/// Returns the time at which a run's processes are killed, if it is current and being stopped.
 fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
     let run = agent.peek()?.current_run.filter(|run| run.run_id == run_id);
     Ok(run.and_then(|run| run.stopping).map(|stopping| stopping.kill_at))

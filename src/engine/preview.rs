@@ -28,7 +28,7 @@ pub struct NextStep {
     pub due: Option<Time>,
     /// True if the decision of the last step at rest is still valid.
     pub is_at_rest: bool,
-    /// True if another process runs a turn of the agent. If it is killed, no file changes.
+    /// True if another process runs a turn of the agent. A kill of it changes no file.
     pub is_beside: bool,
     /// True if other processes supervise tasks of the agent. If one is killed, no file changes.
     pub has_tasks: bool,
@@ -123,7 +123,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
                     account_for(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
-                // A message that was not delivered before the rest makes no step due.
+                // A message that was not delivered before the agent came to rest makes no step due.
                 Before::Deliver => has_effects |= state.resting.is_none(),
                 Before::LookAfterTasks => has_effects |= tasks::preview(agent, &mut draft)?,
             }

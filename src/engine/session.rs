@@ -44,7 +44,7 @@ pub struct Session {
     said: GlobalOptions,
 }
 
-/// Agents on which a command that lists works.
+/// Agents that a command lists or works through.
 #[derive(Debug)]
 pub struct Chosen {
     pub names: Vec<AgentName>,

@@ -106,7 +106,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
     }
 }
 
-/// Reports the step of an agent at rest; `None` if it is not. Error for an agent of another pool.
+/// Returns the report of a step at rest, else `None`. Error for an agent of another pool.
 pub fn quiet_step(context: Context<'_>, started: Instant) -> Result<Option<StepReport>> {
     let agent = context.agent;
     context.store().refuse_other_pool(agent)?;

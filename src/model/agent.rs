@@ -15,7 +15,7 @@ names! {
 }
 
 names! {
-    /// Senders from which an agent accepts messages.
+    /// Audience of an agent: all senders, or only the operator, its parent and its triggers.
     "visibility" Visibility {
         Public = "public",
         Private = "private",

@@ -114,8 +114,7 @@ pub struct IngressSettings {
     pub per_minute: NonZeroU32,
     /// True if everybody may read the status of public agents.
     pub read: bool,
-    /// Headers by which a sender marks a repeated delivery. Of these the first that a request has
-    /// is used.
+    /// Headers by which a sender marks a repeated delivery. The first that a request has is used.
     pub dedupe_headers: Vec<String>,
     /// Headers that are stored with a delivery as its provenance.
     pub source_headers: Vec<String>,

@@ -12,7 +12,7 @@ use super::work::{WaitsByItem, is_spent};
 /// Duration of a stall after which a person is notified.
 pub const PATIENCE: Span = Span::from_secs(24 * 3600);
 
-/// Stalled record, start of the stall, and the reason with the command that ends the stall.
+/// Stall of an agent: its start, the record that is stalled, and the command that ends it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stall {
     pub since: Time,

@@ -88,7 +88,7 @@ impl Draft {
         &self.puts
     }
 
-    /// Returns the bytes that this draft adds to `before`. `each` gets every record's size.
+    /// Returns the bytes that this draft adds to `before`. Calls `each` with every record's size.
     pub fn made_since<E>(
         &self,
         before: &Draft,

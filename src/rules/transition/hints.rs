@@ -49,7 +49,7 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     }
 }
 
-/// Removes a pending hint whose key has already become a tick; it would block other hints.
+/// Removes a pending hint whose key has already become a tick, because it blocks other hints.
 pub fn ignore_duplicate_hint(draft: &mut Draft) {
     if let Some(hint) = draft.records.state.pending_wake_hint.take() {
         ignore_hint(draft, &hint, "duplicate");

@@ -218,7 +218,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     }
     pass_through_running(draft)?;
     let now = draft.now();
-    // No process could force the run in time, so the run ends now for that reason.
+    // No process forced the run in time, so it ends now, with the reason for that.
     let ended = |terminal, why: &str| RunEnd::new(terminal, Some(why.to_owned()), Cost::Interruption, None);
     let forced = is_overdue(&run, now).then(|| ended(Terminal::Failed, FORCED));
     let vanished = || ended(Terminal::Interrupted, why);
