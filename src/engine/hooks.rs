@@ -47,7 +47,7 @@ pub struct HookEvent {
     /// True if a recovery succeeded, false if it failed; only for `on-recovery-complete`.
     #[serde(skip_serializing_if = "Option::is_none")]
     success: Option<bool>,
-    /// Attention that the hook is called for.
+    /// Attention for which `on-attention` is called; absent for all other hooks.
     #[serde(skip)]
     attention: Option<Attention>,
 }

@@ -79,7 +79,7 @@ pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<OpenRecordSet> {
     Ok(OpenRecordSet { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
 }
 
-/// Loads the remaining records at the revision of `open`.
+/// Loads the inbox, policy and other remaining records at the revision of `open`.
 pub fn around(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,

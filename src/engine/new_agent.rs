@@ -17,7 +17,7 @@ pub struct AgentRequest {
     pub name: AgentName,
     /// Parent of the new agent; absent: the agent is no child.
     pub parent: Option<AgentName>,
-    /// `None`: a child is private, any other agent public.
+    /// Visibility of the agent; absent: a child is private, any other agent public.
     pub visibility: Option<Visibility>,
     /// Text of the agent's `agent.toml`.
     pub policy: String,

@@ -30,7 +30,7 @@ pub struct NextStep {
     pub is_at_rest: bool,
     /// True if another process runs a turn of the agent. A kill of it changes no file.
     pub is_beside: bool,
-    /// True if other processes supervise tasks of the agent. If one is killed, no file changes.
+    /// True if other processes supervise tasks of the agent. A kill of them changes no file.
     pub has_tasks: bool,
 }
 

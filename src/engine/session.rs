@@ -50,7 +50,7 @@ pub struct Chosen {
     pub names: Vec<AgentName>,
     /// True if no agent was named, so that `names` has all agents.
     pub are_all: bool,
-    /// True if each result names its agent.
+    /// True if each result is printed with the name of its agent.
     pub are_told_apart: bool,
 }
 

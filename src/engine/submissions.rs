@@ -50,7 +50,7 @@ fn at_once(policy: &Policy) -> usize {
 
 /// Result of taking in hand-written files.
 pub struct TakenIn {
-    /// True if anything has changed.
+    /// True if the records or files have changed.
     pub any: bool,
     /// Names of the files that can be neither admitted nor moved.
     pub stuck: Vec<String>,

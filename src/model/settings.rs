@@ -12,7 +12,7 @@ use super::text;
 use super::time::Span;
 use super::trigger::Trigger;
 
-/// Settings of `dormouse.toml`.
+/// Content of `dormouse.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreConfig {

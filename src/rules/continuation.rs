@@ -80,7 +80,7 @@ impl<'a> TurnTrigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// True if this is an event with content that names no wait, item, task or resource.
+    /// True if the trigger is an event with content that names no wait, item, task or resource.
     pub fn is_bare_event(&self) -> bool {
         self.kind == TriggerKind::ExternalEvent && self.contentful && self.names_nothing()
     }
@@ -96,14 +96,14 @@ impl<'a> TurnTrigger<'a> {
         }
     }
 
-    /// True if this names the resource of an active external wait.
+    /// True if the trigger names the resource of an active external wait.
     fn names_awaited_resource(&self, waits: &[Wait]) -> bool {
         let is_external = |wait: &&Wait| wait.is_waiting() && wait.kind == WaitKind::External;
         let mut external = waits.iter().filter(is_external);
         self.resource.is_some() && external.any(|wait| wait.resource.as_deref() == self.resource)
     }
 
-    /// True for a task result whose task has not ended.
+    /// True if the trigger is a task result whose task has not ended.
     pub fn is_progress(&self) -> bool {
         self.kind == TriggerKind::TaskResult && !self.is_terminal_result()
     }

@@ -41,7 +41,7 @@ pub const fn next(state: ExecutionState) -> &'static [ExecutionState] {
     }
 }
 
-/// True if an edge leads from one state to another.
+/// True if an edge leads from state `from` to state `to`.
 pub fn can(from: ExecutionState, to: ExecutionState) -> bool {
     next(from).contains(&to)
 }
@@ -138,7 +138,7 @@ pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static st
     Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }
 
-/// True if a limit is exceeded: from one millisecond after it.
+/// True if `now` is at least one millisecond after the limit.
 pub fn is_over(limit: Time, now: Time) -> bool {
     now > limit
 }

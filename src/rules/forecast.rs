@@ -38,7 +38,7 @@ pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
     runs_turn(records, &fire)
 }
 
-/// Returns a trigger without content that names nothing.
+/// Returns a trigger without content, wait, item, task and resource.
 fn plain(kind: TriggerKind, source: TriggerSource, origin: &Origin) -> TurnTrigger<'_> {
     TurnTrigger {
         kind,

@@ -12,7 +12,7 @@ use super::work::waiting_reason;
 
 /// One rung of the ladder. The kind of its decision determines if the agent changes.
 pub struct Rung {
-    /// Number from 1, as in the contract.
+    /// Number of the rung in the contract, from 1.
     pub number: u8,
     /// Kinds of decision that the rung can return.
     kinds: &'static [DecisionKind],

@@ -58,7 +58,7 @@ pub struct QueuedMessage {
     pub id: MessageId,
     pub kind: MessageKind,
     pub about: MessageSummary,
-    /// Absent for messages that trigger nothing.
+    /// Continuation of the message; absent for messages that trigger nothing.
     pub continuation: Option<Continuation>,
 }
 
@@ -138,7 +138,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
     }
 }
 
-/// Derives the closure of these records.
+/// Derives the closure of an agent from its records.
 pub fn closure(records: &Records) -> Closure {
     derive(&closure_facts(records))
 }

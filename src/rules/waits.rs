@@ -17,7 +17,7 @@ use super::continuation::{TriggerSource, TurnTrigger};
 pub enum WakeSource<'a> {
     /// Input of the operator.
     Operator,
-    /// Result of this task.
+    /// Result of the task with this id.
     Task(TaskId),
     /// Event or hint about this resource.
     Resource(&'a str),
@@ -27,13 +27,13 @@ pub enum WakeSource<'a> {
     From(&'a str),
     /// Any event or hint from this source, because the wait names no resource.
     FromAbout(&'a str),
-    /// Event with content that names nothing.
+    /// Event with content that names no wait, item, task or resource.
     ExternalEvent,
     /// Message that reports the end of a timer wait.
     Timer,
     /// Any message or hint that names the wait.
     Wait(WaitId),
-    /// Message that asks the agent to check. It does not end the wait.
+    /// Message that asks the agent to check. Such a message does not end the wait.
     Recheck,
     /// Message that reports that the wait has expired.
     Expiry,
