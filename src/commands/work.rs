@@ -1,4 +1,4 @@
-//! `work`: work items. `wait` and `timer` have files of their own.
+//! Command `work`: work items. `wait` and `timer` have files of their own.
 
 mod timer;
 mod waits;
@@ -33,10 +33,10 @@ pub use timer::timer;
 /// Noun for a work item in errors.
 const WORK_ITEM: &str = "work item";
 
-/// Action that a turn may not take on an agent other than itself and its children.
+/// Action that a turn may take only on its own agent and the agent's children.
 const CHANGE: &str = "change the records of";
 
-/// Changes the records of one agent by a rule, and returns the result of the rule.
+/// Changes the records of one agent by a rule, and returns the result of that rule.
 fn change<T>(
     session: &Session,
     agent: &Agent<'_>,
@@ -46,7 +46,7 @@ fn change<T>(
     Ok(Context::new(session, agent).change(rule)?.made)
 }
 
-/// Returns the moment after a span, if there is one.
+/// Returns the moment at the end of a span from now; `None` without a span.
 fn moment_in(session: &Session, span: Option<Span>) -> Option<Time> {
     span.map(|span| session.clock.now().after(span))
 }
@@ -101,7 +101,7 @@ pub fn work(session: &mut Session, args: WorkArgs) -> Result<Status> {
     }
 }
 
-/// Parses a step of a todo list. `[x] TEXT` is done.
+/// Parses a step of a todo list. The prefix `[x]` marks a completed step.
 fn step(word: &str) -> Todo {
     match word.strip_prefix("[x] ") {
         Some(text) => Todo { text: text.to_owned(), done: true },
@@ -138,8 +138,8 @@ fn complete_work(
     show_changed(session, changed)
 }
 
-/// Reads a plan. An empty one from a file or stdin is refused, because a failed command usually
-/// leaves it.
+/// Reads a plan. An empty plan from a file or stdin is refused, because an empty input is usually
+/// the result of a failed command.
 fn plan_text(name: &str, word: &str) -> Result<String> {
     let plan = text(name, Some(word), &PLAN)?;
     if plan.trim().is_empty() && (word == "-" || word.starts_with('@')) {

@@ -1,4 +1,4 @@
-//! `init`, `create` and `clone`.
+//! Commands `init`, `create` and `clone`.
 
 mod template;
 
@@ -86,7 +86,7 @@ fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status
     })
 }
 
-/// Database roles with the words for them.
+/// Database roles with their names in the output.
 const PARTS: [(DatabaseRole, &str); 3] = [
     (DatabaseRole::Ticker, "ticker"),
     (DatabaseRole::Producer, "producer"),
@@ -159,7 +159,7 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
 pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     let store = session.store()?;
     let model = store.agent(&args.agent)?;
-    // The copy contains settings and hooks, whose environment variables may be secrets.
+    // The copy contains settings and hooks, which may contain secrets as environment variables.
     authority::reach_records(Context::new(session, &model), "clone")?;
     let name = args.new;
     let identity = model.identity()?;
@@ -193,8 +193,8 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Creates an agent, and keeps the files that were made for it on success. Returns its trigger, and
-/// the object to print.
+/// Creates an agent. On success keeps the files that were written for the agent. Returns the
+/// trigger of the agent, and the object to print.
 fn make_with(
     session: &Session,
     store: &Store,
@@ -204,7 +204,7 @@ fn make_with(
 ) -> Result<(TriggerId, Value)> {
     let name = new.name.clone();
     let made = make(session, store, new);
-    // An error may come after the commit, for example from a failed sync.
+    // A failed sync returns an error after the commit, so the stored secret is checked, too.
     if made.is_ok() || is_secret_of(store, &name, secret) {
         secret.keep();
         script.into_iter().for_each(Script::keep);
@@ -215,7 +215,7 @@ fn make_with(
     Ok((trigger_id, object))
 }
 
-/// Replaces the description in the text of settings. Everything else stays, comments included.
+/// Replaces the description in the text of settings. Other text is unchanged, comments included.
 fn described(text: &str, description: &str) -> String {
     let line = format!("description = {}\n", quoted(description));
     let Some(old) = description_of(text) else { return format!("{line}{text}") };
@@ -237,7 +237,7 @@ fn is_secret_of(store: &Store, name: &AgentName, secret: &Secret) -> bool {
     triggers.is_ok_and(|triggers| triggers.iter().any(|trigger| trigger.secret_sha256 == secret.sha256()))
 }
 
-/// Refuses a profile that `dormouse.toml` does not have.
+/// Refuses a profile that is not in `dormouse.toml`.
 fn check_profile(store: &Store, profile: &str) -> Result<()> {
     let known: Vec<&str> = store.local().profiles().collect();
     if known.contains(&profile) {
@@ -250,7 +250,7 @@ fn check_profile(store: &Store, profile: &str) -> Result<()> {
     Err(Error::usage(format!("--profile: no profile `{profile}`")).with_hint(hint))
 }
 
-/// Returns the new `agent.toml`, and its name for errors.
+/// Returns the text of the new `agent.toml`, and the name of the text's source for errors.
 fn policy_text(
     args: &cli::CreateArgs,
     name: &AgentName,
@@ -284,16 +284,16 @@ fn policy_text(
             text.push_str(&format!("command = [{}]\n", argv.join(", ")));
         }
     }
-    // Defaults would override the keys of a profile, so they are commented out.
+    // Active defaults would override the keys of a profile, so the defaults are commented out.
     let open = if args.profile.is_some() { "# " } else { "" };
     text.push_str(&format!("{open}timeout = \"30m\"\n{open}stdin = \"context\"\n"));
     Ok((PathBuf::from("agent.toml"), text))
 }
 
-/// Adds the profile to a policy from a file.
+/// Adds the profile to the text of a policy file.
 fn with_profile(text: String, profile: Option<&str>) -> Result<String> {
     let Some(profile) = profile else { return Ok(text) };
-    // The caller reports a text that can't be parsed.
+    // The caller reports a text that is no valid TOML.
     let named = text.parse::<toml::Table>().ok().and_then(|table| table.get("profile").cloned());
     match named {
         None => Ok(format!("profile = {}\n{text}", quoted(profile))),

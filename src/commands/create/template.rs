@@ -1,4 +1,4 @@
-//! `create --template`: agents that are ready to run, each with a commented turn script.
+//! Templates of `create --template`: agents with a commented turn script, ready to run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,20 +42,20 @@ pub fn named(name: &str) -> Option<&'static Template> {
     ALL.iter().find(|template| template.name == name)
 }
 
-/// Turn script of a new agent. Dropping this deletes a file that was created for it, unless it is
-/// kept.
+/// Turn script of a new agent. Dropping this value deletes the script file if the value created the
+/// file, unless `keep` was called.
 pub struct Script {
     pub path: PathBuf,
     new: Option<NewFile>,
 }
 
-/// Returns the file name of an agent's script in the directory of its turns.
+/// Returns the file name of an agent's turn script.
 pub fn script_name(agent: &AgentName) -> String {
     format!("{agent}.sh")
 }
 
 impl Script {
-    /// Writes the script of a template into `home`. An existing file with the same text is kept,
+    /// Writes the script of a template into `home`. An existing file with identical text is kept,
     /// because a killed command may have left it; any other existing file is refused.
     pub fn write(template: &Template, home: &Path, agent: &AgentName) -> Result<Script> {
         let path = home.join(script_name(agent));
@@ -76,7 +76,7 @@ impl Script {
         Ok(Script { path, new })
     }
 
-    /// Keeps the file, because the agent exists.
+    /// Keeps the script file when this value is dropped, because the agent exists.
     pub fn keep(&mut self) {
         self.new.iter_mut().for_each(NewFile::keep);
     }

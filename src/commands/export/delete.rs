@@ -1,8 +1,8 @@
 //! `rm`: exports an agent to a file and deletes it (contract, people §5).
 //!
-//! The agent is marked as moved first, so that its records no longer change: a message that arrives
-//! later is in the stream or refused. When the stream is durable, one rename deletes the agent.
-//! After an interruption, the same command continues.
+//! The agent is first marked as moved, so that its records no longer change: a later message is in
+//! the stream or is refused. When the stream is durable, one rename deletes the agent. After an
+//! interruption, a repeated `rm` continues the deletion.
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use crate::store::{Agent, AgentTxn, Store, moved_away};
 
 use super::{ExportedAgent, MoveRequest, about_to_leave, say_left_out, take_under, unmark};
 
-/// Result for an agent.
+/// Result of `rm` for one agent.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct DeleteReport {
@@ -37,21 +37,21 @@ struct DeleteReport {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
     exported_to: Option<PathBuf>,
-    /// Size of the stream, or of the deleted directory with --no-export.
+    /// Number of files in the stream, or in the deleted directory with --no-export.
     files: Option<usize>,
     bytes: Option<u64>,
     /// Unfinished work of the agent.
     unfinished: UnfinishedCounts,
-    /// Agents whose parent it was.
+    /// Agents whose parent is the deleted agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<AgentName>,
-    /// Files that arrived in the inbox too late for the stream.
+    /// Files that arrived in the inbox after the stream was written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     late: Vec<String>,
 }
 
 impl DeleteReport {
-    /// Returns the report about an agent that is not deleted yet.
+    /// Returns the report about an agent before its deletion.
     fn new(agent: &Agent<'_>, request: &DeleteRequest<'_>, unfinished: UnfinishedCounts) -> DeleteReport {
         DeleteReport {
             agent: agent.name().clone(),
@@ -100,7 +100,7 @@ impl UnfinishedCounts {
     fn of(agent: &Agent<'_>, locked: &AgentTxn<'_>, records: &Records) -> Result<UnfinishedCounts> {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
-            // The other records are unfinished in the agent's new place.
+            // An exported agent takes its other records along, which remain unfinished there.
             return Ok(UnfinishedCounts {
                 messages: agent.local().count_late()?,
                 ..UnfinishedCounts::default()
@@ -118,7 +118,7 @@ impl UnfinishedCounts {
         })
     }
 
-    /// Describes the unfinished records; `None` if there are none.
+    /// Describes the counts in words; `None` if all are zero.
     fn words(&self) -> Option<String> {
         let UnfinishedCounts { messages, hints, work, waits, timers, outbox, attention } = self;
         let parts = [
@@ -183,7 +183,7 @@ pub fn rm(session: &mut Session, args: cli::RmArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Asks for confirmation on a terminal. Without a terminal the command line suffices.
+/// Asks for confirmation on a terminal. Returns true without a terminal.
 fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Result<bool> {
     let named: Vec<&str> = names.iter().map(AgentName::as_str).collect();
     let to = match file {
@@ -196,8 +196,8 @@ fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Res
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
-/// Deletes agents whose streams go into one file. An agent that can't be deleted is reported and
-/// stays.
+/// Deletes agents whose streams are written into one file. An agent that can't be deleted is
+/// reported and kept.
 fn remove_all(
     session: &mut Session,
     store: &Store,
@@ -232,14 +232,14 @@ fn remove_all(
     status
 }
 
-/// Marked agent, with the records that the mark covers.
+/// Agent that is marked as moved, with the records that are exported.
 struct MarkedAgent {
     taken: ExportedAgent,
     unfinished: UnfinishedCounts,
 }
 
-/// Marks an agent and reads it for export. Returns `None` if it stays; a dry run has printed its
-/// forecast.
+/// Marks an agent as moved and reads it for export. Returns `None` if the agent is kept; a dry run
+/// has then printed its forecast.
 fn prepare(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -298,8 +298,8 @@ fn refuse_unfinished(agent: &Agent<'_>, unfinished: &UnfinishedCounts) -> Result
         .with_hint(format!("look at it with `dormouse get {name}`, or remove it all the same with --force")))
 }
 
-/// Writes the agents one after the other into the file, which appears when it is complete and
-/// durable.
+/// Writes the agents one after the other into the file. The file appears under its name when it is
+/// complete and durable.
 fn export(
     session: &Session,
     store: &Store,
@@ -307,7 +307,7 @@ fn export(
     ready: &[(AgentName, MarkedAgent)],
 ) -> Result<()> {
     let Some(path) = file else { return Ok(()) };
-    // An existing file is replaced: the marks of the agents name it as the stream of this command.
+    // An existing file is replaced: the agents' marks name the path as this deletion's stream.
     refuse_within(store, path, "--output", "name a file beside it")?;
     let new = Replacement::begin(path, 0o600)?;
     let names: Vec<AgentName> = ready.iter().map(|(name, _)| name.clone()).collect();
@@ -322,7 +322,7 @@ fn export(
     new.place()
 }
 
-/// Removes the mark of a deletion.
+/// Removes the mark of a deletion from an agent that is kept.
 fn stay(session: &Session, store: &Store, name: &AgentName, taken: &ExportedAgent) -> Result<()> {
     let agent = store.agent(name)?;
     let locked = agent.change(session.clock.now())?;
@@ -333,7 +333,7 @@ fn stay(session: &Session, store: &Store, name: &AgentName, taken: &ExportedAgen
     unmark(session, &agent, &locked, state)
 }
 
-/// Deletes the agent, if it is still marked by this command.
+/// Deletes the agent, if its mark is still that of this command.
 fn finish(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -368,7 +368,7 @@ fn came_back(name: &AgentName) -> Error {
         .with_hint(format!("see it with `dormouse get {name}`"))
 }
 
-/// Shows the result, and the agents and files that it affects.
+/// Prints the result, with the affected agents and files.
 fn report(session: &mut Session, store: &Store, mut report: DeleteReport) -> Result<()> {
     report.children = children_of(store, &report.agent)?;
     session.out.result(&report, |out| report.text(out));

@@ -35,7 +35,7 @@ use crate::rules::transition::{moved, task};
 use crate::store::stream::{StreamReader, StreamWriter};
 use crate::store::{Agent, AgentImport, AgentTxn, Appeared, DirExport, Store, moved_away};
 
-/// Result for an agent.
+/// Result of an import for one agent.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct TransferReport {
@@ -43,7 +43,7 @@ struct TransferReport {
     files: usize,
     bytes: u64,
     moved_to: Option<String>,
-    /// True for an import of an agent that had been moved away from here.
+    /// True if the imported agent had been moved away from this store.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     back: bool,
 }
@@ -94,7 +94,7 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
             let stdout = Path::new("stdout");
             let out = BufWriter::new(io::stdout().lock());
             match write(session, &store, &request, out, stdout) {
-                // The reader has closed the pipe before the end of the stream.
+                // The reader of stdout has closed the pipe before the end of the stream.
                 Err(Error::Io { source, path, .. })
                     if source.kind() == io::ErrorKind::BrokenPipe && path == stdout =>
                 {
@@ -107,7 +107,7 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// The destination is shown in one line.
+/// Refuses a destination that can't be shown in one line.
 fn check_place(to: &str) -> Result<()> {
     const MOST: usize = 1000;
     let message = match to {
@@ -119,7 +119,7 @@ fn check_place(to: &str) -> Result<()> {
     Err(Error::in_word("--move", message))
 }
 
-/// Writes the agents one after the other. Each is one revision of its own.
+/// Writes the agents one after the other. Each agent is exported at a revision of its own.
 fn write(
     session: &Session,
     store: &Store,
@@ -138,7 +138,7 @@ fn write(
         let taken = take(session, &agent, to.as_ref())?;
         let leaving = &taken.leaving;
         say_left_out(session, &agent, leaving);
-        // The output is opened after the first agent was read, so that an early error writes
+        // The output is opened after the first agent is read, so that an early error writes
         // nothing.
         let writer = match (&mut writer, out.take()) {
             (Some(writer), _) => writer,
@@ -171,7 +171,7 @@ fn write(
     Ok(reports)
 }
 
-/// Agents to export, and their destination if they move.
+/// Agents to export, and the destination if the export moves them.
 struct ExportRequest {
     names: Vec<AgentName>,
     to: Option<MoveRequest>,
@@ -188,7 +188,7 @@ struct MoveRequest {
     to: String,
 }
 
-/// Reads an agent for export under its lock. With `going`, marks it as moved before.
+/// Reads an agent for export under its lock. With `going`, first marks the agent as moved.
 fn take(session: &Session, agent: &Agent<'_>, going: Option<&MoveRequest>) -> Result<ExportedAgent> {
     let locked = agent.change(session.clock.now())?;
     take_under(session, agent, &locked, going)
@@ -224,7 +224,7 @@ fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &DirExport) {
     }
 }
 
-/// Returns the agent's records with the mark of its move. Refuses an agent with an open turn or
+/// Returns the agent's records with the mark of the move. Refuses an agent with an open turn or
 /// task.
 fn about_to_leave(
     session: &Session,
@@ -240,7 +240,7 @@ fn about_to_leave(
     Ok(draft)
 }
 
-/// Removes the mark from an agent that stays.
+/// Removes the mark of a move from an agent that is kept.
 fn unmark(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, state: State) -> Result<()> {
     locked.local().forget_taken()?;
     let desk = Context::new(session, agent);
@@ -249,7 +249,7 @@ fn unmark(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, state: St
     desk.commit(locked, draft).map(drop)
 }
 
-/// Refuses to move a child whose parent waits for it, because the parent looks for its result here.
+/// Refuses to move a child whose parent waits for it, because the parent reads the result here.
 fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     let Some(parent) = agent.identity()?.parent else { return Ok(()) };
     let waits = match agent.store().agent(&parent) {
@@ -299,8 +299,8 @@ fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     .with_hint("call it from outside the turn, or set `authority.lifecycle = \"all\"`"))
 }
 
-/// Imports a stream: stages all agents, checks each as `doctor` does, and then makes them visible.
-/// The stream has a name and, if known, a length.
+/// Imports a stream: stages all agents, checks each with the checks of `doctor`, and then makes all
+/// visible. `length`: bytes of the stream, if known.
 fn from(
     session: &mut Session,
     store: &Store,
@@ -318,8 +318,8 @@ fn from(
         session.is_about(name);
         store.refuse_taken(name)?;
     }
-    // A stream may name any number of agents. Checking each before the next bounds the damage of a
-    // bad stream.
+    // A stream may contain any number of agents. Each is checked before the next is staged, so that
+    // a bad stream does little damage.
     let mut staged: Vec<AgentImport<'_>> = Vec::new();
     let complete = |session: &Session, staged: &[AgentImport<'_>]| {
         let Some((agent, former)) = staged.last().zip(names.get(staged.len().wrapping_sub(1))) else {
@@ -332,7 +332,7 @@ fn from(
     let mut progress = session.out.progress(Unit::Bytes, length);
     loop {
         let meta = reader.next()?;
-        // The files of a stream are in the order of its agents.
+        // The files in a stream are in the order of its agents.
         let begun = match &meta {
             Some(meta) => names.binary_search(&meta.agent).map_or(0, |at| at + 1),
             None => names.len(),
@@ -364,7 +364,7 @@ fn from(
     Ok(Status::Done)
 }
 
-/// Refuses an agent in which `doctor` would find damage.
+/// Refuses an agent in which the checks of `doctor` find damage.
 fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, then: &str) -> Result<()> {
     let agent = staged.agent();
     let findings = checks::agent(agent).findings;
@@ -378,8 +378,8 @@ fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, 
 const WENT_ON: &str = "it was at work when its agent was copied, and went on there";
 
 /// Removes the state that belongs to the origin: the mark of the move, the clone that steps the
-/// agent, and open turns and tasks. These end here, because their processes belong to the original
-/// agent.
+/// agent, and open turns and tasks. Open turns and tasks are ended here, because their processes
+/// belong to the original agent.
 fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     let store = agent.store();
     let state = agent.peek()?;
@@ -404,7 +404,7 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     locked.empty_journal()
 }
 
-/// Describes the records that still have the former name of an agent.
+/// Describes the records that still contain the former name of an agent.
 fn related(staged: &AgentImport<'_>) -> Option<String> {
     let parent = staged.agent().identity().ok()?.parent?;
     Some(format!(

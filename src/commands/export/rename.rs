@@ -1,9 +1,9 @@
-//! `rename`: gives an agent another name (contract, people §5).
+//! Command `rename`: gives an agent another name (contract, people §5).
 //!
-//! Every record contains the agent's name, so a complete copy is written beside the agent and
-//! appears by one rename. Until the old agent is deleted and other agents are updated, both are
-//! marked as moved: no command changes them, and no step runs. After an interruption, the same
-//! command continues.
+//! Every record contains the agent's name, so a complete copy is staged and appears by one rename
+//! of its directory. Both agents are marked as moved until the old agent is deleted and other
+//! agents are updated: no command changes them, and no step runs. After an interruption, a repeated
+//! `rename` continues.
 
 use serde::Serialize;
 
@@ -25,22 +25,22 @@ use crate::store::{Agent, AgentImport, Store, moved_away};
 
 use super::{ExportedAgent, MoveRequest, check, take_under, unmark};
 
-/// Result of the command.
+/// Result of `rename`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct RenameReport {
     agent: AgentName,
     former_name: AgentName,
-    /// `None` if an earlier command has made the copy.
+    /// Number of copied files. `None` if an earlier command has made the copy.
     files: Option<usize>,
     bytes: Option<u64>,
-    /// Agents whose parent it is.
+    /// Agents whose parent is the renamed agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<AgentName>,
-    /// Number of its triggers with deliveries. Their URLs contain the name.
+    /// Number of triggers with deliveries. Their URLs change with the name of the agent.
     #[serde(skip_serializing_if = "is_none")]
     triggers: usize,
-    /// Files that arrived in the inbox too late for the copy.
+    /// Files that arrived in the inbox after the copy was made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     late: Vec<String>,
 }
@@ -64,7 +64,7 @@ struct NamePair {
     name: AgentName,
 }
 
-/// Number of files and bytes of the copy.
+/// Number of files of the copy, and their bytes.
 type CopySize = (usize, u64);
 
 pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
@@ -96,7 +96,7 @@ fn refuse_to_others(session: &Session, agent: &Agent<'_>) -> Result<()> {
     authority::reach(Context::new(session, agent), "rename")
 }
 
-/// Returns the mark of an interrupted rename, if the agent exists under its new name.
+/// Returns the mark of an interrupted rename, if the new agent exists.
 fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<Moved>> {
     let agent = match store.agent(name) {
         Err(Error::NoAgent { .. }) => return Ok(None),
@@ -110,7 +110,7 @@ fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<M
     Ok(is_ours.then_some(mark))
 }
 
-/// Marks the agent and copies it under its new name. Removes the mark on failure.
+/// Marks the agent as moved and copies it under its new name. Removes the mark on failure.
 fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(Moved, Option<CopySize>)> {
     let (taken, mark) = mark(session, agent, names)?;
     match make(session, agent, names, &taken, &mark) {
@@ -124,7 +124,7 @@ fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(Move
     }
 }
 
-/// Marks the agent and reads its records.
+/// Marks the agent as moved and reads its records.
 fn mark(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(ExportedAgent, Moved)> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
@@ -174,12 +174,12 @@ fn make(
     let store_path = store.anchor().path();
     check(&staged, &names.former, store_path, "it has its name as before: mend it", " and try again")?;
     let size = staged.local().size();
-    // The lock keeps another command from choosing another name meanwhile.
+    // The lock keeps other commands from choosing a different name meanwhile.
     let locked = agent.change(session.clock.now())?;
     if locked.any_state()?.moved.as_ref() != Some(mark) {
         return Err(renamed_meanwhile(names));
     }
-    // A concurrent command with the same names may have made the copy.
+    // A concurrent `rename` with both names may have made the copy.
     if !staged.place_if_free(session.clock.now())? && !has_appeared(agent, mark)? {
         store.refuse_name(&names.name)?;
     }
@@ -205,7 +205,7 @@ fn note_former_name(
     locked.replace_identity(&identity)
 }
 
-/// Removes the mark, unless the agent exists under its new name.
+/// Removes the mark, unless the new agent exists.
 fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
@@ -215,7 +215,7 @@ fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
     unmark(session, agent, &locked, state)
 }
 
-/// Deletes the agent of the former name, updates the agents that name it, and removes the mark.
+/// Deletes the old agent, updates other agents that name it, and removes the mark.
 fn finish(
     session: &Session,
     store: &Store,
@@ -264,14 +264,14 @@ fn delete_former(
         Err(Error::NoAgent { .. }) => return Ok(Vec::new()),
         locked => locked?,
     };
-    // Another agent may use the former name by now.
+    // Another agent may use the former name now.
     if locked.any_state()?.moved.as_ref() != Some(mark) {
         return Ok(Vec::new());
     }
     locked.vanish_into(renamed)
 }
 
-/// Updates the agents whose parent or owner it is, or which it has stopped. Returns its children.
+/// Updates the agents whose parent, owner or stopper is the renamed agent. Returns its children.
 fn update_others(session: &Session, store: &Store, names: &NamePair) -> Result<Vec<AgentName>> {
     let mut children = Vec::new();
     for name in store.agents()? {
@@ -288,7 +288,7 @@ fn update_others(session: &Session, store: &Store, names: &NamePair) -> Result<V
     Ok(children)
 }
 
-/// Updates one agent. Returns true if it is a child.
+/// Updates the former name in one agent. Returns true if that agent is a child.
 fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<bool> {
     let NamePair { former, name } = names;
     let is = |other: &Option<AgentName>, name: &AgentName| other.as_ref() == Some(name);
@@ -314,7 +314,7 @@ fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<
     Ok(names_it || is(&identity.parent, name))
 }
 
-/// Reports what the user has to change by hand.
+/// Prints a list of changes that the user has to make by hand.
 fn say_what_follows(session: &mut Session, report: &RenameReport) {
     let RenameReport { agent, former_name, .. } = report;
     for child in &report.children {

@@ -1,4 +1,4 @@
-//! `tick --commit`: makes one git commit for each step that has changed something.
+//! Option `tick --commit`: makes one git commit for each step that has changed a record.
 
 use crate::error::Result;
 use crate::model::time::Time;
@@ -6,19 +6,19 @@ use crate::process::git::Repository;
 use crate::report::step::StepReport;
 use crate::store::{Agent, Store};
 
-/// Repository of the commits.
+/// Returns the git repository that receives the commits.
 pub fn repository(store: &Store) -> Repository<'_> {
     Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
 }
 
-/// State before a step.
+/// State of the agent and its repository before a step.
 pub struct BeforeStep<'r> {
     repository: &'r Repository<'r>,
     revision: u64,
 }
 
 impl<'r> BeforeStep<'r> {
-    /// Notes the revision before a step. Fails if git could not commit, so that no step is made.
+    /// Notes the revision before a step. Fails, to prevent the step, if git could not commit.
     pub fn step(repository: &'r Repository<'r>, agent: &Agent<'_>) -> Result<BeforeStep<'r>> {
         let revision = agent.peek()?.revision;
         repository.check()?;
@@ -26,10 +26,10 @@ impl<'r> BeforeStep<'r> {
     }
 
     /// Commits the state directory with the decision as the message, if the step has changed a
-    /// record; falling asleep is such a change. Returns git's message about files that it can't
+    /// record; falling asleep is such a change. Returns git's message about files that git can't
     /// read and has left out.
     ///
-    /// The records are synced before, so that the commit has only what survives a power cut.
+    /// The records are synced first, so that the commit has only content that survives a power cut.
     pub fn commit(self, agent: &Agent<'_>, report: &StepReport, now: Time) -> Result<Option<String>> {
         if agent.peek()?.revision == self.revision {
             return Ok(None);

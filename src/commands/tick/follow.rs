@@ -1,5 +1,5 @@
-//! `tick --follow`: stays in the foreground, and starts a step of an agent when it has something to
-//! do.
+//! Option `tick --follow`: runs in the foreground, and starts a step of an agent when the agent has
+//! something to do.
 //!
 //! Each step runs in another process, with the command that cron would use. This process holds no
 //! lock and writes no file, so its death leaves nothing to repair.
@@ -25,24 +25,24 @@ use crate::store::{News, Store, Told};
 
 use super::many::{self, Urgency, own_tick, print_tick};
 
-/// Poll interval for an agent that can't be watched, and for one whose turn or task another process
-/// runs: the death of that process changes no file. Each `AGENTS_IN_A_LOOK` unwatched agents
-/// lengthen the interval by its own length.
+/// Poll interval for an agent that can't be watched, and for an agent whose turn or task another
+/// process runs, because the death of a process changes no file. Each `AGENTS_IN_A_LOOK` unwatched
+/// agents lengthen the interval by `LOOKS`.
 const LOOKS: Span = Span::from_secs(5);
 const AGENTS_IN_A_LOOK: u64 = 1000;
 
-/// Interval of queries to a store that knows which agents are due. One query is about all agents.
+/// Interval of queries to a database for the due agents. One query covers all agents.
 const ASKS: Span = Span::from_secs(2);
-/// Delay of the next query after another machine has taken a step first.
+/// Delay of the next query after another machine has run an agent's step first.
 const ASKS_SOON: Span = Span::from_millis(100);
 
-/// Time that a producer has to write the file of a dropped message, if no event tells its end.
+/// Time for a producer to finish a file in the inbox, if no event reports the end of writing.
 const WRITTEN: Span = Span::from_secs(1);
 
-/// Pause of an agent after a step that did nothing. It doubles each time, up to `LONGEST`, the
-/// interval of cron.
+/// First pause of an agent after a step that did nothing. Each further idle step doubles the pause,
+/// up to `LONGEST`, the interval of cron.
 const IDLE_PAUSE: Span = Span::from_millis(20);
-/// Number of idle steps after which the agent's records are read.
+/// Number of consecutive idle steps after which the agent's records are read.
 const IDLE_STEPS: u8 = 2;
 const FAILED: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(60);
@@ -88,18 +88,18 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
 /// Scheduling state of one agent.
 #[derive(Default)]
 struct FollowedAgent {
-    /// Time of the next look, if no change comes before.
+    /// Time of the next check, if no change of the agent is reported before.
     look_at: Option<Time>,
-    /// Set if the agent has something to do.
+    /// Urgency of the agent's next step; `None` if no step is due.
     ready: Option<Urgency>,
-    /// Urgency that the store has reported, if the store knows which agents are due.
+    /// Urgency from the last query, if the store is a database.
     urgency: Option<Urgency>,
-    /// True while a process makes a step of the agent.
+    /// True while a process runs a step of the agent.
     runs: bool,
-    /// Number of idle steps in a row. After one of them another process may have just made the
-    /// step; after two the reason to wait is certain.
+    /// Number of consecutive idle steps. After one idle step, another process may have just run the
+    /// step; after two, the agent has nothing to do.
     idle_steps: u8,
-    /// Length of the current pause, and its end.
+    /// Length and end of the pause after an idle or failed step.
     pause: Span,
     until: Option<Time>,
     is_unwatched: bool,
@@ -111,15 +111,15 @@ struct TickFollower<'a> {
     store: Store,
     news: News,
     followed: BTreeMap<AgentName, FollowedAgent>,
-    /// Agents that may have changed.
+    /// Agents whose records may have changed.
     to_look_at: BTreeSet<AgentName>,
     /// Number of machines that follow the same agents, including this one.
     machines: usize,
-    /// Time to read the list of agents again, if it is not watched.
+    /// Time of the next read of the list of agents; `None` if a watch suffices.
     list_at: Option<Time>,
     unwatched: u64,
     is_ending: bool,
-    /// True if the state directory was missing at the last look. It may be restored.
+    /// True if the state directory was missing at the last check. A backup may restore it.
     is_gone: bool,
     verdict: Status,
     jobs: Jobs<AgentName>,
@@ -164,13 +164,13 @@ impl TickFollower<'_> {
         }
     }
 
-    /// Handles the reported changes.
+    /// Handles the changes that the watches have reported.
     fn hear(&mut self, session: &mut Session) -> Result<()> {
         let mut list = self.list_at.is_some_and(|at| at <= session.clock.now());
         if list && self.is_gone {
             return self.reopen(session);
         }
-        // Without a watch on the list, no event reports that the directory has disappeared.
+        // Without a watch on the list, no event reports the removal of the state directory.
         if list && let Err(Error::NotAStore { .. }) = session.store_at(self.anchor.clone()) {
             self.is_going(session);
             return Ok(());
@@ -194,7 +194,7 @@ impl TickFollower<'_> {
                     list = true;
                     self.look_at_all();
                 }
-                // The directory may have been restored from a backup: follow its replacement.
+                // A backup may have replaced the directory, so its replacement is opened.
                 Told::Moved => match self.reopen(session) {
                     Ok(()) => {}
                     Err(Error::NotAStore { .. } | Error::Io { .. }) => self.is_going(session),
@@ -205,7 +205,7 @@ impl TickFollower<'_> {
         if list && let Err(error) = self.list(session) {
             session.out.detail(&error.to_string());
             if self.store.is_remote() {
-                // The state directory exists, so the store has the error, and is queried again.
+                // The state directory exists, so the database failed; the query is repeated.
                 self.list_at = Some(session.clock.now().after(ASKS));
             } else {
                 self.is_going(session);
@@ -214,13 +214,13 @@ impl TickFollower<'_> {
         Ok(())
     }
 
-    /// Notes that the state directory is missing, and schedules another look.
+    /// Marks the state directory as missing, and schedules the next check.
     fn is_going(&mut self, session: &Session) {
         self.is_gone = true;
         self.list_at = Some(session.clock.now().after(WRITTEN));
     }
 
-    /// Reloads the settings, and looks at every agent again.
+    /// Reopens the state directory, reloads the settings, and schedules a check of every agent.
     fn reopen(&mut self, session: &Session) -> Result<()> {
         self.store = session.store_at(self.anchor.clone())?;
         self.jobs.renew();
@@ -235,7 +235,7 @@ impl TickFollower<'_> {
         self.to_look_at.extend(self.followed.keys().cloned());
     }
 
-    /// Updates the list of agents.
+    /// Reads the list of agents, or queries the database for the due agents.
     fn list(&mut self, session: &Session) -> Result<()> {
         let now = session.clock.now();
         let known = if self.args.all { self.store.due_to_tick(now)? } else { None };
@@ -243,7 +243,7 @@ impl TickFollower<'_> {
             let asked = now.after(ASKS);
             known.next.map_or(asked, |next| next.min(asked))
         });
-        // If the store knows which agents are idle, these are not followed.
+        // A database reports only agents with something to do, so idle agents are not followed.
         let names: BTreeMap<AgentName, Option<Urgency>> = match known {
             Some(known) => {
                 self.machines = known.machines;
@@ -271,7 +271,7 @@ impl TickFollower<'_> {
             agent.urgency = urgency;
         }
         if !self.args.all {
-            // A removed agent may have been imported again.
+            // A removed agent may exist again after an import.
             self.look_at_all();
         }
         let is_watched = self.news.follow_list(self.store.local());
@@ -279,7 +279,7 @@ impl TickFollower<'_> {
         Ok(())
     }
 
-    /// Looks at the agents that may have changed, or whose next look is due.
+    /// Checks the agents whose records may have changed, or whose next check is due.
     fn look(&mut self, session: &Session) {
         let now = session.clock.now();
         let due = self.followed.iter().filter(|(_, agent)| agent.look_at.is_some_and(|at| at <= now));
@@ -292,12 +292,12 @@ impl TickFollower<'_> {
         for name in names {
             let Some(agent) = self.followed.get_mut(&name) else { continue };
             if agent.runs {
-                // The end of the step triggers a look.
+                // The end of the running step schedules a check.
                 agent.look_at = None;
                 continue;
             }
-            // The store has reported that the agent is due. That is trusted until steps find
-            // nothing to do.
+            // The database has reported the agent as due. The report is trusted until `IDLE_STEPS`
+            // steps find nothing to do.
             if let Some(urgency) = agent.urgency.clone().filter(|_| agent.idle_steps < IDLE_STEPS) {
                 agent.look_at = None;
                 agent.stands(Some(now), now, || urgency);
@@ -312,17 +312,17 @@ impl TickFollower<'_> {
                     agent.is_unwatched = !is_watched;
                     let looks = !is_watched || expected.is_beside || expected.has_tasks;
                     agent.look_at = looks.then(|| now.after(again));
-                    // An agent that is not at rest gets another step at once, unless another
-                    // process has just made one.
+                    // An agent that is not at rest gets another step immediately, unless another
+                    // process has just run a step.
                     let goes_on = !expected.is_at_rest && agent.idle_steps == 0 && !expected.is_beside;
                     if goes_on { Some(now) } else { expected.due }
                 }
-                // The agent was moved away, so it has no steps here.
+                // A moved agent has no steps in this store.
                 Err(error) if error.has_left() => {
                     agent.look_at = None;
                     None
                 }
-                // The agent's own step will report the error.
+                // The next step of the agent will report the error.
                 Err(_) => {
                     agent.look_at = None;
                     Some(now)
@@ -332,7 +332,7 @@ impl TickFollower<'_> {
         }
         let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count() as u64;
         let are_new = std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0;
-        // Agents in a database are never watched, so a note about them would tell nothing.
+        // Agents in a database are never watched, so this note would not help the user.
         if are_new && !self.store.is_remote() {
             session.out.note(&format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
@@ -340,20 +340,20 @@ impl TickFollower<'_> {
         }
     }
 
-    /// Returns the time of the next look without a change.
+    /// Returns the time of the next check if no change is reported.
     fn next(&self) -> Option<Time> {
         let waiting = self.followed.values().filter(|agent| !agent.runs && agent.ready.is_none());
         let next = waiting.filter_map(|agent| agent.look_at).chain(self.list_at).min();
         next.filter(|_| !self.is_ending)
     }
 
-    /// Starts steps, most urgent agents first.
+    /// Starts steps of the ready agents, most urgent first, up to the maximum number of jobs.
     fn start(&mut self, session: &mut Session) {
         while !self.is_ending && self.jobs.count() < self.args.jobs as usize {
             let now = session.clock.now();
             let ready = self.followed.iter().filter_map(|(name, agent)| Some((name, agent.ready.as_ref()?)));
             let ranked = ready.map(|(name, urgency)| (name, urgency.rank(now)));
-            // Without a random number the machine starts with the most urgent agent, as others do.
+            // Without a random number the most urgent agent is chosen.
             let chance = if self.machines > 1 { session.clock.chance().unwrap_or_default() } else { 0.0 };
             let Some(name) = next_of(ranked, self.machines, chance).cloned() else { return };
             let work = own_tick(session, &self.store, &name, self.args);
@@ -373,11 +373,11 @@ impl TickFollower<'_> {
         }
     }
 
-    /// Handles the end of a step.
+    /// Handles the end of a step's process.
     fn take_in(&mut self, session: &mut Session, ended: EndedJob<AgentName>) {
         let EndedJob { of: name, lines, end } = ended;
         let did_nothing = end == JobEnd::Exit(Status::NothingDone.code().into());
-        // A step that did nothing prints nothing.
+        // The output of a step that did nothing is not printed.
         let lines = if did_nothing { &[][..] } else { &lines[..] };
         let reached = print_tick(&mut session.out, &name, lines, end);
         let Some(agent) = self.followed.get_mut(&name) else { return };
@@ -398,8 +398,8 @@ impl TickFollower<'_> {
             | Status::OfCommand(_) => agent.leave_alone(FAILED, now),
         }
         if agent.idle_steps == 1 && agent.urgency.take().is_some() {
-            // Another machine made the step. The store knows if something is left, and one query is
-            // about all agents.
+            // Another machine has run the step. The database knows if the agent is still due, and
+            // one query covers all agents.
             let soon = now.after(ASKS_SOON);
             self.list_at = Some(self.list_at.map_or(soon, |at| at.min(soon)));
             return;
@@ -407,7 +407,7 @@ impl TickFollower<'_> {
         self.to_look_at.insert(name);
     }
 
-    /// Waits for the running turns after the first signal, and ends them after the second.
+    /// Starts no steps after the first signal, and passes the second on to running steps.
     fn end(&mut self, session: &Session, signal: i32) {
         if self.is_ending {
             self.verdict = Status::TurnFailed;
@@ -424,7 +424,7 @@ impl TickFollower<'_> {
 }
 
 impl FollowedAgent {
-    /// Sets the time of the next look, or marks the agent as ready.
+    /// Marks the agent as ready if its step is due; otherwise sets the time of the next check.
     fn stands(&mut self, due: Option<Time>, now: Time, urgency: impl FnOnce() -> Urgency) {
         self.ready = None;
         if due.is_none_or(|due| due > now) {
@@ -433,7 +433,7 @@ impl FollowedAgent {
             self.look_at = [self.look_at, due].into_iter().flatten().min();
             return;
         }
-        // A pause longer than the maximum means that the clock was set back.
+        // A pause longer than `LONGEST` means that the clock was set back.
         let left_alone = self.until.filter(|until| *until > now && until.since(now) <= LONGEST);
         match left_alone {
             Some(until) => self.look_at = Some(until),

@@ -1,4 +1,4 @@
-//! Ticks of many agents: their order, and several at once.
+//! Order of the ticks of many agents, and parallel ticks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use crate::report::output::Output;
 use crate::rules::priority::{Rank, rank};
 use crate::store::{DueAgents, Store, at_once};
 
-/// Prints the output of an agent's tick, or the error. Returns the exit status.
+/// Prints the output or the error of an agent's tick. Returns the exit status.
 pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd) -> Status {
     let reached = match end {
         JobEnd::Exit(0) => Status::Done,
@@ -38,7 +38,7 @@ pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd)
     reached
 }
 
-/// Returns an error for a tick that ended without a result.
+/// Returns the error for a tick process that ended without a result.
 fn last_words(lines: &[u8], end: JobEnd) -> Option<String> {
     match end {
         JobEnd::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
@@ -57,7 +57,7 @@ pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::
     Work::Process(command(session, store, name.as_str(), args))
 }
 
-/// Returns the command line of a tick. `of`: an agent, or the flag of a persistent worker.
+/// Returns the command line of a tick. `of`: an agent's name, or the flag of a persistent worker.
 fn command(session: &Session, store: &Store, of: &str, args: &cli::TickArgs) -> Vec<OsString> {
     let out = &session.out;
     let color = if out.is_colored() { "always" } else { "never" };
@@ -80,7 +80,7 @@ fn command(session: &Session, store: &Store, of: &str, args: &cli::TickArgs) -> 
     command
 }
 
-/// Sorts by urgency. Equal agents stay in order of name.
+/// Sorts agents by urgency. Agents of equal urgency keep their order by name.
 pub fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now: Time) {
     names.sort_by_cached_key(|name| match urgencies.get(name) {
         Some(urgency) => urgency.rank(now),
@@ -88,34 +88,34 @@ pub fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies,
     });
 }
 
-/// Urgencies of the due agents, as a store reports them.
+/// Urgencies of the due agents by name, as the database reports them.
 pub type Urgencies = BTreeMap<AgentName, Urgency>;
 
 pub fn urgencies(store: &Store, due: DueAgents) -> Urgencies {
     let urgencies = due.agents.into_iter().map(|agent| {
-        // An agent with unreadable settings reports that in its own tick.
+        // Unreadable settings count as default settings here; the agent's tick reports the error.
         let policy =
             store.local().policy_from(agent.name.as_str(), &agent.policy).map(|policy| policy.scheduler);
         let policy = policy.unwrap_or_default();
-        // Such an agent is due at once, so its waiting time is unknown.
+        // The time `at_once()` only marks an immediate step; the waiting time is unknown.
         let due = agent.due.filter(|due| *due != at_once());
         (agent.name, Urgency { policy, since: agent.since, due })
     });
     urgencies.collect()
 }
 
-/// Input of an agent's rank.
+/// Input for the rank of an agent in the order of steps.
 #[derive(Debug, Clone)]
 pub struct Urgency {
     policy: SchedulingPolicy,
     /// Time since which the agent has had something to do.
     since: Option<Time>,
-    /// Due time that no file shows.
+    /// Due time of the next step in the state, which applies once it has passed.
     due: Option<Time>,
 }
 
 impl Urgency {
-    /// Returns the lowest urgency for an agent that can't be read. Its own tick reports the error.
+    /// Returns the urgency of an agent; for an unreadable agent that of default settings.
     pub fn of(store: &Store, name: &AgentName) -> Urgency {
         let unknown = Urgency { policy: SchedulingPolicy::default(), since: None, due: None };
         urgency(store, name).unwrap_or(unknown)

@@ -1,4 +1,4 @@
-//! `tick`: one step of each agent, or steps until it is idle.
+//! Command `tick`: runs one step of each agent, or steps until the agent is idle.
 
 mod committing;
 mod follow;
@@ -57,12 +57,12 @@ pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Steps the agents that the parent process names, one after the other. An error ends this process,
-/// so that it can't affect the next step.
+/// Steps the agents that the parent process names on stdin, one after the other. An error ends this
+/// process, so that the error can't affect the next step.
 fn by_line(session: &mut Session, mut store: Store, args: &cli::TickArgs) -> Result<Status> {
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
-        // The store may be outdated, because this process may have waited long for the line.
+        // This process may have waited long for the line, so the store is reopened.
         store = store.afresh()?;
         let mut round = Round { store: &store, args, exchange: None, has_moved: false };
         let status = round.each(session, AgentsToStep { names: vec![name], urgencies: None })?;
@@ -82,13 +82,13 @@ fn by_line(session: &mut Session, mut store: Store, args: &cli::TickArgs) -> Res
 /// Agents to step.
 struct AgentsToStep {
     names: Vec<AgentName>,
-    /// Urgencies of the due agents, if the store reports them.
+    /// Urgencies of the due agents, if the store is a database.
     urgencies: Option<Urgencies>,
 }
 
-/// Returns the agents to step. If the store knows which agents are due, `--all` steps only these.
-/// Messages of one round make other agents due, so the caller repeats the query until it names no
-/// agent that is not in `done`.
+/// Returns the agents to step. With a database, `--all` steps only the due agents. Messages of one
+/// round make other agents due, so the caller repeats the query until all returned agents are in
+/// `done`.
 fn to_step(
     session: &Session,
     store: &Store,
@@ -105,12 +105,12 @@ fn to_step(
     Ok(AgentsToStep { names, urgencies: Some(many::urgencies(store, due)) })
 }
 
-/// Steps of one command, which all have the same arguments.
+/// Steps of one command with the same arguments.
 struct Round<'a> {
     store: &'a Store,
     args: &'a cli::TickArgs,
     exchange: Option<&'a RemoteSync<'a>>,
-    /// True after a step that did something.
+    /// True after a step that changed something.
     has_moved: bool,
 }
 
@@ -131,13 +131,13 @@ impl Round<'_> {
         } else {
             self.one_by_one(session, &names)
         };
-        // A child's step may report an attention of its parent.
+        // The step of a child may mark its parent for attention.
         let raised = session.has_raised_failure();
         let status = if raised { status.graver(Status::TurnFailed) } else { status };
         Ok(status.graver(refused))
     }
 
-    /// Runs one step of an agent, or with --until-idle as many as it needs.
+    /// Runs one step of an agent, or with --until-idle up to --max-steps steps.
     fn steps(&mut self, session: &mut Session, name: &AgentName) -> Result<Status> {
         let Round { store, args, exchange, .. } = *self;
         let agent = store.agent(name)?;
@@ -167,13 +167,13 @@ impl Round<'_> {
             };
             let raised_failure = session.has_raised_failure();
             report.attention = session.raised.take();
-            // A failure that a dry run predicts has not happened.
+            // A failure in the forecast of a dry run has not happened.
             if !args.dry_run && (report.failed() || raised_failure) {
                 status = status.graver(Status::TurnFailed);
             }
             let did = report.did_something();
             self.has_moved |= did;
-            // Another clone may own the parent; its own step then finds the end of the child.
+            // Another clone may tick the parent, whose own step then finds the end of the child.
             if did && !args.dry_run && exchange.is_none() {
                 Context::new(session, &agent).tell_parent();
             }
@@ -190,7 +190,7 @@ impl Round<'_> {
                     continuation.evidence.join(", ")
                 ));
             }
-            // The result is printed before git can fail.
+            // The result is printed before the commit, because git can fail.
             if let Some(before) = before
                 && let Some(left_out) = before.commit(&agent, &report, session.clock.now())?
             {
@@ -208,7 +208,7 @@ impl Round<'_> {
     }
 
     fn one_by_one(&mut self, session: &mut Session, names: &[AgentName]) -> Status {
-        // A process that `--all` started for one agent belongs to a run over all agents, too.
+        // `--unless-moved` marks a process that `--all` has started for one agent.
         session.each_agent(names, self.args.all || self.args.unless_moved, |session, name| {
             if session.cancelled_by.get().is_some() {
                 return Ok(Status::Done);
@@ -217,12 +217,12 @@ impl Round<'_> {
         })
     }
 
-    /// Ticks the agents that have something to do, most urgent first, and then the idle ones, which
-    /// may have received messages from the first by then.
+    /// Ticks the agents with something to do, most urgent first. Then ticks the idle agents, which
+    /// may have received messages from the busy ones.
     fn in_line(&mut self, session: &mut Session, names: Vec<AgentName>, urgencies: &Urgencies) -> Status {
         let (mut busy, resting) = self.split(session, &names);
         if busy.is_empty() && !self.args.dry_run {
-            // No step has run, so the reports are still valid.
+            // No step has run since the reports were made, so the reports are still valid.
             show_all(session, &resting);
             return Status::Done;
         }
@@ -231,8 +231,8 @@ impl Round<'_> {
         self.one_by_one(session, &busy)
     }
 
-    /// Returns the agents with something to do, and the others with the reports of their steps.
-    /// Leaves out agents that were moved away, which have no steps here.
+    /// Returns the agents with something to do, and the idle agents with the reports of their
+    /// steps. Leaves out moved agents, which have no steps in this store.
     fn split(
         &self,
         session: &Session,
@@ -250,12 +250,12 @@ impl Round<'_> {
         (busy, resting)
     }
 
-    /// Ticks each agent in its own process, so that stray processes of a turn are never those of
-    /// another turn.
+    /// Ticks each agent in its own process, so that leftover processes of a turn are never taken
+    /// for those of another turn.
     fn in_parallel(&mut self, session: &mut Session, names: &[AgentName], urgencies: &Urgencies) -> Status {
         let Round { store, args, .. } = *self;
         let mut status = Status::Done;
-        // An agent with nothing to do needs no process.
+        // An idle agent needs no process.
         let (mut busy, resting) = self.split(session, names);
         show_all(session, &resting);
         let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));

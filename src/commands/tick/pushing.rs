@@ -1,6 +1,6 @@
-//! `tick --push`: several machines tick one repository. Before a step with something to do, this
-//! clone takes the agent by a push. git accepts the push of only one clone. The clone then steps,
-//! and pushes the result.
+//! Option `tick --push`: several machines tick one repository. Before a step with something to do,
+//! this clone takes the agent by a push. git accepts the push of only one clone. The clone then
+//! runs the step, and pushes the result.
 //!
 //! No local record changes before the push is accepted, so a refused push leaves nothing to undo.
 
@@ -18,13 +18,13 @@ use crate::report::step::StepReport;
 use crate::rules::transition::taken::let_go;
 use crate::store::{Agent, Store};
 
-/// Time that a clone keeps an agent beyond the timeout of its turn, for the work before and after
-/// it.
+/// Time that a clone keeps an agent beyond the timeout of the agent's turn, for the work before and
+/// after the turn.
 const MARGIN: Span = Span::from_secs(10 * 60);
 /// Time that a clone keeps an agent whose turn has no timeout.
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
-/// Fetches the changes of other clones, and pushes those of this one.
+/// Fetches the changes of other clones, and pushes the changes of this clone.
 pub fn begin<'s>(session: &mut Session, store: &'s Store, remote: &str) -> Result<RemoteSync<'s>> {
     let exchange = RemoteSync::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
     let terms = SyncOptions { message: ("dormouse tick --push", ""), begins: true, ..SyncOptions::default() };
@@ -37,11 +37,11 @@ pub fn begin<'s>(session: &mut Session, store: &'s Store, remote: &str) -> Resul
 /// Result of a step.
 pub struct Stepped {
     pub report: StepReport,
-    /// True if this clone has taken the agent, so that the result must be pushed.
+    /// True if this clone has taken the agent, so that the caller must push the result.
     pub has_taken: bool,
 }
 
-/// Runs one step, if there is something to do and no other clone has taken the agent.
+/// Runs one step if the agent has something to do and no other clone has taken the agent.
 pub fn step(session: &mut Session, agent: &Agent<'_>, exchange: &RemoteSync<'_>) -> Result<Stepped> {
     let now = session.clock.now();
     if !preview(Context::new(session, agent), now)?.is_due() {
@@ -68,7 +68,7 @@ pub fn step(session: &mut Session, agent: &Agent<'_>, exchange: &RemoteSync<'_>)
         Ok::<(), Refusal>(())
     });
     if stepped.is_err() {
-        // The error of the step is the one to report.
+        // The caller reports the error of the step rather than that of the push.
         let _ = publish(session, exchange, (&format!("{}: its step failed", agent.name()), ""));
     }
     let report = stepped?;

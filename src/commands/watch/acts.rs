@@ -1,4 +1,4 @@
-//! Keys that act on agents: each runs the command of the same name in its own process.
+//! Keys that act on agents. Each key runs the command of the same name in a process of its own.
 
 use std::ffi::OsString;
 
@@ -17,7 +17,7 @@ use crate::store::Store;
 pub struct Act {
     key: char,
     pub name: &'static str,
-    /// Irreversible effect of the command, for which a confirmation is needed.
+    /// Irreversible effect of the command, for the question before running it.
     pub doubt: Option<&'static str>,
 }
 
@@ -38,7 +38,7 @@ impl Act {
         ACTS.into_iter().find(|act| act.key == key)
     }
 
-    /// Returns the command line; `None` if there is nothing to requeue.
+    /// Returns the command line of a key; `None` if there is no dead letter to requeue.
     pub fn command(
         self,
         session: &Session,
@@ -68,7 +68,7 @@ impl Act {
     }
 }
 
-/// Describes the result of a command.
+/// Describes the result of a command that a key has run.
 pub fn result_text(ended: &EndedJob<(Act, AgentName)>) -> String {
     let (act, name) = &ended.of;
     let lines = String::from_utf8_lossy(&ended.lines);

@@ -15,7 +15,7 @@ pub struct Fleet {
     places: HashMap<AgentName, usize>,
     /// Indexes of the shown agents, those that need attention first.
     order: Vec<usize>,
-    /// Text that the name or posture of a shown agent contains.
+    /// Filter: text that the name or posture of a shown agent contains.
     filter: String,
 }
 
@@ -37,7 +37,7 @@ impl Fleet {
         self.agents.iter().map(|(name, _)| name)
     }
 
-    /// Sets the state of an agent. `sort` updates the order.
+    /// Sets the row of an agent. `sort` updates the order.
     pub fn note(&mut self, name: &AgentName, known: AgentRow) {
         if let Some(at) = self.places.get(name) {
             self.agents[*at].1 = known;
@@ -75,12 +75,12 @@ impl Fleet {
         self.order.len()
     }
 
-    /// Returns the shown agents from an index on.
+    /// Returns the shown agents from the index `at` on.
     pub fn from(&self, at: usize) -> impl Iterator<Item = (&AgentName, &AgentRow)> {
         self.order.iter().skip(at).map(|at| (&self.agents[*at].0, &self.agents[*at].1))
     }
 
-    /// Returns the index of an agent among those that are shown.
+    /// Returns the index of an agent among the shown agents.
     pub fn place(&self, name: &AgentName) -> Option<usize> {
         let at = self.places.get(name)?;
         self.order.iter().position(|shown| shown == at)

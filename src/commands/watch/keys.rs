@@ -12,7 +12,7 @@ use super::acts::Act;
 use super::{Dashboard, FooterState};
 
 impl Dashboard {
-    /// Handles a key. Returns true if it ends the command.
+    /// Handles a key. Returns true if the key ends the command.
     pub(super) fn press(
         &mut self,
         session: &Session,
@@ -93,7 +93,7 @@ impl Dashboard {
         Ok(false)
     }
 
-    /// Returns the agent that a key acts on.
+    /// Returns the agent of the detail view, or the selected agent.
     fn subject(&self) -> Option<AgentName> {
         match &self.near {
             Some(near) => Some(near.name.clone()),
@@ -104,7 +104,7 @@ impl Dashboard {
     /// Moves the selection, or scrolls the detail view.
     fn go(&mut self, to: impl Fn(usize) -> usize) {
         if let Some(from) = self.scrolled() {
-            // Drawing limits the offset to the last line.
+            // `draw` limits the offset to the last line.
             *from = to(*from);
             return;
         }
@@ -112,7 +112,7 @@ impl Dashboard {
         self.chosen = self.fleet.from(at).next().map(|(name, _)| name.clone());
     }
 
-    /// Changes the detail view to a neighbour in the list.
+    /// Changes the detail view to another agent near it in the list.
     fn look_at_neighbour(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
         let Some(near) = &self.near else { return };
         let at = self.fleet.place(&near.name).map_or(0, to).min(self.fleet.len().saturating_sub(1));

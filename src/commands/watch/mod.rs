@@ -1,7 +1,7 @@
-//! `watch`: shows the agents on a screen, with keys that run commands.
+//! Command `watch`: shows the agents on a screen, with keys that run commands.
 //!
-//! The screen follows changes of records. Without changes nothing is read or drawn, except for the
-//! age of a visible running turn.
+//! The screen is redrawn after changes of records. Without changes nothing is read or drawn, except
+//! for the age of a visible running turn.
 
 mod acts;
 mod fleet;
@@ -31,18 +31,18 @@ use crate::store::{News, RecordWatch, Store, Told};
 use acts::{Act, result_text};
 use fleet::Fleet;
 
-/// Maximum time of reading agents before keys are handled.
+/// Maximum time for reading agents before keys are handled again.
 const SLICE: Duration = Duration::from_millis(40);
 
-/// Minimum time between two reads, which bounds the load during constant changes.
+/// Minimum time between two reads, which limits the load during frequent changes.
 const PICTURE: Duration = Duration::from_millis(100);
 
-/// Poll interval for agents that can't be watched. Each `AGENTS_IN_A_LOOK` of them lengthen it by
-/// its own length.
+/// Poll interval for agents that can't be watched. Each `AGENTS_IN_A_LOOK` of them lengthen the
+/// interval by `LOOKS`.
 const LOOKS: Span = Span::from_secs(5);
 const AGENTS_IN_A_LOOK: u64 = 1000;
 
-/// Delay of the first look for a missing state directory.
+/// Delay of the first check for the return of a missing state directory.
 const PUT_BACK: Span = Span::from_secs(1);
 
 pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
@@ -94,27 +94,27 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     panel.go_on(session, (&signals, &terminal), &mut screen)
 }
 
-/// Contents of the last line.
+/// Content of the last line of the screen.
 enum FooterState {
     Keys,
     Said(String),
-    /// Confirmation of a command with an irreversible effect.
+    /// Question before a command with an irreversible effect.
     Doubts(Act, AgentName),
-    /// Confirmation of quitting while a step that was started here runs.
+    /// Question before quitting while a command that was started here runs.
     Leaves,
     Filters,
 }
 
-/// Agent of the detail view.
+/// Agent that the detail view shows.
 struct DetailState {
     name: AgentName,
     seen: std::result::Result<AgentDetail, String>,
     said: Option<LastOutput>,
-    /// Reports changes of an agent in a database, which has no other source of events.
+    /// Subscription to changes of an agent in a database, for which files raise no event.
     heard: RecordWatch,
-    /// True if its turn may have written more than was read.
+    /// True if the agent's turn may have written more output than was read.
     has_more: bool,
-    /// Number of lines that are scrolled out at the top.
+    /// Number of lines above the top of the view.
     from: usize,
 }
 
@@ -131,7 +131,7 @@ struct Dashboard {
     store: Store,
     news: News,
     fleet: Fleet,
-    /// Agents that may have changed.
+    /// Agents whose records may have changed.
     to_read: BTreeSet<AgentName>,
     /// True if the list of agents may have changed.
     to_list: bool,
@@ -139,15 +139,15 @@ struct Dashboard {
     read_at: Option<Instant>,
     /// Agents whose changes raise no event.
     unwatched: BTreeSet<AgentName>,
-    /// Time of the next look at unwatched agents.
+    /// Time of the next check of unwatched agents, or of a missing state directory.
     look_at: Option<Time>,
-    /// Error of the state directory as a whole.
+    /// Error of opening the state directory or listing its agents.
     trouble: Option<String>,
     chosen: Option<AgentName>,
-    /// Number of agents above the screen.
+    /// Number of agents above the top of the screen.
     top: usize,
     near: Option<DetailState>,
-    /// Scroll offset of the list of keys, while it is shown.
+    /// Scroll offset of the list of keys; `None` while that list is hidden.
     keys: Option<usize>,
     talk: FooterState,
     jobs: Jobs<(Act, AgentName)>,
@@ -215,7 +215,7 @@ impl Dashboard {
         }
     }
 
-    /// Returns the time at which changes are read; `None` without changes.
+    /// Returns the time of the next read of changes; `None` if nothing has changed.
     fn looks_at(&self) -> Option<Instant> {
         let has_more = self.near.as_ref().is_some_and(|near| near.has_more);
         if self.to_read.is_empty() && !self.to_list && !has_more {
@@ -226,10 +226,10 @@ impl Dashboard {
         Some(self.read_at.map_or_else(Instant::now, |at| at + pause))
     }
 
-    /// Updates the list of agents.
+    /// Reads the list of agents again.
     fn list(&mut self, session: &Session) -> Result<()> {
         self.to_list = false;
-        // The watch starts before the list is read, so that no change is missed in between.
+        // The watch begins before the list is read, so that no change is missed in between.
         let is_watched = self.news.follow_list(self.store.local());
         let new = self.fleet.list(agents(&self.store, &self.named, self.named.is_empty())?);
         self.to_read.extend(new);
@@ -237,20 +237,20 @@ impl Dashboard {
             self.look_soon(session, LOOKS);
         }
         if !self.named.is_empty() {
-            // A removed agent may have been imported again.
+            // A removed agent may exist again after an import.
             self.to_read.extend(self.fleet.names().cloned());
         }
         self.is_changed = true;
         Ok(())
     }
 
-    /// Schedules a look at unwatched agents.
+    /// Schedules a check of unwatched agents at most `after` from now.
     fn look_soon(&mut self, session: &Session, after: Span) {
         let at = session.clock.now().after(after);
         self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
     }
 
-    /// Notes that the state directory can't be read: it is being deleted or replaced.
+    /// Notes that the state directory can't be read because it is being deleted or replaced.
     fn is_gone(&mut self, session: &Session, error: &Error) {
         let after = if self.trouble.is_some() { LOOKS } else { PUT_BACK };
         self.trouble = Some(format!("below is what was there before: {error}"));
@@ -260,7 +260,7 @@ impl Dashboard {
         self.look_soon(session, after);
     }
 
-    /// Reads everything again from the directory that exists now.
+    /// Opens the state directory again, and schedules a read of every agent.
     fn reopen(&mut self, session: &Session) {
         let opened = session.store_at(self.anchor.clone()).and_then(|store| {
             self.news = News::of(store.local());
@@ -276,7 +276,7 @@ impl Dashboard {
         }
     }
 
-    /// Reads changed agents for a limited time, those on the screen first.
+    /// Reads changed agents for at most `SLICE`, those on the screen first.
     fn read(&mut self, session: &Session, height: u16) {
         let begun = Instant::now();
         if self.to_list
@@ -326,7 +326,7 @@ impl Dashboard {
             self.unwatched.remove(name);
             return;
         }
-        // Agents in a database are never watched, so a note about them would tell nothing.
+        // Agents in a database are never watched, so this note would not help the user.
         if self.unwatched.is_empty() && !self.store.is_remote() {
             self.talk = FooterState::Said(format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
@@ -338,7 +338,7 @@ impl Dashboard {
         }
     }
 
-    /// Opens the detail view of an agent.
+    /// Opens or refreshes the detail view of an agent.
     fn look_near(&mut self, session: &Session, name: AgentName) {
         let before = self.near.take().filter(|near| near.name == name);
         let (said, mut heard, from) = before
@@ -354,7 +354,7 @@ impl Dashboard {
         self.listen();
     }
 
-    /// Reads the output of the turn in the detail view.
+    /// Reads new output of the turn in the detail view.
     fn listen(&mut self) {
         let Some(near) = &mut self.near else { return };
         near.has_more = false;
@@ -369,11 +369,11 @@ impl Dashboard {
             said.look(&agent, seen.run.is_some())?;
             Ok(said)
         });
-        // Unreadable output is not shown; the records report the error.
+        // Unreadable output is not shown, because the agent's records show the error.
         near.said = listened.ok();
     }
 
-    /// Returns the time of the next redraw without a change.
+    /// Returns the time of the next redraw or check if no change is reported.
     fn next(&self, session: &Session, height: u16) -> Option<Time> {
         let now = session.clock.now();
         let of = |known: &AgentRow| match known {
@@ -387,7 +387,7 @@ impl Dashboard {
         seen.into_iter().chain(self.look_at).min()
     }
 
-    /// Handles the time that `next` returned.
+    /// Redraws, and checks unwatched agents if their time has come.
     fn look_again(&mut self, session: &Session) {
         self.is_changed = true;
         if self.look_at.is_none_or(|at| at > session.clock.now()) {
@@ -397,14 +397,14 @@ impl Dashboard {
         if self.trouble.is_some() {
             return self.reopen(session);
         }
-        // Without a watch on the list, no event reports that the directory has disappeared.
+        // Without a watch on the list, no event reports the removal of the state directory.
         match session.store_at(self.anchor.clone()).and_then(|_| self.list(session)) {
             Ok(()) => self.to_read.extend(self.unwatched.iter().cloned()),
             Err(error) => self.is_gone(session, &error),
         }
     }
 
-    /// Handles the reported changes.
+    /// Handles the changes that the watches have reported.
     fn hear(&mut self, session: &Session) {
         for change in self.news.take() {
             match change {
@@ -433,7 +433,7 @@ impl Dashboard {
         self.top =
             self.top.clamp((at + 1).saturating_sub(room), at).min(self.fleet.len().saturating_sub(room));
         if self.chosen.is_none() && self.fleet.counts().unread == 0 {
-            // The first agent is selected; agents that appear above it don't change that.
+            // The first agent is selected; a later agent above it does not change the selection.
             self.chosen = self.fleet.from(0).next().map(|(name, _)| name.clone());
         }
         let question;
@@ -482,12 +482,12 @@ impl Dashboard {
         Ok(())
     }
 
-    /// Returns the scroll offset of the current view, if it scrolls.
+    /// Returns the scroll offset of the current view; `None` if the view does not scroll.
     fn scrolled(&mut self) -> Option<&mut usize> {
         self.keys.as_mut().or(self.near.as_mut().map(|near| &mut near.from))
     }
 
-    /// Returns the index of the selected agent among those that are shown.
+    /// Returns the index of the selected agent among the shown agents.
     fn at(&self) -> usize {
         self.chosen.as_ref().and_then(|chosen| self.fleet.place(chosen)).unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! `timer`: messages that are sent at a set time.
+//! Command `timer`: messages that are sent at a set time.
 
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ use crate::commands::args::{
 /// Added timer, with its next fire in local time.
 #[derive(Serialize)]
 struct AddedTimer<'t> {
-    /// Word for the change.
+    /// Action for the output: the timer was added or changed.
     action: &'static str,
     #[serde(flatten)]
     timer: &'t Timer,
@@ -32,7 +32,7 @@ struct AddedTimer<'t> {
 }
 
 impl<'t> AddedTimer<'t> {
-    /// Uses the zone of the schedule, or the local zone for a schedule without one.
+    /// Formats the next fire in the zone of the schedule, or in the local zone if it has none.
     fn new(timer: &'t Timer, action: &'static str) -> AddedTimer<'t> {
         let named: Option<Zone> = match &timer.schedule {
             Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
@@ -67,7 +67,7 @@ pub fn timer(session: &mut Session, args: cli::TimerArgs) -> Result<Status> {
             let next = relative(timer.next_at, session.clock.now());
             answer(session, &shown, |out| {
                 let AddedTimer { next_local, time_zone, .. } = &shown;
-                // A script uses the whole line as the id.
+                // A script uses the whole line as the id, so details are printed separately.
                 let more = format!("  {action}, next {next_local} ({time_zone}), {next}");
                 format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })
             })
@@ -89,7 +89,7 @@ pub fn timer(session: &mut Session, args: cli::TimerArgs) -> Result<Status> {
     }
 }
 
-/// Parses the flags of a schedule. clap ensures that there is exactly one.
+/// Parses the flags of a schedule. clap ensures that exactly one is given.
 fn read_schedule(
     session: &Session,
     args: &cli::ScheduleArgs,

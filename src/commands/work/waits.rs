@@ -1,4 +1,4 @@
-//! `wait`: reasons for which an agent or a work item is blocked.
+//! Command `wait`: reasons for which an agent or a work item is blocked.
 
 use serde_json::json;
 
@@ -45,7 +45,7 @@ pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
     }
 }
 
-/// Returns the statuses that the words of `wait list --state` name.
+/// Returns the statuses that the arguments of `wait list --state` name.
 fn wait_states(words: &[String]) -> Result<Vec<WaitStatus>> {
     let mut states = Vec::new();
     for word in words {
@@ -58,7 +58,7 @@ fn wait_states(words: &[String]) -> Result<Vec<WaitStatus>> {
     Ok(states)
 }
 
-/// Lists the waits of some statuses: ended ones first, each group oldest first.
+/// Lists waits of the given statuses: ended waits first, each group oldest first.
 fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -> Result<Status> {
     let is_wanted = |wait: &Wait| states.contains(&wait.status);
     let waits = agent.look(|seen, _| {
@@ -87,7 +87,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
     let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
     let trigger_id = open_id::<Trigger>(&agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
     let mut new = NewWait {
-        // clap ensures that it is given, and the reason.
+        // clap ensures that the kind and the reason are given, so the defaults are unused.
         kind: args.on.unwrap_or(WaitKind::Operator),
         trigger: None,
         reason: args.reason.unwrap_or_default(),
