@@ -34,7 +34,7 @@ where
     word.parse().map_err(|error| Error::in_word(flag, error))
 }
 
-/// Parses the word of a flag that may be absent.
+/// Parses the value of an optional flag.
 pub fn parse_optional<T>(flag: &str, word: Option<&str>) -> Result<Option<T>>
 where
     T: FromStr,
@@ -43,7 +43,7 @@ where
     word.map(|word| parse(flag, word)).transpose()
 }
 
-/// Returns the error for a word that the rules refuse whatever the records are: it is wrong usage.
+/// Returns a usage error for a word that the rules refuse in every state of the records.
 pub fn wrong_word(flag: &str, refusal: Refusal) -> Error {
     let error = Error::in_word(flag, refusal.message);
     match refusal.hint {
@@ -66,9 +66,9 @@ pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> 
     Ok(to_come(at, now, past_ok)?)
 }
 
-/// Returns TEXT itself, the contents of stdin for `-`, or those of a file for `@FILE`. Without TEXT
-/// reads stdin unless it is a terminal. Refuses a text larger than `bound` and reads only slightly
-/// more.
+/// Returns the argument TEXT, stdin for `-`, or the contents of a file for `@FILE`. Without TEXT,
+/// reads stdin unless stdin is a terminal. Refuses a text larger than `bound`, and reads only a few
+/// bytes more.
 pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
     match word {
         Some("-") => stdin(bound),
@@ -84,7 +84,7 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
         },
         None if std::io::stdin().is_terminal() => Err(Error::usage(format!("{flag}: nothing to say"))
             .with_hint("give the text, or `-` for stdin, or `@FILE`")),
-        // An empty stdin is no intended text; cron's stdin is empty, for example.
+        // An empty stdin is an error, because a command under cron has an empty stdin by default.
         None => match stdin(bound)? {
             text if text.is_empty() => {
                 Err(Error::usage(format!("{flag}: nothing to say, and nothing on stdin"))
@@ -101,7 +101,7 @@ fn stdin(bound: &Bound) -> Result<String> {
 
 fn read_file(path: &Path, bound: &Bound) -> Result<Vec<u8>> {
     let file = File::open(path).context("read", path)?;
-    // A pipe has no known size, so it is measured as it is read.
+    // The size of a pipe is unknown, so it is measured while the pipe is read.
     bound.check(file.metadata().context("read", path)?.len())?;
     read_bounded(file, path, bound)
 }
@@ -123,7 +123,7 @@ pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
     read_file(Path::new(word), bound)
 }
 
-/// Reads an `agent.toml`, with `name` for errors. Bounds an endless file.
+/// Reads an `agent.toml` of limited size. `name` is the file's name in errors.
 pub fn settings(name: &str, path: &Path) -> Result<String> {
     let most = MAX_SETTINGS;
     let mut text = String::new();
@@ -136,7 +136,7 @@ pub fn settings(name: &str, path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Prints the only result of a command that has succeeded.
+/// Prints the result of a successful command that has one result.
 pub fn answer(
     session: &mut Session,
     object: &impl Serialize,
@@ -146,7 +146,7 @@ pub fn answer(
     Ok(Status::Done)
 }
 
-/// Prints an object with --json, else a text as it is.
+/// Prints the JSON object with --json, else the text without escaping.
 pub fn answer_verbatim(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
     if session.out.is_json() {
         session.out.json_line(object);
@@ -174,7 +174,7 @@ fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
     })
 }
 
-/// Returns the agent of a command about records: the named one, or that of the calling turn.
+/// Returns the agent of a command about records: the named agent, or that of the calling turn.
 pub fn optional_agent(args: &AgentFlag) -> Result<Option<AgentName>> {
     one_agent(args.word.as_ref(), args.agent.as_ref())
 }
@@ -184,7 +184,7 @@ pub fn required_agent(args: &AgentFlag) -> Result<AgentName> {
     optional_agent(args)?.ok_or_else(which_agent)
 }
 
-/// Returns the agent of a command with a text, and the text.
+/// Returns the agent and the text argument of a command.
 pub fn agent_and_text(args: AgentAndText) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { mut words, agent } = args;
     let text = words.pop();
@@ -216,8 +216,8 @@ fn which_agent() -> Error {
     Error::usage("which agent?").with_hint("name it as a word or with --agent, or set DORMOUSE_AGENT")
 }
 
-/// Returns the agents of a command that lists: the named ones, all, or that of the calling turn.
-/// Each occurs once.
+/// Returns the agents of a listing command without repetition: the named agents, all agents, or the
+/// agent of the calling turn.
 pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     if args.all {
         return Ok(Chosen { names: store.agents()?, are_all: true, are_told_apart: true });
@@ -238,7 +238,7 @@ pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     Ok(Chosen { are_told_apart: names.len() > 1, are_all: false, names })
 }
 
-/// Returns the agents of a command that lists, or all agents if none is named outside a turn.
+/// Returns the agents of a listing command, or all agents if none is named outside a turn.
 pub fn several_or_all_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     let are_all = args.words.is_empty() && args.agent.is_empty() && one_agent(None, None)?.is_none();
     if are_all {
@@ -247,8 +247,8 @@ pub fn several_or_all_agents(store: &Store, args: &AgentFlags) -> Result<Chosen>
     several_agents(store, args)
 }
 
-/// Moves names of agents from the words of a flag to the result, if the line names no agent
-/// elsewhere.
+/// Moves agent names from the values of a flag to the result, if the command line names no agent
+/// otherwise.
 pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Result<Vec<AgentName>> {
     if one_agent(None, None)?.is_some() {
         return Ok(Vec::new());
@@ -291,7 +291,7 @@ pub fn json_body(word: &str, bound: &Bound) -> Result<Sent> {
     })
 }
 
-/// Finds an open record of the agent by its id or a part of it.
+/// Finds an open record of the agent by its id or a part of the id.
 pub fn open_id<T: OpenRecord>(
     agent: &Agent<'_>,
     what: &'static str,
@@ -301,13 +301,13 @@ pub fn open_id<T: OpenRecord>(
     part.map(|part| find(part).map(|found| found.id)).transpose()
 }
 
-/// Returns a record, open or ended.
+/// Reads a record, open or ended. Fails if it does not exist.
 pub fn read_record<T: OpenRecord>(agent: &Agent<'_>, what: &'static str, id: T::Id) -> Result<T> {
     let found = agent.look(|seen, _| open_or_ended(&seen, id))?;
     found.ok_or_else(|| Error::NoRecord { what, id: id.to_string() })
 }
 
-/// Returns a record from a snapshot, open or ended.
+/// Returns a record from a snapshot, open or ended; `None` if it does not exist.
 pub fn open_or_ended<T: OpenRecord>(seen: &Snapshot<'_>, id: T::Id) -> Result<Option<T>> {
     match seen.open_one::<T>(id)? {
         Some(record) => Ok(Some(record)),

@@ -47,7 +47,7 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
             if copy.has_become_other_than(before.as_bytes()) {
                 copy.keep();
                 let kept = format!("what you have written is in {}", path.display());
-                // The path of the copy follows the hint of the error.
+                // The hint of the error is followed by the path of the copy.
                 let hint = error.hint().map_or(kept.clone(), |hint| format!("{hint}; {kept}"));
                 let error = error.with_hint(hint);
                 if error.hint().is_none_or(|hint| !hint.ends_with(&kept)) {
@@ -60,7 +60,7 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     }
 }
 
-/// Returns the editor as a shell command line, which may have options.
+/// Returns the editor as a shell command line, which may contain options.
 fn editor() -> Result<OsString> {
     let named = ["VISUAL", "EDITOR"].into_iter().filter_map(env::var_os).find(|word| !word.is_empty());
     match named {
@@ -74,7 +74,7 @@ fn editor() -> Result<OsString> {
 /// Creates a copy with a file extension by which editors recognize TOML.
 fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
     let process = std::process::id();
-    // A killed edit may have left a copy under the same process id.
+    // A killed `edit` may have left a copy with the same process id in its name.
     for number in 0..MOST_LEFT {
         let number = if number == 0 { String::new() } else { format!("-{number}") };
         let path = env::temp_dir().join(format!("dormouse-{name}-{process}{number}.toml"));
@@ -87,10 +87,10 @@ fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
         .with_hint(format!("remove dormouse-{name}-*.toml there")))
 }
 
-/// Maximum number of leftover copies; more have another cause.
+/// Maximum number of leftover copies. A larger number must have another cause.
 const MOST_LEFT: u32 = 100;
 
-/// Returns the settings as edited and validated; `None` if they are unchanged.
+/// Returns the edited and validated settings; `None` if they are unchanged.
 fn edited(
     session: &Session,
     store: &Store,
@@ -127,7 +127,7 @@ fn edited(
     }
 }
 
-/// Asks the user to edit again.
+/// Shows the error and asks if the user wants to edit again.
 fn goes_on(session: &Session, error: &Error) -> Result<bool> {
     let answer = asked(session, &format!("{error}. Edit again? [Y/n]"))?;
     Ok(answer.is_some_and(|answer| !answer.is_empty() && !answer.trim_start().starts_with(['n', 'N'])))

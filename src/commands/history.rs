@@ -58,7 +58,7 @@ fn latest(store: &Store, agent: Option<AgentName>) -> Result<ResolvedId<RunId>> 
     newest.ok_or(Error::NoRecord { what: "run", id: "latest".to_owned() })
 }
 
-/// Returns the record of a run, or the known fields of a live run.
+/// Returns the record of a run as JSON, or the known fields of a live run.
 fn object(agent: &Agent<'_>, id: RunId) -> Result<Option<Value>> {
     agent.look(|seen, state| match state.current_run.filter(|run| run.run_id == id) {
         Some(live) => Ok(Some(live_object(agent.name(), &live))),
@@ -141,7 +141,7 @@ fn show_output(
     Ok(Status::Done)
 }
 
-/// Returns the name of the machine that has the output of a run. `None`: no output exists.
+/// Returns the name of the machine that has the output of a run; `None` if there is no output.
 fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) -> Result<Option<String>> {
     let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
     agent.look(|seen, state| {
@@ -199,9 +199,9 @@ pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
     })
 }
 
-/// Looks at some agents once, or with --follow also at each change of their records, until a look
-/// fails, the reader has gone, or no agent is left. `look` returns its status, and the agents that
-/// it has found.
+/// Calls `look` for the agents once, or with --follow also at each change of their records, until
+/// `look` fails, stdout is closed, or no agent exists. `look` returns a status, and the agents that
+/// exist.
 fn follow(
     session: &mut Session,
     follows: bool,
@@ -240,7 +240,7 @@ fn event_line(event: &Event, out: &Output) -> String {
 /// Events that end a turn.
 const ENDS: [EventKind; 2] = [EventKind::RunSettled, EventKind::RunInterrupted];
 
-/// Number of events that are shown without --since.
+/// Number of events that `events` and `logs` show without --since.
 const LAST: usize = 50;
 
 /// Output readers of the running turns.
@@ -255,7 +255,7 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
     let mut tails = Tails::new();
     let (mut is_first, mut has_ended) = (true, false);
     follow(session, args.follow, |session, mut watch| {
-        // The watches on run directories of ended turns are released.
+        // The end of a turn releases the watches on its run directory.
         if let Some(watch) = watch.as_mut().filter(|_| has_ended) {
             watch.let_go_of_files();
         }
@@ -266,14 +266,14 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
             if let Some(watch) = &mut watch {
                 watch.follow_records(&agent);
             }
-            // An event without a line in text does not count towards the limit.
+            // An event that is not shown as text does not count towards the limit.
             let is_shown = |event: &Event| session.out.is_json() || log::line(event, &session.out).is_some();
             let is_wanted = |event: &Event| since.is_none_or(|since| event.at >= since) && is_shown(event);
             events.extend(follower.news(&agent, beginning, is_wanted)?);
             found.push(name.clone());
             Ok(Status::Done)
         });
-        // An agent that can't be read was reported, and has no output.
+        // An agent that can't be read was reported before, so its output is not followed.
         chosen.names = found;
         // Events of several agents are shown in order of time.
         events.sort_by_key(|event| event.at);
@@ -315,7 +315,7 @@ fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<
     Ok(())
 }
 
-/// Shows an event. The remaining output of a turn is shown before its end.
+/// Shows an event. An event that ends a turn is preceded by the rest of the turn's output.
 fn tell(session: &mut Session, store: &Store, event: &Event, tails: &mut Tails) -> Result<()> {
     if let Some(run) = event.run_id.filter(|_| ENDS.contains(&event.kind)) {
         let agent = store.agent(&event.agent)?;

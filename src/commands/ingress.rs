@@ -31,21 +31,21 @@ use crate::rules::delivery::Delivery;
 use crate::rules::signature::{self, Shown};
 use crate::store::Store;
 
-/// Deadlines from the start of the process: for the request, for the lock, for the answer, and for
-/// the end of the process. Many senders don't try again, so a delivery uses all the time there is.
+/// Deadlines since the start of the process: for the request, the lock, the answer, and the end of
+/// the process. Many senders never retry, so a delivery may use all of this time.
 const READ: Duration = Duration::from_secs(7);
 const LOCKED: Duration = Duration::from_secs(8);
 const ANSWER: Duration = Duration::from_secs(9);
 const END: Duration = Duration::from_millis(9500);
 
-/// Delay between a request and the answer to a wrong capability. It is longer than any lookup, so
-/// that the time reveals nothing.
+/// Minimum time from a request to the refusal of a wrong capability. Every lookup is shorter, so
+/// the response time reveals nothing.
 const ALIKE: Duration = Duration::from_millis(50);
 
-/// Maximum number of values in a JSON body, which bounds the memory for many small values.
+/// Maximum number of values in a JSON body, which bounds the memory for a body of tiny values.
 const MAX_VALUES: usize = 50_000;
 
-/// Maximum length of the provenance of one header, in bytes.
+/// Maximum length of one header's value in the provenance, in bytes.
 const MAX_REF: usize = 200;
 
 pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
@@ -76,8 +76,8 @@ pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Ends this process at the deadline, whatever blocks it. The effect is that of a kill: every
-/// acknowledged delivery is stored.
+/// Ends this process at the deadline, even if a thread is blocked. The effect is that of a kill:
+/// every acknowledged delivery is stored.
 #[expect(clippy::exit, reason = "a process that hangs has nobody to return to")]
 fn end_in_time() -> Result<()> {
     let watch = thread::Builder::new().spawn(|| {
@@ -103,8 +103,8 @@ fn answer(session: &Session, mut request: HttpRequest) -> HttpAnswer {
                     let message = "no active trigger has this capability";
                     let answer =
                         HttpAnswer::new(HttpStatus::Unauthorized, message).with("WWW-Authenticate", "Bearer");
-                    // The delay comes after all work, because the work takes longer for some
-                    // refusals than for others.
+                    // The delay follows all other work, because the duration of that work depends
+                    // on the refusal.
                     thread::sleep(ALIKE.saturating_sub(come.elapsed()));
                     answer
                 }
@@ -135,8 +135,8 @@ fn nothing() -> HttpAnswer {
     HttpAnswer::new(HttpStatus::NotFound, "there is nothing here")
 }
 
-/// Returns metrics: sums over all agents, and those of public agents if `[ingress] read` allows
-/// that.
+/// Answers with metrics: sums over all agents, and the metrics of public agents if `[ingress] read`
+/// allows them.
 fn numbers(session: &Session) -> HttpAnswer {
     let now = session.clock.now();
     let found = session.store().and_then(|store| {
@@ -152,7 +152,7 @@ fn numbers(session: &Session) -> HttpAnswer {
     }
 }
 
-/// Answers with data of public agents, if `[ingress] read` allows that.
+/// Answers with data of public agents, if `[ingress] read` allows reading.
 fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> HttpAnswer {
     let found = session.store().and_then(|store| {
         if !store.local().ingress().read {
@@ -180,7 +180,7 @@ fn all_lines(session: &Session, store: &Store) -> Result<Value> {
     Ok(Value::Array(lines))
 }
 
-/// Returns `None` if there is no public agent of this name.
+/// Returns the summary of a public agent; `None` if no public agent has this name.
 fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Value>> {
     let Ok(name) = name.parse::<AgentName>() else { return Ok(None) };
     let agent = match store.agent(&name) {
@@ -194,7 +194,7 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
     Ok(Some(shown(summary(&facts))))
 }
 
-/// Returns the execution state of a summary, with the agent's name.
+/// Returns the execution state from a summary, together with the agent's name.
 fn execution(mut summary: Value) -> Value {
     let mut object = json!({ "agent": summary["id"].take() });
     if let (Value::Object(all), Value::Object(part)) = (&mut object, summary["execution"].take()) {
@@ -207,7 +207,7 @@ fn not_allowed(methods: &str) -> HttpAnswer {
     HttpAnswer::new(HttpStatus::MethodNotAllowed, format!("only {methods}")).with("Allow", methods)
 }
 
-/// Logs the reason on the server, and asks the sender to try again.
+/// Logs the error on the server, and asks the sender to retry.
 fn unavailable(error: &Error) -> HttpAnswer {
     talk(&format!("ingress: {error}"));
     HttpAnswer::new(HttpStatus::Unavailable, "not now").with("Retry-After", 5)
@@ -309,8 +309,8 @@ fn deliver(
     Ok(HttpAnswer::json(HttpStatus::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
-/// Returns the challenge of Slack's URL verification. The answer repeats it; the request is no
-/// delivery.
+/// Returns the challenge of Slack's URL verification, which the answer must repeat. Such a request
+/// is no delivery.
 fn challenge(body: Option<&Body>) -> Option<&str> {
     let Body::Json { value, .. } = body? else { return None };
     (value["type"] == "url_verification").then(|| value["challenge"].as_str()).flatten()
@@ -349,8 +349,8 @@ fn json(text: &str) -> std::result::Result<Body, HttpAnswer> {
     Ok(Body::from(sent))
 }
 
-/// Parses a form into an object of texts. A repeated field becomes a list. A form whose only field
-/// is `payload` is the JSON in it, as GitHub and Slack send it.
+/// Parses a form into an object of texts. A repeated field becomes a list. If `payload` is the only
+/// field, its JSON is the body, as GitHub and Slack send it.
 fn form(text: &str) -> std::result::Result<Body, HttpAnswer> {
     if text.matches('&').count() >= MAX_VALUES {
         return Err(HttpAnswer::new(

@@ -65,14 +65,14 @@ pub fn checkpoint(session: &mut Session, args: cli::CheckpointArgs) -> Result<St
             json!({ "agent": agent.name(), "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
         session.out.json_line(&object);
     } else {
-        // The id is for scripts; the output of a turn should not contain it.
+        // Only --verbose prints the path, so that the output of a turn does not contain it.
         session.out.detail(&format!("saved {}", path.unwrap_or_default()));
     }
     Ok(Status::Done)
 }
 
-/// Reads a checkpoint. An empty one is refused by default, because a failed command usually leaves
-/// it.
+/// Reads a checkpoint. An empty checkpoint is refused by default, because an empty input is usually
+/// the result of a failed command.
 fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
     let bytes = bytes(word, &CHECKPOINT)?;
     if bytes.is_empty() && !allow_empty {
@@ -106,8 +106,8 @@ pub fn give_way(session: &mut Session, args: cli::YieldArgs) -> Result<Status> {
     answer(session, &object, |_| format!("{run_id}  is {becomes} when this turn exits"))
 }
 
-/// Saves a checkpoint and commits its name. The file is written before the commit; without the
-/// commit it has no effect.
+/// Saves a checkpoint: writes the file, then commits its name. A file without a commit has no
+/// effect.
 fn save(
     session: &Session,
     agent: &Agent<'_>,
@@ -126,7 +126,7 @@ fn save(
     }
     let state = Context::new(session, agent).commit(&open.locked, open.draft)?.state;
     if let Some(place) = named.filter(|_| is_new) {
-        // A leftover checkpoint does no harm.
+        // A leftover checkpoint file is harmless, so an error is ignored.
         let _ = agent.local().remove_older(place);
     }
     Ok((state, named))
@@ -154,7 +154,7 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> 
             let (section, held) =
                 open_for_command(session, &agent, run_id, args.deadline.unwrap_or(Span::ZERO))?;
             let status = within(session, &agent, run_id, section, &args.argv);
-            // A leftover file is deleted later, with those of killed commands.
+            // The next cleanup deletes a leftover section file, so an error is ignored.
             let _ = agent.local().remove_section(run_id, section.number);
             drop(held);
             status
@@ -162,7 +162,7 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> 
     }
 }
 
-/// Runs a command inside a section.
+/// Runs a command inside a non-preemptible section.
 fn within(
     session: &Session,
     agent: &Agent<'_>,
@@ -172,7 +172,7 @@ fn within(
 ) -> Result<Status> {
     let ending = foreground::EndOptions { orphaned: Some(Signal::KILL), ..foreground::EndOptions::default() };
     let ran = foreground::run(argv, &mut Nobody, &ending);
-    // The caller needs the exit status of the command. An unclosed section ends with this process.
+    // The exit status is that of the command, even on an error. The section ends with this process.
     let _ = close(session, agent, run_id, Some(section.number));
     let ran = ran?;
     if let Some(trouble) = &ran.trouble {
@@ -181,7 +181,7 @@ fn within(
     Ok(Status::OfCommand(ran.status))
 }
 
-/// Opens a section that ends with this process. The returned file is its lock.
+/// Opens a section that ends with this process. The returned file is the section's lock.
 fn open_for_command(
     session: &Session,
     agent: &Agent<'_>,
@@ -199,7 +199,7 @@ fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32
     Ok(Context::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
-/// Prints the section for scripts, and no text: the output of a turn should not contain it.
+/// Prints the section with --json or --verbose, so that the output of a turn does not contain it.
 fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Section, what: &str) {
     let object = json!({
         "agent": agent,
@@ -222,19 +222,19 @@ fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Sectio
 /// Maximum number of messages that one safe point delivers.
 const HANDED_OVER: usize = 64;
 
-/// Poll interval for changes that no record shows: new messages in the inbox, and sections whose
-/// process has ended.
+/// Poll interval for changes that no record shows: a new message in the inbox, or the end of a
+/// process that holds a section.
 const LISTENS: Duration = Duration::from_millis(200);
 
-/// Reason for ending the command when the turn need not yield but has messages to read.
+/// Reason for ending the command when only messages of the operator have arrived.
 const SPOKEN_TO: &str = "the operator has something to say";
 
 /// Result of a safe point.
 struct Findings {
     state: State,
-    /// Reason for which the turn should yield.
+    /// Reason for which the turn should yield; `None` if the turn may continue.
     reason: Option<String>,
-    /// Messages of the operator that a step would not drop.
+    /// Unread messages of the operator that a step would not drop.
     said: Vec<Message>,
 }
 
@@ -244,7 +244,7 @@ pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Sta
     if !args.argv.is_empty() {
         return run_command(session, &agent, run_id, &args);
     }
-    // Messages written to /dev/null would be lost.
+    // Messages are not delivered to /dev/null, where no process reads them.
     let is_read = session.out.is_read();
     let mut found = match args.wait {
         Some(wait) => wait_for_something(session, &agent, run_id, wait, is_read)?,
@@ -269,8 +269,8 @@ pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Sta
         found.said.clear();
     }
     tell(session, &found, run_id, args.peek);
-    // Messages are written before they are marked. If this process is killed in between, the next
-    // safe point delivers them again.
+    // Messages are written before they are marked as delivered. After a kill in between, the next
+    // safe point delivers the messages again.
     session.out.flush();
     if alone.is_some() && !session.out.is_closed() {
         let told: Vec<MessageId> = found.said.iter().map(|message| message.id).collect();
@@ -314,7 +314,7 @@ fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings>
     Ok(Findings { state, reason, said })
 }
 
-/// Checks at each change of the records, and when a section expires.
+/// Checks for a result at each change of the records, and when a section expires.
 fn wait_for_something(
     session: &Session,
     agent: &Agent<'_>,
@@ -341,7 +341,7 @@ fn wait_for_something(
     }
 }
 
-/// Returns the queued messages of the highest priority, which come first in the queue.
+/// Returns the queued messages of the highest priority, which are first in the queue.
 fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> {
     let claimed = state.current_run.as_ref().map(|run| run.message_id);
     let mut found = seen.first(HANDED_OVER)?;
@@ -349,7 +349,7 @@ fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> 
     Ok(found)
 }
 
-/// Returns the messages of the operator that a step would not drop.
+/// Returns the unread messages of the operator that a step would not drop.
 fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
     let found = interjections_in(seen, state)?;
     if found.is_empty() {
@@ -363,8 +363,8 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
         if !is_interjection(&message) {
             continue;
         }
-        // A file of an ended message has reappeared, and a step will delete it. This is rare, so
-        // the archive is searched.
+        // The file of an ended message may have reappeared; a step then deletes the file. This is
+        // rare, so a search of the archive is affordable.
         let ended = seen.ended_message(message.id)?.and_then(|message| message.settlement);
         if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
             continue;
@@ -377,13 +377,13 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
     Ok(messages)
 }
 
-/// True if a safe point would deliver a message.
+/// True if a safe point would deliver at least one message.
 fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
     Ok(!agent.look(|seen, state| said(session, agent, &seen, &state))?.is_empty())
 }
 
 /// Marks messages as delivered, so that no other safe point delivers them. If the turn is killed
-/// before it reads them, the next run of its message gets them.
+/// before reading them, the next run of the turn's message receives them.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
     let mut open = Context::new(session, agent).open()?;
     let seen = open.locked.look_again();
@@ -400,7 +400,7 @@ fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId])
     Ok(())
 }
 
-/// Runs a command, and ends it when the turn should yield or has messages to read.
+/// Runs a command, and ends the command when the turn should yield or has messages.
 fn run_command(
     session: &Session,
     agent: &Agent<'_>,
@@ -410,7 +410,7 @@ fn run_command(
     let signal: Signal = signal_named(&args.signal).ok_or_else(|| {
         Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))
     })?;
-    // If this process dies, no other process would end the command.
+    // The kernel signals the command if this process dies, because no other process would end it.
     let ending = foreground::EndOptions { signal, grace: args.grace.as_std(), orphaned: Some(signal) };
     let asked = |state: &State| -> Result<Option<String>> {
         let state = Context::new(session, agent).end_abandoned_sections(state.clone())?;
@@ -421,7 +421,7 @@ fn run_command(
         let may_be_told = protected_until(run, now).is_none();
         Ok((may_be_told && is_spoken_to(session, agent)?).then(|| SPOKEN_TO.to_owned()))
     };
-    // A turn that should yield already starts no command.
+    // The command is not started if the turn should already yield.
     if let Some(reason) = asked(&agent.peek()?)? {
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
@@ -430,10 +430,10 @@ fn run_command(
         Ok(None) => {
             let now = session.clock.now();
             let run = state.current_run.as_ref();
-            // The expiry of a section changes no record, so it needs a time of its own.
+            // The expiry of a section changes no record, so the wait ends at the expiry.
             let section = run.and_then(|run| protected_until(run, now));
             let section = section.and_then(|until| instant_of(until, now));
-            // The arrival of a message changes no record either.
+            // The arrival of a message changes no record either, so the inbox is polled.
             let listens = Instant::now().checked_add(LISTENS);
             Fate::GoesOn { ask_again: section.into_iter().chain(listens).min() }
         }
@@ -447,7 +447,7 @@ fn run_command(
         return Ok(Status::OfCommand(ran.status));
     }
     let reason = asked(&agent.peek()?)?;
-    // The process that ends the turn may have signalled the command before the request was seen.
+    // The process that ends the turn may have signalled the command before this check.
     if !ran.was_ended && reason.is_none() {
         return Ok(Status::OfCommand(ran.status));
     }

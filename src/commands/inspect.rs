@@ -1,5 +1,5 @@
-//! `get`, `list`, `explain`, `state`, `next-wake`, and `dormouse` without a command: states of
-//! agents, and their reasons.
+//! Commands `get`, `list`, `explain`, `state`, `next-wake`, and `dormouse` without a command:
+//! states of agents, and the reasons for these states.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -38,7 +38,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     let now = session.clock.now();
     let wants = |field: &str| args.field.as_deref().is_none_or(|path| path.split('.').next() == Some(field));
     let past = if wants("reduced") { ArchiveSearch::Named } else { ArchiveSearch::Counted };
-    // The text does not list children.
+    // Text output lists no children, so children are read only for JSON or a named field.
     let all_children = (args.field.is_some() || session.out.is_json()) && wants("children");
     let facts = views::facts(&agent, now, past, all_children)?;
     let Some(path) = &args.field else {
@@ -67,7 +67,7 @@ pub fn list(session: &mut Session, args: cli::ListArgs) -> Result<Status> {
     let columns: Vec<Column> =
         args.columns.iter().map(|word| parse("--columns", word)).collect::<Result<_>>()?;
     let limit = if args.limit > 0 { args.limit } else { usize::MAX };
-    // JSON output streams in order of name, unless --sort or --limit needs all rows first.
+    // JSON rows are written in order of name as read, unless --sort or --limit needs all rows.
     let at_once = session.out.is_json() && sort.is_none() && args.limit == 0;
     let mut lines = Vec::new();
     let status = session.each_agent(&names, true, |session, name| {
@@ -106,10 +106,10 @@ pub fn list(session: &mut Session, args: cli::ListArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Maximum number of questions that `list` shows with the commands that answer them.
+/// Maximum number of questions that `list` shows, each with the command that answers it.
 const QUESTIONS: usize = 5;
 
-/// Shows the open questions below the table, whose columns are too narrow for the commands.
+/// Shows the open questions below the table, whose columns are too narrow for commands.
 fn say_questions(session: &Session, lines: &[ListRow]) {
     let questions = lines.iter().flat_map(|line| line.questions().map(move |question| (&line.id, question)));
     for (agent, question) in questions.take(QUESTIONS) {
@@ -165,7 +165,7 @@ pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
     answer(session, &machine_object(&state, &history), |out| machine_text(&state, &history, now, out))
 }
 
-/// Counts the transitions over each edge in the retained ledger.
+/// Counts the transitions between each pair of states in the retained ledger.
 fn taken(agent: &Agent<'_>) -> Result<EdgeCounts> {
     agent.look(|seen, _| {
         let mut taken = EdgeCounts::new();
@@ -182,14 +182,14 @@ fn taken(agent: &Agent<'_>) -> Result<EdgeCounts> {
     })
 }
 
-/// Reports that the agent was moved away, because its records no longer change here.
+/// Reports that the agent was moved away, so that its records no longer change in this store.
 fn say_if_moved(session: &Session, state: &State) {
     if let Some(moved) = &state.moved {
         session.out.note(&format!("{} was {moved}, at {}: no step is made here", state.agent, moved.at));
     }
 }
 
-/// Lists the installed hooks, and which of them run.
+/// Lists the installed hooks, and marks the hooks that run.
 fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
     let hooks = installed::installed(agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
@@ -225,7 +225,7 @@ fn machine_object(state: &State, history: &[Event]) -> Value {
     object
 }
 
-/// Returns the state machine for people, with the last transitions.
+/// Returns the state machine as text for people, with the last transitions.
 fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> String {
     let execution = &state.execution;
     let names: Vec<&str> = next(execution.state).iter().map(|state| state.name()).collect();
@@ -270,7 +270,7 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
     let known = if all { store.due(now)? } else { None };
-    // The single time of the text output can come from the store; JSON lists every agent.
+    // Text output needs one time, which the store can compute; JSON output lists every agent.
     let names =
         if known.is_none() || session.out.is_json() { agents(&store, &chosen, all)? } else { Vec::new() };
     let mut earliest = known.as_ref().and_then(|known| known.next);
@@ -290,7 +290,7 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Returns the due time of an agent's next step: now if a step would do something at once.
+/// Returns the due time of an agent's next step: `now` if a step would change something now.
 fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
     match forecast(Context::new(session, agent), now) {
         Ok(expected) => Ok(expected.due),
@@ -305,7 +305,7 @@ fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> 
 fn written(at: Time, format: WakeFormat) -> String {
     match format {
         WakeFormat::Rfc3339 => at.to_string(),
-        // Rounded up, because a step before the due time finds nothing.
+        // The time is rounded up, because a step before the due time finds nothing to do.
         WakeFormat::Epoch => {
             at.as_millis().div_euclid(1000).saturating_add(i64::from(at.as_millis() % 1000 != 0)).to_string()
         }
@@ -316,7 +316,7 @@ fn written(at: Time, format: WakeFormat) -> String {
 /// Maximum number of named agents that need attention.
 const NAMED: usize = 5;
 
-/// Commands that end a state in which no process ticks.
+/// Hint for a state directory that no process ticks.
 pub const TICK: &str =
     "make the steps: dormouse tick --all; dormouse service says how a machine makes them by itself";
 
@@ -364,7 +364,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         if names.is_empty() {
             return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
         }
-        // An unstarted agent is left out, because no step runs for it.
+        // An unstarted agent needs no tick, so it is not counted.
         let started = |posture| {
             lines.iter().filter(move |line| line.posture == posture && line.status != AgentStatus::Booting)
         };
@@ -406,7 +406,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
     Ok(status)
 }
 
-/// Shows first instructions where no state directory exists.
+/// Prints first instructions when no state directory exists.
 fn first_steps(session: &mut Session) -> Status {
     let steps = [
         ("dormouse init", "make a state directory here"),

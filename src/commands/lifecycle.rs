@@ -49,8 +49,8 @@ fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<S
     Ok(Status::Done)
 }
 
-/// Warns that the turn command can't be started at present. This is no error, because the program
-/// may be installed later.
+/// Warns that the turn command can't be started now. This is no error, because the command's
+/// program may be installed later.
 fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
     if let Some(fault) = environment::fault(agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
@@ -124,12 +124,12 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
     let state = open.commit()?;
     let state = match state.current_run.clone() {
         Some(run) => {
-            // The grace of the stop has already passed.
+            // The grace of an earlier `stop` has already passed.
             let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
             wait_for_section(Context::new(session, &agent), &run, &settings)?;
             if run.stopping.is_none() {
-                // The agent's tick ends the turn, because many programs handle a second signal
-                // differently. If it does not do so in time, this command ends the turn.
+                // The agent's tick should end the turn, because many programs handle a second
+                // signal differently. After `TICK_GRACE` this process ends the turn itself.
                 wait_until(TICK_GRACE, || {
                     Ok(!is_current(&agent, run.run_id)? || !agent.is_leased(Subject::Run)?)
                 })?;
@@ -193,8 +193,8 @@ pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> 
     })
 }
 
-/// Returns true if a turn runs on this machine, or may run on another one. Fails if it runs in
-/// another state directory, where a request written here is not read.
+/// Returns true if a turn runs on this machine, or may run on another machine. Fails if the turn
+/// runs in another state directory, where requests from this directory are not read.
 fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     let Some(run) = &state.current_run else { return Ok(false) };
     match away(agent, run, now)? {
@@ -288,7 +288,7 @@ pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> 
     answer(session, &object, |_| format!("{}  {} ({})", agent.name(), after.execution.state, after.status))
 }
 
-/// Leaves a run alone that may still be running in another place. Fails if that is another machine.
+/// Refuses to settle a run that may be running elsewhere. Fails if that is another machine.
 fn leave_alone(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -335,8 +335,8 @@ fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
     Ok(lost)
 }
 
-/// Settles a run whose tick has died, or which --force gives up. Returns the run if it was
-/// interrupted.
+/// Settles a run whose tick has died, or which --force abandons. Returns the run's id if the run
+/// was interrupted.
 fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
     let now = session.clock.now();
     if let Some(away) = away(agent, run, now)? {
@@ -354,11 +354,11 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
     Context::new(session, agent).run_effects([Effect::Settle(run.run_id)])
 }
 
-/// Resumes the agent unless the settlement of an interrupted run did. Returns its new state.
+/// Resumes the agent unless the settlement of an interrupted run did. Returns the new state.
 fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunId>) -> Result<State> {
     let store = agent.store();
     let now = session.clock.now();
-    // The lease keeps other processes from running the hook and finishing this recovery.
+    // The lease keeps other processes from running the same hook and completing this recovery.
     let hook = hooks::find(Context::new(session, agent), installed::ON_RECOVERY_START);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {

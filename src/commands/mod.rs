@@ -1,5 +1,5 @@
 //! One file or directory per command family. A command builds a request from its arguments, passes
-//! it to the engine, and shows the result. No family imports another.
+//! the request to the engine, and shows the result. No family imports another.
 
 mod args;
 mod completing;
@@ -39,10 +39,10 @@ use crate::report::progress;
 pub use completing::complete;
 pub use pages::refuse_usage;
 
-/// Runs one command and returns its exit status. All output has been written.
+/// Runs one command and returns its exit status after all output is written.
 pub fn run(cli: Cli) -> Status {
     limits::make_room();
-    // Without the signal handler a progress line stays behind, which is no reason to fail.
+    // Without a signal handler a progress line may remain after a signal, which is harmless.
     progress::before_drawing(|| drop(signals::before_end(progress::erase)));
     let mut out = Output::new(style(&cli.global));
     let mut session = match said(&cli) {
@@ -77,7 +77,7 @@ fn style(global: &Global) -> Style {
     Style { json: global.json, quiet: global.quiet, verbose: global.verbose, color }
 }
 
-/// Returns the settings from the environment and the global flags.
+/// Returns the clock, and the settings from the environment and the global flags.
 fn said(cli: &Cli) -> Result<(Clock, GlobalOptions)> {
     let clock = Clock::from_env()?;
     let command = match &cli.command {

@@ -87,7 +87,7 @@ pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> 
         return Ok(status);
     };
     let text = metrics::text(&readings, Naming::All, now);
-    // The collector usually runs as another user.
+    // The file is readable for all users, because the collector usually runs as another user.
     replace(path, 0o644, &text)?;
     if out.is_json() {
         out.json_line(&json!({ "file": path.to_string_lossy(), "agents": names.len(), "bytes": text.len() }));
@@ -114,7 +114,7 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
     for name in &names {
         match store.agent(name).and_then(|agent| activity(&agent, since, now)) {
             Ok(activity) => chronicle.agents.push(activity),
-            // A named agent that does not exist is an error, and no page is written.
+            // A missing agent that the user named is an error, and no page is written.
             Err(error @ Error::NoAgent { .. }) if !named.is_empty() => return Err(error),
             // The agent was deleted after the names were listed.
             Err(Error::NoAgent { .. }) => {}
@@ -147,7 +147,7 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Writes a text to a file, completely or not at all.
+/// Replaces the content of a file atomically.
 fn replace(path: &Path, mode: u32, text: &str) -> Result<()> {
     let new = Replacement::begin(path, mode)?;
     new.file().write_all(text.as_bytes()).context("write", path)?;

@@ -1,4 +1,4 @@
-//! `queue`: queued and ended messages, dead letters, and files that could not be admitted.
+//! Command `queue`: queued and ended messages, dead letters, and quarantined files of the inbox.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -43,7 +43,7 @@ pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
             if agents.words.is_empty() && agents.agent.is_empty() && !agents.all {
                 agents.words = agents_behind(&store, &mut words)?;
             }
-            // The output names the agent already.
+            // Each printed line already names its agent.
             let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
@@ -129,7 +129,7 @@ fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -
     )
 }
 
-/// Finds a message by its id: in the inbox, else its last line in the archive.
+/// Returns a message by its id: from the inbox, else its newest line in the archive.
 fn find(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Message>> {
     if let Some(waiting) = seen.waiting(id)? {
         return seen.read(&waiting);
@@ -173,8 +173,8 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
         if wanted == 0 {
             return Ok((letters, mark));
         }
-        // Only the newest line about a message counts. The search ends at the number of the dead
-        // letter counter.
+        // Only the newest line about a message counts. The search ends after as many dead letters
+        // as the dead letter counter has.
         seen.ended(|message: Message| {
             let is_dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
             if known.insert(message.id) && is_dead {
@@ -202,7 +202,7 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
     Ok(Status::Done)
 }
 
-/// Acknowledges all marks of an agent, or those that the words name.
+/// Acknowledges all reasons for attention of an agent, or only those that `words` name.
 fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
     let agent = store.agent(name)?;
     authority::reach(Context::new(session, &agent), "acknowledge for")?;
@@ -226,7 +226,7 @@ fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[
     answer(session, &object, |_| format!("{name}  acknowledged {seen}, {left} left"))
 }
 
-/// Error for a word that names nothing that needs attention.
+/// Error for a word that names no reason for attention of any agent.
 fn not_to_look_at(store: &Store, word: &str) -> Error {
     match word.parse() {
         Ok(name) if store.agent(&name).is_ok() => {
@@ -283,7 +283,7 @@ fn drop_one(
 /// Maximum number of files whose events share one transaction.
 const TOGETHER: usize = 256;
 
-/// Decision of a person about a file.
+/// Decision of the operator about a quarantined file.
 #[derive(Clone, Copy)]
 enum FileDecision {
     Accept,
@@ -357,7 +357,7 @@ fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Accepts or drops the named files, or all.
+/// Accepts or drops the named files, or all files if `named` is empty.
 fn decide(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -393,7 +393,7 @@ fn decide(
     Ok(status)
 }
 
-/// Returns the named files as they are listed.
+/// Returns the listed files of these names. Fails if a name is not listed.
 fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     let find = |named: &OsString| {
         let named = named.to_string_lossy();
@@ -403,7 +403,7 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     named.iter().map(find).collect()
 }
 
-/// Result for a file.
+/// Result of a decision for one file.
 enum Done {
     As(FileDecision),
     /// The file no longer exists.
@@ -428,7 +428,7 @@ fn apply(desk: Context<'_>, open: &OpenTxn<'_>, verdict: FileDecision, one: &Rej
     Ok(Done::As(verdict))
 }
 
-/// Checks if a step would admit the file now. Returns `None` if it no longer exists.
+/// Checks if a step would admit the file now. Returns `None` if the file no longer exists.
 fn judge(
     desk: Context<'_>,
     open: &OpenTxn<'_>,

@@ -1,4 +1,4 @@
-//! `service`: prints configuration by which a machine ticks a state directory.
+//! Command `service`: prints configuration for a service manager that ticks a state directory.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::error::{Error, IoContext, Result, Status};
 
 use super::args::answer_verbatim;
 
-/// File to install.
+/// Configuration file to install.
 struct ServiceFile {
     path: String,
     text: String,
 }
 
-/// Input of every format.
+/// Settings that every format of configuration uses.
 struct ServiceSpec {
     program: String,
     dir: String,
@@ -31,7 +31,7 @@ struct ServiceSpec {
 pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> {
     let store = session.store()?;
     if args.user {
-        // The service would run as the user that installs it, and every change would be refused.
+        // The user's service manager runs commands as that user, who must own the state directory.
         store.local().refuse_stranger()?;
     }
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
@@ -59,7 +59,7 @@ pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> 
         }
     };
     for file in files {
-        // The file is installed as it is printed, so nothing is escaped.
+        // The text is installed as printed, so nothing is escaped.
         answer_verbatim(session, &json!({ "path": file.path, "text": file.text }), &file.text)?;
     }
     Ok(Status::Done)
@@ -86,7 +86,7 @@ fn word(path: &Path) -> Result<String> {
 }
 
 impl ServiceSpec {
-    /// Returns the path of a unit of the user's or the machine's manager.
+    /// Returns the path of a unit file of the user's or the machine's service manager.
     fn unit(&self, ending: &str) -> String {
         let dir = if self.user { "~/.config/systemd/user" } else { "/etc/systemd/system" };
         format!("{dir}/{}.{ending}", self.name)
@@ -119,7 +119,7 @@ impl ServiceSpec {
 
     fn round(&self) -> ServiceFile {
         let path = self.unit("service");
-        // After a round, a temporary timer is started for the next due time within the minute.
+        // After each tick, a transient timer is started for the next due time within the minute.
         let wake = format!(
             "at=$$(\"$$0\" --dir \"$$1\" next-wake --all --format systemd) || exit 0; \
              {ctl} --quiet stop {name}-due.timer 2>/dev/null; \
@@ -137,8 +137,8 @@ impl ServiceSpec {
             program = for_systemd(&self.program, false),
             dir = for_systemd(&self.dir, true),
             jobs = self.jobs,
-            // A unit of another user needs full rights (`+`) to start a timer of the machine's
-            // manager.
+            // A unit that runs as another user needs full rights (`+`) to start a timer of the
+            // machine's service manager.
             plus = if self.user { "-" } else { "-+" },
             wake = wake,
             argument = for_systemd(&self.program, true),
@@ -194,20 +194,20 @@ fn for_specifiers(word: &str) -> String {
     word.replace('%', "%%")
 }
 
-/// Quotes a word of a systemd command line. In arguments a dollar sign begins a variable.
+/// Quotes a word of a systemd command line. A dollar sign begins a variable in an argument.
 fn for_systemd(word: &str, is_argument: bool) -> String {
     let word = for_specifiers(word).replace('\\', "\\\\").replace('"', "\\\"");
     if is_argument { format!("\"{}\"", word.replace('$', "$$")) } else { format!("\"{word}\"") }
 }
 
-/// Quotes a word of a crontab line: a shell word whose percent signs are escaped, because cron ends
-/// the command at one.
+/// Quotes a word of a crontab line: a shell word with escaped percent signs, because cron ends the
+/// command at an unescaped percent sign.
 fn for_cron(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@".contains(c);
     if word.chars().all(is_plain) {
         return word.to_owned();
     }
-    // cron removes a backslash before a percent sign. A pair of quotes separates a literal
+    // cron removes a backslash before a percent sign, so a pair of quotes separates a literal
     // backslash from the sign.
     let word = word.replace('\'', "'\\''").replace("\\%", "\\''%");
     format!("'{word}'").replace('%', "\\%")

@@ -1,4 +1,4 @@
-//! `sync`, and `merge-driver`, which git runs for a file that two clones have changed.
+//! Command `sync`, and `merge-driver`, which git runs for a file that two clones have changed.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ pub fn merge_driver(session: &mut Session, args: cli::MergeDriverArgs) -> Result
             let InWorkTree { root, agent, file } = InWorkTree::of(&path)?;
             let top = std::env::current_dir().context("find", Path::new("the working directory"))?;
             let store = session.store_at(Anchor::at(top.join(root)))?;
-            // The other version is saved before it is overwritten.
+            // The other version is saved before `put` overwrites the file.
             let aside = store.agent(&agent)?.local().put_aside(&file, &other)?;
             put(&kept)?;
             session.out.note(&format!("{path}: the other version is in {aside}"));

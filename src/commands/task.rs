@@ -1,4 +1,4 @@
-//! `task`: background tasks, and the process that supervises one (contract, semantics §12).
+//! Command `task`: background tasks, and their supervisor process (contract, semantics §12).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -104,8 +104,8 @@ pub fn task(session: &mut Session, args: TaskArgs) -> Result<Status> {
     }
 }
 
-/// Returns the agent of `task start`, and the message for a child. Without a child the only word is
-/// the agent.
+/// Returns the agent of `task start`, and the message for a child. Without a child, the only
+/// positional argument is the agent.
 fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { words, agent } = &args.said;
     if args.delegate.is_some() {
@@ -120,7 +120,7 @@ fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)
     Ok((required_agent(&agent)?, None))
 }
 
-/// Converts the flags of `task start` for the rules.
+/// Converts the flags of `task start` to a request for the rules.
 fn wanted(
     session: &Session,
     agent: &Agent<'_>,
@@ -156,7 +156,7 @@ fn wanted(
     })
 }
 
-/// Returns a task, open or ended.
+/// Reads a task, open or ended.
 fn read(agent: &Agent<'_>, id: TaskId) -> Result<Task> {
     read_record(agent, "task", id)
 }
@@ -222,7 +222,7 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Re
     Ok(Status::Done)
 }
 
-/// Gives up a task of another machine or state directory. `stop` ends a local task.
+/// Abandons a task of another machine or state directory, because `stop` ends only local tasks.
 fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let task = read(agent, id)?;
     let away = away_task(agent, &task, session.clock.now())?;
@@ -232,7 +232,7 @@ fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     }
 }
 
-/// Returns the name of the machine that has the output of a task. `None`: no output exists.
+/// Returns the name of the machine that has the output of a task; `None` if there is no output.
 fn machine_of(session: &Session, agent: &Agent<'_>, id: TaskId, stream: Stream) -> Result<Option<String>> {
     let task = read(agent, id)?;
     let retention = agent.policy().unwrap_or_default().retention;
@@ -256,7 +256,7 @@ fn refuse_elsewhere(session: &Session, agent: &Agent<'_>, task: &Task) -> Result
     Err(Error::refused(kind, format!("{} runs {away}", task.id)).with_hint(hint))
 }
 
-/// Returns the task that calls this command.
+/// Returns the task in which this command runs.
 fn own_task() -> Option<TaskId> {
     std::env::var(TASK).ok()?.parse().ok()
 }
@@ -292,11 +292,11 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     answer(session, &object, |_| format!("wrote {} bytes", said.len()))
 }
 
-/// Maximum number of attempts to settle the task, one second apart: the lock may be busy, or the
-/// disk full.
+/// Maximum number of attempts to settle the task, one second apart. An attempt fails if the agent's
+/// lock is busy or the disk is full.
 const SETTLEMENTS: u32 = 60;
 
-/// Hidden command that `task start` runs.
+/// Supervises one task. `task start` runs this hidden command.
 pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Status> {
     let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
     let is_json = session.out.is_json();
@@ -318,7 +318,7 @@ fn look_after(
     seat: &mut Seat,
 ) -> Result<()> {
     let (agent, id) = (store.agent(&args.agent)?, args.task);
-    // The lease is held until this process ends.
+    // This process holds the lease until it ends.
     let held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
     let this = claimant(store)?;
     let task = Context::new(session, &agent).change(|draft| rules::run(draft, id, this))?.made;
@@ -338,11 +338,11 @@ fn look_after(
         }
         None => not_started(session, "it was stopped before it began".to_owned()),
     };
-    // This is also sent if there is nothing to run, because it tells the process that started the
-    // supervisor to continue.
+    // The message is sent even if no command runs, because the process that started this supervisor
+    // waits for it.
     seat.begun();
-    // This hint is for another process that settles the task. Without it the task counts as
-    // interrupted.
+    // Another process may have to settle the task, and needs the noted end. Without a note the task
+    // counts as interrupted.
     let _ = agent.workdir().task(id).note_end(&end);
     held.refuse_lost(&id.to_string())?;
     let mut tries = 1;
@@ -355,7 +355,7 @@ fn look_after(
     }
 }
 
-/// Returns the command of a task, and the pipe of its input, if it has one. `fence`: fencing token
+/// Returns the command of a task, and the input pipe of an interactive task. `fence`: fencing token
 /// of the task's lease in a database.
 fn prepare(
     store: &Store,

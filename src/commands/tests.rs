@@ -1,5 +1,5 @@
-//! Checks that the words in `cli` are those of the contract. `cli` spells out
-//! words of layers that it may not import.
+//! Checks that the words in `cli` are those of the contract, because `cli` repeats words of layers
+//! that it may not import.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn listed_columns_are_those_of_the_report() {
     assert_eq!(cli::STATE_CODES.len(), ExecutionState::ALL.len());
 }
 
-/// Kinds that an outside origin may send are those in the command line.
+/// The command line accepts the message kinds that an outside origin may send.
 #[test]
 fn outside_kinds_are_those_that_can_be_admitted() {
     let open = OriginKind::ALL.iter().filter(|origin| is_open_to_outside(**origin));
@@ -37,7 +37,7 @@ fn an_event_names_a_published_schema() {
     assert!(kind.is_some_and(|kind| cli::SCHEMAS.contains(&kind)));
 }
 
-/// A word that is no name, duration or id is reported with its flag, in the words of its type.
+/// An invalid name, duration or id is reported with its flag, in the words of its type.
 #[test]
 fn a_malformed_word_is_reported_with_its_flag() {
     let report = |words: &[&str]| {

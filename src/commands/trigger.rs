@@ -1,4 +1,4 @@
-//! `trigger`: capabilities by which outside systems reach an agent.
+//! Command `trigger`: capabilities by which outside systems send messages or hints to an agent.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ use super::args::{
     answer, bytes, ended_records, find_any, find_open, json_body, open_id, required_agent, text,
 };
 
-/// Bound of a secret's file.
+/// Maximum size of a file with a secret.
 const SECRET: Bound = Bound {
     kind: "secret_too_large",
     what: "the secret",
@@ -56,7 +56,7 @@ pub fn trigger(session: &mut Session, args: TriggerArgs) -> Result<Status> {
             };
             let verify = verify_of(verify, signature_header)?;
             let delivery_mode = mode.unwrap_or(DeliveryMode::EnqueueMessage);
-            // The secret is drawn after the caller's rights are checked.
+            // The secret's hash is set later, after the caller's rights are checked.
             let new = NewTrigger { delivery_mode, scope, source, verify, secret_sha256: String::new() };
             create(session, &agent, new, &secret)
         }
@@ -102,7 +102,7 @@ fn verify_of(kind: Option<VerifyKind>, named: Option<String>) -> Result<Verify> 
     Verify::try_from(VerifyFields { verify, signature_header }).map_err(Error::usage)
 }
 
-/// Reads the secret of a sender, or draws a new one.
+/// Reads the secret that a sender uses, or draws a new secret.
 fn read_or_draw(session: &Session, store: &Store, verify: &Verify, args: &SecretArgs) -> Result<Secret> {
     let Some(from) = &args.secret_from else {
         return Secret::draw(session, store, verify, args.secret_file.as_deref());
@@ -116,7 +116,7 @@ fn read_or_draw(session: &Session, store: &Store, verify: &Verify, args: &Secret
     Ok(secret)
 }
 
-/// Refuses a turn or task, which may only create and revoke triggers for waits of its own agent.
+/// Refuses a turn or task, except for creating and revoking triggers for waits of its own agent.
 fn reach(session: &Session, agent: &Agent<'_>, verb: &str, own: Option<&TriggerScope>) -> Result<()> {
     let store = agent.store();
     if authority::inside(session, store)?.as_ref() != Some(agent.name()) {
@@ -149,8 +149,8 @@ fn create(
     Ok(Status::Done)
 }
 
-/// Commits a trigger with a new secret. The file of the secret is kept if the record was committed,
-/// even after a later error.
+/// Commits a trigger with a new secret. Keeps the file of the secret if the record was committed,
+/// even on a later error.
 fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
     keep_key(&open.locked, trigger, secret)?;
     let committed = open.commit();
@@ -160,13 +160,13 @@ fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut 
     committed.map(drop)
 }
 
-/// Stores the key of a trigger before its record. A key without a record is deleted by the next
-/// write.
+/// Stores the key of a trigger before the trigger's record. The next write deletes a key without a
+/// record.
 fn keep_key(locked: &AgentTxn<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
     if trigger.verify.needs_key() { locked.keep_key(trigger.id, secret.word()) } else { Ok(()) }
 }
 
-/// True if the record with this secret was committed, despite an error such as a failed sync.
+/// True if the record with this secret was committed, even if the commit returned an error.
 fn is_committed(agent: &Agent<'_>, trigger: &Trigger) -> bool {
     let found = agent.look(|seen, _| seen.open_one::<Trigger>(trigger.id));
     found.is_ok_and(|found| found.is_some_and(|found| found.secret_sha256 == trigger.secret_sha256))
@@ -187,7 +187,7 @@ fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &
         }
     }
     session.out.result(&object, |out| {
-        // The address of a `url` trigger is shown only where its secret may be shown.
+        // The URL of a `url` trigger contains the secret, so it is shown only on a terminal.
         let is_shown = trigger.verify != Verify::Url || out.is_on_terminal();
         let url = object["url"].as_str().filter(|_| is_shown);
         let url = url.map(|url| format!("url     {}\n", out.safe(url))).unwrap_or_default();
@@ -228,7 +228,7 @@ fn revoke(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Sta
     answer(session, &object, |_| format!("revoked {id}"))
 }
 
-/// Number of deliveries in the inbox that no step has taken up, and the time of the newest.
+/// Number of deliveries that no step has claimed, and the time of the newest.
 type PendingDeliveries = (u64, Option<Time>);
 
 /// Returns a trigger, active or revoked.
@@ -246,8 +246,8 @@ fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, PendingDeliver
     found.ok_or_else(|| Error::NoRecord { what: "trigger", id: id.to_string() })
 }
 
-/// Returns the pending deliveries of each trigger. The record itself counts those that a step has
-/// taken up.
+/// Returns the pending deliveries of each trigger. The trigger's record counts the deliveries that
+/// a step has claimed.
 fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<PendingDeliveries>> {
     let mut found = vec![PendingDeliveries::default(); ids.len()];
     let mut add = |id: Option<TriggerId>, count: u32, at: Time| {
@@ -335,7 +335,7 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
     Ok(Status::Done)
 }
 
-/// Delivery from the command line.
+/// Trigger and content of a delivery from the command line.
 struct DeliveryWords {
     text: Option<String>,
     body_json: Option<String>,
@@ -351,7 +351,7 @@ fn deliver(session: &mut Session, store: &Store, named: &RecordArg, said: Delive
         return Err(Error::usage("--secret-file: stdin can't be both the secret and the body"));
     }
     let secret = bytes(&said.secret_file.to_string_lossy(), &SECRET)?;
-    // An unknown trigger and a wrong secret give the same error.
+    // An unknown trigger and a wrong secret cause the same error.
     let found = match find_open::<Trigger>(store, ACTIVE_TRIGGER, named) {
         Ok(found) => Some(found),
         Err(Error::NoRecord { .. }) => None,

@@ -1,5 +1,5 @@
-//! `doctor`, which checks and repairs records, and `gc`, which deletes what is past its retention
-//! (contract, store §4 and §6).
+//! Commands `doctor`, which checks and repairs records, and `gc`, which deletes records past their
+//! retention period (contract, store §4 and §6).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::rules::overdue::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, AgentTxn, AsFiles, Collected, Finding, Remedy, Subject, Swept};
 
-/// Commands that end a state in which no process ticks.
+/// Hint for a state directory that no process ticks.
 const TICK: &str =
     "`dormouse tick --all` makes the steps, `dormouse service` says how a machine makes them by itself";
 
@@ -36,7 +36,7 @@ struct FindingReport<'a> {
     message: &'a str,
     repair: &'a str,
     repaired: bool,
-    /// True for a finding that is no damage.
+    /// True for a finding that is a warning and no damage.
     warning: bool,
 }
 
@@ -77,7 +77,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
         look_at(session, &agent, args.repair, &mut seen)?;
         Ok(Status::Done)
     });
-    // A database has its own check for agents that are overdue.
+    // For a database, other checks of `doctor` report overdue agents.
     if let Some(late) = Overdue::of_all(seen.late.iter()).filter(|_| !store.is_remote()) {
         let agents = count(seen.late.len() as u64, "agent", "agents");
         let message = format!("{agents}: {}; {TICK}", late.describe(session.clock.now()));
@@ -117,19 +117,19 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
 struct CheckTotals {
     checked: usize,
     open: usize,
-    /// Number of findings that are no damage.
+    /// Number of findings that are warnings and no damage.
     warnings: usize,
-    /// True if a git merge has left a state that the merge driver would have prevented.
+    /// True if a git merge has caused a finding that the merge driver would have prevented.
     has_merged: bool,
-    /// Files with the name of a hook that are not executable, so they are never run.
+    /// Files with the name of a hook that are not executable, so that the hook never runs.
     idle_hooks: BTreeSet<PathBuf>,
     /// Agents whose next step is overdue.
     late: Vec<Overdue>,
 }
 
 impl CheckTotals {
-    /// Reports a finding with the result of its repair. A failed repair is reported, and the
-    /// finding stays open.
+    /// Reports a finding with the result of its repair. A failed repair is printed, and the finding
+    /// counts as open.
     fn tell(&mut self, session: &mut Session, finding: &Finding, mended: Result<bool>) {
         let repaired = mended.unwrap_or_else(|error| {
             session.out.note(&format!("{}: {error}", finding.place()));
@@ -142,23 +142,23 @@ impl CheckTotals {
     }
 }
 
-/// Checks one agent and repairs it under the same lock. The results are printed after the lock is
+/// Checks one agent and repairs it under one lock. The results are printed after the lock is
 /// released, so that a slow reader of the output blocks no other command.
 fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut CheckTotals) -> Result<()> {
     let (locked, mut notes) = match agent.change_damaged(session.clock.now()) {
         Ok(locked) => (Some(locked), Vec::new()),
         Err(error @ (Error::Busy { .. } | Error::NoAgent { .. })) => return Err(error),
-        // Without a lock nothing can be repaired, but the records can still be read.
+        // Without a lock no repair is possible, but the records can still be checked.
         Err(error) => (None, vec![error.to_string()]),
     };
-    // An agent that was moved away stays unchanged, so that its export can be repeated.
+    // A moved agent is not repaired, so that its export can be repeated.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
     seen.idle_hooks.extend(installed::no_programs(agent));
     let now = session.clock.now();
-    // The checks report an agent that can't be read.
+    // An agent that can't be read is reported by the checks below.
     let records = if agent.store().is_remote() { None } else { load::look(agent, now).ok() };
     seen.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
-    // For an agent in a database, the local files are checked.
+    // The records of an agent in a database are checked in a copy as files.
     let files = match &locked {
         Some(locked) => locked.as_files()?,
         None => agent.as_files(session.clock.now())?,
@@ -167,7 +167,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
     if let (Some(locked), None) = (&locked, &files) {
         found.litter(locked.local());
     }
-    // The checks have already reported records that can't be read.
+    // Records that can't be read are already reported by the checks above.
     let _ = checks::elsewhere(&mut found, agent, session.clock.now());
     let checked = found.checked;
     let findings: Vec<Finding> = match &files {
@@ -179,7 +179,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
         let done = match locked.as_ref().filter(|_| mends) {
             Some(locked) => {
                 let done = mend(session, agent, locked, &finding);
-                // The repair is done even if it can't be recorded in the ledger.
+                // An error of the ledger is only noted, because the repair is already done.
                 if let Ok(true) = done
                     && let Err(error) = note(session, agent, locked, &finding)
                 {
@@ -217,13 +217,13 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
     });
 }
 
-/// Repairs a finding under the lock it was found under. Returns false if a person has to decide.
+/// Repairs a finding under the lock of its check. Returns false if a person has to decide.
 fn mend(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(session, agent, locked, dead, outbox).map(|()| true);
     }
     if agent.store().is_remote() {
-        // All other remedies change files.
+        // All other remedies change files, so they do not apply to a database.
         return Ok(false);
     }
     let is_mended = locked.local().mend(finding)?;
@@ -234,8 +234,8 @@ fn mend(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &F
 }
 
 fn draft_of(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>) -> Result<Draft> {
-    // An unreadable journal may have an earlier transaction, so nothing may be committed before it
-    // is applied.
+    // An unreadable journal may contain an unapplied transaction, so nothing is committed before
+    // the journal is applied.
     locked.finish_journal()?;
     Context::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
 }
@@ -275,7 +275,7 @@ fn note(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &F
     Context::new(session, agent).commit(locked, draft).map(drop)
 }
 
-/// Result for an agent; with --dry-run, the forecast.
+/// Result of `gc` for an agent; with --dry-run, the forecast.
 #[derive(Debug, Serialize)]
 struct GcReport {
     agent: AgentName,
@@ -335,7 +335,7 @@ pub fn gc(session: &mut Session, args: cli::GcArgs) -> Result<Status> {
     }))
 }
 
-/// Deletes. Reads the months before it takes the lock, because that may take long.
+/// Deletes expired history. Reads old months before taking the lock, because reading may take long.
 fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result<Collected> {
     let now = session.clock.now();
     let mut collection = agent.collection(retention, now)?;

@@ -25,11 +25,11 @@ use crate::store::{Agent, Rejected, Snapshot, Store};
 
 use super::LineContext;
 
-/// Limits for ids without a named agent: maximum number of agents, and of ids of each kind.
+/// Maximum number of agents, and of ids of each kind, if the command line names no agent.
 const MOST_AGENTS: usize = 32;
 const MOST_IDS: usize = 100;
 
-/// Word for the newest run in `run show`.
+/// Alias of the newest run in `run show`.
 const LATEST: &str = "latest";
 
 /// Candidate with its description.
@@ -38,16 +38,16 @@ type Candidate = (String, String);
 /// Lookup of the candidates for an argument.
 #[derive(Clone, Copy)]
 pub(super) enum Lookup {
-    /// Words that the whole line determines: it names the directory and the agents.
+    /// Words that depend only on the state directory and the agents on the command line.
     Words(fn(&LineContext, &str) -> Result<Vec<Candidate>>),
     /// Ids of records of the named agents, or of all agents if they are few.
     Records(fn(&Search<'_, '_>) -> Result<Vec<Candidate>>),
-    /// Ids of runs, and the word for the newest one.
+    /// Ids of runs, and the alias of the newest run.
     Runs,
 }
 
 impl Lookup {
-    /// Returns the lookup for an argument of a command, if it has candidates.
+    /// Returns the completion lookup for an argument of a command; `None` if there is none.
     pub fn of(path: &[&str], arg: &str) -> Option<Lookup> {
         use Lookup::{Records, Words};
         Some(match (path, arg) {
@@ -157,7 +157,7 @@ impl Search<'_, '_> {
         }))
     }
 
-    /// Returns the queued messages. The file name has the id, so other messages are not read.
+    /// Returns the queued messages by the ids in their file names, without reading other files.
     fn queued(&self) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for waiting in self.seen.first(MOST_IDS)? {
@@ -171,7 +171,7 @@ impl Search<'_, '_> {
         Ok(found)
     }
 
-    /// Returns the messages that have ended recently, with their status.
+    /// Returns recently ended messages with their status.
     fn ended(&self, wanted: fn(&Settlement) -> bool) -> Result<Vec<Candidate>> {
         let wanted = |message: &Message| message.settlement.as_ref().is_some_and(wanted);
         let ended: Vec<Message> = self.seen.recent(self.now, MOST_IDS, wanted)?;
@@ -182,7 +182,7 @@ impl Search<'_, '_> {
         })))
     }
 
-    /// Returns the queued messages, and the wanted ones that have ended recently.
+    /// Returns the queued messages, and the recently ended messages that `wanted` accepts.
     fn queued_and(&self, wanted: fn(&Settlement) -> bool) -> Result<Vec<Candidate>> {
         Ok(self.queued()?.into_iter().chain(self.ended(wanted)?).collect())
     }
@@ -197,12 +197,12 @@ impl Search<'_, '_> {
         Ok(self.begun(live.chain(settled)))
     }
 
-    /// Returns the open records of a kind.
+    /// Returns the open records of a kind as candidates.
     fn open<T: OpenRecord>(&self, candidate: fn(T) -> Candidate) -> Result<Vec<Candidate>> {
         Ok(self.begun(self.seen.open()?.into_iter().map(candidate)))
     }
 
-    /// Returns the open records of a kind, and those that have ended recently.
+    /// Returns the open and the recently ended records of a kind as candidates.
     fn open_and_ended<T: OpenRecord>(&self, candidate: fn(T) -> Candidate) -> Result<Vec<Candidate>> {
         let mut records = self.seen.open()?;
         records.extend(self.seen.recent(self.now, MOST_IDS, |_| true)?);
@@ -222,12 +222,12 @@ fn work(item: WorkItem) -> Candidate {
     (item.id.to_string(), item.objective)
 }
 
-/// Returns the words that begin with the typed text, without descriptions.
+/// Returns the words that begin with `typed`, without descriptions.
 fn bare<'a>(words: impl Iterator<Item = &'a str>, typed: &str) -> Vec<Candidate> {
     words.filter(|word| word.starts_with(typed)).map(|word| (word.to_owned(), String::new())).collect()
 }
 
-/// Returns the named agents, or all agents if they are few.
+/// Returns the agents on the command line, or all agents if there are few.
 fn agents(store: &Store, line: &LineContext) -> Result<Vec<AgentName>> {
     if !line.agents.is_empty() {
         return Ok(line.agents.clone());
@@ -239,7 +239,7 @@ fn agents(store: &Store, line: &LineContext) -> Result<Vec<AgentName>> {
     Ok(names)
 }
 
-/// Adds the manual pages: one for each command.
+/// Adds the names of the manual pages: one page for each command.
 fn add_pages(command: &Command, above: &str, pages: &mut Vec<Candidate>) {
     for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
         let page = format!("{above}{}", child.get_name());
@@ -248,7 +248,7 @@ fn add_pages(command: &Command, above: &str, pages: &mut Vec<Candidate>) {
     }
 }
 
-/// Returns the fields of the agent's summary, with their present values.
+/// Returns the fields of the agent's summary, with their current values.
 fn fields(line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
     let Some(name) = line.agents.first() else { return Ok(Vec::new()) };
     let session = line.session()?;

@@ -1,7 +1,7 @@
-//! Completion: the functions that `completions` prints run this program at each key.
+//! Shell completion: the scripts that `completions` prints run this program at each Tab.
 //!
-//! A candidate is a word of the command line, a name of an agent or an id; no shell expands any of
-//! them. The description of an id is outside text, so it is cut to one line and escaped.
+//! A candidate is a command-line word, an agent name or an id; none of them needs quoting in a
+//! shell. The description of an id is untrusted text, so it is cut to one line and escaped.
 
 mod known;
 
@@ -29,14 +29,14 @@ use known::Lookup;
 /// Maximum length of a description, in columns.
 const COLUMNS: usize = 50;
 
-/// Common tag of all candidates for an argument. Without a tag the completion engine renders one
-/// for each candidate.
+/// Common tag of all candidates for an argument. Without a common tag, the completion engine
+/// renders the command once for each candidate.
 const TAG: &str = "known";
 
 /// Values of `COMP_TYPE` for which bash only lists candidates: `?`, `!` and `@`.
 const BASH_LISTS: [&str; 3] = ["63", "33", "64"];
 
-/// Answers the completion function of this shell: `dormouse -- WORD…`.
+/// Answers the completion function of `shell`. `argv` has the form `dormouse -- WORD…`.
 pub fn complete(argv: &[OsString], shell: &OsStr) -> Status {
     let mut out = Output::new(quiet());
     let shells: [&dyn EnvCompleter; 3] = [&Bash, &Zsh, &Fish];
@@ -56,16 +56,16 @@ pub fn complete(argv: &[OsString], shell: &OsStr) -> Status {
     out.finish(if answered { Status::Done } else { Status::Usage })
 }
 
-/// Request of a shell: a command line with one unfinished word.
+/// Completion request of a shell: a command line with one unfinished word.
 #[derive(Debug)]
 struct CompletionRequest {
     words: Vec<OsString>,
-    /// Unfinished word.
+    /// Word that the user is typing.
     word: OsString,
     /// Separator that the shell expects between the candidates.
     separator: String,
-    /// True if bash only lists the candidates. It has no descriptions of its own, so they are put
-    /// into the words.
+    /// True if bash only lists the candidates. bash shows no descriptions, so they are appended to
+    /// the candidates.
     is_list: bool,
 }
 
@@ -86,7 +86,7 @@ impl CompletionRequest {
 }
 
 /// Joins `--flag=value`, which bash splits into three words, to `--flag value`. A neutral flag
-/// replaces the `=`, so that the index of the unfinished word stays right.
+/// replaces the `=`, so that the index of the unfinished word does not change.
 fn join_values(words: &mut [OsString]) {
     for at in 1..words.len() {
         if words[at] == "=" && words[at - 1].as_encoded_bytes().starts_with(b"--") {
@@ -99,7 +99,7 @@ fn quiet() -> Style {
     Style { json: false, quiet: true, verbose: false, color: Some(false) }
 }
 
-/// State directory and agents that the line names.
+/// State directory and agents on the command line.
 #[derive(Debug, Default)]
 struct LineContext {
     dir: Option<PathBuf>,
@@ -133,14 +133,14 @@ impl LineContext {
     }
 }
 
-/// Returns the grammar of the command line with completers for its arguments.
+/// Returns the grammar of the command line with completers for the arguments.
 fn knowing(command: Command, path: &[&str], asked: &Arc<CompletionRequest>) -> Command {
     let command = command.mut_args(|arg| match Lookup::of(path, arg.get_id().as_str()) {
         Some(known) => {
             let asked = asked.clone();
             arg.add(ArgValueCompleter::new(move |typed: &OsStr| {
                 let typed = typed.to_str().unwrap_or_default();
-                // On an error there are no candidates; the command itself reports it.
+                // An error yields no candidates; the completed command reports it when it runs.
                 candidates(&asked, known, typed).unwrap_or_default()
             }))
         }
@@ -157,9 +157,8 @@ fn candidates(asked: &CompletionRequest, known: Lookup, typed: &str) -> Result<V
     let mut found = known.beginning(&LineContext::of(&asked.words), typed)?;
     found.retain(|(word, _)| is_plain(word));
     let new = |word: String| CompletionCandidate::new(word).tag(Some(TAG.into()));
-    // Rendering ten thousand candidates takes the engine as long as everything else, so candidates
-    // without descriptions are passed as one joined string. That works only if the engine has no
-    // prefix to add.
+    // Rendering ten thousand candidates takes most of the completion time, so candidates without
+    // descriptions are passed as one joined string. The engine must then have no prefix to add.
     let is_bare = found.len() > 1 && found.iter().all(|(_, what)| what.is_empty());
     if is_bare && asked.word == typed {
         let words: Vec<String> = found.into_iter().map(|(word, _)| word).collect();
@@ -174,7 +173,7 @@ fn candidates(asked: &CompletionRequest, known: Lookup, typed: &str) -> Result<V
     Ok(found.into_iter().map(shown).collect())
 }
 
-/// True if no shell gives a character of the word a meaning.
+/// True if the word has no character with a meaning in a shell.
 fn is_plain(word: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+/".contains(&byte);
     !word.starts_with('-') && word.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! `ask`: one message from its admission to its result, in one command.
+//! Command `ask`: sends one message and waits for its result.
 
 use std::time::Duration;
 
@@ -18,8 +18,7 @@ use crate::workdir::{GrowingLog, Stream};
 
 use super::awaiting::{WaitLimit, go_on, is_told, refuse_closed, say, settled, stays, wait};
 
-/// Poll interval while another process runs the turn, because the output of that turn raises no
-/// event.
+/// Poll interval while another process runs the turn, because new output of a turn raises no event.
 const LISTENS: Duration = Duration::from_millis(500);
 
 /// Minimum wait, because a step may find nothing at the exact due time.
@@ -49,12 +48,12 @@ struct PendingAnswer<'a> {
     agent: &'a Agent<'a>,
     id: MessageId,
     deadline: WaitLimit,
-    /// Run of the message by another tick, with its logs.
+    /// Run of the message by another tick, with readers of the run's logs.
     live: Option<(RunId, [(GrowingLog, OutputListener); 2])>,
 }
 
 impl PendingAnswer<'_> {
-    /// Runs steps, or waits if there is nothing to do, until the message is settled.
+    /// Runs steps until the message is settled, and waits while no step is due.
     fn follow(&mut self, session: &mut Session) -> Result<Settlement> {
         let mut watch = RecordWatch::new();
         loop {
@@ -75,21 +74,21 @@ impl PendingAnswer<'_> {
         }
     }
 
-    /// Returns the time until the next step may find something to do.
+    /// Returns the time until the next step may change something.
     fn how_long(&self, session: &Session, report: &StepReport, left: Option<Duration>) -> Option<Duration> {
         let due = report.next_due_at.map(|due| due.since(session.clock.now()).as_std().max(PAUSE));
         let is_live = report.decision.decision == DecisionKind::Noop && self.may_hear();
         [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min()
     }
 
-    /// True if the output of the live turn is on this machine. With a database, each look queries
+    /// True if the output of the live turn is on this machine. With a database, each call queries
     /// the server.
     fn may_hear(&self) -> bool {
         let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
         !self.store.is_remote() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
-    /// Shows the output of a turn of the message that another tick runs.
+    /// Prints new output of the message's turn that another tick runs.
     fn listen(&mut self, session: &Session) -> Result<()> {
         if session.listens_to.is_none() {
             return Ok(());
@@ -112,8 +111,8 @@ impl PendingAnswer<'_> {
     }
 }
 
-/// Reports that a turn failed and is tried again. The attention reports a message that has failed
-/// for good.
+/// Reports that a turn failed and is retried. A message whose last attempt failed is reported by
+/// the attention mark instead.
 fn tell_of_failure(session: &Session, report: &StepReport) {
     let is_given_up = report.decision.message_id.is_some_and(|id| is_told(session, id));
     if report.failed() && !is_given_up {

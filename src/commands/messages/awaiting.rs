@@ -1,5 +1,5 @@
-//! `await`: blocks until agents reach a posture or status, or a message is settled; and the wait of
-//! `ask` and `enqueue --await` for the end of a message.
+//! Command `await`: blocks until agents reach a posture or status, or a message is settled; and the
+//! wait of `ask` and `enqueue --await` for the end of a message.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use crate::store::{Agent, RecordWatch, Store, moved_away};
 
 use super::{AdmittedArrival, closed};
 
-/// Condition for every agent. One of several postures or statuses suffices.
+/// Condition that every agent must meet. One of several postures or statuses suffices.
 struct AwaitCondition {
     postures: Vec<Posture>,
     statuses: Vec<AgentStatus>,
@@ -66,7 +66,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
                     session.out.result(&found, |out| line(&found, out));
                 }
                 None => {
-                    // The agent was moved away, so its records no longer change here.
+                    // A moved agent's records no longer change in this store.
                     if let Some(moved) = agent.peek()?.moved {
                         return Err(moved_away(&agent, &moved));
                     }
@@ -97,7 +97,7 @@ fn wanted(store: &Store, args: &cli::AwaitArgs) -> Result<AwaitCondition> {
     Ok(AwaitCondition { postures: args.posture.clone(), statuses: args.status.clone(), message })
 }
 
-/// Finds a message in the records, or one that a timer will send.
+/// Returns the id of a message in the records, or of a message that a timer will send.
 fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
     let missing = match lookup::message(store, Some(name.clone()), part) {
         Ok(found) => return Ok(found.id),
@@ -110,12 +110,12 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
 }
 
 impl AwaitCondition {
-    /// True if an arrival in the inbox alone can meet the condition.
+    /// True if a new message in the inbox can meet the condition.
     fn may_arrive(&self) -> bool {
         !self.postures.is_empty()
     }
 
-    /// Returns the agent if it meets the condition.
+    /// Returns the agent's state if the agent meets the condition.
     fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<AwaitedAgent>> {
         let state = agent.look(|_, state| Ok(state))?;
         let mut found = AwaitedAgent {
@@ -165,14 +165,14 @@ pub fn verdict(status: MessageStatus) -> Status {
     }
 }
 
-/// Checks of a waiting command that some process ticks the agent.
+/// Periodic check of a waiting command that some process ticks the agent.
 pub struct Lookout {
     begun: Instant,
     next: Option<Duration>,
 }
 
 impl Lookout {
-    /// Time of the first check, and the pause between later ones.
+    /// Time of the first check, and the interval between later checks.
     const FIRST: Duration = Duration::from_secs(5);
     const PAUSE: Duration = Duration::from_secs(60);
 
@@ -180,7 +180,7 @@ impl Lookout {
         Lookout { begun: Instant::now(), next: Some(Lookout::FIRST) }
     }
 
-    /// Warns once if no step takes the message up: at once for an agent that is stopped or not
+    /// Warns once if no step claims the message: immediately for an agent that is stopped or not
     /// started, otherwise at the next check.
     pub fn look(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
         let Some(next) = self.next else { return Ok(()) };
@@ -200,8 +200,8 @@ impl Lookout {
     }
 }
 
-/// Warns if no step takes a message up. Returns true if it did. `has_waited`: a step that is due
-/// for seconds counts as overdue, because the caller waits for it.
+/// Warns if no step claims a message. Returns true after a warning. `has_waited`: a step that has
+/// been due for seconds is overdue, because the caller has waited for that step.
 fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> {
     let name = agent.name();
     let now = session.clock.now();
@@ -252,8 +252,8 @@ impl WaitLimit {
         WaitLimit { timeout, until }
     }
 
-    /// Returns the remaining time; `None` without a limit. Fails after the limit. `what` names what
-    /// the command waits for.
+    /// Returns the remaining time; `None` without a limit. Fails after the limit. `what` describes
+    /// the expected event in the error.
     pub fn left(&self, what: impl std::fmt::Display) -> Result<Option<Duration>> {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
@@ -264,8 +264,8 @@ impl WaitLimit {
     }
 }
 
-/// Waits until each of the messages has ended, and shows the results in their order. Other
-/// processes run the steps. Returns the most severe verdict.
+/// Waits until each message has ended, and prints the results in the order of the messages. Other
+/// processes run the steps. Returns the most severe exit status.
 pub fn await_all(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -295,7 +295,7 @@ pub fn await_all(
     Ok(status)
 }
 
-/// Returns the remaining time. Fails if a signal has arrived or the agent takes up no messages.
+/// Returns the remaining time. Fails after a signal, or if the agent claims no messages.
 pub fn go_on(
     session: &Session,
     agent: &Agent<'_>,
@@ -309,14 +309,14 @@ pub fn go_on(
     deadline.left(id)
 }
 
-/// Reports that a message stays queued after the wait for it ended.
+/// Reports that the message is still queued although the wait has ended.
 pub fn stays(session: &Session, agent: &Agent<'_>, id: MessageId) {
     session
         .out
         .note(&format!("{id} stays queued; `dormouse await {} --message {id}` waits for it", agent.name()));
 }
 
-/// Fails for a stopped or unstarted agent, which takes up no messages.
+/// Fails for a stopped or unstarted agent, because no step claims its messages.
 pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
     let Some(how) = closed(state.status) else { return Ok(()) };
     let said = if queued.is_some() { "" } else { ", and nothing was said to it" };
@@ -332,7 +332,7 @@ pub fn wait(session: &Session, watch: &mut RecordWatch, left: Option<Duration>) 
     Ok(())
 }
 
-/// Shows the result of a message, and returns the exit status for it.
+/// Prints the result of a message, and returns the exit status for the result.
 pub fn say(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -369,7 +369,7 @@ pub fn say(
     Ok(if needs_attention { status.graver(Status::TurnFailed) } else { status })
 }
 
-/// True if an earlier step of this process has reported the failure of the message.
+/// True if this process has already reported the failure of the message.
 pub fn is_told(session: &Session, id: MessageId) -> bool {
     session.raised.borrow().iter().any(|attention| attention.about.message_id == Some(id))
 }

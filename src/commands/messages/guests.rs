@@ -1,5 +1,5 @@
-//! Limits of `enqueue` and `wake` for a member of the sharing group: those of a file that the
-//! member drops into the inbox.
+//! Limits of `enqueue` and `wake` for a member of the sharing group, equal to those of a file that
+//! the member writes into the inbox.
 
 use crate::cli;
 use crate::engine::authority::owners_only;
@@ -12,7 +12,7 @@ use crate::model::submission::Submission;
 use crate::rules::admission::kinds;
 use crate::store::{Agent, Store};
 
-/// Refuses flags that only the owner may use.
+/// Refuses flags that are reserved for the owner of the state directory.
 pub fn check(store: &Store, said: &cli::MessageArgs) -> Result<()> {
     let needs = [
         ("--dedupe-key", said.dedupe_key.is_some()),
@@ -22,7 +22,7 @@ pub fn check(store: &Store, said: &cli::MessageArgs) -> Result<()> {
     Ok(judge(store.guest(), said.origin.as_deref(), said.kind, needs)?)
 }
 
-/// Refuses fields of a batch line that only the owner may use.
+/// Refuses fields of a batch line that are reserved for the owner of the state directory.
 pub fn check_line(store: &Store, line: &Submission) -> Result<(), Refusal> {
     let needs = [
         ("dedupe_key", line.dedupe_key.is_some()),
@@ -47,7 +47,7 @@ fn judge(
     needs.iter().find(|(_, asked)| *asked).map_or(Ok(()), |(what, _)| Err(owners_only(what)))
 }
 
-/// Refuses a member who names another sender.
+/// Refuses a sender name other than the member's own.
 pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
     let Some(named) = named else { return Ok(()) };
     let message = format!("`{named}`: the file is yours, so it is of `{}`", source(user));
@@ -55,7 +55,7 @@ pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
         .hint("leave it out: a file speaks in the name of the user who owns it"))
 }
 
-/// Returns the policy of an agent, or the default policy if the member may not read it.
+/// Returns the policy of an agent, or the default policy if the member can't read the agent's.
 pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     match agent.policy() {
         Err(error) if store.guest().is_some() && error.kind() == "not_allowed" => {

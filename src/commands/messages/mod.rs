@@ -1,4 +1,4 @@
-//! `enqueue` and `wake`: write a message or hint into the inbox.
+//! Commands `enqueue` and `wake`: write a message or hint into the inbox.
 
 pub mod ask;
 pub mod awaiting;
@@ -40,10 +40,10 @@ use crate::store::{Agent, Store};
 
 use awaiting::{WaitLimit, await_all, refuse_closed};
 
-/// Maximum size of a batch line beyond that of its body, in bytes.
+/// Maximum size of a batch line without the body, in bytes.
 const LINE_MARGIN: u64 = 64 << 10;
 
-/// Maximum number of messages with a key in one transaction.
+/// Maximum number of messages with a dedupe key in one transaction.
 const TOGETHER: usize = 32;
 
 pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> {
@@ -59,8 +59,8 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
     if args.awaits {
         authority::owners(&store, "--await")?;
         authority::refuse_from_inside(Context::new(session, &agent), "wait for")?;
-        // A message with a dedupe key may already be admitted and ended, even if the agent is
-        // stopped now.
+        // A message with a dedupe key may already have been admitted and ended before the agent was
+        // stopped.
         if args.said.dedupe_key.is_none() {
             refuse_closed(&agent.peek()?, None)?;
         }
@@ -82,7 +82,7 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
     show_admitted(session, &agent, &[admitted], args.awaits.then_some(deadline))
 }
 
-/// Shows the admitted message, or its result with --await.
+/// Prints the admitted message, or with --await the message's result.
 fn show_admitted(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -98,19 +98,19 @@ fn show_admitted(
     Ok(Status::Done)
 }
 
-/// Speaker of a message, and its limits.
+/// Sender of a message, and the sender's limits.
 struct Voice {
     policy: Policy,
-    /// Turn or task that calls the command.
+    /// Turn or task that runs this command.
     caller: Option<Caller>,
-    /// Member of the sharing group that calls the command.
+    /// Member of the sharing group that runs this command.
     user: Option<String>,
-    /// Trigger kind of its messages, if it is not that of their kind.
+    /// Trigger kind of the messages, if it differs from the default of the message kind.
     trigger: Option<TriggerKind>,
 }
 
 impl Voice {
-    /// Refuses a speaker that the agent does not accept, and a speaker that names another origin.
+    /// Returns the sender. Refuses one that the agent does not accept or that names another origin.
     fn of(session: &Session, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Voice> {
         let store = agent.store();
         guests::check(store, said)?;
@@ -146,7 +146,7 @@ pub fn take(
     let wait = open_id::<Wait>(agent, "active wait", said.wait.as_deref())?;
     let submission = submission(said, (work, wait), voice.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
-    // A message after the pause starts a new chain.
+    // A message after the chain pause starts a new chain.
     let is_late = later.is_some_and(|at| at > stamp.now.after(voice.policy.limits.chain_pause));
     if let Some(caller) = voice.caller.as_mut().filter(|_| is_late) {
         caller.hops = None;
@@ -177,7 +177,7 @@ fn say(session: &mut Session, agent: &AgentName, admitted: &AdmittedArrival) {
     session.out.result(&object, |_| admitted.id.to_string());
 }
 
-/// Returns the reason for which an agent takes up no messages.
+/// Returns the reason for which an agent claims no messages.
 fn closed(status: AgentStatus) -> Option<&'static str> {
     match status {
         AgentStatus::Booting => Some("was never started"),
@@ -189,15 +189,15 @@ fn closed(status: AgentStatus) -> Option<&'static str> {
     }
 }
 
-/// Reports that the agent takes up no messages at present. The message stays queued, so this is no
-/// failure.
+/// Reports that the agent claims no messages at present. The message stays queued, so this is no
+/// error.
 fn say_if_closed(session: &Session, name: &AgentName, status: Option<AgentStatus>) {
     let Some(how) = status.and_then(closed) else { return };
     session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
 }
 
 /// Reports on a terminal that no process ticks the agent. Errors are ignored, because the message
-/// is admitted.
+/// is already admitted.
 fn say_if_late(session: &Session, agent: &Agent<'_>) {
     if !session.out.is_on_terminal() || session.out.is_json() {
         return;
@@ -210,7 +210,7 @@ fn say_if_late(session: &Session, agent: &Agent<'_>) {
     }
 }
 
-/// Converts the flags to a submission. `ids` are the records that flags name.
+/// Converts the flags to a submission. `ids`: resolved ids of the records in the flags.
 fn submission(
     args: &cli::MessageArgs,
     ids: (Option<WorkId>, Option<WaitId>),
@@ -237,8 +237,8 @@ fn submission(
     Ok(submission)
 }
 
-/// Admits one message per line. Every line is checked before the first is admitted, so an invalid
-/// line admits none.
+/// Admits one message per line. All lines are checked before the first is admitted, so that a batch
+/// with an invalid line admits no message.
 fn admit_batch(
     session: &Session,
     agent: &Agent<'_>,
@@ -247,7 +247,7 @@ fn admit_batch(
 ) -> Result<Vec<AdmittedArrival>> {
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
-    // Only the key of each message stays in memory, and a flag that its dedupe key needs a lookup.
+    // Memory holds only each message's key, with a flag for a dedupe key that must be looked up.
     let mut staged: Vec<(InboxKey, bool)> = Vec::new();
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
@@ -291,7 +291,7 @@ fn admit_batch(
     Ok(staged.into_iter().map(&mut admitted).collect())
 }
 
-/// Reads the next line, bounded by the maximum size of a message. Returns false at the end.
+/// Reads the next line, bounded by the maximum size of a message. Returns false without one.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy: &Policy) -> Result<bool> {
     line.clear();
     let limit = policy.limits.max_message;
@@ -305,7 +305,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy
     Ok(read > 0)
 }
 
-/// Names the line of the batch in a refusal.
+/// Adds the line number of the batch to a refusal.
 fn in_line(number: usize, error: Error) -> Error {
     let (Error::Refused { kind, .. } | Error::NoEdge { kind, .. }) = error else { return error };
     let hint = error.hint().map(|hint| format!("{hint}; ")).unwrap_or_default();
@@ -313,7 +313,7 @@ fn in_line(number: usize, error: Error) -> Error {
         .with_hint(format!("{hint}nothing was admitted"))
 }
 
-/// Parses a line of a batch. A flag is the default for every line.
+/// Parses a line of a batch. Flags are the defaults for fields that the line does not have.
 fn read_submission(line: &[u8], number: usize, args: &cli::MessageArgs) -> Result<Submission> {
     let wrong = |place: String, what: &str| {
         Error::usage(format!("line {number} of the batch{place}: {what}")).with_hint("nothing was admitted")
@@ -334,7 +334,7 @@ fn read_submission(line: &[u8], number: usize, args: &cli::MessageArgs) -> Resul
     Ok(submission)
 }
 
-/// Admits a message of a batch, if the records that it names exist.
+/// Admits a message of a batch. Fails if a record that the message names does not exist.
 fn batch_message(
     agent: &Agent<'_>,
     voice: &Voice,
@@ -422,8 +422,8 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     answer(session, &object, |_| hint.id.to_string())
 }
 
-/// Returns the source of a hint: the named one, the agent of the calling turn or task, or the
-/// operator.
+/// Returns the source of a hint: the source in the flags, the agent of the calling turn or task, or
+/// the operator.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
         return Err(Error::refused(
@@ -445,11 +445,11 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
     }
 }
 
-/// Stores a message without reading its agent first. Returns the message, and the status of the
-/// agent if it is known.
+/// Stores a message without first reading the agent. Returns the message, and the status of the
+/// agent if the store reports it.
 ///
-/// Returns `None` without a change if the agent must be read first or something is wrong. The
-/// caller then takes the ordinary path, which reports the error.
+/// Returns `None` without a change if the agent must be read first or the request is invalid. The
+/// caller then uses the ordinary path, which reports the error.
 fn enqueue_unseen(
     session: &Session,
     store: &Store,
@@ -458,14 +458,14 @@ fn enqueue_unseen(
     if !store.is_remote() || needs_a_look(args) || session.called_in(store)?.is_some() {
         return Ok(None);
     }
-    // The ordinary path reports the error, after it has checked that the agent exists.
+    // The ordinary path reports the error after checking that the agent exists.
     let Ok(policy) = store.local().policy_from("", "") else { return Ok(None) };
     let Ok(message) = message(session, &args.agent, &args.said, &policy) else { return Ok(None) };
     let told = store.tell(&message, message.body.bytes() as u64, policy.limits.max_message)?;
     Ok(told.map(|state| (message, state.ok().map(|state| state.status))))
 }
 
-/// True if the request needs the agent's records, or its text can be read only once.
+/// True if the request needs the agent's records, or if its text can be read only once.
 fn needs_a_look(args: &cli::EnqueueArgs) -> bool {
     let cli::EnqueueArgs { awaits, batch, within, at, said, .. } = args;
     let is_given =

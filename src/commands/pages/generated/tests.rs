@@ -35,11 +35,11 @@ use crate::report::context::Document;
 /// Generated files by their path from the root of the crate.
 type Texts = BTreeMap<String, String>;
 
-/// Date of the last substantial change of the pages. It is set by hand, so that a build does not
-/// change it.
+/// Date of the last substantial change of the manual pages. The date is set by hand, because a
+/// build must not change the pages.
 const MAN_DATE: &str = "2026-11-21";
 
-/// Preamble of every section of clap_mangen; a page needs it once.
+/// Preamble that clap_mangen repeats in every section, although a page needs only one.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Directories of generated files. Only `man/sections` is written by hand.
@@ -79,7 +79,7 @@ fn generated_texts_are_current() {
     assert!(stale.is_empty(), "stale, {done}: {}", stale.join(", "));
 }
 
-/// Returns the files in the generated directories.
+/// Returns the paths of the files in the generated directories.
 fn committed(root: &Path) -> Vec<String> {
     let mut paths = Vec::new();
     for dir in DIRS {
@@ -93,7 +93,7 @@ fn committed(root: &Path) -> Vec<String> {
     paths
 }
 
-/// Renders a page for each command and subcommand: the part of clap, then the handwritten sections.
+/// Renders a page per command and subcommand: the part of clap, then the handwritten sections.
 fn manual_pages(root: &Path, texts: &mut Texts) {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
@@ -118,7 +118,7 @@ fn manual_page(
     }
     let is_top = name == "dormouse";
     let has_subcommands = command.has_subcommands();
-    // Global flags are only in the page of dormouse itself.
+    // Only the page of `dormouse` itself describes the global flags.
     let hide = |arg: Arg| if is_top || !arg.is_global_set() { arg } else { arg.hide(true) };
     let man = Man::new(command.mut_args(|arg| on_one_line(hide(arg))));
     let mut page = Vec::new();
@@ -153,7 +153,7 @@ fn manual_page(
     texts.insert(format!("man/{name}.1"), page);
 }
 
-/// Puts the possible values of an argument into its help instead of a list.
+/// Moves the possible values of an argument from a list into the argument's help.
 fn on_one_line(arg: Arg) -> Arg {
     let values = arg.get_possible_values();
     if values.is_empty() || !arg.get_action().takes_values() {
@@ -164,8 +164,8 @@ fn on_one_line(arg: Arg) -> Arg {
     arg.hide_possible_values(true).long_help(format!("{help}.\nOne of {}.", names.join(", ")))
 }
 
-/// Converts the plain text of clap to that of a manual page: words between backticks are bold, and
-/// the dash after the name is a minus.
+/// Converts clap's plain text to manual page text: words between backticks become bold, and the
+/// dash after the name becomes a minus.
 fn typeset(page: &str) -> String {
     let mut typeset = String::with_capacity(page.len());
     let mut in_name = false;
@@ -194,14 +194,14 @@ fn typeset(page: &str) -> String {
     typeset
 }
 
-/// Renders the completion functions, which run the program.
+/// Renders the completion functions, which run this program.
 fn completions(texts: &mut Texts) {
     let shells: [(&dyn EnvCompleter, &str); 3] =
         [(&Bash, "dormouse.bash"), (&Zsh, "_dormouse"), (&Fish, "dormouse.fish")];
     for (shell, name) in shells {
         let mut script = Vec::new();
         shell.write_registration(cli::COMPLETES, "dormouse", "dormouse", "dormouse", &mut script).unwrap();
-        // zsh calls the file itself as a function on first use, and takes its completions.
+        // On first use, zsh calls the file as a function and expects the candidates from this call.
         let script = String::from_utf8(script).unwrap().replace(
             "compdef _clap_dynamic_completer_dormouse dormouse",
             "if [ \"$funcstack[1]\" = _dormouse ]; then\n    _clap_dynamic_completer_dormouse \"$@\"\n\
@@ -217,10 +217,10 @@ fn schemas(texts: &mut Texts) {
         text.push('\n');
         texts.insert(format!("schemas/{kind}.json"), text);
     };
-    // Requests and settings are written by people and have no `schema` field; an event has its own.
+    // People write requests and settings without a `schema` field; an event has its own field.
     add("agent", schema::<Policy>("agent.toml"));
     add("outcome", schema::<Outcome>("what a turn may write to DORMOUSE_OUTCOME"));
-    // The context is only written, so its schema is that of the serialized form.
+    // The context is never parsed, so its schema describes the serialized form.
     let told = SchemaSettings::draft2020_12().for_serialize();
     add("context", schema_by::<Document<'_>>(told, "dormouse/context/1"));
     add("submission", schema::<Submission>("a request to admit a message"));
