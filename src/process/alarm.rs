@@ -1,4 +1,4 @@
-//! Alarm of this process at a time of the wall clock, and when that clock is set.
+//! Alarm at a time of the wall clock, which also fires when that clock is set.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -10,8 +10,8 @@ use rustix::time::{
 use crate::error::{IoContext, Result};
 use crate::model::time::Time;
 
-/// A kernel timer. It counts the time during which the machine was suspended, which a wait with a
-/// timeout does not, and it becomes readable when the clock is set forward or back.
+/// Kernel timer that counts the time of a suspended machine, unlike the timeout of a wait. The
+/// timer becomes readable at its time, and when the clock is set forward or back.
 pub struct Alarm {
     timer: OwnedFd,
     at: Option<Time>,
@@ -30,8 +30,8 @@ impl Alarm {
             return Ok(());
         }
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A time of zero would mean never. Rounded up, because a step that comes early finds
-        // nothing due.
+        // A time of zero would disable the timer. The time is rounded up, because a step before the
+        // due time finds nothing to do.
         let moment = at.map_or(none, |at| {
             let millis = at.as_millis().max(1);
             Timespec { tv_sec: millis.div_euclid(1000), tv_nsec: millis.rem_euclid(1000) * 1_000_000 }
@@ -43,8 +43,8 @@ impl Alarm {
         Ok(())
     }
 
-    /// Tells whether the alarm has fired: at its time, or because the clock was set. It must be set
-    /// again after that.
+    /// Returns the reason for which the alarm has fired: its time, or a change of the clock. A
+    /// fired alarm must be set again.
     pub fn has_rung(&mut self) -> AlarmStage {
         let mut count = [0; 8];
         let rung = match rustix::io::read(&self.timer, &mut count[..]) {

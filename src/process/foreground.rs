@@ -1,5 +1,5 @@
-//! Runs a command in the foreground with the streams of this process. Its exit status becomes that
-//! of this process.
+//! Runs a command in the foreground with the streams of this process. The command's exit status
+//! becomes that of this process.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,21 +17,21 @@ use super::turn::{Fate, Monitor};
 use super::{Patience, Signal, kernel, spawn};
 use crate::error::{IoContext, Result, describe};
 
-/// Exit statuses of a shell for a command that is not found, and for one that can't be run.
+/// Exit statuses of a shell: the command is not found, and the command can't be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
-/// Result of a command.
+/// Result of a foreground command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandResult {
     /// Exit status as a shell reports it: 128 plus the signal's number if a signal ended the
     /// command.
     pub status: u8,
-    /// Error for which it did not start.
+    /// Error if the command did not start.
     pub trouble: Option<String>,
-    /// True if a signal ended it, whichever process sent that.
+    /// True if a signal ended the command, whichever process sent that signal.
     pub was_signalled: bool,
-    /// True if its monitor ended it.
+    /// True if the monitor ended the command.
     pub was_ended: bool,
 }
 
@@ -39,9 +39,9 @@ pub struct CommandResult {
 #[derive(Debug, Clone, Copy)]
 pub struct EndOptions {
     pub signal: Signal,
-    /// Time between the signal and SIGKILL.
+    /// Time between the first signal and SIGKILL.
     pub grace: Duration,
-    /// Signal that the command gets when this process ends; `None` if it is to continue.
+    /// Signal to the command when this process dies; `None` to let the command continue.
     pub orphaned: Option<Signal>,
 }
 
@@ -51,8 +51,8 @@ impl Default for EndOptions {
     }
 }
 
-/// Runs a command until it ends, or its monitor ends it. A signal that asks this process to end is
-/// passed on to the command, because this process has work to do after the command.
+/// Runs a command until it ends or its monitor ends it. A signal to end this process is passed on
+/// to the command, because this process has work to do after the command.
 pub fn run(argv: &[OsString], overseer: &mut dyn Monitor, ending: &EndOptions) -> Result<CommandResult> {
     let failed = |status, trouble| CommandResult {
         status,
@@ -84,7 +84,7 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Monitor, ending: &EndOptions) -
     Ok(ran)
 }
 
-/// Waits for the command. Returns its status, and true if its monitor ended it.
+/// Waits for the command. Returns the command's status, and true if the monitor ended it.
 fn watch(
     mut child: Child,
     signals: &Signals,
@@ -94,7 +94,7 @@ fn watch(
     let pid = Pid::from_child(&child);
     let this = Path::new("the command");
     let ended = kernel::open(pid).context("watch", this)?;
-    // The command is not reaped yet, so that no other process can have its pid.
+    // The command is not reaped yet, so no other process can have the command's pid.
     let send = |signal| {
         let _ = rustix::process::kill_process(pid, signal);
     };

@@ -1,4 +1,4 @@
-//! Runs one hook: a program of the user, run like a turn, which reads the event from stdin.
+//! Runs one hook: a program of the user that runs like a turn and reads the event from stdin.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use crate::beneath::Spot;
 use crate::error::{IoContext, Result};
 use crate::model::policy::FirstTold;
 
-/// Maximum of each stream that is kept, in bytes.
+/// Maximum number of bytes that are kept of each output stream.
 const MAX_OUTPUT: u64 = 64 << 10;
 /// Time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -27,12 +27,12 @@ const LEADER: &str = "leader";
 /// Prefix of the name of a hook's scratch directory.
 const SCRATCH: &str = "hook-";
 
-/// A hook to run.
+/// Hook to run.
 pub struct HookSpec {
     pub name: &'static str,
     pub program: PathBuf,
     pub workdir: PathBuf,
-    /// The whole environment, except the name of the hook.
+    /// Complete environment of the hook, except the variable with the hook's name.
     pub env: Vec<(OsString, OsString)>,
     /// Input on stdin.
     pub document: Vec<u8>,
@@ -43,13 +43,13 @@ pub struct HookSpec {
     pub timeout: Option<Duration>,
 }
 
-/// True if the path is an executable file, or a link to one.
+/// True if the path names an executable file, or a link to one.
 pub fn is_there(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a hook until none of its processes is left. Returns its result and output. First ends
-/// leftover processes of earlier hooks whose command was killed.
+/// Runs a hook until none of its processes is left. Returns the hook's result and output. First
+/// ends leftover processes of earlier hooks whose command was killed.
 pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, String)> {
     end_abandoned(&hook.tmp)?;
     let scratch = HookScratch::make(&hook.tmp)?;
@@ -76,7 +76,7 @@ pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, S
     let ended = turn::run(&spec, overseer)?;
     let mut said = Vec::new();
     for path in [&spec.stdout, &spec.stderr] {
-        // A log that is too long has an additional line between its head and its tail.
+        // A cut log has an additional line between its head and its tail.
         said.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
     }
     if let Some(log) = hook.log.as_ref().filter(|_| !said.is_empty())
@@ -87,10 +87,10 @@ pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, S
     Ok((ended, String::from_utf8_lossy(&said).into_owned()))
 }
 
-/// Scratch directory of one hook. The command that runs the hook holds a lock on it, so that other
-/// commands, even in other containers, can tell when that command was killed. The directory is
-/// removed when the hook has ended. Its name is never reused, so that a command that finds it at
-/// that moment can't remove a later one by mistake.
+/// Scratch directory of one hook. The command that runs the hook holds a lock on the directory, so
+/// that other commands, even in other containers, can detect that the command was killed. The
+/// directory is removed when the hook has ended. Names are never reused, so that a late removal of
+/// an abandoned directory can't remove the directory of a later hook.
 struct HookScratch {
     spot: Spot,
     _lock: File,
@@ -105,14 +105,13 @@ impl HookScratch {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
             let spot = tmp.join(format!("{SCRATCH}{this}-{start}-{number}"));
             spot.make_dirs()?;
-            // Until the directory is locked, it looks abandoned, and another command may remove it.
+            // An unlocked directory counts as abandoned, so another command may remove it.
             let Some(lock) = spot.open_dir()? else { continue };
             let locked = match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => continue,
                 locked => locked.context("lock", &spot),
             };
-            // From here on, dropping `scratch` removes the directory, even if it could not be
-            // locked.
+            // Dropping `scratch` removes the directory, even if the directory could not be locked.
             let scratch = HookScratch { spot, _lock: lock };
             locked?;
             if rustix::fs::fstat(&scratch._lock).context("look at", &scratch.spot)?.st_nlink > 0 {
@@ -121,7 +120,7 @@ impl HookScratch {
         }
     }
 
-    /// Returns the locked scratch directory of a hook whose command is gone.
+    /// Locks and returns the scratch directory of a hook whose command was killed; else `None`.
     fn abandoned(spot: Spot) -> Option<HookScratch> {
         let lock = spot.open_dir().ok()??;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -131,7 +130,7 @@ impl HookScratch {
 
 impl Drop for HookScratch {
     fn drop(&mut self) {
-        // A directory that can't be removed does no harm.
+        // A directory that can't be removed is harmless.
         let _ = self.spot.remove_tree();
     }
 }
@@ -158,7 +157,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
         let held = HookScratch::make(&tmp).unwrap();
-        // In another container its process may not be visible at all.
+        // In another container the hook's process may be invisible.
         let renamed = tmp.join("hook-1-1");
         held.spot.rename(&renamed).unwrap();
         end_abandoned(&tmp).unwrap();
@@ -175,8 +174,8 @@ mod tests {
         let first = HookScratch::make(&tmp).unwrap();
         let (spot, opened) = (first.spot.clone(), first.spot.open_dir().unwrap().unwrap());
         drop(first);
-        // The lock is free now. What its next holder does must not touch the directory of a later
-        // hook.
+        // The lock is free now. A command that takes the lock must not remove the directory of a
+        // later hook.
         flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
         let second = HookScratch::make(&tmp).unwrap();
         assert_ne!(second.spot.path(), spot.path());

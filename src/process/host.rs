@@ -8,7 +8,7 @@ pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Returns the id of this boot of the machine; empty if the system has none.
+/// Returns the id of the current boot of the machine; empty if the system has none.
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| {
@@ -17,9 +17,9 @@ pub fn boot_id() -> &'static str {
     })
 }
 
-/// Returns `path` with the directory of this program at its end, so that commands also find the
-/// program below cron, whose PATH is short. `None` if a directory of `path` has a program of this
-/// name, or nothing can be added.
+/// Returns `path` with the directory of this program appended, so that commands find the program in
+/// the short PATH of cron. `None` if a directory of `path` has a program of this name, or if the
+/// directory can't be part of a PATH.
 pub fn with_own_directory(path: &OsStr) -> Option<OsString> {
     let program = current_exe().ok()?;
     let (directory, name) = (program.parent()?, program.file_name()?);

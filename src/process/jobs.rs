@@ -1,5 +1,5 @@
 //! Runs several agents in parallel, each in its own process, for `tick --jobs` and `tick --follow`.
-//! With a database, where each process needs a connection, a process runs one job after the other.
+//! With a database, one process runs many jobs in sequence, so that it keeps its connection.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -22,10 +22,10 @@ use crate::error::{IoContext, Result};
 /// Size of the read buffer for a job's output, in bytes.
 const BUFFER: usize = 16 << 10;
 
-/// Time after which an idle worker is ended.
+/// Idle time after which a worker is ended.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Mark at the beginning of the line with which a worker ends a job; the exit status follows.
+/// First character of the line by which a worker reports the end of a job; the exit status follows.
 pub const OVER: char = '\u{1e}';
 
 /// Work for a process of this program.
@@ -33,9 +33,9 @@ pub const OVER: char = '\u{1e}';
 pub enum Work {
     /// A process with this command line.
     Process(Vec<OsString>),
-    /// A line for a worker: an idle one, or a new one with this command line. The worker runs the
-    /// job, writes its output and then [`OVER`], and waits for the next line. If it ends without
-    /// [`OVER`], the job has ended too.
+    /// Line for an idle worker, or for a new worker with this command line. The worker runs the
+    /// job, writes the job's output and then [`OVER`], and waits for the next line. A worker that
+    /// ends without [`OVER`] ends its job, too.
     Line { worker: Vec<OsString>, line: String },
 }
 
@@ -44,11 +44,11 @@ pub enum Work {
 pub enum JobEnd {
     Exit(i32),
     Signal(i32),
-    /// Unknown to the system.
+    /// End that the system does not report.
     Unknown,
 }
 
-/// A job that has ended: its tag, its whole stdout, and its end.
+/// Ended job: its tag, its complete stdout, and its end.
 pub struct EndedJob<T> {
     pub of: T,
     pub lines: Vec<u8>,
@@ -56,12 +56,12 @@ pub struct EndedJob<T> {
 }
 
 /// Runs all work, at most `at_once` jobs in parallel, or fewer if the machine lacks resources.
-/// `done` is called at the end of each job with its index.
+/// `done` is called with the index of each job at its end.
 ///
-/// A signal that asks this process to end is passed on to every running job; no other job starts,
-/// and all are waited for. Returns that signal.
+/// A signal to end this process is passed on to every running job; no further job starts, and the
+/// function waits for the running jobs. Returns that signal.
 ///
-/// `relay` gets the jobs' stderr as it comes; without it they inherit that of this process.
+/// `relay` receives the stderr of the jobs as they write; without it, jobs inherit stderr.
 pub fn run(
     works: Vec<Work>,
     at_once: usize,
@@ -96,7 +96,7 @@ pub fn run(
     }
 }
 
-/// Returns the lines that a worker gets. Its child processes do not inherit them.
+/// Returns the lines on stdin of a worker. The worker's child processes do not inherit stdin.
 pub fn lines() -> Result<impl Iterator<Item = Result<String>>> {
     let lines = BufReader::new(spawn::take_stdin()?).lines();
     Ok(lines.map(|line| line.context("read", Path::new("stdin"))))
@@ -105,12 +105,12 @@ pub fn lines() -> Result<impl Iterator<Item = Result<String>>> {
 /// Callback for a job's stderr.
 pub type Relay = fn(&[u8]);
 
-/// Running jobs. They inherit the stderr of this process, unless it relays theirs.
+/// Running jobs. They inherit the stderr of this process, unless `relay` receives their stderr.
 pub struct Jobs<T> {
     program: PathBuf,
     relay: Option<Relay>,
     running: Vec<Job<T>>,
-    /// Idle workers, the latest last, and the start of their idle time.
+    /// Idle workers, the most recently used last, and the start of their idle time.
     free: Vec<(WorkerProcess, Instant)>,
 }
 
@@ -124,7 +124,7 @@ impl<T> Jobs<T> {
         self.running.len()
     }
 
-    /// Starts work with a tag.
+    /// Starts a job. `of`: tag of the job.
     pub fn start(&mut self, of: T, work: &Work) -> Result<()> {
         let process = match work {
             Work::Process(arguments) => WorkerProcess::start(&self.program, arguments, false, self.relay)?,
@@ -134,10 +134,10 @@ impl<T> Jobs<T> {
         Ok(())
     }
 
-    /// Returns a worker that has got this line.
+    /// Sends a line to an idle worker, or to a new one. Returns the worker.
     fn worker(&mut self, arguments: &[OsString], line: &str) -> Result<WorkerProcess> {
         while let Some((mut process, _)) = self.free.pop() {
-            // The worker may have died meanwhile.
+            // An idle worker may have died, so the next is tried.
             if process.tell(line).is_ok() {
                 return Ok(process);
             }
@@ -147,7 +147,7 @@ impl<T> Jobs<T> {
         Ok(process)
     }
 
-    /// Ends all workers when they become idle, so that later ones start with the present settings.
+    /// Ends all workers when they become idle, so that new workers start with the current settings.
     pub fn renew(&mut self) {
         self.free.clear();
         self.running.iter_mut().for_each(|job| job.process.stdin = None);
@@ -158,9 +158,8 @@ impl<T> Jobs<T> {
         self.running.iter().for_each(|job| job.process.pass_on(signal));
     }
 
-    /// Waits for the end of a job, for one of `others` to be readable, or until a time. Returns the
-    /// jobs that have ended. Also reaps other ended children, because this process may adopt
-    /// orphans.
+    /// Waits until a job ends, one of `others` is readable, or `until`. Returns the ended jobs.
+    /// Also reaps other ended children, because this process may adopt orphans.
     pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<EndedJob<T>>> {
         let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         fds.extend(self.running.iter().map(|job| PollFd::new(&job.process.stdout, PollFlags::IN)));
@@ -170,7 +169,7 @@ impl<T> Jobs<T> {
         let ready: Vec<bool> = fds.iter().skip(others.len()).map(|fd| !fd.revents().is_empty()).collect();
         self.running.iter_mut().for_each(|job| job.process.pass_on_stderr());
         let mut ended = Vec::new();
-        // Backwards, so that a removal moves no job that is still to be checked.
+        // Backward iteration, so that a removal moves no job that is still to be checked.
         for at in (0..self.running.len()).rev() {
             if !ready[at] {
                 continue;
@@ -203,13 +202,13 @@ impl<T> Jobs<T> {
 struct Job<T> {
     of: T,
     process: WorkerProcess,
-    /// Output on stdout.
+    /// Output on stdout until now.
     lines: Vec<u8>,
 }
 
 impl<T> Job<T> {
-    /// Reads new output. Returns the end of the job, if it has ended. The process of an ended job
-    /// has a stdin only if it is a worker that waits for its next line.
+    /// Reads new output. Returns the end of the job; `None` while the job runs. The process of an
+    /// ended job has a stdin only if the process is a worker that waits for its next line.
     fn read(&mut self) -> Option<JobEnd> {
         let mut buffer = [0; BUFFER];
         let length = match self.process.stdout.read(&mut buffer) {
@@ -227,8 +226,8 @@ impl<T> Job<T> {
     }
 }
 
-/// Parses the worker's last line, which tells that a job has ended. Returns its offset, and the
-/// exit status in it.
+/// Parses the last line of a worker, if that line reports the end of a job. Returns the offset of
+/// the line, and the exit status in it.
 fn over(lines: &[u8]) -> Option<(usize, i32)> {
     let whole = lines.strip_suffix(b"\n")?;
     let at = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -236,22 +235,22 @@ fn over(lines: &[u8]) -> Option<(usize, i32)> {
     Some((at, status))
 }
 
-/// A process of this program.
+/// Process of this program that runs jobs.
 struct WorkerProcess {
     child: Child,
     is_worker: bool,
-    /// Pipe for the lines of a worker.
+    /// Pipe for the lines to a worker; `None` for other processes.
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
-    /// Open until its end.
+    /// Pipe from the process's stderr; `None` after its end, or without a relay.
     stderr: Option<(ChildStderr, Relay)>,
-    /// Set if the process was reaped before the end of its output.
+    /// Exit status, if the process was reaped before the end of its output.
     status: Option<ExitStatus>,
 }
 
 impl WorkerProcess {
-    /// Starts a process in its own process group, so that a signal from the terminal reaches it
-    /// only once, through this process. If this process is killed, it gets SIGTERM.
+    /// Starts a process in its own process group, so that terminal signals reach the process only
+    /// through this one. The kernel sends the process SIGTERM if this process is killed.
     fn start(
         program: &Path,
         arguments: &[OsString],
@@ -264,7 +263,7 @@ impl WorkerProcess {
         if relay.is_some() {
             command.stderr(Stdio::piped());
         }
-        // Turns must not answer the requests of the service manager to this process.
+        // Turns must not send messages to the service manager of this process.
         for name in OF_MANAGER {
             command.env_remove(name);
         }
@@ -287,12 +286,12 @@ impl WorkerProcess {
 
     fn pass_on(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal).filter(|_| self.status.is_none()) {
-            // The process is not reaped yet, so that no other one can have its pid.
+            // The process is not reaped yet, so no other process can have its pid.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Passes on the stderr that has come so far.
+    /// Passes the available stderr of the process to the relay.
     fn pass_on_stderr(&mut self) {
         let mut buffer = [0; BUFFER];
         while let Some((stderr, relay)) = &mut self.stderr {
@@ -305,7 +304,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Waits for the end of the process.
+    /// Waits for the end of the process and returns it.
     fn end(&mut self) -> JobEnd {
         let status = self.status.map_or_else(|| self.child.wait(), Ok);
         status.map_or(JobEnd::Unknown, |status| match (status.code(), status.signal()) {

@@ -1,13 +1,13 @@
 //! Parser of the bytes that a terminal sends for keys.
 //!
-//! The event reader of crossterm relies on edges of epoll, and loses one if the terminal changes
-//! its size at the same moment: then the key is never read, and a poll of the terminal reports it
-//! as readable for ever. It also blocks within an incomplete sequence and ignores signals. This
-//! parser takes the bytes that have come, and waits for nothing.
+//! The event reader of crossterm relies on edges of epoll, and loses an edge if the terminal
+//! changes its size at that moment: then the key is never read, and a poll reports the terminal as
+//! readable forever. That reader also blocks within an incomplete sequence and ignores signals.
+//! This parser takes the available bytes, and never waits.
 
 use std::str;
 
-/// A key that was pressed.
+/// Key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Char(char),
@@ -26,12 +26,12 @@ pub enum Key {
     Cancel,
     /// Ctrl-Z, which sends no signal in raw mode.
     Suspend,
-    /// Ctrl-L: draw everything again.
+    /// Ctrl-L: redraws the screen.
     Redraw,
 }
 
 const ESCAPE: u8 = 0x1b;
-/// End mark of a pasted text.
+/// Sequence at the end of a pasted text.
 const PASTED: &[u8] = b"\x1b[201~";
 /// Maximum length of a sequence, in bytes. No terminal sends a longer one.
 const LONGEST: usize = 64;
@@ -39,19 +39,19 @@ const LONGEST: usize = 64;
 /// Incremental parser of keys.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// Incomplete sequence or letter.
+    /// Bytes of an incomplete sequence or letter.
     begun: Vec<u8>,
-    /// True inside a pasted text, whose letters are no keys.
+    /// True inside a pasted text, whose letters are not reported as keys.
     pastes: bool,
 }
 
-/// Result of parsing the beginning of some bytes.
+/// Result of parsing the first bytes of the input.
 enum ParsedKey {
-    /// A key of so many bytes, or `None` for bytes without a meaning here.
+    /// Complete sequence: its length, and its key; `None` for a sequence without a meaning here.
     Whole(usize, Option<Key>),
-    /// Start mark of a pasted text, of so many bytes.
+    /// Start of a pasted text: length of the sequence.
     Paste(usize),
-    /// An incomplete sequence.
+    /// Incomplete sequence.
     Begun,
 }
 
@@ -89,7 +89,7 @@ impl Keys {
     }
 }
 
-/// Parses the beginning of `bytes`, which must not be empty.
+/// Parses the first key of `bytes`, which must not be empty.
 fn first(bytes: &[u8]) -> ParsedKey {
     let single = |key| ParsedKey::Whole(1, key);
     match bytes[0] {
@@ -119,7 +119,7 @@ fn letter(bytes: &[u8]) -> ParsedKey {
     ParsedKey::Whole(length, key)
 }
 
-/// Parses a sequence that begins with an escape.
+/// Parses a sequence that begins with an escape character.
 fn sequence(bytes: &[u8]) -> ParsedKey {
     match bytes.get(1) {
         None | Some(&ESCAPE) => ParsedKey::Whole(1, Some(Key::Escape)),
@@ -127,7 +127,7 @@ fn sequence(bytes: &[u8]) -> ParsedKey {
             Some(letter) => ParsedKey::Whole(3, by_letter(*letter)),
             None => ParsedKey::Begun,
         },
-        // Function keys of the Linux console.
+        // Function keys of the Linux console have a second `[`.
         Some(b'[') if bytes.get(2) == Some(&b'[') => match bytes.len() {
             3 => ParsedKey::Begun,
             _ => ParsedKey::Whole(4, None),
@@ -136,7 +136,7 @@ fn sequence(bytes: &[u8]) -> ParsedKey {
             Some(end) => control(&bytes[2..2 + end], bytes[2 + end], 3 + end),
             None => ParsedKey::Begun,
         },
-        // A letter with Alt.
+        // An escape before a letter means Alt.
         Some(_) => match letter(&bytes[1..]) {
             ParsedKey::Whole(length, _) => ParsedKey::Whole(1 + length, None),
             begun @ (ParsedKey::Paste(_) | ParsedKey::Begun) => begun,
@@ -144,7 +144,7 @@ fn sequence(bytes: &[u8]) -> ParsedKey {
     }
 }
 
-/// Parses a control sequence of so many bytes: its numbers, and its last byte.
+/// Parses a control sequence of `length` bytes from its numbers and its last byte.
 fn control(numbers: &[u8], last: u8, length: usize) -> ParsedKey {
     let mut numbers = numbers.split(|byte| *byte == b';');
     let (number, held) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -159,7 +159,7 @@ fn control(numbers: &[u8], last: u8, length: usize) -> ParsedKey {
         (b"" | b"1", letter) => by_letter(letter),
         _ => None,
     };
-    // Shift does not change the key, Alt and Ctrl do.
+    // Shift does not change the key; Alt and Ctrl do, so such keys are ignored.
     ParsedKey::Whole(length, key.filter(|_| matches!(held, b"" | b"1" | b"2")))
 }
 
@@ -180,7 +180,7 @@ fn by_letter(letter: u8) -> Option<Key> {
 mod tests {
     use super::*;
 
-    /// Samples of every kind, with their keys.
+    /// Samples of every kind of sequence, with their keys.
     const SENT: &[(&[u8], &[Key])] = &[
         (b"a", &[Key::Char('a')]),
         ("é日".as_bytes(), &[Key::Char('é'), Key::Char('日')]),
@@ -202,7 +202,7 @@ mod tests {
         for (sent, meant) in SENT {
             assert_eq!(Keys::default().of(sent), *meant, "{sent:?}");
             for cut in 1..sent.len() {
-                // An escape at the end of the bytes is a key.
+                // An escape at the end of the bytes is the Escape key.
                 if sent[cut - 1] == ESCAPE {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! Finds and ends leftover processes of a turn or task whose tick or supervisor is gone, or does
+//! Finds and ends leftover processes of a turn or task whose tick or supervisor has died, or does
 //! not respond.
 
 use std::collections::HashSet;
@@ -16,50 +16,49 @@ use crate::beneath::Spot;
 use crate::error::{IoContext, Result};
 use crate::model::policy::FirstTold;
 
-/// Maximum number of processes that are held at a time, because a fork bomb starts more than there
-/// are descriptors. The others are found when these have ended.
+/// Maximum number of processes with an open descriptor, because a fork bomb starts more processes
+/// than there are descriptors. Further processes are found after these have ended.
 const HELD: usize = 256;
 
-/// The processes of a run (or of a task or hook), as the last search found them. A process belongs
-/// to the run if
+/// Processes of a run (or of a task or hook), as the last search found them. A process belongs to
+/// the run if
 ///
-/// 1. it leads the recorded group: pid, start time, boot and state directory are those of the
-///    record; or
-/// 2. it is in that group while the leader is there, even as a zombie (until the leader is reaped,
-///    no other group can have that number); or
-/// 3. it was started with the mark of this run (`DORMOUSE_RUN`) from this state directory
-///    (`DORMOUSE_PLACE`), whatever group it is in now; or
-/// 4. its parent belongs to the run.
+/// 1. the process leads the recorded group: its pid, start time, boot and state directory are
+///    those of the record; or
+/// 2. the process is in that group while the leader exists, even as a zombie (until the leader is
+///    reaped, no other group can have its number); or
+/// 3. the process was started with the mark of this run (`DORMOUSE_RUN`) from this state directory
+///    (`DORMOUSE_PLACE`), whatever its current group is; or
+/// 4. the parent of the process belongs to the run.
 ///
-/// A copy of a state directory names the same runs, so nothing that was started from another
-/// directory belongs to them.
+/// A copy of a state directory has runs of equal ids, so a process that was started from another
+/// directory belongs to no run of this directory.
 ///
-/// Supervisors of background tasks that the run started, and everything below them, do not belong
-/// to it, and neither does this process. Zombies count as gone. A process is out of reach if it has
-/// left the group, dropped the environment and lost its parents while no tick was there to adopt
-/// it.
+/// Supervisors of background tasks that the run started, and their descendants, do not belong to
+/// the run, and neither does this process. Zombies count as ended. A process is not found if it has
+/// left the group, dropped the environment and lost its parents while no tick adopted orphans.
 #[derive(Debug)]
 pub struct LeftoverProcesses {
     mark: ProcessMark,
     place: String,
     leader: Option<ProcessStat>,
     held: Vec<Pinned>,
-    /// True if only the leader got SIGTERM.
+    /// True if only the leader has received SIGTERM.
     leads: bool,
 }
 
-/// The means that ended the processes.
+/// Signal that ended the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedBy {
-    /// There were no processes.
+    /// No process was left.
     Nothing,
     Term,
     Kill,
 }
 
 impl LeftoverProcesses {
-    /// Searches for the processes. `leader_file` is the file that the turn was started with. If it
-    /// is missing or invalid, only the environment tells which processes belong to the run.
+    /// Searches for the processes. `leader_file`: leader file of the turn. If that file is missing
+    /// or invalid, a process belongs to the run only by its environment.
     pub fn find(mark: &ProcessMark, leader_file: &Spot) -> Result<LeftoverProcesses> {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
         let mut found =
@@ -72,22 +71,22 @@ impl LeftoverProcesses {
         self.held.is_empty()
     }
 
-    /// Sends a signal to every process that was found and still exists. Tries all of them before it
-    /// fails.
+    /// Sends a signal to every found process that still exists. An error is returned after all
+    /// processes were tried.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.held.iter().map(|held| held.send(signal)).fold(Ok(()), Result::and)
     }
 
-    /// Sends SIGTERM, waits for the grace, and sends SIGKILL until nothing is left. Processes that
-    /// are started meanwhile to clean up are left alone until the grace is over. Error when a
+    /// Sends SIGTERM, waits for the grace, and sends SIGKILL until no process is left. Processes
+    /// that are started meanwhile to clean up get no signal until the grace is over. Error when a
     /// process does not end.
     pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
         self.ask(FirstTold::Group)?;
         self.end_by(&mut Patience::of(term_grace))
     }
 
-    /// Sends SIGTERM, followed by SIGCONT for stopped processes. `first` tells whether all get it
-    /// or only the leader, if that exists.
+    /// Sends SIGTERM, followed by SIGCONT for stopped processes, to all processes, or only to the
+    /// leader if it exists and `first` requires that.
     pub fn ask(&mut self, first: FirstTold) -> Result<()> {
         self.leads = first == FirstTold::Leader && self.has_leader();
         self.held.iter().filter(|held| !self.leads || self.is_leader(held)).try_for_each(Pinned::ask)
@@ -101,16 +100,16 @@ impl LeftoverProcesses {
         self.leader.is_some_and(|leader| leader.pid == held.pid)
     }
 
-    /// Sends SIGTERM to all but the leader, which already got it: many programs act differently on
-    /// a second one.
+    /// Sends SIGTERM to all processes but the leader, which has received SIGTERM: many programs act
+    /// differently on a second SIGTERM.
     fn ask_followers(&mut self) -> Result<()> {
         self.leads = false;
         self.look_again()?;
         self.held.iter().filter(|held| !self.is_leader(held)).try_for_each(Pinned::ask)
     }
 
-    /// Waits for the end of the processes that got SIGTERM. The others get it when the leader has
-    /// ended or half of the time is over. After the time the rest gets SIGKILL.
+    /// Waits for the processes that got SIGTERM. The other processes get SIGTERM when the leader
+    /// has ended or half of the time is over. After the time, the remaining processes get SIGKILL.
     pub fn end_by(mut self, patience: &mut Patience) -> Result<EndedBy> {
         if self.is_gone() {
             return Ok(EndedBy::Nothing);
@@ -138,15 +137,15 @@ impl LeftoverProcesses {
         Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
     }
 
-    /// Searches again. Returns true if all processes have ended, including those that were started
-    /// since the last search.
+    /// Searches again. Returns true if all processes have ended, including processes that were
+    /// started since the last search.
     fn have_all_gone(&mut self) -> Result<bool> {
         self.look_again()?;
         Ok(self.is_gone())
     }
 
-    /// Waits until all held processes have ended, or until `until`, or until the leader has ended
-    /// if only that got SIGTERM.
+    /// Waits until all found processes have ended, until `until`, or, if only the leader has
+    /// received SIGTERM, until the leader has ended.
     fn wait(&mut self, until: Instant) -> Result<()> {
         while let Some(first) = self.held.first().map(|held| held.pid) {
             let mut fds: Vec<PollFd> =
@@ -175,11 +174,11 @@ impl LeftoverProcesses {
     fn members(&self) -> Result<Vec<ProcessStat>> {
         let all = table::all()?;
         let leader = self.leader.filter(|leader| all.iter().any(|process| leader.is_same(process)));
-        // A process that is older than the leader of the run can't have come from it.
+        // A process that is older than the leader does not belong to the run.
         let oldest = self.leader.map_or(0, |leader| leader.start);
         let mut ours = HashSet::new();
-        // A supervisor does not have the mark of the turn that started it, but at first it is a
-        // child of that turn.
+        // A supervisor does not have the mark of the turn that started it, but is at first a child
+        // of that turn.
         let mut supervisors = HashSet::new();
         for process in all.iter().filter(|process| process.start >= oldest) {
             let environment = Environment::of(process.pid);
@@ -199,7 +198,7 @@ impl LeftoverProcesses {
     }
 }
 
-/// A process and a handle that can't come to refer to another one.
+/// Process with a handle that never refers to another process.
 #[derive(Debug)]
 struct Pinned {
     pid: Pid,
@@ -207,8 +206,8 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// Returns `None` if the process has ended. It is compared after the handle was opened: from
-    /// then on the handle refers to this process or none.
+    /// Opens a handle; `None` if the process has ended. The comparison follows the opening, because
+    /// the handle then refers to the compared process or to none.
     fn of(process: &ProcessStat) -> Result<Option<Pinned>> {
         let pid = process.pid;
         match kernel::open(pid) {
@@ -221,7 +220,7 @@ impl Pinned {
         }
     }
 
-    /// Sends SIGTERM, and SIGCONT in case the process is stopped.
+    /// Sends SIGTERM, and SIGCONT for a stopped process.
     fn ask(&self) -> Result<()> {
         self.send(Signal::TERM).and_then(|()| self.send(Signal::CONT))
     }
@@ -234,15 +233,15 @@ impl Pinned {
     }
 }
 
-/// Sends SIGTERM to one process. If it has ended, another process with its pid gets nothing.
+/// Sends SIGTERM to one process. After its end, another process with its pid gets no signal.
 pub fn ask(process: &ProcessStat) {
     if let Ok(Some(held)) = Pinned::of(process) {
-        // If this fails, the next search still finds the process.
+        // After an error, the next search still finds the process.
         let _ = held.ask();
     }
 }
 
-/// Adds everything below these processes, except the processes in `own` and what is below those.
+/// Adds all descendants of `pids`, except the processes in `own` and their descendants.
 fn with_descendants(all: &[ProcessStat], pids: &mut HashSet<i32>, own: &HashSet<i32>) {
     let mut before = usize::MAX;
     while before != pids.len() {
@@ -258,12 +257,12 @@ fn with_descendants(all: &[ProcessStat], pids: &mut HashSet<i32>, own: &HashSet<
 /// Maximum size of a leader file, in bytes.
 const MAX_LEADER: u64 = 64 << 10;
 
-/// Reads the leader of a turn's process group from the file that the turn was started with. `None`
-/// if the turn did not get that far, if the machine was rebooted since, or if the turn was started
-/// from another state directory.
+/// Reads the leader of a turn's process group from the turn's leader file. `None` if the turn did
+/// not start, if the machine was rebooted since, or if the turn was started from another state
+/// directory.
 pub fn leader(spot: &Spot) -> Result<Option<ProcessStat>> {
     let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
-    // A line without its end is incomplete, and so may be a number in it.
+    // A line without a line end is incomplete, so a number in it may be cut.
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut next = || lines.next().unwrap_or_default();
     let (boot, place, line) = (next(), next(), next());
@@ -285,12 +284,12 @@ mod tests {
     use super::*;
     use crate::alone::{Alone, alone};
 
-    /// Longer than anything here takes, even on a busy machine.
+    /// Longer than any operation of these tests takes, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);
     const SHORT: Duration = Duration::from_millis(200);
     const TASK: &str = "task_01890a5dac96774bbcceb302099a8057";
 
-    /// A child that leads a group, as the leader of a turn would. Its end ends the group.
+    /// Child that leads a group like the leader of a turn. Dropping this value ends the group.
     struct Turn {
         child: Child,
         leader: Spot,
@@ -299,7 +298,7 @@ mod tests {
     }
 
     impl Turn {
-        /// Starts the script and waits for it to say that it is ready.
+        /// Starts the script and waits until the script reports that it is ready.
         fn start(run: Option<String>, script: &str) -> Turn {
             let alone = alone();
             let dir = tempfile::tempdir().unwrap();
@@ -327,7 +326,7 @@ mod tests {
             LeftoverProcesses::find(&mark(), &self.leader).unwrap().end(grace).unwrap()
         }
 
-        /// Changes the recorded start time, as if the pid had been given to another process since.
+        /// Changes the recorded start time, as if another process had received the pid.
         fn forge_start(&self, start: u64) {
             let text = fs::read_to_string(self.leader.path()).unwrap();
             let (front, fields) = text.rsplit_once(')').unwrap();
@@ -365,7 +364,7 @@ mod tests {
     #[test]
     fn what_another_directory_has_started_is_not_hit() {
         let turn = Turn::start(Some(run_id()), "sleep 600 & echo; wait");
-        // A copy has the same records, and so the same leader file.
+        // A copy of the state directory has the same records, and so the same leader file.
         let copied = tempfile::tempdir().unwrap();
         let leader = at(copied.path()).join("leader");
         fs::copy(turn.leader.path(), leader.path()).unwrap();
@@ -393,7 +392,7 @@ mod tests {
             Some(run_id()),
             "setsid sh -c 'echo; exec sleep 600' & env -i /usr/bin/setsid -w /bin/sleep 600 & exec sleep 600",
         );
-        // The program sleep is waited for: until its exec the second one still has the environment.
+        // Until the exec of `sleep`, the second process still has the original environment.
         while turn.found().len() < 3 {
             std::thread::yield_now();
         }
@@ -411,7 +410,7 @@ mod tests {
             lock.display()
         );
         let turn = Turn::start(Some(run_id()), &script);
-        // The child leaves the group when it runs its program.
+        // The child leaves the group before it runs its program.
         while turn.found() != [turn.pid()] {
             std::thread::yield_now();
         }
@@ -422,7 +421,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let lock = dir.path().join(format!("{TASK}.lock"));
         for value in ["1", "", TASK] {
-            // The file is open, and another process has its lock, but not this one.
+            // The child opens the file, but another process holds the file's lock.
             let script = format!(
                 "exec 9>{lock}; DORMOUSE_SUPERVISOR='{value}' setsid sleep 600 & exec 9>&-; echo; wait",
                 lock = lock.display()

@@ -1,5 +1,5 @@
 //! Sync of a clone with its remote: fetch, push, trees of commits, and checking out a commit. No
-//! call here resets anything in the work tree.
+//! function of this file resets anything in the work tree.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Seek};
@@ -10,19 +10,19 @@ use super::{GitCall, GitResult, Repository, SEE_STATUS, hint_about, paper, refus
 use crate::error::{Error, IoContext, Result};
 use crate::model::tree::{Blob, Tree};
 
-/// The remote branch with which a clone syncs.
+/// Remote branch with which a clone syncs.
 #[derive(Debug, Clone)]
 pub struct RemoteBranch {
     pub remote: String,
-    /// Branch of the remote.
+    /// Name of the branch at the remote.
     pub branch: String,
-    /// Path of the state directory in the repository: empty, or with `/` at its end.
+    /// Path of the state directory in the repository: empty, or ending with `/`.
     pub prefix: String,
     pub git_dir: PathBuf,
     pub(super) index: PathBuf,
-    /// Ref with the last known commit of that branch.
+    /// Ref with the last known commit of the remote branch.
     known: String,
-    /// Id of no object: as many zeros as an id of this repository has digits.
+    /// Id of no object: as many zeros as an object id of this repository has digits.
     no_object: String,
     ssh: Option<&'static str>,
 }
@@ -31,19 +31,19 @@ pub struct RemoteBranch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pushed {
     Accepted,
-    /// Another clone has pushed first.
+    /// Another clone has pushed to the branch first.
     Overtaken,
 }
 
-/// Merge of two commits by git.
+/// Result of a merge of two commits by git.
 pub struct Merge {
-    /// Id of the whole tree, with git's marks in conflicting files.
+    /// Id of the merged tree, with git's conflict marks in conflicting files.
     pub tree: String,
     /// Paths in the repository that git could not merge.
     pub conflicts: Vec<String>,
 }
 
-/// A path with different contents in two commits.
+/// Path with different contents in two commits.
 #[derive(Debug, Clone)]
 pub struct PathChange {
     /// Path in the repository.
@@ -55,8 +55,8 @@ pub struct PathChange {
 const MAKE_ONE: &str = "make it with `git remote add`, or name another one";
 
 impl Repository<'_> {
-    /// Returns the branch with which this clone syncs: that of the named remote, else of the
-    /// branch's, else of `origin`, else of the only one.
+    /// Returns the branch with which this clone syncs, at the named remote, else the remote of the
+    /// checked-out branch, else `origin`, else the only remote.
     pub fn line(&self, remote: Option<&str>) -> Result<RemoteBranch> {
         let Some(here) = self.one_if_any(&["symbolic-ref", "--quiet", "--short", "HEAD"])? else {
             let message =
@@ -99,8 +99,8 @@ impl Repository<'_> {
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, index) = (place(), place());
         let no_object = "0".repeat(if lines.next() == Some("sha256") { 64 } else { 40 });
-        // A setting of the user may ask for a passphrase. By default ssh must not ask, because no
-        // person may be present to answer.
+        // ssh must not ask for a passphrase, because no person may be present to answer; a setting
+        // of the user may permit questions.
         let is_said = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
             || settings.contains_key("core.sshcommand");
         let ssh = (!is_said).then_some("ssh -o BatchMode=yes");
@@ -108,8 +108,8 @@ impl Repository<'_> {
         Ok(RemoteBranch { remote: named, branch, prefix, git_dir, index, known, no_object, ssh })
     }
 
-    /// Error when git converts line ends in this clone, because files could then not be compared
-    /// with committed ones.
+    /// Error when git converts line ends in this clone, because files can then not be compared with
+    /// committed files.
     fn refuse_other_bytes(&self, autocrlf: Option<&str>) -> Result<()> {
         if autocrlf.is_none_or(|setting| setting == "false") {
             return Ok(());
@@ -128,12 +128,12 @@ impl Repository<'_> {
         ))
     }
 
-    /// Returns the commit that is checked out, if there is any.
+    /// Returns the checked-out commit; `None` if the branch has no commit.
     pub fn head(&self) -> Result<Option<String>> {
         self.commit_of("HEAD")
     }
 
-    /// Returns the last known commit of the remote branch.
+    /// Returns the last known commit of the remote branch; `None` if none is known.
     pub fn known(&self, line: &RemoteBranch) -> Result<Option<String>> {
         self.commit_of(&line.known)
     }
@@ -142,7 +142,7 @@ impl Repository<'_> {
         self.one_if_any(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])
     }
 
-    /// Returns git's answer if the object exists. A failure of git is an error.
+    /// Returns git's answer; `None` if no such object exists. Other failures of git are errors.
     fn one_if_any(&self, words: &[&str]) -> Result<Option<String>> {
         let said = self.run(words)?;
         if said.status.code() == Some(1) {
@@ -151,7 +151,7 @@ impl Repository<'_> {
         Ok(Some(self.checked(said, SEE_STATUS)?.text().trim_end().to_owned()))
     }
 
-    /// Fetches the branch. Returns its commit; `None` if the remote does not have the branch yet.
+    /// Fetches the branch. Returns its commit; `None` if the remote does not have the branch.
     pub fn fetch(&self, line: &RemoteBranch) -> Result<Option<String>> {
         let refspec = format!("+refs/heads/{}:{}", line.branch, line.known);
         let words = [
@@ -174,7 +174,7 @@ impl Repository<'_> {
         Err(self.unreachable("fetch from", line, &said))
     }
 
-    /// Pushes a commit to the branch, if the branch is still at the commit's parent.
+    /// Pushes a commit to the branch, if the commit's parent is still the newest on the branch.
     pub fn push(&self, line: &RemoteBranch, commit: &str) -> Result<Pushed> {
         let refspec = format!("{commit}:refs/heads/{}", line.branch);
         let words = ["push", "--porcelain", "--no-recurse-submodules", &line.remote, &refspec];
@@ -228,8 +228,8 @@ impl Repository<'_> {
         Ok(tree)
     }
 
-    /// Returns the contents of these objects in order. Each is read when it is asked for, because
-    /// all together may be large.
+    /// Returns the contents of these objects in order. The iterator reads one object at a time,
+    /// because all together may be large.
     pub fn contents(&self, ids: &[&str]) -> Result<impl Iterator<Item = Result<Vec<u8>>> + use<>> {
         let mut answer = paper()?;
         if !ids.is_empty() {
@@ -246,7 +246,7 @@ impl Repository<'_> {
         Ok((0..ids.len()).map(move |_| object(&mut answer).map_err(damaged)))
     }
 
-    /// Returns the content of a file of the state directory in a commit.
+    /// Returns the content of a file of the state directory in a commit; `None` without the file.
     pub fn content_at(&self, line: &RemoteBranch, commit: &str, path: &str) -> Result<Option<Vec<u8>>> {
         let said = self.run(&["cat-file", "blob", &format!("{commit}:{}{path}", line.prefix)])?;
         const NOT_THERE: &[&str] = &[" does not exist in ", " exists on disk, but not in "];
@@ -256,23 +256,23 @@ impl Repository<'_> {
         Ok(Some(self.checked(said, SEE_STATUS)?.stdout))
     }
 
-    /// Stores bytes as an object.
+    /// Stores bytes as a git object.
     pub fn keep(&self, bytes: &[u8]) -> Result<Blob> {
         let words = ["hash-object", "-w", "--no-filters", "--stdin"];
         let said = self.must(&words, &GitCall { stdin: Some(bytes), ..GitCall::default() })?;
         Ok(Blob { mode: "100644".to_owned(), id: said.text().trim_end().to_owned() })
     }
 
-    /// Returns the merge base of two commits.
+    /// Returns the merge base of two commits; `None` if they have no common ancestor.
     pub fn base(&self, ours: &str, theirs: &str) -> Result<Option<String>> {
         let bases = self.one_if_any(&["merge-base", ours, theirs])?;
         Ok(bases.and_then(|bases| bases.lines().next().map(str::to_owned)))
     }
 
-    /// Merges two commits by git, without a work tree. In the state directory git merges only
-    /// texts; records are merged by this program.
+    /// Merges two commits by git, without a work tree. In the state directory, git merges only
+    /// texts, and this program merges records.
     pub fn merge(&self, ours: &str, theirs: &str) -> Result<Merge> {
-        // Called in the state directory, git would name conflicts by their path from there.
+        // git names conflicts by paths from its working directory: the top of the repository.
         let up = self.ask(&["rev-parse", "--show-cdup"], SEE_STATUS)?;
         let up = Some(up.trim_end()).filter(|up| !up.is_empty()).unwrap_or(".");
         let words = [
@@ -291,7 +291,7 @@ impl Repository<'_> {
             theirs,
         ];
         let mut said = self.run(&words)?;
-        // 1: some paths are in conflict.
+        // Exit status 1: some paths are in conflict.
         if said.status.code() != Some(1) {
             said = self.checked(said, SEE_STATUS)?;
         }
@@ -301,8 +301,8 @@ impl Repository<'_> {
         Ok(Merge { tree, conflicts: words.map(str::to_owned).collect() })
     }
 
-    /// Writes a tree with these files in the state directory and everything else as in `tree`.
-    /// Returns its id.
+    /// Writes a tree with these files in the state directory and the content of `tree` elsewhere.
+    /// Returns the id of the new tree.
     pub fn write_tree(
         &self,
         line: &RemoteBranch,
@@ -316,7 +316,7 @@ impl Repository<'_> {
         Ok(self.must(&["write-tree"], &own.call())?.text().trim_end().to_owned())
     }
 
-    /// Creates a commit of a tree. Returns its id.
+    /// Creates a commit of a tree. Returns the commit's id.
     pub fn commit_tree(&self, tree: &str, parents: &[&str], subject: &str) -> Result<String> {
         let mut words = vec!["commit-tree", tree, "-m", subject];
         for parent in parents {
@@ -330,8 +330,8 @@ impl Repository<'_> {
         Ok(self.ask(&words, SEE_STATUS)?.trim_end().to_owned())
     }
 
-    /// Sets entries of an index, or removes those without an object. The paths are those of the
-    /// repository.
+    /// Sets entries of an index, or removes entries without an object. Paths begin at the top of
+    /// the repository.
     pub(super) fn update_index<'b>(
         &self,
         line: &RemoteBranch,
@@ -347,7 +347,7 @@ impl Repository<'_> {
         self.must(&["update-index", "-z", "--index-info"], &call).map(drop)
     }
 
-    /// Returns the differences of two commits, in the whole repository.
+    /// Returns the paths that differ between two commits, in the whole repository.
     pub fn differences(&self, before: Option<&str>, after: &str) -> Result<Vec<PathChange>> {
         let empty = ["hash-object", "-t", "tree", "--stdin"];
         let before = match before {
@@ -361,7 +361,7 @@ impl Repository<'_> {
 }
 
 impl PathChange {
-    /// Returns the path and its new content, as an entry of an index.
+    /// Returns the path and its new content as an index entry.
     pub(super) fn entry(&self) -> (String, Option<&Blob>) {
         (self.path.clone(), self.after.as_ref())
     }
@@ -393,8 +393,8 @@ pub(super) fn raw_changes(text: &str) -> Vec<PathChange> {
     found
 }
 
-/// Reads an object in the format of `git cat-file --batch`: a line that ends with the length, the
-/// content, and a line end.
+/// Reads an object in the format of `git cat-file --batch`: a header line that ends with the
+/// length, the content, and a line end.
 fn object(answer: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut head = String::new();
     answer.read_line(&mut head)?;

@@ -1,6 +1,6 @@
-//! Work tree and index of a clone: committing them, and checking out another commit. The index
-//! changes only for the state directory and for files that are checked out already, and nothing in
-//! the work tree is reset.
+//! Work tree and index of a clone: committing the state directory, and checking out another commit.
+//! Index entries change only for the state directory and for files that are already checked out,
+//! and nothing in the work tree is reset.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use crate::error::{Error, IoContext, Result};
 
 impl Repository<'_> {
     /// Commits the files of the state directory on top of the checked-out commit, and returns the
-    /// new one. `each` is called with a function that adds one directory or file, so that the
-    /// caller can hold a lock meanwhile. The index and the work tree elsewhere are not changed.
+    /// new commit. `each` receives a function that adds one directory or file, so that the caller
+    /// can hold a lock during the call. The index and the work tree elsewhere are not changed.
     pub fn snapshot(
         &self,
         line: &RemoteBranch,
         (subject, body): (&str, &str),
         mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
     ) -> Result<Option<String>> {
-        // Processes of a killed sync may run for a moment.
+        // Git processes of a killed sync may still run for a moment.
         self.beside_others(|| self.try_snapshot(line, (subject, body), &mut take_up))
     }
 
@@ -36,7 +36,7 @@ impl Repository<'_> {
         if touched.is_empty() && head.is_some() {
             return Ok(head);
         }
-        // Files staged outside the state directory are not part of this commit.
+        // Files that are staged outside the state directory are not part of this commit.
         let tree = head.as_deref().unwrap_or("--empty");
         let words: &[&str] =
             if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
@@ -45,8 +45,8 @@ impl Repository<'_> {
             &|paths| {
                 let words = ["add", "--all", "--ignore-errors", "--"];
                 let said = self.call(&[&words[..], paths].concat(), index)?;
-                // A file that another user has put into a shared inbox and its owner can't read is
-                // left out.
+                // A file that another user has put into a shared inbox, and that its owner can't
+                // read, is left out.
                 let is_closed = said.stderr.contains("Permission denied");
                 if is_closed { Ok(()) } else { self.checked(said, SEE_STATUS).map(drop) }
             },
@@ -74,8 +74,8 @@ impl Repository<'_> {
         Ok(now)
     }
 
-    /// Sets the clone's index to the committed state directory, even if a sync was killed in
-    /// between. A person's next commit would otherwise revert the sync.
+    /// Sets the clone's index to the committed state directory, even after a sync was killed.
+    /// Otherwise the next commit by a person would revert the sync.
     fn align_index(&self, line: &RemoteBranch, commit: &str) -> Result<()> {
         let words =
             ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
@@ -85,7 +85,7 @@ impl Repository<'_> {
     }
 
     /// Returns the paths in the state directory whose work tree differs from an index, or whose
-    /// index differs from the checked-out commit, without ignored files.
+    /// index entry differs from the checked-out commit, without ignored files.
     fn touched(&self, line: &RemoteBranch, index: &GitCall<'_>) -> Result<Vec<String>> {
         let words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
         let text = self.must(&words, index)?.text();
@@ -113,8 +113,8 @@ impl Repository<'_> {
         self.not_in_the_way(&self.would_check_out(line, changes, from, to)?)
     }
 
-    /// Returns files outside the state directory that already have the content of the commit but
-    /// not its index entry, because git was killed in between.
+    /// Returns files outside the state directory that have the content of the commit but not its
+    /// index entry, because git was killed between the two writes.
     fn there_already(
         &self,
         line: &RemoteBranch,
@@ -153,7 +153,7 @@ impl Repository<'_> {
     }
 
     /// Checks out a commit. The files of the state directory are already in place; git updates all
-    /// others, or fails before it has changed one. Returns false if another commit was made
+    /// other files, or fails before changing one. Returns false if another commit was made
     /// meanwhile.
     pub fn check_out(
         &self,
@@ -188,7 +188,7 @@ impl Repository<'_> {
         .with_hint("commit or move it, then do this again; nothing has changed"))
     }
 
-    /// Sets entries of the clone's index.
+    /// Sets entries of the clone's index, or removes entries without an object.
     fn set_index(&self, line: &RemoteBranch, changes: &[PathChange]) -> Result<()> {
         self.beside_others(|| {
             self.wait_for_index(&line.index)?;
@@ -197,8 +197,8 @@ impl Repository<'_> {
     }
 }
 
-/// An index beside the clone's own, removed when dropped. Each process has its own, because
-/// processes of a killed sync may still write to theirs.
+/// Temporary copy of the clone's index, removed when dropped. Each process has its own copy,
+/// because processes of a killed sync may still write to their copies.
 pub(super) struct OwnIndex {
     path: PathBuf,
 }
@@ -212,7 +212,7 @@ impl OwnIndex {
         OwnIndex { path }
     }
 
-    /// Copies the clone's index, which knows the files that have not changed since it was written.
+    /// Copies the clone's index, which contains the file stamps of unchanged files.
     fn copy(line: &RemoteBranch) -> Result<OwnIndex> {
         for entry in std::fs::read_dir(&line.git_dir).context("read directory", &line.git_dir)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(OwnIndex::NAME) {

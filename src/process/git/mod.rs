@@ -1,5 +1,5 @@
 //! Calls git for `tick --commit`, and in [`exchange`] for `sync` and `tick --push`. Programs that a
-//! repository configures (hooks, signing) run only if the settings allow it.
+//! repository configures (hooks, signing) run only if the settings allow them.
 
 pub mod exchange;
 mod index;
@@ -21,25 +21,25 @@ use super::{kernel, spawn};
 use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::GitSettings;
 
-/// Pause before git is called again after another process blocked it.
+/// Pause before the next call of git after another process has blocked git.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Maximum time for which other processes may block a query of one file.
+/// Maximum time for which other processes may block a git query about one file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time between SIGTERM, on which git removes its own lock files, and SIGKILL.
+/// Time between SIGTERM, after which git removes its lock files, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 const SEE_STATUS: &str = "see `git status`";
 
-/// Messages of git when another process interfered: another git holds a lock, or a file was removed
+/// Messages of git about interference: another git process holds a lock, or a file was removed
 /// after git had found it.
 const BESIDE_OTHERS: &[&str] =
     &["index.lock", "cannot lock ref", "No such file or directory", "unable to index", NO_REASON];
-/// Replaces an empty message of git. `git commit` prints none if another git has just committed the
-/// staged files.
+/// Text for an empty message of git. `git commit` prints nothing if another git process has just
+/// committed the staged files.
 const NO_REASON: &str = "it gives no reason";
 
-/// Variables by which git tells its hooks and aliases of one repository: those that `git rev-parse
-/// --local-env-vars` lists in any version, and the one of a push that is not accepted yet. They
-/// mislead every command that works in another repository.
+/// Variables that describe one repository to git's hooks and aliases: those that `git rev-parse
+/// --local-env-vars` lists in any version, and the variable of a push that is not accepted yet. Any
+/// command in another repository must not inherit them.
 const LOCAL: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -60,22 +60,21 @@ const LOCAL: &[&str] = &[
     "GIT_WORK_TREE",
 ];
 
-/// Variables that describe one commit of the git that runs this program: commits of a turn would
+/// Variables that describe one commit of the git that runs this program. Commits of a turn would
 /// get the date of that commit.
 const OF_ONE_COMMIT: &[&str] = &["GIT_AUTHOR_DATE", "GIT_REFLOG_ACTION"];
 
-/// Settings of one command that are passed in the environment. Git sets it for no hook, but lists
-/// it as local; the program's own git calls keep it, because it is a usual way to say
-/// `safe.directory`.
+/// Variable with settings of one command. git sets this variable for no hook, but lists it as
+/// local. The program's own git calls keep the variable, because users set `safe.directory` by it.
 const SETTINGS: &str = "GIT_CONFIG_COUNT";
 
-/// True if a variable belongs to one repository or one commit of the git that runs this program, so
-/// that no turn, hook or task may inherit it.
+/// True if a variable describes one repository or one commit of the git that runs this program, so
+/// that no turn, hook or task may inherit the variable.
 pub fn is_of_caller(name: &OsStr) -> bool {
     LOCAL.iter().chain(OF_ONE_COMMIT).any(|other| name == *other) || name == SETTINGS
 }
 
-/// Files in git's directory that show an unfinished operation of a person, and its name.
+/// Files in git's directory that exist during an unfinished operation, and the operation's name.
 const IN_THE_MIDDLE: &[(&str, &str)] = &[
     ("MERGE_HEAD", "a merge"),
     ("rebase-merge", "a rebase"),
@@ -84,7 +83,7 @@ const IN_THE_MIDDLE: &[(&str, &str)] = &[
     ("REVERT_HEAD", "a revert"),
 ];
 
-/// The repository that contains a state directory.
+/// Git repository that contains a state directory.
 #[derive(Debug)]
 pub struct Repository<'a> {
     state_dir: &'a Path,
@@ -93,7 +92,7 @@ pub struct Repository<'a> {
     patience: Duration,
 }
 
-/// True if git tracks a file. False if git can't be run.
+/// True if git tracks a file. False if git can't run.
 pub fn is_tracked(path: &Path) -> bool {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return false;
@@ -103,13 +102,13 @@ pub fn is_tracked(path: &Path) -> bool {
 }
 
 impl<'a> Repository<'a> {
-    /// Returns a repository. Git is not called yet.
+    /// Returns the repository of a state directory without calling git.
     pub fn of(state_dir: &'a Path, settings: GitSettings, patience: Duration) -> Repository<'a> {
         Repository { state_dir, settings, patience }
     }
 
-    /// Error when a commit can't be made now. Checked before a step, because a step without its
-    /// commit could not be undone. Waits while another git has the index locked.
+    /// Error when a commit can't be made now. Called before a step, because a step without its
+    /// commit could not be undone. Waits while another git process locks the index.
     pub fn check(&self) -> Result<()> {
         let words =
             ["--is-inside-work-tree", "--absolute-git-dir", "--git-path", "objects", "--git-path", "index"];
@@ -120,7 +119,7 @@ impl<'a> Repository<'a> {
             let message = format!("{} is not in the work tree of a repository", self.state_dir.display());
             return Err(refuse(message, hint));
         }
-        // Relative paths in git's answer begin at the directory in which it was called.
+        // Relative paths in git's answer begin at the working directory of git.
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, objects, index) = (place(), place(), place());
         for (name, what) in IN_THE_MIDDLE {
@@ -157,7 +156,7 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// Waits until no git has locked the index.
+    /// Waits until no git process has locked the index.
     fn wait_for_index(&self, index: &Path) -> Result<()> {
         let (lock, start) = (index.with_added_extension("lock"), Instant::now());
         while lock.symlink_metadata().is_ok() {
@@ -170,7 +169,7 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// Retries while another process blocks git.
+    /// Calls `act` again while another process blocks git.
     fn beside_others<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         loop {
@@ -201,8 +200,8 @@ impl<'a> Repository<'a> {
             if said.is_success() { Ok(()) } else { Err(refuse(message, hint)) }
         };
         let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
-        // A file in a shared inbox that its owner can't read must not keep the rest out of the
-        // commit.
+        // A file in a shared inbox that its owner can't read must not prevent the commit of the
+        // other files.
         let is_closed = added.stderr.contains("Permission denied") && !added.stderr.contains("fatal:");
         if !is_closed {
             done(&added)?;
@@ -254,42 +253,42 @@ impl<'a> Repository<'a> {
         Ok(!is_known || is_new)
     }
 
-    /// Returns git's answer. If git fails, the error has the first line of its message, and the
-    /// hint.
+    /// Returns git's output. If git fails, the error has the first line of git's message, and
+    /// `hint`.
     fn ask(&self, words: &[&str], hint: &str) -> Result<String> {
         Ok(self.checked(self.run(words)?, hint)?.text())
     }
 
-    /// Calls git with options. Error when it fails.
+    /// Calls git with options. Fails if git fails.
     fn must(&self, words: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
         self.checked(self.call(words, with)?, SEE_STATUS)
     }
 
-    /// Returns the error of a git that has failed.
+    /// Returns git's result, or an error if git has failed.
     fn checked(&self, said: GitResult, hint: &str) -> Result<GitResult> {
         if said.is_success() {
             return Ok(said);
         }
-        // The other lines are advice for other cases.
+        // Further lines of git's message are advice for other cases.
         let message = format!("git in {}: {}", self.state_dir.display(), said.reason());
         Err(refuse(message, hint_about(said.reason(), hint)))
     }
 
-    /// Calls git in the state directory. The path `.` means that directory, whatever characters its
-    /// name has.
+    /// Calls git in the state directory. The path `.` names that directory safely, even if the
+    /// directory's name has special characters.
     fn run(&self, words: &[&str]) -> Result<GitResult> {
         self.call(words, &GitCall::default())
     }
 
-    /// Calls git with options.
+    /// Calls git with options, and returns its result with the output in memory.
     fn call(&self, words: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
         let (mut said, answer) = self.answer(words, with)?;
         said.stdout = read(answer)?;
         Ok(said)
     }
 
-    /// Calls git with options. Returns its answer as a file in memory at its beginning, because it
-    /// may be large.
+    /// Calls git with options. Returns the output as a file in memory, positioned at the beginning,
+    /// because the output may be large.
     fn answer(&self, words: &[&str], with: &GitCall<'_>) -> Result<(GitResult, File)> {
         let mut command = Command::new("git");
         command.current_dir(self.state_dir);
@@ -297,7 +296,7 @@ impl<'a> Repository<'a> {
             Some(bytes) => Stdio::from(paper_with(bytes)?),
             None => Stdio::null(),
         });
-        // Git's messages are compared, so they must be in English. Git must not ask questions,
+        // Messages of git are compared, so they must be in English. git must not ask questions,
         // because no person is present to answer.
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0");
         for name in LOCAL {
@@ -325,7 +324,7 @@ impl<'a> Repository<'a> {
         Ok((GitResult { status, stdout: Vec::new(), stderr }, stdout))
     }
 
-    /// Waits for git up to `git.timeout`, and then ends it.
+    /// Waits for git for at most `git.timeout`, and then ends git.
     fn wait(&self, mut child: Child, words: &[&str]) -> Result<ExitStatus> {
         let pid = Pid::from_child(&child);
         let git = Path::new("git");
@@ -336,7 +335,7 @@ impl<'a> Repository<'a> {
             return child.wait().context("wait for", git);
         }
         for signal in [Signal::TERM, Signal::KILL] {
-            // Git leads its group and is not reaped yet, so that no other process can have its pid.
+            // git leads its group and is not reaped yet, so no other process can have git's pid.
             let _ = rustix::process::kill_process_group(pid, signal);
             is_over(GRACE)?;
         }
@@ -356,12 +355,12 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// Escapes a path for the quotes of a gitattributes file, so that it matches only itself.
+/// Escapes a path for the quotes of a gitattributes file, so that it matches only this path.
 fn escaped(path: &str) -> String {
     let mut pattern = String::with_capacity(path.len());
     for c in path.chars() {
         match c {
-            // Escaped once for the pattern and once for the quotes.
+            // The backslash is doubled: one level for the pattern, and one for the quotes.
             '*' | '?' | '[' => pattern.push_str("\\\\"),
             '\\' => pattern.push_str("\\\\\\"),
             '"' => pattern.push('\\'),
@@ -376,9 +375,9 @@ fn escaped(path: &str) -> String {
 #[derive(Default)]
 struct GitCall<'a> {
     stdin: Option<&'a [u8]>,
-    /// Index that replaces the clone's own.
+    /// Index file that replaces the clone's index.
     index: Option<&'a Path>,
-    /// Ssh command, if neither the user nor the repository sets one.
+    /// ssh command, if neither the user nor the repository sets one.
     ssh: Option<&'a str>,
 }
 
@@ -394,19 +393,19 @@ impl GitResult {
         self.status.success()
     }
 
-    /// Returns stdout as text.
+    /// Returns the content of stdout as text.
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Returns the first line of the error message.
+    /// Returns the first line of git's error message.
     fn reason(&self) -> &str {
         let first = self.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or(NO_REASON);
         first.trim_start_matches("fatal: ").trim_start_matches("error: ")
     }
 }
 
-/// Returns the words of `git commit`.
+/// Returns the arguments of `git commit`.
 fn commit_words<'w>(subject: &'w str, body: &'w str) -> Vec<&'w str> {
     let mut words = vec!["commit", "--quiet", "--message", subject];
     if !body.is_empty() {
@@ -416,13 +415,13 @@ fn commit_words<'w>(subject: &'w str, body: &'w str) -> Vec<&'w str> {
 }
 
 /// Creates a file in memory for git's output. A pipe would have to be read to its end, and a
-/// process that git leaves running could hold it open.
+/// leftover process of git could hold the pipe open.
 fn paper() -> Result<File> {
     let file = rustix::fs::memfd_create("git", MemfdFlags::CLOEXEC);
     file.map(File::from).context("make", Path::new("a file in memory"))
 }
 
-/// Creates a file in memory with this content, at its beginning.
+/// Creates a file in memory with this content, positioned at the beginning.
 fn paper_with(bytes: &[u8]) -> Result<File> {
     let mut paper = paper()?;
     let written = paper.write_all(bytes).and_then(|()| paper.rewind());
@@ -437,7 +436,7 @@ fn read(mut paper: File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns a hint for a message of git; none if a lock blocks it.
+/// Returns the hint for an error message of git; an empty hint if a lock blocks git.
 fn hint_about<'h>(words: &str, hint: &'h str) -> &'h str {
     let is_locked = words.contains(".lock': File exists");
     if is_locked { "another git is at work, or one was killed: then remove that file" } else { hint }
