@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-/// Returns the part of the memory that is available to new processes, in percent. `None` if the
-/// system does not report it.
+/// Returns the percentage of memory that is available to new processes; `None` if the system does
+/// not report it.
 pub fn available_memory() -> Option<f64> {
     of_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Returns the part of a file system that users may still fill, in percent. `None` if the system
-/// does not report it.
+/// Returns the percentage of a file system that users may still fill; `None` if the system does not
+/// report it.
 pub fn free_disk(path: &Path) -> Option<f64> {
     let found = rustix::fs::statvfs(path).ok()?;
     percent(found.f_bavail, found.f_blocks)

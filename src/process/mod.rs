@@ -1,4 +1,4 @@
-//! Start, monitoring and end of child processes, and the terminal of this process.
+//! Start, monitoring and end of child processes; terminal of this process.
 
 pub mod alarm;
 pub mod foreground;
@@ -32,32 +32,32 @@ use crate::model::place::PlaceId;
 pub use patience::{Patience, is_past};
 pub use rustix::process::Signal;
 
-/// The variable with the id of the task that a process supervises. A supervisor outlives the turn
-/// that started it. The variable alone proves nothing: `table::supervises` asks for the task's
-/// lock.
+/// Variable with the id of the task that a process supervises. A supervisor outlives the turn that
+/// started it. The variable alone proves nothing, so `table::supervises` also checks that the
+/// process holds the task's lock.
 pub const SUPERVISOR: &str = "DORMOUSE_SUPERVISOR";
-/// The variable with the id of a run. All processes of the run's turn inherit it.
+/// Variable with the id of a run. All processes of the run's turn inherit it.
 pub const RUN: &str = "DORMOUSE_RUN";
 
-/// The variable with the identity of the state directory from which a turn, a task or a hook was
-/// started. Processes of another directory are never signalled.
+/// Variable with the identity of the state directory from which a turn, task or hook was started.
+/// This program never signals processes of another directory.
 pub const PLACE: &str = "DORMOUSE_PLACE";
 
-/// The variable with the id of a background task. All processes of the task inherit it.
+/// Variable with the id of a background task. All processes of the task inherit it.
 pub const TASK: &str = "DORMOUSE_TASK";
-/// The variable with the fencing token of the lease under which a turn or task runs, if machines
-/// share the records.
+/// Variable with the fencing token of the lease under which a turn or task runs, if several
+/// machines share the records.
 pub const FENCE: &str = "DORMOUSE_FENCE";
-/// The variable with the name of a hook. All processes of the hook inherit it.
+/// Variable with the name of a hook. All processes of the hook inherit it.
 pub const HOOK: &str = "DORMOUSE_HOOK";
-/// The variable with the path of a hook's scratch directory. Unlike the name, it belongs to one run
-/// of the hook.
+/// Variable with the path of a hook's scratch directory. Unlike the hook's name, the path
+/// identifies one run of the hook.
 const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 
-/// Variables with which a service manager addresses this process alone (sd_notify(3)).
+/// Variables by which a service manager addresses only this process (sd_notify(3)).
 pub const OF_MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// Signals that can end a command, by name.
+/// Signals that may end a command, by name.
 pub const SIGNALS: &[(&str, Signal)] = &[
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
@@ -70,14 +70,14 @@ pub const SIGNALS: &[(&str, Signal)] = &[
     ("KILL", Signal::KILL),
 ];
 
-/// Returns a signal that can end a command, by its name with or without `SIG`.
+/// Returns a signal that may end a command, by its name with or without `SIG`.
 pub fn signal_named(name: &str) -> Option<Signal> {
     let upper = name.to_ascii_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
     SIGNALS.iter().find(|(name, _)| *name == wanted).map(|(_, signal)| *signal)
 }
 
-/// The variable that marks the processes of one run, task or hook, even in another process group.
+/// Variable that marks all processes of one run, task or hook, in any process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessMark {
     name: &'static str,
@@ -104,11 +104,11 @@ fn place_of(spot: &Spot) -> Result<PlaceId> {
     Ok(PlaceId { device, inode })
 }
 
-/// Maximum time until SIGKILL has an effect. A process that exists after that hangs in the kernel,
-/// mostly on a dead network mount, or this user may not kill it.
+/// Maximum time until SIGKILL takes effect. A process that exists longer is blocked in the kernel,
+/// usually on a dead network mount, or this user may not kill it.
 const KILL_TAKES: Duration = Duration::from_secs(10);
 
-/// Returns a unique run id, because marked processes are searched for on the whole machine.
+/// Returns a unique run id, because a search for marked processes covers the whole machine.
 #[cfg(test)]
 fn run_id() -> String {
     format!("run_{}", std::process::id())

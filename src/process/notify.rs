@@ -1,4 +1,4 @@
-//! Messages of a long-lived process to its service manager: sd_notify(3), a line in a datagram.
+//! Messages of a long-lived process to its service manager: sd_notify(3), a line per datagram.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::OF_MANAGER;
 
-/// Connection to the service manager, if there is one.
+/// Connection to the service manager, if one has started this process.
 pub struct Manager {
     address: Option<SocketAddr>,
     /// Interval of the watchdog messages: half of the manager's timeout.
@@ -17,8 +17,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Returns the manager that started this process. An invalid address is ignored, as other
-    /// programs do.
+    /// Returns the service manager that started this process. An invalid address is ignored, as in
+    /// other programs.
     pub fn from_env() -> Manager {
         let [socket, watchdog, watchdog_pid] = OF_MANAGER;
         let name = std::env::var_os(socket).filter(|name| !name.is_empty());
@@ -38,7 +38,7 @@ impl Manager {
         self.say("READY=1");
     }
 
-    /// Tells the manager that settings are being read again; `is_ready` ends that.
+    /// Reports that settings are being reloaded, until `is_ready` is called.
     pub fn is_reloading(&mut self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
@@ -49,7 +49,7 @@ impl Manager {
         self.say("STOPPING=1");
     }
 
-    /// Sends a watchdog message if it is time. Returns the time of the next one.
+    /// Sends a watchdog message if its time has come. Returns the time of the next message.
     pub fn goes_on(&mut self) -> Option<Instant> {
         let every = self.every?;
         if self.heard_at.elapsed() >= every {
@@ -59,7 +59,7 @@ impl Manager {
         self.heard_at.checked_add(every)
     }
 
-    /// Sends a message to the manager. Errors are ignored.
+    /// Sends a message to the service manager. Errors are ignored.
     fn say(&mut self, line: &str) {
         let Some(address) = &self.address else { return };
         let sent = UnixDatagram::unbound().and_then(|socket| {

@@ -1,4 +1,4 @@
-//! Log of a process's output. It never exceeds its limit: head and tail are kept.
+//! Log of a process's output. The log keeps the head and the tail of an output beyond its limit.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,34 +8,34 @@ use std::path::Path;
 use crate::beneath::Spot;
 use crate::error::{IoContext, Result};
 
-/// Maximum length of the last line, in bytes.
+/// Maximum length of the recorded last line, in bytes.
 const LINE: usize = 4096;
 
-/// Output of one stream.
+/// Summary of the output of one stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// Number of bytes of the output, kept or not.
+    /// Number of bytes of the output, in the log or not.
     pub bytes: u64,
     /// Number of bytes that are not in the log.
     pub left_out: u64,
-    /// Last line that is not blank, of 4 KiB at most.
+    /// Last nonblank line, at most 4 KiB of it.
     pub last_line: Option<String>,
 }
 
 /// Log file of one stream. The first half of the limit holds the head. The second half is a ring
-/// buffer: when it is full, new bytes overwrite the oldest, so that memory stays small however long
-/// the output is. `finish` puts the ring in order. Before that, and after a kill, the tail starts
-/// somewhere inside the ring. Logs are evidence and are not synced.
+/// buffer: new bytes overwrite the oldest when it is full, so a long output takes no more memory.
+/// `finish` puts the ring buffer in order. Before `finish`, and after a kill, the tail begins
+/// somewhere inside the ring buffer. Logs are evidence and are not synced.
 #[derive(Debug)]
 pub struct OutputLog {
     spot: Spot,
-    /// Created with the first byte, so that a process without output has no log.
+    /// Log file, created for the first byte, so that a process without output has no log.
     file: Option<File>,
     head: u64,
     tail: u64,
     seen: u64,
     last: LastLine,
-    /// True after a failed write; the rest is only counted.
+    /// True after a failed write; later bytes are only counted.
     failed: bool,
 }
 
@@ -87,7 +87,7 @@ impl OutputLog {
             let room = if at < self.bound() {
                 self.bound() - at
             } else {
-                // Bytes that the end of the same chunk would overwrite are skipped.
+                // Bytes that the end of this chunk would overwrite are skipped.
                 let skipped = (rest.len() as u64).saturating_sub(self.tail);
                 rest = &rest[usize::try_from(skipped).unwrap_or(rest.len())..];
                 at += skipped;
@@ -102,12 +102,12 @@ impl OutputLog {
         Ok(())
     }
 
-    /// Returns the offset in the ring of a byte of the stream.
+    /// Returns the offset in the ring buffer of a byte of the stream.
     fn in_ring(&self, at: u64) -> u64 {
         (at - self.head).checked_rem(self.tail).unwrap_or(0)
     }
 
-    /// Copies the log into a new file and renames it, so that the log is complete at every moment.
+    /// Copies the log into a new file and renames that file, so that the log is always complete.
     fn put_in_order(&self, file: &File, left_out: u64) -> Result<()> {
         let mut name = self.spot.name().to_owned();
         name.push(".part");
@@ -123,7 +123,7 @@ impl OutputLog {
             part.rename(&self.spot)
         });
         if copied.is_err() {
-            // The error that led here is more useful than one of this removal.
+            // The error of the copy is more useful than an error of this removal.
             let _ = part.remove();
         }
         copied
@@ -135,7 +135,7 @@ fn copy(mut file: &File, from: u64, length: u64, mut to: &File) -> io::Result<()
     io::copy(&mut file.take(length), &mut to).map(drop)
 }
 
-/// Collects the last line of a stream that is not blank.
+/// Collects the last nonblank line of a stream.
 #[derive(Debug, Default)]
 struct LastLine {
     open: Vec<u8>,
@@ -165,7 +165,7 @@ impl LastLine {
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        // Three bytes more than are returned, so that a character across the limit is complete.
+        // Three bytes beyond the limit are kept, so that a character across the limit is whole.
         let room = (LINE + 3).saturating_sub(self.open.len());
         self.open.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::beneath::at;
 
-    /// Returns the log after these chunks, and the result of `finish`.
+    /// Returns the log after these chunks, and the value that `finish` returned.
     fn logged(bound: u64, pieces: &[&[u8]]) -> (String, Captured) {
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("stdout.log");

@@ -1,4 +1,4 @@
-//! Time limits for the end of processes before they are killed.
+//! Time limits for processes to end before they are killed.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -6,35 +6,35 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// Number of parts of a time limit, all of which must have been waited for.
+/// Number of parts of a time limit, and the minimum number of waits for a part.
 const PARTS: u32 = 20;
 const LEAST: u32 = 15;
 
-/// A time limit for processes. It counts parts in addition to the clock: if the machine was
-/// suspended, the processes could do nothing in that time, and get it afterwards.
+/// Time limit for processes. The limit counts waits for its parts in addition to the clock: the
+/// processes of a suspended machine could not run, and get that time afterwards.
 pub struct Patience {
     until: Option<Instant>,
     part: Duration,
     left: u32,
-    /// Time at which half of the limit is over.
+    /// Time at which half of the limit has passed.
     half: Option<Instant>,
 }
 
 impl Patience {
     pub fn of(duration: Duration) -> Patience {
-        // A part has at most an hour, so that adding it to the present can't overflow.
+        // A part is at most an hour, so that the time of its end can't overflow.
         let part = (duration / PARTS).min(Duration::from_secs(3600));
         let left = if duration.is_zero() { 0 } else { LEAST };
         let now = Instant::now();
         Patience { until: now.checked_add(duration), part, left, half: now.checked_add(duration / 2) }
     }
 
-    /// True if half of the limit is over.
+    /// True if half of the limit has passed.
     pub fn is_half_over(&self) -> bool {
         is_past(self.half)
     }
 
-    /// Returns the time of the next look at the processes; `None` after the limit.
+    /// Returns the time of the next check of the processes; `None` after the limit.
     pub fn next(&mut self) -> Option<Instant> {
         let next = Instant::now() + self.part;
         if !is_past(self.until) {
@@ -46,7 +46,7 @@ impl Patience {
     }
 }
 
-/// Waits until one of these descriptors is ready, a signal has come, or the time is past.
+/// Waits until a descriptor is ready, a signal arrives, or `until`.
 pub fn poll(fds: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Result<()> {
     let endless = Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 };
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -57,7 +57,7 @@ pub fn poll(fds: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Resul
     }
 }
 
-/// Waits until the descriptor is ready. Returns false if it is not before the time.
+/// Waits until the descriptor is ready. Returns false if it is not ready at `until`.
 pub fn wait_for(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> rustix::io::Result<bool> {
     loop {
         let mut fds = [PollFd::new(fd, flags)];
@@ -69,7 +69,7 @@ pub fn wait_for(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> rus
     }
 }
 
-/// True if the time is past. `None` never is.
+/// True if the time has passed; false for `None`.
 pub fn is_past(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }

@@ -1,4 +1,4 @@
-//! Reasons for which a program can't be started, with hints, found without starting it.
+//! Reasons for which a program can't start, with hints, found without starting the program.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
-/// Returns the reason for which the command `argv` can't be started in `workdir`, with a hint if
-/// there is one. `path`: the `PATH` for its program. `None` if no error is known.
+/// Returns the reason for which the command `argv` can't start in `workdir`, with a hint if there
+/// is one. `path`: the `PATH` of the command. `None` if no error is known.
 pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -> Option<String> {
     let name = argv.first()?.as_ref();
     let shown = Path::new(name).display();
@@ -29,9 +29,9 @@ pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -
     script(&place, workdir, path).map(|why| format!("{shown} {why}"))
 }
 
-/// Returns the reason for which the interpreter of a script can't be started.
+/// Returns the reason for which the interpreter of a script can't start.
 fn script(place: &Path, workdir: &Path, path: Option<&OsStr>) -> Option<String> {
-    // The kernel reads at most so much of the first line.
+    // The kernel reads at most 256 bytes of a script's first line.
     let mut start = Vec::with_capacity(256);
     File::open(place).ok()?.take(256).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
@@ -61,7 +61,7 @@ fn script(place: &Path, workdir: &Path, path: Option<&OsStr>) -> Option<String> 
     })
 }
 
-/// Returns the program of this name that a shell would find.
+/// Returns the path of the program that a shell would find by this name.
 fn in_path(name: &OsStr, workdir: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     let dirs = std::env::split_paths(path?);
     dirs.map(|dir| workdir.join(dir).join(name))

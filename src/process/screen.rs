@@ -1,4 +1,4 @@
-//! The terminal as a screen to draw on.
+//! Terminal as a screen for drawing.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -28,21 +28,21 @@ const TERMINAL: &str = "the terminal";
 /// Size of the read buffer, in bytes.
 const BYTES: usize = 1024;
 
-/// The terminal as a screen. Dropping this value, or a panic, restores the terminal.
+/// Terminal as a screen. Dropping this value, or a panic, restores the terminal.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
-    /// The original stderr. A message there would overwrite the picture.
+    /// Original stderr, which is redirected because messages would overwrite the picture.
     stderr: Arc<Option<OwnedFd>>,
     keys: Keys,
 }
 
-/// True if there is a terminal to draw on and to read keys from.
+/// True if a terminal exists for drawing and for reading keys.
 pub fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
 impl Screen {
-    /// Turns the terminal into a screen. `colored`: uses colours whatever the environment says.
+    /// Turns the terminal into a screen. `colored`: use colours regardless of the environment.
     pub fn open(colored: bool) -> Result<Screen> {
         let stderr = Arc::new(silence());
         let (before, told) = (panic::take_hook(), stderr.clone());
@@ -55,17 +55,17 @@ impl Screen {
         Ok(Screen { terminal, stderr, keys: Keys::default() })
     }
 
-    /// Draws a picture. Only the differences from the last one are written.
+    /// Draws a picture. Only the differences from the last picture are written.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Result<()> {
         self.terminal.draw(draw).map(drop).context("draw on", Path::new(TERMINAL))
     }
 
-    /// Returns columns and rows; zero if unknown.
+    /// Returns the numbers of columns and rows; zero if unknown.
     pub fn size(&self) -> Size {
         self.terminal.size().unwrap_or_default()
     }
 
-    /// Returns the keys that were pressed since the last call; `None` if the terminal is gone.
+    /// Returns the keys that were pressed since the last call; `None` if the terminal was closed.
     pub fn keys(&mut self) -> Result<Option<Vec<Key>>> {
         let stdin = io::stdin();
         let mut asked = [PollFd::new(&stdin, PollFlags::IN)];
@@ -79,7 +79,7 @@ impl Screen {
         }
         let mut bytes = [0; BYTES];
         match rustix::io::read(&stdin, &mut bytes) {
-            // The terminal was closed just now.
+            // The terminal was closed after the check.
             Ok(0) | Err(Errno::IO) => Ok(None),
             Ok(length) => Ok(Some(self.keys.of(&bytes[..length]))),
             Err(Errno::INTR | Errno::AGAIN) => Ok(Some(Vec::new())),
@@ -88,7 +88,7 @@ impl Screen {
     }
 
     /// Stops this process as a shell expects for Ctrl-Z, with the terminal restored. Returns when
-    /// the process is continued; at once if no shell could continue it.
+    /// the process is continued, or immediately if no shell could continue the process.
     pub fn suspend(&mut self) -> Result<()> {
         if !has_shell() {
             return Ok(());
@@ -98,9 +98,9 @@ impl Screen {
         self.renew()
     }
 
-    /// Turns the terminal into a screen again, after another program may have used it.
+    /// Turns the terminal into a screen again after another program may have used the terminal.
     pub fn renew(&mut self) -> Result<()> {
-        // Raw mode can only be set after it was left.
+        // crossterm sets raw mode only after raw mode was disabled.
         let _ = terminal::disable_raw_mode();
         self.terminal = enter().context("draw on", Path::new(TERMINAL))?;
         Ok(())
@@ -113,7 +113,7 @@ impl Drop for Screen {
     }
 }
 
-/// Source of keys: readable when one was pressed.
+/// Source of keys, readable when a key was pressed.
 #[derive(Debug)]
 pub struct Keyboard(io::Stdin);
 
@@ -129,7 +129,7 @@ impl AsFd for Keyboard {
     }
 }
 
-/// Asks for marks around pasted text, so that its letters are no keys.
+/// Starts drawing. Requests marks around pasted text, so that its letters are not taken for keys.
 fn enter() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
     terminal::enable_raw_mode()?;
     execute!(
@@ -142,7 +142,7 @@ fn enter() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
     Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
 }
 
-/// Restores the terminal. Errors are ignored, because the terminal is then gone.
+/// Restores the terminal. Errors are ignored, because they mean that the terminal was closed.
 fn put_back() {
     let _ = execute!(
         io::stdout(),
@@ -155,7 +155,7 @@ fn put_back() {
     let _ = terminal::disable_raw_mode();
 }
 
-/// Restores the terminal and stderr, so that errors can be printed there.
+/// Restores the terminal and stderr, so that later errors are visible.
 fn leave(stderr: &Option<OwnedFd>) {
     put_back();
     if let Some(stderr) = stderr {
@@ -163,7 +163,7 @@ fn leave(stderr: &Option<OwnedFd>) {
     }
 }
 
-/// Redirects stderr to /dev/null if it is a terminal. Returns the original.
+/// Redirects stderr to /dev/null if stderr is a terminal. Returns the original stderr.
 fn silence() -> Option<OwnedFd> {
     if !io::stderr().is_terminal() {
         return None;
@@ -174,9 +174,9 @@ fn silence() -> Option<OwnedFd> {
     Some(stderr)
 }
 
-/// True if an ancestor in this session has another process group, as a shell has. Without one a
-/// stopped group is never continued. Uses /proc, where a session or group outside this container
-/// has the number 0, which is no `Pid`.
+/// True if an ancestor in this session has another process group, as a shell has. Without a shell,
+/// a stopped group is never continued. In /proc, a session or group outside this container has the
+/// number 0, which is no `Pid`.
 fn has_shell() -> bool {
     let parent = |process: &ProcessStat| ProcessStat::read(Pid::from_raw(process.parent)?);
     ProcessStat::read(getpid()).is_some_and(|this| {

@@ -1,4 +1,4 @@
-//! Signals that ask this process to end, deferred while a turn runs.
+//! Signals to end this process, deferred while a turn runs.
 
 use std::fs;
 use std::io::{self, Read};
@@ -14,9 +14,9 @@ use signal_hook::{flag, low_level};
 
 use crate::error::{IoContext, Result};
 
-/// While this lives, SIGINT, SIGTERM and SIGHUP are reported and do not end the process. Afterwards
-/// they end it as before. A signal that was ignored from the start (`nohup`, a background job of a
-/// script) stays ignored.
+/// Defers signals while this value exists: SIGINT, SIGTERM and SIGHUP are reported and do not end
+/// the process. After its drop they end the process as before. A signal that was ignored at the
+/// start (`nohup`, a background job of a script) stays ignored.
 pub struct Signals {
     watch: &'static SignalHandlers,
 }
@@ -24,7 +24,7 @@ pub struct Signals {
 impl Signals {
     pub fn hold() -> Result<Signals> {
         let signals = Signals { watch: watch()? };
-        // A signal whose handler has not ended the process yet is caught instead.
+        // Old flags are cleared, unless the thread of `before_end` may still have to handle them.
         if signals.watch.ends_at_once.load(Ordering::SeqCst) {
             signals.caught();
         }
@@ -32,16 +32,15 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Returns a signal since the last call, if any.
+    /// Returns a signal that was caught since the last call.
     pub fn caught(&self) -> Option<i32> {
         let Asked { end, reload } = self.asked();
         end.or(reload.then_some(SIGHUP))
     }
 
-    /// Returns the requests since the last call, where SIGHUP is a request to reload.
+    /// Returns the requests by signals since the last call, with SIGHUP as a request to reload.
     pub fn asked(&self) -> Asked {
-        // This only empties the pipe, which is usually empty already; it tells nothing about caught
-        // signals.
+        // This read only empties the pipe, which is usually empty; caught signals are in the flags.
         let _ = (&self.watch.wakes).read(&mut [0; 64]);
         let mut asked = Asked { end: None, reload: false };
         for (signal, _) in self.watch.came.iter().filter(|(_, came)| came.take()) {
@@ -53,13 +52,13 @@ impl Signals {
         asked
     }
 
-    /// Makes the end of a child also end the wait for a signal.
+    /// Makes this value readable after the end of a child, too.
     pub fn hear_children(&self) -> Result<()> {
         wake_by(SIGCHLD, &self.watch.wake).context("watch", Path::new("children"))
     }
 
-    /// Makes a change of the terminal's size, a stop, and a continuation also end the wait for a
-    /// signal.
+    /// Makes this value readable after a change of the terminal's size, a stop, or a continuation,
+    /// too. Returns the flags for these signals.
     pub fn hear_terminal(&self) -> Result<OfTerminal> {
         let heard = OfTerminal::default();
         let flags = [(SIGWINCH, &heard.resized), (SIGTSTP, &heard.stops), (SIGCONT, &heard.goes_on)];
@@ -71,28 +70,28 @@ impl Signals {
         Ok(heard)
     }
 
-    /// Stops deferring signals. Returns a signal since the last call of `caught`.
+    /// Stops deferring signals. Returns a signal that was caught since the last call of `caught`.
     pub fn release(self) -> Option<i32> {
         self.watch.rest(true);
         self.caught()
     }
 }
 
-/// Requests that came by signals.
+/// Requests that were sent as signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// Last signal that asked this process to end.
+    /// Last signal to end this process.
     pub end: Option<i32>,
-    /// True after SIGHUP: settings are to be read again.
+    /// True after SIGHUP: settings should be reloaded.
     pub reload: bool,
 }
 
-/// True after a signal.
+/// Flag that a signal sets.
 #[derive(Default)]
 pub struct SignalFlag(Arc<AtomicBool>);
 
 impl SignalFlag {
-    /// True once for each signal.
+    /// Returns true once after each signal.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::SeqCst)
     }
@@ -102,23 +101,23 @@ impl SignalFlag {
     }
 }
 
-/// Makes a signal write to a pipe.
+/// Makes each arrival of a signal write a byte to a pipe.
 fn wake_by(signal: i32, pipe: &UnixStream) -> io::Result<()> {
     low_level::pipe::register(signal, pipe.try_clone()?).map(drop)
 }
 
-/// Signals of the terminal.
+/// Flags of the signals that a terminal sends.
 #[derive(Default)]
 pub struct OfTerminal {
-    /// The terminal has another size.
+    /// Set when the size of the terminal has changed.
     pub resized: SignalFlag,
-    /// This process is to stop until it is continued.
+    /// Set when this process should stop until it is continued.
     pub stops: SignalFlag,
-    /// This process was continued.
+    /// Set when this process was continued.
     pub goes_on: SignalFlag,
 }
 
-/// Readable when a signal was caught.
+/// Makes the value readable after a signal was caught.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.wakes.as_fd()
@@ -131,23 +130,23 @@ impl Drop for Signals {
     }
 }
 
-/// Signal handlers. They are installed once and never removed, because a removed one would leave
-/// its signal ignored. While no turn runs, they end the process as the signal would without them.
+/// Signal handlers, installed once and never removed, because a removed handler leaves its signal
+/// ignored. While no turn runs, the handlers end the process as the signals would.
 struct SignalHandlers {
-    /// True if signals end this process.
+    /// True if signals end this process, because they are not deferred.
     idle: AtomicBool,
-    /// True if signals end it in their handler, with nothing to be done before.
+    /// True if handlers end this process directly, because `before_end` was not called.
     ends_at_once: Arc<AtomicBool>,
-    /// True if `before_end` was called.
+    /// True if `before_end` has registered a function.
     is_prepared: AtomicBool,
-    /// Signals that ask this process to end.
+    /// Signals to end this process, with their flags.
     came: [(i32, SignalFlag); 3],
     wakes: UnixStream,
     wake: UnixStream,
 }
 
 impl SignalHandlers {
-    /// Sets whether signals end this process.
+    /// Sets if signals end this process (`idle`) or are deferred.
     fn rest(&self, idle: bool) {
         self.idle.store(idle, Ordering::SeqCst);
         self.ends_at_once.store(idle && !self.is_prepared.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -187,15 +186,15 @@ impl SignalHandlers {
         };
         let ignored = ignored();
         for (signal, came) in watch.came.iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
-            // The order matters: handlers of a signal run in the order in which they are
-            // registered.
+            // The order matters, because handlers of one signal run in the order of their
+            // registration.
             flag::register_conditional_default(*signal, watch.ends_at_once.clone())?;
             came.set_by(*signal)?;
             wake_by(*signal, &watch.wake)?;
         }
         if is_in(ignored, SIGCHLD) {
-            // A process that ignores SIGCHLD never learns how a child ended. Any handler changes
-            // that.
+            // The kernel reports no exit status of children to a process that ignores SIGCHLD. Any
+            // handler makes the kernel report the status.
             flag::register(SIGCHLD, Arc::default())?;
         }
         Ok(watch)
@@ -208,8 +207,8 @@ fn watch() -> Result<&'static SignalHandlers> {
     watch.context("watch for signals to", Path::new("this process"))
 }
 
-/// Makes `act` run before a signal ends this process. It runs in a thread, because a handler may do
-/// next to nothing.
+/// Makes `act` run before a signal ends this process. `act` runs in a thread, because a signal
+/// handler may call very few functions.
 pub fn before_end(act: fn()) -> Result<()> {
     let watch = watch()?;
     if watch.is_prepared.swap(true, Ordering::SeqCst) {
@@ -221,15 +220,15 @@ pub fn before_end(act: fn()) -> Result<()> {
     prepared.context("watch for signals to", Path::new("this process"))
 }
 
-/// True if a signal is in a mask such as `ignored` returns.
+/// True if a signal is in a mask of signals, such as `ignored` returns.
 pub fn is_in(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|bit| mask >> bit & 1 == 1)
 }
 
 /// Returns the mask of the signals that this process ignores; empty if the system does not report
-/// it.
+/// the mask.
 pub fn ignored() -> u64 {
-    // A single read, because the system makes the whole text again for each.
+    // A single read suffices, and the system renders the whole text again for each read.
     let mut status = [0; 4096];
     let read = fs::File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
     let status = String::from_utf8_lossy(&status[..read.unwrap_or(0)]);

@@ -1,4 +1,4 @@
-//! Start of a turn: its process group, its end with its parent, and the record of its group's
+//! Start of a turn: its process group, its end with its parent, and the record of the group's
 //! leader.
 
 use std::fs::File;
@@ -18,7 +18,7 @@ use super::turn::{Stdin, TurnSpec};
 use super::{PLACE, host, kernel, limits, place_of};
 use crate::error::{Error, IoContext, Result, describe};
 
-/// Takes the stdin of this process, so that its children do not inherit it.
+/// Takes stdin from this process, so that children do not inherit it.
 pub fn take_stdin() -> Result<File> {
     let this = Path::new("this process");
     let stdin = io::stdin().as_fd().try_clone_to_owned().context("keep the stdin of", this)?;
@@ -34,7 +34,7 @@ pub fn null() -> Result<File> {
 
 pub enum Spawned {
     Yes(Child),
-    /// The command can't be started; the reason names the program or directory.
+    /// The command can't start; the reason names the program or directory.
     No(String),
 }
 
@@ -47,7 +47,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
         Stdin::File(spot) => spot.open_file()?.ok_or_else(|| Error::gone("open", spot))?.0.into(),
         Stdin::Pipe(spot) => {
             let end = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
-            // Only the opening must not block; the command waits for its input.
+            // The open must not block, but the command must wait for its input.
             rustix::fs::fcntl_setfl(&end, OFlags::empty()).context("open", spot)?;
             end.into()
         }
@@ -62,8 +62,8 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     command.env(spec.mark.name, &spec.mark.id).env(PLACE, place);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let parent = rustix::process::getpid();
-    // SAFETY: the closure runs between fork and exec. It makes system calls that are
-    // async-signal-safe, on its own stack, and allocates nothing.
+    // SAFETY: the closure runs between fork and exec. The closure makes async-signal-safe system
+    // calls on its own stack, and allocates nothing.
     #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
     unsafe {
         command.pre_exec(move || Ok(introduce(parent, &leader)?))
@@ -75,38 +75,38 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     }
 }
 
-/// Gives a command the limit of open files that this process was started with, because programs
-/// that use `select` break with more than 1,024.
+/// Sets a command's limit of open files to the limit at the start of this process, because programs
+/// that use `select` fail with more than 1,024 open files.
 pub fn give_back(command: &mut Command) {
     let Some(found) = limits::open_files() else { return };
-    // SAFETY: the closure runs between fork and exec. It makes one system call and allocates
-    // nothing.
+    // SAFETY: the closure runs between fork and exec. The closure makes one system call and
+    // allocates nothing.
     #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
     unsafe {
         command.pre_exec(move || Ok(setrlimit(Resource::Nofile, found)?))
     };
 }
 
-/// Makes the kernel send a signal to a command when this process ends, for whatever reason.
+/// Makes the kernel send a signal to a command when this process ends for any reason.
 pub fn tie(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
-    // SAFETY: the closure runs between fork and exec. It makes system calls that are
-    // async-signal-safe, and allocates nothing.
+    // SAFETY: the closure runs between fork and exec. The closure makes async-signal-safe system
+    // calls, and allocates nothing.
     #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
     unsafe {
         command.pre_exec(move || Ok(follow(parent, signal)?))
     };
 }
 
-/// Ties the child to its parent. Runs in the child before exec.
+/// Makes the kernel signal the child when its parent ends. Runs in the child before exec.
 fn follow(parent: Pid, signal: Signal) -> rustix::io::Result<()> {
     kernel::signal_with_parent(signal)?;
-    // The parent may have ended before the child asked for the signal.
+    // The parent may have ended before the child requested the signal.
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
 }
 
-/// Records the child as the leader. Runs in the child before exec. After this, a kill of the tick
-/// either ends the child too or leaves a record by which the child is found.
+/// Records the child as the leader. Runs in the child before exec. After this call, a kill of the
+/// tick also ends the child, or the record makes the child findable.
 fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     follow(parent, Signal::KILL)?;
     let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -116,9 +116,9 @@ fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     if written == length { Ok(()) } else { Err(Errno::NOSPC) }
 }
 
-/// Returns the reason for which a command can't be started, or the error if this process has
-/// failed. The record of the leader is written after the change of directory and before the exec,
-/// and so shows how far the child came.
+/// Returns the reason for which a command can't start, or the error if this process has failed. The
+/// leader's record is written between the change of directory and the exec, so its presence
+/// distinguishes their failures.
 fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     let name = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
     let failed = |source| Error::Io { action: "start a turn in", path: spec.workdir.clone(), source };
@@ -140,8 +140,8 @@ fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     }
 }
 
-/// True if a command can't be started because of the machine's state: it lacks processes, memory or
-/// open files, it can't read the disk, or the program is being written.
+/// True if the state of the machine prevents the start of a command: the machine lacks processes,
+/// memory or open files, can't read the disk, or the program is being written.
 fn is_the_machines(error: &io::Error) -> bool {
     let lacks = [
         Errno::AGAIN,

@@ -1,5 +1,5 @@
-//! Supervisor of one background task: its start in a session of its own, and the pipe for the input
-//! of an interactive task.
+//! Supervisor of one background task: its start in a session of its own, and the input pipe of an
+//! interactive task.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,18 +20,18 @@ use crate::beneath::Spot;
 use crate::error::{Error, IoContext, Result};
 use crate::model::place::PlaceId;
 
-/// Word that a supervisor writes to its starter once it has begun. Anything else is the reason why
-/// it has not.
+/// Message of a supervisor that has begun, for the process that started the supervisor. Any other
+/// message is the reason for a failed start.
 const BEGUN: &str = "begun";
 
-/// Number of times that `feed` looks for the pipe of a running task that has not created it yet,
-/// and the pause between two looks.
+/// Number of times that `feed` tries to open the pipe of a running task that has not created the
+/// pipe yet, and the pause between two attempts.
 const LOOKS: u32 = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Supervisor to start.
 pub struct SupervisorSpec<'s> {
-    /// Arguments of this program.
+    /// Arguments for this program as the supervisor.
     pub arguments: &'s [OsString],
     pub dir: &'s Path,
     pub task_id: String,
@@ -39,9 +39,9 @@ pub struct SupervisorSpec<'s> {
 }
 
 /// Starts this program as the supervisor of a task, in a session of its own. Returns when the
-/// supervisor reports its begin, or after `patience`. The supervisor gets the task's lock as its
+/// supervisor reports its begin, or after `patience`. The supervisor receives the task's lock as
 /// stdin, so that the lock is held without a gap. The inner error is the one that the supervisor
-/// reports.
+/// has reported.
 pub fn start(
     spec: &SupervisorSpec<'_>,
     lock: File,
@@ -66,11 +66,11 @@ pub fn start(
     if let Some(pipe) = child.stdout.take() {
         let whole = hear(pipe, &mut said, Instant::now().checked_add(patience));
         if !whole.context("hear from", &program)? {
-            // The supervisor lives and holds the lock, but is blocked. It will begin when it can.
+            // The blocked supervisor is alive and holds the lock, so it will begin later.
             return Ok(Ok(()));
         }
     }
-    // The supervisor is not reaped, because it outlives this process.
+    // The supervisor is not reaped, because the supervisor outlives this process.
     Ok(match String::from_utf8_lossy(&said).trim_end() {
         BEGUN => Ok(()),
         "" => Err("it ended without saying why".to_owned()),
@@ -78,7 +78,7 @@ pub fn start(
     })
 }
 
-/// Reads to the end of the pipe. Returns false if the end does not come before `until`.
+/// Reads to the end of the pipe. Returns false if the end is not reached before `until`.
 fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     while wait_for(&pipe, PollFlags::IN, until)? {
@@ -90,22 +90,22 @@ fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) 
     Ok(false)
 }
 
-/// This process as a new supervisor.
+/// Pipe from a new supervisor, which is this process, to the process that started it.
 #[derive(Debug)]
 pub struct Seat {
     starter: Option<File>,
-    /// Word for the starter once the supervisor has begun.
+    /// Message for the starting process once the supervisor has begun.
     begun: String,
 }
 
 impl Seat {
-    /// Moves this process into a session of its own, and returns the lock that it got as stdin.
-    /// After that it shares nothing with its starter except the pipe to it. `begun` replaces the
-    /// usual word for the starter.
+    /// Moves this process into a session of its own, and returns the lock that was passed as stdin.
+    /// After this call, this process shares only a pipe with its starter. `begun` replaces the
+    /// default message for the starter.
     pub fn take(begun: Option<String>) -> Result<(Seat, File)> {
         let this = Path::new("this process");
-        // This fails only for the leader of a group, which signals to the starter's group don't
-        // reach anyway.
+        // An error occurs only for the leader of a group, and signals to the starter's group do not
+        // reach that leader.
         let _ = rustix::process::setsid();
         let lock = spawn::take_stdin()?;
         let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;
@@ -114,38 +114,38 @@ impl Seat {
         Ok((Seat { starter: Some(File::from(starter)), begun }, lock))
     }
 
-    /// Tells the starter that the supervisor has begun.
+    /// Reports to the starting process that the supervisor has begun.
     pub fn begun(&mut self) {
         let begun = std::mem::take(&mut self.begun);
         self.say(&begun);
     }
 
-    /// Tells the starter why the supervisor has not begun.
+    /// Reports to the starting process why the supervisor has not begun.
     pub fn not_begun(&mut self, why: &str) {
         self.say(why);
     }
 
     fn say(&mut self, word: &str) {
         if let Some(mut starter) = self.starter.take() {
-            // The starter may have ended meanwhile.
+            // The starting process may have ended, so an error is ignored.
             let _ = writeln!(starter, "{word}");
         }
     }
 }
 
-/// The supervisor's end of the pipe from which a task reads its input.
+/// Supervisor's ends of the pipe from which a task reads its input.
 pub struct TaskInputPipe {
-    /// Held until the command has opened the pipe itself, so that earlier input is kept.
+    /// Read end, open until the command has opened the pipe, so that earlier input is kept.
     reader: Option<OwnedFd>,
-    /// While this is open, the command sees no end of its input when another writer closes the
-    /// pipe.
+    /// Write end. While it is open, the command reads no end of input when another writer closes
+    /// the pipe.
     writer: OwnedFd,
 }
 
 /// Result of writing to a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// Number of bytes written. There is no room for more now.
+    /// Number of bytes written. The pipe has no room for more at present.
     Some(usize),
     /// No command reads the pipe.
     Closed,
@@ -160,14 +160,14 @@ impl TaskInputPipe {
         Ok(TaskInputPipe { reader: Some(reader), writer })
     }
 
-    /// True if a command reads the pipe, or will.
+    /// True if a command reads the pipe, or will read the pipe.
     pub fn is_read(&self) -> bool {
         let mut fds = [PollFd::new(&self.writer, PollFlags::OUT)];
         let asked = poll(&mut fds, Some(Instant::now()));
         asked.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
-    /// Writes as much as there is room for, without blocking.
+    /// Writes as many bytes as the pipe has room for, without blocking.
     pub fn write(&self, bytes: &[u8]) -> Written {
         let mut count = 0;
         while count < bytes.len() {
@@ -175,7 +175,7 @@ impl TaskInputPipe {
                 Ok(some) => count += some,
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE) => return Written::Closed,
-                // There is no room, or the pipe can't be written now.
+                // The pipe has no room, or can't be written now.
                 Err(_) => break,
             }
         }
@@ -183,8 +183,8 @@ impl TaskInputPipe {
     }
 }
 
-/// Never ends the task. Called after the command has started, when only the command is to read the
-/// pipe.
+/// Monitor that never ends the task. Its call means that the command has started, so this process
+/// closes its read end.
 impl Monitor for TaskInputPipe {
     fn ask(&mut self) -> Fate {
         self.reader = None;
@@ -193,7 +193,7 @@ impl Monitor for TaskInputPipe {
 }
 
 /// Writes to the input of a task. Refused as `nobody_listens` if no command reads the pipe, or if
-/// the command has not read all of it after `patience`.
+/// the command has not read all bytes after `patience`.
 pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
     let nobody = |why: &str| {
         Error::refused("nobody_listens", format!("{}: {why}", path.display()))
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(error.kind(), "nobody_listens");
         let mut input = TaskInputPipe::make(&path).unwrap();
         assert!(input.is_read(), "what is written before the command is there is kept");
-        // Before the command is there.
+        // The first input is written before the command opens the pipe.
         feed(&path, b"hello", Duration::ZERO).unwrap();
         let mut reader = File::open(path.path()).unwrap();
         input.ask();
@@ -257,7 +257,7 @@ mod tests {
         let mut said = [0; 9];
         reader.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"hello you");
-        // The supervisor itself writes what it is told elsewhere.
+        // The supervisor itself writes the input that other machines have sent.
         assert_eq!(input.write(b" too"), Written::Some(4));
         let mut said = [0; 4];
         reader.read_exact(&mut said).unwrap();
@@ -266,11 +266,11 @@ mod tests {
         let much = vec![0; 4 << 20];
         let Written::Some(count) = input.write(&much) else { panic!("somebody reads") };
         assert!(0 < count && count < much.len() && input.write(&much) == Written::Some(0));
-        // More than any pipe holds.
+        // The input is larger than any pipe.
         let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("bytes and no more"), "{error}");
         drop(reader);
-        // A child that another test starts holds a copy of every descriptor until it runs its
+        // A child of another test holds a copy of every descriptor until the child executes its
         // program.
         let until = Instant::now() + Duration::from_secs(60);
         assert!(wait_for(&input.writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");

@@ -1,4 +1,4 @@
-//! Processes as /proc shows them: parent, group, start time, environment.
+//! Processes in /proc: parent, group, start time, environment.
 
 use std::fs;
 use std::io;
@@ -10,22 +10,22 @@ use super::SUPERVISOR;
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::TaskId;
 
-/// Fields of /proc/PID/stat that are needed here.
+/// Fields of /proc/PID/stat that this program uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStat {
     pub pid: Pid,
     pub parent: i32,
     pub group: i32,
     pub session: i32,
-    /// True if it has ended, and is only kept for its parent to read the exit status.
+    /// True if the process has ended, and only waits for its parent to read the exit status.
     pub zombie: bool,
-    /// Start in clock ticks since the boot. Together with the pid it identifies one process for
-    /// ever.
+    /// Start time in clock ticks since the boot. Start time and pid identify a process for the
+    /// whole boot.
     pub start: u64,
 }
 
 impl ProcessStat {
-    /// Returns `None` if there is no such process, or the kernel hides it.
+    /// Returns `None` if the process does not exist or the kernel hides it.
     pub fn read(pid: Pid) -> Option<ProcessStat> {
         ProcessStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -34,8 +34,8 @@ impl ProcessStat {
         self.pid == other.pid && self.start == other.start
     }
 
-    /// Parses a line of /proc/PID/stat. The program's name is in parentheses and may itself hold
-    /// spaces and parentheses, so the fields are counted from the last closing one.
+    /// Parses a line of /proc/PID/stat. The program's name is in parentheses and may itself contain
+    /// spaces and parentheses, so fields are counted from the last closing parenthesis.
     pub fn parse(line: &[u8]) -> Option<ProcessStat> {
         let name_starts = line.iter().position(|byte| *byte == b'(')?;
         let name_ends = line.iter().rposition(|byte| *byte == b')')?;
@@ -48,8 +48,8 @@ impl ProcessStat {
             group: fields.next()?.parse().ok()?,
             session: fields.next()?.parse().ok()?,
             zombie: matches!(state, "Z" | "X"),
-            // Field 22 of the line. The state, the parent, the group and the session are fields 3
-            // to 6.
+            // The start time is field 22 of the line. The state, the parent, the group and the
+            // session are fields 3 to 6.
             start: fields.nth(15)?.parse().ok()?,
         })
     }
@@ -66,8 +66,8 @@ pub fn all() -> Result<Vec<ProcessStat>> {
     Ok(processes)
 }
 
-/// Returns the children of this process. The list is exact: a child leaves it only when this
-/// process reaps it.
+/// Returns the children of this process. The list is exact: a child remains in it until this
+/// process reaps the child.
 pub fn children() -> Result<Vec<Pid>> {
     let tasks = Path::new("/proc/self/task");
     let mut children = Vec::new();
@@ -75,7 +75,7 @@ pub fn children() -> Result<Vec<Pid>> {
         let list = entry.context("list", tasks)?.path().join("children");
         match fs::read_to_string(&list) {
             Ok(pids) => children.extend(pids.split_ascii_whitespace().filter_map(pid_of)),
-            // The kernel was built without these lists.
+            // This kernel was built without lists of children.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let is_own = |process: &&ProcessStat| process.parent == getpid().as_raw_pid();
                 return Ok(all()?.iter().filter(is_own).map(|process| process.pid).collect());
@@ -86,7 +86,7 @@ pub fn children() -> Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// Environment that a process was started with; empty if it is gone or belongs to another user.
+/// Initial environment of a process; empty if the process has ended or belongs to another user.
 pub struct Environment(Vec<u8>);
 
 impl Environment {
@@ -105,16 +105,16 @@ impl Environment {
     }
 }
 
-/// True if a process supervises a background task. Any process can have the variable that says so;
-/// a supervisor also holds the lock of that task.
+/// True if a process supervises a background task. Any process can have the supervisor's variable,
+/// but only a supervisor also holds the lock of that task.
 pub fn supervises(pid: Pid) -> bool {
     let environment = Environment::of(pid);
     let task = |value: &[u8]| std::str::from_utf8(value).ok()?.parse::<TaskId>().ok();
     environment.values(SUPERVISOR).filter_map(task).any(|task| holds_lock(pid, &format!("{task}.lock")))
 }
 
-/// True if a process holds the exclusive lock on a file of this name. The kernel shows a lock
-/// beside the descriptor through which it was taken, also in a process that inherited the
+/// True if a process holds the exclusive lock on a file of this name. The kernel lists a lock with
+/// the descriptor through which the lock was taken, also in a process that inherited the
 /// descriptor.
 fn holds_lock(pid: Pid, name: &str) -> bool {
     let Ok(descriptors) = fs::read_dir(process_path(pid).join("fd")) else { return false };
@@ -125,7 +125,7 @@ fn holds_lock(pid: Pid, name: &str) -> bool {
     })
 }
 
-/// True for a line like `lock:  1: FLOCK  ADVISORY  WRITE 4711 fe:01:131 0 EOF`.
+/// True for a line such as `lock:  1: FLOCK  ADVISORY  WRITE 4711 fe:01:131 0 EOF`.
 fn is_exclusive_lock(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     words.next() == Some("lock:") && words.nth(1) == Some("FLOCK") && words.nth(1) == Some("WRITE")
@@ -140,7 +140,7 @@ pub fn process_path(pid: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// Returns the error for a process that even SIGKILL does not end.
+/// Returns the error for a process that exists even after SIGKILL.
 pub fn immortal(pid: Pid, run_id: &str) -> Error {
     Error::failed(format!("process {pid} of {run_id} does not end, not even by SIGKILL"))
         .with_hint(format!("look at it with `ps -o pid,user,stat,wchan:30,args -p {pid}`, then try again"))

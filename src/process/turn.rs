@@ -1,4 +1,4 @@
-//! Runs one turn command, from its start until none of its processes is left.
+//! Runs one turn command until none of its processes is left.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -26,69 +26,69 @@ use crate::error::{Error, IoContext, Result};
 use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 
-/// Grace for leftover processes when the leader has ended by itself. The outcome is known and the
-/// next step waits, so it is short: enough for a handler to remove a temporary file.
+/// Grace for leftover processes of a leader that has ended by itself. The outcome is known and the
+/// next step waits, so the grace only suffices for a handler to remove a temporary file.
 const LITTER_GRACE: Duration = Duration::from_millis(500);
-/// Number of buffers that are read from the pipes of a turn that has ended. No pipe holds more, so
-/// later bytes were written meanwhile.
+/// Maximum number of reads from the pipes of a turn that has ended. No pipe holds more, so later
+/// bytes were written after the end.
 const DRAIN_READS: usize = 64;
 const BUFFER: usize = 64 * 1024;
-/// Maximum number of processes that are waited for at once: a fork bomb starts more than there are
-/// descriptors.
+/// Maximum number of processes that one poll waits for, because a fork bomb starts more processes
+/// than there are descriptors.
 const WATCHED: usize = 64;
 
-/// A turn to run.
+/// Turn to run.
 pub struct TurnSpec {
-    /// Program and arguments. The program is looked up in the PATH of `env`, or below `workdir`, if
-    /// it has a slash.
+    /// Program and arguments. The program is looked up in the PATH of `env`, or, if it contains a
+    /// slash, relative to `workdir`.
     pub argv: Vec<OsString>,
     pub workdir: PathBuf,
-    /// The whole environment, except the mark.
+    /// Complete environment of the turn, except the mark.
     pub env: Vec<(OsString, OsString)>,
     pub mark: ProcessMark,
     pub stdin: Stdin,
-    /// Log of a stream; it is not created if the turn writes nothing.
+    /// Log of stdout. A stream without output has no log.
     pub stdout: Spot,
     pub stderr: Spot,
-    /// File that records the leader of the process group, for `LeftoverProcesses`.
+    /// File that records the leader of the process group for `LeftoverProcesses`.
     pub leader: Spot,
-    /// Makes a listener for each stream, which gets the output as it comes.
+    /// Creates a listener for each stream, which receives the output immediately.
     pub listener: Option<fn() -> ChunkListener>,
     /// Limit of each log, in bytes.
     pub max_output: u64,
     pub timeout: Option<Duration>,
     /// Time between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
-    /// Processes that get SIGTERM first.
+    /// Processes that receive SIGTERM first.
     pub first: FirstTold,
 }
 
 /// Monitor that decides whether a turn is ended early.
 pub trait Monitor {
-    /// Returns whether the turn may run on. Called at the start, and then when its last answer
-    /// asked for it.
+    /// Decides if the turn may continue. Called at the start, and then at the time that its last
+    /// answer has set.
     fn ask(&mut self) -> Fate;
 
-    /// Returns whether the turn may run on after its timeout.
+    /// Decides if the turn may continue after its timeout.
     fn late(&mut self) -> Fate {
         Fate::Ends
     }
 
-    /// Called before the turn is ended because this process got a signal.
+    /// Called before the turn is ended because this process has received a signal.
     fn signalled(&mut self, _signal: i32) {}
 }
 
-/// Answer of a monitor.
+/// Decision of a monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     GoesOn {
-        /// Latest time of the next call.
+        /// Latest time of the next call; `None` for no further call.
         ask_again: Option<Instant>,
     },
     Ends,
 }
 
-/// Monitor of a turn that nothing ends early.
+/// Monitor that never ends a turn.
 pub struct Nobody;
 
 impl Monitor for Nobody {
@@ -101,7 +101,7 @@ impl Monitor for Nobody {
 pub enum Stdin {
     Null,
     File(Spot),
-    /// A named pipe, whose other end is already open.
+    /// Named pipe whose other end is already open.
     Pipe(Spot),
 }
 
@@ -110,20 +110,20 @@ pub enum Stdin {
 pub struct TurnResult {
     pub exit: Exit,
     pub timed_out: bool,
-    /// Signal that this process got before all processes of the turn had ended.
+    /// Signal to this process before all processes of the turn had ended.
     pub cancelled_by: Option<i32>,
-    /// True if the leader had ended before anything asked the turn to end.
+    /// True if the leader ended before it was asked to end.
     pub by_itself: bool,
-    /// Time from the start until no process of the turn was left.
+    /// Time from the start of the turn until none of its processes was left.
     pub duration: Duration,
     pub stdout: Captured,
     pub stderr: Captured,
 }
 
 /// Runs one turn and returns when none of its processes is left, except supervisors of background
-/// tasks. Every other child of this process counts as part of the turn, so that no second turn can
-/// run at the same time. An error is a failure of this process. The turn has been ended then, too,
-/// unless the error reports a process that does not end.
+/// tasks. Every other child of this process counts as part of the turn, so no second turn can run
+/// at the same time. An error is a failure of this process. The turn has then ended, too, unless
+/// the error reports a process that does not end.
 pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
     let started = Instant::now();
     let signals = Signals::hold()?;
@@ -169,14 +169,14 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
 /// Reason for ending a running turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// Its timeout is over.
+    /// The turn's timeout has passed.
     Late,
-    /// Its monitor asked for it.
+    /// The turn's monitor has decided to end the turn.
     Told,
 }
 
-/// While this lives, descendants that lose their parent become children of this process. Once the
-/// leader has ended, every process of the turn is therefore a child of this process or below one.
+/// Makes descendants that lose their parent children of this process, until dropped. After the end
+/// of the leader, every process of the turn is therefore a descendant of this process.
 struct Adoption;
 
 impl Adoption {
@@ -188,16 +188,16 @@ impl Adoption {
 
 impl Drop for Adoption {
     fn drop(&mut self) {
-        // This can't fail, because switching it on has succeeded.
+        // This call can't fail, because the call with `true` has succeeded.
         let _ = kernel::adopt_orphans(false);
     }
 }
 
-/// Callback for the output of a stream, chunk by chunk.
+/// Callback for the output of a stream in chunks.
 pub type ChunkListener = Box<dyn FnMut(&[u8])>;
 
-/// A running turn. Its leader is reaped last: while it is a zombie, no other process can have its
-/// pid and no other group its number, so signals to the group reach nothing but the turn.
+/// Running turn. The leader is reaped last: while it is a zombie, no other process can have its pid
+/// and no other group its number, so signals to the group reach only the turn.
 struct Live<'a> {
     child: Child,
     group: Pid,
@@ -207,7 +207,7 @@ struct Live<'a> {
     stderr: StreamPump,
     signals: &'a Signals,
     cancelled_by: Option<i32>,
-    /// Error of the first log that couldn't be written.
+    /// Error of the first log that can't be written.
     trouble: Option<Error>,
     buffer: Vec<u8>,
     closed: bool,
@@ -241,8 +241,8 @@ impl<'a> Live<'a> {
         })
     }
 
-    /// Waits until the leader has ended or there is a reason to end it. Returns the reason if the
-    /// timeout or the monitor gave it.
+    /// Waits until the leader has ended or there is a reason to end it. Returns the reason if it is
+    /// the timeout or the monitor.
     fn watch(&mut self, mut until: Option<Instant>, overseer: &mut dyn Monitor) -> Result<Option<Cut>> {
         let mut ask_again = Some(Instant::now());
         loop {
@@ -266,10 +266,10 @@ impl<'a> Live<'a> {
     }
 
     /// Ends the whole turn: SIGTERM, the grace, SIGKILL. SIGTERM is sent to the leader first, or to
-    /// the whole group at once, as `spec.first` tells. The rest of the group gets it when the
-    /// leader has ended or half of the grace is over; a process that left the group gets it once it
-    /// is a child of this process. Processes that these start to clean up are left alone until the
-    /// grace is over.
+    /// the whole group at once, as `spec.first` requires. The rest of the group receives SIGTERM
+    /// when the leader has ended or half of the grace has passed; a process outside the group
+    /// receives it once the process is a child of this process. Processes that these start to clean
+    /// up are left alone until the grace is over.
     fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
         let mut patience = Patience::of(grace);
         let mut leads = spec.first == FirstTold::Leader && !self.leader_ended;
@@ -306,8 +306,8 @@ impl<'a> Live<'a> {
         self.kill(spec)
     }
 
-    /// Sends SIGTERM to the group without its leader, which already got it: many programs act
-    /// differently on a second one.
+    /// Sends SIGTERM to the group without its leader, which has received SIGTERM: many programs act
+    /// differently on a second SIGTERM.
     fn ask_followers(&self) -> Result<()> {
         for process in table::all()? {
             if process.group == self.group.as_raw_pid() && process.pid != self.group {
@@ -317,8 +317,8 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// Kills generation after generation: the children of a killed process become children of this
-    /// one, and are killed next.
+    /// Kills the processes of the turn by generations: the children of a killed process become
+    /// children of this process, and are killed next.
     fn kill(&mut self, spec: &TurnSpec) -> Result<()> {
         let mut patience = Patience::of(KILL_TAKES);
         loop {
@@ -335,8 +335,8 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Returns the children, other than the leader, that have not ended and must not outlive the
-    /// turn. Reaps ended children.
+    /// Returns the running children that must not outlive the turn, except the leader. Reaps ended
+    /// children.
     fn left(&self) -> Result<Vec<Pid>> {
         loop {
             let mut children = table::children()?;
@@ -345,8 +345,8 @@ impl<'a> Live<'a> {
             children.retain(|child| {
                 matches!(rustix::process::waitpid(Some(*child), WaitOptions::NOHANG), Ok(None))
             });
-            // A child that has ended since the list was made has left its own children to this
-            // process, so the list is made again.
+            // The children of a child that has just ended are now children of this process, so the
+            // list is read again.
             if children.len() == before {
                 children.retain(|child| !table::supervises(*child));
                 return Ok(children);
@@ -355,7 +355,7 @@ impl<'a> Live<'a> {
     }
 
     fn signal_group(&self, signal: Signal) {
-        // If this fails, `left` still shows the processes.
+        // On an error, `left` still lists the processes.
         let _ = rustix::process::kill_process_group(self.group, signal);
     }
 
@@ -363,8 +363,8 @@ impl<'a> Live<'a> {
         rustix::process::getpgid(Some(child)) == Ok(self.group)
     }
 
-    /// Waits for output, for a signal or for the end of a process, until `until` at most, and reads
-    /// the output. Returns true if there was output or the end of it.
+    /// Waits for output, for a signal or for the end of a process, at most until `until`, and reads
+    /// the output. Returns true after output or the end of a stream.
     fn pump(&mut self, others: &[OwnedFd], until: Option<Instant>) -> Result<bool> {
         let leader = Some(&self.leader).filter(|_| !self.leader_ended);
         let sources = [leader, self.stdout.pipe.as_ref(), self.stderr.pipe.as_ref()];
@@ -386,8 +386,8 @@ impl<'a> Live<'a> {
         Ok(stdout || stderr)
     }
 
-    /// Reads the rest of the pipes. A supervisor may hold a pipe open and continue to write, so
-    /// this neither waits for the end of the pipes nor reads for ever.
+    /// Reads the rest of the pipes. A supervisor may hold a pipe open and continue to write, so the
+    /// number of reads is limited and the end of the pipes not awaited.
     fn drain(&mut self) -> Result<()> {
         let now = Some(Instant::now());
         for _ in 0..DRAIN_READS {
@@ -399,7 +399,7 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// Reaps the leader. Returns its end, and what the logs have of both streams.
+    /// Reaps the leader. Returns the leader's exit status, and the summaries of both streams.
     fn close(mut self) -> Result<(Exit, Captured, Captured)> {
         let status = self.child.wait().context("see the end of", &process_path(self.group))?;
         self.closed = true;
@@ -415,8 +415,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// A turn is dropped unclosed if waiting for it failed. It is then killed as far as that needs no
-/// waiting.
+/// Kills the turn if it was not closed, because waiting for it has failed. Waits for nothing.
 impl Drop for Live<'_> {
     fn drop(&mut self) {
         if !self.closed {
@@ -435,7 +434,7 @@ struct StreamPump {
 }
 
 impl StreamPump {
-    /// Must be called only when there is something to read, because the pipe blocks.
+    /// Reads from the pipe, and blocks unless the pipe is readable.
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<()> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
         buffer.clear();
@@ -455,7 +454,7 @@ impl StreamPump {
     }
 }
 
-/// No other process can have a child's pid until the child is reaped, so a plain kill is safe.
+/// Signals a child by its pid. An unreaped child's pid can't belong to another process.
 fn signal_child(child: Pid, signal: Signal) {
     let _ = rustix::process::kill_process(child, signal);
 }
@@ -479,7 +478,7 @@ mod tests {
     use super::*;
     use crate::alone::alone;
 
-    /// Longer than anything here takes, even on a busy machine.
+    /// Longer than any operation of these tests takes, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);
 
     fn spec(dir: &Path, argv: &[&str]) -> TurnSpec {
@@ -508,7 +507,7 @@ mod tests {
         tempfile::tempdir().unwrap()
     }
 
-    /// Runs a turn and checks that no process of it is left.
+    /// Runs a turn and checks that none of its processes is left.
     fn ended(spec: &TurnSpec) -> TurnResult {
         let _alone = alone();
         let ended = run(spec, &mut Nobody).unwrap();
@@ -609,7 +608,7 @@ mod tests {
         let dir = tempdir();
         let gone = at(dir.path()).join("gone/file");
         for place in 0..4 {
-            // A log is made when there is something to write.
+            // A stream has a log only after its first byte, so both streams get one.
             let mut spec = spec(dir.path(), &["sh", "-c", "echo out; echo err >&2"]);
             match place {
                 0 => spec.stdout = gone.clone(),
@@ -639,7 +638,7 @@ mod tests {
         let Some(dir) = std::env::var_os("TURN_IN") else { return };
         let limit = rustix::process::Rlimit { current: Some(4096), maximum: Some(4096) };
         rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
-        // SAFETY: this process does nothing else that depends on how SIGXFSZ is handled.
+        // SAFETY: no other code of this process depends on the handling of SIGXFSZ.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         let spec = spec(Path::new(&dir), &["sh", "-c", "seq 5000; sleep 600"]);
         assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(spec.stdout.path()));
@@ -694,7 +693,7 @@ mod tests {
         let ended = ended(&spec);
         assert!(ended.timed_out);
         assert!(ended.duration >= Duration::from_millis(300));
-        // A busy machine may take longer than that to install the trap.
+        // On a busy machine, the turn may be ended before the script has installed the trap.
         if ended.stdout.last_line.is_some() {
             assert_eq!((ended.exit, ended.stdout.last_line.as_deref()), (code(9), Some("bye")));
         }
@@ -726,7 +725,7 @@ mod tests {
         let ignored = signals::ignored();
         for (name, told) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP)] {
             let told = told.as_raw();
-            // Where a script runs the tests in the background, some of these signals are ignored.
+            // Tests that a script runs in the background ignore some of these signals.
             let (then, cancelled_by, exit) = if signals::is_in(ignored, told) {
                 ("exit 3", None, code(3))
             } else {
@@ -821,7 +820,7 @@ mod tests {
         us.wait().unwrap();
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None), Ok(1));
-        // The children of the leader run until `LeftoverProcesses` finds them.
+        // The leader's children run until `LeftoverProcesses` finds them.
         let find = || LeftoverProcesses::find(run, &at(dir.path()).join("leader")).unwrap();
         assert!(!find().is_gone());
         find().end(Duration::from_millis(100)).unwrap();
