@@ -28,21 +28,21 @@ pub const BRIEFS: usize = 5;
 pub const REDUCED: usize = 50;
 pub const INTERJECTED: usize = 50;
 
-/// Directories that a turn uses.
+/// Directories of a turn, and its address for outside systems.
 pub struct TurnPaths<'a> {
     pub state_dir: &'a Path,
     pub run_dir: &'a Path,
-    /// Directory that the turn works on.
+    /// Working directory of the turn.
     pub workspace: &'a Path,
-    /// Default address for outside systems, if a server is configured for it.
+    /// Default address for outside systems, if settings name an ingress server.
     pub ingress: Option<DefaultIngress>,
 }
 
-/// Records from before this turn. All lists are newest first.
+/// Records from before the turn. All lists are newest first.
 pub struct History {
     pub briefs: Vec<Brief>,
     pub reduced: Vec<Message>,
-    /// Number of all reduced messages. `reduced` has the newest of them.
+    /// Number of all reduced messages; `reduced` has only the newest.
     pub reduced_count: u64,
     /// Interjections that earlier runs of the message received, newest first.
     pub interjected: Vec<Message>,
@@ -269,7 +269,7 @@ fn ends(continuation: &Continuation, wait: &Wait) -> bool {
     continuation.resolves.contains(&wait.id)
 }
 
-/// Returns the waits that the message ends, each with its age.
+/// Returns the waits that the continuation's message ends, each with its age.
 fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time) -> Vec<EndedWait<'a>> {
     let shown = |id: &'a WaitId| match records.waits.iter().find(|wait| wait.id == *id) {
         Some(wait) => EndedWait::Whole { wait, age_ms: now.since(wait.created_at).as_millis() },
@@ -281,8 +281,8 @@ fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time)
 fn message_view(message: &Message) -> MessageView<'_> {
     let body_is = if is_evidence(message) { BodyIs::Evidence } else { BodyIs::Instruction };
     let mut message = Cow::Borrowed(message);
-    // The agent asks the outside system itself after it wakes up, so the payload of a hint is no
-    // input of the turn.
+    // The payload of a hint is left out, because the agent queries the outside system itself after
+    // the hint has woken it.
     if message.hint.as_ref().is_some_and(|hint| hint.payload.is_some())
         && let Some(hint) = &mut message.to_mut().hint
     {
@@ -291,8 +291,8 @@ fn message_view(message: &Message) -> MessageView<'_> {
     MessageView { message, body_is }
 }
 
-/// True if the message comes from outside or with a wake hint: the turn should judge it, not obey
-/// it.
+/// True if the message comes from outside or with a wake hint. The turn should then judge the
+/// message, not obey it.
 fn is_evidence(message: &Message) -> bool {
     match message.authority_class {
         AuthorityClass::ExternalEvidence | AuthorityClass::IntegrationSignal => true,

@@ -1,4 +1,4 @@
-//! `explain` and `state`: the reasons of a decision, and the next possible states.
+//! Text of `explain` and `state`: the reasons of a decision, and the next possible states.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));
     }
     let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_waiting()).collect();
-    // A wait of the agent blocks all its work, a wait of a work item only that item.
+    // A wait of the agent blocks all work items, and is therefore listed first.
     waits.sort_by_key(|wait| !wait.is_agents_own());
     list(&mut wakes, "waits", waits.iter().map(|wait| end_of_wait(wait, records, now)));
     let awaited: Vec<_> = waits.iter().filter_map(|wait| wait.task_id()).collect();
@@ -107,7 +107,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         "rechecks",
         rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now))),
     );
-    // A held message blocks every other message.
+    // A held message blocks every other message, so other wake sources are left out.
     if state.held.is_none() {
         wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
         if has_runnable_work(records) {
@@ -149,7 +149,7 @@ fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
         WakeSource::Timer => wait.wake_at.map(|at| moment(at, now)),
         WakeSource::Wait(id) => matches!(wait.kind, WaitKind::External | WaitKind::System)
             .then(|| format!("dormouse wake {agent} --wait {id}")),
-        // The caller appends both times.
+        // The caller appends the times of recheck and expiry.
         WakeSource::Recheck | WakeSource::Expiry => None,
     };
     let ends: Vec<String> = WakeSource::of(wait).into_iter().filter_map(said).collect();
@@ -214,7 +214,7 @@ fn named(task: &Task) -> String {
     }
 }
 
-/// `explain --json`
+/// Returns the JSON of `explain --json`.
 pub fn document(records: &Records, report: &DecisionReport, now: Time) -> Value {
     let facts = project(records, now);
     let rungs = LADDER.iter().map(|rung| {
@@ -276,8 +276,8 @@ fn facts_document(facts: &Projection) -> Value {
     })
 }
 
-/// `explain` for people: the decision, the ladder down to the rung that holds, and the events that
-/// would wake the agent.
+/// Returns the text of `explain`: the decision, the ladder down to the rung that applies, and the
+/// events that would wake the agent.
 pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output) -> String {
     let facts = project(records, now);
     let mut text = format!(
@@ -319,10 +319,10 @@ pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output)
     text
 }
 
-/// Number of transitions over each edge of the state machine.
+/// Number of transitions between each pair of states.
 pub type EdgeCounts = BTreeMap<(ExecutionState, ExecutionState), u64>;
 
-/// Renders the state machine as a Mermaid diagram with the current state and the used edges marked.
+/// Renders the state machine as a Mermaid diagram that marks the current state and used edges.
 pub fn mermaid(current: ExecutionState, taken: &EdgeCounts) -> String {
     let mut text = "stateDiagram-v2\n    [*] --> initializing\n".to_owned();
     for (from, to) in edges() {

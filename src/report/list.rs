@@ -1,4 +1,4 @@
-//! `list`: the agents, the state of each, and its problems.
+//! Table of `list`: the agents, the state of each, and its problems.
 
 use std::cmp::Ordering;
 
@@ -65,7 +65,7 @@ pub fn text(lines: &[ListRow], columns: &[Column], width: Option<usize>, out: &O
     let wide = table_of(NOTE.1);
     let Some(width) = width else { return wide };
     let over = wide.lines().map(text_width).max().unwrap_or(0).saturating_sub(width);
-    // Only the notes give way, because the other columns lose their meaning when they are cut.
+    // Only notes are cut, because a cut value in another column would be useless.
     let widest = lines
         .iter()
         .map(|line| text_width(&one_line(&out.safe(&line.words(now, |at| relative(at, now))), NOTE.1)))
@@ -78,7 +78,7 @@ pub fn text(lines: &[ListRow], columns: &[Column], width: Option<usize>, out: &O
     }
 }
 
-/// Compares names with the numbers in them by value.
+/// Compares names, with the numbers in the names ordered by value.
 pub fn natural(one: &str, other: &str) -> Ordering {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (mut left, mut right) = (one, other);
@@ -102,7 +102,7 @@ pub fn natural(one: &str, other: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| one.cmp(other))
 }
 
-/// Origin of an agent, and its visibility.
+/// Origin of an agent, and the agent's visibility.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct Lineage {
@@ -135,14 +135,14 @@ pub struct ListRow {
     pub pending: usize,
     /// Unacknowledged reasons for attention.
     pub attention: Option<AttentionMark>,
-    /// Other store that the agent was moved to.
+    /// Move of the agent to another store.
     pub moved: Option<Moved>,
     pub dead: u64,
     /// Pending retry with its time.
     pub retry: Option<Retry>,
-    /// Reason for which a suspended or deferred message is blocked.
+    /// Resource or reason that blocks a suspended or deferred message.
     pub missing: Option<String>,
-    /// Number of dropped files that could not be admitted.
+    /// Number of quarantined files of the inbox.
     #[serde(skip_serializing_if = "is_default")]
     pub rejected: usize,
     /// Number of messages that were reduced since the last completed turn.
@@ -151,9 +151,9 @@ pub struct ListRow {
     pub pending_wake_hint: Option<WakeHint>,
     pub last_turn_at: Option<Time>,
     pub next_due_at: Option<Time>,
-    /// Set if a step is overdue.
+    /// Set if the agent's next step is overdue.
     pub nobody_ticks: Option<Overdue>,
-    /// Reason for which only a person can unblock the agent.
+    /// Reason for which only an operator can unblock the agent.
     pub stalled: Option<String>,
     /// Claim time of the live turn.
     #[serde(skip)]
@@ -217,7 +217,7 @@ impl ListRow {
         newest.filter(|attention| attention.subject == Subject::Asked)
     }
 
-    /// True if a person should look at the agent.
+    /// True if the operator should look at the agent.
     pub fn needs_attention(&self) -> bool {
         self.attention.is_some() || self.nobody_ticks.is_some()
     }
@@ -226,8 +226,8 @@ impl ListRow {
         self.attention.as_ref().map_or(0, |mark| mark.count)
     }
 
-    /// Orders agents by a column, or those that need attention first. Equal agents are ordered by
-    /// name.
+    /// Orders agents by a column; without one, agents that need attention are first. Equal agents
+    /// are ordered by name.
     pub fn order(&self, other: &ListRow, by: Option<Column>) -> Ordering {
         let last = |one: Option<Time>, other: Option<Time>| match (one, other) {
             (Some(one), Some(other)) => one.cmp(&other),

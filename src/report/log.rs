@@ -1,4 +1,4 @@
-//! `logs`: events as sentences in local time.
+//! Lines of `logs`: events as sentences in local time.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::text::one_line;
 /// Maximum length of a text from outside within a line, in characters.
 const LONGEST: usize = 160;
 
-/// Renders an event as a line for people. Returns `None` if another event reports the same.
+/// Renders an event as a line for people. Returns `None` if another event reports it, too.
 pub fn line(event: &Event, out: &Output) -> Option<String> {
     let (words, tone) = words(event)?;
     let words = out.safe(&one_line(&words, LONGEST));
@@ -24,8 +24,8 @@ pub fn output(text: &str, out: &Output) -> String {
     format!("{}  {} {}", " ".repeat("yyyy-mm-dd hh:mm:ss".len()), out.paint(Tone::Quiet, "|"), out.safe(text))
 }
 
-/// Returns the sentence for an event, with unescaped outside text, and its tone. Returns `None` if
-/// another event reports the same.
+/// Returns the sentence for an event, with unescaped outside text, and the sentence's tone. Returns
+/// `None` if another event has the same content.
 pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let field = |name: &str| text(&event.data[name]);
     let because = |words: String| match field("reason").or_else(|| field("cause")) {
@@ -36,7 +36,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let plain = |name: &str| of(name).replace('_', " ");
     let bad = Some(Tone::Bad);
     Some(match event.kind {
-        // Another event reports the same, or only a developer needs it.
+        // Another event has the same content, or only a developer needs this event.
         EventKind::StateTransition
         | EventKind::ControlRequestAdmitted
         | EventKind::CurrentRunAborted
@@ -62,7 +62,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         EventKind::RejectedRemoved => (format!("{} was removed", of("file")), None),
         EventKind::MessageRequeued => (format!("{} goes back into the queue", of("message_id")), None),
         EventKind::TaskTransition => (because(format!("{} is {}", of("task_id"), plain("to"))), None),
-        // The admission of the message that ends this wait is reported.
+        // The log shows the admission of the message that ends this wait.
         EventKind::WaitTransition if field("resolved_by").is_some() => return None,
         EventKind::WaitTransition => {
             let what = field("resource").map(|resource| format!(" ({resource})")).unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     })
 }
 
-/// Describes the change of a timer, with its next fire.
+/// Describes the change of a timer, with the timer's next fire.
 fn timer(event: &Event) -> String {
     let data = &event.data;
     let action = match data["action"].as_str() {

@@ -1,5 +1,5 @@
-//! `metrics`: state and history of the agents in the text format of Prometheus (version 0.0.4),
-//! which its textfile collector reads.
+//! Metrics of `metrics`: state and history of the agents in the text format (version 0.0.4) that
+//! Prometheus's textfile collector reads.
 //!
 //! Sums over agents are gauges. Every counter has the agent as a label, because a sum would
 //! decrease when an agent is deleted, and Prometheus takes a decrease for a reset.
@@ -26,7 +26,7 @@ use crate::rules::posture::posture;
 
 use super::summary::Arrivals;
 
-/// Values of one agent.
+/// Metric values of one agent.
 #[derive(Debug)]
 pub struct Reading {
     agent: AgentName,
@@ -82,7 +82,7 @@ impl Reading {
     }
 }
 
-/// Agents that get numbers of their own. Every agent is counted in the sums.
+/// Agents with metrics of their own. The sums include every agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
     All,
@@ -90,7 +90,7 @@ pub enum Naming {
     Nobody,
 }
 
-/// Values of all agents, read at one time.
+/// Metric values of all agents at one time.
 #[derive(Debug, Default)]
 pub struct Readings {
     pub readable: Vec<Reading>,
@@ -116,17 +116,17 @@ impl Kind {
 }
 
 type Labels<'a> = [(&'a str, &'a str)];
-/// Value of a label, and the count of an agent for it.
+/// Value of a label, and a function that returns an agent's count for that value.
 type Counted = (&'static str, fn(&Reading) -> u64);
 
-/// Receives the numbers, grouped by name.
+/// Receiver of the numbers, grouped by metric name.
 trait Sheet {
     fn begin(&mut self, name: &str, kind: Kind, help: &str);
-    /// Adds a number under the name of the last `begin`. `suffix` names the part of a histogram.
+    /// Adds a number to the metric of the last `begin`. `suffix`: part of a histogram.
     fn number(&mut self, suffix: &str, labels: &Labels<'_>, value: f64);
 }
 
-/// Returns the metrics in the text format.
+/// Returns the metrics in the text format of Prometheus.
 pub fn text(readings: &Readings, naming: Naming, now: Time) -> String {
     let mut sheet = Text::default();
     write(&mut sheet, readings, naming, now);
@@ -210,7 +210,7 @@ fn write(sheet: &mut impl Sheet, readings: &Readings, naming: Naming, now: Time)
     }
 }
 
-/// Value of a gauge: a number, summed over agents, or a time, of which the earliest counts.
+/// Value of a gauge: a number, which is summed over agents, or a time, whose minimum is taken.
 #[derive(Clone, Copy)]
 enum GaugeValue {
     Number(fn(&Reading) -> u64),
@@ -228,7 +228,7 @@ impl GaugeValue {
     }
 }
 
-/// Gauges of all agents together and of each agent: the end of the name, the help text, the value.
+/// Gauges of all agents together and of each agent: suffix of the name, help text, value.
 const GAUGES: [(&str, &str, GaugeValue); 7] = [
     ("queue_messages", "How many messages wait.", GaugeValue::Number(|one| one.queued)),
     (
@@ -255,7 +255,7 @@ const GAUGES: [(&str, &str, GaugeValue); 7] = [
     ),
 ];
 
-/// Writes the sums over all agents, which name no agent.
+/// Writes the sums over all agents, which have no label for an agent.
 fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now: Time) {
     let mut gauge = |name: &str, help: &str, value: Option<f64>| {
         sheet.begin(name, Kind::Gauge, help);
@@ -284,14 +284,14 @@ fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now:
     }
 }
 
-/// Writes the numbers of each agent, one family after the other.
+/// Writes the numbers of each agent, one metric family after the other.
 struct Families<'a, S> {
     sheet: &'a mut S,
     named: &'a [&'a Reading],
 }
 
-/// Receives the numbers of one family and agent: a histogram suffix, labels besides the agent, and
-/// a value.
+/// Callback for the numbers of one family and agent: a histogram suffix, the labels besides the
+/// agent, and a value.
 type Emit<'a> = dyn FnMut(&str, &Labels<'_>, f64) + 'a;
 
 impl<S: Sheet> Families<'_, S> {
@@ -306,7 +306,7 @@ impl<S: Sheet> Families<'_, S> {
         }
     }
 
-    /// Writes a family with at most one number for each agent.
+    /// Writes a metric family with at most one number for each agent.
     fn gauge(&mut self, name: &str, help: &str, value: impl Fn(&Reading) -> Option<f64>) {
         self.each(name, Kind::Gauge, help, |one, put| {
             if let Some(value) = value(one) {
@@ -315,7 +315,7 @@ impl<S: Sheet> Families<'_, S> {
         });
     }
 
-    /// Writes a counter for each of these values of a label.
+    /// Writes a counter with one number for each label value.
     fn counters(&mut self, name: &str, help: &str, label: &str, values: &[Counted]) {
         self.each(name, Kind::Counter, help, |one, put| {
             values.iter().for_each(|(word, value)| put("", &[(label, word)], number(value(one))));
@@ -378,8 +378,8 @@ fn write_state(families: &mut Families<'_, impl Sheet>) {
     );
 }
 
-/// Writes the history of each agent. A counter appears at zero, so that its first increase is
-/// visible.
+/// Writes the history of each agent. A counter is written even at zero, so that Prometheus detects
+/// its first increase.
 fn write_history(families: &mut Families<'_, impl Sheet>) {
     families.each("dormouse_agent_turns_total", Kind::Counter, "Turns, by how they ended.", |one, put| {
         for terminal in Terminal::ALL {

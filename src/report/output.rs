@@ -1,4 +1,4 @@
-//! The two output streams: results go to stdout, messages to the user go to stderr.
+//! Output streams of a command: results on stdout, messages to the user on stderr.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use crate::error::{Error, Status};
 use super::progress::{Unit, WorkProgress, is_watched, without_bar};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
-/// Writes a message to stderr in one call, so that the messages of several processes don't mix.
+/// Writes a message to stderr in one call, so that messages of several processes don't mix.
 pub fn talk(text: &str) {
     say_on_stderr(&format!("dormouse: {}\n", escape_indented(text)));
 }
@@ -28,10 +28,10 @@ pub fn listener() -> OutputListener {
     Box::new(move |said| say_on_stderr(&escape(&characters.take(said, false))))
 }
 
-/// The last text that this process has written to stderr.
+/// Last text that this process has written to stderr.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// Maximum size of that text in bytes: more than an automatic brief.
+/// Maximum size of the kept text in bytes, more than an automatic brief has.
 const KEPT: usize = 8 << 10;
 
 fn keep(text: &str) {
@@ -43,8 +43,8 @@ fn keep(text: &str) {
     }
 }
 
-/// Returns `Some` if stdout is a terminal that shows `text` as the last output of stderr already:
-/// `Some(true)` if its line has ended.
+/// Returns `Some` if stdout is the terminal to which `text` was last written through stderr:
+/// `Some(true)` if a line end followed.
 fn is_last_output(text: &str) -> Option<bool> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
     let device = |stream| rustix::fs::fstat(stream).ok().map(|found| found.st_rdev);
@@ -60,7 +60,7 @@ pub fn relay(said: &[u8]) {
     let _ = without_bar(said.ends_with(b"\n"), || io::stderr().write_all(said));
 }
 
-/// Writes to stderr. An error is ignored, because it must not change the result of the command.
+/// Writes to stderr. An error is ignored, because it must not change the command's exit status.
 fn say_on_stderr(text: &str) {
     if !text.is_empty() {
         keep(text);
@@ -83,22 +83,22 @@ pub struct Style {
     pub json: bool,
     pub quiet: bool,
     pub verbose: bool,
-    /// `None`: colours on a terminal only.
+    /// Use of colours; `None` for colours on a terminal only.
     pub color: Option<bool>,
 }
 
-/// Both streams of one command. A reader that closes its pipe early is no error.
+/// Output streams of one command. A reader that closes its pipe early is no error.
 pub struct Output {
     style: Style,
     stdout: io::BufWriter<io::Stdout>,
     to_terminal: bool,
     colored: bool,
     failure: Option<io::Error>,
-    /// Errors of this command as lines of JSON. They follow the results, the most severe last.
+    /// Errors of this command as lines of JSON, written after the results, the most severe last.
     errors: Vec<(Status, Vec<u8>)>,
-    /// True if the command runs until it is stopped, so that errors are written at once.
+    /// True if the command runs until it is stopped, so that errors are written immediately.
     is_endless: bool,
-    /// Agent of the next results, if the command has results of several agents.
+    /// Agent of the next results, if the command has results about several agents.
     about: Option<String>,
 }
 
@@ -150,25 +150,25 @@ impl Output {
         Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
-    /// Starts a progress bar, which appears if the work takes long and stderr is a terminal. `of`:
+    /// Creates a progress bar, which appears after some time of work if stderr is a terminal. `of`:
     /// total amount of work.
     pub fn progress(&self, unit: Unit, of: Option<u64>) -> WorkProgress {
         WorkProgress::new(unit, of, self.style.quiet)
     }
 
-    /// True if a progress bar can be drawn: no other process may then write to the terminal.
+    /// True if a progress bar can be drawn. Other processes must then not write to the terminal.
     pub fn can_draw(&self) -> bool {
         !self.style.quiet && is_watched()
     }
 
-    /// Writes a message that only `--verbose` shows.
+    /// Writes a message with `--verbose` only.
     pub fn detail(&self, text: &str) {
         if self.style.verbose {
             talk(text);
         }
     }
 
-    /// Writes one result: an object for scripts, or lines for people.
+    /// Writes one result: a JSON object for scripts, or lines of text for people.
     pub fn result(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
         match (self.style.json, self.about.clone()) {
             (true, None) => self.json_line(object),
@@ -187,14 +187,14 @@ impl Output {
         }
     }
 
-    /// Writes one line of JSON in every style, for results that are JSON in themselves.
+    /// Writes one line of JSON with or without `--json`, for results that are always JSON.
     pub fn json_line(&mut self, object: &impl Serialize) {
         let line = serde_json::to_vec(object).unwrap_or_default();
         self.raw(&line);
         self.raw(b"\n");
     }
 
-    /// Writes lines of text. Every result in text is escaped here.
+    /// Writes lines of text, escaped. All results as text are written by this function.
     pub fn line(&mut self, text: &str) {
         if self.colored {
             self.raw(escape_painted(text).as_bytes());
@@ -206,7 +206,7 @@ impl Output {
         }
     }
 
-    /// Writes a line, unless the terminal shows it already as the last output of another program.
+    /// Writes a line, unless the terminal already shows it as the last output on stderr.
     pub fn line_unless_said(&mut self, text: &str) {
         match is_last_output(text) {
             None => self.line(text),
@@ -215,12 +215,12 @@ impl Output {
         }
     }
 
-    /// Makes errors appear at once, for a command that runs until it is stopped.
+    /// Writes later errors immediately, for a command that runs until it is stopped.
     pub fn goes_on(&mut self) {
         self.is_endless = true;
     }
 
-    /// Writes the collected errors, so that the most severe is the last line of stdout.
+    /// Writes the collected errors, the most severe as the last line of stdout.
     pub fn errors(&mut self) {
         let mut errors = std::mem::take(&mut self.errors);
         let gravest = errors.iter().fold(Status::Done, |status, (other, _)| status.graver(*other));
@@ -240,7 +240,7 @@ impl Output {
         }
     }
 
-    /// Writes the results of another process that ended with `status`. An error in its last line
+    /// Writes the results of another process that ended with `status`. An error in the last line
     /// becomes an error of this command.
     pub fn results(&mut self, lines: &[u8], status: Status) {
         let begins = lines.trim_ascii_end().iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -260,7 +260,7 @@ impl Output {
         }
         if self.failure.is_none() {
             let stdout = &mut self.stdout;
-            // A block that does not fit is written around the buffer.
+            // Bytes that do not fit into the buffer are written directly.
             let is_buffered = bytes.len() < stdout.capacity();
             let written = if is_buffered {
                 stdout.write_all(bytes)
@@ -271,7 +271,7 @@ impl Output {
         }
     }
 
-    /// Flushes the buffer, for a reader that waits for results.
+    /// Flushes the buffer, so that a reader gets all results.
     pub fn flush(&mut self) {
         if self.failure.is_none() && !self.stdout.buffer().is_empty() {
             self.failure = without_bar(true, || self.stdout.flush()).err();
@@ -285,12 +285,12 @@ impl Output {
         !matches!((null, stdout), (Ok(null), Ok(stdout)) if null == stdout)
     }
 
-    /// True if an earlier write to stdout failed because the reader has closed it.
+    /// True if an earlier write to stdout failed because the reader has closed the pipe.
     pub fn is_closed(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// Polls stdout, for a command that writes rarely. Returns false if the reader has closed it.
+    /// Polls stdout, for a command that writes rarely. Returns false if no reader has it open.
     pub fn has_reader(&self) -> bool {
         let stdout = io::stdout();
         let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
@@ -300,24 +300,24 @@ impl Output {
         !(self.is_closed() || is_broken)
     }
 
-    /// Escapes outside text for use within a line: it can neither end the line nor change its
-    /// colour.
+    /// Escapes outside text for use within a line, so that the text can neither end the line nor
+    /// change its colour.
     pub fn safe(&self, text: &str) -> String {
         escape_line(text).into_owned()
     }
 
-    /// Escapes outside text of several lines, and indents all but the first.
+    /// Escapes outside text of several lines, and indents all lines but the first.
     pub fn indented(&self, text: &str) -> String {
         escape_indented(text)
     }
 
-    /// Escapes outside text that ends the output. It keeps its lines.
+    /// Escapes outside text at the end of the output, and keeps its line breaks.
     pub fn whole(&self, text: &str) -> String {
         escape(text).into_owned()
     }
 
     /// Writes a part of another program's log: unchanged to a file or pipe, escaped to a terminal.
-    /// `ended`: the last part.
+    /// `ended`: true for the last part.
     pub fn log(&mut self, bytes: &[u8], text: &mut Characters, ended: bool) {
         if self.to_terminal {
             let text = text.take(bytes, ended);
@@ -331,20 +331,20 @@ impl Output {
         paint(self.colored, tone, text)
     }
 
-    /// Writes a message that `--quiet` suppresses.
+    /// Writes a message, except with `--quiet`.
     pub fn note(&self, text: &str) {
         if !self.style.quiet {
             talk(text);
         }
     }
 
-    /// Writes a message in every style.
+    /// Writes a message, even with `--quiet`.
     pub fn alarm(&self, text: &str) {
         talk(text);
     }
 
-    /// Reports an error: prose on stderr, and with --json an object on stdout. `of` is the failed
-    /// agent of a command over several agents; `agent` is the agent that the object names.
+    /// Reports an error: as text on stderr, and with --json also as an object on stdout. `of`:
+    /// failed agent of a command over several agents. `agent`: agent in the object.
     pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
         let about = of
             .filter(|agent| error.agent() != Some(agent))
@@ -362,7 +362,7 @@ impl Output {
         }
     }
 
-    /// Flushes the buffer. Returns `status`, or a more severe one if stdout can't be written.
+    /// Flushes the buffer. Returns `status`, or a more severe status if stdout can't be written.
     pub fn finish(mut self, status: Status) -> Status {
         self.errors();
         self.flush();
@@ -377,7 +377,7 @@ impl Output {
     }
 }
 
-/// Returns an error as a JSON object. `agent` is used unless the error names an agent itself.
+/// Returns an error as a JSON object. `agent`: agent of the object, unless the error has one.
 pub fn failure(error: &Error, agent: Option<&str>) -> Value {
     let mut object = json!({ "kind": error.kind(), "message": error.to_string() });
     if let Some(hint) = error.hint() {

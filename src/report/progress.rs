@@ -1,8 +1,8 @@
-//! The last line of a terminal: progress of long work, or age of the running turn.
+//! Last line of a terminal: progress of long work, or age of the running turn.
 //!
-//! It is drawn on stderr, only on a terminal that can erase a line, and only by a process in the
-//! foreground of that terminal. Every other write to a stream goes through `without_bar`, which
-//! erases the line first. No timer redraws the line: the working code does.
+//! The line is drawn on stderr, only on a terminal that can erase a line, and only by a process in
+//! the foreground of that terminal. Every other write to a stream uses `without_bar`, which erases
+//! the line first. No timer redraws the line: the working code does.
 
 use std::env;
 use std::fmt::Display;
@@ -15,28 +15,28 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 use crate::model::id::AgentName;
 use crate::model::time::Span;
 
-/// Work that ends sooner shows nothing.
+/// Duration of work up to which no progress is shown.
 const SHORT: Duration = Duration::from_millis(500);
 
 /// Maximum number of redraws per second.
 const DRAWS: u8 = 20;
 
-/// Width of a terminal that does not report one.
+/// Assumed width of a terminal that does not report its width.
 const WIDTH: u16 = 80;
 
 /// State of the last line.
 static LAST: Mutex<Last> = Mutex::new(Last { bar: None, is_taken: false });
 
-/// Callback before the first drawing.
+/// Callback that runs before the first drawing.
 static BEFORE: OnceLock<fn()> = OnceLock::new();
 
-/// Sets a callback that runs before the first drawing. It must ensure that the end of this process
-/// erases the line.
+/// Sets a callback that runs before the first drawing. The callback must ensure that the line is
+/// erased at the end of this process.
 pub fn before_drawing(act: fn()) {
     let _ = BEFORE.set(act);
 }
 
-/// Erases the line, and prevents every later drawing.
+/// Erases the line, and prevents later drawing.
 pub fn erase() {
     let mut last = last();
     last.erase();
@@ -44,7 +44,7 @@ pub fn erase() {
 }
 
 struct Last {
-    /// Bar that is drawn at present.
+    /// Bar on the last line, if one is drawn.
     bar: Option<ProgressBar>,
     /// True while the last line has text without a newline; nothing is drawn then.
     is_taken: bool,
@@ -55,8 +55,8 @@ fn last() -> MutexGuard<'static, Last> {
 }
 
 impl Last {
-    /// Draws a bar, unless another bar or unfinished text occupies the line. Returns true if it was
-    /// drawn.
+    /// Draws a bar, unless another bar or unfinished text occupies the line. Returns true if the
+    /// bar was drawn.
     fn begin(&mut self, bar: impl FnOnce() -> ProgressBar) -> bool {
         let is_free = self.bar.is_none() && !self.is_taken;
         if is_free {
@@ -75,7 +75,7 @@ impl Last {
     }
 }
 
-/// Writes to a stream of this process with the bar erased meanwhile. `ends_line`: the output ends
+/// Writes to a stream of this process while the bar is erased. `ends_line`: true if the output ends
 /// with a newline.
 pub fn without_bar<T>(ends_line: bool, write: impl FnOnce() -> T) -> T {
     let mut last = last();
@@ -95,15 +95,15 @@ pub fn can_erase() -> bool {
 }
 
 /// True if this process is in the foreground of the terminal on stderr. The processes of `tick
-/// --jobs` share a terminal, and none of them is in its foreground.
+/// --jobs` share a terminal, and are all in its background.
 pub fn is_watched() -> bool {
     let stderr = io::stderr();
     let group = || rustix::termios::tcgetpgrp(&stderr);
     stderr.is_terminal() && can_erase() && group().is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// Terminal behind stderr. The cursor rests at the start of the line after each drawing, so that
-/// erasing the line also erases an echoed key such as `^C`.
+/// Terminal on stderr. The cursor is at the start of the line after each drawing, so that erasing
+/// the line also erases an echoed key such as `^C`.
 #[derive(Debug, Default)]
 struct Terminal {
     drawn: Mutex<String>,
@@ -115,7 +115,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Moves the cursor. `n` and `to` form a control sequence.
+    /// Moves the cursor by the control sequence of `n` and `to`.
     fn go(&self, n: usize, to: char) -> io::Result<()> {
         if n == 0 { Ok(()) } else { self.add(format_args!("\x1b[{n}{to}")) }
     }
@@ -189,7 +189,7 @@ impl Unit {
     }
 }
 
-/// Progress of long work. The bar appears after `SHORT`, and disappears when this is dropped.
+/// Progress of long work. The bar appears after `SHORT`, and disappears when this value is dropped.
 #[derive(Debug)]
 pub struct WorkProgress {
     since: Instant,
@@ -203,7 +203,7 @@ pub struct WorkProgress {
 }
 
 impl WorkProgress {
-    /// Starts at zero. `quiet`: the bar never appears.
+    /// Starts progress at zero. `quiet`: the bar never appears.
     pub fn new(unit: Unit, of: Option<u64>, quiet: bool) -> WorkProgress {
         let is_watched = quiet.then_some(false);
         WorkProgress { since: Instant::now(), unit, done: 0, of, is_watched, is_drawn: false }
@@ -219,7 +219,7 @@ impl WorkProgress {
         if *self.is_watched.get_or_insert_with(is_watched) {
             let mut last = last();
             self.is_drawn |= last.begin(|| new_bar(self.of, self.unit.template(self.of.is_some())));
-            // If another bar is drawn, this work is a part of that bar's work.
+            // A bar of other work means that this work is a part of that other work.
             if let Some(bar) = last.bar.as_ref().filter(|_| self.is_drawn) {
                 bar.set_position(self.done);
             }
@@ -235,24 +235,24 @@ impl Drop for WorkProgress {
     }
 }
 
-/// Age of the turn that runs in the foreground. It disappears when this is dropped.
+/// Age of the turn in the foreground. The line disappears when this value is dropped.
 #[derive(Debug)]
 pub struct Age {
     since: Instant,
     agent: AgentName,
     quiet: bool,
-    /// Seconds that were drawn last.
+    /// Age at the last drawing, in seconds.
     shown: u64,
     is_drawn: bool,
 }
 
 impl Age {
-    /// Starts the age of a turn at zero.
+    /// Starts with an age of zero. `quiet`: the age never appears.
     pub fn new(agent: &AgentName, quiet: bool) -> Age {
         Age { since: Instant::now(), agent: agent.clone(), quiet, shown: 0, is_drawn: false }
     }
 
-    /// Draws the age if it has changed by a second.
+    /// Draws the age if its seconds have changed.
     pub fn show(&mut self) {
         let seconds = self.since.elapsed().as_secs();
         if seconds == self.shown || self.quiet {
@@ -275,7 +275,7 @@ impl Drop for Age {
     fn drop(&mut self) {
         let mut last = last();
         match &last.bar {
-            // The bar belongs to the work that includes this turn.
+            // A bar of other work means that the turn is a part of that work.
             Some(bar) if !self.is_drawn => bar.set_message(""),
             Some(_) => last.erase(),
             None => {}

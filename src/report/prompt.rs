@@ -1,7 +1,7 @@
-//! Context document as text, from the built-in template or the agent's own (contract, turns).
+//! Renders the context document as text, by the built-in template or the agent's (contract, turns).
 //!
-//! Text from outside is in a fenced block that names its origin. Nothing in the text can close the
-//! block.
+//! A fenced block names the origin of a text from outside and contains the text. No text can close
+//! its block.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::model::time::Span;
 
 use super::context::Document;
 
-/// Built-in template.
+/// Text of the built-in template.
 const OURS: &str = include_str!("prompt.md");
 
-/// Renders the document. `own` is the path and the text of the agent's template. An error names the
-/// template and the line.
+/// Renders the document. `own`: path and text of the agent's template. An error contains the
+/// template's name and the line.
 pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<String> {
     let (name, text) = match own {
         Some((path, text)) => (path.to_string_lossy().into_owned(), text),
@@ -28,9 +28,9 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
     let syntax =
         SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax.map_err(|error| at(&name, &error))?);
-    // The output is plain text for a model, whatever the extension of the template is.
+    // The output is plain text for a model, even if the template's extension is that of HTML.
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    // A misspelled field is an error; a test for a field's existence is not.
+    // A misspelled field name is an error, but a test for the existence of a field is allowed.
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.add_filter("told", message_text);
     environment.add_filter("fence", fence);
@@ -41,7 +41,7 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
     template.render(Value::from(Serde(document))).map_err(|error| at(&name, &error))
 }
 
-/// Error of a template, with its line.
+/// Returns the error of a template, with the line.
 fn at(name: &str, error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(":{line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
@@ -115,7 +115,7 @@ fn body(body: Value) -> String {
     }
 }
 
-/// Returns text from outside in a fenced block with a label.
+/// Returns text from outside in a fenced block, with a label.
 fn fence(text: String, label: Option<String>) -> String {
     block(&text, &label.unwrap_or_default()).trim_end_matches('\n').to_owned()
 }
@@ -125,7 +125,7 @@ fn block(text: &str, label: &str) -> String {
     format!("{fence} {}\n{text}\n{fence}\n", line(label.to_owned()).replace('`', "_"))
 }
 
-/// Returns text on one line, so that it can't begin a section.
+/// Returns text on one line, so that the text can't begin a section.
 fn line(text: String) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -134,8 +134,8 @@ fn longest_run_of_backticks(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// Returns a name from outside as one word, which can neither end its line nor open or close a
-/// fence.
+/// Returns a name from outside as one word, so that the name can neither end its line nor open or
+/// close a fence.
 fn one_word(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c.is_whitespace() || c == '`' { '_' } else { c }).collect()
 }

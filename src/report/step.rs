@@ -33,14 +33,14 @@ pub struct StepReport {
     pub execution_state: ExecutionState,
     pub scheduling_posture: Option<Posture>,
     pub next_due_at: Option<Time>,
-    /// Run that the step settled before it decided.
+    /// Run that the step settled before its decision.
     pub recovered_run_id: Option<RunId>,
     /// Findings and actions of the step that need attention.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<Attention>,
-    /// Error of a recovery or of a state's timeout, as opposed to that of a turn.
+    /// Error of a recovery or of a state's timeout. Errors of turns are in other fields.
     pub failure: Option<String>,
-    /// Deferral of the held message: its reason and end.
+    /// Deferral of the held message, with its reason and end.
     pub deferred: Option<Deferred>,
     pub duration_ms: u64,
 }

@@ -1,4 +1,4 @@
-//! `get` and `list`: summary of an agent, assembled on request and never read back (contract, cli
+//! Summary of an agent for `get` and `list`, built on request and never read back (contract, cli
 //! §4).
 
 use std::collections::BTreeMap;
@@ -37,38 +37,38 @@ use super::wait;
 pub struct ActiveChild {
     pub task_id: TaskId,
     pub agent: AgentName,
-    /// `None` if the child can't be read.
+    /// Status of the child; `None` if the child can't be read.
     pub status: Option<Status>,
 }
 
-/// Agent with another agent as its parent.
+/// Child of the agent.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChildAgent {
     pub agent: AgentName,
-    /// `None` if the child can't be read.
+    /// Status of the child; `None` if the child can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
 }
 
-/// Directories of the agent's turns: absolute paths by its present policy.
+/// Directories of the agent's turns, as absolute paths by its current policy.
 #[derive(Debug, Clone)]
 pub struct AgentPaths {
     pub cwd: PathBuf,
     pub workspace: PathBuf,
 }
 
-/// Messages in the inbox that no step has taken up, and the newest reduced ones.
+/// Unclaimed messages in the inbox, and the newest reduced messages.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
-    /// Every queued message in processing order, without the claimed one.
+    /// Every queued message in processing order, except the claimed one.
     pub queued: Vec<InboxKey>,
-    /// Number of dropped files that could not be admitted.
+    /// Number of quarantined files of the inbox.
     pub rejected: usize,
     /// Newest messages that were reduced since the last completed turn, oldest first.
     pub reduced: Vec<MessageId>,
 }
 
-/// Input of a summary.
+/// Input of the summary.
 pub struct Facts<'a> {
     pub identity: Identity,
     pub records: Records,
@@ -76,20 +76,20 @@ pub struct Facts<'a> {
     pub triggers: Vec<Trigger>,
     pub ingress: &'a IngressSettings,
     pub at_work: Vec<ActiveChild>,
-    /// `None` if the caller does not need them.
+    /// Children of the agent; `None` if the caller does not need them.
     pub children: Option<Vec<ChildAgent>>,
     pub places: AgentPaths,
     pub now: Time,
 }
 
 impl Facts<'_> {
-    /// Number of queued messages and of dropped files that are still to be admitted.
+    /// Number of queued messages and of files in the inbox that are not admitted yet.
     fn pending(&self) -> usize {
         self.arrivals.queued.len() + self.records.inbox.drops
     }
 }
 
-/// `get --json`
+/// Returns the JSON of `get --json`.
 pub fn summary(facts: &Facts<'_>) -> Value {
     let records = &facts.records;
     let state = &records.state;
@@ -145,7 +145,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
     })
 }
 
-/// Returns a turn as JSON, with its directories.
+/// Returns a turn as JSON, with the paths of its directories.
 fn placed(turn: &impl Serialize, places: &AgentPaths) -> Value {
     let mut value = json!(turn);
     value["cwd"] = json!(places.cwd.to_string_lossy());
@@ -156,8 +156,8 @@ fn placed(turn: &impl Serialize, places: &AgentPaths) -> Value {
 /// Maximum number of records of one kind that `get` shows.
 const LISTED: usize = 50;
 
-/// Counts the waits, tasks and timers that are not shown, each with the command that lists them.
-/// Returns `None` if all are shown.
+/// Counts the waits, tasks and timers that `get` does not show, each with the command that lists
+/// them. Returns `None` if all are shown.
 fn left_out(agent: &AgentName, counts: [usize; 3]) -> Option<Value> {
     let planes = [("active_waits", "wait"), ("active_tasks", "task"), ("active_timers", "timer")];
     let object: Map<String, Value> = planes
@@ -172,14 +172,14 @@ fn left_out(agent: &AgentName, counts: [usize; 3]) -> Option<Value> {
     (!object.is_empty()).then_some(Value::Object(object))
 }
 
-/// Returns the counters with the cost rounded, because a sum of floats has rounding errors.
+/// Returns the counters with a rounded cost, because a sum of floats has rounding errors.
 fn counters(state: &State) -> Value {
     let mut counters = json!(state.counters);
     counters["cost_usd"] = json!(dollars(state.counters.cost_usd));
     counters
 }
 
-/// End of the running turn's timeout.
+/// Returns the end of the running turn's timeout; `None` without a running turn or timeout.
 fn turn_limit(records: &Records) -> Option<Time> {
     let runs = records.state.execution.state == ExecutionState::Running;
     let run = records.state.current_run.as_ref().filter(|_| runs)?;
@@ -199,8 +199,8 @@ fn strip_nulls(value: &mut Value) {
     }
 }
 
-/// Returns the held message. Its `resource` is the missing one, as the claim found it or as the
-/// turn reported it.
+/// Returns the held message. `resource` is the missing resource that the claim found or the turn
+/// reported.
 fn held(records: &Records) -> Value {
     let Some(held) = &records.state.held else { return Value::Null };
     let mut value = json!(held);
@@ -210,7 +210,7 @@ fn held(records: &Records) -> Value {
     value
 }
 
-/// Recommended action for an agent of this status.
+/// Returns the recommended action for an agent of this status.
 pub(super) fn next_act(status: Status) -> &'static str {
     match status {
         Status::Booting => "start it with `dormouse start`",
@@ -269,7 +269,7 @@ fn work(records: &Records) -> Value {
     })
 }
 
-/// True if an item waits: it is neither completed, runnable nor blocked.
+/// True if a work item waits: it is neither completed, runnable nor blocked.
 fn is_waiting(state: SchedulingState) -> bool {
     match state {
         SchedulingState::WaitingTask
@@ -315,15 +315,15 @@ fn capabilities(records: &Records) -> Value {
 #[derive(Debug, PartialEq)]
 pub enum FieldLookup<'v> {
     Value(&'v Value),
-    /// The field is null or missing now.
+    /// The field is null, or missing at present.
     Absent,
     Unknown,
 }
 
-/// Parts of a summary that have all their fields, null if one does not apply.
+/// Parts of a summary in which every field exists, even if null.
 const COMPLETE: &[&str] = &["execution", "lifecycle", "queue", "work", "limits", "capabilities"];
 
-/// Looks up a field by its dotted path. Numbers index lists.
+/// Looks up a field by its dotted path, in which numbers are list indexes.
 pub fn field<'v>(summary: &'v Value, path: &str) -> FieldLookup<'v> {
     let mut value = summary;
     let top = path.split('.').next().unwrap_or(path);
@@ -353,7 +353,7 @@ pub fn raw(value: &Value) -> String {
     value.as_str().map_or_else(|| text::json(value), str::to_owned)
 }
 
-/// Formats a field for people: as for scripts, but moments are local.
+/// Formats a field for people: like `raw`, but with moments in local time.
 pub fn for_people(name: &str, value: &Value) -> String {
     let written = raw(value);
     if !name.ends_with("_at") {
@@ -365,10 +365,10 @@ pub fn for_people(name: &str, value: &Value) -> String {
 /// Maximum number of reasons for attention that `get` shows to people.
 const ATTENTIONS: usize = 3;
 
-/// Maximum length of each in bytes: a question has room for the command that answers it.
+/// Maximum length of one shown reason in bytes, enough for a question and the answering command.
 const ATTENTION: usize = 250;
 
-/// `get` for people.
+/// Returns the text of `get` for people.
 pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     let records = &facts.records;
     let state = &records.state;

@@ -1,4 +1,4 @@
-//! Text for people: escaping, cutting, alignment.
+//! Functions for text for people: escaping, cutting, alignment.
 
 use std::borrow::Cow;
 
@@ -11,24 +11,24 @@ use crate::model::time::{Span, Time};
 use super::output::Tone;
 
 /// Escapes outside text: control characters, bidirectional marks and invisible characters become
-/// escapes of string literals (`\u{202e}`). Line breaks and tabs stay.
+/// escapes of string literals (`\u{202e}`). Line breaks and tabs are kept.
 pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
-/// Escapes outside text for use within a line: line breaks and tabs as well, so that it can't begin
-/// a line or a column.
+/// Escapes outside text for use within a line: also line breaks and tabs, so that the text can't
+/// begin a line or a column.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_but(text, is_plain)
 }
 
-/// Escapes outside text of several lines. All but the first are indented, so that none looks like
-/// output of dormouse.
+/// Escapes outside text of several lines. All lines but the first are indented, so that none looks
+/// like output of dormouse.
 pub fn escape_indented(text: &str) -> String {
     escape(text.trim_end()).replace('\n', "\n    ")
 }
 
-/// Escapes a composed text that contains outside text. The colours of `paint` stay.
+/// Escapes a composed text that contains outside text. Colour sequences of `paint` are kept.
 pub fn escape_painted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -47,7 +47,7 @@ pub fn escape_painted(text: &str) -> String {
 }
 
 /// Formats JSON for use in a text. Characters that `escape` replaces become JSON escapes, so that
-/// the value stays equal.
+/// the JSON value does not change.
 pub fn json(value: &Value) -> String {
     let text = value.to_string();
     let mut escaped = String::with_capacity(text.len());
@@ -76,10 +76,10 @@ fn escape_but(text: &str, is_left: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// True if a character is visible and has no effect on others: it is no control or format character
-/// (bidirectional marks, joiners, byte order marks), no line separator, and no invisible letter.
+/// True if a character is visible and does not affect others. False for control and format
+/// characters (bidirectional marks, joiners, byte order marks), line separators, invisible letters.
 fn is_plain(c: char) -> bool {
-    // Most text is ASCII, which needs no table lookup.
+    // ASCII, the most frequent case, needs no table lookup.
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
@@ -93,8 +93,8 @@ fn is_plain(c: char) -> bool {
         )
 }
 
-/// True for Default_Ignorable_Code_Point of Unicode, without format characters. Variation selectors
-/// (U+FE00 to U+FE0F) are allowed, because they belong to the character before them.
+/// True for Default_Ignorable_Code_Point of Unicode, except format characters. Variation selectors
+/// (U+FE00 to U+FE0F) are allowed, because they modify the character before them.
 const fn is_invisible_letter(c: char) -> bool {
     matches!(
         c,
@@ -110,15 +110,15 @@ const fn is_invisible_letter(c: char) -> bool {
     )
 }
 
-/// Decodes a stream in chunks: a character that is cut at the end of a chunk waits for the next
-/// one.
+/// Decodes a stream in chunks. A character that is cut at the end of a chunk is decoded with the
+/// next chunk.
 #[derive(Debug, Default)]
 pub struct Characters {
     cut: Vec<u8>,
 }
 
 impl Characters {
-    /// Returns the characters that are complete with this chunk. `ended`: the last chunk.
+    /// Returns the characters that this chunk completes. `ended`: true for the last chunk.
     pub fn take(&mut self, bytes: &[u8], ended: bool) -> String {
         let mut all = std::mem::take(&mut self.cut);
         all.extend_from_slice(bytes);
@@ -151,10 +151,10 @@ pub fn paint(colored: bool, tone: Tone, text: &str) -> String {
     if colored { format!("{}{text}{RESET}", sequence(tone)) } else { text.to_owned() }
 }
 
-/// Width of a text on a terminal, in columns. The sequences of `paint` take none.
+/// Width of a text on a terminal, in columns. The sequences of `paint` have no width.
 pub fn text_width(text: &str) -> usize {
     let of_text: usize = text.chars().map(|c| c.width().unwrap_or(0)).sum();
-    // The first character of a sequence is a control character, which has no width.
+    // The first character of a sequence is a control character, which has no width anyway.
     let of_colours: usize =
         SEQUENCES.iter().map(|sequence| text.matches(sequence).count() * (sequence.len() - 1)).sum();
     of_text - of_colours
@@ -163,7 +163,7 @@ pub fn text_width(text: &str) -> usize {
 /// Maximum number of characters per column: combining characters take no column.
 const CHARS_PER_COLUMN: usize = 4;
 
-/// Returns the first line that isn't blank, cut to a number of columns.
+/// Returns the first nonblank line, cut to a number of columns.
 pub fn one_line(text: &str, max: usize) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     let fits = |line: &str| text_width(line) <= max && line.chars().count() <= max * CHARS_PER_COLUMN;
@@ -181,7 +181,7 @@ pub fn one_line(text: &str, max: usize) -> String {
     cut
 }
 
-/// Aligns columns, each as wide as its widest cell. The last is not padded.
+/// Aligns columns, each as wide as its widest cell. The last column is not padded.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest =
@@ -213,7 +213,7 @@ pub fn relative(at: Time, now: Time) -> String {
     }
 }
 
-/// Formats a span in its largest one or two units.
+/// Formats a span with its largest one or two units.
 pub fn span(span: Span) -> String {
     let secs = span.as_millis() / 1000;
     match secs {

@@ -1,4 +1,4 @@
-//! Trigger as commands show it: its record without the hash of its secret, which no command shows.
+//! Trigger for output: its record without the hash of its secret, which no command shows.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::model::settings::IngressSettings;
 use crate::model::time::Time;
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify, VerifyKind};
 
-/// Returns the fields of a trigger that deliveries don't change.
+/// Returns the fields of a trigger that deliveries do not change.
 pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     let mut object = json!({
         "id": trigger.id,
@@ -33,8 +33,8 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     object
 }
 
-/// Returns a trigger with its deliveries. `waiting`: number of those that no step has taken up, and
-/// the time of the newest.
+/// Returns a trigger with its deliveries. `waiting`: number of deliveries that no step has claimed,
+/// and the time of the newest.
 pub fn object(trigger: &Trigger, waiting: (u64, Option<Time>), ingress: &IngressSettings) -> Value {
     let mut object = capability(trigger, ingress);
     object["delivery_count"] = json!(trigger.delivery_count + waiting.0);
@@ -54,8 +54,8 @@ pub struct DefaultIngress {
     verify: VerifyKind,
 }
 
-/// Returns the oldest trigger without a resource or wait, if a server is configured. A trigger
-/// whose URL is its secret shows no URL.
+/// Returns the oldest trigger without a resource or wait, if an ingress server is configured. A
+/// trigger whose URL is its secret is not returned.
 pub fn default_ingress(triggers: &[Trigger], ingress: &IngressSettings) -> Option<DefaultIngress> {
     let is_open = |trigger: &&Trigger| {
         trigger.is_active() && trigger.scope == TriggerScope::Agent && trigger.verify != Verify::Url

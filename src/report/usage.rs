@@ -1,4 +1,4 @@
-//! `usage`: consumption of turns, and what is left of the budgets.
+//! Output of `usage`: consumption of turns, and remaining budgets.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use super::text::{one_line, span, table};
 pub struct Used {
     pub turns: u64,
     pub completed: u64,
-    /// Turns that failed, timed out or were interrupted.
+    /// Number of turns that failed, timed out or were interrupted.
     pub failed: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -71,7 +71,7 @@ impl UsageGroup {
     }
 }
 
-/// Budget of an agent, and its present remainder.
+/// Budget of an agent, and its remainder at present.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
     pub limits: Limits,
@@ -93,7 +93,7 @@ impl Budget {
         json!({ "limits": limits, "left": self.left })
     }
 
-    /// Describes the budget, exhausted parts first.
+    /// Describes the remaining budget, exhausted parts first.
     fn words(&self, out: &Output) -> String {
         let Allowance { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day } = &self.left;
         let limits = &self.limits;

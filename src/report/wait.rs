@@ -1,4 +1,4 @@
-//! Wait as commands show it: its record, and derived fields.
+//! Wait for output: its record with derived fields.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use crate::model::continuation::Runs;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::waits::WakeSource;
 
-/// Returns the record with `wake_sources` and `on_wake`, and with `recoverability` if the wait is
-/// external.
+/// Returns the record with `wake_sources` and `on_wake`; for an external wait also with
+/// `recoverability`.
 pub fn object(wait: &Wait) -> Value {
     let mut object = json!(wait);
     if wait.kind == WaitKind::External {
@@ -19,7 +19,7 @@ pub fn object(wait: &Wait) -> Value {
     object
 }
 
-/// Lists for each wake source of a wait its effect, and if it ends the wait.
+/// Lists the wake sources of a wait, each with its effect, and true if it ends the wait.
 pub fn on_wake(wait: &Wait) -> impl Iterator<Item = Value> + '_ {
     WakeSource::of(wait).into_iter().map(|source| {
         let mut wakes = json!({

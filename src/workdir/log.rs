@@ -7,19 +7,19 @@ use std::os::unix::fs::MetadataExt;
 use crate::beneath::Spot;
 use crate::error::{IoContext, Result};
 
-/// Maximum of a log that is read at once, in bytes.
+/// Maximum number of bytes of a log that are read at once.
 const MOST_SAID: u64 = 256 << 20;
 
-/// A log that may still be written.
+/// Log that a process may still write.
 pub struct GrowingLog {
     path: Spot,
     inode: Option<u64>,
-    /// Offset up to which the log was read or skipped.
+    /// Offset of the first byte that was neither read nor skipped.
     at: u64,
 }
 
 impl GrowingLog {
-    /// Returns a reader from the start, or of the last `last` bytes.
+    /// Returns a reader from the start of the log, or from its last `last` bytes.
     pub fn open(path: Spot, last: Option<u64>) -> GrowingLog {
         let found = path.look().ok().flatten();
         let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
@@ -27,7 +27,7 @@ impl GrowingLog {
         GrowingLog { path, inode: None, at }
     }
 
-    /// Returns the bytes since the last call.
+    /// Returns the bytes of the log since the last call.
     pub fn news(&mut self) -> Result<Vec<u8>> {
         let Some((mut file, length)) = self.path.open_file()? else { return Ok(Vec::new()) };
         if length.saturating_sub(self.at) > MOST_SAID {
@@ -45,8 +45,8 @@ impl GrowingLog {
         Ok(news)
     }
 
-    /// Returns the offset of the gap: the supervisor has removed the middle at the end, and all
-    /// bytes after the gap are new.
+    /// Returns the offset of the gap. At the end of the process, the supervisor has removed the
+    /// middle of the log, so all bytes after the gap are new.
     fn at_gap(&self, mut file: &File) -> Result<u64> {
         const GAP: &[u8] = b"\n[dormouse: ";
         let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! Local files of an agent besides its records: the directories of runs and tasks, and hooks. Every
-//! store keeps them on the machine that runs the agent.
+//! Local files of an agent besides its records: directories of runs and tasks, and hooks. Every
+//! store keeps these files on the machine that runs the agent.
 
 mod log;
 mod stale;
@@ -29,20 +29,20 @@ const CONTEXT: &str = "context.json";
 const PROMPT: &str = "prompt.txt";
 const OUTCOME: &str = "outcome.json";
 const END: &str = "end.json";
-/// Name of `end.json` while it is written.
+/// Name of `end.json` while the file is written.
 const END_NEW: &str = "end.json.new";
 const LEADER: &str = "leader";
 const STDOUT: &str = "stdout.log";
 const STDERR: &str = "stderr.log";
 const HOOK_LOG: &str = "hooks.log";
-/// Pipe from which an interactive task reads.
+/// Name of the pipe from which an interactive task reads.
 const STDIN: &str = "stdin";
-/// Files in the directory of a run or a task that are needed only while its process lives.
+/// Files of a run or task that are needed only while its process lives.
 pub const OF_PROCESSES: [&str; 3] = [LEADER, STDIN, END_NEW];
-/// Prefix of the name of a checkpoint; its number follows.
+/// Prefix of the name of a checkpoint, before its number.
 pub const CHECKPOINT: &str = "checkpoint-";
 
-/// Maximum size of such a file, in bytes: more than a record may have.
+/// Maximum size of a file in bytes, larger than any record.
 const MOST: u64 = RECORD.most.0 * 2;
 
 /// Local files of one agent.
@@ -66,7 +66,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Returns the value for this output.
+    /// Returns the argument for this output.
     pub fn of<T>(self, stdout: T, stderr: T) -> T {
         match self {
             Stream::Stdout => stdout,
@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// Returns the file name of the log.
+    /// Returns the file name of this output's log.
     pub fn name(self) -> &'static str {
         match self {
             Stream::Stdout => STDOUT,
@@ -88,15 +88,15 @@ pub fn name_of(checkpoint: Checkpoint) -> String {
     format!("{CHECKPOINT}{}", checkpoint.number)
 }
 
-/// Returns the checkpoint of a file name in the directory of this run.
+/// Returns the checkpoint with a file name in the directory of this run; `None` for other names.
 pub fn checkpoint_named(run_id: RunId, name: &str) -> Option<Checkpoint> {
     let checkpoint = Checkpoint { run_id, number: name.strip_prefix(CHECKPOINT)?.parse().ok()? };
     (name_of(checkpoint) == name).then_some(checkpoint)
 }
 
 impl Workdir {
-    /// Returns the local files of the agent with this directory. `shared` is this machine's
-    /// directory for all agents.
+    /// Returns the local files of the agent with this directory. `shared`: directory of this
+    /// machine for all agents.
     pub fn of(agent: &Spot, shared: &Spot) -> Workdir {
         Workdir { agent: agent.clone(), shared: shared.clone() }
     }
@@ -114,12 +114,12 @@ impl Workdir {
         self.run(checkpoint.run_id).spot.join(name_of(checkpoint))
     }
 
-    /// Returns the directory that has the scratch directories of hooks.
+    /// Returns the parent directory of the scratch directories of hooks.
     pub fn tmp(&self) -> Spot {
         self.agent.join(TMP).scratch()
     }
 
-    /// Returns the directories of hooks with their names. The first that has a hook counts.
+    /// Returns the directories of hooks with their labels. A hook in the first takes precedence.
     pub fn hooks(&self) -> [(&'static str, PathBuf); 2] {
         [("agent", &self.agent), ("shared", &self.shared)].map(|(name, spot)| (name, spot.path().join(HOOKS)))
     }
@@ -147,7 +147,7 @@ impl Dir {
         self.spot.join(stream.name())
     }
 
-    /// Follows a log while it is written. `last`: maximum of earlier output, in bytes.
+    /// Returns a reader of a growing log. `last`: maximum of earlier output, in bytes.
     pub fn follow(&self, stream: Stream, last: Option<u64>) -> GrowingLog {
         GrowingLog::open(self.stream(stream), last)
     }
@@ -182,7 +182,7 @@ impl Dir {
         self.write(PROMPT, text.as_bytes())
     }
 
-    /// Notes how the run or task ended, before that is committed. The note survives a kill; after a
+    /// Notes the end of the run or task before it is committed. The note survives a kill; after a
     /// power cut the run or task counts as interrupted.
     pub fn note_end(&self, end: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(end).unwrap_or_default();
@@ -190,12 +190,12 @@ impl Dir {
         self.write(END_NEW, &line)?.rename(&self.spot.join(END))
     }
 
-    /// Returns the noted end of the run or task, if there is one.
+    /// Returns the noted end of the run or task; `None` if there is none or its file is damaged.
     pub fn noted_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.spot.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
-        // The note is not synced: after a power cut the file may be empty, or have zeros or a part
-        // of the note in it.
+        // The note is not synced: after a power cut the file may be empty, or contain zeros or a
+        // part of the note.
         if json::value(&bytes).is_err() {
             return Ok(None);
         }
@@ -206,7 +206,7 @@ impl Dir {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<Spot> {
         let spot = self.spot.join(name);
         let created = match spot.create() {
-            // No parent directory is created, so that no part of a removed agent comes back.
+            // No parent directory is created, so that a removed agent does not reappear in part.
             Err(error) if error.is_not_found() => self.spot.make_dir().and_then(|_| spot.create()),
             created => created,
         };

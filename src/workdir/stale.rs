@@ -1,6 +1,5 @@
-//! Cleaning of a settled run's directory. The record of the run is then a line of the archive, so
-//! that files are removed that only repeat the record, or that were needed only while the run
-//! lived.
+//! Cleaning of a settled run's directory. The archive has a record of the run, so the cleaning
+//! removes files that only repeat the record, or that were needed only while the run was live.
 
 use std::ffi::OsStr;
 
@@ -13,14 +12,14 @@ use crate::model::turn::Outcome;
 use super::{CONTEXT, Dir, END, END_NEW, HOOK_LOG, LEADER, MOST, OUTCOME, PROMPT, STDERR, STDOUT};
 
 impl Dir {
-    /// Clears the directory of a settled run, and removes it if it is then empty. `keeps_context`:
-    /// the context of the turn is kept. Idempotent. Only for a process that holds the run's lease,
-    /// or held it until the settlement, so that no process of the run works there.
+    /// Clears the directory of a settled run, and removes an empty directory. `keeps_context`: keep
+    /// the context of the turn. Idempotent. Only for a process that holds the run's lease, or held
+    /// it until the settlement, so that no process of the run uses the directory.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.spot;
         if dir.clear(|entry| is_stale(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
-            // A hook that was notified of the run may have left a file meanwhile. The directory is
-            // then kept.
+            // A hook for the end of the run may have written a file since. Then the directory is
+            // kept.
             let _ = dir.remove_dir();
         }
         Ok(())
@@ -48,7 +47,7 @@ fn is_stale(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result
         STDERR => is_empty(spot, run.stderr_bytes),
         HOOK_LOG => is_empty(spot, None),
         OUTCOME => says_no_more(spot, run),
-        // The transaction that ends the need for a checkpoint removes it, and other files belong to
+        // A transaction removes a checkpoint when it is no longer needed, and other files belong to
         // the turn that made them.
         _ => Ok(false),
     }
@@ -62,7 +61,7 @@ fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
     }
 }
 
-/// True if the record contains everything that an outcome has. False if the outcome can't be read.
+/// True if the record contains everything in the outcome. False if the outcome can't be parsed.
 fn says_no_more(spot: &Spot, run: &Run) -> Result<bool> {
     let Some(bytes) = spot.read(MOST)? else { return Ok(true) };
     let Ok(outcome) = json::read::<Outcome>(&bytes) else { return Ok(false) };

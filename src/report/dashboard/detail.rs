@@ -25,7 +25,7 @@ use super::{Paint, fit};
 pub struct AgentDetail {
     pub line: ListRow,
     pub execution: Execution,
-    /// Live run.
+    /// Run that is live.
     pub run: Option<RunId>,
     /// Message of the live run.
     pub current: Option<Message>,
@@ -36,7 +36,7 @@ pub struct AgentDetail {
     /// Active timers.
     pub timers: Vec<Timer>,
     pub work: Vec<WorkItem>,
-    /// Events that `logs` has a sentence for, newest first.
+    /// Events for which `log::words` has a sentence, newest first.
     pub events: Vec<Event>,
 }
 
@@ -46,7 +46,7 @@ const NAMES: usize = 11;
 /// Maximum number of shown waits, timers and work items.
 const MOST: usize = 20;
 
-/// Lines of the view, and the settings for the next ones.
+/// Lines of the detail view, and the settings for further lines.
 struct DetailLines {
     rows: Vec<Row<'static>>,
     paint: Paint,
@@ -61,7 +61,7 @@ impl DetailLines {
         ]));
     }
 
-    /// Adds a part with a title, unless it has no lines. `more`: number of records without a line.
+    /// Adds a titled part, unless it would be empty. `more`: number of records without a line.
     fn part(&mut self, title: &str, lines: impl IntoIterator<Item = (String, Style)>, more: usize) {
         let more = (more > 0).then(|| (format!("and {more} more"), self.paint.quiet()));
         let mut lines = lines.into_iter().chain(more).peekable();
@@ -75,8 +75,8 @@ impl DetailLines {
     }
 }
 
-/// Renders the lines of an agent for a screen of this size. `said`: output of its current or last
-/// turn.
+/// Renders the detail view of an agent for a screen of this size. `said`: output of the agent's
+/// current or last turn.
 pub(super) fn rows(
     seen: &AgentDetail,
     said: &[&str],

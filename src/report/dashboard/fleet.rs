@@ -14,7 +14,7 @@ use crate::report::text::{count, span};
 
 use super::{AgentRow, Paint, ScreenContents, ScreenView, fit};
 
-/// Numbers of agents, as far as they were read.
+/// Numbers of agents and their messages, for the agents that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub agents: usize,
@@ -25,7 +25,7 @@ pub struct Counts {
     pub to_look_at: usize,
 }
 
-/// Number of lines around the rows: title, column names, note of the chosen agent, and foot.
+/// Number of lines around the rows: title, column names, note of the selected agent, and last line.
 const AROUND: u16 = 4;
 
 /// Number of agent rows on a screen of this height.
@@ -47,7 +47,7 @@ enum Column {
 }
 
 impl Column {
-    /// Title of the column, and its fixed width; `None` if it shares the remaining width.
+    /// Title of the column, and its fixed width; `None` if the column shares the remaining width.
     const fn layout(self) -> (&'static str, Option<usize>) {
         match self {
             Column::Mark => ("", Some(1)),
@@ -73,11 +73,11 @@ impl Column {
     }
 }
 
-/// Returns the width of each column. `longest`: width of the longest name.
+/// Returns the width of each column. `longest`: width of the longest agent name.
 fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
     let fixed: usize = columns.iter().filter_map(|column| column.layout().1).sum();
     let left = width.saturating_sub(fixed + columns.len() - 1);
-    // A long name leaves a third of the room to the note.
+    // The agent column takes at most two thirds, so that the note has a third.
     let most = if columns.contains(&Column::Note) { left * 2 / 3 } else { left };
     let agent = longest.max("AGENT".len()).min(most);
     let of = |column: &Column| match column.layout().1 {
@@ -131,7 +131,7 @@ pub(super) fn draw(
     let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
     frame.render_widget(Table::new(lines, widths).header(header).column_spacing(1), table);
     if rows.len() < *of {
-        // On a narrow screen the position is shown above the last column, which leaves room for it.
+        // A narrow screen shows the position above the last column instead of beside the head.
         let place_row = if has_room { head } else { Rect { height: 1, ..table } };
         frame.render_widget(Row::styled(place, paint.quiet()).right_aligned(), place_row);
     }
@@ -161,7 +161,7 @@ fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'s
     Row::from(pieces)
 }
 
-/// Returns the text of a cell, unescaped and of any width, and its style.
+/// Returns the style of a cell, and its text, which is unescaped and of any width.
 fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Paint) -> (String, Style) {
     let wrong = known.needs_attention();
     let plain = Style::new();
@@ -215,8 +215,8 @@ fn words(known: &AgentRow, now: Time) -> String {
     }
 }
 
-/// Returns the next time at which the row changes without an event: the age of the turn changes, or
-/// the agent becomes due.
+/// Returns the next time at which the row changes without an event: the age of the turn increases,
+/// or the agent becomes due.
 pub fn next_change(line: &ListRow, now: Time) -> Option<Time> {
     let age = line.turn_since.map(|since| {
         let age = now.since(since).as_millis();

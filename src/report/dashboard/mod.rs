@@ -1,4 +1,4 @@
-//! `watch`: contents of the screen.
+//! Screen contents of `watch`.
 
 mod detail;
 mod fleet;
@@ -25,7 +25,7 @@ const LEAST: (u16, u16) = (20, 5);
 pub enum AgentRow {
     Unread,
     Read(Box<ListRow>),
-    /// Error of the read.
+    /// Error of reading the agent.
     Broken(String),
 }
 
@@ -43,7 +43,7 @@ impl AgentRow {
 pub struct ScreenContents<'a> {
     pub now: Time,
     pub colored: bool,
-    /// Error that makes the shown state outdated.
+    /// Error because of which the shown state is outdated.
     pub trouble: Option<&'a str>,
     pub view: ScreenView<'a>,
     pub foot: Foot<'a>,
@@ -52,23 +52,23 @@ pub struct ScreenContents<'a> {
 pub enum ScreenView<'a> {
     Fleet {
         counts: Counts,
-        /// Text that the shown names or postures contain.
+        /// Text that the names or postures of the shown agents contain.
         filter: &'a str,
         /// Number of agents above the first row.
         above: usize,
         /// Number of agents that match the filter.
         of: usize,
         rows: Vec<(&'a AgentName, &'a AgentRow)>,
-        /// Index of the chosen row.
+        /// Index of the selected row.
         chosen: usize,
     },
     One {
         name: &'a AgentName,
-        /// State of the agent, or the reason for which none can be shown.
+        /// State of the agent, or the reason for which the state can't be read.
         seen: Result<&'a AgentDetail, &'a str>,
-        /// Output of its current or last turn.
+        /// Lines of output of the agent's current or last turn.
         said: Vec<&'a str>,
-        /// Number of lines that are scrolled out at the top.
+        /// Number of lines above the top of the view.
         from: usize,
     },
     Keys {
@@ -84,11 +84,11 @@ pub enum Foot<'a> {
     Filter(&'a str),
 }
 
-/// Styles by meaning. Without colours they differ in brightness alone.
+/// Styles by meaning. Without colours, styles differ in brightness only.
 #[derive(Clone, Copy)]
 struct Paint {
     colored: bool,
-    /// True in the chosen row, which is reversed as a whole.
+    /// True in the selected row, whose style is reversed as a whole.
     is_plain: bool,
 }
 
@@ -124,16 +124,16 @@ impl Paint {
     }
 }
 
-/// Fits outside text into one line of `width` columns. It keeps its indent.
+/// Fits outside text into one line of `width` columns, and keeps its indentation.
 fn fit(text: &str, width: usize) -> String {
     let indent = (text.len() - text.trim_start_matches(' ').len()).min(width / 2);
-    // An escape never shortens a text, so the part beyond the width needs none.
+    // An escape never shortens a text, so text beyond the width is cut before escaping.
     let text = one_line(&escape_line(&one_line(text, width)), width - indent);
     format!("{:indent$}{text}", "")
 }
 
-/// Draws the screen. Returns the number of lines that are scrolled out at the top, limited to those
-/// that exist.
+/// Draws the screen. Returns the number of lines above the top of the view, limited to the existing
+/// lines.
 pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     let paint = Paint { colored: shown.colored, is_plain: false };
     let area = frame.area();
@@ -171,7 +171,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     above
 }
 
-/// Draws lines from an offset, limited so that the screen is filled. Returns the offset.
+/// Draws lines from the offset `from`, limited so that the screen is filled. Returns the offset.
 fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) -> usize {
     let from = from.min(rows.len().saturating_sub(usize::from(area.height)));
     let rows = rows.into_iter().skip(from).take(usize::from(area.height));
@@ -199,10 +199,10 @@ const KEYS: [(&str, &str); 16] = [
     ("q, Ctrl-C; Ctrl-Z", "quit; stop until the shell's `fg`"),
 ];
 
-/// Hints in the last line, as many as fit.
+/// Key hints in the last line of the overview, as many as fit.
 const OF_FLEET: &[&str] = &["? keys", "q quit", "Enter look", "/ find"];
 const OF_ONE: &[&str] = &["? keys", "q quit", "Esc back", "n/N next"];
-/// Hints for actions on an agent.
+/// Key hints for actions on an agent.
 const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue"];
 const OF_KEYS: &[&str] = &["Esc back", "Down, Up: more"];
 

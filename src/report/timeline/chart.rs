@@ -12,7 +12,7 @@ use super::{Activity, Scale, Stay, moment, number, span};
 const WIDTH: u64 = 1000;
 const HEIGHT: u64 = 100;
 
-/// Lengths that an interval may have, in minutes.
+/// Possible lengths of an interval, in minutes.
 const PARTS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 180, 360, 720, 1440, 10_080, 40_320];
 
 /// Maximum number of intervals.
@@ -24,16 +24,16 @@ struct Interval {
     turns: u64,
     bad: u64,
     retries: u64,
-    /// Waiting time of each message that was taken up in this interval.
+    /// Waiting times of the messages that were claimed in this interval.
     waited: Vec<Span>,
-    /// Maximum number of messages that were in the queues at once.
+    /// Maximum total number of queued messages in the interval.
     deepest: u64,
     tokens: u64,
     cost_usd: f64,
 }
 
 impl Interval {
-    /// Median of the waiting times; zero without any.
+    /// Median of the waiting times; zero if there are none.
     fn median(&self) -> Span {
         median(&self.waited).unwrap_or_default()
     }
@@ -43,7 +43,7 @@ impl Interval {
     }
 }
 
-/// The intervals of the period, oldest first.
+/// Intervals of the period, oldest first.
 pub struct Intervals {
     first: Time,
     long: Span,
@@ -81,7 +81,7 @@ impl Intervals {
         parts
     }
 
-    /// Returns the interval of a moment. An earlier moment counts in the first interval.
+    /// Returns the interval of a moment; for a moment before the period, the first interval.
     fn at(&mut self, at: Time) -> &mut Interval {
         let part = usize::try_from(at.since(self.first).as_millis() / self.long.as_millis().max(1));
         let last = self.parts.len() - 1;
@@ -90,7 +90,7 @@ impl Intervals {
 
     /// Sets the maximum queue depth of each interval.
     fn fill_queue(&mut self, stays: &[&Stay]) {
-        // If one message leaves and another arrives at the same moment, the departure counts first.
+        // If a message leaves and another arrives at one moment, the departure is counted first.
         let arrived = stays.iter().map(|stay| (stay.arrived, 1));
         let left = stays.iter().filter_map(|stay| Some((stay.left?, -1)));
         let mut steps: Vec<(Time, i64)> = arrived.chain(left).collect();
@@ -119,7 +119,7 @@ impl Intervals {
         at.get(..cut).unwrap_or(&at).to_owned()
     }
 
-    /// Length of an interval, in words: minutes, whole hours or whole days.
+    /// Length of an interval in words: minutes, whole hours or whole days.
     pub fn long(&self) -> String {
         let long = span(self.long);
         let whole = |of: char, rest: &str| long.strip_suffix(rest).filter(|whole| whole.ends_with(of));
@@ -127,7 +127,7 @@ impl Intervals {
     }
 }
 
-/// Returns the rows of the table: the totals of all intervals that are not empty.
+/// Returns the rows of the table: the totals of all nonempty intervals.
 pub fn rows(parts: &Intervals) -> Vec<Value> {
     let is_empty =
         |part: &Interval| part.turns == 0 && part.waited.is_empty() && part.deepest == 0 && part.tokens == 0;
@@ -147,7 +147,7 @@ pub fn rows(parts: &Intervals) -> Vec<Value> {
     parts.parts.iter().enumerate().filter(|(_, part)| !is_empty(part)).map(row).collect()
 }
 
-/// Formats an amount with its cents, and one below a dollar with all its digits.
+/// Formats a cost in dollars: with cents, or below a dollar with all digits.
 pub fn cost(usd: f64) -> String {
     match dollars(usd) {
         none if none <= 0.0 => "0".to_owned(),
@@ -164,7 +164,7 @@ pub fn median(sorted: &[Span]) -> Option<Span> {
 #[derive(Debug, Serialize)]
 pub struct Chart {
     title: &'static str,
-    /// Caption that says what a bar counts.
+    /// Caption that explains the value of a bar.
     note: &'static str,
     /// Value of the highest bar, as text.
     most: String,
@@ -175,7 +175,7 @@ pub struct Chart {
 struct Bar {
     x: u64,
     width: u64,
-    /// Height of the whole bar and of its lower, differently coloured part, in SVG units.
+    /// Height of the whole bar, and of its lower part in another colour, in SVG units.
     high: u64,
     low: u64,
     class: &'static str,
@@ -183,15 +183,15 @@ struct Bar {
     title: String,
 }
 
-/// Definition of a chart.
+/// Definition of one chart.
 struct ChartKind {
     title: &'static str,
     note: &'static str,
-    /// Classes of a bar and of its lower part.
+    /// CSS classes of a bar and of its lower part.
     classes: (&'static str, &'static str),
-    /// Value of an interval, and the part of it that the lower part of the bar shows.
+    /// Value of an interval for the whole bar, and for the lower part of the bar.
     values: fn(&Interval) -> (u64, u64),
-    /// Tooltip of a bar.
+    /// Returns the tooltip of a bar.
     words: fn(&Interval) -> String,
     /// Formats the value of the highest bar.
     most: fn(u64) -> String,
@@ -255,7 +255,7 @@ impl ChartKind {
         let parts_of = parts.parts.iter().enumerate();
         let most = parts.parts.iter().map(|part| values(part).0).max().filter(|most| *most > 0)?;
         let count = parts.parts.len() as u64;
-        // A value above zero gets a visible bar.
+        // A value above zero has a height of at least 1, so that its bar is visible.
         let high = |value: u64| {
             let high = u128::from(value) * u128::from(HEIGHT) / u128::from(most);
             u64::try_from(high).unwrap_or(HEIGHT).max(u64::from(value > 0))

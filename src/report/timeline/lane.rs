@@ -1,6 +1,6 @@
-//! Timeline of one agent: its turns, retries and waits.
+//! Timeline of one agent: turns, retries and waits.
 //!
-//! Turns that begin in the same column share a mark, which bounds the size of a timeline.
+//! Turns that begin in one column share a mark, which limits the size of a timeline.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub const WIDTH: u64 = 2000;
 /// Maximum number of marks on a page. A mark takes about 200 bytes.
 const MARKS: usize = 9000;
 
-/// Numbers of columns that a timeline may have, largest first.
+/// Possible numbers of columns of a timeline, largest first.
 const COLUMNS: [u64; 9] = [250, 125, 100, 80, 50, 40, 25, 20, 10];
 
 /// Minimum width of a mark, so that a short turn is visible.
@@ -38,7 +38,7 @@ fn shape(class: &'static str, x: u64, width: u64, top: u64, bottom: u64) -> Shap
     Shape { class, path: format!("M{x} {top}h{width}V{bottom}H{x}z") }
 }
 
-/// Returns the largest number of columns with which all timelines together keep to `MARKS`.
+/// Returns the largest number of columns with which all timelines have at most `MARKS` marks.
 pub fn columns<'a>(all: impl Iterator<Item = (&'a [ShownTurn], &'a [Pause])> + Clone, scale: Scale) -> u64 {
     let marks = |columns: u64| {
         let of_one = |(turns, pauses): (&[ShownTurn], &[Pause])| {
@@ -50,7 +50,7 @@ pub fn columns<'a>(all: impl Iterator<Item = (&'a [ShownTurn], &'a [Pause])> + C
     COLUMNS.into_iter().find(|columns| marks(*columns) <= MARKS).unwrap_or(1)
 }
 
-/// Groups the elements that begin in the same column, from left to right.
+/// Groups the elements that begin in one column, from left to right.
 fn groups<T>(all: &[T], begin: impl Fn(&T) -> Time, scale: Scale, columns: u64) -> Vec<&[T]> {
     all.chunk_by(|one, next| scale.x(begin(one), columns) == scale.x(begin(next), columns)).collect()
 }
@@ -74,8 +74,8 @@ pub fn marks(turns: &[ShownTurn], pauses: &[Pause], scale: Scale, columns: u64) 
     waits.chain(turns).collect()
 }
 
-/// Colours the share of failed turns in a mark, with a minimum. A failed part is also taller, for
-/// readers who don't see the colour.
+/// Colours the share of failed turns in a mark, with a minimum width. The failed part is also
+/// taller, for readers who don't see the colour.
 fn shapes(group: &[ShownTurn], x: u64, width: u64) -> Vec<Shape> {
     let class = match group.first().map(ShownTurn::kind) {
         Some(TurnKind::Live) => "l",

@@ -1,9 +1,9 @@
-//! `report`: one HTML page with SVG pictures of the turns of agents in a period.
+//! Page of `report`: HTML with SVG pictures of the turns of agents in a period.
 //!
-//! The page loads nothing from a network and has no script. A mark has its meaning in its
-//! `<title>`, which browsers show on hover, and each picture has a table beside it. The template
-//! escapes every text for HTML; text from outside is escaped as for a terminal before, so that no
-//! invisible character changes how it is read.
+//! The page loads nothing from a network and has no script. The `<title>` of a mark explains it,
+//! and browsers show that title on hover; each picture also has a table. The template escapes every
+//! text for HTML; text from outside is first escaped as for a terminal, so that no invisible
+//! character changes the text.
 
 mod chart;
 mod lane;
@@ -25,12 +25,12 @@ const SAID: usize = 100;
 
 /// Input of the page.
 pub struct FleetHistory {
-    /// Parent of the state directory.
+    /// Parent directory of the state directory.
     pub home: String,
     pub since: Time,
     pub now: Time,
     pub agents: Vec<Activity>,
-    /// Agents that can't be read, each with the reason.
+    /// Agents that can't be read, each with an error.
     pub unreadable: Vec<(AgentName, String)>,
 }
 
@@ -52,7 +52,7 @@ impl Activity {
         self.line.needs_attention() || self.line.dead > 0 || self.line.rejected > 0
     }
 
-    /// Returns the earliest moment of the period that a record of the agent names.
+    /// Returns the earliest moment of the period in the agent's turns, waits and messages.
     fn first(&self) -> Option<Time> {
         let turn = self.turns.first().map(|turn| turn.started_at);
         let pause = self.pauses.first().map(|pause| pause.since);
@@ -61,27 +61,27 @@ impl Activity {
     }
 }
 
-/// Outcome of a turn as the pictures distinguish it.
+/// Outcome of a turn as far as the pictures distinguish outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnKind {
     Good,
     Bad,
-    /// Stopped, suspended or deferred: the turn did not fail.
+    /// Turn that was stopped, suspended or deferred, and did not fail.
     Cut,
     Live,
 }
 
-/// Turn as the page shows it.
+/// Turn for the page.
 pub struct ShownTurn {
     pub message_id: MessageId,
     pub started_at: Time,
     /// End of the turn; the time of the page for a live turn.
     pub ended_at: Time,
-    /// `None` for a live turn.
+    /// Outcome of the turn; `None` for a live turn.
     terminal: Option<Terminal>,
     attempt: u32,
     took: Span,
-    /// Reason for the turn, and its brief or error.
+    /// Reason for the turn; then the turn's brief or error.
     why: String,
     said: String,
     tokens: u64,
@@ -121,7 +121,7 @@ impl ShownTurn {
         self.attempt > 1
     }
 
-    /// Returns the outcome in one or two words.
+    /// Returns the outcome of the turn in one or two words.
     fn end(&self) -> String {
         let end = self.terminal.map_or_else(|| "running".to_owned(), |terminal| in_words(terminal.name()));
         if self.is_retry() { format!("{end}, attempt {}", self.attempt) } else { end }
@@ -156,7 +156,7 @@ impl From<Run> for ShownTurn {
     }
 }
 
-/// Wait as the page shows it.
+/// Wait for the page.
 pub struct Pause {
     pub since: Time,
     /// End of the wait; the time of the page for an active wait.
@@ -178,17 +178,17 @@ impl Pause {
     }
 }
 
-/// Stay of a message in the queue.
+/// Time of a message in the queue.
 pub struct Stay {
     pub arrived: Time,
-    /// Time of the claim, or of a settlement without a turn.
+    /// Time of the claim, or of a settlement without a claim.
     pub taken_up: Option<Time>,
     /// Time of the settlement.
     pub left: Option<Time>,
 }
 
 impl Stay {
-    /// Time that the message has waited for its turn.
+    /// Time from the arrival of the message to its claim, or to `now`.
     fn waited(&self, now: Time) -> Span {
         self.taken_up.unwrap_or(now).since(self.arrived)
     }
@@ -199,7 +199,7 @@ fn in_words(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// Returns text from outside on one bounded line, with invisible characters escaped.
+/// Returns text from outside on one line of limited length, with invisible characters escaped.
 fn shown(text: &str) -> String {
     shown_within(text, SAID)
 }
@@ -208,7 +208,7 @@ fn shown_within(text: &str, columns: usize) -> String {
     escape_line(&one_line(text, columns)).into_owned()
 }
 
-/// Maps moments to horizontal positions.
+/// Mapping from moments to horizontal positions.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     from: Time,
@@ -216,7 +216,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Returns the distance of a moment from the left edge of a picture with this width.
+    /// Returns the distance of a moment from the left edge of a picture of this width.
     fn x(self, at: Time, width: u64) -> u64 {
         let whole = self.until.since(self.from).as_millis().max(1);
         let part = at.min(self.until).since(self.from).as_millis();

@@ -1,4 +1,4 @@
-//! Page of `report`: converts every value to text and renders the template.
+//! Page of `report`: converts values to text and renders the template.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,20 +19,20 @@ use super::{Activity, FleetHistory, Scale, ShownTurn, in_words, moment, number, 
 
 const TEMPLATE: &str = include_str!("page.html");
 
-/// Maximum number of listed turns, of all agents together and of one agent.
+/// Maximum numbers of listed turns, of all agents together and of one agent.
 const LISTED: usize = 1500;
 const LISTED_OF_ONE: usize = 100;
 
 /// Maximum number of listed failures.
 const FAILURES: usize = 50;
 
-/// Maximum length of a reason for attention, in columns: enough for ids, paths and the event.
+/// Maximum length of a reason for attention in columns, enough for ids, paths and the event.
 const TOLD: usize = 300;
 
 /// Minimum period of a page.
 const SHORTEST: Span = Span::from_secs(60);
 
-/// Renders the page as HTML. The output depends on the argument alone.
+/// Renders the page as HTML. The result depends only on the argument.
 pub fn html(history: &FleetHistory) -> Result<String> {
     let mut environment = Environment::new();
     let syntax =
@@ -45,7 +45,7 @@ pub fn html(history: &FleetHistory) -> Result<String> {
     template.render(minijinja::Value::from(Serde(page(history)))).map_err(|error| broken(&error))
 }
 
-/// Error when the built-in template can't be rendered.
+/// Returns the error for a failure of the built-in template.
 fn broken(error: &minijinja::Error) -> Error {
     Error::failed(format!("the page of the report: {error}"))
 }
@@ -68,7 +68,7 @@ fn page(history: &FleetHistory) -> Value {
         "home": escape_line(&history.home),
         "from": moment(from),
         "until": moment(now),
-        // Start that the user asked for, if no record is that old.
+        // The requested start is shown if all records are newer.
         "asked": (from > history.since).then(|| moment(history.since)),
         "version": env!("CARGO_PKG_VERSION"),
         "tiles": tiles(history),
@@ -86,7 +86,7 @@ fn page(history: &FleetHistory) -> Value {
     })
 }
 
-/// Returns labels at equal distances: dates alone for a period of more than four days.
+/// Returns labels at equal distances, without times of day for a period of more than four days.
 fn axis(scale: Scale) -> Vec<String> {
     const MOMENTS: u64 = 5;
     let whole = scale.until.since(scale.from).as_millis();
@@ -182,7 +182,7 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
         "tokens": number(agent.turns.iter().map(|turn| turn.tokens).fold(0, u64::saturating_add)),
         "cost": cost(agent.turns.iter().map(|turn| turn.cost_usd).sum()),
         "due": line.next_due_at.map_or_else(|| "–".to_owned(), |at| relative(at, now)),
-        // Text alternative of the timeline.
+        // Text alternative of the timeline, for readers who can't see it.
         "words": words,
         "marks": marks(&agent.turns, &agent.pauses, scale, columns),
         "last": agent.turns.iter().rev().take(listed).map(listed_turn).collect::<Vec<_>>(),
