@@ -1,4 +1,4 @@
-//! The only source of time, ids and randomness. `DORMOUSE_NOW` pins the time of one invocation.
+//! Only source of time, ids and randomness. `DORMOUSE_NOW` pins the time of one invocation.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,20 +12,20 @@ use crate::model::zone;
 
 mod local;
 
-/// The time of one invocation: the system's, or a pinned one.
+/// Clock of one invocation: the system's clock, or a pinned time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     pinned: Option<Time>,
 }
 
 impl Clock {
-    /// Returns a clock that stands still.
+    /// Returns a clock whose time never changes.
     #[cfg(test)]
     pub fn pinned(at: Time) -> Clock {
         Clock { pinned: Some(at) }
     }
 
-    /// Reads `DORMOUSE_NOW`. Usage error when it is set to something that is not a time.
+    /// Returns the clock by `DORMOUSE_NOW`. Usage error if the variable is no time.
     pub fn from_env() -> Result<Clock> {
         zone::set_source(local::find);
         let pinned = match std::env::var("DORMOUSE_NOW") {
@@ -60,18 +60,18 @@ impl Clock {
         Ok(zone.to_string())
     }
 
-    /// Returns the time of one transition, with fresh randomness.
+    /// Returns the current time with fresh randomness, for one transition.
     pub fn stamp(&self) -> Result<Stamp> {
         let [word, upper, lower] = random()?;
         Ok(Stamp::new(self.now(), u128::from(upper) << 64 | u128::from(lower), chance(word)))
     }
 
-    /// Returns a random number from 0 to below 1.
+    /// Returns a random number from 0 (included) to 1 (excluded).
     pub fn chance(&self) -> Result<f64> {
         random().map(|[word]| chance(word))
     }
 
-    /// Returns 256 random bits in hexadecimal: the secret of a trigger.
+    /// Returns 256 random bits in hexadecimal, for the secret of a trigger.
     pub fn secret(&self) -> Result<String> {
         let words: [u64; 4] = random()?;
         Ok(words.iter().map(|word| format!("{word:016x}")).collect())
@@ -79,11 +79,11 @@ impl Clock {
 }
 
 fn chance(word: u64) -> f64 {
-    // An `f64` holds 53 bits exactly.
+    // An `f64` represents 53 bits exactly.
     (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Returns random words from the kernel.
+/// Returns random 64-bit words from the kernel.
 fn random<const N: usize>() -> Result<[u64; N]> {
     let mut words = [0; N];
     for word in &mut words {
@@ -99,7 +99,7 @@ thread_local! {
     static SEED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
-/// Sets the seed of this thread's random numbers; `None` for those of the kernel.
+/// Sets the seed of this thread's random numbers; `None` for random numbers of the kernel.
 #[cfg(test)]
 pub fn seed(seed: Option<u64>) {
     SEED.set(seed);
@@ -109,7 +109,7 @@ pub fn seed(seed: Option<u64>) {
 fn fill(bytes: &mut [u8; 8]) -> Result<()> {
     #[cfg(test)]
     if let Some(seed) = SEED.get() {
-        // SplitMix64.
+        // Algorithm SplitMix64.
         let next = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         SEED.set(Some(next));
         let mixed = (next ^ next >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

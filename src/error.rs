@@ -1,4 +1,4 @@
-//! Errors: the wording, the hint and the exit status of each.
+//! Errors, each with its message, hint and exit status.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Errors that end a command early. One variant is one way to fail.
+/// Errors that end a command early. Each variant is one type of failure.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A call of the operating system failed.
@@ -20,29 +20,29 @@ pub enum Error {
     #[error("{} is not a state directory: it has no dormouse.toml", path.display())]
     NotAStore { path: PathBuf },
     #[error("no agent `{agent}`")]
-    /// `known`: the existing agents, if the directory can be read.
+    /// No agent has this name. `known`: existing agents, if the directory can be read.
     NoAgent { agent: String, known: Option<Vec<String>>, renamed: Option<String> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
     #[error("{message}")]
     Refused { kind: &'static str, message: String, hint: Option<String> },
-    /// Refused, because the state machine has no edge from one state to the other.
+    /// The state machine has no transition between two states.
     #[error("{message}")]
     NoEdge { kind: &'static str, message: String, hint: Option<String>, from: &'static str, to: &'static str },
     #[error("{} is locked by {holder}; waited {waited_ms} ms", path.display())]
     Busy { path: PathBuf, holder: String, waited_ms: u64 },
-    /// A record that can't be read is never overwritten and never treated as empty.
+    /// A record can't be read. Such a record is never overwritten and never treated as empty.
     #[error("{}{}: {message}", path.display(), place(*line, *column))]
     Damaged { path: PathBuf, line: usize, column: usize, message: String, hint: Option<String> },
     #[error("{} is written in {found}, newer than the {known} that this dormouse reads", path.display())]
     Newer { path: PathBuf, found: String, known: String },
-    /// The time limit of `await` is over.
+    /// The time limit of `await` has passed.
     #[error("{message}")]
     TimedOut { message: String },
-    /// Failure outside this program: git, a template, a process that does not end.
+    /// A failure outside this program: git, a template, a process that does not end.
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
-    /// A database has refused an operation, or has not answered yet. `kind` is a word for scripts.
+    /// A database has refused an operation, or has not answered. `kind` is a word for scripts.
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no database is built in"))]
     #[error("{message}")]
     Database { status: Status, kind: &'static str, message: String, hint: Option<String> },
@@ -50,7 +50,7 @@ pub enum Error {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Returns the text of a system error as part of a sentence: in lower case and without its number.
+/// Returns the text of a system error for use in a sentence: in lower case, without its number.
 pub fn describe(source: &io::Error) -> String {
     let text = source.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
@@ -78,7 +78,7 @@ pub enum Status {
     TimedOut,
     NothingDone,
     PleaseYield,
-    /// Exit status of a command that dormouse ran in the foreground for its caller.
+    /// Exit status of a command that dormouse has run in the foreground.
     OfCommand(u8),
 }
 
@@ -99,8 +99,8 @@ impl Status {
         }
     }
 
-    /// Returns the more severe of two, for commands over several agents: damage first, then a
-    /// failure, then a turn that failed, then what was busy, refused or missing.
+    /// Returns the more severe of two statuses, for commands over several agents: damage, then a
+    /// failure, then a failed turn, then a busy lock, a refusal, and a missing record.
     pub fn graver(self, other: Status) -> Status {
         let gravity = |status| match status {
             Status::Done => 0,
@@ -127,19 +127,19 @@ impl From<Status> for std::process::ExitCode {
 impl Error {
     /// Kind of a refusal because the agent was moved to another store.
     pub const MOVED: &str = "moved";
-    /// Kind of the refusal to tick an agent of a pool that this machine does not serve.
+    /// Kind of a refusal to tick an agent of a pool that this machine does not serve.
     pub const OTHER_POOL: &'static str = "other_pool";
 
-    /// Kind of the refusal to change files of another user.
+    /// Kind of a refusal to change files of another user.
     pub const NOT_OWNER: &'static str = "not_owner";
 
-    /// Kind of a refusal because this process has lost its lease to another one.
+    /// Kind of a refusal because another process has taken over this process's lease.
     pub const FENCED: &str = "fenced";
 
-    /// Kind of the error of a sync that other clones have overtaken too often.
+    /// Kind of the error of a sync that other clones have overtaken until the time limit.
     pub const CONTENDED: &str = "contended";
 
-    /// Returns the error for an invalid word of a flag, an argument or a variable.
+    /// Returns the error for an invalid value of a flag, an argument or a variable.
     pub fn in_word(flag: &str, error: impl std::fmt::Display) -> Error {
         Error::usage(format!("{flag}: {error}"))
     }
@@ -148,14 +148,14 @@ impl Error {
         Error::Usage { message: message.into(), hint: None }
     }
 
-    /// Returns the error for a sync that other clones have overtaken until its time was over.
+    /// Returns the error for a sync that other clones have overtaken until the time limit.
     pub fn contended(message: impl Into<String>) -> Error {
         let hint = "nothing is lost: do this again, or try for longer with --lock-timeout";
         Error::Refused { kind: Error::CONTENDED, message: message.into(), hint: Some(hint.to_owned()) }
     }
 
-    /// Returns the error for an action that the rules or the records don't allow. `kind` is a word
-    /// for scripts.
+    /// Returns the error for an action that the rules or the records don't allow. `kind`: word for
+    /// scripts.
     pub fn refused(kind: &'static str, message: impl Into<String>) -> Error {
         Error::Refused { kind, message: message.into(), hint: None }
     }
@@ -171,23 +171,23 @@ impl Error {
         Error::Database { status, kind, message: message.into(), hint: None }
     }
 
-    /// Returns an error about a damaged file as a whole, without a line in it.
+    /// Returns the error for damage of a file, without a line number.
     pub fn damaged(path: impl Into<PathBuf>, message: impl Into<String>) -> Error {
         Error::Damaged { path: path.into(), line: 0, column: 0, message: message.into(), hint: None }
     }
 
-    /// Returns the error for a file that has just disappeared.
+    /// Returns the error for a file that another process has just removed.
     pub fn gone(action: &'static str, path: &Path) -> Error {
         Error::Io { action, path: path.to_owned(), source: io::ErrorKind::NotFound.into() }
     }
 
-    /// Returns the error for a file that another process, `holder`, has locked for the whole wait.
+    /// Returns the error for a file that `holder` has locked for the whole time `waited`.
     pub fn busy(path: impl Into<PathBuf>, holder: String, waited: Duration) -> Error {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         Error::Busy { path: path.into(), holder, waited_ms }
     }
 
-    /// Adds a hint for the user, unless the error has its own.
+    /// Adds a hint for the user, unless the error already has a hint.
     pub fn with_hint(mut self, text: impl Into<String>) -> Error {
         if let Error::Usage { hint, .. }
         | Error::Refused { hint, .. }
@@ -201,7 +201,7 @@ impl Error {
         self
     }
 
-    /// Returns the exit status, and the word for scripts.
+    /// Returns the exit status, and the error kind for scripts.
     fn class(&self) -> (Status, &'static str) {
         match self {
             Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -227,12 +227,12 @@ impl Error {
         self.class().0
     }
 
-    /// Returns the word for scripts: `error.kind` in JSON.
+    /// Returns the error kind for scripts, which is `error.kind` in JSON.
     pub fn kind(&self) -> &'static str {
         self.class().1
     }
 
-    /// True if the machine, or a limit of it, lacked resources, so that a later try may succeed.
+    /// True if the machine or a limit lacked resources, so that a later attempt may succeed.
     pub fn is_shortage(&self) -> bool {
         let Error::Io { source, .. } = self else { return false };
         let lacks_files = [Errno::MFILE, Errno::NFILE].map(Some).contains(&Errno::from_io_error(source));
@@ -293,25 +293,25 @@ impl Error {
         Some(path)
     }
 
-    /// Returns line and column, from 1, of the damage in a file, if they are known.
+    /// Returns line and column of the damage in a file, both from 1, if they are known.
     pub fn place(&self) -> Option<(usize, usize)> {
         let Error::Damaged { line, column, .. } = self else { return None };
         (*line > 0).then_some((*line, *column))
     }
 
-    /// True if it was refused because the agent was moved to another store.
+    /// True for a refusal because the agent was moved to another store.
     pub fn is_moved(&self) -> bool {
         matches!(self, Error::Refused { kind: Error::MOVED, .. })
     }
 
-    /// True if it was refused because the agent does not exist here, or no longer, or because other
-    /// machines tick it.
+    /// True for an error because the agent does not exist in this store, was moved away, or is
+    /// ticked by other machines.
     pub fn has_left(&self) -> bool {
         self.is_moved() || self.kind() == Error::OTHER_POOL || matches!(self, Error::NoAgent { .. })
     }
 
-    /// True if the reason of the error is in the one file or directory that it names. Any other
-    /// error comes from the disk or from this process.
+    /// True if the error is caused by the file or directory in the error. Other errors come from
+    /// the disk or from this process.
     pub fn is_of_file(&self) -> bool {
         const OF_FILE: [Errno; 15] = [
             Errno::EXIST,
@@ -328,21 +328,21 @@ impl Error {
             Errno::NOTEMPTY,
             Errno::OVERFLOW,
             Errno::INVAL,
-            // A pipe with a writer gives this error.
+            // A pipe with a writer causes this error.
             Errno::AGAIN,
         ];
         let Error::Io { action, source, .. } = self else { return matches!(self, Error::Damaged { .. }) };
         let is = |errno: &Errno| source.raw_os_error() == Some(errno.raw_os_error());
-        // A lost sector makes one file unreadable; if writing fails, the disk fails.
+        // An IO error of a read affects one file; an IO error of a write affects the whole disk.
         OF_FILE.iter().any(is) || *action == "read" && is(&Errno::IO)
     }
 
-    /// True if the only reason is that a file is missing.
+    /// True for a system error because a file does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Returns the two states between which a transition was refused.
+    /// Returns the two states of a refused transition.
     pub fn edge(&self) -> Option<(&'static str, &'static str)> {
         let Error::NoEdge { from, to, .. } = self else { return None };
         Some((from, to))
@@ -355,11 +355,11 @@ impl Error {
     }
 }
 
-/// Maximum number of agents in the hint of a command that lacks one.
+/// Maximum number of agents in the hint for an unknown agent name.
 const NAMED: usize = 10;
 
-/// Returns a hint with existing agents for an unknown name: the nearest if one is near, else the
-/// first.
+/// Returns a hint with existing agents for an unknown name: the most similar name if one is
+/// similar, else the first names.
 fn instead_of(agent: &str, known: &[String]) -> String {
     let likeness = |name: &&String| strsim::jaro_winkler(agent, name);
     let nearest = known.iter().map(|name| (likeness(&name), name)).filter(|(likeness, _)| *likeness > 0.8);
@@ -371,7 +371,7 @@ fn instead_of(agent: &str, known: &[String]) -> String {
     if more > 0 { format!("there is {named}, and {more} more") } else { format!("there is {named}") }
 }
 
-/// Returns a hint for an error of the system.
+/// Returns a hint for an error of the system, if there is one.
 fn hint_at(source: &io::Error) -> Option<String> {
     const BY_NUMBER: &[(Errno, &str)] = &[
         (Errno::MFILE, "raise the limit of open files (`ulimit -n`) and try again"),
@@ -386,7 +386,7 @@ fn hint_at(source: &io::Error) -> Option<String> {
             io::ErrorKind::OutOfMemory,
             "there is not enough memory: raise the limit (`ulimit -v`), or try again",
         ),
-        // Only the start of a process reports this; all other calls wait.
+        // Only the start of a process causes this error, because all other calls wait.
         (
             io::ErrorKind::WouldBlock,
             "no more processes may be started: raise the limit (`ulimit -u`), or try again",
@@ -404,9 +404,9 @@ fn hint_at(source: &io::Error) -> Option<String> {
     by_number.or_else(by_kind).map(|hint| (*hint).to_owned())
 }
 
-/// Adds to each I/O error the action and the path, so that no bare one reaches the user.
+/// Adds the action and the path to I/O errors, so that the user sees no error without them.
 pub trait IoContext<T> {
-    /// `action` completes "can't …".
+    /// Adds an action and a path. `action` completes "can't …".
     fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 

@@ -5,21 +5,21 @@ use std::fs::File;
 use std::io::Read;
 use std::sync::OnceLock;
 
-/// File with the names of users.
+/// File with the users of the machine.
 const ACCOUNTS: &str = "/etc/passwd";
 
-/// File with the names of groups.
+/// File with the groups of the machine.
 const GROUPS: &str = "/etc/group";
 
-/// Maximum size of such a file, in bytes.
+/// Maximum number of bytes that are read of an accounts file.
 const MAX_ACCOUNTS: u64 = 4 << 20;
 
-/// Returns a user's name, or the number of one without a name.
+/// Returns a user's name; for a user without a name, the number.
 pub fn name(uid: u32) -> String {
     static NAMES: OnceLock<HashMap<u32, String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
         let mut names = HashMap::new();
-        // The first of two entries with one number counts, as it does elsewhere.
+        // The first entry of a number counts, as in the C library.
         for (name, number) in entries(&text(ACCOUNTS)) {
             names.entry(number).or_insert_with(|| name.to_owned());
         }
@@ -31,26 +31,26 @@ pub fn name(uid: u32) -> String {
 /// Returns the prefix of a command line that runs a command as this user.
 pub fn sudo(uid: u32) -> String {
     let name = name(uid);
-    // Sudo takes a number with a number sign.
+    // sudo requires a number sign before a user's number.
     if name.parse::<u32>().is_ok() { format!("sudo -u '#{name}'") } else { format!("sudo -u {name}") }
 }
 
-/// Returns the number of the group of this name; a name of digits that no group has is a number
-/// itself.
+/// Returns the number of the group of this name. A decimal name that no group has is returned as a
+/// number.
 pub fn group(name: &str) -> Option<u32> {
     let groups = text(GROUPS);
     let found = entries(&groups).find(|(known, _)| *known == name).map(|(_, number)| number);
     found.or_else(|| name.parse().ok().filter(|number| *number < u32::MAX))
 }
 
-/// Returns an empty text if the file can't be read: users and groups then have numbers alone.
+/// Returns the text of a file; empty if the file can't be read, so that only numbers are known.
 fn text(path: &str) -> String {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_ACCOUNTS).read_to_end(&mut bytes));
     read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// Parses the names and numbers in a file of users or groups.
+/// Parses the names and numbers of users or groups.
 fn entries(text: &str) -> impl Iterator<Item = (&str, u32)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');

@@ -1,4 +1,4 @@
-//! Operations that change names below the state directory: create, rename, remove.
+//! Operations that change paths below the state directory: create, rename, remove.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,13 +11,13 @@ use crate::error::{IoContext, Result};
 
 use super::{Entry, OWNERS_FILE, PLAIN, Spot, kind};
 
-/// Users with access to a new file or directory.
+/// Users who may access a new file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Only the user who creates it.
+    /// Only the creating user.
     Owner,
-    /// Also the group that owns the parent directory. Members of that group may read a new file,
-    /// and may add files to a new directory and remove them.
+    /// Also the group of the parent directory. Members of that group may read a new file, and may
+    /// add files to a new directory and remove files from it.
     Group,
 }
 
@@ -36,9 +36,9 @@ impl Access {
         }
     }
 
-    /// Calls `make` so that the user's umask takes away none of the group's permissions. The owner
-    /// of the state directory must be able to open the leftover file of a killed command of a
-    /// group's member, so the file must have these permissions from the moment it exists.
+    /// Calls `make` with a umask that removes no permissions of the group. A new file must have
+    /// these permissions at once, because a member's command may be killed, and the owner of the
+    /// state directory must then be able to open the leftover file.
     fn make<T>(self, make: impl FnOnce() -> T) -> T {
         match self {
             Access::Owner => make(),
@@ -52,12 +52,12 @@ impl Access {
     }
 }
 
-/// A file or directory that is open with O_PATH, so that its permissions can be changed.
+/// File or directory opened with O_PATH, so that its permissions can be changed.
 struct PathHandle(OwnedFd);
 
 impl PathHandle {
-    /// Returns its name in /proc/self/fd. The kernel changes no permissions through an O_PATH
-    /// descriptor itself.
+    /// Returns the path of the descriptor in /proc/self/fd. The kernel does not change permissions
+    /// through an O_PATH descriptor itself.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
@@ -65,7 +65,7 @@ impl PathHandle {
 
 impl Spot {
     /// Creates a new, empty file that only its owner may use, open for reading and writing. An
-    /// existing file is removed first, so that nothing is ever written into a leftover.
+    /// existing file is removed first, so that no leftover file is ever written.
     pub fn create(&self) -> Result<File> {
         self.create_for(Access::Owner)
     }
@@ -92,8 +92,8 @@ impl Spot {
         Ok(file)
     }
 
-    /// Creates a directory that only its owner may use; its parent must exist. Returns true if it
-    /// is new.
+    /// Creates a directory that only its owner may use. The parent must exist. Returns true if the
+    /// directory is new.
     pub fn make_dir(&self) -> Result<bool> {
         self.make_dir_for(Access::Owner)
     }
@@ -108,8 +108,8 @@ impl Spot {
         })
     }
 
-    /// Creates a directory that only its owner may use, and its missing parents below the part
-    /// that must exist.
+    /// Creates a directory that only its owner may use, and missing parents, except those that
+    /// [`Spot::existing`] marks as required.
     pub fn make_dirs(&self) -> Result<()> {
         self.root.refuse_stranger()?;
         self.or_clear(|| match self.mkdir(Access::Owner) {
@@ -141,8 +141,8 @@ impl Spot {
                     },
                 );
             match moded {
-                // A command that removes stale files has removed the new directory. The caller
-                // notices that.
+                // Another command has removed the new directory as stale. The caller detects the
+                // missing directory.
                 Err(Errno::NOENT) => Ok(()),
                 moded => moded,
             }
@@ -150,7 +150,7 @@ impl Spot {
         access.make(|| self.in_parent(make))
     }
 
-    /// Creates a named pipe that only its owner may use. Changes nothing if the name exists.
+    /// Creates a named pipe that only its owner may use. Changes nothing if the path exists.
     pub fn make_pipe(&self) -> Result<()> {
         self.root.refuse_stranger()?;
         let make =
@@ -161,14 +161,14 @@ impl Spot {
         }
     }
 
-    /// Renames this to `to`, replacing it. The inner error is the system's, for the caller to
-    /// interpret.
+    /// Renames this path to `to`, and replaces an existing file there. The caller interprets the
+    /// inner error of the system.
     pub fn try_rename(&self, to: &Spot) -> Result<rustix::io::Result<()>> {
         self.rename_by(to, |from_dir, from, to_dir, name| rustix::fs::renameat(from_dir, from, to_dir, name))
     }
 
-    /// Calls `rename` with the open directories and the names of this and of `to`. The inner error
-    /// is the system's, except for one about a link, or a file in place of a directory.
+    /// Calls `rename` with the open parent directories and the names of both paths. The inner error
+    /// is that of the system, except for an error about a link, or a file in place of a directory.
     fn rename_by(
         &self,
         to: &Spot,
@@ -191,8 +191,8 @@ impl Spot {
         }
     }
 
-    /// Renames this to `to`, whose directory the caller has open as `dir`. Error when this does not
-    /// exist.
+    /// Renames this path to `to`, whose parent the caller has open as `dir`. Fails if this path
+    /// does not exist.
     pub fn rename_into(&self, dir: &File, to: &Spot) -> Result<()> {
         self.root.refuse_stranger()?;
         to.clear_if_unlike(self)?;
@@ -202,37 +202,37 @@ impl Spot {
         }
     }
 
-    /// Renames this to `to`, replacing it. Error when this does not exist.
+    /// Renames this path to `to`, and replaces a file there. Fails if this path does not exist.
     pub fn rename(&self, to: &Spot) -> Result<()> {
         self.try_rename(to)?.context("rename to", &to.path)
     }
 
-    /// Replaces another file by this one. The names are exchanged in one call and the other file is
-    /// removed, because ext4 writes a file at once if a rename replaces another by it, and waits
-    /// for space. So only synced content is durable. The inner error is the system's.
+    /// Replaces another file by this one: exchanges the names in one call and removes the other
+    /// file. A rename over a file would make ext4 write the new file immediately, and wait for
+    /// space. So only synced content is durable. The inner error is that of the system.
     pub fn replace(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
         self.rename_by(other, |from_dir, from, to_dir, name| {
             let exchange = || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
             if exchange().is_err() {
-                // The other path does not exist, or the file system can't exchange two names.
+                // The other path does not exist, or the file system can't exchange names.
                 return rustix::fs::renameat(from_dir, from, to_dir, name);
             }
             rustix::fs::unlinkat(from_dir, from, AtFlags::empty()).inspect_err(|_| {
-                // The other path was a directory, which a file can't replace.
+                // A file can't replace a directory, so the names are exchanged back.
                 let _ = exchange();
             })
         })
     }
 
-    /// Exchanges the names of two files or directories in one directory, in one call. The inner
-    /// error is the system's, for instance that of a file system that can't do it.
+    /// Exchanges the names of two files or directories in one call. The inner error is that of the
+    /// system, for example if the file system can't exchange names.
     pub fn try_exchange(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
         self.rename_by(other, |from_dir, from, to_dir, name| {
             rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE)
         })
     }
 
-    /// Renames this to `to`, unless `to` exists. Returns true if it was renamed.
+    /// Renames this path to `to`, unless `to` exists. Returns true if the path was renamed.
     pub fn rename_if_free(&self, to: &Spot) -> Result<bool> {
         let renamed = self.rename_by(to, |from_dir, from, to_dir, name| {
             rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::NOREPLACE)
@@ -244,9 +244,9 @@ impl Spot {
         }
     }
 
-    /// Sets the modification time of a directory, in seconds since 1970. Its next change replaces
-    /// that time. Returns false if this user may not set it, because another one owns the
-    /// directory.
+    /// Sets the modification time of a directory, in seconds since 1970, until the next change of
+    /// the directory. Returns false if this user may not set the time, because another user owns
+    /// the directory.
     pub fn set_changed(&self, seconds: i64) -> Result<bool> {
         self.root.refuse_stranger()?;
         let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -260,8 +260,8 @@ impl Spot {
         }
     }
 
-    /// Gives a directory the owner, group and permissions of another one. Returns false if this
-    /// user may not do that, or the other directory also has an access list.
+    /// Gives this directory the owner, group and permissions of `other`. Returns false if this user
+    /// may not change them, or if `other` also has an access list.
     pub fn take_after(&self, other: &Spot) -> Result<bool> {
         self.root.refuse_stranger()?;
         let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
@@ -283,7 +283,7 @@ impl Spot {
         Ok(true)
     }
 
-    /// Removes anything but a directory: a file, a link, a pipe. Idempotent.
+    /// Removes a file, link, pipe or other path that is no directory. Idempotent.
     pub fn remove(&self) -> Result<()> {
         self.unlink(AtFlags::empty())
     }
@@ -302,7 +302,7 @@ impl Spot {
         }
     }
 
-    /// Removes anything, a directory with everything in it. Follows no symbolic link.
+    /// Removes a path of any kind, and the content of a directory. Follows no symbolic link.
     pub fn remove_tree(&self) -> Result<()> {
         let Some(found) = self.look()?.filter(|found| kind(found) == FileType::Directory) else {
             return self.remove();
@@ -317,8 +317,8 @@ impl Spot {
         self.remove_dir()
     }
 
-    /// Removes the entries of this directory for which `is_stale` returns true; they must not be
-    /// directories. Returns true if it is then empty, or does not exist.
+    /// Removes the entries of this directory for which `is_stale` returns true, except directories.
+    /// Returns true if the directory is then empty or does not exist.
     pub fn clear(&self, mut is_stale: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
         self.root.refuse_stranger()?;
         let Some(dir) = self.open_dir()? else { return Ok(true) };
@@ -336,22 +336,22 @@ impl Spot {
         Ok(is_empty)
     }
 
-    /// Sets the permissions of a file or directory, if it exists. A symbolic link has none and is
-    /// not changed.
+    /// Sets the permissions of a file or directory, if the path exists. A symbolic link has no
+    /// permissions and is not changed.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
         let Some(own) = self.open_to_change("change the mode of")? else { return Ok(()) };
         rustix::fs::chmod(own.path(), Mode::from_raw_mode(mode)).context("change the mode of", &self.path)
     }
 
-    /// Sets the group of a file or directory, if it exists. A symbolic link is not changed.
+    /// Sets the group of a file or directory, if the path exists. A symbolic link is not changed.
     pub fn set_group(&self, group: u32) -> Result<()> {
         let Some(own) = self.open_to_change("change the group of")? else { return Ok(()) };
         let group = Some(Gid::from_raw(group));
         rustix::fs::chown(own.path(), None, group).context("change the group of", &self.path)
     }
 
-    /// Opens a file or directory to change its permissions. `None` if it does not exist or is a
-    /// symbolic link.
+    /// Opens a file or directory to change its permissions. `None` if the path does not exist or is
+    /// a symbolic link.
     fn open_to_change(&self, action: &'static str) -> Result<Option<PathHandle>> {
         self.root.refuse_stranger()?;
         let found = match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
@@ -364,31 +364,31 @@ impl Spot {
     }
 }
 
-/// Returns the mode to set on a new file or directory of mode `found`, so that its creator has the
-/// permissions in `wanted`. `None` if they are set. The umask or an access list of the directory
-/// may have removed some.
+/// Returns the mode for a new file or directory of mode `found` with all permissions of `wanted`;
+/// `None` if `found` has them. The umask or an access list of the parent directory may have removed
+/// permissions from a new file.
 fn wanted_mode(found: u32, wanted: Mode) -> Option<Mode> {
     let found = Mode::from_raw_mode(found);
     (!found.contains(wanted)).then(|| (found & (Mode::SUID | Mode::SGID | Mode::SVTX)) | wanted)
 }
 
-/// Gives a new file of mode `found` the wanted permissions that it lacks.
+/// Adds wanted permissions that a new file of mode `found` lacks.
 pub fn give_mode(file: &File, found: u32, wanted: Mode) -> rustix::io::Result<()> {
     wanted_mode(found, wanted).map_or(Ok(()), |mode| rustix::fs::fchmod(file, mode))
 }
 
-/// Moves a file from one open directory into another, keeping its name. The inner error is the
-/// system's.
+/// Moves a file from one open directory into another under the same name. The inner error is that
+/// of the system.
 pub fn move_file(from: &File, to: &File, name: &OsStr) -> rustix::io::Result<()> {
     rustix::fs::renameat(from, name, to, name)
 }
 
-/// True if a directory has an access list, which a new directory would lack.
+/// True if a directory has an access list, which a new directory would not get.
 fn has_access_list(dir: &File) -> bool {
     let mut names = [0; 4096];
     match rustix::fs::flistxattr(dir, &mut names) {
         Ok(length) => names[..length].split(|byte| *byte == 0).any(|name| name.starts_with(b"system.")),
-        // This file system has no access lists.
+        // The file system supports no access lists.
         Err(Errno::NOTSUP | Errno::NOSYS) => false,
         Err(_) => true,
     }

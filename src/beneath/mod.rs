@@ -1,9 +1,9 @@
-//! Access to files below the state directory: every file in it is opened here, and none outside it
-//! is (contract, cli §1).
+//! Access to paths below the state directory. Every file of the state directory is opened by this
+//! module, and no other file is (contract, cli §1).
 //!
-//! A path is resolved from a descriptor of the state directory, downwards, and through no symbolic
-//! link. So no command reads, writes, creates, renames or removes anything outside the directory,
-//! whatever another user has put into it.
+//! A path is resolved downwards from a descriptor of the state directory, and through no symbolic
+//! link. So no command reads, writes, creates, renames or removes files outside the directory, even
+//! if another user has put links into it.
 
 pub mod accounts;
 mod changes;
@@ -32,22 +32,22 @@ use crate::error::{Error, IoContext, Result};
 pub use changes::{Access, move_file};
 pub use version::{FileStamp, VERSION_LENGTH, Version, nanoseconds};
 
-/// An open state directory, or one that is being created.
+/// State directory that is open, or is being created.
 #[derive(Debug)]
 pub struct Root {
     dir: OwnedFd,
     path: PathBuf,
-    /// User id of the owner of the directory.
+    /// User id of the owner of the state directory.
     owner: u32,
-    /// True if this process may change the directory.
+    /// True if this process may change the state directory.
     is_open_to_changes: AtomicBool,
-    /// Reports to the user what was removed because it blocked the path of a cache.
+    /// Callback that reports the removal of a file that blocked the path of a cache.
     tell: OnceLock<fn(&str)>,
 }
 
 impl Root {
-    /// Opens the state directory that the user has named or that the search has found. Symbolic
-    /// links in this one path are followed.
+    /// Opens the state directory that the user has named or a search has found. Only symbolic links
+    /// in this path are followed.
     pub fn open(path: &Path) -> io::Result<Arc<Root>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty())?;
@@ -57,24 +57,24 @@ impl Root {
         Ok(Arc::new(Root { dir, path: path.to_owned(), owner, is_open_to_changes, tell }))
     }
 
-    /// Sets the function that reports removals of files that block the path of a cache.
+    /// Sets the callback that reports the removal of a file that blocked the path of a cache.
     pub fn tell_by(&self, tell: fn(&str)) {
         let _ = self.tell.set(tell);
     }
 
-    /// Lets the user of this process change whatever file permissions allow. Root never gets this
-    /// right in the directory of another user, because the system refuses root nothing.
+    /// Permits all changes that file permissions allow to this user. Root gets no permission in the
+    /// directory of another user, because the system refuses root no change.
     pub fn admit_guest(&self) {
         self.is_open_to_changes.fetch_or(!geteuid().is_root(), Ordering::Relaxed);
     }
 
-    /// Returns the user id of the owner of the directory.
+    /// Returns the user id of the owner of the state directory.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Error when the user does not own the directory: the owner could not open the files that this
-    /// user creates.
+    /// Error when this user does not own the state directory, because the owner could not open the
+    /// files that this user creates.
     pub fn refuse_stranger(&self) -> Result<()> {
         if self.is_open_to_changes.load(Ordering::Relaxed) {
             return Ok(());
@@ -82,64 +82,64 @@ impl Root {
         Err(not_owner(&self.path, self.owner))
     }
 
-    /// Returns the path of the directory itself.
+    /// Returns the path of the state directory itself.
     pub fn spot(self: &Arc<Root>) -> Spot {
         Spot { root: Arc::clone(self), path: self.path.clone(), existing: 0, scratch: None }
     }
 }
 
-/// A path below a state directory, whether it exists or not.
+/// Path below a state directory; a file need not exist there.
 #[derive(Debug, Clone)]
 pub struct Spot {
     root: Arc<Root>,
-    /// The root's path, followed by the path from there to this one.
+    /// Path of the state directory, followed by the path below it.
     path: PathBuf,
-    /// Length of the part of the path that must already exist.
+    /// Length of the leading part of the path that is never created.
     existing: usize,
-    /// Length of the path of the scratch directory that contains it, if one does.
+    /// Length of the leading part of the path that is a scratch directory, if there is one.
     scratch: Option<usize>,
 }
 
-/// One entry of a directory.
+/// Entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: OsString,
     pub is_dir: bool,
 }
 
-/// Content and owner of a file.
+/// Content and metadata of a file.
 #[derive(Debug)]
 pub struct Content {
     pub bytes: Vec<u8>,
     /// User id of the owner of the file.
     pub owner: u32,
-    /// File stamp from before the content was read.
+    /// File stamp, taken before the content was read.
     pub stamp: FileStamp,
 }
 
-/// Reason for which a path has no content.
+/// Reason for which a path has no file with content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lacks {
-    /// It does not exist.
+    /// The path does not exist.
     Everything,
-    /// It is an empty plain file.
+    /// The path is an empty plain file.
     Length,
 }
 
 /// Size of the buffer for directory entries, in bytes: enough for most directories.
 const DIR_BUFFER: usize = 32 << 10;
 
-/// Minimum size of files that are checked for holes, in bytes.
+/// Size in bytes from which files are checked for holes.
 const HOLLOW_FROM: u64 = 16 << 20;
-/// The disk has at least this fraction of a large file, even if the file system compresses it.
+/// Divisor for the minimum disk usage of a large file, even on a compressing file system.
 const HOLLOW_PART: u64 = 64;
 
-/// Flags for opening a plain file. Without NONBLOCK, a pipe in the file's place would block.
+/// Flags for opening a plain file. Without NONBLOCK, the open would wait on a pipe at this path.
 const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 const OWNERS_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Identifies a file or directory among all that exist at the time.
+/// Identity of a file or directory among those that exist at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number {
     device: u64,
@@ -147,31 +147,31 @@ pub struct Number {
 }
 
 impl Spot {
-    /// Returns the whole path, for messages and for programs that dormouse starts.
+    /// Returns the complete path, for messages and for programs that dormouse starts.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns a path further down. `below` may lead upwards: every function that opens such a path
-    /// refuses it.
+    /// Returns the path of `below` in this directory. If `below` leads upwards, every function that
+    /// opens the result fails.
     pub fn join(&self, below: impl AsRef<Path>) -> Spot {
         Spot { root: Arc::clone(&self.root), path: self.path.join(below), ..*self }
     }
 
-    /// Marks the path as one that must exist: neither it nor its parents are created for a path
-    /// below it.
+    /// Marks the path as required: functions that create a path below it create neither this path
+    /// nor its parents.
     pub fn existing(self) -> Spot {
         let existing = self.path.as_os_str().len();
         Spot { existing, ..self }
     }
 
-    /// Returns the path of a directory entry.
+    /// Returns the path of an entry of this directory.
     pub fn child(&self, name: &[u8]) -> Spot {
         self.join(OsString::from_vec(name.to_vec()))
     }
 
-    /// Returns the parent directory. For the state directory it is the state directory itself,
-    /// because nothing above it is ever opened.
+    /// Returns the parent directory. The parent of the state directory is the state directory,
+    /// because no directory above it is ever opened.
     pub fn parent(&self) -> Spot {
         let above = self.path.parent().filter(|above| above.starts_with(&self.root.path));
         let path = above.unwrap_or(&self.root.path).to_owned();
@@ -183,12 +183,12 @@ impl Spot {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// Returns the path from `above` to this one, which must be below it.
+    /// Returns the part of this path below `above`, which must be one of its parents.
     pub fn below(&self, above: &Spot) -> &Path {
         self.path.strip_prefix(&above.path).unwrap_or(&self.path)
     }
 
-    /// Returns the metadata without following a link; `None` if it does not exist.
+    /// Returns the metadata without following a link; `None` if the path does not exist.
     pub fn look(&self) -> Result<Option<Stat>> {
         self.plain_look().or_else(|error| self.unless_scratch(error))
     }
@@ -201,13 +201,13 @@ impl Spot {
         }
     }
 
-    /// True if the path exists, as anything.
+    /// True if a file of any type exists at the path.
     pub fn exists(&self) -> Result<bool> {
         Ok(self.look()?.is_some())
     }
 
-    /// Returns why the path has no content: it does not exist, or is an empty plain file. Costs one
-    /// call that opens nothing.
+    /// Returns the reason for which the path has no content: it does not exist, or is an empty
+    /// plain file. Needs one system call, which opens no file.
     pub fn lacks_content(&self) -> Result<Option<Lacks>> {
         Ok(match self.glance()? {
             None => Some(Lacks::Everything),
@@ -217,19 +217,19 @@ impl Spot {
     }
 
     /// Returns identity and modification time of a file or directory; `None` if it does not exist.
-    /// Costs one call that opens nothing.
+    /// Needs one system call, which opens no file.
     pub fn touched(&self) -> Result<Option<Version>> {
         Ok(self.glance()?.map(|found| Version::of(&found)))
     }
 
-    /// Returns the identity of a file or directory; `None` if it does not exist. Costs one call
-    /// that opens nothing.
+    /// Returns the identity of a file or directory; `None` if it does not exist. Needs one system
+    /// call, which opens no file.
     pub fn number(&self) -> Result<Option<Number>> {
         Ok(self.glance()?.map(|found| Number { device: found.st_dev, inode: found.st_ino }))
     }
 
-    /// Returns the metadata by one call that opens nothing. It follows links on the way, so use it
-    /// only where that reveals no content.
+    /// Returns the metadata by one system call, which opens no file but follows links in parent
+    /// directories, so callers must not reveal content.
     fn glance(&self) -> Result<Option<Stat>> {
         match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
@@ -247,13 +247,13 @@ impl Spot {
         Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::RegularFile))
     }
 
-    /// Returns the content of a file; `None` if it does not exist. Error for anything but a plain
-    /// file, and for a file of more than `most` bytes.
+    /// Returns the content of a file; `None` if the path does not exist. Error if the path is no
+    /// plain file, or the file has more than `most` bytes.
     pub fn read(&self, most: u64) -> Result<Option<Vec<u8>>> {
         Ok(self.read_owned(most)?.map(|content| content.bytes))
     }
 
-    /// Reads like `read`, and returns the owner as well.
+    /// Returns content, owner and stamp of a file under the conditions of [`Spot::read`].
     pub fn read_owned(&self, most: u64) -> Result<Option<Content>> {
         self.read_bounded(most).or_else(|error| self.unless_scratch(error))
     }
@@ -265,8 +265,8 @@ impl Spot {
             return Err(self.too_large(length, most));
         }
         let expected = usize::try_from(length).unwrap_or_default();
-        // One byte more than the length: a read that leaves it free has seen the end of the file,
-        // and no further read is needed.
+        // The buffer has one byte more than the file: a read that leaves this byte free has reached
+        // the end of the file, which saves another read.
         let mut bytes = Vec::with_capacity(expected + 1);
         loop {
             let read = || rustix::io::read(&file, spare_capacity(&mut bytes));
@@ -275,7 +275,7 @@ impl Spot {
                 break;
             }
             if bytes.len() > expected {
-                // The file has grown since its length was taken.
+                // The file has grown since its length was read.
                 (&mut file).take(most - length).read_to_end(&mut bytes).context("read", &self.path)?;
                 break;
             }
@@ -297,13 +297,13 @@ impl Spot {
         Ok((found.st_dev, found.st_ino))
     }
 
-    /// Returns the error for a file of `length` bytes whose kind may have `most`.
+    /// Returns the error for a file of `length` bytes, of which at most `most` are allowed.
     pub fn too_large(&self, length: u64, most: u64) -> Error {
         let message = format!("{length} bytes: a file of its kind has at most {most}");
         Error::damaged(&self.path, message)
     }
 
-    /// Opens a plain file for reading. Returns it with its length; `None` if it does not exist.
+    /// Opens a plain file for reading. Returns file and length; `None` if it does not exist.
     pub fn open_file(&self) -> Result<Option<(File, u64)>> {
         Ok(self.open_plain()?.map(|(file, stat)| (file, length(&stat))))
     }
@@ -317,15 +317,15 @@ impl Spot {
         opened.or_else(|error| self.unless_scratch(error))
     }
 
-    /// Opens a plain file for reading and writing in place, and returns its length in bytes. A
-    /// missing file is created if `makes` is set; otherwise the result is `None`.
+    /// Opens a plain file for reading and writing in place, and returns its length in bytes.
+    /// Creates a missing file if `makes` is set; otherwise returns `None`.
     pub fn open_in_place(&self, makes: bool) -> Result<Option<(File, u64)>> {
         self.root.refuse_stranger()?;
         if makes { self.or_clear(|| self.open_to_write(true)) } else { self.open_to_write(false) }
     }
 
     fn open_to_write(&self, makes: bool) -> Result<Option<(File, u64)>> {
-        // The system refuses a mode in a call that creates no file.
+        // The system refuses a mode for a call that creates no file.
         let (create, mode) =
             if makes { (OFlags::CREATE, OWNERS_FILE) } else { (OFlags::empty(), Mode::empty()) };
         match self.open(OFlags::RDWR | create | PLAIN, mode) {
@@ -348,8 +348,8 @@ impl Spot {
         Err(Error::damaged(&self.path, format!("{}: expected a plain file", describe(found_kind))))
     }
 
-    /// Error when a large file consists nearly only of holes: this program writes none, and one
-    /// would fill the memory.
+    /// Error when a large file consists mostly of holes: this program writes no such file, and its
+    /// content would fill the memory.
     fn not_hollow(&self, stat: &Stat) -> Result<()> {
         let (length, on_disk) =
             (length(stat), u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
@@ -361,7 +361,7 @@ impl Spot {
         Err(Error::damaged(&self.path, message))
     }
 
-    /// Opens a directory, for reading, locking or syncing; `None` if it does not exist.
+    /// Opens a directory for reading, locking or syncing; `None` if the path does not exist.
     pub fn open_dir(&self) -> Result<Option<File>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match self.open(flags, Mode::empty()) {
@@ -371,9 +371,9 @@ impl Spot {
         }
     }
 
-    /// Calls `each` with the name of every entry but `.` and `..`, and true for a directory, in no
-    /// order, until `each` returns false. A missing directory has no entries, because git does not
-    /// store empty ones.
+    /// Calls `each` with the name of every entry except `.` and `..`, and true for a directory, in
+    /// any order, until `each` returns false. A missing directory counts as empty, because git does
+    /// not store empty directories.
     pub fn each_entry(&self, each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
         let Some(dir) = self.open_dir()? else { return Ok(()) };
         self.each_entry_of(&dir, each)
@@ -400,8 +400,8 @@ impl Spot {
         Ok(())
     }
 
-    /// Returns the file stamps of these files of this directory; `None` for a missing one. Costs
-    /// one call for each that opens nothing.
+    /// Returns the stamps of files in this directory; `None` for a missing file. Needs one system
+    /// call per file, which opens no file.
     pub fn stamps<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<Vec<Option<FileStamp>>> {
         let Some(dir) = self.open_dir()? else { return Ok(names.map(|_| None).collect()) };
         let stamp = |name| match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -412,7 +412,7 @@ impl Spot {
         names.map(stamp).collect()
     }
 
-    /// Returns all entries, sorted by name.
+    /// Returns all entries of this directory, sorted by name.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         self.open_dir()?.map_or(Ok(Vec::new()), |dir| self.entries_of(&dir))
     }
@@ -427,8 +427,8 @@ impl Spot {
         Ok(entries)
     }
 
-    /// Opens one end of a named pipe without waiting for the other end. The inner error is the
-    /// system's, for the caller to interpret.
+    /// Opens one end of a named pipe without waiting for the other end. The caller interprets the
+    /// inner error of the system.
     pub fn open_pipe(&self, end: OFlags) -> Result<rustix::io::Result<OwnedFd>> {
         let found = match self.open(end | PLAIN, Mode::empty()) {
             Ok(found) => found,
@@ -442,7 +442,7 @@ impl Spot {
         Err(Error::damaged(&self.path, format!("{}: expected a pipe", describe(found_kind))))
     }
 
-    /// Calls `act` with the open parent directory, and the name in it.
+    /// Calls `act` with the open parent directory, and the last component of the path.
     fn in_parent<T>(
         &self,
         act: impl FnOnce(&OwnedFd, &OsStr) -> rustix::io::Result<T>,
@@ -451,10 +451,10 @@ impl Spot {
         act(&above, self.name())
     }
 
-    /// Returns the path from the root to this one.
+    /// Returns the path relative to the state directory.
     fn way(&self) -> &Path {
-        // The path usually begins with the bytes of the root's, so that no component has to be
-        // compared.
+        // The path usually begins with the bytes of the state directory's path, which saves a
+        // comparison of components.
         let (path, root) = (self.path.as_os_str().as_bytes(), self.root.path.as_os_str().as_bytes());
         if let Some([b'/', way @ ..]) = path.strip_prefix(root)
             && way.first().is_some_and(|first| *first != b'/')
@@ -464,7 +464,7 @@ impl Spot {
         match self.path.strip_prefix(&self.root.path) {
             Ok(way) if way.as_os_str().is_empty() => Path::new("."),
             Ok(way) => way,
-            // A path outside the root matches nothing below it, and opening it fails.
+            // A path outside the state directory can't be opened below it, so the open fails.
             Err(_) => &self.path,
         }
     }
@@ -472,14 +472,14 @@ impl Spot {
     fn open(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath) {
-            // The kernel lacks this call, a sandbox forbids it, or another process renamed
-            // something meanwhile.
+            // The kernel lacks this call, a sandbox forbids the call, or another process renamed a
+            // directory at the same time.
             Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => self.walk(flags, mode),
             opened => opened,
         }
     }
 
-    /// Opens like `open`, one directory after the other, where the kernel can't do it in one call.
+    /// Opens the path one directory after the other, if the kernel can't open it in one call.
     fn walk(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let way = self.way();
         let is_downwards =
@@ -501,7 +501,7 @@ impl Spot {
         Err(Errno::NOENT)
     }
 
-    /// Returns the error for a failed call. It names the file that blocks the path, if one does.
+    /// Returns the error for a failed call, about the file that blocks the path if there is one.
     fn refused(&self, errno: Errno, action: &'static str) -> Error {
         if matches!(errno, Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::NXIO | Errno::ISDIR)
             && let Some(error) = self.in_the_way()
@@ -511,8 +511,8 @@ impl Spot {
         Error::Io { action, path: self.path.clone(), source: errno.into() }
     }
 
-    /// Returns an error about the first component of the path that is no directory or, at its end,
-    /// no plain file.
+    /// Returns an error about the first component of the path that blocks it: no directory, or, as
+    /// the last component, no plain file.
     fn in_the_way(&self) -> Option<Error> {
         let mut here = self.root.spot();
         let parts: Vec<Component<'_>> = self.way().components().collect();
@@ -547,7 +547,7 @@ impl Spot {
     }
 }
 
-/// Messages name the whole path.
+/// Gives access to the complete path, for example for messages.
 impl Deref for Spot {
     type Target = Path;
 
@@ -556,7 +556,7 @@ impl Deref for Spot {
     }
 }
 
-/// Two spots are equal if their paths are, because a command opens one state directory only.
+/// Compares paths only, because a command opens only one state directory.
 impl PartialEq for Spot {
     fn eq(&self, other: &Spot) -> bool {
         self.path == other.path
@@ -565,7 +565,7 @@ impl PartialEq for Spot {
 
 impl Eq for Spot {}
 
-/// Returns the refusal of a change by a user who does not own `path`.
+/// Returns the error for a change by a user who does not own `path`.
 pub fn not_owner(path: &Path, owner: u32) -> Error {
     let name = accounts::name(owner);
     let message = format!("{} belongs to {name}: only its owner changes anything in it", path.display());
@@ -594,7 +594,7 @@ fn describe(found: FileType) -> &'static str {
     }
 }
 
-/// Returns the spot of a test's directory.
+/// Returns the path of a test's directory as a state directory.
 #[cfg(test)]
 pub fn at(dir: &Path) -> Spot {
     Root::open(dir).unwrap().spot()

@@ -1,5 +1,5 @@
-//! Scratch directories: their content is expendable, so that nothing in one, of any kind, stops a
-//! command.
+//! Scratch directories: their content may be deleted at any time, so a file of a wrong kind in one
+//! of them never stops a command.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use super::{Spot, describe, kind};
 
 impl Spot {
-    /// Marks the path as a scratch directory, whose content is expendable. If something of the
-    /// wrong kind, or something that this user can't open, blocks this path or one below it, a
-    /// reader finds nothing, and a writer removes it and reports that to the user.
+    /// Marks the path as a scratch directory, whose content may be deleted. If a path of the wrong
+    /// kind or without permission blocks this path or a path below it, a reader returns nothing,
+    /// and a writer removes the blocking path and reports the removal to the user.
     pub fn scratch(self) -> Spot {
         let scratch = Some(self.path.as_os_str().len());
         Spot { scratch, ..self }
@@ -23,14 +23,14 @@ impl Spot {
         self.scratch.is_some_and(|scratch| self.path.as_os_str().len() >= scratch)
     }
 
-    /// Returns `None` for a reader's `error` if this is in a scratch directory and the error comes
-    /// from the file.
+    /// Returns `None` for an `error` of a reader, if this path is in a scratch directory and the
+    /// error comes from the file. Returns other errors.
     pub(super) fn unless_scratch<T>(&self, error: Error) -> Result<Option<T>> {
         if self.is_scratch() && error.is_of_file() { Ok(None) } else { Err(error) }
     }
 
-    /// Runs `act`, and once more if its error comes from a blocking file in a scratch directory,
-    /// after removing that.
+    /// Runs `act`. If a file in a scratch directory blocks the path, removes that file and runs
+    /// `act` again.
     pub(super) fn or_clear<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         match act() {
             Err(error) if self.is_scratch() && error.is_of_file() => {
@@ -41,8 +41,8 @@ impl Spot {
         }
     }
 
-    /// Removes the first thing that blocks a file at this path of a scratch directory: anything but
-    /// a directory above it, and anything at the path itself.
+    /// Removes the first file that blocks this path in a scratch directory: a parent that is no
+    /// directory, or a file of any type at the path itself.
     fn clear_way(&self) {
         let Some(scratch) = self.scratch else { return };
         let mut above: Vec<Spot> = Vec::new();
@@ -55,7 +55,7 @@ impl Spot {
         while let Some(spot) = above.pop() {
             match spot.plain_look() {
                 Ok(Some(found)) if kind(&found) == FileType::Directory && !above.is_empty() => {
-                    // A directory that its owner has closed blocks the path, too.
+                    // A parent directory without permissions for its owner blocks the path, too.
                     if found.st_mode & 0o700 != 0o700 {
                         let _ = spot.set_mode(0o700);
                     }
@@ -78,7 +78,7 @@ impl Spot {
         }
     }
 
-    /// Removes this from a scratch directory, if only one of this and `new` is a directory.
+    /// Removes this path from a scratch directory, if only this path or `new` is a directory.
     pub(super) fn clear_if_unlike(&self, new: &Spot) -> Result<()> {
         if !self.is_scratch() {
             return Ok(());
@@ -93,7 +93,7 @@ impl Spot {
         Ok(())
     }
 
-    /// Removes a file or directory of this type.
+    /// Removes a file of this type, or a directory.
     fn remove_kind(&self, found: FileType) -> Result<()> {
         if found == FileType::Directory {
             return self.remove_tree();

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Returns a directory with links out of it, and their targets.
+/// Returns a directory with links to files outside, and the outside directory.
 fn trapped() -> (TempDir, Spot) {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("outside/below")).unwrap();
@@ -35,7 +35,7 @@ fn outside(dir: &TempDir) -> Vec<(PathBuf, Option<String>)> {
     found
 }
 
-/// Returns every operation on a path.
+/// Returns the name and result of every operation on a path.
 fn acts(spot: &Spot, good: &Spot) -> Vec<(&'static str, Result<()>)> {
     vec![
         ("read", spot.read(100).map(drop)),
@@ -75,7 +75,7 @@ fn nothing_outside_is_read_or_changed_whatever_lies_inside() {
             assert_eq!(outside(&dir), before, "{act} {way}");
         }
     }
-    // A link can be renamed and removed; what it points to stays as it is.
+    // A link can be renamed and removed, and its target does not change.
     for link in ["link", "file-link", "dangling"] {
         acts(&root.join(link), &root.join("good"));
         assert_eq!(outside(&dir), before, "{link}");
@@ -122,7 +122,7 @@ fn walking_down_opens_and_refuses_the_same_as_one_call() {
         let id =
             |opened: rustix::io::Result<OwnedFd>| opened.ok().map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
         let (once, walked) = (id(spot.open(flags, Mode::empty())), id(spot.walk(flags, Mode::empty())));
-        // Only `open` resolves a `..` that stays inside the root. No path of dormouse's own has
+        // Only `open` resolves a `..` that does not leave the root. No other code uses `..`.
         // one.
         if way != "real/../real" {
             assert_eq!(once, walked, "{way}");
@@ -175,7 +175,7 @@ fn what_is_too_large_is_refused_unread() {
     let error = root.join("sparse").read(1 << 20).unwrap_err();
     assert_eq!(error.kind(), "damaged");
     assert!(error.to_string().contains("1099511627776 bytes, of which the disk has 0"), "{error}");
-    // The limit of the kind does not matter.
+    // A hollow file is refused with any limit.
     assert!(root.join("sparse").open_file().is_err());
     fs::write(root.join("fits").path(), "1234").unwrap();
     assert_eq!(root.join("fits").read(4).unwrap().unwrap(), b"1234");
@@ -238,8 +238,8 @@ fn what_has_a_name_is_not_replaced() {
     );
 }
 
-/// A new directory gets the permissions of the one that it replaces, and a change tells that it was
-/// one.
+/// A new directory gets the permissions of the directory that it replaces, and the kind of a change
+/// shows that it was one.
 #[test]
 fn a_directory_takes_after_another_and_shows_a_change() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,4 +1,4 @@
-//! Identity of a file's content, for files that are replaced as a whole.
+//! Identity of a file's content, for files that are only replaced as a whole.
 
 use std::fmt;
 use std::fs::File;
@@ -8,8 +8,8 @@ use std::str::FromStr;
 use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 
-/// Tells one content of a file that is only ever replaced from the next: its inode number, and when
-/// it was written. As text it is 32 hexadecimal digits.
+/// Identity of the content of a file that is only replaced as a whole: the inode number and the
+/// modification time. Its text form has 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Version {
@@ -18,7 +18,7 @@ pub struct Version {
     written: u64,
 }
 
-/// Number of characters of a version as text.
+/// Number of characters of the text form of a version.
 pub const VERSION_LENGTH: usize = 32;
 
 impl Version {
@@ -31,9 +31,9 @@ impl Version {
     }
 }
 
-/// File stamp: the metadata of a file that differs whenever its content does: identity, length, and
-/// the times of modification and change. A program that sets the modification time back changes the
-/// other one.
+/// File stamp: metadata that differ whenever the content of a file does: inode number, length, and
+/// the times of modification and change. A program that resets the modification time thereby sets
+/// the time of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     version: Version,
@@ -58,8 +58,8 @@ impl FileStamp {
         self.version
     }
 
-    /// Returns the time of the last change of the file, its permissions or its name, in nanoseconds
-    /// since 1970.
+    /// Returns the time of the last change of content, permissions or name of the file, in
+    /// nanoseconds since 1970.
     pub fn changed(&self) -> u64 {
         self.changed
     }
@@ -84,7 +84,7 @@ impl FileStamp {
     }
 }
 
-/// Converts a file time to nanoseconds since 1970; all earlier ones are 0.
+/// Converts a file time to nanoseconds since 1970; an earlier time becomes 0.
 pub fn nanoseconds(seconds: i64, rest: u64) -> u64 {
     u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(rest)
 }

@@ -1,5 +1,5 @@
-//! The local time zone: that of `TZ`, else that of the machine. An unknown zone is an error,
-//! because a guess would let timers fire at another time of day than their user meant.
+//! Local time zone: that of `TZ`, else that of the machine. An unknown zone is an error, because
+//! with a guessed zone, timers would fire at unintended times of day.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::model::zone::Zone;
 
-/// Directory of zones; a path below it names one.
+/// Directory of zone files. The part of a path after this directory is the name of a zone.
 const ZONES: &str = "zoneinfo/";
 
 const LOCALTIME: &str = "etc/localtime";
@@ -18,7 +18,7 @@ const TIMEZONE: &str = "etc/timezone";
 
 const DAY: i64 = 24 * 3600;
 
-/// Maximum number of links in a chain; more count as a cycle.
+/// Maximum number of links in a chain; a longer chain is taken for a cycle.
 const LINKS: usize = 16;
 
 /// Returns the zone of this process.
@@ -29,7 +29,7 @@ pub fn find() -> Result<Zone, String> {
     zone(std::env::var_os("TZ").as_deref(), Path::new("/"), now)
 }
 
-/// Returns the zone of a process with this `TZ`, on the machine whose files are below `root`.
+/// Returns the zone for the value of `TZ`, on the machine whose files are below `root`.
 fn zone(tz: Option<&OsStr>, root: &Path, now: i64) -> Result<Zone, String> {
     let Some(tz) = tz else { return machine(root, now) };
     let shown = tz.to_string_lossy();
@@ -49,7 +49,7 @@ fn zone(tz: Option<&OsStr>, root: &Path, now: i64) -> Result<Zone, String> {
     }
 }
 
-/// Returns the zone of a machine. A machine without a setting has UTC, as in the C library.
+/// Returns the zone of a machine: UTC without a setting, as in the C library.
 fn machine(root: &Path, now: i64) -> Result<Zone, String> {
     if let Some(found) = of_file(&root.join(LOCALTIME), root, now) {
         return found.map_err(|error| format!("{error}; set TZ to a zone such as Europe/Berlin"));
@@ -68,8 +68,8 @@ fn said_by_debian(root: &Path) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Returns the zone of a file: the one that its path or a link names, else the one that its content
-/// describes. `None` if there is neither a link nor a file.
+/// Returns the zone of a file: the zone in its path or in a link's target, else the zone of its
+/// content. `None` if the path does not exist.
 fn of_file(path: &Path, root: &Path, now: i64) -> Option<Result<Zone, String>> {
     let mut at: PathBuf = path.to_owned();
     let mut is_link = false;
@@ -99,8 +99,8 @@ fn named_by(path: &Path) -> Option<Zone> {
     name.strip_prefix("posix/").unwrap_or(name).parse().ok()
 }
 
-/// Returns the zone of a compiled file: the one of `/etc/timezone` or the rule at the file's end,
-/// whichever agrees with the file from a year ago on.
+/// Returns the zone of a compiled file: the zone in `/etc/timezone` or the rule at the file's end,
+/// if it agrees with the file since a year ago.
 fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
     let file = Compiled::read(bytes).ok_or("is not a compiled time zone with a rule for years to come")?;
     let named = said_by_debian(root).and_then(|name| name.parse().ok());
@@ -111,14 +111,14 @@ fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
         .ok_or_else(|| "is a compiled time zone without a name, and no rule describes it".to_owned())
 }
 
-/// Content of a compiled time zone (RFC 9636): offsets, each from a time on, and a rule for the
-/// time after the last.
+/// Content of a compiled time zone (RFC 9636): offsets, each with its first second, and a rule for
+/// the time after the last of them.
 struct Compiled {
     offsets: Vec<(i64, i64)>,
     rule: Zone,
 }
 
-/// Counts at the beginning of each part of a compiled file.
+/// Header with the counts of a part of a compiled file.
 struct Header {
     isutcnt: usize,
     isstdcnt: usize,
@@ -139,7 +139,7 @@ impl Header {
         Some(Header { isutcnt, isstdcnt, leapcnt, timecnt, typecnt, charcnt })
     }
 
-    /// Skips the data after the offsets in a part with times of so many bytes.
+    /// Skips the data after the offsets, in a part whose times have `width` bytes.
     fn skip_rest(&self, bytes: &mut &[u8], width: usize) -> Option<()> {
         let leaps = self.leapcnt.checked_mul(width + 4)?;
         take(bytes, self.charcnt.checked_add(leaps)?.checked_add(self.isstdcnt)?.checked_add(self.isutcnt)?)?;
@@ -162,7 +162,7 @@ fn number(bytes: &[u8]) -> i64 {
 impl Compiled {
     fn read(mut bytes: &[u8]) -> Option<Compiled> {
         let bytes = &mut bytes;
-        // The first part has times of four bytes and is for old readers.
+        // The first part, with times of four bytes, is only for old readers.
         let old = Header::take(bytes)?;
         take(bytes, old.timecnt.checked_mul(5)?.checked_add(old.typecnt.checked_mul(6)?)?)?;
         old.skip_rest(bytes, 4)?;
@@ -182,12 +182,12 @@ impl Compiled {
         Some(Compiled { offsets: offsets.collect::<Option<_>>()?, rule })
     }
 
-    /// True if a zone has the offsets of this file from a time on.
+    /// True if a zone has the offsets of this file since the time `since`.
     fn agrees(&self, zone: &Zone, since: i64) -> bool {
         let last = self.offsets.last().map_or(i64::MIN, |(at, _)| *at);
         let until_next = self.offsets.iter().skip(1).map(|(at, _)| *at).chain([i64::MAX]);
         let is_listed = self.offsets.iter().zip(until_next).all(|((at, offset), next)| {
-            // The rule applies from the last time on.
+            // The rule applies since the time of the last offset.
             next <= since
                 || *at == last
                 || [since.max(*at), next - 1].iter().all(|at| zone.offset(*at) == *offset)
@@ -195,7 +195,7 @@ impl Compiled {
         if !is_listed || *zone == self.rule {
             return is_listed;
         }
-        // Five years show every change of a rule.
+        // Five years contain every change of a rule.
         let mut at = since.max(last);
         let until = at + 5 * 366 * DAY;
         loop {
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// Returns a compiled zone: no times in its old part, these in the new one.
+    /// Returns a compiled zone without times in its old part, and with `offsets` in its new part.
     fn compiled(offsets: &[(i64, i32)], rule: &str) -> Vec<u8> {
         let header = |times: u32, types: u32| {
             let counts = [0, 0, 0, times, types, 4u32].map(u32::to_be_bytes).concat();
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_machine_says_its_zone_by_a_link_a_name_or_the_content_of_a_file() {
         let berlin = compiled(&[(828_234_000, 7200), (846_378_000, 3600)], BERLIN);
-        // Morocco leaves its offset each Ramadan, which the rule of its file lacks.
+        // Morocco changes its offset each Ramadan, which the rule of its file does not describe.
         let listed = [
             (1_711_850_400, 3600),
             (1_771_120_800, 0),

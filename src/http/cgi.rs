@@ -1,8 +1,8 @@
-//! A request in the environment, with the body on stdin (CGI/1.1, RFC 3875).
+//! HTTP request in environment variables, with the body on stdin (CGI/1.1, RFC 3875).
 
 use super::{HttpAnswer, HttpRequest, HttpStatus, head};
 
-/// Parses the request of an environment, without its body, and the length of that.
+/// Parses a request from variables. Returns the request without body, and the body's length.
 pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest, u64), HttpAnswer> {
     let mut request = HttpRequest::default();
     let mut target = None;
@@ -14,7 +14,7 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequ
             "CONTENT_LENGTH" if !value.is_empty() => {
                 request.headers.push(("Content-Length".to_owned(), value))
             }
-            // The server passes these in other variables.
+            // These headers are in the variables without `HTTP_`.
             "HTTP_CONTENT_TYPE" | "HTTP_CONTENT_LENGTH" => {}
             name => {
                 if let Some(header) = name.strip_prefix("HTTP_") {
@@ -23,13 +23,13 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequ
             }
         }
     }
-    // In its own variable the server has removed the query from the path.
+    // The path in `PATH_INFO` has no query.
     request.path = target.unwrap_or_default();
     if request.method.is_empty() {
         return Err(HttpAnswer::new(HttpStatus::BadRequest, "the server names no REQUEST_METHOD"));
     }
-    // Some servers decode a chunked body without knowing its length; the remaining header must not
-    // contradict the length that they pass.
+    // Some servers decode a chunked body of unknown length. The remaining header Transfer-Encoding
+    // must then not contradict the length that the server passes.
     let is_told = request.header("Content-Length")?.is_some();
     request.headers.retain(|(name, _)| !(is_told && name.eq_ignore_ascii_case("Transfer-Encoding")));
     let length = head::length(&request)?;
@@ -46,7 +46,7 @@ pub fn receive(
     Ok(request)
 }
 
-/// Writes the answer in the format that a server reads.
+/// Writes the answer in the format of CGI.
 pub fn answer(answer: &HttpAnswer, method: &str, by: super::IoDeadline) {
     let first = format!("Status: {}", answer.status.line());
     super::wire::send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::http::MAX_BODY;
 
-    /// Any variables in any order and number give a request or a refusal.
+    /// Any variables in any order and number result in a request or a refusal.
     #[test]
     fn whatever_a_server_tells_is_read_or_refused() {
         const NAMES: [&str; 10] = [

@@ -1,4 +1,4 @@
-//! A request on a connection: stdin and stdout, as inetd and systemd pass it.
+//! HTTP request on a connection that is stdin and stdout, as inetd and systemd pass it.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use rustix::stdio::{stdin, stdout};
 use super::wire::{IoDeadline, drain, read_body, read_some, send};
 use super::{HttpAnswer, HttpRequest, MAX_HEAD, head};
 
-/// Maximum time, and number of bytes, for reading after the answer.
+/// Maximum time and number of bytes for reading after the answer.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
 
-/// Reads one request. Bytes that come after it on the connection are not read as another request.
+/// Reads one request. Later bytes on the connection are not parsed as another request.
 pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
     let mut bytes = Vec::new();
     let end = loop {
@@ -35,17 +35,17 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
     Ok(request)
 }
 
-/// Sends the answer, and ends the connection.
+/// Sends the answer, and closes the connection.
 pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
     let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.line());
     send(stdout(), &answer.encode(&first, method != "HEAD"), by);
-    // If this is a pipe, there is nothing to shut down.
+    // A pipe can't be shut down, so there is no rest to read.
     if shutdown(stdout(), Shutdown::Write).is_ok() {
         drain(stdin(), LINGER_BYTES, IoDeadline::after(LINGER));
     }
 }
 
-/// Returns the address of the peer, if the system knows it.
+/// Returns the address of the peer, if the connection is a socket with an address.
 pub fn peer() -> Option<String> {
     let address = std::net::SocketAddr::try_from(getpeername(stdin()).ok()??).ok()?;
     Some(address.ip().to_string())

@@ -1,12 +1,12 @@
-//! Strict parser of the first line and the headers of a request: a head that two programs could
-//! read in two ways is refused.
+//! Strict parser of the first line and the headers of a request. A head that two programs could
+//! parse differently is refused.
 
 use super::{HttpAnswer, HttpRequest, HttpStatus, MAX_BODY, MAX_HEAD};
 
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 
-/// Request of a head, and the length of its body.
+/// Parsed head of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHead {
     /// Request without its body.
@@ -17,8 +17,8 @@ pub struct RequestHead {
     pub waits: bool,
 }
 
-/// Returns the length of the head in the bytes received so far; `None` if more bytes are needed.
-/// `Err`: these bytes can't become a head.
+/// Returns the length of the head at the beginning of `bytes`; `None` if more bytes are needed.
+/// Error when these bytes can't begin a valid head.
 pub fn end(bytes: &[u8]) -> Result<Option<usize>, HttpAnswer> {
     let bad = |message: &str| Err(HttpAnswer::new(HttpStatus::BadRequest, message));
     let mut last = 0;
@@ -88,7 +88,7 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
     Ok(RequestHead { request, length, waits })
 }
 
-/// Returns the path of a target, without its query. Error when the target is no plain path.
+/// Returns the path of a target, without its query. Error when the target is not a plain path.
 pub fn path(target: &str) -> Result<String, HttpAnswer> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     if !path.starts_with('/') || target.contains('#') {
@@ -97,7 +97,7 @@ pub fn path(target: &str) -> Result<String, HttpAnswer> {
     Ok(path.to_owned())
 }
 
-/// Returns the length of the body. Error when the request marks the end of its body in another way.
+/// Returns the length of the body. Error when the request has another mark for the body's end.
 pub fn length(request: &HttpRequest) -> Result<u64, HttpAnswer> {
     let length = request.header("Content-Length")?;
     if request.header("Transfer-Encoding")?.is_some() {
@@ -124,7 +124,7 @@ pub fn length(request: &HttpRequest) -> Result<u64, HttpAnswer> {
 mod tests {
     use super::*;
 
-    /// Any bytes give a request or a refusal.
+    /// Any bytes result in a request or a refusal.
     #[test]
     fn whatever_comes_is_read_or_refused() {
         let whole = b"POST /agents/a/triggers/b?c HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n";

@@ -1,4 +1,4 @@
-//! One HTTP request and its answer: from a web server by CGI, or on one connection.
+//! One HTTP request and its answer, by CGI from a web server or on one connection.
 
 pub mod cgi;
 pub mod connection;
@@ -10,10 +10,10 @@ pub use wire::IoDeadline;
 /// Maximum size of the first line and the headers of a request together, in bytes.
 pub const MAX_HEAD: usize = 16 << 10;
 
-/// Maximum size of a body, in bytes, whatever the agent's own limit is.
+/// Maximum size of a body in bytes for every agent, before the agent's own limit.
 pub const MAX_BODY: u64 = 4 << 20;
 
-/// A complete request.
+/// Complete HTTP request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpRequest {
     pub method: String,
@@ -24,8 +24,8 @@ pub struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// Returns the value of a header. `Err`: the header occurs more than once, so that its value is
-    /// ambiguous.
+    /// Returns the value of a header. Error when the header occurs more than once, because the
+    /// value would be ambiguous.
     pub fn header(&self, name: &str) -> Result<Option<&str>, HttpAnswer> {
         let mut found = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
@@ -38,7 +38,7 @@ impl HttpRequest {
     }
 }
 
-/// Status of an answer.
+/// HTTP status of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpStatus {
     Ok,
@@ -58,7 +58,7 @@ pub enum HttpStatus {
 }
 
 impl HttpStatus {
-    /// Returns the number and its phrase.
+    /// Returns the status number and its phrase.
     pub const fn line(self) -> &'static str {
         match self {
             HttpStatus::Ok => "200 OK",
@@ -79,13 +79,13 @@ impl HttpStatus {
     }
 }
 
-/// An answer. A line feed is added to its body.
+/// HTTP answer. `encode` adds a line feed to the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpAnswer {
     pub status: HttpStatus,
     pub content_type: &'static str,
     pub body: String,
-    /// Headers in addition to those of every answer.
+    /// Headers in addition to the headers of every answer.
     pub headers: Vec<(&'static str, String)>,
 }
 
@@ -100,7 +100,7 @@ impl HttpAnswer {
         HttpAnswer { status, content_type: "application/json", body, headers: Vec::new() }
     }
 
-    /// Returns an answer with numbers in the text format of Prometheus.
+    /// Returns an answer with metrics in the text format of Prometheus.
     pub fn metrics(text: &str) -> HttpAnswer {
         let body = text.trim_end().to_owned();
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -112,7 +112,7 @@ impl HttpAnswer {
         self
     }
 
-    /// Encodes the answer after its first line. `has_body`: the request asks for a body.
+    /// Encodes the answer with `first` as the first line. `has_body`: false for a HEAD request.
     fn encode(&self, first: &str, has_body: bool) -> Vec<u8> {
         let mut text = format!(
             "{first}\r\nContent-Type: {}\r\nContent-Length: {}\r\n",

@@ -1,4 +1,4 @@
-//! Bytes from stdin and to stdout, each before a deadline.
+//! Reads bytes from stdin and writes bytes to stdout, each before a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::{HttpAnswer, HttpStatus};
 
-/// Time by which a read or write has to be done.
+/// Time by which a read or write must be done.
 #[derive(Debug, Clone, Copy)]
 pub struct IoDeadline(Instant);
 
@@ -32,7 +32,7 @@ impl IoDeadline {
     }
 }
 
-/// Reads the bytes that have come, at most `most`. Returns 0 at the end.
+/// Reads available bytes, at most `most`, or waits for the first. Returns 0 at the end.
 pub fn read_some(
     from: impl AsFd,
     into: &mut Vec<u8>,
@@ -61,7 +61,7 @@ pub fn read_some(
     }
 }
 
-/// Reads until a body has this length.
+/// Reads until the body has `length` bytes.
 pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: IoDeadline) -> Result<(), HttpAnswer> {
     while (body.len() as u64) < length {
         let left = usize::try_from(length - body.len() as u64).unwrap_or(usize::MAX);
@@ -73,13 +73,13 @@ pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: IoDeadlin
     Ok(())
 }
 
-/// Writes all bytes. If that is not possible in time, or the peer does not read, drops the rest.
+/// Writes all bytes. Drops the rest if the deadline passes or the peer closes the connection.
 pub fn send(to: impl AsFd, mut bytes: &[u8], by: IoDeadline) {
     while !bytes.is_empty() {
         if !by.ready(to.as_fd(), PollFlags::OUT) {
             return;
         }
-        // A pipe that is ready has room for this much; more could block for ever.
+        // A pipe that is ready has room for 4096 bytes; a larger write could block.
         match rustix::io::write(to.as_fd(), &bytes[..bytes.len().min(4096)]) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -88,8 +88,8 @@ pub fn send(to: impl AsFd, mut bytes: &[u8], by: IoDeadline) {
     }
 }
 
-/// Reads the rest of a request for a moment, because a connection that is closed on unread bytes
-/// may lose the answer.
+/// Reads the rest of a request briefly, because the peer may lose the answer if a connection is
+/// closed with unread bytes.
 pub fn drain(from: impl AsFd, most: usize, by: IoDeadline) {
     let mut left = most;
     while left > 0 {
