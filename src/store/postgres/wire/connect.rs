@@ -1,4 +1,4 @@
-//! Opens a socket to a server, within a deadline.
+//! Opens a socket to a server before a deadline.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -12,17 +12,17 @@ use super::fault::WireFault;
 use super::url::{Host, Url};
 use crate::error::describe;
 
-/// End of a wait, by the monotonic clock.
+/// Deadline of a wait, by the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DialDeadline(Option<Instant>);
 
 impl DialDeadline {
-    /// Computes a deadline. A patience that is too long for the clock has no end.
+    /// Returns the deadline after `patience`; no deadline if `patience` is too long for the clock.
     pub(super) fn after(patience: Duration) -> DialDeadline {
         DialDeadline(Instant::now().checked_add(patience))
     }
 
-    /// Returns the remaining time; `None` without an end.
+    /// Returns the remaining time; `None` without a deadline.
     fn left(self) -> Option<Duration> {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))
     }
@@ -31,7 +31,7 @@ impl DialDeadline {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// Returns the end of the first of several equal parts of the remaining time.
+    /// Returns the end of the first of `parts` equal parts of the remaining time.
     fn part(self, parts: usize) -> DialDeadline {
         let parts = u32::try_from(parts).unwrap_or(u32::MAX).max(1);
         self.left().map_or(self, |left| DialDeadline::after(left / parts))
@@ -61,7 +61,7 @@ pub(super) fn wait(
 }
 
 /// Connects a nonblocking socket. Several addresses share the remaining time equally. The system's
-/// resolver looks names up, with timeouts of its own.
+/// resolver looks up names, with its own timeouts.
 pub(super) fn connect(url: &Url, deadline: DialDeadline) -> Result<OwnedFd, WireFault> {
     let unreachable =
         |place: String, why: String| WireFault::Unreachable(format!("can't connect to {place}: {why}"));
@@ -74,7 +74,7 @@ pub(super) fn connect(url: &Url, deadline: DialDeadline) -> Result<OwnedFd, Wire
         Host::Name(name) => {
             let found = (name.as_str(), url.port).to_socket_addrs();
             let found = found.map_err(|error| unreachable(name.clone(), describe(&error)))?;
-            // TLS is not required for `localhost`, so it must not resolve to another machine.
+            // TLS is not required for `localhost`, so the name must not resolve to another machine.
             found.filter(|address| name != "localhost" || address.ip().is_loopback()).collect()
         }
     };
@@ -98,7 +98,7 @@ fn by_socket(path: &str, deadline: DialDeadline) -> Result<OwnedFd, String> {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => return Ok(socket),
             Err(Errno::INTR) => {}
-            // The listener's queue is full, and the system has no event for a free place.
+            // The listener's queue is full, and the system reports no event when it has room.
             Err(Errno::AGAIN) if !deadline.is_over() => std::thread::sleep(Duration::from_millis(5)),
             Err(Errno::AGAIN) => return Err("nobody took the connection in time".to_owned()),
             Err(errno) => return Err(text_of(errno)),
@@ -119,7 +119,7 @@ fn by_tcp(address: SocketAddr, deadline: DialDeadline) -> Result<OwnedFd, String
         }
         Err(errno) => return Err(text_of(errno)),
     }
-    // Each round trip is one message, so waiting for more data to send only delays it.
+    // Each round trip is one message, so a wait for more data would only delay the message.
     sockopt::set_tcp_nodelay(&socket, true).map_err(text_of)?;
     Ok(socket)
 }

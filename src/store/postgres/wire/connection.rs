@@ -1,4 +1,4 @@
-//! A connection to a server: round trips of statements, and notifications.
+//! Connection to a server: round trips of statements, and notifications.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -18,19 +18,19 @@ use super::socket::{Socket, SocketFault};
 use super::statement::{SYNC, ServerAnswer, Statement, complete};
 use super::url::Url;
 
-/// Maximum length of statements, in bytes: the server accepts no message above 1 GiB.
+/// Maximum size of the statements of a round trip, below the server's limit of 1 GiB.
 const LONGEST_FLIGHT: usize = (1 << 30) - 64;
 
 /// Maximum size of the answers of one round trip, in bytes.
 const MOST_ANSWERED: usize = 2 << 30;
 
-/// Maximum number of channels that are stored until the caller asks for notifications.
+/// Maximum number of notified channels that are kept for `notified`.
 const MOST_CHANNELS: usize = 1024;
 
-/// A connection to a server, for one caller at a time. Dropping it sends the protocol's goodbye.
+/// Connection to a server for one caller at a time. A drop sends the protocol's end message.
 pub struct Connection {
     line: Socket,
-    /// Schema of the URL as a quoted identifier.
+    /// Schema in the URL as a quoted identifier.
     schema: String,
     backend: Option<i32>,
     is_usable: bool,
@@ -39,8 +39,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and logs in, within the patience and the `connect_timeout` of the URL. The
-    /// password, if the server wants one, comes from `PGPASSWORD` or the password file.
+    /// Connects and logs in, within `patience` and the `connect_timeout` of the URL. A requested
+    /// password comes from `PGPASSWORD` or the password file.
     pub fn open(url: &Url, patience: Duration) -> Result<Connection, WireFault> {
         Connection::open_with(url, &Sources::of_environment(), patience)
     }
@@ -63,12 +63,12 @@ impl Connection {
     }
 
     /// Sends statements in one round trip, and waits for one answer per statement. If the server
-    /// refuses a statement, it skips the rest, and the refusal is returned when the server is ready
-    /// again. After the patience the connection is unusable, but the server may still execute: only
-    /// SQL sets a limit for the server.
+    /// refuses a statement, it skips the others, and the refusal is returned when the server is
+    /// ready again. After `patience` the connection is unusable, but the server may still execute:
+    /// only SQL limits the time of the server.
     ///
-    /// Only the last statement may commit: [`WireFault::Lost`] says that nothing was sent if the
-    /// server can't have got the whole of it.
+    /// Only the last statement may commit: [`WireFault::Lost`] has `sent` false if the server can't
+    /// have received all statements.
     pub fn round_trip(
         &mut self,
         statements: &[&Statement],
@@ -87,14 +87,14 @@ impl Connection {
     }
 
     /// Sends a text of several statements without parameters, and waits for one answer per
-    /// statement. A text without `BEGIN` is one transaction.
+    /// statement. Without `BEGIN`, the text is one transaction.
     pub fn script(&mut self, sql: &str, patience: Duration) -> Result<Vec<ServerAnswer>, WireFault> {
         self.send(patience, |schema, buffer| {
             frontend::query(&complete(sql, schema), buffer).map_err(|error| error.to_string())
         })
     }
 
-    /// Sends the messages that `write` appends to the send buffer, and waits for the answers.
+    /// Sends the messages that `write` appends to the send buffer, and waits for answers.
     fn send(
         &mut self,
         patience: Duration,
@@ -104,7 +104,7 @@ impl Connection {
             return Err(WireFault::NotSent("the connection was lost before".to_owned()));
         }
         let deadline = DialDeadline::after(patience);
-        // If the server has closed the connection, nothing is sent, so the caller may try again.
+        // If the server has closed the connection, nothing is sent, and the caller may try again.
         self.catch_up().map_err(|trouble| self.lose(false, trouble))?;
         let buffer = self.line.outgoing();
         let mut written = write(&self.schema, buffer);
@@ -118,32 +118,32 @@ impl Connection {
         match self.answers(deadline) {
             Ok(answers) => answers,
             Err(trouble) => {
-                // The server executes the last statement before it gets the end of the round trip.
+                // The server executes the last statement before it reads the end of the round trip.
                 let sent = self.line.outgoing().len() <= SYNC;
                 Err(self.lose(sent, trouble))
             }
         }
     }
 
-    /// Process id of the server that accepted the login, as it reported at login. A pooler is in
-    /// between if `pg_backend_pid()` returns another one.
+    /// Process id of the server, as reported at login. If `pg_backend_pid()` returns another id, a
+    /// pooler is between this process and the server.
     pub fn backend(&self) -> Option<i32> {
         self.backend
     }
 
-    /// True if another round trip is possible, which it is not after a [`WireFault::Lost`].
+    /// True if another round trip is possible. False after a [`WireFault::Lost`].
     pub fn is_usable(&self) -> bool {
         self.is_usable
     }
 
-    /// True if the last round trip left a transaction open, even one that can only be rolled back.
+    /// True if the last round trip left a transaction open, including a failed transaction.
     pub fn is_in_transaction(&self) -> bool {
         self.is_in_transaction
     }
 
-    /// Waits for notifications. Returns the notified channels, each once, as soon as there is one;
-    /// none if the patience ends first. With zero patience it does not wait. PgBouncer passes no
-    /// notifications on in transaction mode.
+    /// Waits for notifications. Returns the notified channels without repetition as soon as there
+    /// is one; no channel after `patience`. Zero `patience` does not wait. PgBouncer forwards no
+    /// notifications in transaction mode.
     pub fn notified(&mut self, patience: Duration) -> Result<Vec<String>, WireFault> {
         if !self.is_usable {
             return Err(WireFault::NotSent("the connection was lost before".to_owned()));
@@ -169,7 +169,7 @@ impl Connection {
         WireFault::Lost { sent, why: trouble.words() }
     }
 
-    /// Reads messages that arrived between round trips, without waiting.
+    /// Processes messages that arrived between round trips, without waiting.
     fn catch_up(&mut self) -> Result<(), SocketFault> {
         let is_here = match self.line.step(DialDeadline::after(Duration::ZERO)) {
             Ok(()) => Ok(()),
@@ -191,7 +191,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Processes a message that may arrive at any time. Returns each other message.
+    /// Processes a message that may arrive at any time. Returns any other message.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others are the caller's, and more may be added")]
     fn aside(&mut self, message: Message) -> Result<Option<Message>, SocketFault> {
         let senseless = |error: std::io::Error| SocketFault::Senseless(error.to_string());
@@ -216,7 +216,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the answers to the statements that were queued, until the server is ready again.
+    /// Waits for the answers to the statements in the send buffer, until the server is ready again.
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other has a place here, and more may be added")]
     fn answers(
         &mut self,
@@ -283,7 +283,7 @@ impl Connection {
 }
 
 /// Readable when notifications arrive or the server closes the connection. Notifications that
-/// arrived with answers are already read: [`Connection::notified`] returns them.
+/// arrived with answers were read already, and only [`Connection::notified`] returns them.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.line.socket()

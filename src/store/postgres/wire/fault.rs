@@ -1,31 +1,31 @@
-//! Errors of a connection, grouped by the action that is left to the caller.
+//! Errors of a connection, grouped by the possible reaction of the caller.
 
 use std::fmt;
 
-/// Reason why statements were not executed, or may not have been.
+/// Reason for which statements were not, or may not have been, executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WireFault {
-    /// The server refused a statement or the login. Statements after the refused one were not
+    /// The server has refused a statement or the login. Statements after the refused one were not
     /// executed. The connection remains usable.
     Server { code: String, message: String, detail: Option<String>, hint: Option<String> },
     /// The connection is lost or the deadline has passed, so the connection is unusable. `sent`:
-    /// true if all bytes were handed to the system, so the server may have executed the statements
-    /// or may still do so. If false, the server never executes them.
+    /// true if all bytes were passed to the system, so the server may have executed the statements
+    /// or may do so later. If false, the server never executes them.
     Lost { sent: bool, why: String },
-    /// Nothing was sent, because the connection was lost earlier.
+    /// Nothing was sent, because the connection was already lost.
     NotSent(String),
-    /// Nothing was sent, because a text has a NUL or the statements are too long.
+    /// Nothing was sent, because a text contains NUL or the statements are too long.
     Invalid(String),
-    /// No connection was made in time. A later attempt may succeed: the server does not answer, is
-    /// starting or stopping, or has too many connections.
+    /// No connection was made in time, but a later attempt may succeed: the server does not answer,
+    /// is starting or stopping, or has too many connections.
     Unreachable(String),
-    /// Each attempt fails until a person changes something: unsuitable version or encoding of the
-    /// server, no common TLS, a missing password, or a password file with too open a mode.
+    /// Every attempt fails until a person changes the configuration: version or encoding of the
+    /// server, TLS, a missing password, or permissions of the password file.
     Unfit(String),
 }
 
 impl WireFault {
-    /// Returns the SQLSTATE of a refusal.
+    /// Returns the SQLSTATE of a refusal; `None` for other faults.
     pub fn code(&self) -> Option<&str> {
         match self {
             WireFault::Server { code, .. } => Some(code),

@@ -1,20 +1,20 @@
-//! Reads files outside of state directories that a connection needs: certificates and passwords.
+//! Reads files outside state directories that a connection needs: certificates, passwords.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Maximum size in bytes, larger than any bundle of certificates or list of passwords.
+/// Maximum size in bytes, larger than any certificate bundle or password file.
 const MOST: u64 = 16 << 20;
 
-/// Content of a file, and its mode bits.
+/// Content and mode bits of a file.
 pub(super) struct FileContents {
     pub(super) bytes: Vec<u8>,
     pub(super) mode: u32,
 }
 
-/// Reads a regular file. Error without waiting if it is a pipe, and error above [`MOST`] bytes.
+/// Reads a regular file without waiting on a pipe. Fails above [`MOST`] bytes.
 pub(super) fn read(path: &Path) -> io::Result<FileContents> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file: File = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
@@ -30,7 +30,7 @@ pub(super) fn read(path: &Path) -> io::Result<FileContents> {
 }
 
 /// Returns the system's file of trusted certificates: `SSL_CERT_FILE`, as for OpenSSL, or the first
-/// existing path among those of the distributions.
+/// existing path of the common distributions.
 pub(super) fn system_roots() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("SSL_CERT_FILE").filter(|named| !named.is_empty()) {
         return Some(named.into());

@@ -17,13 +17,13 @@ use super::socket::{Socket, SocketFault};
 use super::tls;
 use super::url::{Host, Tls, Url};
 
-/// Oldest major version of PostgreSQL that supports the statements.
+/// Oldest major version of PostgreSQL that supports the statements of this store.
 const OLDEST: u32 = 14;
 
-/// A line to a suitable server that is ready for statements.
+/// Connection to a suitable server that is ready for statements.
 pub(super) struct PgSession {
     pub(super) line: Socket,
-    /// Process id of the server, for cancel requests. A pooler sends a number of its own.
+    /// Process id of the server, for cancel requests. A pooler reports an id of its own.
     pub(super) backend: Option<i32>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Re
         ("user", &*user),
         ("database", &*url.database),
         ("client_encoding", "UTF8"),
-        // SQL literals depend on this setting, which a database or role may have off by default.
+        // SQL literals need this setting, which a database or role may turn off by default.
         ("standard_conforming_strings", "on"),
         ("application_name", "dormouse"),
     ];
@@ -68,7 +68,7 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Re
     login.get_ready()
 }
 
-/// Returns the role to log in as.
+/// Returns the role for the login.
 fn user(url: &Url) -> Result<String, WireFault> {
     let from = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let user = url.user.clone().or_else(|| ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(from));
@@ -79,7 +79,7 @@ fn user(url: &Url) -> Result<String, WireFault> {
     })
 }
 
-/// Converts a trouble to a fault, for the time before any statement was sent.
+/// Converts a socket fault before the first statement to a fault of the connection.
 fn of_trouble(url: &Url, trouble: SocketFault) -> WireFault {
     let host = url.host.text();
     match trouble {
@@ -92,15 +92,15 @@ fn of_trouble(url: &Url, trouble: SocketFault) -> WireFault {
     }
 }
 
-/// State of the server's proof that it knows the password.
+/// Progress of the server's proof that it knows the password.
 enum ScramProof {
     NotAsked,
-    /// The server gave the proof, or the login method has none.
+    /// The server has given the proof, or the login method has no proof.
     Done,
     Begun(Box<ScramSha256>),
 }
 
-/// A login in progress.
+/// Login in progress.
 struct Login<'u> {
     url: &'u Url,
     sources: &'u Sources,
@@ -136,7 +136,7 @@ impl Login<'_> {
         self.fault(SocketFault::Senseless("a message that has no place in a login".to_owned()))
     }
 
-    /// Answers the server's requests until it accepts the login.
+    /// Answers the server's requests until the server accepts the login.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
@@ -163,9 +163,9 @@ impl Login<'_> {
                 }
                 Message::AuthenticationMd5Password(body) => {
                     self.only_once()?;
-                    // An eavesdropper can guess passwords from an MD5 answer, and an impostor can
-                    // pass the answer on. Both are impossible on this machine, and PgBouncer is
-                    // often configured with MD5.
+                    // From an MD5 answer, an eavesdropper can guess passwords, and an impostor can
+                    // log in. Neither is possible on this machine, and PgBouncer is often
+                    // configured with MD5.
                     let is_trusted = self.url.tls == Tls::VerifyFull || self.url.host.is_here();
                     self.refuse_unless(is_trusted, "hashed with MD5")?;
                     let password = self.sources.find(self.url, &self.user)?;
@@ -213,7 +213,7 @@ impl Login<'_> {
         matches!(self.url.host, Host::Socket(_))
     }
 
-    /// Refuses a second request, by which a server could get the password after a SCRAM proof.
+    /// Refuses a second request, because it could reveal the password after a SCRAM proof.
     fn only_once(&mut self) -> Result<(), WireFault> {
         match self.proof {
             ScramProof::NotAsked => self.proof = ScramProof::Done,
@@ -234,7 +234,7 @@ impl Login<'_> {
     }
 
     /// Begins SCRAM: both sides prove that they know the password and, over TLS, that no third
-    /// party is in between.
+    /// party intercepts the connection.
     fn begin_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), WireFault> {
         let (mut is_plain, mut is_bound) = (false, false);
         let mut mechanisms = body.mechanisms();
@@ -246,7 +246,7 @@ impl Login<'_> {
         }
         let (mechanism, binding) = match self.binding.take() {
             Some(binding) if is_bound => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(binding)),
-            // This flag tells a server with channel binding that its offer was removed on the way.
+            // This flag tells a server with channel binding that an attacker removed its offer.
             Some(_) if is_plain => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None if is_plain => (SCRAM_SHA_256, ChannelBinding::unsupported()),
             Some(_) | None => {
@@ -263,13 +263,13 @@ impl Login<'_> {
     }
 
     fn say(&mut self, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<(), WireFault> {
-        // Only a text with NUL does not fit into a message.
+        // The only possible error is a NUL in a text.
         write(self.line.outgoing())
             .map_err(|error| WireFault::Unfit(format!("the password can't be sent: {error}")))?;
         self.line.hand_over(self.deadline).map_err(|trouble| of_trouble(self.url, trouble))
     }
 
-    /// Reads the server's parameters until it is ready for statements, and checks them.
+    /// Reads and checks the server's parameters, until the server is ready for statements.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
@@ -317,7 +317,7 @@ impl Login<'_> {
     }
 }
 
-/// Converts a refused login to a fault: a later attempt may succeed after some refusals.
+/// Converts a refused login to a fault, which is `Unreachable` if a later attempt may succeed.
 fn refused_login(host: &str, refused: WireFault) -> WireFault {
     // The server is starting or stopping, or has no free connections or memory, or PgBouncer has no
     // server.

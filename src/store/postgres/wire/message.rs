@@ -1,4 +1,4 @@
-//! Parser for the messages of a server.
+//! Parser of the messages of a server.
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
@@ -14,8 +14,8 @@ pub(super) const LONGEST: usize = 1 << 30;
 /// Maximum length of a message before the login is complete.
 pub(super) const LONGEST_OF_STRANGER: usize = 1 << 16;
 
-/// Takes the next message, with its length in bytes; `None` if it is incomplete. Allocates no
-/// memory for a message before its bytes have arrived.
+/// Removes and returns the next message, with its length in bytes; `None` if the message is
+/// incomplete. Allocates no memory for bytes that have not arrived.
 pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Message, usize)>, SocketFault> {
     let senseless = |error: std::io::Error| SocketFault::Senseless(error.to_string());
     let Some(header) = Header::parse(incoming).map_err(senseless)? else { return Ok(None) };
@@ -29,7 +29,7 @@ pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Me
     Ok(Message::parse(incoming).map_err(senseless)?.map(|message| (message, length)))
 }
 
-/// Parses an error message. The flag is true if the error ends the connection.
+/// Parses an error message. Returns true if the error ends the connection.
 pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(WireFault, bool), SocketFault> {
     let (mut code, mut message, mut detail, mut hint) = (String::new(), String::new(), None, None);
     let (mut severity, mut is_plain) = (String::new(), false);
@@ -41,7 +41,7 @@ pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(WireFault, bool), Soc
             b'M' => message = text,
             b'D' => detail = Some(text),
             b'H' => hint = Some(text),
-            // The server never translates `V`, but may translate `S`.
+            // The server may translate the severity in `S`, but never the severity in `V`.
             b'V' => (severity, is_plain) = (text, true),
             b'S' if !is_plain => severity = text,
             _ => {}
@@ -51,7 +51,7 @@ pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(WireFault, bool), Soc
     Ok((WireFault::Server { code, message, detail, hint }, is_end))
 }
 
-/// Parses a row, which must have this number of columns, each of them UTF-8 or NULL.
+/// Parses a row, which must have `columns` columns, each of them UTF-8 or NULL.
 pub(super) fn row(body: &DataRowBody, columns: usize) -> Result<Row, SocketFault> {
     let senseless = |why: String| SocketFault::Senseless(why);
     let bytes = body.buffer_bytes().clone();

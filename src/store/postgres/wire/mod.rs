@@ -1,14 +1,14 @@
-//! A small client for PostgreSQL: one connection, statements with parameters, and a deadline for
-//! each operation.
+//! Small client for PostgreSQL: one connection, statements with parameters, and a deadline for each
+//! operation.
 //!
 //! - [`Url`]: address of a store.
 //! - [`Connection`]: opened by [`Connection::open`]; [`Connection::round_trip`] sends statements
 //!   and waits for their answers.
-//! - [`WireFault`]: errors, grouped by the action that is left to the caller.
+//! - [`WireFault`]: errors, grouped by the possible reaction of the caller.
 //!
-//! Statements have no names, because PgBouncer supports these in transaction mode. The answers of a
-//! server are not trusted: a truncated, huge or invalid message causes a [`WireFault`], and never a
-//! panic.
+//! Statements have no names, because every PgBouncer supports unnamed statements in transaction
+//! mode. Answers of a server are not trusted: a truncated, huge or invalid message causes a
+//! [`WireFault`], and never a panic.
 
 mod connect;
 mod connection;

@@ -9,14 +9,14 @@ use super::files;
 use super::url::{Host, Url};
 use crate::error::describe;
 
-/// Password and password file from the environment.
+/// Password and path of the password file, from the environment.
 pub(super) struct Sources {
     password: Option<OsString>,
     file: Option<PathBuf>,
 }
 
 impl Sources {
-    /// Reads the variables that other PostgreSQL clients use, too.
+    /// Reads the environment variables that other PostgreSQL clients read, too.
     pub(super) fn of_environment() -> Sources {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let file = set("PGPASSFILE").map(PathBuf::from);
@@ -47,8 +47,7 @@ impl Sources {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(&shown)),
             Err(error) => return Err(WireFault::Unfit(format!("can't read {shown}: {}", describe(&error)))),
         };
-        // Other users may have read the passwords, or may have replaced one by a password of
-        // theirs.
+        // Other users may have read the passwords, or may have replaced a password by their own.
         if contents.mode & 0o077 != 0 {
             let mode = contents.mode & 0o777;
             return Err(WireFault::Unfit(format!(
@@ -61,14 +60,14 @@ impl Sources {
     }
 }
 
-/// Returns the password of the first matching line.
+/// Returns the password in the first matching line of a password file.
 fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
     let (host, port) = (url.host.text(), url.port.to_string());
     let is_socket = matches!(url.host, Host::Socket(_));
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let [its_host, its_port, database, its_user, password] = fields(line)?;
         let fits = |pattern: &PassfileField, value: &str| pattern.raw == "*" || pattern.text == value;
-        // Other clients look for `localhost` if the socket is in the default directory.
+        // Other clients match `localhost` if the socket is in the default directory.
         let fits_host = fits(&its_host, &host.to_lowercase())
             || fits(&its_host, &host)
             || is_socket && its_host.text == "localhost";
@@ -78,14 +77,14 @@ fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
     })
 }
 
-/// A field of a line, with and without its backslashes.
+/// Field of a password line, with and without its backslashes.
 #[derive(Default)]
 struct PassfileField {
     raw: String,
     text: String,
 }
 
-/// Splits a line into its five fields. A backslash escapes a colon or a backslash.
+/// Splits a password line into five fields. A backslash escapes a colon or a backslash.
 fn fields(line: &str) -> Option<[PassfileField; 5]> {
     let mut fields: [PassfileField; 5] = Default::default();
     let mut at = 0;

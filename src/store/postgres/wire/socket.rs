@@ -1,4 +1,4 @@
-//! Byte stream of a connection, in both directions at once, with or without TLS.
+//! Byte stream of a connection in both directions, with or without TLS.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,16 +11,16 @@ use rustls::ClientConnection;
 
 use super::connect::{DialDeadline, text_of, wait};
 
-/// Reason why a line gives no more bytes.
+/// Reason for which a socket returns no more bytes.
 #[derive(Debug)]
 pub(super) enum SocketFault {
-    /// The deadline has passed. The line is still usable.
+    /// The deadline has passed. The socket remains usable.
     Overdue,
-    /// The server, or a device on the way to it, closed the connection.
+    /// The server, or a device between this machine and the server, closed the connection.
     Ended(String),
     /// The TLS handshake failed, or a TLS record was invalid.
     Tls(String),
-    /// The bytes are no message that is valid at this point.
+    /// The bytes are no message, or no message that is allowed at this point.
     Senseless(String),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Socket {
     tls: Option<Box<ClientConnection>>,
     outgoing: BytesMut,
     incoming: BytesMut,
-    /// Reason why the socket gives no more bytes.
+    /// Reason for which the socket returns no more bytes, after its end.
     ended: Option<String>,
 }
 
@@ -49,17 +49,17 @@ impl Socket {
         Socket { socket, tls: None, outgoing: BytesMut::new(), incoming: BytesMut::new(), ended: None }
     }
 
-    /// Returns the socket, which is readable when bytes have arrived that were not read yet.
+    /// Returns the socket, which is readable when unread bytes have arrived.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Returns the send buffer, to which callers append bytes.
+    /// Returns the send buffer, to which callers append messages.
     pub(super) fn outgoing(&mut self) -> &mut BytesMut {
         &mut self.outgoing
     }
 
-    /// Returns the receive buffer, from whose front callers take whole messages.
+    /// Returns the receive buffer, from which callers remove complete messages.
     pub(super) fn incoming(&mut self) -> &mut BytesMut {
         &mut self.incoming
     }
@@ -68,9 +68,9 @@ impl Socket {
         !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Waits until the socket is readable or writable, then reads and sends without blocking.
-    /// Neither direction waits for the other, so two peers that both send megabytes can't block
-    /// each other.
+    /// Waits until the socket is readable or writable, then receives and sends without blocking.
+    /// Neither direction waits for the other, so peers that both send megabytes do not block each
+    /// other.
     pub(super) fn step(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
         if let Some(why) = &self.ended {
             return Err(SocketFault::Ended(why.clone()));
@@ -88,7 +88,7 @@ impl Socket {
         if ready.contains(PollFlags::OUT) && self.ended.is_none() && self.has_to_send() {
             self.send();
             if self.ended.is_some() {
-                // The server may have sent its reason before it closed the connection.
+                // The server may have sent its reason before closing the connection.
                 let why = self.ended.take();
                 self.receive()?;
                 self.ended = why;
@@ -97,7 +97,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends until the system has accepted all bytes.
+    /// Sends the buffer until the system has accepted all bytes.
     pub(super) fn hand_over(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
         while self.has_to_send() {
             self.step(deadline)?;
@@ -105,8 +105,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for one byte and reads only that from the socket, because TLS reads the bytes after
-    /// it.
+    /// Waits for one byte and reads no other byte from the socket, because TLS must read the
+    /// following bytes.
     pub(super) fn one_byte(&mut self, deadline: DialDeadline) -> Result<u8, SocketFault> {
         let mut byte = [0];
         loop {
@@ -146,7 +146,7 @@ impl Socket {
             .ok_or_else(|| SocketFault::Tls("the server has no certificate".to_owned()))
     }
 
-    /// Sends the remaining bytes and the end of TLS, as far as that does not block.
+    /// Sends the remaining bytes and the end of TLS, as far as possible without blocking.
     pub(super) fn part(&mut self) {
         if self.ended.is_some() {
             return;
@@ -160,7 +160,7 @@ impl Socket {
         self.send();
     }
 
-    /// Encrypts bytes of the send buffer, as far as TLS accepts them.
+    /// Encrypts bytes of the send buffer, as many as TLS accepts.
     fn fill(&mut self) {
         if let Some(tls) = &mut self.tls {
             while !self.outgoing.is_empty() {
@@ -172,7 +172,7 @@ impl Socket {
         }
     }
 
-    /// Sends until the socket accepts no more.
+    /// Sends the buffer until the socket accepts no more bytes.
     fn send(&mut self) {
         while self.has_to_send() {
             self.fill();
@@ -180,7 +180,7 @@ impl Socket {
                 None => rustix::net::send(&self.socket, &self.outgoing, SendFlags::NOSIGNAL)
                     .inspect(|length| self.outgoing.advance(*length))
                     .map_err(io::Error::from),
-                // During the handshake, TLS buffers the bytes to send.
+                // During the handshake, TLS keeps bytes that it can't send yet.
                 Some(tls) if !tls.wants_write() => return,
                 Some(tls) => tls.write_tls(&mut Raw(&self.socket)),
             };
@@ -196,7 +196,7 @@ impl Socket {
         }
     }
 
-    /// Reads from the socket once.
+    /// Reads from the socket once, and decrypts.
     fn receive(&mut self) -> Result<(), SocketFault> {
         let Some(tls) = &mut self.tls else {
             let mut buffer = [0; 1 << 16];
@@ -213,7 +213,7 @@ impl Socket {
         let state = match tls.process_new_packets() {
             Ok(state) => state,
             Err(error) => {
-                // Tries to send the TLS alert to the server, without waiting.
+                // The server should receive the TLS alert, if sending does not block.
                 let _ = tls.write_tls(&mut Raw(&self.socket));
                 return Err(SocketFault::Tls(format!("TLS: {error}")));
             }
@@ -231,7 +231,7 @@ impl Socket {
     }
 }
 
-/// Returns the number of bytes read, or `None`. Records the reason in `ended` at an end.
+/// Returns the number of bytes read; `None` without bytes. Stores the reason of an end in `ended`.
 fn came(read: io::Result<usize>, ended: &mut Option<String>) -> Option<usize> {
     match read {
         Ok(0) => *ended = Some(closed()),
@@ -246,7 +246,7 @@ fn closed() -> String {
     "the server closed the connection".to_owned()
 }
 
-/// Adapter through which TLS reads and writes the socket.
+/// Adapter by which TLS reads and writes the socket.
 struct Raw<'s>(&'s OwnedFd);
 
 impl Read for Raw<'_> {

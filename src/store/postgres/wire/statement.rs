@@ -1,4 +1,4 @@
-//! Statements with their parameters, and the answers of a server.
+//! Statements with parameters, and the answers of a server.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -16,17 +16,17 @@ const TEXT: Oid = 25;
 const BYTES: Oid = 17;
 const TEXTS: Oid = 1009;
 
-/// SQL expression for the time of the server's clock, in milliseconds since 1970.
+/// SQL expression for the server's current time, in milliseconds since 1970.
 const SERVER_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/// Completes a text of SQL: `@now` stands for the time of the server's clock in milliseconds since
-/// 1970, and another at sign for the schema, which is a quoted identifier.
+/// Completes a text of SQL: replaces `@now` by the server's current time in milliseconds since
+/// 1970, and any other `@` by the schema, a quoted identifier.
 pub(super) fn complete(sql: &str, schema: &str) -> String {
     sql.replace("@now", SERVER_NOW).replace('@', schema)
 }
 
-/// One SQL statement, in which `$1` stands for its first parameter, `@` for the schema of the
-/// connection's URL, and `@now` for the time of the server's clock in milliseconds since 1970.
+/// SQL statement in which `$1` is the first parameter, `@` is the schema of the connection's URL,
+/// and `@now` is the server's current time in milliseconds since 1970.
 #[derive(Debug, Clone)]
 pub struct Statement {
     sql: Cow<'static, str>,
@@ -38,7 +38,7 @@ impl Statement {
         Statement { sql: sql.into(), values: Vec::new() }
     }
 
-    /// Adds the next parameter.
+    /// Adds a parameter after the others.
     pub fn with(mut self, value: impl Into<Value>) -> Statement {
         self.values.push(value.into());
         self
@@ -67,19 +67,19 @@ impl Statement {
     }
 }
 
-/// A parameter. The server converts a text to the type that the statement needs.
+/// Parameter. The server converts a text to the type that the statement needs.
 #[derive(Debug, Clone)]
 pub enum Value {
     Null,
     Text(String),
     Bytes(Vec<u8>),
-    /// An array of texts.
+    /// Array of texts.
     Texts(Vec<String>),
-    /// An array of rows, which all have the same number of texts.
+    /// Array of rows, all with an equal number of texts.
     Table(Vec<Vec<Option<String>>>),
 }
 
-/// Reason why a parameter can't be sent.
+/// Reason for which a parameter can't be encoded.
 type EncodeError = Box<dyn Error + Send + Sync>;
 
 impl Value {
@@ -110,7 +110,7 @@ impl Value {
     }
 }
 
-/// Returns the dimensions of an array. One without elements has no dimension.
+/// Returns the dimensions of an array. An array without elements has no dimensions.
 fn dimensions<const N: usize>(sizes: [usize; N]) -> Result<Vec<ArrayDimension>, EncodeError> {
     let sizes = if sizes.contains(&0) { &[][..] } else { &sizes[..] };
     sizes.iter().map(|size| Ok(ArrayDimension { len: i32::try_from(*size)?, lower_bound: 1 })).collect()
@@ -163,7 +163,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 /// Answer of the server to one statement.
 #[derive(Debug, Default)]
 pub struct ServerAnswer {
-    /// Rows that a query returned, in the server's order. Empty for other statements.
+    /// Rows of a query in the server's order; empty for other statements.
     pub rows: Vec<Row>,
 }
 
@@ -174,7 +174,7 @@ impl ServerAnswer {
     }
 }
 
-/// A row of texts.
+/// Row of texts.
 #[derive(Debug)]
 pub struct Row {
     pub(super) bytes: Bytes,
@@ -182,25 +182,24 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the text of a column, counted from 0. `None` for NULL or a column that does not
-    /// exist.
+    /// Returns the text of a column, counted from 0. `None` for NULL or a nonexistent column.
     pub fn get(&self, at: usize) -> Option<&str> {
         let range = self.columns.get(at)?.clone()?;
-        // The parser of rows has already checked the encoding.
+        // The parser of rows has already checked the encoding, so no error is possible.
         std::str::from_utf8(self.bytes.get(range)?).ok()
     }
 
-    /// Returns an owned copy of the text of a column, like [`Row::get`].
+    /// Returns an owned copy of the text of a column; `None` as for [`Row::get`].
     pub fn text(&self, at: usize) -> Option<String> {
         self.get(at).map(str::to_owned)
     }
 
-    /// Parses a column. `None` also for an invalid text.
+    /// Parses the text of a column; `None` also for an invalid text.
     pub fn number<T: std::str::FromStr>(&self, at: usize) -> Option<T> {
         self.get(at)?.parse().ok()
     }
 
-    /// True if a boolean column is true.
+    /// True if a boolean column is true; false also for NULL.
     pub fn is(&self, at: usize) -> bool {
         self.get(at) == Some("t")
     }

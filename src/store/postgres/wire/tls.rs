@@ -1,4 +1,4 @@
-//! TLS: the trusted certificates, and the channel binding of an authentication.
+//! TLS: trusted certificates, and the channel binding of a login.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::files;
 use super::url::{Host, Tls, Url};
 use crate::error::describe;
 
-/// Builds the client side of TLS for the TLS mode of the URL.
+/// Creates the client side of TLS for the TLS mode of the URL.
 pub(super) fn client(url: &Url) -> Result<ClientConnection, WireFault> {
     let name = match &url.host {
         Host::Address(address) => ServerName::IpAddress((*address).into()),
@@ -37,12 +37,12 @@ pub(super) fn client(url: &Url) -> Result<ClientConnection, WireFault> {
             builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
         }
     };
-    // A command makes few connections, so resumption saves nothing.
+    // A command makes few connections, so it does not need TLS session resumption.
     config.resumption = Resumption::disabled();
     ClientConnection::new(Arc::new(config), name).map_err(unfit)
 }
 
-/// Returns the root certificates that the URL names, or that the system trusts.
+/// Returns the root certificates in the file of the URL, or those that the system trusts.
 fn roots(url: &Url) -> Result<RootCertStore, WireFault> {
     let path = url.roots.as_ref().map(PathBuf::from).or_else(files::system_roots);
     let Some(path) = path else {
@@ -55,8 +55,8 @@ fn roots(url: &Url) -> Result<RootCertStore, WireFault> {
     read_roots(&path, url.roots.is_some())
 }
 
-/// Reads root certificates. `is_named`: the user chose this file, so an invalid certificate is an
-/// error; in the system's file, it is skipped.
+/// Reads root certificates. `is_named`: true for a file in the URL, in which an invalid certificate
+/// is an error; in the system's file, an invalid certificate is skipped.
 fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, WireFault> {
     let shown = path.display();
     let contents = files::read(path).map_err(|error| {
@@ -79,11 +79,11 @@ fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, WireFault> {
     Ok(roots)
 }
 
-/// Checks a certificate without its name. The server's possession of the private key is always
-/// checked.
+/// Verifier that ignores the name in a certificate. It always checks that the server has the
+/// private key.
 #[derive(Debug)]
 struct Verifier {
-    /// Trusted certificate authorities; `None` to accept each certificate.
+    /// Trusted certificate authorities; `None` to accept every certificate.
     roots: Option<RootCertStore>,
     provider: Arc<CryptoProvider>,
 }
@@ -128,8 +128,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Returns the channel binding `tls-server-end-point` of RFC 5929: the certificate's hash, by the
-/// hash algorithm of its signature. `None` for a signature without one, such as Ed25519.
+/// Returns the channel binding `tls-server-end-point` of RFC 5929: the hash of the certificate by
+/// the algorithm of its signature. `None` for a signature without hash algorithm, such as Ed25519.
 pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
@@ -142,7 +142,7 @@ pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let sha512 = || Sha512::digest(certificate).to_vec();
     if let Some(rest) = oid.strip_prefix(RSA) {
         return match rest {
-            // RFC 5929 replaces MD5 and SHA-1 by SHA-256.
+            // RFC 5929 requires SHA-256 in place of MD5 and SHA-1.
             [4 | 5 | 11] => Some(sha256()),
             [12] => Some(sha384()),
             [13] => Some(sha512()),
@@ -157,7 +157,7 @@ pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Splits off the first element of DER. Returns its tag, its content and the remaining bytes.
+/// Splits off the first DER element. Returns the tag, the content and the remaining bytes.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
     let (first, rest) = rest.split_first()?;

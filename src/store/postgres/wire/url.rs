@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Default port.
+/// Default port of a server.
 const PORT: u16 = 5432;
 
-/// Directory of the server's socket in the packages of most distributions.
+/// Directory of the server's socket in the packages of most Linux distributions.
 const SOCKETS: &str = "/var/run/postgresql";
 
 const SCHEMA: &str = "dormouse";
@@ -15,7 +15,7 @@ const SCHEMA: &str = "dormouse";
 /// Default timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Address of a store, without a password: it is displayed, passed to turns, and stored in
+/// Address of a store without a password, because it is displayed, passed to turns, and stored in
 /// settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -25,7 +25,7 @@ pub struct Url {
     pub(super) database: String,
     schema: String,
     pub(super) tls: Tls,
-    /// File of root certificates in PEM. `None`: the root certificates that the system trusts.
+    /// File of root certificates in PEM; `None` for the root certificates that the system trusts.
     pub(super) roots: Option<String>,
     pub(super) connect_timeout: Duration,
 }
@@ -33,7 +33,7 @@ pub struct Url {
 /// Host of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Host {
-    /// Directory of a Unix socket.
+    /// Directory of the server's Unix socket.
     Socket(String),
     Address(IpAddr),
     /// Host name in lower case.
@@ -41,8 +41,8 @@ pub(super) enum Host {
 }
 
 impl Host {
-    /// True if no data leaves this machine. This includes the name `localhost`, because `dial`
-    /// accepts only loopback addresses for it.
+    /// True if no data leaves this machine. The name `localhost` is included, because `connect`
+    /// accepts only loopback addresses for that name.
     pub(super) fn is_here(&self) -> bool {
         match self {
             Host::Socket(_) => true,
@@ -64,11 +64,11 @@ impl Host {
 pub(super) enum Tls {
     /// TLS is not used.
     Disable,
-    /// TLS is used without a check of the certificate. It protects against eavesdroppers only.
+    /// TLS is used, but no certificate is checked. Protects against eavesdroppers only.
     Require,
-    /// A trusted authority signed the server's certificate, for any name.
+    /// A trusted authority has signed the server's certificate, for any name.
     VerifyCa,
-    /// A trusted authority signed the server's certificate, for the name or address in the URL.
+    /// A trusted authority has signed the server's certificate for the name or address in the URL.
     VerifyFull,
 }
 
@@ -91,7 +91,7 @@ impl Tls {
 }
 
 impl Url {
-    /// Parses a URL. The error is a sentence for its author, and never contains a password.
+    /// Parses a URL. The error is a sentence for the user, and never contains a password.
     pub fn parse(text: &str) -> Result<Url, String> {
         let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
         let rest = rest.ok_or("a store in PostgreSQL begins with postgres://")?;
@@ -148,13 +148,13 @@ impl Url {
         Ok(url)
     }
 
-    /// Returns the schema that contains the store.
+    /// Returns the schema of the store.
     pub fn schema(&self) -> &str {
         &self.schema
     }
 
-    /// Returns the canonical text, without default values except the schema. It parses to the same
-    /// URL.
+    /// Returns the canonical text, without default values except the schema. Parsing it returns an
+    /// equal URL.
     pub fn shown(&self) -> String {
         let mut shown = "postgres://".to_owned();
         if let Some(user) = &self.user {
@@ -190,7 +190,7 @@ impl Url {
     }
 }
 
-/// Parses the host and the port between `//` and `/`.
+/// Parses the host and the port of a URL, between `//` and `/`.
 fn place_of(place: &str) -> Result<(Option<String>, Option<u16>), String> {
     if place.contains(',') {
         return Err("the URL names one host; put a name or an address in front of several servers".to_owned());
@@ -236,7 +236,7 @@ fn host_of(text: &str) -> Result<Host, String> {
     Ok(Host::Name(text.to_ascii_lowercase()))
 }
 
-/// Returns the level of TLS. The default is the strictest one, unless no data leaves this machine.
+/// Returns the level of TLS. The default is the strictest, unless no data leaves this machine.
 fn tls_of(host: &Host, asked: Option<&String>, names_roots: bool) -> Result<Tls, String> {
     let is_socket = matches!(host, Host::Socket(_));
     let mode = match asked {
@@ -257,7 +257,7 @@ fn tls_of(host: &Host, asked: Option<&String>, names_roots: bool) -> Result<Tls,
     Ok(mode)
 }
 
-/// Parses a time with a unit (`10s`, `500ms`), or a number of seconds.
+/// Parses a duration with a unit (`10s`, `500ms`), or a number of seconds.
 fn timeout_of(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse::<u32>() {
         Ok(seconds) => Some(Duration::from_secs(seconds.into())),
@@ -269,7 +269,7 @@ fn timeout_of(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("connect_timeout is a time like 10s, between 1ms and 1h, and not `{text}`"))
 }
 
-/// Accepts only names of schemas that mean the same with and without quotes.
+/// Refuses names of schemas that differ with and without quotes.
 fn check_schema(schema: &str) -> Result<(), String> {
     let begins = schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -284,7 +284,7 @@ fn check_schema(schema: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses the parameters after `?`. Error if one is unknown or occurs twice.
+/// Parses the parameters after `?`. Error if a parameter is unknown or occurs twice.
 fn parameters(query: &str) -> Result<Vec<(&'static str, String)>, String> {
     const KNOWN: [&str; 6] = ["schema", "host", "port", "sslmode", "sslrootcert", "connect_timeout"];
     let mut parameters: Vec<(&'static str, String)> = Vec::new();
@@ -328,7 +328,7 @@ fn decode(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| format!("`{text}` is not UTF-8 after its `%` are resolved"))
 }
 
-/// Encodes a text as a part of a URL.
+/// Encodes a text for a part of a URL.
 fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
