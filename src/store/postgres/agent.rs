@@ -1,4 +1,4 @@
-//! Records of one agent: the operations that do not need its lock.
+//! Records of one agent: the operations without its lock.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -21,13 +21,13 @@ use super::statements::{AgentKey, NOT_FENCED, Provided};
 use super::wire::Statement;
 use super::{dump, errors, lease, sql, statements, triggers, txn};
 
-/// Maximum age of facts that were read when the agent was looked up. Each is used at most once.
+/// Maximum age of prefetched facts. Each fact is used at most once.
 const GLANCE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct PgAgent {
     one: Rc<AgentContext>,
-    /// Facts that were read when the agent was looked up.
+    /// Facts that the lookup of the agent has returned.
     glance: Prefetched,
     room: Option<String>,
 }
@@ -41,7 +41,7 @@ struct Prefetched {
 }
 
 impl Prefetched {
-    /// Discards the facts, because another query or change makes them outdated.
+    /// Discards the prefetched facts, because another query or change may make them outdated.
     fn forget(&self) {
         self.revision.take();
         self.state.take();
@@ -54,7 +54,7 @@ impl Prefetched {
 }
 
 impl PgAgent {
-    /// Looks up an agent by its name, with the facts that commands need first, in one round trip.
+    /// Looks up an agent by its name, and prefetches the most used facts, in one round trip.
     pub fn find(shared: &Rc<StoreContext>, name: &AgentName) -> Result<Option<PgAgent>> {
         let pool = &shared.pool;
         let at = Instant::now();
@@ -89,15 +89,15 @@ impl PgAgent {
 /// Outcome of an attempt to insert arrivals.
 struct ArrivalOutcome {
     is_there: bool,
-    /// True if the condition of the caller held.
+    /// True if the caller's condition was met.
     is_provided: bool,
     is_shut: bool,
     /// Text of the agent's state after the insertion.
     state: Option<String>,
 }
 
-/// Inserts arrivals into an inbox, in one round trip. `may_lock`: a retry after a lost answer may
-/// wait for the agent's lock.
+/// Inserts arrivals into an inbox, in one round trip. `may_lock`: true if a retry after a lost
+/// answer may wait for the agent's lock.
 fn arrive(
     pool: &ConnectionPool,
     agent: AgentKey<'_>,
@@ -122,8 +122,8 @@ fn arrive(
     })
 }
 
-/// Inserts a message into an agent's inbox if the agent accepts its size. Returns the agent's
-/// state, or `None` if the message was not inserted.
+/// Inserts a message into an agent's inbox if the agent accepts the message's size. Returns the
+/// agent's state; `None` if the message was not inserted.
 pub fn tell(
     shared: &StoreContext,
     name: &AgentName,
@@ -181,7 +181,7 @@ impl AgentRecords for PgAgent {
         }
         self.glance.forget();
         let asked_at = Instant::now();
-        // If this process has the lock, a retry that takes it would wait for itself.
+        // A retry must not lock the agent if this process has the lock, or it would deadlock.
         let may_lock = !one.lock().is_some_and(|lock| lock.is_open());
         let provided = Provided { lease: one.claimed(), size: None };
         let came = arrive(&one.shared.pool, AgentKey::Id(one.id), arrivals, &provided, may_lock)?;

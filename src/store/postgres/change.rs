@@ -1,5 +1,5 @@
-//! Changes in transactions of several round trips, however large they are: the rows of a change,
-//! and the creation or replacement of a whole agent.
+//! Changes of any size in transactions of several round trips: the rows of a change, and the
+//! creation or replacement of a whole agent.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,13 +17,13 @@ use super::pool::Then;
 use super::statements::{OpRow, apply, op_row, row};
 use super::wire::{Connection, Statement};
 
-/// Approximate maximum of a round trip's rows, in bytes.
+/// Approximate maximum size of the rows of one round trip, in bytes.
 const AT_ONCE: usize = 1 << 20;
 
-/// Creates an agent from a stream of pieces. Returns `false` if the name is taken.
+/// Creates an agent from a stream of operations. Returns `false` if the name is taken.
 pub fn create(shared: &Rc<StoreContext>, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
     let pool = &shared.pool;
-    // The pieces that follow replace this empty identity and policy.
+    // The following operations replace the empty identity and policy.
     let begun = Statement::new(
         "INSERT INTO @.agent (name, identity, policy) VALUES ($1, '{}', '') \
          ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
@@ -52,7 +52,7 @@ pub fn create(shared: &Rc<StoreContext>, name: &AgentName, pieces: Pieces<'_>) -
             identity: RefCell::default(),
             forgotten: Cell::default(),
         };
-        // The floor ensures that the fences of a removed agent are not used again.
+        // The floor ensures that fences of a removed agent of this name are not granted again.
         if finish(&one, connection, &number, pieces, Some(row("begin_at_floor", [])))? {
             return Ok(true);
         }
@@ -62,8 +62,8 @@ pub fn create(shared: &Rc<StoreContext>, name: &AgentName, pieces: Pieces<'_>) -
     }
 }
 
-/// Writes the pieces in the transaction with this id, then the row `along`, and commits it. Returns
-/// `false` if it was not committed and the caller may try again.
+/// Writes the operations and the row `along` in the open transaction `number`, and commits. Returns
+/// `false` if nothing was committed and the caller may try again.
 pub fn finish(
     one: &AgentContext,
     mut connection: Connection,
@@ -108,14 +108,14 @@ pub fn finish(
     }
 }
 
-/// Rows that write a change.
+/// Rows and statements of a change.
 #[derive(Debug, Default)]
 pub struct ChangeRows {
     /// Revision after the change.
     pub revision: u64,
-    /// Rows, in order, for one round trip each. The last round trip also commits.
+    /// Rows in order, each batch for one round trip. The last round trip also commits.
     pub batches: Vec<Vec<OpRow>>,
-    /// Statements after the rows.
+    /// Statements that run after the rows.
     pub after: Vec<Statement>,
 }
 
@@ -132,13 +132,13 @@ impl ChangeRows {
         ChangeRows { revision, batches, after: Vec::new() }
     }
 
-    /// Makes a change that leaves the state as it is.
+    /// Returns a change that writes one row and does not change the state.
     pub fn of_row(row: OpRow) -> ChangeRows {
         ChangeRows { batches: vec![vec![row]], ..ChangeRows::default() }
     }
 }
 
-/// Approximate size of a piece's row, in bytes.
+/// Approximate size of an operation's row, in bytes.
 fn size_of(piece: &Op) -> usize {
     const OVERHEAD: usize = 200;
     let text = match piece {
@@ -151,7 +151,7 @@ fn size_of(piece: &Op) -> usize {
         | Op::Key { text, .. }
         | Op::Ended { text, .. }
         | Op::Event { text, .. } => text.len(),
-        // Bytes are sent as two hexadecimal digits each.
+        // Each byte is sent as two hexadecimal digits.
         Op::Saved { bytes, .. } | Op::TriggerKey { key: bytes, .. } => bytes.len() * 2,
         Op::File(_)
         | Op::Closed { .. }

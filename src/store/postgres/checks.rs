@@ -12,7 +12,7 @@ use super::tables::{Rows, TABLES, Table};
 use super::wire::Statement;
 
 /// Maximum tolerated difference between the clocks of this machine and the server, in milliseconds.
-/// Only people who read times are affected by a difference.
+/// A larger difference only misleads people who compare times.
 const SKEW: i64 = 1000;
 
 /// Settings and state that a server reports.
@@ -21,9 +21,9 @@ pub struct ServerFacts {
     pub fsync: String,
     pub full_page_writes: String,
     pub synchronous_commit: String,
-    /// Number of standby servers that replicate from this one.
+    /// Number of standby servers that replicate this server.
     pub followers: u64,
-    /// True if `synchronous_standby_names` names standby servers for which a commit can wait.
+    /// True if `synchronous_standby_names` names standby servers for which a commit may wait.
     pub waits: bool,
     pub is_standby: bool,
     /// Time of the server's clock, in milliseconds since 1970.
@@ -31,14 +31,14 @@ pub struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// True if a commit is acknowledged only after a standby server has it. With
-    /// `synchronous_commit` at `local` or `off`, a commit waits for no standby server.
+    /// True if a commit is acknowledged only after a standby server has received it. With
+    /// `synchronous_commit` at `local` or `off`, a commit does not wait for standby servers.
     fn waits_for_followers(&self) -> bool {
         self.waits && !matches!(self.synchronous_commit.as_str(), "local" | "off")
     }
 }
 
-/// Returns the faults of a server with this report. The query was sent at `asked` and answered
+/// Returns the faults of a server with these facts. The query was sent at `asked` and answered
 /// `took` milliseconds later.
 pub fn server_faults(facts: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFault> {
     let mut faults = Vec::new();
@@ -59,7 +59,7 @@ pub fn server_faults(facts: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFau
         let message = "its standby servers follow later: a failover loses the last acknowledged messages";
         find("asynchronous_replication", true, message.to_owned());
     }
-    // The server read its clock at some time between the query and the answer.
+    // The server has read its clock between the query and the answer.
     let apart = (facts.now - asked).max(0) - took;
     let behind = asked - facts.now;
     if apart > SKEW || behind > SKEW {
@@ -70,7 +70,7 @@ pub fn server_faults(facts: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFau
     faults
 }
 
-/// Returns the faults of the server and of the store, with only the cheap checks if `is_quick`.
+/// Returns the faults of the server and of the store; if `is_quick`, only after cheap checks.
 pub fn faults(
     pool: &ConnectionPool,
     now: Time,
@@ -135,7 +135,7 @@ fn missing(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     Ok(gone.map(fault).collect())
 }
 
-/// Returns a fault for each table that has rows without their agent.
+/// Returns a fault for each table that has rows of agents that do not exist.
 fn orphans(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let counted: Vec<String> = TABLES
         .iter()
@@ -161,13 +161,13 @@ fn orphans(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
 const MINUTE: u64 = 60_000;
 
 /// Returns a fault for each pool with agents that have been due for longer than `after`, if no
-/// machine has ticked the pool in that time.
+/// machine has ticked the pool during that time.
 fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<StoreFault>> {
     let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
     let before = Time::from_millis(now.as_millis().saturating_sub(overdue));
-    // An agent that is due at once has a time far in the past, so the age of its state counts, too.
-    // The query searches the text of the state, because PostgreSQL's JSON operators fail on
-    // `\u0000`. A machine that steps an agent by its name leaves no trace except its lease.
+    // An agent with an immediate step has a due time far in the past, so the age of its state is
+    // compared, too. The query searches the state's text, because PostgreSQL's JSON operators fail
+    // on `\u0000`. A machine that ticks an agent by name leaves no trace except the agent's lease.
     let asked = Statement::new(
         r#"SELECT w.pool, count(*), (SELECT @now - max(n.seen_at) FROM @.anchor n WHERE w.pool = ANY (n.pools)) AS since
            FROM (SELECT a.pool, a.id FROM @.agent a JOIN @.state s ON s.agent_id = a.id
@@ -203,8 +203,8 @@ fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<S
     Ok(faults)
 }
 
-/// Returns a fault for each owner id that two machines use: each machine treats live turns of the
-/// other as its own dead turns, and ends them.
+/// Returns a fault for each owner id that two machines share: each machine takes live turns of the
+/// other for its own dead turns, and ends them.
 fn shared_owners(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let answer = pool.ask_one(Statement::new(
         "SELECT o.id, string_agg(DISTINCT o.host, ', ' ORDER BY o.host) FROM \
@@ -224,7 +224,7 @@ fn shared_owners(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
 }
 
 /// Returns a fault for each agent that commands can't find, or whose inbox is closed although the
-/// agent was not moved. Commands for other agents ignore these faults.
+/// agent was not moved. Commands for other agents ignore such agents.
 fn damaged_agents(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let found = |what: &str, condition: &str| {
         format!(
@@ -303,7 +303,7 @@ mod tests {
             let found: Vec<(&str, bool)> = found.iter().map(|fault| (fault.kind, fault.is_warning)).collect();
             assert_eq!(found, expected, "{facts:?}");
         }
-        // A slow answer is not taken for a wrong clock.
+        // A slow answer is not mistaken for a wrong clock.
         assert_eq!(server_faults(&ServerFacts { now: NOON + 5000, ..good() }, NOON, 9000), []);
     }
 }

@@ -1,4 +1,4 @@
-//! State that the parts of one store share, and that the parts of one agent share.
+//! Shared state of the parts of one store, and of the parts of one agent.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -14,72 +14,72 @@ use super::sql;
 use super::statements::ClaimedLease;
 use super::wire::{ServerAnswer, Statement};
 
-/// State of one store.
+/// Shared state of one store.
 #[derive(Debug)]
 pub struct StoreContext {
     pub pool: ConnectionPool,
-    /// Leases of this process: agent and subject, with fence and machine. A change is refused if
-    /// another process has taken one over.
+    /// Leases of this process: agent id and subject, with fence and machine. A change is refused if
+    /// another process has taken over such a lease.
     pub leases: RefCell<BTreeMap<(i64, String), (i64, String)>>,
-    /// The lease in whose name this process acts, although another process has it.
+    /// Lease of another process, for which this process acts.
     pub claim: RefCell<Option<Claim>>,
-    /// The role of this process, once the role is known to be a producer.
+    /// Name of this process's role, once the role is known to be a producer.
     pub producer: OnceCell<String>,
-    /// Locks of agents that this process has.
+    /// Agent locks that this process holds, by agent id.
     pub locks: RefCell<BTreeMap<i64, Weak<dyn AgentLock>>>,
 }
 
-/// State of one agent.
+/// Shared state of one agent.
 #[derive(Debug)]
 pub struct AgentContext {
     pub shared: Rc<StoreContext>,
     pub name: AgentName,
-    /// Number of the agent in this store, which is never used again.
+    /// Id of the agent in this store, which is never reused.
     pub id: i64,
     pub policy: RefCell<String>,
     pub identity: RefCell<String>,
-    /// Time before which the next change deletes dedupe keys.
+    /// Time in milliseconds; the next change deletes dedupe keys from before that time.
     pub forgotten: Cell<Option<i64>>,
 }
 
-/// Lock of an agent, for queries that have to run in the transaction of the lock.
+/// Lock of an agent, whose transaction must run queries about that agent.
 pub trait AgentLock: Debug {
-    /// Makes a round trip that only reads, in the open transaction. `None` if no transaction is
-    /// open.
+    /// Makes a round trip of reading statements in the open transaction. `None` if no transaction
+    /// is open.
     fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<ServerAnswer>>>;
 
-    /// True if a transaction with the lock is open.
+    /// True if the lock's transaction is open.
     fn is_open(&self) -> bool;
 
     fn is_of(&self, agent: &AgentName) -> bool;
 
-    /// Marks the run to take a slot with the next change of the open transaction. Returns `false`
-    /// if no transaction is open.
+    /// Requests that the run takes a slot with the next change of the open transaction. Returns
+    /// `false` if no transaction is open.
     fn take_slot(&self) -> bool;
 
-    /// Grants a lease that the next change writes. `None` if no transaction is open.
+    /// Grants a lease that the next change will write. `None` if no transaction is open.
     fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<LeaseGrant>;
 
-    /// Deletes a lease with the next change, which clears `is_written` of its mark.
+    /// Requests that the next change deletes a lease and clears the mark's `is_written`.
     fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<PendingLease>);
 }
 
-/// Result of a request for a lease under the lock.
+/// Result of a lease request under the lock.
 #[derive(Debug)]
 pub enum LeaseGrant {
-    /// Another process has the lease.
+    /// Another process holds the lease.
     Taken,
     Ours(Rc<PendingLease>),
-    /// The agent's last fence is invalid.
+    /// The last fence of the agent is invalid.
     Damaged(Error),
 }
 
-/// State of a lease that the lease shares with the change that writes it.
+/// State that a lease shares with the change that writes the lease.
 #[derive(Debug)]
 pub struct PendingLease {
     pub fence: i64,
-    /// Time at which the last write or heartbeat of the lease was sent, by
-    /// [`super::lease::boot_time`].
+    /// Time by [`super::lease::boot_time`] at which the last write or heartbeat of the lease was
+    /// sent.
     pub sent_at: Cell<std::time::Duration>,
     pub is_written: Cell<bool>,
     pub is_dropped: Cell<bool>,
@@ -96,7 +96,7 @@ impl StoreContext {
         }
     }
 
-    /// Removes a lease from the leases of this process.
+    /// Removes a lease from the list of this process's leases.
     pub fn forget_lease(&self, agent: i64, subject: String, fence: i64) {
         let mut leases = self.leases.borrow_mut();
         let key = (agent, subject);
@@ -105,7 +105,7 @@ impl StoreContext {
         }
     }
 
-    /// Returns the lock of an agent, if this process has it.
+    /// Returns the lock of an agent; `None` if this process does not hold the lock.
     pub fn lock_of(&self, agent: &AgentName) -> Option<Rc<dyn AgentLock>> {
         self.locks.borrow().values().filter_map(Weak::upgrade).find(|lock| lock.is_of(agent))
     }
@@ -116,8 +116,8 @@ impl AgentContext {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }
 
-    /// Returns the lease of this agent in whose name the process acts. Its subject is `None` if
-    /// there is none.
+    /// Returns the lease of this agent for which the process acts; a lease without subject if there
+    /// is none.
     pub fn claimed(&self) -> ClaimedLease {
         let claim = self.shared.claim.borrow();
         let own = claim.as_ref().filter(|claim| claim.agent == self.name);
@@ -128,18 +128,18 @@ impl AgentContext {
         })
     }
 
-    /// Returns the present revision. `None` if the agent does not exist any more.
+    /// Returns the current revision of the agent; `None` if the agent does not exist.
     pub fn revision(&self) -> Result<Option<u64>> {
         let asked = Statement::new("SELECT revision FROM @.state WHERE agent_id = $1").with(self.id);
         Ok(self.ask(asked)?.row().and_then(|row| row.number(0)))
     }
 
-    /// Returns the lock, if this process has it.
+    /// Returns the lock of this agent; `None` if this process does not hold the lock.
     pub fn lock(&self) -> Option<Rc<dyn AgentLock>> {
         self.shared.locks.borrow().get(&self.id).and_then(Weak::upgrade)
     }
 
-    /// Runs a query, in the transaction of the lock if this process has one open.
+    /// Runs a query, in the lock's transaction if that transaction is open.
     pub fn ask(&self, statement: Statement) -> Result<ServerAnswer> {
         let statements = [statement];
         let mut answers = match self.lock().and_then(|lock| lock.ask(&statements)) {

@@ -1,5 +1,5 @@
-//! Queries for the agents that a ticking process looks at: due agents, and agents with arrivals.
-//! The cost of each grows only with the number of agents it returns.
+//! Queries for the agents that a ticking process checks: due agents, and agents with arrivals. The
+//! cost of each query depends only on the number of returned agents.
 
 use uuid::Uuid;
 
@@ -13,21 +13,21 @@ use super::pool::ConnectionPool;
 use super::statements;
 use super::wire::{Row, Statement, Value};
 
-/// Interval, in milliseconds, in which a ticking machine renews its row in `anchor`.
+/// Interval in milliseconds after which a ticking machine renews its row in `anchor`.
 const ANCHOR_INTERVAL: i64 = 60_000;
 
-/// Query for the first due time after `$1`, in milliseconds by the clock of ticking machines, which
-/// also set the due times. `$2`: pools.
+/// Query for the first due time after `$1`. Times are milliseconds by the clock of ticking
+/// machines, which set the due times. `$2`: pools.
 pub const NEXT: &str = "SELECT min((SELECT d.due_at FROM @.due d WHERE d.pool = p.pool AND d.due_at > $1 \
      ORDER BY d.due_at LIMIT 1)) FROM unnest($2::text[]) p (pool)";
 
-/// Query for agents that are due at `$1`, agents with arrivals, and the times by which they are
-/// ordered. `$2`: pools. `$3`: anchor of this machine; leaves out agents whose turn runs on another
-/// machine. NULL leaves out none.
+/// Query for agents that are due at `$1`, agents with arrivals, and the times that order them.
+/// `$2`: pools. `$3`: anchor of this machine, to exclude agents whose turn runs on another machine;
+/// NULL excludes no agent.
 ///
-/// Arrivals cost one index probe for each agent that has some, however long its inbox is. They
-/// include arrivals that a step has left in the inbox, because they may have expired since. `OFFSET
-/// 0` enforces one index probe per table and agent, whatever the statistics are.
+/// Arrivals cost one index probe for each agent with arrivals, for an inbox of any length. Arrivals
+/// that a step has left in the inbox are included, because they may have expired since. `OFFSET 0`
+/// enforces one index probe per table and agent, with any statistics.
 pub fn agents() -> String {
     let digits = Priority::ALL.iter().map(|priority| priority.digit().to_string());
     let oldest: Vec<String> = std::iter::once(statements::HINT.to_owned())
@@ -51,8 +51,8 @@ pub fn agents() -> String {
     )
 }
 
-/// Notes that a machine ticks these pools, and creates the partitions of the next months, at most
-/// once in [`ANCHOR_INTERVAL`].
+/// Returns a statement that records that a machine ticks these pools, and creates the partitions of
+/// the next months, at most once per [`ANCHOR_INTERVAL`].
 fn note(by: &LeaseClaimant, pools: Value) -> Statement {
     Statement::new(format!(
         "WITH noted AS (INSERT INTO @.anchor (id, host, pools, version, seen_at) \
@@ -68,8 +68,8 @@ fn note(by: &LeaseClaimant, pools: Value) -> Statement {
     .with(super::MONTHS_AHEAD)
 }
 
-/// Returns the agents to look at, the next due time, and the number of machines that tick these
-/// pools, in one round trip. `by`: the ticking process.
+/// Returns the agents to check, the next due time, and the number of machines that tick these
+/// pools, in one round trip. `by`: ticking process.
 pub fn ask(
     pool: &ConnectionPool,
     now: Time,
@@ -98,7 +98,7 @@ pub fn ask(
     })
 }
 
-/// An agent with an invalid name is left out, so that the others are ticked. `doctor` reports it.
+/// Parses a row; `None` for an invalid agent name, which `doctor` reports, to tick the others.
 fn agent(row: &Row) -> Option<DueAgent> {
     let id = row.get(2).and_then(|id| Uuid::parse_str(id).ok()).map(MessageId);
     Some(DueAgent {

@@ -1,4 +1,4 @@
-//! Stream of everything that an agent consists of, with the rows of only one round trip in memory.
+//! Stream of the complete data of an agent, with rows of only one round trip in memory.
 
 use uuid::Uuid;
 
@@ -17,11 +17,11 @@ use super::read_view::{PgReadView, key};
 use super::wire::{Row, Statement, Value};
 use super::{source, sql};
 
-/// Number of rows per round trip. Most records have less than a kilobyte, the largest ones a
+/// Number of rows per round trip. Most records are smaller than a kilobyte, the largest have a
 /// megabyte.
 const AT_ONCE: usize = 64;
 
-/// Passes the pieces of this revision to `each`, perhaps with arrivals that are newer than it.
+/// Passes the agent at this revision to `each`, as operations. Newer arrivals may be included.
 pub fn pieces(seen: &PgReadView, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
     let one = &seen.one;
     let unexpected = |what: &str| one.shared.pool.unexpected(what);
@@ -36,7 +36,7 @@ pub fn pieces(seen: &PgReadView, each: &mut dyn FnMut(Op) -> Result<()>) -> Resu
     files.each(one, &mut |row| each(Op::File(brought(row).ok_or_else(|| unexpected("a file"))?)))?;
     each(Op::Identity(one.identity.borrow().clone()))?;
     each(Op::Policy(Settings::of(one.policy.borrow().clone())))?;
-    // The destination computes the due time from the state.
+    // The destination store computes the due time from the state.
     each(Op::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
     each(Op::Shut(is_shut))?;
     for ((plane, id), text) in &seen.open {
@@ -80,8 +80,8 @@ pub fn pieces(seen: &PgReadView, each: &mut dyn FnMut(Op) -> Result<()>) -> Resu
     if one.revision()? == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
 }
 
-/// Passes the archive lines and events of this revision to `each`. With a moment: only those from
-/// before it, without the remains of removed months ([`ENDED`]).
+/// Passes the archive lines and events of this revision to `each`. `before`: only lines from before
+/// this time, without the summaries of removed months ([`ENDED`]).
 pub fn lines(seen: &PgReadView, before: Option<Time>, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
     let one = &seen.one;
     let unexpected = |what: &str| one.shared.pool.unexpected(what);
@@ -105,13 +105,13 @@ pub fn lines(seen: &PgReadView, before: Option<Time>, each: &mut dyn FnMut(Op) -
     events.each(one, &mut |row| each(event(row).ok_or_else(|| unexpected("an event"))?))
 }
 
-/// Query whose rows are asked for in pages. Its first parameter is the agent; the columns of the
-/// position after which a page begins follow, and then `values`.
+/// Query whose rows are read in pages. Its parameters are the agent, the position after which a
+/// page begins, and `values`.
 struct PagedQuery {
     sql: &'static str,
-    /// Position before the first page.
+    /// Position of the first page.
     first: &'static [&'static str],
-    /// Columns with the position of a row.
+    /// Columns that contain the position of a row.
     marks: &'static [usize],
     values: Vec<Value>,
 }
@@ -130,7 +130,7 @@ impl PagedQuery {
     }
 }
 
-/// Returns a part of a checkpoint, if it exists.
+/// Returns a part of a checkpoint; `None` if the part does not exist.
 pub fn saved_part(one: &AgentContext, checkpoint: Checkpoint, part: u32) -> Result<Option<Vec<u8>>> {
     let asked = Statement::new(
         "SELECT encode(b.bytes, 'hex') FROM @.blob b WHERE b.agent_id = $1 AND b.subject = $2 AND b.name = $3 AND b.part = $4",
@@ -142,7 +142,7 @@ pub fn saved_part(one: &AgentContext, checkpoint: Checkpoint, part: u32) -> Resu
     Ok(Some(bytes))
 }
 
-/// Parses the key of a checkpoint's part.
+/// Parses the key of a checkpoint part.
 fn part(row: &Row) -> Option<(Checkpoint, u32)> {
     Some((workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?)?, row.number(2)?))
 }

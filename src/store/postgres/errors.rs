@@ -1,5 +1,5 @@
-//! Errors of the server: each message says what failed, on which server (never with a password),
-//! and the hint says what to do.
+//! Errors of the server: each message contains the operation and the server (without a password),
+//! and the hint tells the user what to do.
 
 use crate::error::{Error, Status};
 use crate::model::id::AgentName;
@@ -13,30 +13,30 @@ pub const NOT_ALLOWED: &str = "not_allowed";
 const ASK: &str = "ask the owner of the store, who lets a role of the database be a ticker, a producer or a reader by \
                    `dormouse init --grant`";
 
-/// Error for each operation that a producer may not do.
+/// Error for each operation that the producer role does not allow.
 pub fn producers(url: &Url, role: &str) -> Error {
     let message =
         format!("{}: `{role}` is a producer: it may `enqueue` and `wake`, and reads nothing", url.shown());
     Error::database(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
 }
 
-/// Reason why a round trip has no answer.
+/// Reason for which a round trip has no answer.
 #[derive(Debug)]
 pub enum RoundTripFault {
-    /// The connection broke. `is_sent`: the server may have executed the statements.
+    /// The connection was lost. `is_sent`: true if the server may have executed the statements.
     Lost {
         is_sent: bool,
         why: String,
     },
-    /// Another process kept the lock for as long as this process waited.
+    /// Another process held the lock during the whole wait.
     Locked,
-    /// The row or table exists, because two processes created it at once.
+    /// The row or table already exists, because two processes created it concurrently.
     Taken(Error),
-    /// A conflict with another transaction. The caller may try again.
+    /// Another transaction conflicted with this one. The caller may try again.
     Crossed(Error),
-    /// The server does not answer.
+    /// The server could not be reached.
     Unreachable(Error),
-    /// The server refused for another reason, which `code` (SQLSTATE) tells.
+    /// The server refused for another reason, given by the SQLSTATE `code`.
     Refused {
         code: String,
         error: Error,
@@ -55,7 +55,7 @@ impl RoundTripFault {
         let server = url.shown();
         match fault {
             WireFault::Lost { sent, ref why } => RoundTripFault::Lost { is_sent: sent, why: why.clone() },
-            // The server closed the connection while it was idle.
+            // The server has closed the idle connection.
             WireFault::NotSent(why) => RoundTripFault::Lost { is_sent: false, why },
             WireFault::Invalid(why) => RoundTripFault::Other(Error::refused("unfit", why)),
             WireFault::Server { ref code, ref message, .. } => match code.as_str() {
@@ -66,7 +66,7 @@ impl RoundTripFault {
                     format!("{server}: {message}"),
                 )),
                 "40001" | "40P01" => RoundTripFault::Crossed(crossed(url)),
-                // The server shuts down or closes this connection, perhaps after it executed the
+                // The server is shutting down or closing this connection, and may have executed the
                 // statements.
                 "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => {
                     RoundTripFault::Lost { is_sent: true, why: message.clone() }
@@ -117,7 +117,7 @@ impl RoundTripFault {
         }
     }
 
-    /// Returns the error for a command that gives up.
+    /// Returns the error for a command that does not try again.
     pub fn into_error(self, url: &Url) -> Error {
         match self {
             RoundTripFault::Lost { why, .. } => Error::database(
@@ -136,7 +136,7 @@ impl RoundTripFault {
     }
 }
 
-/// Error of the client, not of a statement: connection, login, or unsuitable server.
+/// Returns the error for a fault of the connection, the login or the server's suitability.
 fn plain(fault: &WireFault, url: &Url) -> Error {
     let error = Error::database(Status::Failed, "database", format!("can't use {}: {fault}", url.shown()));
     match fault {
@@ -163,7 +163,7 @@ fn crossed(url: &Url) -> Error {
     .with_hint("nothing was changed: try again")
 }
 
-/// Error when the records changed between two queries of one read view.
+/// Error when the records have changed between two queries of one read view.
 pub fn changed(url: &Url, agent: &str) -> Error {
     Error::database(
         Status::Busy,
@@ -181,7 +181,7 @@ pub fn fenced(agent: &str) -> Error {
     .with_hint("the turn's output is kept on this machine; end what still runs for it here")
 }
 
-/// Error when the fence of an agent is out of its range.
+/// Error when the fence of an agent is out of range.
 pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
     let server = url.shown();
     let message = format!("{server}: the fence of `{agent}` is damaged: {fence} in the table `state`");
@@ -191,7 +191,7 @@ pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
 }
 
 /// Error when the lock was lost with its connection, and another process changed the agent before
-/// the lock was taken again.
+/// this process locked it again.
 pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
     Error::database(
         Status::Busy,
@@ -201,7 +201,7 @@ pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
     .with_hint("nothing was changed: try again")
 }
 
-/// Error when the commit outcome of a transaction is unknown.
+/// Error when the outcome of a commit is unknown.
 pub fn unknown(url: &Url, why: &str) -> Error {
     Error::database(
         Status::Failed,

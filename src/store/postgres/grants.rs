@@ -7,12 +7,12 @@ use super::statements::FUNCTIONS;
 use super::tables::{META, TABLES, Table};
 use super::wire::Statement;
 
-/// Returns statements that grant a role one part in this store and revoke its other privileges
-/// there.
+/// Returns statements that grant a database role its privileges as `part` in this store and revoke
+/// its other privileges there.
 pub fn grant(part: DatabaseRole, role: &str) -> Vec<Statement> {
     let role = escape_identifier(role);
     let all = TABLES.map(|table| format!("@.{}", table.name)).join(",");
-    // Default privileges of a database may let no role call a function without a grant.
+    // Default privileges may let no role call a function without a grant.
     let functions = FUNCTIONS.map(|function| format!("@.{function}")).join(",");
     let mut statements = vec![
         format!("REVOKE ALL ON {all} FROM {role}"),

@@ -1,4 +1,4 @@
-//! Input of a task on another machine, as rows of `task_input`.
+//! Input for a task on another machine, as rows of `task_input`.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use super::statements::NOT_FENCED;
 use super::wire::{Row, Statement};
 use super::{sql, statements};
 
-/// Timeout of a supervisor's queries. It is short, because the supervisor also watches its task.
+/// Timeout of a supervisor's query, short because the supervisor also watches its task.
 const MOMENT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -32,20 +32,20 @@ impl PgInput {
         PgInput { one: Rc::clone(one), task }
     }
 
-    /// Makes a statement whose first two parameters are the agent and the task.
+    /// Returns a statement whose first two parameters are the agent and the task.
     fn statement(&self, sql: impl Into<Cow<'static, str>>) -> Statement {
         Statement::new(sql).with(self.one.id).with(self.task.to_string())
     }
 
-    /// Returns statements that add input. The lock on the task's record orders concurrent senders,
-    /// so that `seq` follows the order of commits, and makes the end of a task come before the
-    /// input or see it. The last row tells whether the input was added, whether the task is heard,
-    /// and whether the process is not fenced.
+    /// Returns statements that add input. A lock on the task's record orders concurrent senders, so
+    /// that `seq` follows the order of commits. The end of the task precedes the input or sees it.
+    /// The last row has three flags: the input was added, the task has a supervisor, the process is
+    /// not fenced.
     fn saying(&self, words: Uuid, bytes: &[u8]) -> [Statement; 3] {
         let heard = is_heard("$4::bigint", "$5");
         let lease = self.one.claimed();
         let of_task = |sql: String| lease.statement(sql).with(self.one.id).with(self.task.to_string());
-        // The parts are cut here, because the array of a parameter has texts.
+        // Parts are encoded as text, because the array parameter contains texts.
         let parts = bytes.chunks(SAID).map(sql::hex).collect::<Vec<_>>();
         let added = of_task(format!(
             "INSERT INTO @.task_input (agent_id, task_id, words, at, bytes) \
@@ -69,8 +69,8 @@ impl PgInput {
     }
 }
 
-/// SQL condition: the task is open and its supervisor has a live lease. `agent` and `task`:
-/// parameters.
+/// Returns the SQL condition that the task is open and its supervisor has a live lease. `agent` and
+/// `task`: parameters.
 fn is_heard(agent: &str, task: &str) -> String {
     format!(
         "EXISTS (SELECT FROM @.record r WHERE r.agent_id = {agent} AND r.kind = 'task' AND r.id = {task}) \
@@ -114,8 +114,8 @@ impl TaskInput for PgInput {
                 Ok((Some(number), Err(RoundTripFault::Lost { why, .. }))) => {
                     pool.forget();
                     if commit_outcome(&self.one, &number, &CommitEvidence::None, &why)? {
-                        // The input was committed but is missing: the supervisor has taken it, or
-                        // it was refused.
+                        // The input was committed but does not exist, because the supervisor has
+                        // taken or refused the input.
                         let is_there = self.rest(words)?.bytes > 0;
                         return if is_there {
                             Ok(InputAnswer::Waits)
@@ -151,7 +151,7 @@ impl TaskInput for PgInput {
     fn take_back(&self, words: Uuid) -> Result<usize> {
         let pool = &self.one.shared.pool;
         let statement = |sql| self.statement(sql).with(words);
-        // The update and the deletion are separate round trips, so that each can be repeated.
+        // The update and the deletion are separate round trips, because each can then be repeated.
         let answers = pool.ask(&[
             statement(
                 "UPDATE @.task_input SET is_refused = true \

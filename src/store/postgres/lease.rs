@@ -1,8 +1,8 @@
-//! Leases: a row names the process that works on a run or a task, and the time at which the lease
-//! expires without a heartbeat.
+//! Leases: the row of a lease names the process that works on a run or a task, and the time at
+//! which the lease expires without a heartbeat.
 //!
-//! `expires_at` is by the server's clock. The process measures its remaining time by its own clock,
-//! from the moment a heartbeat was sent, so clocks of two machines are never compared.
+//! `expires_at` is a time of the server's clock. The process measures the remaining time by its own
+//! clock since it sent the last heartbeat, so clocks of two machines are never compared.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,41 +18,41 @@ use super::statements::AgentKey;
 use super::wire::Statement;
 use super::{errors, sql, statements};
 
-/// Timeout of a heartbeat. It is short, because the caller also supervises a process.
+/// Timeout of a heartbeat, short because the caller also supervises a process.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Time before the end of the lease at which its work must have ended.
+/// Time from the forced end of the work to the expiry of its lease.
 const MARGIN: Duration = Duration::from_secs(15);
 
-/// Upper bound for fences, which no agent reaches. A higher fence, or a negative one, was written
-/// by hand.
+/// Upper bound for fences, which no agent reaches. Only a manual change can write a higher or a
+/// negative fence.
 pub const FENCES: i64 = 1 << 62;
 
-/// SQL condition for the row of a lease, which is false after another process has taken it over.
+/// SQL condition for the row of a lease. No row matches after another process has taken over.
 const ROW: &str = "l.agent_id = $1 AND l.subject = $2 AND l.fence = $3 AND l.anchor = $4";
 
 #[derive(Debug)]
 struct PgLease {
     one: Rc<AgentContext>,
     subject: String,
-    /// Machine that has the lease. After a failover to a server that lost the last leases, two
-    /// machines may have the same fence.
+    /// Machine that holds the lease. After a failover to a server that lost the last leases, two
+    /// machines may have leases with one fence.
     anchor: String,
     lasts: Duration,
     mark: Rc<PendingLease>,
 }
 
-/// Time since the machine was started, including the time it was suspended.
+/// Time since the boot of the machine, including the time of suspension.
 pub fn boot_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// Takes a lease that is free, expired, or of the same machine. Returns `None` if another machine
-/// has it.
+/// Takes a lease that is free, expired, or held by this machine. Returns `None` if another machine
+/// holds the lease.
 ///
-/// Under the agent's lock, the next change writes the lease.
+/// With the agent's lock, the next change writes the lease.
 pub fn take(
     one: &Rc<AgentContext>,
     subject: Subject,
@@ -72,8 +72,8 @@ pub fn take(
     }))
 }
 
-/// Takes a lease in a transaction of its own, in one round trip. If the answer is lost, the round
-/// trip is repeated, which is safe because a machine may take over its own lease.
+/// Takes a lease in its own transaction, in one round trip. The round trip is repeated after a lost
+/// answer, which is safe because a machine may take over its own lease.
 fn take_alone(
     one: &Rc<AgentContext>,
     subject: &str,
@@ -123,19 +123,19 @@ fn take_alone(
 }
 
 impl PgLease {
-    /// Remaining time before the work under this lease must have ended.
+    /// Remaining time until the work under this lease is forcibly ended.
     fn left(&self) -> Duration {
         let kill_at = self.mark.sent_at.get() + self.lasts.saturating_sub(MARGIN);
         kill_at.saturating_sub(boot_time())
     }
 
-    /// Makes a statement whose first four parameters are those of [`ROW`].
+    /// Returns a statement whose first four parameters are those of [`ROW`].
     fn statement(&self, sql: impl Into<Cow<'static, str>>) -> Statement {
         let statement = Statement::new(sql);
         statement.with(self.one.id).with(&self.subject).with(self.mark.fence).with(&self.anchor)
     }
 
-    /// Removes the lease from the leases of this process.
+    /// Removes the lease from the list of this process's leases.
     fn forget(&self) {
         self.mark.is_dropped.set(true);
         self.one.shared.forget_lease(self.one.id, self.subject.clone(), self.mark.fence);
@@ -149,8 +149,8 @@ impl Lease for PgLease {
 
     fn beat(&self) -> Beat {
         if !self.mark.is_written.get() {
-            // A lease that was not written while the lock was held is never written, and its fence
-            // may be granted again.
+            // After the lock was released, an unwritten lease is never written, and its fence may
+            // be granted to another process.
             let is_pending = self.one.lock().is_some();
             return if is_pending { Beat::Unreachable { left: self.left() } } else { Beat::Lost };
         }
@@ -188,8 +188,8 @@ impl Lease for PgLease {
 }
 
 impl Drop for PgLease {
-    /// Keeps a written lease in the table, because another process of this machine may take it
-    /// over. A lease that is not written yet is never written.
+    /// Keeps a written lease in the table, because another process of this machine may take over
+    /// the lease. An unwritten lease is never written.
     fn drop(&mut self) {
         self.forget();
     }

@@ -1,4 +1,4 @@
-//! The records in PostgreSQL: one schema is one store, which many machines share.
+//! Records in PostgreSQL: one schema is one store, which many machines share.
 //!
 //! - [`Postgres`]: the store. `agent`: records of one agent. `read_view`: one revision. `txn`: the
 //!   agent's lock and its changes; `change`: changes of several round trips; `outcome`: commit
@@ -13,7 +13,7 @@
 //! - `pool`: the connections; `wire`: the protocol; `context`: state that these parts share;
 //!   `errors`: error messages.
 //!
-//! One round trip is a batch of statements that are sent together and answered together.
+//! A round trip is a batch of statements that are sent together and answered together.
 
 mod agent;
 mod change;
@@ -58,11 +58,11 @@ use pool::ConnectionPool;
 use wire::Statement;
 pub use wire::Url;
 
-/// Tables and functions of a store.
+/// SQL that creates the tables and functions of a store.
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// Number of months after the current one that have partitions of their own in the archive and the
-/// events. Ticking machines create them.
+/// Number of months after the current month with their own partitions of archive and events.
+/// Ticking machines create these partitions.
 const MONTHS_AHEAD: u32 = 1;
 
 /// All agents of one store in a database.
@@ -72,20 +72,20 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Returns the store that a URL names, without connecting to the server. The first query
-    /// connects and checks the server's version and the store's format. `patience`: timeout for a
-    /// connection and for an answer.
+    /// Returns the store of a URL, without connecting to the server. The first query connects and
+    /// checks the server's version and the store's format. `patience`: timeout for a connection and
+    /// for an answer.
     pub fn open(url: Url, patience: Duration) -> Postgres {
         Postgres { shared: Rc::new(StoreContext::new(ConnectionPool::new(url, patience))) }
     }
 
-    /// Creates the tables of a store. Returns `false` if the store exists; then only missing
-    /// monthly partitions are created.
+    /// Creates the tables of a store. Returns `false` if the store exists; then creates only
+    /// missing monthly partitions.
     pub fn init(url: Url, patience: Duration) -> Result<bool> {
         let pool = ConnectionPool::unread(url, patience);
         let until = Instant::now() + patience;
         loop {
-            // Checked first, because an existing store may allow this role only to read.
+            // This check is first, because the role may only be allowed to read an existing store.
             let is_there = pool.ask_one(Statement::new("SELECT to_regclass('@.meta') IS NOT NULL"))?;
             if is_there.row().is_some_and(|row| row.is(0)) {
                 ConnectionPool::new(pool.url().clone(), patience)
@@ -94,8 +94,7 @@ impl Postgres {
             }
             match pool.script(SCHEMA) {
                 Ok(_) => return Ok(true),
-                // Another process creates the store at the same time or has created it, or the
-                // answer was lost.
+                // Another process has created the store concurrently, or the answer was lost.
                 Err(RoundTripFault::Taken(_) | RoundTripFault::Lost { .. } | RoundTripFault::Crossed(_))
                     if Instant::now() < until =>
                 {
@@ -106,8 +105,8 @@ impl Postgres {
         }
     }
 
-    /// Grants a role of the database the privileges of one part in an existing store, and revokes
-    /// all its other privileges there.
+    /// Grants a database role its privileges as `part` in an existing store, and revokes its other
+    /// privileges there.
     pub fn grant(url: Url, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
         ConnectionPool::new(url, patience).ask(&grants::grant(part, role)).map(drop)
     }
@@ -121,7 +120,7 @@ impl Backend for Postgres {
     fn agents(&self) -> Result<Vec<AgentName>> {
         let pool = &self.shared.pool;
         let answer = pool.ask_one(Statement::new("SELECT name FROM @.agent ORDER BY name"))?;
-        // Other commands ignore an agent with an invalid name; `doctor` reports it.
+        // Commands ignore an agent with an invalid name, and `doctor` reports it.
         Ok(answer.rows.iter().filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
     }
 
@@ -150,7 +149,7 @@ impl Backend for Postgres {
             "SELECT a.name, l.anchor, l.host FROM @.lease l JOIN @.agent a ON a.id = l.agent_id \
              WHERE l.has_slot AND l.expires_at > @now ORDER BY l.fence, a.name",
         );
-        // The transaction that has the agent's lock also locks the slots.
+        // The transaction with the agent's lock also locks the list of slots.
         let alone = Statement::new("SELECT pg_advisory_xact_lock(hashtextextended('@ slots', 0))");
         let answers = match lock.and_then(|lock| lock.ask(&[alone, slots.clone()])) {
             Some(answers) => answers?,
@@ -169,7 +168,7 @@ impl Backend for Postgres {
     }
 
     fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>> {
-        // This shortcut checks no lease, and a producer may only call the function `deliver`.
+        // This shortcut checks no lease, and a producer may only call `deliver`.
         if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
             return Ok(None);
         }

@@ -1,5 +1,5 @@
-//! Commit outcome of a change whose answer was lost, which the server tells by the transaction's
-//! id.
+//! Commit outcome of a change whose answer was lost. The server reports the outcome by the
+//! transaction's id.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use super::context::AgentContext;
 use super::errors::{self, RoundTripFault};
 use super::wire::Statement;
 
-/// Minimum time to ask for a commit outcome: longer than the server keeps an idle transaction open.
+/// Minimum time of queries for a commit outcome, longer than an idle transaction stays open.
 pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Delay before the next query for a commit outcome.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Trace of a committed change in the records.
+/// Evidence of a committed change in the records.
 pub enum CommitEvidence {
-    /// The revision is at least this one.
+    /// A committed change has at least this revision.
     Revision(u64),
     None,
 }
 
-/// True if the transaction with this id was committed. Error if the server does not tell in time.
+/// True if the transaction was committed. Error if the server does not report it in time.
 pub fn commit_outcome(
     one: &AgentContext,
     transaction: &str,
@@ -30,8 +30,8 @@ pub fn commit_outcome(
     why: &str,
 ) -> Result<bool> {
     let pool = &one.shared.pool;
-    // A server that lost its last transactions in a crash may assign the same id again. The
-    // revision then shows that this change was lost.
+    // A server that lost its last transactions in a crash may assign an id again. The revision then
+    // shows that this change was lost.
     let asked = Statement::new(
         "SELECT pg_xact_status($1::xid8), (SELECT s.revision FROM @.state s WHERE s.agent_id = $2)",
     );
@@ -56,7 +56,7 @@ pub fn commit_outcome(
                     None => return Err(errors::unknown(pool.url(), why)),
                 }
             }
-            // The server does not know the id, so it lost the transaction in a crash.
+            // The server lost the transaction in a crash, so the id is unknown.
             Err(RoundTripFault::Refused { code, .. }) if code == "22023" => return Ok(false),
             Err(RoundTripFault::Lost { .. } | RoundTripFault::Unreachable(_)) => pool.forget(),
             Err(trouble) => return Err(trouble.into_error(pool.url())),

@@ -1,5 +1,5 @@
-//! Connections of this process to one store, which are opened on demand, reused, and replaced after
-//! a loss.
+//! Connections of this process to one store, which are opened when needed, reused, and replaced
+//! after a loss.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use crate::error::{Error, Result};
 use super::errors::{self, RoundTripFault};
 use super::wire::{Connection, ServerAnswer, Statement, Url, WireFault};
 
-/// Format of the tables that this version reads and writes.
+/// Format of the tables that this version of the program reads and writes.
 pub const FORMAT: &str = "1";
 
-/// Begins a transaction in which each statement sees all earlier commits, whatever default the
-/// database or role has.
+/// Begins a transaction in which each statement sees all earlier commits, with any default of the
+/// database or role.
 pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// State in which a round trip leaves its transaction.
+/// State of the transaction after a round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     Commit,
-    /// The transaction stays open for the next round trip over the connection.
+    /// The transaction stays open for the next round trip.
     Stay,
 }
 
@@ -29,9 +29,9 @@ pub struct ConnectionPool {
     url: Url,
     /// Timeout for a connection and for an answer.
     patience: Duration,
-    /// Open connections that are in no transaction.
+    /// Open connections without a transaction.
     idle: RefCell<Vec<Connection>>,
-    /// True once the format of the tables has been checked.
+    /// True after the format of the tables was checked.
     is_known: Cell<bool>,
 }
 
@@ -40,12 +40,12 @@ impl ConnectionPool {
         ConnectionPool { url, patience, idle: RefCell::default(), is_known: Cell::new(false) }
     }
 
-    /// Creates a pool that does not check the format, for a store that may not exist yet.
+    /// Creates a pool that never checks the format, for a store that may not exist.
     pub fn unread(url: Url, patience: Duration) -> ConnectionPool {
         ConnectionPool { is_known: Cell::new(true), ..ConnectionPool::new(url, patience) }
     }
 
-    /// Moves the idle connections to a new pool, which checks the format again.
+    /// Creates a pool with the idle connections of this pool. The new pool checks the format again.
     pub fn afresh(&self) -> ConnectionPool {
         ConnectionPool {
             url: self.url.clone(),
@@ -63,7 +63,7 @@ impl ConnectionPool {
         self.patience
     }
 
-    /// Returns a connection that is in no transaction: an idle one, or else a new one.
+    /// Returns a connection without a transaction: an idle connection, or else a new one.
     pub fn take(&self) -> Result<Connection, RoundTripFault> {
         self.take_within(self.patience)
     }
@@ -73,14 +73,14 @@ impl ConnectionPool {
         idle.map_or_else(|| self.open(patience), Ok)
     }
 
-    /// Returns a connection to the idle ones. It must be in no transaction.
+    /// Adds a connection to the idle connections. The connection must have no open transaction.
     pub fn give(&self, connection: Connection) {
         if connection.is_usable() {
             self.idle.borrow_mut().push(connection);
         }
     }
 
-    /// Rolls the transaction of a connection back, and returns the connection to the idle ones.
+    /// Rolls back the transaction of a connection, and adds it to the idle connections.
     pub fn roll_back(&self, mut connection: Connection) {
         if self.send(&mut connection, &[Statement::new("ROLLBACK")], Then::Stay, Duration::ZERO).is_ok() {
             self.give(connection);
@@ -92,23 +92,23 @@ impl ConnectionPool {
         self.idle.borrow_mut().clear();
     }
 
-    /// Opens a connection that is not shared with other queries.
+    /// Opens a connection for one caller, who does not share it with other queries.
     pub fn open(&self, patience: Duration) -> Result<Connection, RoundTripFault> {
         Connection::open(&self.url, patience).map_err(|fault| self.trouble(fault))
     }
 
-    /// Makes one round trip that only reads or is idempotent, as one transaction. If the connection
-    /// breaks, it is sent again over a new one.
+    /// Makes one round trip, as one transaction. The statements must only read or be idempotent,
+    /// because they are sent again after a loss of the connection.
     pub fn ask(&self, statements: &[Statement]) -> Result<Vec<ServerAnswer>> {
         self.ask_within(statements, self.patience)
     }
 
-    /// Makes a round trip of one statement, like [`ConnectionPool::ask`].
+    /// Makes a round trip of one statement under the conditions of [`ConnectionPool::ask`].
     pub fn ask_one(&self, statement: Statement) -> Result<ServerAnswer> {
         Ok(self.ask(&[statement])?.pop().unwrap_or_default())
     }
 
-    /// Like [`ConnectionPool::ask`], with a timeout.
+    /// Makes a round trip like [`ConnectionPool::ask`], with another timeout.
     pub fn ask_within(&self, statements: &[Statement], patience: Duration) -> Result<Vec<ServerAnswer>> {
         let until = Instant::now() + patience;
         loop {
@@ -121,7 +121,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Makes one round trip, which is sent only once.
+    /// Makes one round trip, without repetition after a loss of the connection.
     pub fn ask_once(&self, statements: &[Statement]) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         self.ask_for(statements, self.patience)
     }
@@ -139,7 +139,7 @@ impl ConnectionPool {
         answers
     }
 
-    /// Makes one round trip over this connection. `waits`: time that the server may wait for locks.
+    /// Makes one round trip on a connection. `waits`: time for which the server may wait for locks.
     pub fn send(
         &self,
         connection: &mut Connection,
@@ -150,7 +150,7 @@ impl ConnectionPool {
         self.send_within(connection, statements, then, self.patience.saturating_add(waits))
     }
 
-    /// Like [`ConnectionPool::send`], with a timeout. Begins a transaction unless one is open.
+    /// Makes a round trip with another timeout. Begins a transaction unless one is open.
     pub fn send_within(
         &self,
         connection: &mut Connection,
@@ -188,7 +188,7 @@ impl ConnectionPool {
         Ok(answers)
     }
 
-    /// Makes a round trip of statements without parameters, which is sent only once.
+    /// Makes a round trip of statements without parameters, without repetition after a loss.
     pub fn script(&self, sql: &str) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         let mut connection = self.take()?;
         let answers = connection.script(sql, self.patience);
@@ -197,8 +197,8 @@ impl ConnectionPool {
         Ok(answers)
     }
 
-    /// Makes a round trip, again after each loss of the connection. After `first` may have reached
-    /// the server, `again` is sent instead, because `first` may have been executed.
+    /// Repeats a round trip after each loss of the connection. Once the server may have executed
+    /// `first`, later attempts send `again`.
     pub fn ask_until_answered(&self, first: &[Statement], again: &[Statement]) -> Result<Vec<ServerAnswer>> {
         let until = Instant::now() + self.patience;
         let mut flight = first;
@@ -220,7 +220,7 @@ impl ConnectionPool {
         RoundTripFault::of(fault, &self.url)
     }
 
-    /// Error about an answer that no correct server gives.
+    /// Returns the error for an answer that a correct server never gives.
     pub fn unexpected(&self, what: &str) -> Error {
         errors::unexpected(&self.url, what)
     }

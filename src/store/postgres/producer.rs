@@ -1,4 +1,4 @@
-//! An agent as a producer sees it: the producer can insert into its inbox and read nothing.
+//! Agent for a producer, who may insert into its inbox but read no records.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -23,8 +23,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Returns an agent of this name, which may not exist, if the role of this command is a
-    /// producer. Otherwise returns `refusal`, the error of the query that failed.
+    /// Returns an agent of this name, which need not exist, if the role of this process is a
+    /// producer. Otherwise returns `refusal`, the error of a failed query.
     pub fn find(shared: &Rc<StoreContext>, name: &AgentName, refusal: Error) -> Result<Producer> {
         let pool = &shared.pool;
         if shared.producer.get().is_none() {
@@ -32,7 +32,7 @@ impl Producer {
                 "SELECT session_user WHERE has_function_privilege('@.deliver(text, smallint[], uuid[], text[], boolean)', \
                  'EXECUTE')",
             );
-            // The query fails if the role has no privilege on the schema, so it is no producer.
+            // Without a privilege on the schema, the query fails, and the role is no producer.
             let answer = pool.ask_one(asked).unwrap_or_default();
             let Some(role) = answer.row().and_then(|row| row.get(0)) else { return Err(refusal) };
             shared.producer.get_or_init(|| role.to_owned());

@@ -1,8 +1,8 @@
 //! Read view of one revision of an agent's records.
 //!
-//! A single statement loads the records that commands use most, and no transaction stays open.
-//! Later queries answer from the same revision: archive lines and events carry the revision that
-//! wrote them, and other queries also return the current revision. If that has changed, the query
+//! One statement loads the most used records, and no transaction stays open. Later queries must
+//! answer from the same revision: archive lines and events contain the revision that wrote them,
+//! and other queries also return the current revision. If the revision has changed, such a query
 //! fails.
 
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ use super::statements::{BRIEFS, HEAD};
 use super::wire::{Row, Statement, Value};
 use super::{dump, errors, source, sql};
 
-/// Maximum number of lines that the first query and each later query return.
+/// Maximum numbers of lines that the first query and each later query return.
 const FEW_LINES: usize = 32;
 const MANY_LINES: usize = 512;
 
@@ -35,25 +35,25 @@ pub struct PgReadView {
     pub fence: i64,
     pub state: String,
     pub open: BTreeMap<(Plane, String), String>,
-    /// First keys of the inbox, in order, and the texts that are loaded so far.
+    /// First keys of the inbox in order. The next field has the texts loaded so far.
     messages: Vec<InboxKey>,
     texts: RefCell<BTreeMap<InboxKey, String>>,
     pub hints: BTreeMap<MessageId, String>,
     pub leases: BTreeMap<String, LeaseRow>,
-    /// Archive lines that were loaded with the records.
+    /// Archive lines that were loaded with the records, if any were.
     past: Option<ArchiveQuery>,
 }
 
-/// Archive lines that a claim needs.
+/// Archive lines that the claim of a message needs.
 #[derive(Debug, Default)]
 struct ArchiveQuery {
     /// Latest briefs with their sequence numbers, newest first.
     briefs: Vec<(i64, String)>,
-    /// Kinds and texts of the archive lines about the first message of the inbox.
+    /// Kinds and texts of the archive lines about the first message in the inbox.
     ended: Vec<(String, String)>,
 }
 
-/// A row of the table `lease`.
+/// Row of the table `lease`.
 #[derive(Debug, Clone)]
 pub struct LeaseRow {
     pub fence: i64,
@@ -67,7 +67,7 @@ pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
 }
 
 impl PgReadView {
-    /// Parses the rows of the function `load`. `None` if the agent does not exist any more.
+    /// Parses the rows of the function `load`. `None` if the agent does not exist.
     pub fn read(one: &Rc<AgentContext>, rows: &[Row], with_past: bool) -> Result<Option<PgReadView>> {
         let mut seen = PgReadView {
             one: Rc::clone(one),
@@ -125,9 +125,9 @@ impl PgReadView {
         Some(())
     }
 
-    /// Runs a query about this agent together with its revision, which is the first column. There
-    /// is always a row if the agent exists. `from`: subquery in which `s` is the row of `state`;
-    /// its parameters begin with `$2`. The returned flag is true if the revision is unchanged.
+    /// Runs a query about this agent, and adds the agent's revision as the first column. Returns at
+    /// least one row if the agent exists, and true if the revision is unchanged. `from`: subquery
+    /// in which `s` is the row of `state`; its parameters begin with `$2`.
     fn ask(&self, from: &str, values: impl IntoIterator<Item = Value>) -> Result<(Vec<Row>, bool)> {
         let asked = Statement::new(format!(
             "SELECT s.revision, q.* FROM @.state s LEFT JOIN LATERAL ({from}) q ON true WHERE s.agent_id = $1"
@@ -142,7 +142,7 @@ impl PgReadView {
         Err(errors::changed(self.one.shared.pool.url(), self.one.name.as_str()))
     }
 
-    /// Returns one text of this revision. Error if the revision has changed.
+    /// Returns a text of this revision. Fails if the revision has changed.
     fn ask_text(&self, from: &str, values: impl IntoIterator<Item = Value>) -> Result<Option<String>> {
         let (rows, is_same) = self.ask(from, values)?;
         if !is_same {
@@ -151,12 +151,12 @@ impl PgReadView {
         Ok(rows.first().and_then(|row| row.text(1)))
     }
 
-    /// True if this id is the first message of the inbox.
+    /// True if this is the id of the first message in the inbox.
     fn is_first(&self, id: &str) -> bool {
         self.messages.first().is_some_and(|key| key.id.to_string() == id)
     }
 
-    /// Passes lines of a table to `each`, ordered by `seq`, until it returns false. `after`:
+    /// Passes lines of a table to `each`, ordered by `seq`, until `each` returns false. `after`:
     /// sequence number before the first line.
     fn lines(
         &self,
@@ -192,7 +192,7 @@ impl PgReadView {
 /// Query for lines of the archive or of the events.
 struct LineQuery {
     table: &'static str,
-    /// SQL condition on the line `t`, whose parameters begin with `$5`.
+    /// SQL condition for the line `t`, whose parameters begin with `$5`.
     condition: String,
     values: Vec<Value>,
     is_descending: bool,
@@ -245,7 +245,7 @@ impl ReadView for PgReadView {
         if let Some(text) = self.texts.borrow().get(&key) {
             return Ok(Some(text.clone()));
         }
-        // If the whole inbox was loaded, a key that is missing there has no message.
+        // If the whole inbox was loaded, no message has a key that was not loaded.
         if self.messages.len() < HEAD && self.messages.binary_search(&key).is_err() {
             return Ok(None);
         }
@@ -253,7 +253,7 @@ impl ReadView for PgReadView {
             "SELECT i.body, i.by FROM @.inbox i WHERE i.agent_id = s.agent_id AND i.prio = $2 AND i.id = $3",
             [u32::from(key.priority.digit()).into(), key.id.0.into()],
         )?;
-        // Messages are immutable, so one that still exists is valid for this revision, too.
+        // Messages are immutable, so an existing message is valid for this revision, too.
         let row = rows.first();
         match row.and_then(|row| row.get(1)) {
             Some(text) => {

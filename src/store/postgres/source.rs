@@ -6,10 +6,10 @@ use crate::model::message::{Message, WakeHint};
 
 use super::super::dir::record::{decode, encode};
 
-/// Returns the text of a message with its producer as the source. `by`: role of the producer that
-/// inserted the message, if it was a producer.
+/// Returns the text of a message with its producer as the source. `by`: role of that producer.
 ///
-/// Returns a text unchanged if it is no message, or if it claims to interject: readers reject both.
+/// Returns an invalid message, or a message that claims to interject, unchanged: readers reject
+/// both.
 pub fn message(text: String, by: Option<&str>) -> String {
     let sourced = by.and_then(|by| decode::<Message>(Path::new(""), text.as_bytes()).ok()?.said_by(by).ok());
     sourced.map_or(text, |sourced| String::from_utf8(encode(&sourced)).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Values as texts of SQL parameters, and the other way around.
+//! Conversion of values to texts of SQL parameters, and back.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use crate::model::time::Time;
 use super::super::dir::Subject;
 use super::wire::Value;
 
-/// SQL condition: the column equals one of these texts, of which there is at least one, and the
-/// value of its parameter, which has this number.
+/// Returns an SQL condition that the column equals one of `texts`, which must not be empty, and the
+/// value of its parameter. `parameter`: number of that parameter.
 ///
-/// Unlike a comparison with an array, the one with a single text keeps the order of an index.
+/// A comparison with a single text keeps the order of an index, unlike a comparison with an array.
 pub fn one_of(column: &str, parameter: usize, texts: &[impl AsRef<str>]) -> (String, Value) {
     match texts {
         [one] => (format!("{column} = ${parameter}"), one.as_ref().into()),
@@ -35,19 +35,19 @@ pub fn hex(bytes: &[u8]) -> String {
     digits
 }
 
-/// Decodes bytes from the output of `encode(…, 'hex')`. `None` if they are no hexadecimal digits.
+/// Decodes bytes from the output of `encode(…, 'hex')`. `None` for invalid digits.
 pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     digits.chunks(2).map(byte).collect()
 }
 
-/// Decodes UTF-8 text from the output of `encode(…, 'hex')`.
+/// Decodes UTF-8 text from the output of `encode(…, 'hex')`. `None` for invalid text.
 pub fn text_of_hex(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of_hex(hex)?).ok()
 }
 
-/// SHA-256 of a dedupe key in hexadecimal digits, which the index uses instead of the key.
+/// SHA-256 of a dedupe key in hexadecimal digits, which the index contains instead of the key.
 pub fn digest(key: &str) -> String {
     hex(&Sha256::digest(key.as_bytes()))
 }
@@ -67,14 +67,14 @@ pub fn plane_of(word: &str) -> Option<Plane> {
     Plane::ALL.into_iter().find(|one| plane(*one) == word)
 }
 
-/// Lower bound for ids: greater than each id created before `at`, and at most each one from `at`
-/// on.
+/// Lower bound for ids: greater than each id that was created before `at`, and not greater than any
+/// id created later.
 pub fn least_id_of(at: Time) -> Uuid {
     let millis = u128::from(u64::try_from(at.as_millis()).unwrap_or(0));
     Uuid::from_u128(millis << 80)
 }
 
-/// Value of the column `subject` of a lease.
+/// Value of the column `subject` in a row of `lease`.
 pub fn subject(subject: Subject) -> String {
     match subject {
         Subject::Run => "run".to_owned(),

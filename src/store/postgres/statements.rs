@@ -1,6 +1,6 @@
-//! Statements that several operations share, and the rows of the function `apply`.
+//! Statements that several operations use, and the rows of the function `apply`.
 //!
-//! Each name is qualified by its schema, and no statement leaves anything in the session.
+//! Each name is qualified by its schema, and no statement changes the session.
 
 use std::fmt::Display;
 
@@ -12,22 +12,22 @@ use super::sql;
 use super::tables::{Rows, TABLES};
 use super::wire::{Statement, Value};
 
-/// Priority of a hint in the inbox.
+/// Priority of a hint in the table `inbox`.
 pub const HINT: &str = "-1";
 
-/// Value of `agent.takes` for agents whose size limit is the default of the sender's machine.
+/// Value of `agent.takes` for agents whose size limit is the default on the sender's machine.
 const AS_BY_DEFAULT: i64 = -1;
 
-/// Number of keys at the head of the inbox that `load` returns.
+/// Number of keys at the head of the inbox that the function `load` returns.
 pub const HEAD: usize = 256;
 
-/// Number of briefs that `load` returns: as many as a turn gets.
+/// Number of briefs that the function `load` returns: as many as a turn receives.
 pub const BRIEFS: usize = 5;
 
-/// Functions of the database that a role needs to step agents, and to read them.
+/// Database functions that a role needs to step agents and to read them.
 pub const FUNCTIONS: [&str; 4] = ["load", "apply", "deliver", "make_months"];
 
-/// Agent that a statement is about.
+/// Agent of a statement.
 #[derive(Debug, Clone, Copy)]
 pub enum AgentKey<'a> {
     Id(i64),
@@ -35,7 +35,7 @@ pub enum AgentKey<'a> {
 }
 
 impl AgentKey<'_> {
-    /// Column of the table `agent`.
+    /// Returns the column of the table `agent` for this key.
     fn column(self) -> &'static str {
         match self {
             AgentKey::Id(_) => "a.id",
@@ -53,15 +53,15 @@ impl From<AgentKey<'_>> for Value {
     }
 }
 
-/// Loads a read view, all of one revision. `with_past`: with the lines of the archive that a claim
-/// needs.
+/// Loads a read view of one revision. `with_past`: with the archive lines that the claim of a
+/// message needs.
 pub fn load(agent: i64, with_past: bool) -> Statement {
     Statement::new("SELECT * FROM @.load($1, $2)").with(agent).with(with_past)
 }
 
-/// Limits the time in which the transaction waits for a lock, in milliseconds, and in which the
-/// server waits for the next statement: it rolls the transaction back when the client's machine is
-/// cut off.
+/// Limits the time in milliseconds for which the transaction waits for a lock, and the time for
+/// which the server waits for the next statement. The server then rolls back, for example if the
+/// client's machine was disconnected.
 pub fn limits(waits: u128) -> Statement {
     Statement::new(
         "SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', '15s', true)",
@@ -69,9 +69,9 @@ pub fn limits(waits: u128) -> Statement {
     .with(format!("{waits}ms"))
 }
 
-/// Locks an agent. The row has the transaction's id and the agent's last fence. Later statements of
-/// the transaction see all that the previous owner of the lock committed, because each statement
-/// sees earlier commits. A single statement that locks and reads would not.
+/// Locks an agent. Returns the transaction's id and the agent's last fence. Later statements of the
+/// transaction see all commits of the lock's previous owner, because each statement sees earlier
+/// commits. A single statement that locks and reads would not see them.
 ///
 /// `at_once`: fails immediately if the agent is locked.
 pub fn lock(agent: AgentKey<'_>, at_once: bool) -> Statement {
@@ -86,9 +86,9 @@ pub fn lock(agent: AgentKey<'_>, at_once: bool) -> Statement {
     .with(agent)
 }
 
-/// Takes the advisory lock of an agent's inbox until the end of the transaction: shared to insert,
-/// exclusive to close the inbox, as `apply` does. So each insertion is committed before the inbox
-/// closes, or sees that it is closed.
+/// Takes the advisory lock of an agent's inbox until the end of the transaction. An insertion takes
+/// it shared; `apply` takes it exclusively to close the inbox. So each insertion is committed
+/// before the inbox closes, or sees that the inbox is closed.
 pub fn lock_inbox(agent: AgentKey<'_>) -> Statement {
     Statement::new(format!(
         "SELECT pg_advisory_xact_lock_shared(hashtextextended('@', a.id)) FROM @.agent a WHERE {} = $1",
@@ -97,7 +97,7 @@ pub fn lock_inbox(agent: AgentKey<'_>) -> Statement {
     .with(agent)
 }
 
-/// Lease in whose name a process acts: subject, fence and run.
+/// Lease for which a process acts: subject, fence and run.
 #[derive(Debug, Clone, Default)]
 pub struct ClaimedLease {
     pub subject: Option<String>,
@@ -105,34 +105,33 @@ pub struct ClaimedLease {
     pub run: Option<String>,
 }
 
-/// SQL condition on the agent `a`: there is no lease in whose name the process acts, or it is still
-/// valid. The first three parameters are those of [`ClaimedLease`].
+/// SQL condition on the agent `a`: the process acts for no lease, or for a valid lease. The first
+/// three parameters are those of [`ClaimedLease`].
 pub const NOT_FENCED: &str = "($1::text IS NULL OR EXISTS (SELECT FROM @.lease l WHERE l.agent_id = a.id AND l.subject = $1 \
      AND l.fence = $2::bigint) AND ($3::text IS NULL OR EXISTS (SELECT FROM @.state s WHERE s.agent_id = a.id \
      AND strpos(s.body::text, $3) > 0)))";
 
 impl ClaimedLease {
-    /// Returns a statement whose first three parameters are this lease.
+    /// Returns a statement whose first three parameters describe this lease.
     pub fn statement(&self, sql: String) -> Statement {
         let ClaimedLease { subject, fence, run } = self.clone();
         Statement::new(sql).with(subject).with(fence).with(run)
     }
 }
 
-/// Condition for an insertion of arrivals.
+/// Conditions for inserting arrivals.
 #[derive(Debug, Clone, Default)]
 pub struct Provided {
-    /// The process is not fenced.
+    /// Lease that must be valid, if it has a subject.
     pub lease: ClaimedLease,
-    /// The agent accepts a body of this size. The second number is the limit of the sender's
-    /// machine.
+    /// Size of a body that the agent must accept, and the default limit of the sender's machine.
     pub size: Option<(u64, u64)>,
 }
 
-/// Inserts arrivals into the inbox of an agent. `again`: after a lost answer, under the agent's
-/// lock, ids of ended messages are left out.
+/// Inserts arrivals. `again`: retry under the agent's lock, without ids of ended messages.
 ///
-/// The last row has the condition, `is_shut`, and the text of the agent's state, which the sender
+/// The last row has the condition, `is_shut`, and the text of the agent's state for the sender.
+/// There is no row if the agent does not exist.
 /// needs next. There is none if the agent does not exist.
 pub fn arrive(agent: AgentKey<'_>, arrivals: &[Arrival], provided: &Provided, again: bool) -> Vec<Statement> {
     let key = agent.column();
@@ -157,7 +156,7 @@ pub fn arrive(agent: AgentKey<'_>, arrivals: &[Arrival], provided: &Provided, ag
     vec![lock_inbox(agent), sized(inserted).with(priorities).with(ids).with(texts).with(again), sized(told)]
 }
 
-/// Inserts arrivals as a producer, whose role may only call the function `deliver`.
+/// Inserts arrivals as a producer, who may only call the function `deliver`.
 pub fn deliver(agent: &str, arrivals: &[Arrival], again: bool) -> Statement {
     let [priorities, ids, texts] = columns(arrivals);
     Statement::new("SELECT @.deliver($1, $2::text[]::smallint[], $3::text[]::uuid[], $4, $5)")
@@ -187,7 +186,7 @@ fn arrived(arrival: &Arrival) -> (String, String, &str) {
     }
 }
 
-/// Deletes the contents of an agent, except rows that a replacement of the agent needs.
+/// Deletes the rows of an agent, except those that a replacement of the agent needs.
 pub fn empty(agent: i64) -> Vec<Statement> {
     delete(agent, |rows| rows == Rows::Agent)
 }
@@ -206,7 +205,7 @@ fn delete(agent: i64, are_meant: impl Fn(Rows) -> bool) -> Vec<Statement> {
         .collect()
 }
 
-/// Creates the missing partitions of archive and events from this month on, by the server's clock.
+/// Creates missing partitions of archive and events since this month of the server's clock.
 pub fn months(ahead: u32) -> Statement {
     Statement::new("SELECT @.make_months($1)").with(ahead)
 }
@@ -214,10 +213,10 @@ pub fn months(ahead: u32) -> Statement {
 /// Number of columns of a row of the function `apply`.
 const WIDTH: usize = 7;
 
-/// A row of the function `apply`: a word, and its operands.
+/// Row of the function `apply`: the name of an operation, and its operands.
 pub type OpRow = Vec<Option<String>>;
 
-/// Builds a row.
+/// Returns a row of the function `apply`.
 pub fn row<const N: usize>(word: &str, operands: [Option<String>; N]) -> OpRow {
     let mut row = vec![Some(word.to_owned())];
     row.extend(operands);
@@ -225,17 +224,17 @@ pub fn row<const N: usize>(word: &str, operands: [Option<String>; N]) -> OpRow {
     row
 }
 
-/// Operand of a row.
+/// Returns an operand of a row.
 pub fn some(value: impl Display) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Writes rows of a change. `revision`: the one after the change.
+/// Calls the function `apply` for rows of a change. `revision`: revision after the change.
 pub fn apply(agent: i64, revision: u64, rows: Vec<OpRow>) -> Statement {
     Statement::new("SELECT @.apply($1, $2, $3)").with(agent).with(revision).with(Value::Table(rows))
 }
 
-/// Sets the last fence in the row of a state. Returns `false` if the row is another one.
+/// Sets the last fence in a row of the state. Returns `false` for any other row.
 pub fn set_fence(row: &mut OpRow, fence: i64) -> bool {
     let is_state = row.first().is_some_and(|word| word.as_deref() == Some("state"));
     if is_state {
@@ -244,7 +243,7 @@ pub fn set_fence(row: &mut OpRow, fence: i64) -> bool {
     is_state
 }
 
-/// Returns the row of the function `apply` that makes a change.
+/// Returns the row of the function `apply` for an operation.
 pub fn op_row(op: &Op) -> OpRow {
     match op {
         Op::Identity(text) => row("identity", [some(text)]),
@@ -287,7 +286,7 @@ pub fn op_row(op: &Op) -> OpRow {
     }
 }
 
-/// Row that replaces the settings of an agent.
+/// Returns the row that replaces the settings of an agent.
 pub fn policy_row(settings: &Settings) -> OpRow {
     let takes = match settings.takes {
         Takes::ByDefault => some(AS_BY_DEFAULT),
@@ -297,7 +296,7 @@ pub fn policy_row(settings: &Settings) -> OpRow {
     row("policy", [some(&settings.text), some(settings.pool.as_str()), takes])
 }
 
-/// Returns the revision after a change, if the change writes the state.
+/// Returns the revision after a change; `None` if the change does not write the state.
 pub fn revision_of(ops: &[Op]) -> Option<u64> {
     ops.iter().find_map(|op| if let Op::State { revision, .. } = op { Some(*revision) } else { None })
 }

@@ -1,12 +1,12 @@
-//! List of a store's tables, with the properties that `schema.sql` does not state. A table that is
-//! added there is added here.
+//! List of the tables in `schema.sql`, with properties that `schema.sql` does not contain. A new
+//! table must be added to both.
 
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     pub name: &'static str,
     pub rows: Rows,
-    /// Columns that the role of a reader may select; `None` for all. Only machines that step agents
-    /// may select the others.
+    /// Columns that the reader role may select; `None` for all columns. Only machines that step
+    /// agents may select the other columns.
     pub shown: Option<&'static str>,
 }
 
@@ -28,7 +28,7 @@ const fn shown_in_part(name: &'static str, shown: &'static str) -> Table {
     Table { name, rows: Rows::Agent, shown: Some(shown) }
 }
 
-/// All tables except partitions. The format of the store is a row of `meta`, which is written once.
+/// All tables except partitions. The table `meta` has the format of the store as a constant row.
 pub const TABLES: [Table; 19] = [
     of(META, Rows::Store),
     of("agent", Rows::Store),

@@ -1,5 +1,5 @@
-//! Data of triggers that all machines share and that is not in the records: the keys of signatures,
-//! and the recent uses of each trigger.
+//! Data of triggers outside the records, shared by all machines: the keys of signatures, and the
+//! recent uses of each trigger.
 
 use std::num::NonZeroU32;
 
@@ -13,7 +13,7 @@ use super::statements::AgentKey;
 use super::wire::Statement;
 use super::{sql, statements};
 
-/// SQL source: the key of a trigger by its SHA-256.
+/// SQL source of a trigger's key by its SHA-256.
 const ROW_OF_KEY: &str = "FROM @.trigger_key k WHERE k.agent_id = $1 AND k.trigger_id = $2 AND k.sha = $3";
 
 /// Returns the trigger's key if its SHA-256 is `digest`.
@@ -24,14 +24,14 @@ pub fn key(one: &AgentContext, trigger: TriggerId, digest: &str) -> Result<Optio
     sql::bytes_of_hex(hex).map(Some).ok_or_else(|| one.shared.pool.unexpected("the key of a trigger"))
 }
 
-/// True if the trigger has the key with this SHA-256. A role that may not read keys can ask this.
+/// True if the trigger has the key with this SHA-256. Needs no right to read keys.
 pub fn has_key(one: &AgentContext, trigger: TriggerId, digest: &str) -> Result<bool> {
     let asked = Statement::new(format!("SELECT EXISTS (SELECT {ROW_OF_KEY})"));
     let answer = one.ask(asked.with(one.id).with(trigger.to_string()).with(digest))?;
     Ok(answer.row().is_some_and(|row| row.is(0)))
 }
 
-/// Returns a statement that copies an agent's keys to another agent that has the same triggers.
+/// Returns a statement that copies an agent's keys to an agent with the same triggers.
 pub fn hand_on(one: &AgentContext, heir: &AgentName) -> Statement {
     Statement::new(
         "INSERT INTO @.trigger_key (agent_id, trigger_id, sha, key) SELECT h.id, k.trigger_id, k.sha, k.key \
@@ -41,17 +41,17 @@ pub fn hand_on(one: &AgentContext, heir: &AgentName) -> Statement {
     .with(heir.as_str())
 }
 
-/// Counts one use of a trigger in one round trip, without the agent's lock. If the answer is lost,
-/// the use may be counted twice, so the limit is never exceeded.
+/// Counts a use of a trigger in one round trip, without the agent's lock. After a lost answer the
+/// use may be counted twice, so the limit is never exceeded.
 pub fn count_use(
     one: &AgentContext,
     trigger: TriggerId,
     most: NonZeroU32,
 ) -> Result<std::result::Result<(), Span>> {
     let window = Uses::WINDOW.as_millis();
-    // A transaction that waited for this row read its own time before the wait, so the stored
-    // minute may begin slightly later than that. Only a start that is more than a minute away is
-    // from another minute or from a wrong clock.
+    // A transaction that waited for this row had read its own time before the wait, so the stored
+    // start may be slightly later than that time. Only a start that differs by more than a minute
+    // belongs to another minute or to a wrong clock.
     let is_current = format!("u.since > excluded.since - {window} AND u.since < excluded.since + {window}");
     let counted = Statement::new(format!(
         "INSERT INTO @.trigger_use AS u (agent_id, trigger_id, since, times) \
@@ -74,8 +74,7 @@ pub fn count_use(
     let mut last = answers.iter().rev();
     let seen = last.next().and_then(|answer| answer.row()).ok_or_else(|| one.gone())?;
     let is_counted = last.next().is_some_and(|answer| !answer.rows.is_empty());
-    // A use for an agent that was moved away is not counted, because the delivery that follows is
-    // refused.
+    // A use for a moved agent is not counted, because the following delivery is refused.
     if is_counted || seen.is(0) {
         return Ok(Ok(()));
     }

@@ -33,18 +33,18 @@ struct PgTxn {
 struct TxnState {
     one: Rc<AgentContext>,
     patience: Duration,
-    /// Total time spent waiting for the lock.
+    /// Total time of waiting for the lock.
     waited: Cell<Duration>,
     open: RefCell<Option<OpenPgTxn>>,
-    /// Leases that the next change writes.
+    /// Leases that the next change will write.
     granted: RefCell<Vec<GrantedLease>>,
-    /// Leases that the next change deletes.
+    /// Leases that the next change will delete.
     returned: RefCell<Vec<ReturnedLease>>,
-    /// Id of the transaction that found a free slot, which the run takes with the next change.
+    /// Id of the transaction that found a free slot, which the next change takes for the run.
     slot: RefCell<Option<String>>,
 }
 
-/// A transaction that has the lock, with the records that were loaded in it.
+/// Open transaction with the lock, and the records that the transaction has loaded.
 #[derive(Debug)]
 struct OpenPgTxn {
     connection: Connection,
@@ -57,11 +57,11 @@ struct GrantedLease {
     subject: String,
     claimant: LeaseClaimant,
     mark: Rc<PendingLease>,
-    /// The agent's last fence before this lease was granted.
+    /// Last fence of the agent before this lease was granted.
     after: i64,
 }
 
-/// A lease that the next change deletes.
+/// Lease that the next change will delete.
 #[derive(Debug)]
 struct ReturnedLease {
     subject: String,
@@ -69,8 +69,8 @@ struct ReturnedLease {
     mark: Rc<PendingLease>,
 }
 
-/// Takes the agent's lock and loads its records, in one round trip. Returns `None` if another
-/// process kept the lock for all of `patience`.
+/// Takes the agent's lock and loads the agent's records, in one round trip. Returns `None` if
+/// another process held the lock for all of `patience`.
 pub fn begin(one: &Rc<AgentContext>, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
     let state = Rc::new(TxnState {
         one: Rc::clone(one),
@@ -90,13 +90,13 @@ pub fn begin(one: &Rc<AgentContext>, patience: Duration) -> Result<Option<Box<dy
 }
 
 impl TxnState {
-    /// Begins a transaction unless one is open. Returns `false` if another process has the lock.
+    /// Begins a transaction unless one is open. Returns `false` if another process holds the lock.
     fn begin(&self) -> Result<bool> {
         if self.open.borrow().is_some() {
             return Ok(true);
         }
         let (one, pool) = (&self.one, &self.one.shared.pool);
-        // A process with the lease of the run settles it, and needs no archive lines.
+        // A process that holds the lease of the run settles the run, and needs no archive lines.
         let settles = one.shared.leases.borrow().contains_key(&(one.id, sql::subject(Subject::Run)));
         let flight = |at_once| {
             let lock = statements::lock(AgentKey::Id(one.id), at_once);
@@ -107,7 +107,7 @@ impl TxnState {
             let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
             let mut sent = pool.send(&mut connection, &flight(true), Then::Stay, Duration::ZERO);
             if matches!(sent, Err(RoundTripFault::Locked)) && !self.patience.is_zero() {
-                // The round trip of a successful attempt is not time spent waiting.
+                // Only a failed first attempt counts as waiting.
                 let since = Instant::now();
                 let mut again = ["ROLLBACK", BEGIN].map(Statement::new).to_vec();
                 again.extend(flight(false));
@@ -119,7 +119,7 @@ impl TxnState {
                     let loaded = answers.pop().unwrap_or_default().rows;
                     let lock = answers.pop().unwrap_or_default();
                     let number = lock.row().and_then(|row| row.text(0));
-                    // If the agent is gone, dropping the connection rolls the transaction back.
+                    // If the agent does not exist, the drop of the connection rolls back.
                     let (Some(number), Some(seen)) = (number, PgReadView::read(one, &loaded, !settles)?)
                     else {
                         return Err(one.gone());
@@ -146,7 +146,7 @@ impl TxnState {
     }
 
     /// Returns rows that every change includes: deletion of old dedupe keys, granted leases and
-    /// returned leases. Also returns the last fence granted, if a lease is granted.
+    /// returned leases. Also returns the last granted fence; `None` without a granted lease.
     fn along(&self) -> (Vec<OpRow>, Option<i64>) {
         let (mut along, mut fence) = (Vec::new(), None);
         if let Some(before) = self.one.forgotten.get() {
@@ -172,12 +172,12 @@ impl TxnState {
         (along, fence)
     }
 
-    /// Writes and commits. Returns `false` if nothing was committed and the caller may try again.
+    /// Writes a change and commits. Returns `false` if nothing was committed; a retry is then safe.
     fn finish(&self, change: &ChangeRows, evidence: &CommitEvidence) -> Result<bool> {
         let (mut along, mut fence) = self.along();
         let Some(mut open) = self.open.take() else { return Ok(false) };
         let pool = &self.one.shared.pool;
-        // The transaction that found a free slot was lost, so another run may have taken the slot.
+        // The transaction that found a free slot was lost, so another run may have the slot now.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
             return Err(RoundTripFault::Locked.into_error(pool.url()));
         }
@@ -233,7 +233,7 @@ impl TxnState {
         Ok(is_done)
     }
 
-    /// Writes and commits, with a new attempt whenever the connection breaks before the commit.
+    /// Writes a change and commits, and tries again after each loss of the connection before it.
     fn change(
         &self,
         change: &ChangeRows,
@@ -256,12 +256,12 @@ impl TxnState {
         }
     }
 
-    /// Writes a row that leaves the state as it is.
+    /// Writes one row that does not change the state.
     fn change_row(&self, row: OpRow) -> Result<()> {
         self.change(&ChangeRows::of_row(row), &CommitEvidence::None, |seen| self.check_fences(seen))
     }
 
-    /// Error when the records have changed since a lost transaction loaded them.
+    /// Error when the records have changed since the lost transaction had loaded them.
     fn refuse_moved_on(&self, seen: &PgReadView) -> Result<()> {
         let open = self.open.borrow();
         let now = open.as_ref().map_or(seen.seen_at, |open| open.seen.seen_at);
@@ -272,10 +272,10 @@ impl TxnState {
         }
     }
 
-    /// Returns an error if another process has taken over a lease of this agent that this process
-    /// has, or in whose name it acts.
+    /// Error when another process has taken over a lease of this agent that this process holds, or
+    /// for which this process acts.
     fn check_fences(&self, seen: &PgReadView) -> Result<()> {
-        // After a lost transaction, another process may have been granted a lease with this fence.
+        // After a lost transaction, another process may have received a lease with such a fence.
         self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
         if self.granted.borrow().iter().any(|granted| granted.after != seen.fence) {
             return Err(RoundTripFault::Locked.into_error(self.one.shared.pool.url()));
@@ -312,8 +312,8 @@ impl AgentLock for TxnState {
                 }
                 Err(RoundTripFault::Lost { .. }) if Instant::now() < until => {
                     pool.forget();
-                    // The lock was lost with the connection. The query is repeated only if the same
-                    // revision is still current under the new lock.
+                    // The lock was lost with the connection. The query is repeated only if the
+                    // revision is unchanged under the new lock.
                     if let Err(error) = self.begin_or_busy().and_then(|()| self.refuse_moved_on(&open.seen)) {
                         return Some(Err(error));
                     }
@@ -341,7 +341,7 @@ impl AgentLock for TxnState {
     fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<PendingLease>) {
         let is_new = |open: &OpenPgTxn| !open.seen.leases.contains_key(subject);
         if !mark.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
-            // Otherwise a single change would write this lease and delete it.
+            // A change must not both write and delete this lease, so the lease is not written.
             mark.is_dropped.set(true);
             return;
         }
@@ -461,7 +461,7 @@ impl Txn for PgTxn {
 }
 
 impl Drop for PgTxn {
-    /// Releases the lock. Writes pending leases and the deletion of old keys, if no change did.
+    /// Releases the lock. First writes pending leases and deletions of keys, unless a change did.
     fn drop(&mut self) {
         let state = &self.state;
         let shared = Rc::clone(&state.one.shared);
@@ -472,7 +472,7 @@ impl Drop for PgTxn {
         let is_fit =
             || state.open.borrow().as_ref().is_some_and(|open| state.check_fences(&open.seen).is_ok());
         if is_pending && state.begin().unwrap_or(false) && is_fit() {
-            // The first heartbeat reports a lease that could not be written as lost, and a later
+            // After an error, the first heartbeat reports an unwritten lease as lost, and a later
             // change deletes the old keys.
             drop(state.finish(&ChangeRows::default(), &CommitEvidence::None));
         }

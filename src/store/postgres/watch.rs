@@ -1,10 +1,10 @@
 //! Notifications of changes: a waiting process inserts a row in `watcher` for each of its agents,
-//! and a process that changes an agent notifies the channels of the agent's rows when it commits.
+//! and a process that changes an agent notifies the channels in the agent's rows on commit.
 //!
-//! Commits with a notification wait for each other in the whole server, so a commit sends one only
-//! if the agent has rows. Notifications may be lost, and no result depends on them: a commit that
-//! is in progress when a row is inserted sends none, and connections may break. Rows of killed
-//! processes expire.
+//! Commits with notifications wait for each other in the whole server, so a commit sends a
+//! notification only for an agent with rows. Notifications may be lost, and no result depends on
+//! them: a commit in progress when a row is inserted sends none, and connections may break. Rows of
+//! killed processes expire.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -19,28 +19,27 @@ use super::errors::RoundTripFault;
 use super::pool::Then;
 use super::wire::{Connection, Statement};
 
-/// Lifetime of a row, in milliseconds by the server's clock, and the interval of its renewal.
+/// Lifetime of a row in milliseconds by the server's clock, and interval of renewals.
 const LIFETIME_MS: u64 = 45_000;
 const RENEWAL: Duration = Duration::from_secs(15);
 
-/// Timeout for a connection and an answer. It is short, because the waiting process also polls its
-/// agents.
+/// Timeout for a connection and an answer, short because the waiting process also polls its agents.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Delay before the next attempt after the server could not be reached.
+/// Delay of the next attempt if the server could not be reached.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Maximum number of expired rows that one process removes at once.
+/// Maximum number of expired rows that one process deletes at a time.
 const MOST_REMOVED: usize = 1000;
 
-/// First statement of a transaction that writes rows, which nobody has to wait for.
+/// First statement of a transaction that writes rows of `watcher`, which need no durability.
 fn hasty() -> Statement {
     Statement::new(
         "SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true)",
     )
 }
 
-/// Subscription of a process to changes.
+/// Subscription of a process to changes of agents.
 #[derive(Debug)]
 pub struct PgSubscription {
     shared: Rc<StoreContext>,
@@ -49,28 +48,28 @@ pub struct PgSubscription {
 
 #[derive(Debug)]
 enum ListenState {
-    /// No connection is open. The next attempt is at this time, or at once.
+    /// No connection is open. The next attempt is at this time; `None`: immediately.
     Closed(Option<Instant>),
     Open(Box<ListenConnection>),
-    /// Notifications are impossible, so no further attempt is made.
+    /// The server does not support notifications, so no further attempt is made.
     Unsupported,
 }
 
-/// A connection that only receives notifications.
+/// Connection that only receives notifications.
 #[derive(Debug)]
 struct ListenConnection {
     connection: Connection,
     channel: String,
-    /// Number of agents that were requested, and the ids of those that exist.
+    /// Number of agents in the request, and ids of those that exist.
     named: usize,
     agents: Vec<String>,
     written_at: Instant,
-    /// True after a test notification from another connection of this process has arrived.
+    /// True after the arrival of a test notification from another connection of this process.
     is_proven: bool,
 }
 
 impl ListenConnection {
-    /// Channel of the test notification.
+    /// Returns the channel of the test notification.
     fn proof(&self) -> String {
         format!("{}_proof", self.channel)
     }
@@ -81,7 +80,7 @@ impl PgSubscription {
         PgSubscription { shared: Rc::clone(shared), state: ListenState::Closed(None) }
     }
 
-    /// Opens a subscription. `None` if a pooler is in between.
+    /// Opens a subscription. `None` if a pooler is between this process and the server.
     fn begin(&self, agents: &[AgentName]) -> Result<Option<Box<ListenConnection>>, RoundTripFault> {
         let pool = &self.shared.pool;
         let mut connection = pool.open(PATIENCE)?;
@@ -90,7 +89,7 @@ impl PgSubscription {
         );
         let answers = pool.send_within(&mut connection, &[asked], Then::Commit, PATIENCE)?;
         let row = answers.last().and_then(|answer| answer.row());
-        // A pooler would give this connection, with its subscription, to the next process.
+        // A pooler would pass this connection, with its subscription, to another process.
         let is_own =
             connection.backend().is_some() && connection.backend() == row.and_then(|row| row.number(0));
         let Some(channel) = row.and_then(|row| row.text(1)).filter(|_| is_own) else { return Ok(None) };
@@ -106,7 +105,7 @@ impl PgSubscription {
         self.write(line, agents, listens.map(Statement::new).to_vec()).map(Some)
     }
 
-    /// Inserts or renews the rows. `along`: other statements of the same transaction.
+    /// Inserts or renews the rows of `watcher`. `along`: other statements of the transaction.
     fn write(
         &self,
         mut line: Box<ListenConnection>,
@@ -115,7 +114,7 @@ impl PgSubscription {
     ) -> Result<Box<ListenConnection>, RoundTripFault> {
         let pool = &self.shared.pool;
         let names = agents.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>();
-        // Each waiting process removes expired rows, so the table stays small.
+        // Each waiting process deletes expired rows, so the table stays small.
         let removed = Statement::new(format!(
             "DELETE FROM @.watcher WHERE (agent_id, channel) IN (SELECT w.agent_id, w.channel \
                FROM @.watcher w WHERE w.until < @now LIMIT {MOST_REMOVED} FOR UPDATE SKIP LOCKED)"
@@ -134,8 +133,8 @@ impl PgSubscription {
         (line.named, line.written_at) = (agents.len(), Instant::now());
         if !line.is_proven {
             let proof = Statement::new("SELECT pg_notify($1, '')").with(line.proof());
-            // Sent by another connection, because only an asynchronous notification proves that
-            // they arrive.
+            // Another connection sends the test, because only an asynchronous notification proves
+            // that notifications arrive.
             drop(pool.ask_within(&[hasty(), proof], PATIENCE));
         }
         Ok(line)
@@ -167,7 +166,7 @@ impl Subscription for PgSubscription {
                 | RoundTripFault::Taken(_)
                 | RoundTripFault::Crossed(_),
             ) => ListenState::Closed(Instant::now().checked_add(RETRY_DELAY)),
-            // The role may not write rows, or the server is read-only.
+            // The role may not write rows, or the server is read-only, so attempts are useless.
             Err(RoundTripFault::Refused { .. } | RoundTripFault::Other(_)) => ListenState::Unsupported,
         };
     }
@@ -190,14 +189,14 @@ impl Subscription for PgSubscription {
             line.is_proven |= told.contains(&proof);
             return told.contains(&line.channel);
         }
-        // Notifications may have been lost with the connection. The next attempt is made at once.
+        // Notifications may have been lost with the connection, so the next attempt is immediate.
         self.state = ListenState::Closed(None);
         true
     }
 }
 
 impl Drop for PgSubscription {
-    /// Deletes the rows. If that fails, they expire, and another waiting process removes them.
+    /// Deletes the rows of `watcher`. Rows that remain after an error expire.
     fn drop(&mut self) {
         let ListenState::Open(line) = &mut self.state else { return };
         if line.agents.is_empty() {
