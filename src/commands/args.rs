@@ -179,7 +179,7 @@ pub fn optional_agent(args: &AgentFlag) -> Result<Option<AgentName>> {
     one_agent(args.word.as_ref(), args.agent.as_ref())
 }
 
-/// Returns the agent of a command that needs one, because no id identifies it.
+/// Returns the agent of a command that needs an agent, because no id identifies the agent.
 pub fn required_agent(args: &AgentFlag) -> Result<AgentName> {
     optional_agent(args)?.ok_or_else(which_agent)
 }

@@ -1,4 +1,4 @@
-//! `edit`: opens the settings of an agent in an editor.
+//! Command `edit`: opens the settings of an agent in an editor.
 
 use std::env;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! `run`, `briefs`, `events` and `logs`: history of agents.
+//! Commands `run`, `briefs`, `events` and `logs`: history of agents.
 
 use std::collections::HashMap;
 

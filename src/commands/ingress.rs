@@ -1,4 +1,4 @@
-//! `ingress`: answers one HTTP request.
+//! Command `ingress`: answers one HTTP request.
 
 use std::env;
 use std::io::IsTerminal;

@@ -323,7 +323,7 @@ fn leave_alone(
     }
 }
 
-/// Gives up the tasks whose supervisors are in another state directory. Returns their number.
+/// Abandons tasks whose supervisors are in another state directory. Returns the number of tasks.
 fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
     let mut lost = 0;
     for task in agent.look(|seen, _| seen.open::<Task>())? {

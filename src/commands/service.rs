@@ -20,7 +20,7 @@ struct ServiceFile {
 struct ServiceSpec {
     program: String,
     dir: String,
-    /// Name of the service, after the directory that holds the state directory.
+    /// Name of the service, derived from the parent directory of the state directory.
     name: String,
     /// Owner of the state directory.
     owner: String,

@@ -179,7 +179,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
         let done = match locked.as_ref().filter(|_| mends) {
             Some(locked) => {
                 let done = mend(session, agent, locked, &finding);
-                // An error of the ledger is only noted, because the repair is already done.
+                // The repair is already done, so a failed ledger record is only reported.
                 if let Ok(true) = done
                     && let Err(error) = note(session, agent, locked, &finding)
                 {

@@ -1,4 +1,4 @@
-//! `rm`: exports an agent to a file and deletes it (contract, people §5).
+//! Command `rm`: exports an agent to a file and deletes the agent (contract, people §5).
 //!
 //! The agent is first marked as moved, so that its records no longer change: a later message is in
 //! the stream or is refused. When the stream is durable, one rename deletes the agent. After an
@@ -100,7 +100,7 @@ impl UnfinishedCounts {
     fn of(agent: &Agent<'_>, locked: &AgentTxn<'_>, records: &Records) -> Result<UnfinishedCounts> {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
-            // An exported agent takes its other records along, which remain unfinished there.
+            // The other records move with the agent and are continued in the other store.
             return Ok(UnfinishedCounts {
                 messages: agent.local().count_late()?,
                 ..UnfinishedCounts::default()

@@ -291,7 +291,7 @@ fn admit_batch(
     Ok(staged.into_iter().map(&mut admitted).collect())
 }
 
-/// Reads the next line, bounded by the maximum size of a message. Returns false without one.
+/// Reads the next line, bounded by the maximum size of a message. Returns false at the end.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy: &Policy) -> Result<bool> {
     line.clear();
     let limit = policy.limits.max_message;

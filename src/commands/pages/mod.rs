@@ -59,7 +59,7 @@ pub fn schema(session: &mut Session, args: cli::SchemaArgs) -> Result<Status> {
     let Some((_, text)) = SCHEMAS.iter().find(|(name, _)| *name == kind) else {
         return Err(Error::NoRecord { what: "schema", id: kind });
     };
-    // The schema is JSON of several lines already.
+    // With --json, the schema is a JSON value instead of formatted text.
     let schema = json::value(text.as_bytes()).unwrap_or_default();
     answer_verbatim(session, &json!({ "kind": kind, "schema": schema }), text)
 }

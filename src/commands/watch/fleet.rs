@@ -20,7 +20,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Replaces the list of agents. Returns the added ones.
+    /// Replaces the list of agents. Returns the added agents.
     pub fn list(&mut self, names: Vec<AgentName>) -> Vec<AgentName> {
         let new: Vec<AgentName> =
             names.iter().filter(|name| !self.places.contains_key(name)).cloned().collect();

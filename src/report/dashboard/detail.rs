@@ -25,7 +25,7 @@ use super::{Paint, fit};
 pub struct AgentDetail {
     pub line: ListRow,
     pub execution: Execution,
-    /// Run that is live.
+    /// Id of the live run; `None` if no turn runs.
     pub run: Option<RunId>,
     /// Message of the live run.
     pub current: Option<Message>,

@@ -35,7 +35,7 @@ pub struct PgReadView {
     pub fence: i64,
     pub state: String,
     pub open: BTreeMap<(Plane, String), String>,
-    /// First keys of the inbox in order. The next field has the texts loaded so far.
+    /// First keys of the inbox, in order. `texts` has the messages that are loaded already.
     messages: Vec<InboxKey>,
     texts: RefCell<BTreeMap<InboxKey, String>>,
     pub hints: BTreeMap<MessageId, String>,

@@ -128,11 +128,11 @@ pub struct Provided {
     pub size: Option<(u64, u64)>,
 }
 
-/// Inserts arrivals. `again`: retry under the agent's lock, without ids of ended messages.
+/// Inserts arrivals into the inbox of an agent. `again`: retry after a lost answer, under the lock
+/// of the agent and without ids of ended messages.
 ///
-/// The last row has the condition, `is_shut`, and the text of the agent's state for the sender.
-/// There is no row if the agent does not exist.
-/// needs next. There is none if the agent does not exist.
+/// The last row has the condition, `is_shut`, and the text of the agent's state, which the sender
+/// needs next. There is no row if the agent does not exist.
 pub fn arrive(agent: AgentKey<'_>, arrivals: &[Arrival], provided: &Provided, again: bool) -> Vec<Statement> {
     let key = agent.column();
     let condition = format!(
