@@ -32,7 +32,7 @@ pub const INTERJECTED: usize = 50;
 pub struct TurnPaths<'a> {
     pub state_dir: &'a Path,
     pub run_dir: &'a Path,
-    /// Working directory of the turn.
+    /// Workspace, the directory that the turn works on.
     pub workspace: &'a Path,
     /// Default address for outside systems, if settings name an ingress server.
     pub ingress: Option<DefaultIngress>,
