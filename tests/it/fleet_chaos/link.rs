@@ -143,18 +143,20 @@ impl Shared {
         drop(answering.join());
     }
 
-    /// What arrives of a message.
+    /// What arrives of a message. Statements are in those that ask for a statement to be parsed: a name, the text, and types.
     fn heard(&self, said: Vec<u8>) -> Vec<u8> {
         let state = self.state.lock().unwrap();
-        if said[0] != b'Q' || state.instead.is_empty() {
+        if said[0] != b'P' || state.instead.is_empty() {
             return said;
         }
-        let mut text = str::from_utf8(&said[5..]).unwrap().to_owned();
+        let parts: Vec<&[u8]> = said[5..].splitn(3, |byte| *byte == 0).collect();
+        let mut text = str::from_utf8(parts[1]).unwrap().to_owned();
         for (from, then) in &state.instead {
             text = text.replace(from, then);
         }
-        let length = u32::try_from(text.len() + 4).unwrap();
-        [b"Q", &length.to_be_bytes()[..], text.as_bytes()].concat()
+        let rest = [parts[0], text.as_bytes(), parts[2]].join(&0);
+        let length = u32::try_from(rest.len() + 4).unwrap();
+        [b"P", &length.to_be_bytes()[..], &rest].concat()
     }
 }
 

@@ -38,7 +38,7 @@ const ROOMS: [Room; 9] = [
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 7_986, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 12_239, goal: 8_500 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 12_403, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 5_074, goal: 3_300 },
     Room {
         name: "rest",
