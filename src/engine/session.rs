@@ -18,7 +18,7 @@ use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
 use crate::report::progress::Unit;
 use crate::store::anchor::Anchor;
-use crate::store::elsewhere::Claim;
+use crate::store::backend::Claim;
 use crate::store::{Opener, Store, Subject, is_url};
 
 use super::pending::Notifications;

@@ -9,7 +9,7 @@ use crate::model::task::Task;
 use crate::process::supervisor::{TaskInputPipe, Written};
 use crate::process::turn::{Fate, Monitor};
 use crate::store::Agent;
-use crate::store::elsewhere::input::{InputAnswer, TaskInput};
+use crate::store::backend::input::{InputAnswer, TaskInput};
 
 use super::context::Context;
 use super::monitor::{LOOKS_BESIDE, asked_by};

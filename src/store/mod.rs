@@ -18,12 +18,12 @@
 //! this machine, and [`git`].
 //!
 //! These types are in `seam`. They use the state directory (`dir`), which no code outside of
-//! `store` names, or a store that implements the traits of `elsewhere`: a database, or records in
+//! `store` names, or a store that implements the traits of `backend`: a database, or records in
 //! memory for tests (`memory`).
 
 pub mod anchor;
+pub mod backend;
 mod dir;
-pub mod elsewhere;
 #[cfg(test)]
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -37,7 +37,7 @@ pub mod tests;
 /// Versions of a state directory in git trees: merging two versions, and applying the changes of
 /// another clone.
 pub mod git {
-    pub use super::dir::bringing::{RemoteFile, ScratchStore, alone_in_clone};
+    pub use super::dir::apply_remote::{RemoteFile, ScratchStore, alone_in_clone};
     pub use super::dir::converge::{
         Around, MergedFile, agent_of, converge, dir_of, is_settings, read_state, refuse_foreign, state_of,
         write_state,
@@ -45,13 +45,13 @@ pub mod git {
     pub use super::dir::merge::{InWorkTree, MERGED, Merged, merge};
 }
 
+pub use backend::{DatabaseRole, DueAgents, at_once};
 pub use dir::{
     Appeared, Aside, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, LockGuard,
     NewAgent, Occupant, Opener, ReadableRecords, Reads, Rejected, Remedy, Sharing, Subject, Swept, TakenFile,
     Touched, Waiting,
 };
 pub use dir::{News, Told};
-pub use elsewhere::{DatabaseRole, DueAgents, at_once};
 pub use seam::{
     Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store,
     StoreVersion, is_url, moved_away,

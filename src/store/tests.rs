@@ -25,9 +25,9 @@ mod readers {
     use crate::model::trigger::Trigger;
     use crate::model::wait::Wait;
     use crate::model::work::WorkItem;
-    use crate::store::dir::aside;
     use crate::store::dir::config::{policy_from, store_config};
     use crate::store::dir::journal::{JournalEntry, decode_all};
+    use crate::store::dir::quarantine;
     use crate::store::dir::record::{decode, decode_plain, encode};
 
     /// Default time for which each reader is fuzzed.
@@ -222,7 +222,7 @@ mod readers {
     fn an_array_is_no_object_in_any_record() {
         let state = |bytes: &[u8]| {
             let read = decode::<State>(Path::new("record"), bytes);
-            read.is_ok_and(|state| aside::check(&state).is_ok())
+            read.is_ok_and(|state| quarantine::check(&state).is_ok())
         };
         no_array("state", &samples("/state.json"), state);
         no_array("identity", &samples("/identity.json"), reads::<Identity>);

@@ -22,8 +22,8 @@ use crate::model::work::WorkItem;
 use crate::process::supervisor;
 use crate::process::turn::{Fate, Monitor, Nobody};
 use crate::rules::transition::task::{self, NewJob, NewTask};
-use crate::store::elsewhere::input::InputAnswer;
-use crate::store::elsewhere::{Arrival, Backend, Op, each_of};
+use crate::store::backend::input::InputAnswer;
+use crate::store::backend::{Arrival, Backend, Op, each_of};
 use crate::store::memory::Memory;
 use crate::store::{RecordWatch, Store, Subject};
 

@@ -41,7 +41,7 @@ use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::task::{self, NewJob, NewTask, TaskEnding};
 use crate::rules::transition::trigger::{self, NewTrigger};
 use crate::store::anchor::Anchor;
-use crate::store::elsewhere::Backend;
+use crate::store::backend::Backend;
 use crate::store::memory::Memory;
 use crate::store::{Agent, Opener, Store, Subject};
 

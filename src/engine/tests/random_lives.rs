@@ -33,7 +33,7 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::{timer, wait, work};
-use crate::store::elsewhere::Backend;
+use crate::store::backend::Backend;
 use crate::store::memory::Memory;
 use crate::store::stream::{StreamReader, StreamWriter};
 use crate::store::{Snapshot, Store};

@@ -18,7 +18,7 @@ use super::layout::{self, AgentDir};
 use super::record::{decode, encode};
 use super::snapshot::DirReadView;
 use super::view::View;
-use super::{DirStore, aside, config, files, inbox, lock};
+use super::{DirStore, config, files, inbox, lock, quarantine};
 
 /// Agent whose records are files of an open state directory.
 #[derive(Debug, Clone)]
@@ -142,7 +142,7 @@ impl<'s> DirAgent<'s> {
     }
 
     fn checked(&self, state: State) -> Result<State> {
-        aside::check_of(&self.name, &state)
+        quarantine::check_of(&self.name, &state)
             .map_err(|message| Error::damaged(self.dir.join(layout::STATE).path(), message))?;
         Ok(state)
     }

@@ -14,8 +14,8 @@ use super::backlog;
 use super::files::{self, Disk, Unsynced};
 use super::inbox::SEGMENT;
 use super::layout;
-use super::litter::{abandoned, make_dir_unlocked};
 use super::record::{decode, encode};
+use super::stale_files::{abandoned, make_dir_unlocked};
 
 /// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::time::Time;
 
-use super::super::elsewhere::ReadView;
+use super::super::backend::ReadView;
 use super::layout;
 use super::layout::AgentDir;
 use super::lines;

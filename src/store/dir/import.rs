@@ -16,7 +16,7 @@ use crate::store::stream::{Meta, StreamReader};
 
 use super::layout::{self, AgentDir};
 use super::travel::{FileKind, place};
-use super::{DirAgent, DirStore, git, litter, lock, moved, rename};
+use super::{DirAgent, DirStore, git, lock, moved, rename, stale_files};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl DirStore {
     ) -> Result<DirImport<'s>> {
         self.sweep_litter();
         let dir = AgentDir::at(self.staging_of(name));
-        let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
+        let held = stale_files::make_dir_unlocked(dir.spot(), Access::Owner)?;
         Ok(DirImport {
             agent: DirAgent::new(self, name.clone(), dir),
             former: (former != name).then(|| former.clone()),
@@ -82,7 +82,7 @@ impl DirStore {
     /// Begins to stage copies of an agent's records for this process alone.
     pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
-        let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
+        let held = stale_files::make_dir_unlocked(dir.spot(), Access::Owner)?;
         let agent = DirAgent::new(self, name.clone(), dir);
         Ok(DirImport { agent, former: None, held, files: 0, bytes: 0, is_placed: false })
     }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::id::RunId;
 use crate::model::time::Time;
 
-use super::super::elsewhere::Subject;
+use super::super::backend::Subject;
 use super::lock::{self, LockGuard, Sharing};
 use super::{DirAgent, layout};
 

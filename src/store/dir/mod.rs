@@ -2,19 +2,20 @@
 //! business rules are here.
 
 mod agent;
+mod alias;
+pub mod apply_remote;
 pub mod archive;
-pub mod aside;
 pub mod authors;
 mod backlog;
 mod batch;
-pub mod bringing;
 mod change;
 mod changes;
 pub mod config;
 pub mod converge;
 pub mod dedupe;
+mod delete;
 mod doctor;
-pub mod drops;
+pub mod ended_ids;
 pub mod evidence;
 mod export;
 pub mod files;
@@ -28,7 +29,7 @@ pub mod keys;
 pub mod layout;
 mod lease;
 pub mod lines;
-mod litter;
+mod local_dir;
 pub mod lock;
 pub mod machine;
 pub mod merge;
@@ -40,18 +41,17 @@ pub mod occupancy;
 mod owner;
 mod pieces;
 pub mod prepared;
+pub mod quarantine;
 pub mod record;
-mod remembered;
+mod record_cache;
 mod rename;
-mod room;
-pub mod settled;
 pub mod sharing;
 mod snapshot;
-mod successor;
+mod stale_files;
+pub mod submissions;
 pub mod sweep;
 pub mod travel;
 pub mod triggers;
-mod vanish;
 pub mod view;
 pub mod watch;
 
@@ -83,7 +83,6 @@ pub use batch::DirBatch;
 pub use change::DirTxn;
 pub(in crate::store) use doctor::left_behind;
 pub use doctor::{Checkup, Finding, FindingSubject, ReadableRecords, Remedy};
-pub use drops::{Aside, HandWritten, Reads, Rejected, TakenFile};
 pub use export::DirExport;
 pub use hooks::HookFile;
 pub use import::{Appeared, DirImport};
@@ -93,12 +92,13 @@ pub use moved::refusal;
 pub use news::{News, Told};
 pub use occupancy::Occupant;
 pub use snapshot::Waiting;
+pub use submissions::{Aside, HandWritten, Reads, Rejected, TakenFile};
 pub use sweep::Swept;
 pub use view::Touched;
 pub use watch::DirWatch;
 
 use super::anchor::Anchor;
-pub use super::elsewhere::Subject;
+pub use super::backend::Subject;
 
 use files::Disk;
 use layout::AgentDir;
@@ -167,7 +167,7 @@ impl DirStore {
         }
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
-        Ok(DirStore { anchor, root, config, disk, guest, elsewhere: None, lease: room::LEASE, opener })
+        Ok(DirStore { anchor, root, config, disk, guest, elsewhere: None, lease: local_dir::LEASE, opener })
     }
 
     /// Process that has opened the state directory.
@@ -333,7 +333,7 @@ impl DirStore {
         }
         self.sweep_litter();
         let staged = AgentDir::at(self.staging_of(name));
-        let _held = litter::make_dir_unlocked(staged.spot(), Access::Owner)?;
+        let _held = stale_files::make_dir_unlocked(staged.spot(), Access::Owner)?;
         let made = self.stage_agent(&staged, new).and_then(|()| {
             match staged.spot().try_rename(target.spot())? {
                 // Another process has just created an agent of this name.

@@ -21,7 +21,7 @@ use crate::model::trigger::Trigger;
 use crate::model::work::WorkItem;
 use crate::workdir;
 
-use super::super::elsewhere::{Arrival, ENDED, ImportedFile, Op, due, parts};
+use super::super::backend::{Arrival, ENDED, ImportedFile, Op, due, parts};
 use super::super::settings::Settings;
 use super::inbox::{self, Name};
 use super::layout::AgentDir;

@@ -18,7 +18,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::model::time::Time;
 
 use super::layout::{self, AgentDir};
-use super::{DirAgent, DirImport, DirStore, HookFile, litter, lock};
+use super::{DirAgent, DirImport, DirStore, HookFile, lock, stale_files};
 
 /// Time for which a prepared directory is kept without records that name it or a living maker. A
 /// slow database server may still commit the maker's last transaction.
@@ -49,7 +49,7 @@ impl SpareRoom {
     fn of(agents: &Spot, entry: &Entry) -> Option<SpareRoom> {
         let prepared = entry.name.to_str()?.strip_prefix(PREPARED)?;
         let name = prepared.strip_suffix(TAKEN).unwrap_or(prepared).to_owned();
-        let (place, held) = litter::abandoned(agents, entry)?;
+        let (place, held) = stale_files::abandoned(agents, entry)?;
         let written = held.metadata().ok()?.modified().ok()?;
         (entry.is_dir && written.elapsed().ok()? > KEPT).then_some(SpareRoom { name, place })
     }
@@ -77,7 +77,7 @@ impl DirAgent<'_> {
     pub(in crate::store) fn prepare(&self, hooks: &[HookFile], now: Time) -> Result<PreparedDir> {
         let name = self.store.name_for(self, now);
         let [place, _] = self.store.prepared(&name);
-        let held = litter::make_dir_unlocked(&place, Access::Owner)?;
+        let held = stale_files::make_dir_unlocked(&place, Access::Owner)?;
         let room = DirAgent::new(self.store, self.name.clone(), AgentDir::at(place));
         room.furnish(hooks)?;
         self.store.disk.sync_file_system(room.dir.spot())?;

@@ -11,12 +11,12 @@ use crate::model::message::{InboxKey, Message, WakeHint};
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{KeyWindow, Op, Order, ReadView};
+use super::super::backend::{KeyWindow, Op, Order, ReadView};
 use super::agent::missing;
 use super::inbox::{self, Dropped, Scan};
 use super::record::{encode, text};
 use super::view::{Touched, View};
-use super::{DirAgent, DirTxn, dedupe, evidence, layout, pieces, settled};
+use super::{DirAgent, DirTxn, dedupe, ended_ids, evidence, layout, pieces};
 
 /// View of one revision of an agent's records. Records are read at the first request, and the inbox
 /// is listed once.
@@ -232,7 +232,7 @@ impl ReadView for DirReadView<'_> {
     }
 
     fn may_have_ended(&self, id: MessageId, now: Time) -> Result<Option<bool>> {
-        settled::may_have_ended(&self.view, id, now).map(Some)
+        ended_ids::may_have_ended(&self.view, id, now).map(Some)
     }
 
     fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {

@@ -24,7 +24,7 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::workdir::CHECKPOINT;
 
-use super::super::elsewhere::ReadView;
+use super::super::backend::ReadView;
 use super::evidence::{self, last_versions};
 use super::files::{self, Disk};
 use super::record::encode_plain_line;

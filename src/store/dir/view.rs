@@ -14,7 +14,7 @@ use super::files::{self, Disk};
 use super::journal::JournalEntry;
 use super::layout::AgentDir;
 use super::record::{decode, encode, text};
-use super::remembered;
+use super::record_cache;
 
 /// Agent's directory, overlaid with the transactions of its journal that are not applied yet.
 #[derive(Debug)]
@@ -155,8 +155,8 @@ impl<'a> View<'a> {
     /// Returns the paths and contents of the records of a directory, sorted by file name.
     pub fn contents(&self, dir: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let paths = self.record_paths(dir)?;
-        if paths.len() >= remembered::MANY && self.overlay.is_none() {
-            return remembered::contents(self, dir, paths);
+        if paths.len() >= record_cache::MANY && self.overlay.is_none() {
+            return record_cache::contents(self, dir, paths);
         }
         let mut contents = Vec::with_capacity(paths.len());
         for path in paths {

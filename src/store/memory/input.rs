@@ -9,7 +9,7 @@ use crate::model::id::TaskId;
 use crate::model::record::Plane;
 
 use super::super::Subject;
-use super::super::elsewhere::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
+use super::super::backend::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
 use super::MemoryAgent;
 
 /// Part of the input of a task.

@@ -20,8 +20,8 @@ use crate::model::time::{Span, Time};
 use crate::model::trigger::Uses;
 
 use super::Subject;
-use super::elsewhere::input::TaskInput;
-use super::elsewhere::{
+use super::backend::input::TaskInput;
+use super::backend::{
     AgentRecords, Arrival, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, LeaseClaimant, Op,
     Pieces, ReadView, StoreFault, Subscription, Txn,
 };

@@ -9,7 +9,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Arrival, ENDED, ImportedFile, KeyWindow, Op, Order, Pieces, ReadView, parts};
+use super::super::backend::{Arrival, ENDED, ImportedFile, KeyWindow, Op, Order, Pieces, ReadView, parts};
 use super::super::settings::Settings;
 
 /// All records of one agent, as texts.

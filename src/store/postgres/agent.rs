@@ -10,9 +10,9 @@ use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::time::{Span, Time};
 
+use super::super::backend::input::TaskInput;
+use super::super::backend::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
 use super::super::dir::Subject;
-use super::super::elsewhere::input::TaskInput;
-use super::super::elsewhere::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
 use super::context::{AgentContext, StoreContext};
 use super::input::PgInput;
 use super::pool::ConnectionPool;

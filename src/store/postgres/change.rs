@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::{Arrival, Op, Pieces};
+use super::super::backend::{Arrival, Op, Pieces};
 use super::super::settings::Settings;
 use super::context::{AgentContext, StoreContext};
 use super::errors::{self, RoundTripFault};

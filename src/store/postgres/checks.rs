@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::model::time::{Span, Time};
 
-use super::super::elsewhere::StoreFault;
+use super::super::backend::StoreFault;
 use super::pool::ConnectionPool;
 use super::sql;
 use super::statements::FUNCTIONS;

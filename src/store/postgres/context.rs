@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::{Claim, LeaseClaimant};
+use super::super::backend::{Claim, LeaseClaimant};
 use super::pool::ConnectionPool;
 use super::sql;
 use super::statements::ClaimedLease;

@@ -8,7 +8,7 @@ use crate::model::id::MessageId;
 use crate::model::message::Priority;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{DueAgent, DueAgents, LeaseClaimant};
+use super::super::backend::{DueAgent, DueAgents, LeaseClaimant};
 use super::pool::ConnectionPool;
 use super::statements;
 use super::wire::{Row, Statement, Value};

@@ -9,8 +9,8 @@ use crate::model::preemption::Checkpoint;
 use crate::model::time::Time;
 use crate::workdir;
 
+use super::super::backend::{Arrival, ENDED, ImportedFile, Op};
 use super::super::dir::archive;
-use super::super::elsewhere::{Arrival, ENDED, ImportedFile, Op};
 use super::super::settings::Settings;
 use super::context::AgentContext;
 use super::read_view::{PgReadView, key};

@@ -4,7 +4,7 @@
 use crate::error::{Error, Status};
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::CHANGED;
+use super::super::backend::CHANGED;
 use super::wire::{Url, WireFault};
 
 /// Kind of the error when the role lacks a privilege.

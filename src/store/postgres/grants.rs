@@ -2,7 +2,7 @@
 
 use postgres_protocol::escape::escape_identifier;
 
-use super::super::elsewhere::DatabaseRole;
+use super::super::backend::DatabaseRole;
 use super::statements::FUNCTIONS;
 use super::tables::{META, TABLES, Table};
 use super::wire::Statement;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::model::id::TaskId;
 
-use super::super::elsewhere::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
+use super::super::backend::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
 use super::context::AgentContext;
 use super::errors::{self, RoundTripFault};
 use super::outcome::{CommitEvidence, OUTCOME_PATIENCE, commit_outcome};

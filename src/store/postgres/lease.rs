@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::error::Result;
 
+use super::super::backend::{Beat, Lease, LeaseClaimant};
 use super::super::dir::Subject;
-use super::super::elsewhere::{Beat, Lease, LeaseClaimant};
 use super::context::{AgentContext, LeaseGrant, PendingLease};
 use super::statements::AgentKey;
 use super::wire::Statement;

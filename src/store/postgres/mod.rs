@@ -48,7 +48,7 @@ use crate::model::id::AgentName;
 use crate::model::pool::Pool;
 use crate::model::time::{Span, Time};
 
-use super::elsewhere::{
+use super::backend::{
     AgentRecords, Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Pieces,
     StoreFault, Subscription,
 };

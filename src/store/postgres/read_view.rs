@@ -18,7 +18,7 @@ use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{KeyWindow, Op, Order, ReadView};
+use super::super::backend::{KeyWindow, Op, Order, ReadView};
 use super::context::AgentContext;
 use super::statements::{BRIEFS, HEAD};
 use super::wire::{Row, Statement, Value};

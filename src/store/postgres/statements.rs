@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use crate::workdir;
 
-use super::super::elsewhere::{Arrival, ImportedFile, Op};
+use super::super::backend::{Arrival, ImportedFile, Op};
 use super::super::settings::{Settings, Takes};
 use super::sql;
 use super::tables::{Rows, TABLES};

@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
+use super::super::backend::{LeaseClaimant, Op, Pieces, ReadView, Txn};
 use super::super::dir::Subject;
-use super::super::elsewhere::{LeaseClaimant, Op, Pieces, ReadView, Txn};
 use super::super::settings::Settings;
 use super::change::{self, ChangeRows};
 use super::context::{AgentContext, AgentLock, LeaseGrant, PendingLease};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::Subscription;
+use super::super::backend::Subscription;
 use super::context::StoreContext;
 use super::errors::RoundTripFault;
 use super::pool::Then;

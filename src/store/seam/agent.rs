@@ -21,10 +21,10 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
+use super::super::backend::input::TaskInput;
+use super::super::backend::{AgentRecords, Arrival, CHANGED};
 use super::super::dir::record::decode;
 use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
-use super::super::elsewhere::input::TaskInput;
-use super::super::elsewhere::{AgentRecords, Arrival, CHANGED};
 use super::change::AgentTxn;
 use super::leased::HeldLease;
 use super::remote::{RecordSource, Remote};

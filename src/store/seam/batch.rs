@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
 
+use super::super::backend::Arrival;
 use super::super::dir;
-use super::super::elsewhere::Arrival;
 use super::agent::Agent;
 use super::pieces;
 use super::remote::Remote;

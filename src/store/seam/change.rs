@@ -11,13 +11,13 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
-use super::super::dir::{self, Aside, DirExport, Dropped, aside};
-use super::super::elsewhere::{self, KeyWindow, Op, Pieces, Txn};
+use super::super::backend::{self, KeyWindow, Op, Pieces, Txn};
+use super::super::dir::{self, Aside, DirExport, Dropped, quarantine};
 use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
 use super::remote::Remote;
 use super::snapshot::{LeftOut, Snapshot, Source};
-use super::{leaving, pieces};
+use super::{export, pieces};
 
 /// Agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl<'a> AgentTxn<'a> {
     /// because this machine has the checkpoint's file.
     pub fn keep_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) {
         if self.remote.is_some() {
-            let parts = elsewhere::parts(checkpoint, bytes);
+            let parts = backend::parts(checkpoint, bytes);
             self.change_along([Op::Unsaved(checkpoint.run_id)].into_iter().chain(parts).collect());
         }
     }
@@ -151,7 +151,7 @@ impl<'a> AgentTxn<'a> {
 
     /// Returns the records under this lock, without the entries of the inbox that steps skip.
     pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
-        self.look_without(aside::all_passed_over(state), false)
+        self.look_without(quarantine::all_passed_over(state), false)
     }
 
     /// Returns the records for a step, which retries skipped entries that have changed since.
@@ -275,7 +275,7 @@ impl<'a> AgentTxn<'a> {
         let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
         // A moved agent in a database accepts no arrivals, so no list of earlier arrivals is
         // needed.
-        leaving::take(&self.dir, &*lock.hold.now()?)
+        export::take(&self.dir, &*lock.hold.now()?)
     }
 
     /// Replaces the agent's records in the database by those of another agent, in one change.

@@ -1,14 +1,14 @@
 //! Records of a database as temporary private files of this machine, so that `doctor` checks the
 //! records of any store in one way.
 
+use super::super::backend::ReadView;
 use super::super::dir::{self, Finding};
-use super::super::elsewhere::ReadView;
 use crate::error::Result;
 use crate::model::time::Time;
 
 use super::agent::Agent;
 use super::change::AgentTxn;
-use super::leaving;
+use super::export;
 
 /// Records of an agent as files. Dropping this removes the files.
 pub struct AsFiles<'a> {
@@ -37,7 +37,7 @@ impl<'a> Agent<'a> {
 
 impl<'a> AsFiles<'a> {
     fn of(of: &'a Agent<'a>, room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<AsFiles<'a>> {
-        let records = leaving::records(room, sight)?;
+        let records = export::records(room, sight)?;
         let mut dir = of.local().store().stage_copy(of.name())?;
         records.copy_to(&mut dir, |_| ())?;
         dir.furnish()?;

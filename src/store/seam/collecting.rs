@@ -13,10 +13,10 @@ use crate::model::retention::{Keep, Retention};
 use crate::model::state::State;
 use crate::model::time::Time;
 
+use super::super::backend::{ENDED, Op, ReadView};
 use super::super::dir::record::decode_at;
 use super::super::dir::sweep::{Sweeping, Swept, named};
-use super::super::dir::{evidence, gc, months, settled};
-use super::super::elsewhere::{ENDED, Op, ReadView};
+use super::super::dir::{ended_ids, evidence, gc, months};
 use super::snapshot::Snapshot;
 use super::{Agent, AgentTxn};
 
@@ -79,7 +79,7 @@ struct Subjects {
 
 impl Subjects {
     fn note(&mut self, line: &[u8]) {
-        self.ended.extend(settled::ended(line).map(|id| MessageId(Uuid::from_bytes(id))));
+        self.ended.extend(ended_ids::ended(line).map(|id| MessageId(Uuid::from_bytes(id))));
         self.runs.extend(evidence::id_in::<RunId>(line).map(|id| id.0));
     }
 

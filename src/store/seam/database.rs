@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-use super::super::elsewhere::{Backend, DatabaseRole};
+use super::super::backend::{Backend, DatabaseRole};
 
 /// True if a word is the URL of a database, and not the path of a directory.
 pub fn is_url(word: &str) -> bool {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
+use super::super::backend::{Beat, Lease};
 use super::super::dir::LockGuard;
-use super::super::elsewhere::{Beat, Lease};
 
 /// Pause before the next request to a store that could not be reached.
 const AGAIN: Duration = Duration::from_secs(1);

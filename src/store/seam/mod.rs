@@ -6,15 +6,15 @@
 //! or from the texts that [`Backend`] returns.
 
 mod agent;
-mod arriving;
 mod batch;
 mod change;
 mod checking;
 mod collecting;
 mod database;
+mod export;
+mod history;
+mod import;
 mod leased;
-mod leaving;
-mod past;
 mod pieces;
 mod remote;
 mod slots;
@@ -38,17 +38,17 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
+use super::backend::{Arrival, Backend, Claim, DatabaseRole, DueAgents, Op, each_of};
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
-use super::elsewhere::{Arrival, Backend, Claim, DatabaseRole, DueAgents, Op, each_of};
 
 pub use agent::{Agent, StoreVersion, moved_away};
 
-pub use arriving::AgentImport;
 pub use change::AgentTxn;
 pub use checking::AsFiles;
 pub use collecting::Collected;
 pub use database::{is_url, shown};
+pub use import::AgentImport;
 pub use leased::HeldLease;
 pub use slots::Slot;
 pub use snapshot::Snapshot;

@@ -12,9 +12,9 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
+use super::super::backend::{Arrival, Op, due};
 use super::super::dir::record::{encode, encode_plain_line};
 use super::super::dir::{NewAgent, archive};
-use super::super::elsewhere::{Arrival, Op, due};
 use super::super::settings::Settings;
 
 /// Converts encoded JSON, which is always UTF-8, so the lossy case can't happen.

@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::state::State;
 
+use super::super::backend::{AgentRecords, ReadView};
 use super::super::dir::record::decode;
-use super::super::dir::{self, aside, layout};
-use super::super::elsewhere::{AgentRecords, ReadView};
+use super::super::dir::{self, layout, quarantine};
 
 /// Records of an agent in another store.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl<'a> RecordSource<'a> {
     pub fn state(self, text: &str) -> Result<State> {
         let place = self.place(layout::STATE);
         let state: State = decode(&place, text.as_bytes())?;
-        aside::check_of(self.local.name(), &state).map_err(|message| Error::damaged(place, message))?;
+        quarantine::check_of(self.local.name(), &state).map_err(|message| Error::damaged(place, message))?;
         Ok(state)
     }
 }

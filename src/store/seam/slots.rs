@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
+use super::super::backend::InSlot;
 use super::super::dir::{LockGuard, Occupant, Subject};
-use super::super::elsewhere::InSlot;
 use super::Store;
 
 /// Slot of a turn. Dropping this, or the end of the run's lease in a database, releases the slot.

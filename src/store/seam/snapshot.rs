@@ -12,15 +12,15 @@ use crate::model::records::MalformedFile;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
+use super::super::backend::{ENDED, KeyWindow, ReadView, Txn};
 use super::super::dir::files::fault_of_file;
 use super::super::dir::gc::is_ended_line;
 use super::super::dir::inbox::{check_hint, check_message};
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::view::View;
 use super::super::dir::{
-    self, Dropped, HandWritten, Reads, Rejected, Touched, Waiting, aside, drops, layout,
+    self, Dropped, HandWritten, Reads, Rejected, Touched, Waiting, layout, quarantine, submissions,
 };
-use super::super::elsewhere::{ENDED, KeyWindow, ReadView, Txn};
 use super::remote::RecordSource;
 
 /// Number of messages that are examined to find one of background priority.
@@ -88,7 +88,7 @@ impl<'a> Snapshot<'a> {
 
     /// Leaves out the entries of the inbox that steps skip.
     pub fn without_passed_over(self, state: &State) -> Snapshot<'a> {
-        self.without(aside::all_passed_over(state))
+        self.without(quarantine::all_passed_over(state))
     }
 
     /// Leaves out the skipped entries of the inbox that have not changed since, for a step, which
@@ -350,13 +350,13 @@ impl Snapshot<'_> {
     /// Returns the time when a hand-written file was put into the inbox: its ctime, since a rename
     /// keeps the mtime. `None` if the file is gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
-        drops::dropped_at(self.records.local.dir(), file)
+        submissions::dropped_at(self.records.local.dir(), file)
     }
 
     /// Reads a submission: its content, or the reason why it is malformed. `None` if the file is
     /// gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<HandWritten, String>>> {
-        drops::read(self.records.local.dir(), file)
+        submissions::read(self.records.local.dir(), file)
     }
 
     /// Returns the files of the inbox on this machine.
@@ -366,23 +366,23 @@ impl Snapshot<'_> {
 
     /// Returns the rejected files, with the reasons.
     pub fn rejected(&self, state: &State) -> Result<Vec<Rejected>> {
-        drops::rejected(&self.files(), state)
+        submissions::rejected(&self.files(), state)
     }
 
     /// Counts the rejected files.
     pub fn count_rejected(&self, state: &State) -> Result<usize> {
-        let names = drops::rejected_names(&self.files(), self.view()?.has_rejected()?)?;
-        Ok(names.len() + aside::passed_over(state).len())
+        let names = submissions::rejected_names(&self.files(), self.view()?.has_rejected()?)?;
+        Ok(names.len() + quarantine::passed_over(state).len())
     }
 
     /// True if no rejected file is left. Does not list the inbox.
     pub fn is_none_rejected(&self, state: &State) -> Result<bool> {
-        Ok(aside::passed_over(state).is_empty() && drops::nothing_rejected(&self.files())?)
+        Ok(quarantine::passed_over(state).is_empty() && submissions::nothing_rejected(&self.files())?)
     }
 
     /// Reads a rejected file again, as a step would read a submission.
     pub fn read_rejected(&self, file: &Rejected) -> Result<Reads> {
-        drops::read_rejected(&self.files(), file)
+        submissions::read_rejected(&self.files(), file)
     }
 
     /// Describes a message that the agent can't process as it is.

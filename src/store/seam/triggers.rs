@@ -9,7 +9,7 @@ use crate::model::id::TriggerId;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
-use super::super::elsewhere::Op;
+use super::super::backend::Op;
 use super::agent::Agent;
 use super::change::AgentTxn;
 

@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::model::id::AgentName;
 use crate::workdir::Dir;
 
+use super::super::backend::Subscription;
 use super::super::dir;
-use super::super::elsewhere::Subscription;
 use super::{Agent, Store};
 
 /// Maximum pause between two reads if changes are notified. On a network file system the writes of

@@ -20,7 +20,7 @@ const ROOMS: [Room; 9] = [
         paths: &[
             "store/seam/",
             "store/memory/",
-            "store/elsewhere",
+            "store/backend",
             "store/mod.rs",
             "store/anchor.rs",
             "store/settings.rs",

@@ -8,10 +8,10 @@ use crate::model::message::{InboxKey, Message, MessageKind, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::state::State;
 
-use super::super::aside::passed_over;
-use super::super::drops::rejected_names;
 use super::super::inbox::{Name, parse_name};
 use super::super::layout;
+use super::super::quarantine::passed_over;
+use super::super::submissions::rejected_names;
 use super::super::view::View;
 use super::Remedy;
 use super::records::Checkup;

@@ -19,10 +19,10 @@ use crate::model::task::Task;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 
-use super::super::elsewhere::StoreFault;
+use super::super::backend::StoreFault;
+use super::delete::is_husk;
 use super::record::RESTORE;
 use super::sharing::Rights;
-use super::vanish::is_husk;
 use super::{DirAgent, DirStore, DirTxn, git, layout};
 
 pub use records::{Checkup, ReadableRecords};

@@ -19,7 +19,7 @@ use crate::model::work::WorkItem;
 
 use super::super::journal::Journal;
 use super::super::record::{ESSENTIAL, decode};
-use super::super::{DirAgent, aside, files, layout};
+use super::super::{DirAgent, files, layout, quarantine};
 use super::{Finding, FindingSubject, Remedy};
 
 /// Check of the files of one agent, with its findings so far.
@@ -54,7 +54,7 @@ impl Checkup<'_> {
         self.own::<Identity>(layout::IDENTITY, |identity| &identity.name);
         self.journal();
         let state = self.own::<State>(layout::STATE, |state| &state.agent)?;
-        if let Err(message) = aside::check(&state) {
+        if let Err(message) = quarantine::check(&state) {
             self.note(self.path(layout::STATE), "damaged", message, Remedy::None);
             return None;
         }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::AtomicBool;
 
+use super::super::super::backend::input::{InputAnswer, SAID, TAKEN, TaskInput, WAITING};
+use super::super::super::backend::{Lease, LeaseClaimant};
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::input::{InputAnswer, SAID, TAKEN, TaskInput, WAITING};
-use super::super::super::elsewhere::{Lease, LeaseClaimant};
 use super::*;
 use crate::model::id::TaskId;
 use crate::model::record::Plane;

@@ -1,7 +1,7 @@
 //! Tests of leases and fences.
 
+use super::super::super::backend::{Beat, Claim, LeaseClaimant};
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::{Beat, Claim, LeaseClaimant};
 use super::*;
 use crate::error::Status;
 use crate::model::time::Span;

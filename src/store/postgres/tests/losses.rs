@@ -1,9 +1,9 @@
 //! The connection breaks at each round trip of each scenario, before and after the server gets it.
 //! Nothing is lost, and nothing is done twice.
 
+use super::super::super::backend::input::InputAnswer;
+use super::super::super::backend::{Beat, LeaseClaimant, PART, parts};
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::input::InputAnswer;
-use super::super::super::elsewhere::{Beat, LeaseClaimant, PART, parts};
 use super::super::statements::{AgentKey, Provided, arrive};
 use super::leases::{MINUTE, claimant};
 use super::proxy::{Cut, Proxy};

@@ -20,7 +20,7 @@ use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::time::{Span, Time};
 
-use super::super::elsewhere::{AgentRecords, Arrival, Backend, KeyWindow, Op, Txn, each_of};
+use super::super::backend::{AgentRecords, Arrival, Backend, KeyWindow, Op, Txn, each_of};
 use super::super::settings::Settings;
 use super::wire::tests::rig;
 use super::{Postgres, Url};

@@ -1,6 +1,6 @@
 //! Tests that records are read as they were written.
 
-use super::super::super::elsewhere::{ENDED, Order, PART, parts};
+use super::super::super::backend::{ENDED, Order, PART, parts};
 use super::super::super::memory::Memory;
 use super::super::due;
 use super::*;

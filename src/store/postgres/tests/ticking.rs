@@ -4,8 +4,8 @@ use crate::model::id::TaskId;
 use crate::model::pool::Pool;
 use crate::model::record::Plane;
 
+use super::super::super::backend::ReadView;
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::ReadView;
 use super::leases::{MINUTE, claimant};
 use super::proxy::Proxy;
 use super::*;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::super::elsewhere::{DatabaseRole, Subscription, each_of};
+use super::super::super::backend::{DatabaseRole, Subscription, each_of};
 use super::super::wire::{Connection, Statement};
 use super::rig::{LONG, superuser_sql};
 use super::*;

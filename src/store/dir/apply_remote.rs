@@ -15,7 +15,7 @@ use super::changes::{Append, Write};
 use super::converge::{agent_of, dir_of};
 use super::layout::{self, AgentDir};
 use super::lock::{self, LockGuard};
-use super::{DirAgent, DirStore, files, litter, machine};
+use super::{DirAgent, DirStore, files, machine, stale_files};
 
 /// File that another clone has changed, made or removed.
 #[derive(Debug)]
@@ -189,7 +189,7 @@ impl DirStore {
         }
         let agents = self.spot().join(layout::AGENTS);
         let staged = AgentDir::at(agents.join(format!(".new-{name}-{}", std::process::id())));
-        let _held = litter::make_dir_unlocked(staged.spot(), Access::Owner)?;
+        let _held = stale_files::make_dir_unlocked(staged.spot(), Access::Owner)?;
         let made =
             layout::AGENT_DIRS.iter().try_for_each(|dir| staged.join(dir).make_dirs()).and_then(|()| {
                 for file in files {

@@ -10,8 +10,8 @@ use crate::model::json;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
+use super::super::backend::{Arrival, Op, ReadView};
 use super::super::dir::{self, DirExport, layout};
-use super::super::elsewhere::{Arrival, Op, ReadView};
 
 /// Collects one revision of the records, and the agent's local files on this machine.
 pub fn take(room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<DirExport> {

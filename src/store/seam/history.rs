@@ -11,11 +11,11 @@ use crate::model::record::{OpenRecord, Record};
 use crate::model::run::{Brief, Run};
 use crate::model::time::Time;
 
+use super::super::backend::Order;
 use super::super::dir::evidence::{self, each_ended, last_versions};
 use super::super::dir::layout;
 use super::super::dir::months::LineHashes;
 use super::super::dir::record::{decode_at, decode_plain};
-use super::super::elsewhere::Order;
 use super::snapshot::Snapshot;
 
 /// Bytes at the end of the archive that are read for the context of a turn.

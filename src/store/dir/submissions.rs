@@ -26,7 +26,7 @@ use super::files::{self, fault_of_file};
 use super::inbox::{self, Dropped, Name, is_own, parse_name};
 use super::layout::AgentDir;
 use super::view::View;
-use super::{DirAgent, DirTxn, aside, authors, layout};
+use super::{DirAgent, DirTxn, authors, layout, quarantine};
 
 /// Maximum bytes of the name of a submission; the program adds a prefix and a suffix.
 const LONGEST_NAME: usize = 200;
@@ -430,7 +430,7 @@ pub fn rejected(view: &View<'_>, state: &State) -> Result<Vec<Rejected>> {
     let inbox = view.agent.join(layout::INBOX);
     let dir = inbox.join(layout::REJECTED);
     let mut found = Vec::new();
-    for one in aside::passed_over(state) {
+    for one in quarantine::passed_over(state) {
         if let Some(there) = inbox.join(&one.file).look()? {
             let (name, reason) = (OsString::from(&one.file), Some(one.reason));
             found.push(Rejected::new(name, reason, &there, true));

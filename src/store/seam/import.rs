@@ -13,10 +13,10 @@ use crate::model::record::{Plane, Record};
 use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 
+use super::super::backend::{Arrival, Op};
 use super::super::dir::prepared::PreparedDir;
 use super::super::dir::record::decode;
 use super::super::dir::{self, Appeared, agent_exists};
-use super::super::elsewhere::{Arrival, Op};
 use super::{Agent, Store, pieces};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.

@@ -8,8 +8,8 @@ use crate::model::state::State;
 use crate::model::strict::Strict;
 use crate::model::time::Time;
 
-use super::drops::Rejected;
 use super::inbox::Dropped;
+use super::submissions::Rejected;
 use super::{DirAgent, files, layout};
 
 const PASSED_OVER: &str = "passed_over";

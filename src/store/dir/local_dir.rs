@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 
-use super::super::elsewhere::LeaseClaimant;
+use super::super::backend::LeaseClaimant;
 use super::layout::{self, AgentDir};
-use super::{DirAgent, DirStore, DirTxn, HookFile, LockGuard, lock, owner, successor};
+use super::{DirAgent, DirStore, DirTxn, HookFile, LockGuard, alias, lock, owner};
 
 /// Subdirectories of a local agent directory. `tmp` is created last: if it exists, all do.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
@@ -114,7 +114,7 @@ impl DirAgent<'_> {
     /// one.
     pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
         self.make_room()?;
-        successor::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;
+        alias::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;
         self.store.disk.sync_file_system(self.dir.spot())
     }
 

@@ -10,7 +10,7 @@ use crate::model::id::AgentName;
 
 use super::layout::AgentDir;
 use super::travel::{self, FileKind};
-use super::{DirAgent, DirStore, DirTxn, layout, lock, moved, successor};
+use super::{DirAgent, DirStore, DirTxn, alias, layout, lock, moved};
 
 impl DirStore {
     /// Replaces an error by "no such agent" if its path is in the directory of an agent that no
@@ -86,7 +86,7 @@ impl DirTxn<'_> {
     pub(in crate::store) fn vanish_into(&self, heir: &DirAgent<'_>) -> Result<Vec<String>> {
         self.agent.store.files_only("`dormouse rename`")?;
         let hand_on = |from: &AgentDir| {
-            successor::hand_on(&DirAgent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
+            alias::hand_on(&DirAgent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
         };
         hand_on(&self.agent.dir)?;
         self.agent.store.disk.sync_file_system(heir.dir.spot())?;
