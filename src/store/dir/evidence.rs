@@ -102,7 +102,8 @@ fn seq_in(line: &[u8]) -> Option<u64> {
 }
 
 /// Calls `each` with the lines of these kinds, newest first, and only of the records with these
-/// ids, if there are ids. Months before the creation of the first of the records are not read.
+/// ids, if there are ids. Months before the creation of the first message are not read, unless its
+/// id is newer than all months: then its clock ran ahead.
 pub fn ended(
     view: &View<'_>,
     kinds: &[&'static str],
@@ -113,14 +114,18 @@ pub fn ended(
         let minted = id.rsplit('_').next().and_then(|digits| Uuid::parse_str(digits).ok());
         minted.and_then(minted_at).unwrap_or(Time::from_millis(0))
     };
-    let first_month = ids.and_then(|ids| ids.iter().map(born).min()).map(Time::month).unwrap_or_default();
+    let ids_of_messages = ids.filter(|_| kinds == [Message::KIND]);
+    let first_month = ids_of_messages.and_then(|ids| ids.iter().map(born).min()).map(Time::month);
     let wanted: Option<HashSet<&str>> = ids.map(|ids| ids.iter().map(String::as_str).collect());
     let mut months = Vec::new();
     for kind in kinds {
         months.extend(months::archive(view, kind)?);
     }
-    months.retain(|month| month.name >= first_month);
     months.sort_by(|one, other| other.name.cmp(&one.name));
+    let newest = months.first().map(|month| month.name.clone());
+    if let Some(first) = first_month.filter(|first| newest.is_some_and(|newest| newest >= *first)) {
+        months.retain(|month| month.name >= first);
+    }
     for month in months {
         let goes_on = months::newest_first(view, &month, |spot, number, line| {
             let is_wanted = |wanted: &HashSet<&str>| id_text(line).is_some_and(|id| wanted.contains(id));

@@ -67,7 +67,8 @@ pub fn grammar(worker: &mut Worker) -> Vec<Grammar> {
 
 /// The commands that a help lists: one list, or that of the program, which has several headings.
 fn commands_of(help: &str, is_of_all: bool) -> Vec<String> {
-    let below = help.lines().skip_while(|line| !is_of_all && *line != "Commands:");
+    let list = help.split("\nCommands:\n").nth(1).and_then(|list| list.split("\n\n").next());
+    let below = if is_of_all { help } else { list.unwrap_or_default() }.lines();
     let names = below.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     names
         .filter_map(|line| line.split_whitespace().next())
