@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::MessageId;
-use super::message::MessageStatus;
+use super::message::{Message, MessageStatus};
 use super::record::{Extra, record};
 use super::time::Time;
 
@@ -22,3 +22,12 @@ pub struct DedupeEntry {
 }
 
 record! { DedupeEntry = "dedupe" }
+
+impl DedupeEntry {
+    /// Returns the entry of a message; `None` if the message has no `dedupe_key`.
+    pub fn of(message: &Message, status: MessageStatus, revision: u64) -> Option<DedupeEntry> {
+        let (message_id, admitted_at) = (message.id, message.created_at);
+        let key = message.dedupe_key.clone()?;
+        Some(DedupeEntry { key, message_id, admitted_at, status, revision, extra: Extra::default() })
+    }
+}

@@ -382,15 +382,10 @@ impl Draft {
 
     /// Records a message's status under its `dedupe_key`, so that a repeat can be answered.
     pub fn note_dedupe(&mut self, message: &Message, status: MessageStatus) {
-        let Some(key) = &message.dedupe_key else { return };
-        self.put(Put::Dedupe(Box::new(DedupeEntry {
-            key: key.clone(),
-            message_id: message.id,
-            admitted_at: message.created_at,
-            status,
-            revision: self.records.state.revision + 1,
-            extra: Default::default(),
-        })));
+        let entry = DedupeEntry::of(message, status, self.records.state.revision + 1);
+        if let Some(entry) = entry {
+            self.put(Put::Dedupe(Box::new(entry)));
+        }
     }
 
     /// Puts a message to another agent into the outbox.

@@ -123,20 +123,12 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
 fn fill(view: &View<'_>, staged: &Spot, now: Time, window: Span, disk: Disk) -> Result<()> {
     staged.make_dirs()?;
     let write = |message: &Message, status: MessageStatus| -> Result<()> {
-        let Some(key) = &message.dedupe_key else { return Ok(()) };
-        let relative = path(key, message.created_at);
+        let Some(entry) = DedupeEntry::of(message, status, 0) else { return Ok(()) };
+        let relative = path(&entry.key, entry.admitted_at);
         let target = staged.join(relative.trim_start_matches(layout::DEDUPE).trim_start_matches('/'));
         if target.exists()? || now.since(message.created_at) >= window {
             return Ok(());
         }
-        let entry = DedupeEntry {
-            key: key.clone(),
-            message_id: message.id,
-            admitted_at: message.created_at,
-            status,
-            revision: 0,
-            extra: Default::default(),
-        };
         target.parent().make_dirs()?;
         disk.stage_unsynced(&target, &encode(&entry)).map(drop)
     };

@@ -179,14 +179,6 @@ impl DedupeKeys {
         if !is_later || self.now.since(message.created_at) >= self.window {
             return;
         }
-        let entry = DedupeEntry {
-            key: key.clone(),
-            message_id: message.id,
-            admitted_at: message.created_at,
-            status,
-            revision: 0,
-            extra: Default::default(),
-        };
-        self.found.insert(key.clone(), entry);
+        self.found.extend(DedupeEntry::of(message, status, 0).map(|entry| (key.clone(), entry)));
     }
 }
