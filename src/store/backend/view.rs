@@ -9,7 +9,6 @@ use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::super::dir::inbox::Dropped;
-use super::super::dir::view::Touched;
 use super::{KeyWindow, Op};
 
 /// View of one revision of an agent's records.
@@ -34,12 +33,6 @@ pub trait ReadView: Debug {
 
     fn is_open(&self, plane: Plane, id: &str) -> Result<bool> {
         Ok(self.open_one(plane, id)?.is_some())
-    }
-
-    /// Returns a value that changes if open records are added, replaced or removed, at less cost
-    /// than reading them. `None` if the store has no such value.
-    fn touched(&self, _has_tasks: bool) -> Option<Touched> {
-        None
     }
 
     /// Returns the plan of an open work item.

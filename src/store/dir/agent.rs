@@ -17,7 +17,7 @@ use super::journal::{FoundJournal, Journal, JournalEntry};
 use super::layout::{self, AgentDir};
 use super::record::{decode, encode};
 use super::snapshot::DirReadView;
-use super::view::View;
+use super::view::{Touched, View};
 use super::{DirStore, config, files, inbox, lock, quarantine};
 
 /// Agent whose records are files of an open state directory.
@@ -133,6 +133,14 @@ impl<'s> DirAgent<'s> {
     /// checked that no transaction was interrupted, or accepts slightly outdated records.
     pub(in crate::store) fn glimpse(&self) -> DirReadView<'_> {
         DirReadView::of(self, View::settled(&self.dir), None)
+    }
+
+    /// Returns the versions of the directories of open records, which change if a record is added,
+    /// replaced or removed. `None` if a version can't be read.
+    pub(in crate::store) fn touched(&self, has_tasks: bool) -> Option<Touched> {
+        let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
+        let read = if has_tasks { &planes[..] } else { &planes[..3] };
+        read.iter().map(|dir| self.dir.join(dir).touched().ok()).collect::<Option<_>>().map(Touched)
     }
 
     fn state_in(&self, view: &View<'_>) -> Result<State> {

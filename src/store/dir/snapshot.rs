@@ -15,7 +15,7 @@ use super::super::backend::{KeyWindow, Op, Order, ReadView};
 use super::agent::missing;
 use super::inbox::{self, Dropped, Scan};
 use super::record::{encode, text};
-use super::view::{Touched, View};
+use super::view::View;
 use super::{DirAgent, DirTxn, dedupe, ended_ids, evidence, layout, pieces};
 
 /// View of one revision of an agent's records. Records are read at the first request, and the inbox
@@ -121,12 +121,6 @@ impl ReadView for DirReadView<'_> {
 
     fn is_open(&self, plane: Plane, id: &str) -> Result<bool> {
         self.view.exists(&format!("{}/{id}.json", layout::plane(plane)))
-    }
-
-    fn touched(&self, has_tasks: bool) -> Option<Touched> {
-        let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
-        let read = if has_tasks { &planes[..] } else { &planes[..3] };
-        read.iter().map(|dir| self.agent.dir.join(dir).touched().ok()).collect::<Option<_>>().map(Touched)
     }
 
     fn plan(&self, work: &str) -> Result<Option<String>> {

@@ -132,7 +132,7 @@ impl DirTxn<'_> {
         let (view, state) = read()?;
         let swept = Sweep::new(agent, (&*view, &state), how, AT_ONCE, progress).run();
         if swept.is_err() {
-            // The same error would occur in every step of today, so the next attempt is tomorrow.
+            // Every step of today would meet this error again, so the next attempt is tomorrow.
             let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
             note(agent, &progress)?;
         }

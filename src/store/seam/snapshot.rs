@@ -124,11 +124,8 @@ impl Snapshot<'_> {
     /// Returns a value that changes if open records are added, replaced or removed. `None` if the
     /// store has no such value: then the caller reads the records again.
     pub fn touched(&self, state: &State) -> Option<Touched> {
-        // Another store has no such value, and a view under its lock may cost a round trip.
-        if self.records.remote.is_some() {
-            return None;
-        }
-        self.view().ok()?.touched(state.open_tasks > 0)
+        let dir = self.records.remote.is_none().then_some(self.records.local)?;
+        dir.touched(state.open_tasks > 0)
     }
 
     /// Returns one open record.
