@@ -227,6 +227,11 @@ mod tests {
         commands.sort_unstable();
         listed.sort_unstable();
         assert_eq!(listed, commands);
+        for option in grammar.get_arguments().filter(|option| option.is_global_set()) {
+            let short = option.get_short().map(|short| format!("-{short}"));
+            let word = short.unwrap_or_else(|| format!("--{}", option.get_long().unwrap()));
+            assert!(EVERYWHERE.contains(&word), "{word}: {EVERYWHERE}");
+        }
         for (purpose, names) in PURPOSES.into_iter().chain([("First commands", FIRST)]) {
             let text = listing(&grammar, purpose, names);
             assert!(text.lines().all(|line| line.len() <= 100), "{text}");
