@@ -92,6 +92,7 @@ fn help_begins_with_ten_commands_and_lists_all_by_purpose() {
         all.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
     assert_eq!(headings[..3], ["Begin:", "Every day:", "When something fails:"]);
     assert_eq!(sandbox.run(["help"]), all);
+    assert_eq!(sandbox.run(["-C", "tick", "--help"]), all, "a directory may have the name of a command");
     // The help of a command is about that command.
     for help in [sandbox.run(["queue", "list", "-h"]), sandbox.run(["queue", "list", "--help"])] {
         let everywhere: Vec<&str> = help.lines().filter(|line| line.contains("--lock-timeout")).collect();

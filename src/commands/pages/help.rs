@@ -126,24 +126,18 @@ fn with_tip(mut error: clap::Error) -> clap::Error {
 fn asked_help(error: clap::Error) -> clap::Error {
     let words: Vec<OsString> = std::env::args_os().collect();
     let has = |word: &str| words.iter().skip(1).any(|other| other == word);
-    let grammar = exemplified(Cli::command(), "dormouse");
-    let grammar = if grammar.get_subcommands().any(|command| has(command.get_name())) {
-        grammar
-            .mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg })
-            .mut_subcommands(about_itself)
+    let mut grammar = exemplified(Cli::command(), "dormouse");
+    // This gives the global options to the commands, which then hide them.
+    grammar.build();
+    let listed = if has("-h") {
+        let first = listing(&grammar, "First commands", FIRST);
+        format!("{first}\n`dormouse --help` lists all commands and options, `dormouse man` is the manual.\n")
     } else {
-        let listed = if has("-h") {
-            let first = listing(&grammar, "First commands", FIRST);
-            format!(
-                "{first}\n`dormouse --help` lists all commands and options, `dormouse man` is the manual.\n"
-            )
-        } else {
-            let lists = PURPOSES.map(|(purpose, names)| listing(&grammar, purpose, names));
-            format!("{}\nOptions:\n{{options}}{{after-help}}", lists.join("\n"))
-        };
-        let about = "{about-with-newline}\n{usage-heading} {usage}\n\n";
-        grammar.help_template(format!("{about}{listed}"))
+        let lists = PURPOSES.map(|(purpose, names)| listing(&grammar, purpose, names));
+        format!("{}\nOptions:\n{{options}}{{after-help}}", lists.join("\n"))
     };
+    let about = "{about-with-newline}\n{usage-heading} {usage}\n\n";
+    let grammar = grammar.help_template(format!("{about}{listed}")).mut_subcommands(about_itself);
     grammar.try_get_matches_from(words).err().unwrap_or(error)
 }
 
@@ -151,6 +145,7 @@ fn asked_help(error: clap::Error) -> clap::Error {
 fn about_itself(command: clap::Command) -> clap::Command {
     let long = command.get_after_long_help().map(|text| format!("{text}\n{EVERYWHERE}"));
     let long = long.unwrap_or_else(|| EVERYWHERE.to_owned());
+    let command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
     command.after_help(EVERYWHERE).after_long_help(long).mut_subcommands(about_itself)
 }
 
