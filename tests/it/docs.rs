@@ -8,11 +8,11 @@ use std::process::Command;
 
 use crate::harness::{Sandbox, dormouse};
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read(path: &str) -> String {
+pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
@@ -48,18 +48,47 @@ fn files_below(dir: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn documents() -> Vec<String> {
+pub fn documents() -> Vec<String> {
     tracked().into_iter().filter(|path| path.ends_with(".md")).collect()
 }
 
 /// A fenced block: its language, the line it begins at, and its lines.
-struct Block {
-    language: String,
-    line: usize,
+pub struct Block {
+    pub language: String,
+    pub line: usize,
     lines: Vec<String>,
 }
 
-fn blocks(text: &str) -> Vec<Block> {
+/// A command of a block as it is typed, in one or more lines, and the output that the page shows for it.
+pub struct Typed {
+    pub command: String,
+    pub shown: Vec<String>,
+}
+
+impl Block {
+    /// Returns the commands of a `console` block, whose lines begin with `$ ` and `> `, or of an `sh` block, where a line
+    /// that ends in `\` continues in the next one.
+    pub fn commands(&self) -> Vec<Typed> {
+        let (mut commands, mut is_continued) = (Vec::<Typed>::new(), false);
+        for line in &self.lines {
+            let is_session = self.language == "console";
+            let begins = if is_session { line.strip_prefix("$ ") } else { Some(line.as_str()) };
+            let more = if is_session { line.strip_prefix("> ") } else { Some(line.as_str()).filter(|_| is_continued) };
+            is_continued = !is_session && line.ends_with('\\');
+            match (commands.last_mut(), begins, more) {
+                (Some(last), _, Some(more)) => last.command += &format!("\n{more}"),
+                (_, Some(command), _) => {
+                    commands.push(Typed { command: command.to_owned(), shown: Vec::new() });
+                }
+                (Some(last), None, None) => last.shown.push(line.clone()),
+                (None, None, _) => panic!("block at line {}: `{line}` is no command", self.line),
+            }
+        }
+        commands
+    }
+}
+
+pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut open: Option<Block> = None;
     for (at, line) in text.lines().enumerate() {
@@ -94,18 +123,8 @@ fn console_sessions_happen_as_shown() {
 }
 
 fn run_session(sandbox: &Sandbox, document: &str, block: &Block) {
-    let mut lines = block.lines.iter().peekable();
-    while let Some(line) = lines.next() {
-        let place = format!("{document}, block at line {}", block.line);
-        let command = line.strip_prefix("$ ").unwrap_or_else(|| panic!("{place}: `{line}` is no command"));
-        let mut command = command.to_owned();
-        while let Some(more) = lines.next_if(|line| line.starts_with("> ")) {
-            command.push_str(&more.replacen("> ", "\n", 1));
-        }
-        let mut expected = Vec::new();
-        while let Some(line) = lines.next_if(|line| !line.starts_with("$ ")) {
-            expected.push(line.clone());
-        }
+    let place = format!("{document}, block at line {}", block.line);
+    for Typed { command, shown } in block.commands() {
         if let Some(seconds) = command.strip_prefix("sleep ") {
             sandbox.pass(seconds.parse().unwrap());
             continue;
@@ -121,9 +140,9 @@ fn run_session(sandbox: &Sandbox, document: &str, block: &Block) {
         assert_eq!(ran.stderr, "", "{place}: {command}");
         let found: Vec<&str> = ran.stdout.lines().collect();
         assert!(
-            agree(&expected, &found),
+            agree(&shown, &found),
             "{place}: {command}\nshown:\n{}\nfound:\n{}",
-            expected.join("\n"),
+            shown.join("\n"),
             ran.stdout
         );
     }

@@ -12,7 +12,7 @@
 //!    `power`, `limits`, `effects`, `concurrency`.
 //! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `owners`, `scratch`, `clones`, `copies`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`, and on several machines `fleet_chaos`.
-//! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `format`, `cost`.
+//! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `pasting`, `format`, `cost`.
 
 #[macro_use]
 mod needs;
@@ -119,6 +119,7 @@ mod outside;
 #[cfg(target_os = "linux")]
 mod owners;
 mod packaging;
+mod pasting;
 mod permissions;
 mod planes;
 #[cfg(target_os = "linux")]
