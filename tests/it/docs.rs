@@ -73,7 +73,11 @@ impl Block {
         for line in &self.lines {
             let is_session = self.language == "console";
             let begins = if is_session { line.strip_prefix("$ ") } else { Some(line.as_str()) };
-            let more = if is_session { line.strip_prefix("> ") } else { Some(line.as_str()).filter(|_| is_continued) };
+            let more = if is_session {
+                line.strip_prefix("> ")
+            } else {
+                Some(line.as_str()).filter(|_| is_continued)
+            };
             is_continued = !is_session && line.ends_with('\\');
             match (commands.last_mut(), begins, more) {
                 (Some(last), _, Some(more)) => last.command += &format!("\n{more}"),

@@ -42,7 +42,8 @@ enum Pace {
 /// an executable file in their place.
 fn typed(page: &str) -> Vec<Typed> {
     let text = read(page);
-    let blocks = blocks(&text).into_iter().filter(|block| ["console", "sh"].contains(&block.language.as_str()));
+    let blocks =
+        blocks(&text).into_iter().filter(|block| ["console", "sh"].contains(&block.language.as_str()));
     let is_run = |typed: &Typed| {
         !LEFT_OUT.iter().any(|(on, begins, _)| *on == page && typed.command.starts_with(begins))
     };
@@ -56,9 +57,8 @@ fn typed(page: &str) -> Vec<Typed> {
 }
 
 fn pages() -> Vec<String> {
-    let is_page = |path: &String| {
-        path == "README.md" || ["docs/", "examples/"].iter().any(|dir| path.starts_with(dir))
-    };
+    let is_page =
+        |path: &String| path == "README.md" || ["docs/", "examples/"].iter().any(|dir| path.starts_with(dir));
     documents().into_iter().filter(is_page).collect()
 }
 
@@ -77,7 +77,9 @@ fn beginning() -> Sandbox {
 /// Returns the address of a schema in a database that has the roles of docs/FLEET.md.
 fn database(schema: &str) -> String {
     for role in ["worker", "ci", "board"] {
-        let create = format!("CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;");
+        let create = format!(
+            "CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;"
+        );
         server().sql(&format!("DO $$ BEGIN {create} END $$"));
     }
     server().url(schema)
