@@ -126,9 +126,9 @@ pub struct RenameArgs {
 
 /// Start agents, so that ticks run them
 ///
-/// Sends no message and runs no turn: the next tick decides what to do. Runs the start hooks of the
-/// state directory and of the agent. Inside a turn or task, only children of its agent can be
-/// started.
+/// Sends no message and runs no turn: the next tick decides what to do. Starting a started agent
+/// changes nothing. Runs the start hooks of the state directory and of the agent. Inside a turn or
+/// task, only children of its agent can be started.
 #[derive(Debug, Args)]
 pub struct StartArgs {
     #[command(flatten)]

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::{AgentAndText, AgentFlag, AgentFlags, RecordArg};
+use crate::engine::environment;
 use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::{Chosen, Session, agents};
 use crate::error::{Error, IoContext, Result, Status};
@@ -165,6 +166,15 @@ pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).context("read", Path::new("stdin"))?;
     Ok(Some(answer))
+}
+
+/// Warns that the turn command can't be started now. This is no error, because the command's
+/// program may be installed later.
+pub fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
+    if let Some(fault) = environment::fault(agent, &agent.policy()?) {
+        session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
+    }
+    Ok(())
 }
 
 fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {

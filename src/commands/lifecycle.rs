@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::authority::{self, refuse_from_inside};
-use crate::engine::context::Context;
+use crate::engine::context::{Committed, Context};
 use crate::engine::effects::{Effect, after_failure};
 use crate::engine::gate::{Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
 use crate::engine::monitor::KILL_GRACE;
@@ -15,7 +15,7 @@ use crate::engine::resources::run_preempt_hook;
 use crate::engine::session::Session;
 use crate::engine::stop::{Stopped, stop_agent};
 use crate::engine::wait::wait_until;
-use crate::engine::{environment, hooks, installed, recover, tasks};
+use crate::engine::{hooks, installed, recover, tasks};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
@@ -31,7 +31,7 @@ use crate::rules::transition::preemption::{self, cut_sections};
 use crate::rules::transition::taken::let_go;
 use crate::store::{Agent, Store, Subject};
 
-use super::args::answer;
+use super::args::{answer, say_fault};
 
 pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
     let store = session.store()?;
@@ -42,20 +42,13 @@ pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
 fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
     let agent = store.agent(name)?;
     authority::reach(Context::new(session, &agent), "start")?;
-    let (previous, state) = open_gate(Context::new(session, &agent), &authority::actor(session, store)?)?;
-    let started = Stopped { state, previous, changed: true, run: None, tasks: Vec::new(), cleared: Ok(()) };
+    let (previous, Committed { state, is_changed, .. }) =
+        open_gate(Context::new(session, &agent), &authority::actor(session, store)?)?;
+    let started =
+        Stopped { state, previous, changed: is_changed, run: None, tasks: Vec::new(), cleared: Ok(()) };
     report(session, "start", &started);
     say_fault(session, &agent)?;
     Ok(Status::Done)
-}
-
-/// Warns that the turn command can't be started now. This is no error, because the command's
-/// program may be installed later.
-fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
-    if let Some(fault) = environment::fault(agent, &agent.policy()?) {
-        session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
-    }
-    Ok(())
 }
 
 fn report(session: &mut Session, action: &str, done: &Stopped) {
@@ -79,10 +72,10 @@ fn report(session: &mut Session, action: &str, done: &Stopped) {
         let ended: Vec<String> = tasks.iter().map(TaskId::to_string).collect();
         let ended = if ended.is_empty() { String::new() } else { format!(", ended {}", ended.join(", ")) };
         let ended = format!("{}{ended}", run.unwrap_or_default());
-        if *changed {
-            format!("{}  {previous} → {}{ended}", state.agent, state.status)
-        } else {
-            format!("{}  {} already{ended}", state.agent, state.status)
+        match (*changed, action) {
+            (true, _) => format!("{}  {previous} → {}{ended}", state.agent, state.status),
+            (false, "start") => format!("{}  already started ({})", state.agent, state.status),
+            (false, _) => format!("{}  {} already{ended}", state.agent, state.status),
         }
     });
 }

@@ -1,11 +1,11 @@
 //! Delegation: a task that is done by a child agent (contract, semantics §12).
 
 use crate::error::{Error, Result};
-use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
 use crate::model::trigger::Verify;
 use crate::rules::authority as rights;
+use crate::rules::transition::lifecycle;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, HeldLease, Store, Subject};
@@ -81,7 +81,7 @@ fn make_ready(
         }
     }
     let child = store.agent(name)?;
-    let is_closed = || child.peek().map(|state| matches!(state.status, Status::Booting | Status::Stopped));
+    let is_closed = || child.peek().map(|state| lifecycle::is_closed(&state));
     if !is_closed()? {
         return Ok(());
     }

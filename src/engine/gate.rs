@@ -23,7 +23,7 @@ use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
 use crate::store::{Agent, RecordWatch, Subject};
 
-use super::context::{Context, has_command_section};
+use super::context::{Committed, Context, has_command_section};
 use super::hooks::{self, HookEvent, InstalledHook};
 use super::installed;
 use super::monitor::{Grace, KILL_GRACE};
@@ -43,14 +43,14 @@ const QUIET_LOOKS: u32 = 20;
 /// Time added to the deadline of a stop for a hook without a timeout, in case the stop is killed.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
-/// Opens the gate of an agent, if `by` may start it. Returns the status before, and the state after
-/// the start.
-pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, State)> {
+/// Opens the gate of an agent, if it is closed and `by` may start it. Returns the status before.
+pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Committed<()>)> {
     let agent = context.agent;
     let mut open = context.open()?;
     let previous = open.draft.records.state.status;
     lifecycle::refuse_without_command(&open.draft)?;
-    if lifecycle::is_uninitialized(&open.draft.records.state)
+    if lifecycle::is_closed(&open.draft.records.state)
+        && lifecycle::is_uninitialized(&open.draft.records.state)
         && let Some(hook) = hooks::find(context, installed::ON_STARTUP)
     {
         lifecycle::begin_start(&mut open.draft, by)?;
@@ -71,9 +71,9 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Stat
             ));
         }
     }
-    let state = open.change(|draft| lifecycle::start(draft, by))?.state;
+    let started = open.change(|draft| lifecycle::start(draft, by))?;
     context.tell();
-    Ok((previous, state))
+    Ok((previous, started))
 }
 
 /// Options of a stop.

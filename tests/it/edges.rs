@@ -770,7 +770,6 @@ struct Refused {
     other: &'static [(&'static str, &'static str)],
 }
 
-const STARTED_RUNNING: &str = "`ada` is awake_running: it is started";
 const BEING_STOPPED: &str = "`ada` is still being stopped";
 const NOTHING_TO_RECOVER: &str = "run_… is running: there is nothing to recover";
 
@@ -779,16 +778,23 @@ const NOTHING_TO_FAIL: &str = "`ada` is FROM: only what runs, waits, shuts down 
 const REFUSED: &[Refused] = &[
     Refused {
         command: &["start", "ada"],
-        own: &["initializing"],
-        to: "runnable",
-        message: "`ada` is awake_idle: it is started",
-        other: &[
-            ("scheduled", STARTED_RUNNING),
-            ("running", STARTED_RUNNING),
-            ("resumed", STARTED_RUNNING),
-            ("waiting", "`ada` is asleep: it is started"),
-            ("shutting_down", BEING_STOPPED),
+        // A started agent stays as it is.
+        own: &[
+            "initializing",
+            "runnable",
+            "scheduled",
+            "running",
+            "waiting",
+            "waiting_resources",
+            "suspended",
+            "resumed",
+            "completed",
+            "failed",
+            "recovering",
         ],
+        to: "runnable",
+        message: BEING_STOPPED,
+        other: &[],
     },
     Refused {
         command: &["recover", "ada"],
@@ -828,6 +834,10 @@ fn a_command_that_is_refused_changes_nothing_and_runs_no_hook() {
         let (sandbox, _beside) = bring(state);
         listen(&sandbox);
         let before = tree(&sandbox.agent("ada"));
+        if !["initializing", "shutting_down"].contains(state) {
+            assert_eq!(sandbox.json(["start", "ada"])["changed"], false, "{state}");
+            assert_eq!(changed(&before, &sandbox), Vec::<PathBuf>::new(), "{state}: start");
+        }
         for refused in REFUSED.iter().filter(|refused| !refused.own.contains(state)) {
             let command = refused.command;
             let ran = sandbox.cmd([&["--json"], command].concat()).output();

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use serde_json::{Value, json};
 
 use crate::checker;
-use crate::harness::{Sandbox, dormouse};
+use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{
     Beside, add, decision, decisions, edit_state, eventually, extend_policy, failure, field, hook, mode,
     names, objects, record, say, started, step, tree, wait_for,
@@ -171,6 +171,7 @@ fn without_a_state_directory_there_is_a_hint_to_make_one() {
 #[test]
 fn create_makes_a_booting_agent_and_shows_its_secret_once() {
     let sandbox = Sandbox::new();
+    write_program(&sandbox.project().join("turn.sh"), "#!/bin/sh\n");
     let made = sandbox.json(["create", "ada", "--description", "Says \"hi\"", "--", "./turn.sh", "a b", "'"]);
     let secret = made["trigger_secret"].as_str().unwrap();
     let trigger = made["trigger_id"].as_str().unwrap();
@@ -352,18 +353,13 @@ fn start_opens_the_gate_and_nothing_else() {
 }
 
 #[test]
-fn start_is_refused_where_the_agent_is_started() {
+fn a_second_start_changes_nothing() {
     let sandbox = started("true");
     let before = tree(&sandbox.agent("ada"));
-    sandbox
-        .cmd(["start", "ada"])
-        .status(4)
-        .stderr("dormouse: ada: `ada` is awake_idle: it is started\n")
-        .check();
-    let ran = sandbox.cmd(["start", "ada", "--json"]).output();
+    sandbox.cmd(["start", "ada"]).stdout("ada  already started (awake_idle)\n").check();
     assert_eq!(
-        failure(&ran),
-        json!({ "kind": "invalid_state_transition", "message": "`ada` is awake_idle: it is started", "from": "runnable", "to": "runnable", "agent": "ada", "exit_status": 4 })
+        sandbox.json(["start", "ada"]),
+        json!({ "agent": "ada", "action": "start", "previous_status": "awake_idle", "status": "awake_idle", "changed": false, "tasks": [] })
     );
     let after = tree(&sandbox.agent("ada"));
     assert_eq!(
@@ -378,12 +374,9 @@ fn a_verb_over_several_agents_goes_on_past_one_that_it_can_not_do() {
     sandbox.run(["create", "bob", "--", "true"]);
     sandbox
         .cmd(["start", "ada", "nobody", "bob"])
-        .status(4)
-        .stdout("bob  booting → awake_idle\n")
-        .stderr(
-            "dormouse: ada: `ada` is awake_idle: it is started\n\
-             dormouse: no agent `nobody`\nhint: there is ada, bob\n",
-        )
+        .status(3)
+        .stdout("ada  already started (awake_idle)\nbob  booting → awake_idle\n")
+        .stderr("dormouse: no agent `nobody`\nhint: there is ada, bob\n")
         .check();
     let ran = sandbox.cmd(["stop", "ada", "nobody", "bob", "--json"]).output();
     assert_eq!(ran.code(), 3);
@@ -503,11 +496,7 @@ fn stop_asks_a_running_turn_to_end() {
     assert_eq!(field(&sandbox, "status"), "awake_running");
     assert_eq!(field(&sandbox, "scheduling_posture.posture"), "active_turn");
     let run = field(&sandbox, "current_run.run_id");
-    sandbox
-        .cmd(["start", "ada"])
-        .status(4)
-        .stderr("dormouse: ada: `ada` is awake_running: it is started\n")
-        .check();
+    sandbox.cmd(["start", "ada"]).stdout("ada  already started (awake_running)\n").check();
     let stopped = sandbox.json(["stop", "ada", "--reason", "enough"]);
     assert_eq!((&stopped["completed_run_id"], &stopped["aborted_run_id"]), (&json!(run), &Value::Null));
     assert_eq!(stopped["status"], "stopped");

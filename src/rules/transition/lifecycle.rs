@@ -93,8 +93,7 @@ pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
 /// Refuses to start an agent without a turn command, because every message would fail.
 pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
-    let is_closed = matches!(state.status, Status::Booting | Status::Stopped);
-    if !is_closed || draft.records.policy.turn.command.is_some() {
+    if !is_closed(state) || draft.records.policy.turn.command.is_some() {
         return Ok(());
     }
     Err(Refusal::new("no_command", format!("`{}` has no turn command", state.agent))
@@ -128,9 +127,18 @@ pub fn is_uninitialized(state: &State) -> bool {
     execution.state == ExecutionState::Initializing || given_up
 }
 
-/// Opens the gate. Sends no message and runs no turn; the next step decides about that.
+/// True if the agent takes up no message, because it was never started or is stopped.
+pub fn is_closed(state: &State) -> bool {
+    matches!(state.status, Status::Booting | Status::Stopped)
+}
+
+/// Opens the gate; changes nothing if it is open. Sends no message and runs no turn; the next step
+/// decides about that.
 pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let previous = draft.records.state.status;
+    if !is_closed(&draft.records.state) {
+        return Ok(());
+    }
     may_start(&draft.records.state, by)?;
     let boundary = if previous == Status::Booting { Boundary::Bootstrap } else { Boundary::Control };
     control(draft, ("start", boundary), Status::AwakeIdle, by, None);
@@ -150,17 +158,17 @@ pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
 
 fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     match state.status {
-        Status::Booting => Ok(()),
         Status::Stopped if state.current_run.is_some() => {
             let message = format!("`{}` is still being stopped", state.agent);
             Err(Refusal::action(state.execution.state, ExecutionState::Runnable, message)
                 .hint("finish it with `dormouse stop`"))
         }
         Status::Stopped => authority::may_start(state, by),
-        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
-            let message = format!("`{}` is {}: it is started", state.agent, state.status);
-            Err(Refusal::action(state.execution.state, ExecutionState::Runnable, message))
-        }
+        Status::Booting
+        | Status::AwakeIdle
+        | Status::AwakeRunning
+        | Status::AwaitingTask
+        | Status::Asleep => Ok(()),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Semantics §14: lifecycle control. What a stop does to a run is in execution §10.
 
-use super::{Millis, Model, REFUSED};
+use super::{Millis, Model};
 
 impl Model {
     /// Creates no message, runs no turn, replays no task.
     pub fn start(&mut self, now: Millis) -> Result<(), i32> {
         if !matches!(self.status, "booting" | "stopped") {
-            return Err(REFUSED);
+            return Ok(());
         }
         if self.status == "stopped" {
             self.ignore_hints();
