@@ -18,7 +18,7 @@ use crate::process::foreground;
 use crate::process::turn::Nobody;
 use crate::store::{Agent, Store};
 
-use super::args::{answer, asked, settings};
+use super::args::{answer, asked, say_fault, settings};
 
 pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     let store = session.store()?;
@@ -36,6 +36,7 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     });
     match put {
         Ok(is_changed) => {
+            say_fault(session, &agent)?;
             let object = json!({ "agent": name, "changed": is_changed });
             answer(session, &object, |_| match is_changed {
                 true => format!("{name}  settings changed"),

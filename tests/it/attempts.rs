@@ -85,19 +85,35 @@ fn a_broken_hook_and_a_program_that_is_being_written_cost_no_attempt() {
 }
 
 #[test]
-fn a_program_that_is_not_there_or_not_executable_costs_attempts() {
-    for (program, mode) in [("absent", None), ("plain", Some("644"))] {
+fn a_program_that_can_t_start_costs_attempts_and_every_answer_names_the_cure() {
+    for (program, file, cure) in [
+        ("absent", None, "./absent is not there (looked for in "),
+        ("plain", Some(("644", "#!/bin/sh\n")), "`chmod +x ./plain`"),
+        ("windows", Some(("755", "#!/bin/sh\r\ntrue\r\n")), "`sed -i 's/\\r$//' "),
+        ("odd", Some(("755", "#!/no/such/interpreter\n")), "install it, or change its first line"),
+    ] {
         let sandbox = Sandbox::new();
         let path = sandbox.project().join(program);
-        if let Some(mode) = mode {
-            fs::write(&path, "#!/bin/sh\n").unwrap();
+        if let Some((mode, text)) = file {
+            fs::write(&path, text).unwrap();
             assert!(Command::new("chmod").arg(mode).arg(&path).status().unwrap().success());
         }
         sandbox.run(["init"]);
-        sandbox.run(["create", "ada", "--", &format!("./{program}")]);
-        sandbox.cmd(["start", "ada"]).assert().code(0).stderr(contains("no turn can start yet"));
+        let program = format!("./{program}");
+        let warns = |words: &[&str]| {
+            let ran = sandbox.cmd(words).env("EDITOR", "sed -i s/30m/31m/").output();
+            assert_eq!(ran.code(), 0, "{ran}");
+            let is_warned = ran.stderr.contains("ada: no turn can start yet") && ran.stderr.contains(cure);
+            assert!(is_warned, "{ran}");
+        };
+        warns(&["create", "ada", "--", &program]);
+        warns(&["start", "ada"]);
+        warns(&["edit", "ada"]);
+        sandbox.cmd(["doctor"]).assert().code(0).stdout(contains(cure));
         let id = say(&sandbox, "x");
-        assert_eq!(tick(&sandbox).0, 7);
+        let (status, failed) = tick(&sandbox);
+        assert_eq!(status, 7);
+        assert!(failed["terminal_reason"].as_str().unwrap().contains(cure), "{failed}");
         assert_eq!(shown(&sandbox, &id)["attempt"], 2, "{program}");
     }
 }

@@ -299,7 +299,7 @@ fn a_command_that_cannot_start_is_found_with_its_cure() {
     let sandbox = Sandbox::new();
     let script = sandbox.project().join("t.sh");
     fs::write(&script, "#!/bin/sh\ntrue\n").unwrap();
-    sandbox.run(["create", "ada", "--", "./t.sh"]);
+    sandbox.cmd(["create", "ada", "--", "./t.sh"]).assert().code(0).stderr(contains("`chmod +x ./t.sh`"));
     sandbox.cmd(["start", "ada"]).assert().code(0).stderr(contains("`chmod +x ./t.sh`"));
     let doctor = || sandbox.cmd(["doctor"]).output();
     assert!(doctor().stdout.contains("`chmod +x ./t.sh`"), "{}", doctor());

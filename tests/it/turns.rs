@@ -106,7 +106,11 @@ fn a_command_that_is_not_there_fails_with_a_clear_reason() {
         fs::write(sandbox.project().join("plain"), "not a program").unwrap();
         fs::write(sandbox.project().join("badly"), "#!/no/such/interpreter\n").unwrap();
         fs::set_permissions(sandbox.project().join("badly"), fs::Permissions::from_mode(0o755)).unwrap();
-        sandbox.run(["create", "ada", "--", command]);
+        sandbox
+            .cmd(["create", "ada", "--", command])
+            .assert()
+            .code(0)
+            .stderr(contains("no turn can start yet"));
         sandbox.cmd(["start", "ada"]).assert().code(0).stderr(contains("no turn can start yet"));
         say(&sandbox, "x");
         let ran = sandbox.cmd(["tick", "ada"]).output();

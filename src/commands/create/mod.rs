@@ -19,7 +19,7 @@ use crate::model::trigger::Verify;
 use crate::store::anchor::Anchor;
 use crate::store::{DatabaseRole, Store, is_url};
 
-use super::args::{answer, settings};
+use super::args::{answer, say_fault, settings};
 
 use template::{Script, Template, script_name};
 
@@ -153,6 +153,7 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
             store.agent(&name)?.settings()
         ));
     }
+    say_fault(session, &store.agent(&name)?)?;
     Ok(Status::Done)
 }
 
