@@ -251,6 +251,17 @@ fn model_agent_with_llm() {
     model_agent("llm");
 }
 
+/// A model that calls tools gets the answer of a person as the result of a call, in a later turn.
+#[test]
+fn tool_loop() {
+    needs!("curl", "jq", "python3");
+    let output = run(&examples().join("tool-loop/run.sh"), &[]);
+    shows(&output, "(operator_prompt) → completed: asks for a review\n");
+    shows(&output, "writer  wait_for_operator (agent_operator_wait)\nA dormouse sleeps.\n");
+    shows(&output, "(operator_prompt) → completed: the review says: yes, publish it\n");
+    shows(&output, "nothing wrong");
+}
+
 /// Every shell script of the examples can be read by a POSIX shell.
 #[test]
 fn scripts_are_plain_shell() {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Hook, hook, queued};
-use crate::harness::{Sandbox, dormouse, write_program};
+use crate::harness::{Sandbox, write_program};
 use crate::setup::{eventually, started};
 
 /// Path of a program, or `None` if the machine lacks it.
@@ -136,10 +136,64 @@ fn through_a_socket_of_systemd() {
     let sandbox = started("true").with_real_clock();
     let Some(activate) = program("systemd-socket-activate", "systemd") else { return };
     let port = free_port();
+    let socket = socket(&sandbox, &activate, port);
+    deliveries_come_through(&sandbox, &serve(&sandbox, dir_of(&sandbox), port, "", [socket]));
+}
+
+/// A socket of systemd on this port, each connection of which `ingress` answers.
+fn socket(sandbox: &Sandbox, activate: &Path, port: u16) -> Command {
     let mut command = Command::new(activate);
     command.args(["--accept", "--inetd", "--listen", &format!("127.0.0.1:{port}"), "--"]);
-    command.arg(dormouse()).args(["-C", sandbox.project().to_str().unwrap(), "ingress"]);
-    deliveries_come_through(&sandbox, &serve(&sandbox, dir_of(&sandbox), port, "", [command]));
+    command.arg(sandbox.dormouse()).args(["-C", sandbox.project().to_str().unwrap(), "ingress"]);
+    command
+}
+
+/// A web server with the settings of an example passes deliveries on to a socket of systemd. In `settings`, `DIR` is a
+/// directory of the server, `PORT` its port, and `EXAMPLE` the text of the example.
+fn through_the_example(name: &str, package: &str, example: &str, settings: &str, args: &[&str]) {
+    let sandbox = started("true").with_real_clock().of_an_ordinary_user();
+    let Some(server) = program(name, package) else { return };
+    let Some(activate) = program("systemd-socket-activate", "systemd") else { return };
+    let dir = dir_of(&sandbox);
+    let (port, behind) = (free_port(), free_port());
+    let example = crate::docs::read(&format!("examples/webhook/{example}")).replace("8080", &behind.to_string());
+    let text = settings.replace("EXAMPLE", &example).replace("DIR", dir.path().to_str().unwrap());
+    let conf = dir.path().join("conf");
+    fs::write(&conf, text.replace("PORT", &port.to_string())).unwrap();
+    sandbox.give_to_owner(dir.path());
+    let mut command = Command::new(server);
+    command.args(args).arg(&conf);
+    let socket = socket(&sandbox, &activate, behind);
+    let server = serve(&sandbox, dir, port, "/hooks", [socket, command]);
+    eventually("the socket", || TcpStream::connect(("127.0.0.1", behind)).ok());
+    deliveries_come_through(&sandbox, &server);
+}
+
+#[test]
+fn lighttpd_passes_deliveries_on() {
+    let settings = "server.document-root = \"DIR\"\nserver.bind = \"127.0.0.1\"\nserver.port = PORT\nEXAMPLE";
+    through_the_example("lighttpd", "lighttpd", "lighttpd.conf", settings, &["-D", "-f"]);
+}
+
+#[test]
+fn nginx_passes_deliveries_on() {
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = temporary.map(|kind| format!("{kind}_temp_path DIR/{kind};\n")).concat();
+    let settings = format!(
+        "daemon off;\nmaster_process off;\npid DIR/pid;\nerror_log DIR/error.log;\nevents {{}}\n\
+         http {{\naccess_log off;\n{temporary}server {{\nlisten 127.0.0.1:PORT;\nEXAMPLE\n}}\n}}\n"
+    );
+    through_the_example("nginx", "nginx-light", "nginx.conf", &settings, &["-c"]);
+}
+
+#[test]
+fn apache_passes_deliveries_on() {
+    let modules = ["mpm_prefork", "authz_core", "proxy", "proxy_http"];
+    let modules = modules.map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"));
+    let settings = modules.concat()
+        + "ServerRoot DIR\nServerName localhost\nListen 127.0.0.1:PORT\nPidFile DIR/pid\n\
+           ErrorLog DIR/error.log\nDefaultRuntimeDir DIR\nEXAMPLE";
+    through_the_example("apache2", "apache2-bin", "apache.conf", &settings, &["-DFOREGROUND", "-f"]);
 }
 
 /// lighttpd, with what it serves.
