@@ -156,7 +156,8 @@ fn through_the_example(name: &str, package: &str, example: &str, settings: &str,
     let Some(activate) = program("systemd-socket-activate", "systemd") else { return };
     let dir = dir_of(&sandbox);
     let (port, behind) = (free_port(), free_port());
-    let example = crate::docs::read(&format!("examples/webhook/{example}")).replace("8080", &behind.to_string());
+    let example =
+        crate::docs::read(&format!("examples/webhook/{example}")).replace("8080", &behind.to_string());
     let text = settings.replace("EXAMPLE", &example).replace("DIR", dir.path().to_str().unwrap());
     let conf = dir.path().join("conf");
     fs::write(&conf, text.replace("PORT", &port.to_string())).unwrap();
@@ -189,7 +190,8 @@ fn nginx_passes_deliveries_on() {
 #[test]
 fn apache_passes_deliveries_on() {
     let modules = ["mpm_prefork", "authz_core", "proxy", "proxy_http"];
-    let modules = modules.map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"));
+    let modules =
+        modules.map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"));
     let settings = modules.concat()
         + "ServerRoot DIR\nServerName localhost\nListen 127.0.0.1:PORT\nPidFile DIR/pid\n\
            ErrorLog DIR/error.log\nDefaultRuntimeDir DIR\nEXAMPLE";
