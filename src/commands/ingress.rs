@@ -196,7 +196,7 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
 
 /// Returns the execution state from a summary, together with the agent's name.
 fn execution(mut summary: Value) -> Value {
-    let mut object = json!({ "agent": summary["id"].take() });
+    let mut object = json!({ "agent": summary["agent"].take() });
     if let (Value::Object(all), Value::Object(part)) = (&mut object, summary["execution"].take()) {
         all.extend(part);
     }

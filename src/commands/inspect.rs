@@ -111,7 +111,8 @@ const QUESTIONS: usize = 5;
 
 /// Shows the open questions below the table, whose columns are too narrow for commands.
 fn say_questions(session: &Session, lines: &[ListRow]) {
-    let questions = lines.iter().flat_map(|line| line.questions().map(move |question| (&line.id, question)));
+    let questions =
+        lines.iter().flat_map(|line| line.questions().map(move |question| (&line.agent, question)));
     for (agent, question) in questions.take(QUESTIONS) {
         session.out.note(&format!("{agent}: {question}"));
     }
@@ -332,19 +333,17 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         lines.push(views::line(&store.agent(name)?, None, now)?);
         Ok(Status::Done)
     });
-    let unstarted: Vec<&str> = lines
-        .iter()
-        .filter(|line| line.status == AgentStatus::Booting)
-        .map(|line| line.id.as_str())
-        .collect();
+    let named = |is_meant: fn(&ListRow) -> bool| -> Vec<&str> {
+        lines.iter().filter(|line| is_meant(line)).map(|line| line.agent.as_str()).collect()
+    };
+    let unstarted = named(|line| line.status == AgentStatus::Booting);
     let postures: Vec<(Posture, usize)> = Posture::ALL
         .iter()
         .map(|posture| (*posture, lines.iter().filter(|line| line.posture == *posture).count()))
         .filter(|(_, agents)| *agents > 0)
         .collect();
     let pending: usize = lines.iter().map(|line| line.pending).sum();
-    let attention: Vec<&str> =
-        lines.iter().filter(|line| line.needs_attention()).map(|line| line.id.as_str()).collect();
+    let attention = named(ListRow::needs_attention);
     let next_due_at = lines.iter().filter_map(|line| line.next_due_at).min();
     let by_posture: Map<_, _> =
         postures.iter().map(|(posture, agents)| (posture.to_string(), json!(agents))).collect();
@@ -368,7 +367,8 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         let started = |posture| {
             lines.iter().filter(move |line| line.posture == posture && line.status != AgentStatus::Booting)
         };
-        let stand = postures.iter().map(|(posture, _)| (started(*posture).count(), posture.to_string()));
+        let stand =
+            postures.iter().map(|(posture, _)| (started(*posture).count(), posture.word().to_owned()));
         let stand: Vec<String> = stand
             .chain([(unstarted.len(), "not started".to_owned())])
             .filter(|(agents, _)| *agents > 0)
@@ -377,7 +377,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         let agents = count(names.len() as u64, "agent", "agents");
         let mut text = format!("{agents} in {dir}: {}\n", stand.join(", "));
         if pending > 0 {
-            text.push_str(&format!("{} to be dealt with\n", count(pending as u64, "message", "messages")));
+            text.push_str(&format!("{} pending\n", count(pending as u64, "message", "messages")));
         }
         if let Some(first) = unstarted.first() {
             text.push_str(&format!("to have it run: dormouse start {first}\n"));
@@ -391,7 +391,11 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         }
         for line in lines.iter().filter(|line| line.status != AgentStatus::Booting) {
             for question in line.questions().take(NAMED) {
-                text.push_str(&format!("{} {}\n", line.id, out.safe(&one_line(&question.to_string(), 300))));
+                text.push_str(&format!(
+                    "{} {}\n",
+                    line.agent,
+                    out.safe(&one_line(&question.to_string(), 300))
+                ));
             }
         }
         if !attention.is_empty() {

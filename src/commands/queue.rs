@@ -120,11 +120,10 @@ fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -
     let held = if is_held { ", held for the operator" } else { "" };
     let attempt = if message.attempt > 1 { format!(", attempt {}", message.attempt) } else { String::new() };
     format!(
-        "{}  {}  {status}{held}{attempt}  {} from {}  {}",
+        "{}  {}  {status}{held}{attempt}  {}  {}",
         message.id,
         message.priority,
-        message.kind,
-        out.safe(&one_line(&message.origin.to_string(), 40)),
+        out.safe(&one_line(&message.described(), 40)),
         out.safe(&one_line(&message.body.to_text(), 60)),
     )
 }

@@ -64,7 +64,7 @@ pub fn report_preview(context: Context<'_>) -> Result<StepReport> {
         return Err(moved_away(agent, moved));
     }
     let mut report = report_beside(agent, &draft.records.state, decision, now, started)?;
-    report.scheduling_posture = Some(posture(&draft.records).posture);
+    report.posture = Some(posture(&draft.records).posture);
     report.recovered_run_id = recovered;
     report.failure = overdue;
     Ok(report)

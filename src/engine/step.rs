@@ -199,7 +199,7 @@ fn act(
                 recover(context, locked, draft, &decision_report.reason, Some(&hold.lease))?;
             let posture = posture(&records).posture;
             let report = report(&records.state, decision_report);
-            Ok(StepReport { scheduling_posture: Some(posture), failure, ..report })
+            Ok(StepReport { posture: Some(posture), failure, ..report })
         }
         Decision::Reduce { message_id, continuation, .. } => {
             hold.lease.release_along();
@@ -210,7 +210,7 @@ fn act(
             records.inbox.head = None;
             load::offer_first(&locked.look_again(), &mut records.inbox)?;
             let posture = posture(&records).posture;
-            Ok(StepReport { scheduling_posture: Some(posture), ..report(&records.state, decision_report) })
+            Ok(StepReport { posture: Some(posture), ..report(&records.state, decision_report) })
         }
         Decision::EmitTick(tick) => {
             hold.lease.release_along();
@@ -252,7 +252,7 @@ fn commit(
 ) -> Result<StepReport> {
     let posture = posture(&draft.records).posture;
     let state = context.commit(locked, draft)?.state;
-    Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
+    Ok(StepReport { posture: Some(posture), ..report(&state, decision) })
 }
 
 /// Returns the message of a decision from the loaded records.
@@ -291,7 +291,7 @@ fn run_turn(
         terminal_reason: settled.reason,
         brief,
         attempt: Some(attempt),
-        scheduling_posture: Some(posture(&after).posture),
+        posture: Some(posture(&after).posture),
         ..report(&after.state, decision)
     };
     report.decision.run_id = Some(run_id);
@@ -316,7 +316,7 @@ fn report(state: &State, decision: DecisionReport) -> StepReport {
         attempt: None,
         status: state.status,
         execution_state: state.execution.state,
-        scheduling_posture: None,
+        posture: None,
         next_due_at: state.next_due_at,
         recovered_run_id: None,
         attention: Vec::new(),

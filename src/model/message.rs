@@ -28,6 +28,35 @@ names! {
     }
 }
 
+impl MessageKind {
+    /// Describes a message of this kind for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            MessageKind::OperatorPrompt => "a message from you",
+            MessageKind::ChannelEvent => "a message from a channel",
+            MessageKind::WebhookEvent => "a message from a webhook",
+            MessageKind::CallbackEvent => "a callback",
+            MessageKind::TimerTick => "a timer",
+            MessageKind::SystemTick => "a scheduler tick",
+            MessageKind::TaskResult => "the result of a task",
+            MessageKind::TaskStatus => "the status of a task",
+            MessageKind::Control => "a control message",
+            MessageKind::InternalFollowup => "a message from an agent",
+        }
+    }
+
+    /// Describes a message of this kind from an origin such as `webhook:ci`.
+    pub fn described(self, origin: &str) -> String {
+        match (self, origin.split_once(':')) {
+            (MessageKind::OperatorPrompt, Some((_, name))) => format!("a message from {name}"),
+            (MessageKind::ChannelEvent | MessageKind::WebhookEvent, Some(_)) => {
+                format!("a message from {origin}")
+            }
+            _ => self.words().to_owned(),
+        }
+    }
+}
+
 names! {
     "priority" Priority {
         Interject = "interject",
@@ -293,6 +322,12 @@ impl Message {
     /// True if an earlier step has taken the message up and put it back into the queue.
     pub fn was_taken_up(&self) -> bool {
         self.taken_up || self.continuation.is_some() || !self.failures.is_empty()
+    }
+
+    /// Describes the message for people, by its hint, its named sender, or its kind.
+    pub fn described(&self) -> String {
+        let hint = self.hint.as_ref().map(|hint| format!("a wake hint from {}", hint.source));
+        hint.unwrap_or_else(|| self.kind.described(&self.origin.to_string()))
     }
 
     /// True if the body has content, or the payload of the hint from which the message was made.

@@ -123,7 +123,7 @@ impl From<Identity> for Lineage {
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct ListRow {
-    pub id: AgentName,
+    pub agent: AgentName,
     pub status: Status,
     pub execution_state: ExecutionState,
     pub posture: Posture,
@@ -165,7 +165,7 @@ impl ListRow {
         let state = &records.state;
         let posture = posture(records);
         ListRow {
-            id: state.agent.clone(),
+            agent: state.agent.clone(),
             status: state.status,
             execution_state: state.execution.state,
             posture: posture.posture,
@@ -194,9 +194,9 @@ impl ListRow {
         match column {
             Column::Agent => {
                 let mark = if self.needs_attention() { " !" } else { "" };
-                out.paint(Tone::Strong, &format!("{}{mark}", self.id))
+                out.paint(Tone::Strong, &format!("{}{mark}", self.agent))
             }
-            Column::Posture => self.posture.to_string(),
+            Column::Posture => self.posture.word().to_owned(),
             Column::Queue => match self.rejected {
                 0 => self.pending.to_string(),
                 rejected => format!("{}, {rejected} rejected", self.pending),
@@ -249,7 +249,7 @@ impl ListRow {
             Some(Column::Dead) => other.dead.cmp(&self.dead),
             Some(Column::Attention) => other.marks().cmp(&self.marks()),
         };
-        order.then_with(|| natural(self.id.as_str(), other.id.as_str()))
+        order.then_with(|| natural(self.agent.as_str(), other.agent.as_str()))
     }
 
     /// Explains the state of the agent, problems first. `when` formats a moment.
@@ -261,14 +261,17 @@ impl ListRow {
             (Some(newest), count) => format!("{count} to look at ({})", newest.subject.words()),
             (None, count) => format!("{count} to look at"),
         });
+        let is_stopped = self.posture == Posture::Archived;
         let dead = (self.dead > 0).then(|| count(self.dead, "dead letter", "dead letters"));
         let retry =
             self.retry.as_ref().filter(|_| self.execution_state == ExecutionState::Failed).map(|retry| {
                 let what = match retry.attempt {
                     Some(attempt) => format!("attempt {attempt}"),
-                    None => "goes on".to_owned(),
+                    None => "continues".to_owned(),
                 };
-                format!("failed, {what} {}: {}", when(retry.not_before), one_line(&retry.reason, 60))
+                // A stopped agent tries nothing again before its start.
+                let when = if is_stopped { "after a start".to_owned() } else { when(retry.not_before) };
+                format!("failed, {what} {when}: {}", one_line(&retry.reason, 60))
             });
         let late = self.nobody_ticks.as_ref().map(|late| format!("nobody ticks: {}", late.describe(now)));
         let is_told = self.questions().any(|question| question.reason == self.reason);
@@ -281,6 +284,7 @@ impl ListRow {
         let state = self.state_words().filter(|words| !self.reason.ends_with(words.as_str()));
         let wrong = moved.into_iter().chain(attention).chain(late).chain(dead).chain(retry).chain(state);
         let wrong = wrong.collect::<Vec<_>>().join(", ");
+        let why = if is_stopped && !wrong.is_empty() { String::new() } else { why };
         [wrong, why].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join("; ")
     }
 

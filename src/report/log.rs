@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::model::event::{Event, EventKind};
+use crate::model::message::MessageKind;
 use crate::model::time::Time;
 
 use super::output::{Output, Tone};
@@ -43,7 +44,10 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         | EventKind::WakeHintCoalesced
         | EventKind::Advisory => return None,
         EventKind::SchedulerDecision if of("decision") == "start_model_turn" => {
-            (format!("a turn starts: {}", plain("reason")), Some(Tone::Strong))
+            let reason = of("reason");
+            let reason =
+                reason.parse::<MessageKind>().map_or(plain("reason"), |kind| kind.words().to_owned());
+            (format!("a turn starts: {reason}"), Some(Tone::Strong))
         }
         EventKind::SchedulerDecision => (because(plain("decision")).replace('_', " "), None),
         EventKind::RunSettled => {
@@ -54,7 +58,11 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         EventKind::RunInterrupted => (because("the turn was interrupted".to_owned()), bad),
         EventKind::AgentCreated => ("created".to_owned(), None),
         EventKind::ControlApplied => (because(plain("action")), Some(Tone::Strong)),
-        EventKind::MessageAdmitted => (format!("takes in {} from {}", plain("kind"), of("origin")), None),
+        EventKind::MessageAdmitted => {
+            let kind = of("kind").parse::<MessageKind>();
+            let what = kind.map_or_else(|_| plain("kind"), |kind| kind.described(&of("origin")));
+            (format!("takes {what}"), None)
+        }
         EventKind::MessageSettled if of("status") == "processed" => return None,
         EventKind::MessageSettled => (because(format!("{} is {}", of("message_id"), plain("status"))), bad),
         EventKind::MessageRejected => (format!("{} is no message: {}", of("file"), of("reason")), bad),

@@ -35,6 +35,7 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
     environment.add_filter("told", message_text);
     environment.add_filter("fence", fence);
     environment.add_filter("line", line);
+    environment.add_filter("clip", clip);
     environment.add_filter("body", body);
     environment.add_filter("span", |millis: u64| Span::from_millis(millis).to_string());
     let template = environment.template_from_named_str(&name, text).map_err(|error| at(&name, &error))?;
@@ -58,11 +59,11 @@ fn word(value: &Value, name: &str) -> String {
     field(value, name).map(|found| found.to_string()).unwrap_or_default()
 }
 
-/// Renders a message: its origin and authority, its subject, and its body.
+/// Renders a message: its origin, its time, its subject, and its body.
 fn message_text(message: &Value) -> String {
     let origin = field(message, "origin").map(|origin| name_of(&origin)).unwrap_or_default();
-    let mut text =
-        format!("From {origin} ({}), {}", word(message, "authority_class"), word(message, "created_at"));
+    let from = if origin == "operator" { "the operator" } else { &origin };
+    let mut text = format!("From {from}, {}", word(message, "created_at"));
     if let Some(resource) = field(message, "resource") {
         text.push_str(&format!(", about {}", one_word(&resource.to_string())));
     }
@@ -128,6 +129,15 @@ fn block(text: &str, label: &str) -> String {
 /// Returns text on one line, so that the text can't begin a section.
 fn line(text: String) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Returns the beginning of a text, at most `bytes` long, with `…` if the rest was cut.
+fn clip(text: String, bytes: usize) -> String {
+    if text.len() <= bytes {
+        return text;
+    }
+    let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= bytes);
+    fits.map(|(_, c)| c).chain(['…']).collect()
 }
 
 fn longest_run_of_backticks(text: &str) -> usize {

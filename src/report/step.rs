@@ -8,6 +8,7 @@ use crate::model::closure::Closure;
 use crate::model::decision::{DecisionKind, DecisionReport};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
+use crate::model::message::MessageKind;
 use crate::model::posture::Posture;
 use crate::model::resource::Deferred;
 use crate::model::run::Terminal;
@@ -31,7 +32,7 @@ pub struct StepReport {
     pub attempt: Option<u32>,
     pub status: Status,
     pub execution_state: ExecutionState,
-    pub scheduling_posture: Option<Posture>,
+    pub posture: Option<Posture>,
     pub next_due_at: Option<Time>,
     /// Run that the step settled before its decision.
     pub recovered_run_id: Option<RunId>,
@@ -67,8 +68,10 @@ impl StepReport {
 
 pub fn text(step: &StepReport, out: &Output) -> String {
     let agent = out.paint(Tone::Strong, step.agent.as_str());
-    let mut line =
-        format!("{agent}  {} ({})", step.decision.decision, out.safe(&one_line(&step.decision.reason, 200)));
+    let reason = &step.decision.reason;
+    // The reason of a turn for a message is the message's kind.
+    let reason = reason.parse::<MessageKind>().map_or(reason.as_str(), |kind| kind.words());
+    let mut line = format!("{agent}  {} ({})", step.decision.decision, out.safe(&one_line(reason, 200)));
     if let Some(terminal) = step.terminal {
         let tone = if step.turn_failed() { Tone::Bad } else { Tone::Good };
         line.push_str(&format!(" → {}", out.paint(tone, terminal.name())));

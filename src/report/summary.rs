@@ -105,15 +105,14 @@ pub fn summary(facts: &Facts<'_>) -> Value {
     let waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
     let tasks: Vec<&Task> = records.tasks.iter().filter(|task| !task.status.is_terminal()).collect();
     let left_out = left_out(&state.agent, [waits.len(), tasks.len(), records.timers.len()]);
-    json!({
-        "id": state.agent,
+    let mut summary = json!({
+        "agent": state.agent,
         "identity": facts.identity,
         "parent": facts.identity.parent,
         "children": facts.children,
         "description": records.policy.description,
         "status": state.status,
         "execution": execution,
-        "scheduling_posture": posture(records),
         "lifecycle": lifecycle(state),
         "queue": queue(facts),
         "attention": state.to_look_at(),
@@ -142,7 +141,11 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "revision": state.revision,
         "next_due_at": state.next_due_at,
         "advisories": advisories(records, facts.now),
-    })
+    });
+    if let (Value::Object(all), Value::Object(posture)) = (&mut summary, json!(posture(records))) {
+        all.extend(posture);
+    }
+    summary
 }
 
 /// Returns a turn as JSON, with the paths of its directories.
@@ -394,7 +397,7 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
         row("moved", out.paint(Tone::Bad, &words));
     }
     row("status", state.status.to_string());
-    row("posture", format!("{}: {}", posture.posture, out.safe(&one_line(&posture.reason, 100))));
+    row("posture", format!("{}: {}", posture.posture.word(), out.safe(&one_line(&posture.reason, 100))));
     let since = relative(state.execution.since, facts.now);
     let reason = state.execution.reason.as_deref().map(|reason| format!(": {}", one_line(reason, 100)));
     let reason = out.safe(&reason.unwrap_or_default());

@@ -67,16 +67,16 @@ pub fn posture(records: &Records) -> PostureReport {
         return PostureReport { run_id: Some(run.run_id), message_id: Some(run.message_id), ..report };
     }
     if let Some(message) = &records.inbox.head {
-        let reason = format!("next is a message of kind {}", message.kind);
+        let reason = format!("next is {}", message.described());
         let report = PostureReport::new(Posture::HasQueuedInput, reason);
         return PostureReport { message_id: Some(message.id), ..report };
     }
     if let Some(hint) = waking_hint(records) {
-        let reason = format!("a wake hint from {} waits to be taken in", hint.source);
+        let reason = format!("next is a wake hint from {}", hint.source);
         return PostureReport::new(Posture::HasQueuedInput, reason);
     }
     if records.inbox.drops > 0 {
-        return PostureReport::new(Posture::HasQueuedInput, "a dropped file waits to be taken in");
+        return PostureReport::new(Posture::HasQueuedInput, "next is a file that was put into the inbox");
     }
     if let Some(item) = runnable_work(records) {
         let reason = format!("can go on with: {}", item.objective);

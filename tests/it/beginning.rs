@@ -36,7 +36,7 @@ fn alone_it_says_how_the_agents_stand() {
     );
     assert!(said.contains("\nto have it run: dormouse start kim\n"), "{said}");
     assert!(sandbox.run(["list"]).contains("not started yet"));
-    assert!(said.contains("\n1 message to be dealt with\n"), "{said}");
+    assert!(said.contains("\n1 message pending\n"), "{said}");
     let object = sandbox.json(NOTHING);
     assert_eq!(object["postures"], json!({ "has_queued_input": 1, "idle": 2 }));
     assert_eq!(object["not_started"], json!(["kim"]));

@@ -107,9 +107,9 @@ fn fleet() {
 #[test]
 fn budget() {
     let output = run(&examples().join("budget.sh"), &[]);
-    let turn = "dreamer  start_model_turn (internal_followup) → completed: One more idea\n";
+    let turn = "dreamer  start_model_turn (a message from an agent) → completed: One more idea\n";
     let waits = "dreamer  wait_for_resources (cost_per_day): 1.2 of 1 USD since 2026-01-31T00:00:00.000Z";
-    shows(&output, &format!("(operator_prompt) → completed: One more idea\n{turn}{turn}{waits}"));
+    shows(&output, &format!("(a message from you) → completed: One more idea\n{turn}{turn}{waits}"));
     shows(&output, "\n$ dormouse next-wake dreamer\n2026-02-01T00:00:00.000Z\n");
     shows(&output, "(resources_available) → completed");
     shows(&output, "nothing wrong");
@@ -122,13 +122,13 @@ fn flaky_service() {
     let down = "exit status 1: 503 Service Unavailable";
     shows(
         &output,
-        &format!("$ dormouse tick courier\ncourier  start_model_turn (operator_prompt) → failed: {down}"),
+        &format!("$ dormouse tick courier\ncourier  start_model_turn (a message from you) → failed: {down}"),
     );
     for least in [10, 20, 40] {
         shows(&output, &format!(" s: {least} s, and a part of a tenth of it\n"));
     }
     shows(&output, "→ completed, attempt 4: 200 OK, on attempt 4\n");
-    shows(&output, "aborted, attempt 4  operator_prompt from operator  the order that has bad luck\n");
+    shows(&output, "aborted, attempt 4  a message from you  the order that has bad luck\n");
     shows(&output, &format!("attempt 4 failed: {down}\naborted: gave up after 4 attempts: {down}\n"));
     shows(&output, "\ndormouse: courier: dead letter msg_");
     shows(&output, "\ncourier !  ");
@@ -167,7 +167,7 @@ fn background_build() {
     for part in [passes, fails] {
         assert!(part.contains("$ dormouse get builder status\nawaiting_task\n"), "{part}");
         assert!(part.contains("builder  wait_for_task (agent_task_wait)\n"), "{part}");
-        assert!(part.contains("start_model_turn (task_result) → completed"), "{part}");
+        assert!(part.contains("start_model_turn (the result of a task) → completed"), "{part}");
     }
     assert!(brief_of(passes).starts_with("the check passed:\n"), "{passes}");
     assert!(brief_of(passes).contains("Finished"), "{passes}");
@@ -198,11 +198,11 @@ fn delegating_pair() {
     let output = run(&examples().join("delegating-pair/run.sh"), &[]);
     shows(
         &output,
-        "(operator_prompt) → completed: asked the writer for it\n$ dormouse get editor status\nawaiting_task",
+        "(a message from you) → completed: asked the writer for it\n$ dormouse get editor status\nawaiting_task",
     );
-    shows(&output, "queued  operator_prompt from operator:editor  Write a word on mice");
+    shows(&output, "queued  a message from editor  Write a word on mice");
     shows(&output, "editor  awaiting_task  has_queued_input\n");
-    shows(&output, "(task_result) → completed: printed: a word on mice, in three sentences");
+    shows(&output, "(the result of a task) → completed: printed: a word on mice, in three sentences");
     shows(&output, "  cancelled  a longer word on mice\n");
     shows(&output, "nothing wrong");
 }
@@ -212,7 +212,7 @@ fn long_turn() {
     let output = run(&examples().join("long-turn/run.sh"), &[]);
     shows(&output, "poster  wait_for_resources (workspace): ");
     shows(&output, "press is held by book");
-    shows(&output, "(operator_prompt) → suspended: a poster, now\n");
+    shows(&output, "(a message from you) → suspended: a poster, now\n");
     shows(&output, "book is suspended (6) since ");
     shows(&output, "book would wait_for_resources: suspended: a poster, now\n");
     shows(&output, "(resources_available) → completed: printed from page 1 to page 1\n");
@@ -229,7 +229,7 @@ fn model_agent(client: &str) {
         }
     }
     let output = run(&examples().join("model-agent/run.sh"), &[client]);
-    shows(&output, "(operator_prompt) → suspended: the machine is needed\n");
+    shows(&output, "(a message from you) → suspended: the machine is needed\n");
     shows(&output, "(resume_suspended) → suspended: the machine is needed again\n");
     let first = "3. Now and then it wakes, looks around, and sleeps on.\n4. Nobody has to stay up for it. (more briskly)\n";
     shows(&output, first);

@@ -85,9 +85,9 @@ fn what_arrives_and_what_is_due_is_stepped_and_then_nothing_happens() {
     assert!(is_still().is_some(), "it is woken although nothing happens");
     kill(&follower, Signal::TERM);
     let ran = follower.end();
-    let expected = "ada  start_model_turn (operator_prompt) → completed: turn of ada\n\
-        bob  start_model_turn (timer_tick) → completed: bob\n\
-        ada  start_model_turn (channel_event) → completed: turn of ada\n";
+    let expected = "ada  start_model_turn (a message from you) → completed: turn of ada\n\
+        bob  start_model_turn (a timer) → completed: bob\n\
+        ada  start_model_turn (a message from a channel) → completed: turn of ada\n";
     assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr.as_str()), (0, expected, ""), "{ran}");
     sandbox.run(["doctor"]);
 }

@@ -27,7 +27,6 @@ fn get_shows_the_fields_of_the_contract_with_their_types() {
     for object in [
         "identity",
         "execution",
-        "scheduling_posture",
         "lifecycle",
         "queue",
         "last_turn",
@@ -51,12 +50,11 @@ fn get_shows_the_fields_of_the_contract_with_their_types() {
     ] {
         assert!(summary[list].is_array(), "{list}: {}", summary[list]);
     }
-    for text in ["id", "status", "next_due_at"] {
+    for text in ["agent", "status", "posture", "reason", "message_id", "next_due_at"] {
         assert!(summary[text].is_string(), "{text}: {}", summary[text]);
     }
     assert_eq!(keys(&summary["execution"]), ["state", "code", "since", "task_id", "reason"]);
     assert_eq!(summary["execution"]["code"], 9);
-    assert_eq!(keys(&summary["scheduling_posture"]), ["posture", "reason", "message_id"]);
     assert_eq!(keys(&summary["lifecycle"]), ["runnable", "accepts_messages", "hint"]);
     assert_eq!(
         keys(&summary["queue"]),
@@ -79,7 +77,7 @@ fn get_shows_a_field_by_its_path_raw() {
     let sandbox = started("true");
     say(&sandbox, "x");
     for (path, value) in [
-        ("id", "ada\n"),
+        ("agent", "ada\n"),
         ("status", "awake_idle\n"),
         ("queue.pending", "1\n"),
         ("queue.by_priority", "{\"normal\":1}\n"),
@@ -172,7 +170,7 @@ fn list_shows_a_line_per_agent() {
         .cmd(["list"])
         .stdout(
             "AGENT  POSTURE           QUEUE  LAST TURN  DUE  NOTE\n\
-             ada    has_queued_input  1      3s ago     -    next is a message of kind operator_prompt\n\
+             ada    has_queued_input  1      3s ago     -    next is a message from you\n\
              bob    idle              0      -          -    nothing to do\n\
              carl   idle              0      -          -    not started yet\n",
         )
@@ -181,15 +179,15 @@ fn list_shows_a_line_per_agent() {
     assert_eq!(
         lines[0],
         json!({
-            "id": "ada", "status": "awake_idle", "execution_state": "completed", "posture": "has_queued_input",
-            "reason": "next is a message of kind operator_prompt", "pending": 1,
+            "agent": "ada", "status": "awake_idle", "execution_state": "completed", "posture": "has_queued_input",
+            "reason": "next is a message from you", "pending": 1,
             "kind": "named", "visibility": "public", "hint": "the next tick decides",
             "dead": 0, "last_turn_at": "2026-01-02T03:04:12.000Z",
         })
     );
     let ids = |args: &[&str]| -> Vec<String> {
         let lines = sandbox.json_lines(["list"].iter().chain(args).copied());
-        lines.iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect()
+        lines.iter().map(|line| line["agent"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(ids(&["--posture", "idle"]), ["bob", "carl"]);
     assert_eq!(ids(&["--status", "booting", "--status", "asleep"]), ["bob", "carl"]);
@@ -227,7 +225,7 @@ fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
     let lines = objects(&ran.stdout);
     assert_eq!((ran.code(), lines.len()), (6, 3));
     assert_eq!(lines.iter().filter(|line| line["error"]["agent"] == "bob").count(), 1);
-    assert_eq!(lines.iter().filter(|line| line["id"].is_string()).count(), 2);
+    assert_eq!(lines.iter().filter(|line| line["agent"].is_string()).count(), 2);
 }
 
 #[test]

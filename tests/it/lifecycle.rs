@@ -128,12 +128,12 @@ fn the_state_directory_is_found_like_git_finds_its_own() {
     let found = (Some(0), "ada\n".to_owned());
     let project = sandbox.project().display().to_string();
     let store = sandbox.store().display().to_string();
-    assert_eq!(get(&["get", "ada", "id"], &deep, ""), found, "upwards");
-    assert_eq!(get(&["get", "ada", "id"], &sandbox.home(), &project), found, "DORMOUSE_DIR");
-    assert_eq!(get(&["get", "ada", "id"], &sandbox.home(), &store), found, "DORMOUSE_DIR itself");
-    assert_eq!(get(&["-C", &project, "get", "ada", "id"], &sandbox.home(), "/nowhere"), found, "-C wins");
-    assert_eq!(get(&["get", "ada", "id", "--dir", &store], &sandbox.home(), ""), found, "--dir");
-    assert_eq!(get(&["get", "ada", "id", "-C", "../project"], &sandbox.home(), ""), found, "relative");
+    assert_eq!(get(&["get", "ada", "agent"], &deep, ""), found, "upwards");
+    assert_eq!(get(&["get", "ada", "agent"], &sandbox.home(), &project), found, "DORMOUSE_DIR");
+    assert_eq!(get(&["get", "ada", "agent"], &sandbox.home(), &store), found, "DORMOUSE_DIR itself");
+    assert_eq!(get(&["-C", &project, "get", "ada", "agent"], &sandbox.home(), "/nowhere"), found, "-C wins");
+    assert_eq!(get(&["get", "ada", "agent", "--dir", &store], &sandbox.home(), ""), found, "--dir");
+    assert_eq!(get(&["get", "ada", "agent", "-C", "../project"], &sandbox.home(), ""), found, "relative");
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn stop_keeps_what_is_queued_and_closes_the_gate() {
         sandbox.json(["stop", "ada", "--reason", "holidays"]),
         json!({ "agent": "ada", "action": "stop", "previous_status": "awake_idle", "status": "stopped", "changed": true, "tasks": [] })
     );
-    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "archived");
+    assert_eq!(field(&sandbox, "posture"), "archived");
     assert_eq!(field(&sandbox, "queue.pending"), "1");
     assert_eq!(field(&sandbox, "lifecycle.runnable"), "false");
     sandbox.cmd(["tick", "ada"]).stdout("ada  stop (stopped)\n").check();
@@ -494,7 +494,7 @@ fn stop_asks_a_running_turn_to_end() {
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
     wait_for(&sandbox.project().join("running"));
     assert_eq!(field(&sandbox, "status"), "awake_running");
-    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "active_turn");
+    assert_eq!(field(&sandbox, "posture"), "active_turn");
     let run = field(&sandbox, "current_run.run_id");
     sandbox.cmd(["start", "ada"]).stdout("ada  already started (awake_running)\n").check();
     let stopped = sandbox.json(["stop", "ada", "--reason", "enough"]);
@@ -504,7 +504,7 @@ fn stop_asks_a_running_turn_to_end() {
     let ticked = tick.end();
     assert_eq!(
         (ticked.code(), ticked.stdout.as_str(), ticked.stderr.as_str()),
-        (0, "ada  start_model_turn (operator_prompt) → completed: bye\n", "")
+        (0, "ada  start_model_turn (a message from you) → completed: bye\n", "")
     );
     assert_eq!(field(&sandbox, "execution.state"), "completed");
     assert_eq!(field(&sandbox, "current_run"), "");
@@ -601,7 +601,7 @@ fn recover_ends_a_backoff_at_once() {
     sandbox
         .cmd(["tick", "ada"])
         .status(7)
-        .stdout("ada  start_model_turn (operator_prompt) → failed: exit status 1\n")
+        .stdout("ada  start_model_turn (a message from you) → failed: exit status 1\n")
         .check();
     sandbox
         .cmd(["tick", "ada"])
@@ -723,14 +723,14 @@ fn the_whole_life_of_an_agent() {
     sandbox
         .cmd(["queue", "list", "-a", "ada"])
         .stdout(
-            "msg_#2  next  queued  operator_prompt from operator  fragile\n\
-             msg_#1  normal  queued  operator_prompt from operator  look at the door\n",
+            "msg_#2  next  queued  a message from you  fragile\n\
+             msg_#1  normal  queued  a message from you  look at the door\n",
         )
         .check();
     sandbox
         .cmd(["tick", "ada"])
         .status(7)
-        .stdout("ada  start_model_turn (operator_prompt) → failed: exit status 9: it broke\n")
+        .stdout("ada  start_model_turn (a message from you) → failed: exit status 9: it broke\n")
         .check();
     sandbox
         .cmd(["get", "ada"])
@@ -738,7 +738,7 @@ fn the_whole_life_of_an_agent() {
             "agent       ada\n\
              for         Looks after things\n\
              status      awake_idle\n\
-             posture     has_queued_input: next is a message of kind operator_prompt\n\
+             posture     has_queued_input: next is a message from you\n\
              execution   failed since 1s ago: exit status 9: it broke\n\
              queue       2 pending\n\
              last turn   failed 1s ago: exit status 9: it broke\n\
@@ -750,8 +750,8 @@ fn the_whole_life_of_an_agent() {
         .cmd(["tick", "ada", "--until-idle"])
         .stdout(
             "ada  start_recovery (retry)\n\
-             ada  start_model_turn (operator_prompt) → completed, attempt 2: mended\n\
-             ada  start_model_turn (operator_prompt) → completed: done with 1\n\
+             ada  start_model_turn (a message from you) → completed, attempt 2: mended\n\
+             ada  start_model_turn (a message from you) → completed: done with 1\n\
              ada  sleep (no_pending_scheduler_facts)\n",
         )
         .check();
@@ -766,7 +766,7 @@ fn the_whole_life_of_an_agent() {
         .cmd(["tick", "ada", "--until-idle"])
         .stdout(
             "ada  emit_system_tick (wake_hint)\n\
-             ada  reduce_message_only (system_tick)\n\
+             ada  reduce_message_only (a scheduler tick)\n\
              ada  sleep (no_pending_scheduler_facts)\n",
         )
         .check();
@@ -774,7 +774,7 @@ fn the_whole_life_of_an_agent() {
     sandbox
         .cmd(["tick", "ada", "--until-idle"])
         .stdout(
-            "ada  start_model_turn (operator_prompt) → completed: done with 1\n\
+            "ada  start_model_turn (a message from you) → completed: done with 1\n\
              ada  sleep (no_pending_scheduler_facts)\n",
         )
         .check();
@@ -787,12 +787,12 @@ fn the_whole_life_of_an_agent() {
     sandbox.cmd(["tick", "--all"]).stdout("ada  stop (stopped)\n").check();
     sandbox
         .cmd(["list", "--columns", "agent,status,posture,queue,last"])
-        .stdout("AGENT  STATUS   POSTURE   QUEUE  LAST TURN\nada    stopped  archived  1      4s ago\n")
+        .stdout("AGENT  STATUS   POSTURE  QUEUE  LAST TURN\nada    stopped  stopped  1      4s ago\n")
         .check();
     sandbox.cmd(["start", "ada"]).stdout("ada  stopped → awake_idle\n").check();
     sandbox
         .cmd(["tick", "ada"])
-        .stdout("ada  start_model_turn (operator_prompt) → completed: done with 1\n")
+        .stdout("ada  start_model_turn (a message from you) → completed: done with 1\n")
         .check();
     sandbox
         .cmd(["state", "ada"])

@@ -47,7 +47,7 @@ fn who_needs_attention_comes_first_and_numbers_count() {
     // Scripts get them as before, unless they ask.
     let names = |line: &[&str]| {
         let objects = sandbox.json_lines([&["list"][..], line].concat());
-        objects.iter().map(|object| object["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        objects.iter().map(|object| object["agent"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(&[]), ["a10", "a2", "ada", "zoe"]);
     assert_eq!(names(&["--sort", "queue", "--limit", "2"]), ["a10", "a2"]);
@@ -72,6 +72,6 @@ fn a_queued_message_hides_no_state_that_keeps_the_agent_from_it() {
     assert!(line("ada").contains("has_queued_input  missing: the turn asked to come back later"), "{text}");
     assert!(line("bob").contains("has_queued_input  suspended: its turn yielded; next is"), "{text}");
     assert!(line("cyd").contains("has_queued_input  failed, attempt 2"), "{text}");
-    let bob = sandbox.json_lines(["list"]).into_iter().find(|line| line["id"] == "bob").unwrap();
+    let bob = sandbox.json_lines(["list"]).into_iter().find(|line| line["agent"] == "bob").unwrap();
     assert_eq!(bob["missing"], "suspended: its turn yielded");
 }

@@ -46,8 +46,8 @@ fn what_happened_is_told_in_words_and_local_time() {
     let said: Vec<&str> = text.lines().map(|line| line.get(21..).unwrap_or(line)).collect();
     for expected in [
         "created",
-        "takes in operator prompt from operator",
-        "a turn starts: operator prompt",
+        "takes a message from you",
+        "a turn starts: a message from you",
         "| working",
         "| done",
         "the turn completed",

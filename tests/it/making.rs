@@ -147,7 +147,7 @@ fn lineage_is_in_the_identity_and_in_the_list() {
     let lines = sandbox.json_lines(["list"]);
     let row = |line: &Value| {
         json!([
-            line["id"],
+            line["agent"],
             line["kind"],
             line["visibility"],
             line.get("owner"),

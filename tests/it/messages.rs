@@ -865,7 +865,10 @@ fn a_turn_speaks_as_its_agent_with_the_run_as_its_source() {
     assert_eq!(found["source_refs"], json!([format!("ada/{}", stepped["run_id"].as_str().unwrap())]));
     assert_eq!(found["causation_id"], cause);
     assert_eq!(found["hops"], 1);
-    sandbox.cmd(["tick", "bob"]).stdout("bob  start_model_turn (internal_followup) → completed\n").check();
+    sandbox
+        .cmd(["tick", "bob"])
+        .stdout("bob  start_model_turn (a message from an agent) → completed\n")
+        .check();
 }
 
 #[test]
@@ -993,7 +996,7 @@ fn queue_show_tells_the_story_of_a_message() {
     let id = say(&sandbox, "the text");
     sandbox
         .cmd(["queue", "show", &id])
-        .stdout("msg_#1  normal  queued  operator_prompt from operator  the text\ncreated 2026-01-02T03:04:08.000Z (1s ago)\n\nthe text\n")
+        .stdout("msg_#1  normal  queued  a message from you  the text\ncreated 2026-01-02T03:04:08.000Z (1s ago)\n\nthe text\n")
         .check();
     step(&sandbox);
     sandbox.run(["recover", "ada"]);
@@ -1001,7 +1004,7 @@ fn queue_show_tells_the_story_of_a_message() {
     sandbox
         .cmd(["queue", "show", &id])
         .stdout(
-            "msg_#1  normal  aborted, attempt 2  operator_prompt from operator  the text\n\
+            "msg_#1  normal  aborted, attempt 2  a message from you  the text\n\
              created 2026-01-02T03:04:08.000Z (5s ago)\n\
              attempt 1 failed: exit status 1: broken\n\
              attempt 2 failed: exit status 1: broken\n\
@@ -1024,7 +1027,7 @@ fn a_dead_letter_is_listed_with_its_reason() {
     let (sandbox, id) = with_dead_letter();
     sandbox
         .cmd(["queue", "dead", "-a", "ada"])
-        .stdout("msg_#1  normal  aborted  operator_prompt from operator  poison\n    ! gave up after 1 attempt: exit status 1: broken\n")
+        .stdout("msg_#1  normal  aborted  a message from you  poison\n    ! gave up after 1 attempt: exit status 1: broken\n")
         .check();
     let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
     assert_eq!((&dead["id"], &dead["status"]), (&json!(id), &json!("aborted")));

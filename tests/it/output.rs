@@ -289,7 +289,7 @@ fn verbose_says_on_stderr_why_a_message_does_what_it_does() {
     say(&sandbox, "x");
     sandbox
         .cmd(["tick", "ada", "-v"])
-        .stdout("ada  start_model_turn (operator_prompt) → completed\n")
+        .stdout("ada  start_model_turn (a message from you) → completed\n")
         .stderr("dormouse: ada: local_continuation: prior=completed, waiting_reason=none, trigger=operator_input, contentful=true\n")
         .check();
 }
@@ -304,7 +304,7 @@ fn the_global_flags_go_anywhere() {
     ] {
         let ran = sandbox.cmd(args.iter().copied()).output();
         assert_eq!(ran.code(), 0, "{ran}");
-        assert_eq!(objects(&ran.stdout)[0]["id"], "ada");
+        assert_eq!(objects(&ran.stdout)[0]["agent"], "ada");
     }
 }
 

@@ -118,7 +118,7 @@ fn a_work_item_is_shown_whole() {
     );
     let summary = sandbox.json(["get", "ada"]);
     assert_eq!(summary["work"]["current"], item.as_str());
-    assert_eq!(summary["scheduling_posture"]["posture"], "has_runnable_work");
+    assert_eq!(summary["posture"], "has_runnable_work");
 }
 
 #[test]

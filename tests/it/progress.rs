@@ -211,7 +211,7 @@ fn an_interrupted_turn_leaves_a_clean_line() {
     say(&sandbox, "work");
     let seen = on_terminal(sandbox.cmd(["tick", "ada"]), "xterm", Some(("1s so far", b"\x03")));
     assert!(!seen.end.contains("so far"), "{}", seen.end);
-    let ended = "ada  start_model_turn (operator_prompt) → interrupted: ";
+    let ended = "ada  start_model_turn (a message from you) → interrupted: ";
     assert!(seen.end.starts_with(ended), "{}", seen.end);
 }
 

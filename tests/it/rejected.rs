@@ -267,7 +267,7 @@ fn what_cannot_be_moved_is_passed_over() {
     assert!(ran.stderr.contains("(it stays in inbox/)"), "{ran}");
     assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 1);
     assert_eq!(sandbox.json(["get", "a"])["queue"]["pending"], 0);
-    assert_eq!(sandbox.json(["get", "a", "scheduling_posture.posture"]), "idle");
+    assert_eq!(sandbox.json(["get", "a", "posture"]), "idle");
     let listed = rejected(&sandbox);
     assert_eq!((&listed[0]["file"], &listed[0]["stays"]), (&json!(name), &json!(true)));
     assert!(sandbox.run(["doctor"]).contains("passed_over"));

@@ -18,7 +18,8 @@ fn set(words: &str) -> BTreeSet<String> {
 }
 
 /// The documented fields of a summary, and of its parts: what is printed where everything applies.
-const SUMMARY: &str = "id identity description status execution scheduling_posture lifecycle queue attention current_run \
+const SUMMARY: &str = "agent identity description status execution posture reason run_id message_id work_item_id \
+    task_id wait_id lifecycle queue attention current_run \
     last_turn closure last_closure continuation work active_waits active_tasks active_children active_timers \
     external_triggers pending_wake_hint reduced retry held limits capabilities counters revision next_due_at \
     advisories children parent";
@@ -26,7 +27,6 @@ const SUMMARY: &str = "id identity description status execution scheduling_postu
 const PARTS: &[(&str, &str)] = &[
     ("identity", "name kind visibility owner parent profile created_at"),
     ("execution", "state code since task_id reason timeout_at"),
-    ("scheduling_posture", "posture reason run_id message_id work_item_id task_id wait_id"),
     ("lifecycle", "runnable accepts_messages hint stopped_by"),
     ("queue", "pending by_priority oldest_at dead dropped_files rejected"),
     ("work", "current open queued runnable waiting waiting_for_operator blocked"),
@@ -148,10 +148,10 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
     assert_eq!(failed["reduced"]["ids"].as_array().unwrap().len(), 1);
     assert_eq!(failed["parent"], "boss");
     let list = sandbox.json_lines(["list"]);
-    let ada = list.iter().find(|line| line["id"] == "ada").unwrap();
+    let ada = list.iter().find(|line| line["agent"] == "ada").unwrap();
     assert!(
         keys(ada).is_superset(&set(
-            "id status execution_state posture reason pending last_turn_at next_due_at kind visibility owner parent hint"
+            "agent status execution_state posture reason pending last_turn_at next_due_at kind visibility owner parent hint"
         )),
         "{ada}"
     );
@@ -217,7 +217,7 @@ fn a_dropped_file_is_seen_before_a_step_and_after_it_was_rejected() {
         found["queue"],
         json!({ "pending": 2, "by_priority": {}, "dead": 0, "dropped_files": 2, "rejected": 0 })
     );
-    assert_eq!(found["scheduling_posture"]["posture"], "has_queued_input");
+    assert_eq!(found["posture"], "has_queued_input");
     let line = sandbox.json(["list"]);
     assert_eq!((line["pending"].as_u64(), line["posture"].as_str()), (Some(2), Some("has_queued_input")));
     sandbox.cmd(["tick", "ada"]).output();
@@ -267,7 +267,7 @@ fn a_hint_is_seen_before_a_step_has_taken_it_in() {
     let found = sandbox.json(["get", "ada"]);
     assert_eq!(found["pending_wake_hint"]["reason"], "look; again");
     assert_eq!(found["pending_wake_hint"]["count"], 2, "as many as the step will merge");
-    assert_eq!(found["scheduling_posture"]["posture"], "has_queued_input");
+    assert_eq!(found["posture"], "has_queued_input");
     assert_eq!(sandbox.json(["list"])["pending_wake_hint"]["resource"], "r");
     assert!(sandbox.run(["get", "ada"]).contains("from webhook:ci: look; again"));
     let file = only_file(&sandbox, "triggers");

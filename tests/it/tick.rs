@@ -53,7 +53,7 @@ fn a_step_is_an_object_of_the_contracts_fields() {
             "attempt": 1,
             "status": "awake_idle",
             "execution_state": "completed",
-            "scheduling_posture": "idle",
+            "posture": "idle",
             "duration_ms": 0,
         })
     );
@@ -68,7 +68,7 @@ fn a_step_is_an_object_of_the_contracts_fields() {
             "liveness_only",
             "status",
             "execution_state",
-            "scheduling_posture",
+            "posture",
             "duration_ms"
         ],
         "what does not apply is absent"
@@ -88,7 +88,7 @@ fn nothing_to_do_is_success_unless_asked() {
     sandbox.run(["enqueue", "bob", "x"]);
     sandbox
         .cmd(["tick", "ada", "bob", "--exit-code"])
-        .stdout("ada  stay_idle (already_asleep)\nbob  start_model_turn (operator_prompt) → completed\n")
+        .stdout("ada  stay_idle (already_asleep)\nbob  start_model_turn (a message from you) → completed\n")
         .check();
     sandbox
         .cmd(["tick", "--all", "--exit-code", "--jobs", "2"])
@@ -212,7 +212,7 @@ fn until_idle_ends_after_so_many_steps() {
     for _ in 0..5 {
         say(&sandbox, "x");
     }
-    let line = "ada  start_model_turn (operator_prompt) → completed\n";
+    let line = "ada  start_model_turn (a message from you) → completed\n";
     sandbox.cmd(["tick", "ada", "--until-idle", "--max-steps", "3"]).stdout(&line.repeat(3)).check();
     assert_eq!(field(&sandbox, "queue.pending"), "2");
     assert_eq!(sandbox.cmd(["tick", "ada", "--max-steps", "3"]).output().code(), 2);
@@ -466,21 +466,21 @@ fn a_step_says_how_the_agent_stands_after_it() {
         "test \"$(cat said 2>/dev/null)\" || { echo '{\"actions\": [{\"do\": \"enqueue\", \"text\": \"more\"}]}' > \"$DORMOUSE_OUTCOME\"; echo x > said; }",
     );
     say(&sandbox, "first");
-    assert_eq!(step(&sandbox)["scheduling_posture"], "has_queued_input", "the outcome has added one");
-    assert_eq!(step(&sandbox)["scheduling_posture"], "idle");
+    assert_eq!(step(&sandbox)["posture"], "has_queued_input", "the outcome has added one");
+    assert_eq!(step(&sandbox)["posture"], "idle");
     for _ in 0..2 {
         sandbox.run(["enqueue", "ada", "", "--allow-empty", "--origin", "channel:x"]);
     }
     let reduced = step(&sandbox);
     assert_eq!(
-        (&reduced["decision"], &reduced["scheduling_posture"]),
+        (&reduced["decision"], &reduced["posture"]),
         (&json!("reduce_message_only"), &json!("has_queued_input"))
     );
-    assert_eq!(step(&sandbox)["scheduling_posture"], "idle");
+    assert_eq!(step(&sandbox)["posture"], "idle");
     sandbox.run(["wake", "ada"]);
     let emitted = step(&sandbox);
     assert_eq!(
-        (&emitted["decision"], &emitted["scheduling_posture"]),
+        (&emitted["decision"], &emitted["posture"]),
         (&json!("emit_system_tick"), &json!("has_queued_input"))
     );
 }
@@ -504,10 +504,10 @@ fn exit_75_says_not_now_and_does_not_count_as_an_attempt() {
     let id = say(&sandbox, "x");
     sandbox
         .cmd(["tick", "ada"])
-        .stdout("ada  start_model_turn (operator_prompt) → deferred: the turn asks to come back later\n")
+        .stdout("ada  start_model_turn (a message from you) → deferred: the turn asks to come back later\n")
         .check();
     assert_eq!(field(&sandbox, "execution.state"), "waiting_resources");
-    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "blocked");
+    assert_eq!(field(&sandbox, "posture"), "blocked");
     let shown = sandbox.json(["queue", "show", &id]);
     assert_eq!((&shown["status"], &shown["attempt"]), (&json!("dequeued"), &json!(1)));
     let due = field(&sandbox, "held.not_before");
@@ -715,7 +715,7 @@ fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
     };
     let path = sandbox.agent("ada").join(format!("work/{id}.json"));
     fs::write(&path, serde_json::to_vec(&item(1)).unwrap()).unwrap();
-    assert_eq!(field(&sandbox, "scheduling_posture.posture"), "has_runnable_work");
+    assert_eq!(field(&sandbox, "posture"), "has_runnable_work");
     let emitted = step(&sandbox);
     assert_eq!(decision(&emitted), "emit_system_tick (queued_available)");
     assert_eq!(emitted["work_item_id"], id.as_str());

@@ -143,7 +143,7 @@ fn keys_run_the_commands_and_ask_first_where_something_is_taken_away() {
     terminal.shows("? keys");
     assert_ne!(sandbox.json(["get", "ada"])["status"], "stopped");
     terminal.press("Sy");
-    terminal.shows("archived");
+    terminal.shows("stopped");
     assert_eq!(sandbox.json(["get", "ada"])["status"], "stopped");
     terminal.press("p");
     terminal.shows("preempt ada? y/n");

@@ -49,7 +49,7 @@ impl Fleet {
         let filter = self.filter.to_lowercase();
         let is_shown = |(name, known): &(AgentName, AgentRow)| {
             let posture = match known {
-                AgentRow::Read(line) => line.posture.name(),
+                AgentRow::Read(line) => line.posture.word(),
                 AgentRow::Unread | AgentRow::Broken(_) => "",
             };
             name.as_str().contains(&filter) || posture.contains(&filter)

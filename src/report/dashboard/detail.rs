@@ -118,7 +118,7 @@ fn fields(
     now: Time,
 ) {
     let paint = lines.paint;
-    lines.field("stands", &format!("{}: {}", line.posture, line.reason), Style::new());
+    lines.field("stands", &format!("{}: {}", line.posture.word(), line.reason), Style::new());
     let since = execution.since.local_short(now);
     lines.field("status", &format!("{}, {} since {since}", line.status, execution.state), Style::new());
     if let Some(since) = line.turn_since {

@@ -63,7 +63,7 @@ fn page(history: &FleetHistory) -> Value {
     let parts = Intervals::of(&busy, scale, now);
     let listed = (LISTED / busy.len().max(1)).min(LISTED_OF_ONE);
     let (kinds, failures, more) = failures(&busy);
-    let quiet = quiet.iter().map(|agent| json!({ "name": agent.line.id, "stands": stands(&agent.line) }));
+    let quiet = quiet.iter().map(|agent| json!({ "name": agent.line.agent, "stands": stands(&agent.line) }));
     json!({
         "home": escape_line(&history.home),
         "from": moment(from),
@@ -151,14 +151,14 @@ fn alerts(history: &FleetHistory) -> Vec<Value> {
             what.push(format!("{files} in its inbox could not be admitted"));
         }
         let act = if line.rejected > 0 {
-            format!("dormouse queue rejected -a {}", line.id)
+            format!("dormouse queue rejected -a {}", line.agent)
         } else if line.dead > 0 {
-            format!("dormouse queue dead -a {}", line.id)
+            format!("dormouse queue dead -a {}", line.agent)
         } else {
-            format!("dormouse get {}", line.id)
+            format!("dormouse get {}", line.agent)
         };
         let since = mark.map(|mark| moment(mark.since)).unwrap_or_default();
-        json!({ "agent": line.id, "since": since, "what": what, "act": act })
+        json!({ "agent": line.agent, "since": since, "what": what, "act": act })
     });
     unreadable.chain(marked).collect()
 }
@@ -173,7 +173,7 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
         agent.pauses.len()
     );
     json!({
-        "name": line.id,
+        "name": line.agent,
         "needs_attention": agent.needs_attention(),
         "stands": stands(line),
         "turns": number(agent.turns.len() as u64),
@@ -193,8 +193,8 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
 fn stands(line: &ListRow) -> String {
     match &line.moved {
         Some(moved) => format!("moved to {}", shown(&moved.to)),
-        None if line.reason.is_empty() => in_words(line.posture.name()),
-        None => format!("{}: {}", in_words(line.posture.name()), shown(&line.reason)),
+        None if line.reason.is_empty() => in_words(line.posture.word()),
+        None => format!("{}: {}", in_words(line.posture.word()), shown(&line.reason)),
     }
 }
 
@@ -225,7 +225,7 @@ fn failures(agents: &[&Activity]) -> (Vec<Value>, Vec<Value>, usize) {
         kinds.into_iter().map(|(name, count)| json!({ "name": in_words(name), "count": number(count) }));
     let failures = failed.into_iter().take(FAILURES).map(|(agent, turn)| {
         json!({
-            "agent": agent.line.id,
+            "agent": agent.line.agent,
             "at": moment(turn.started_at),
             "end": turn.end(),
             "said": turn.said,

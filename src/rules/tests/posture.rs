@@ -129,7 +129,7 @@ fn each_posture_names_what_decided_it() {
     let runnable = |number| {
         item(number, report(Posture::HasRunnableWork, &format!("can go on with: objective {number}")))
     };
-    let input = report(Posture::HasQueuedInput, "next is a message of kind operator_prompt");
+    let input = report(Posture::HasQueuedInput, "next is a message from you");
     let needs_input = report(Posture::WaitingForOperator, "needs input: objective 5");
     let rows = [
         (vec![Stopped], report(Posture::Archived, "the agent is stopped")),

@@ -192,7 +192,7 @@ impl World {
         let found = json!({
             "status": summary["status"],
             "execution": summary["execution"]["state"],
-            "posture": summary["scheduling_posture"]["posture"],
+            "posture": summary["posture"],
             "outcome": summary["closure"]["outcome"],
             "waiting_reason": summary["closure"]["waiting_reason"],
             // What is past is due now, however long it has been.
