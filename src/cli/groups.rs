@@ -34,11 +34,11 @@ pub struct AgentFlags {
     /// The agents, as words; equal to --agent
     #[arg(value_name = "AGENT")]
     pub words: Vec<AgentName>,
-    /// An agent (may be repeated) [default: $DORMOUSE_AGENT]
+    /// An agent (may be repeated) [default: $DORMOUSE_AGENT, else every agent]
     #[arg(short, long, value_name = "AGENT")]
     pub agent: Vec<AgentName>,
-    /// Every agent
-    #[arg(long, conflicts_with_all = ["words", "agent"])]
+    /// Every agent, also inside a turn
+    #[arg(long)]
     pub all: bool,
 }
 

@@ -203,7 +203,6 @@ pub struct EventsArgs {
 
 /// Show events in plain words, with the output of turns
 ///
-/// Shows the named agents. Without a name outside a turn, it shows all agents.
 #[derive(Debug, Args)]
 pub struct LogsArgs {
     #[command(flatten)]

@@ -9,7 +9,7 @@ use crate::model::id::AgentName;
 use crate::model::message::{MessageKind, Priority};
 use crate::model::time::Span;
 
-use super::groups::{AgentFlag, AgentFlags, RecordArg};
+use super::groups::{AgentFlags, RecordArg};
 
 /// Message kinds that can be enqueued from outside.
 pub const OUTSIDE_KINDS: &[&str] =
@@ -184,17 +184,15 @@ pub enum QueueCommand {
 /// Such a file was dropped into the inbox and is not a message for the agent, or can't be read. A
 /// step moved it to inbox/rejected/ and wrote the reason beside it; a file that can't be moved is
 /// still in the inbox. `list`, `get` and `doctor` count it until it is accepted or dropped.
+/// With --accept or --drop, --all names every file of the agent.
 #[derive(Debug, Args)]
 pub struct RejectedArgs {
     #[command(flatten)]
-    pub agent: AgentFlag,
+    pub agents: AgentFlags,
     /// Try these files again: each returns to the inbox, or stays and the reason is printed
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with = "drop")]
     pub accept: Option<Vec<OsString>>,
     /// Delete these files. No other command does
     #[arg(long, value_name = "FILE", num_args = 0..)]
     pub drop: Option<Vec<OsString>>,
-    /// With --accept or --drop: all of them
-    #[arg(long)]
-    pub all: bool,
 }

@@ -5,16 +5,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::groups::SomeAgents;
+use super::groups::{AgentFlags, SomeAgents};
 
 /// Show the consumption of turns, and what is left of the budgets
 ///
-/// Turns, failures, tokens, cost and time of the turns that have ended since then, of the named
-/// agents or of all. Days are those of the local time zone.
+/// Turns, failures, tokens, cost and time of the turns that have ended since then. Days are those of the local time zone.
 #[derive(Debug, Args)]
 pub struct UsageArgs {
     #[command(flatten)]
-    pub agents: SomeAgents,
+    pub agents: AgentFlags,
     /// Since this time, or since this long ago
     #[arg(long, value_name = "TIME|DURATION", default_value = "7d")]
     pub since: String,

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::model::trigger::{DeliveryMode, VerifyKind};
 
-use super::groups::{AgentFlag, RecordArg, SecretArgs};
+use super::groups::{AgentFlag, AgentFlags, RecordArg, SecretArgs};
 
 /// Capabilities by which outside systems reach an agent
 ///
@@ -56,13 +56,13 @@ pub enum TriggerCommand {
         #[command(flatten)]
         secret: SecretArgs,
     },
-    /// List the active triggers of an agent
+    /// List active triggers
     List {
         #[command(flatten)]
-        agent: AgentFlag,
+        agents: AgentFlags,
         /// The revoked ones, too
         #[arg(long)]
-        all: bool,
+        revoked: bool,
     },
     /// Show one trigger, active or revoked
     Show(RecordArg),

@@ -8,7 +8,7 @@ use crate::model::timer::CatchUp;
 use crate::model::wait::WaitKind;
 use crate::model::work::{PlanStatus, SchedulingState, WorkState};
 
-use super::groups::{AgentAndText, AgentFlag, AgentsArg, RecordArg};
+use super::groups::{AgentAndText, AgentFlag, AgentFlags, AgentsArg, RecordArg};
 
 pub const WAIT_STATES: &[&str] = &["active", "resolved", "cancelled", "expired", "ended", "all"];
 
@@ -47,7 +47,7 @@ pub enum WorkCommand {
     /// List work items, oldest first
     List {
         #[command(flatten)]
-        agent: AgentFlag,
+        agents: AgentFlags,
         /// Open or completed items [default: open]
         #[arg(long)]
         state: Option<WorkState>,
@@ -182,7 +182,7 @@ pub enum WaitCommand {
     /// List waits
     List {
         #[command(flatten)]
-        agent: AgentFlag,
+        agents: AgentFlags,
         /// Only waits in these states, separated by commas: active, resolved, cancelled, expired;
         /// `ended` for the last three, `all` for every one
         #[arg(long, value_name = "STATE", value_delimiter = ',', default_value = "active", value_parser = PossibleValuesParser::new(WAIT_STATES))]
@@ -230,10 +230,10 @@ pub enum TimerCommand {
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
-    /// List active timers
+    /// List active timers in the order in which they fire next
     List {
         #[command(flatten)]
-        agent: AgentFlag,
+        agents: AgentFlags,
     },
     /// Cancel a timer
     Cancel(RecordArg),

@@ -226,12 +226,9 @@ fn which_agent() -> Error {
     Error::usage("which agent?").with_hint("name it as a word or with --agent, or set DORMOUSE_AGENT")
 }
 
-/// Returns the agents of a listing command without repetition: the named agents, all agents, or the
-/// agent of the calling turn.
+/// Returns the agents of a listing command without repetition: the named agents, else the agent of
+/// the calling turn, else all agents.
 pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
-    if args.all {
-        return Ok(Chosen { names: store.agents()?, are_all: true, are_told_apart: true });
-    }
     let (words, flags) = (&args.words, &args.agent);
     let has_both = !words.is_empty() && !flags.is_empty();
     if has_both && words.iter().collect::<BTreeSet<_>>() != flags.iter().collect::<BTreeSet<_>>() {
@@ -240,38 +237,46 @@ pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
         return Err(two_agents(&joined(words, " "), &joined(flags, " --agent ")));
     }
     let mut names = agents(store, if words.is_empty() { flags } else { words }, false)?;
+    if args.all && !names.is_empty() {
+        return Err(Error::usage("--all, and agents by name").with_hint("give the names or --all"));
+    }
+    if names.is_empty() && !args.all {
+        names.extend(one_agent(None, None)?);
+    }
     if names.is_empty() {
-        names.push(one_agent(None, None)?.ok_or_else(|| {
-            Error::usage("which agent?").with_hint("name some, say --all, or set DORMOUSE_AGENT")
-        })?);
+        return Ok(Chosen { names: store.agents()?, are_all: true, are_told_apart: true });
     }
     Ok(Chosen { are_told_apart: names.len() > 1, are_all: false, names })
 }
 
-/// Returns the agents of a listing command, or all agents if none is named outside a turn.
-pub fn several_or_all_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
-    let are_all = args.words.is_empty() && args.agent.is_empty() && one_agent(None, None)?.is_none();
-    if are_all {
-        return Ok(Chosen { names: store.agents()?, are_all, are_told_apart: true });
-    }
-    several_agents(store, args)
+/// Runs `each` for each agent of a listing command.
+pub fn each_listed(
+    session: &mut Session,
+    store: &Store,
+    args: &AgentFlags,
+    mut each: impl FnMut(&mut Session, &Agent<'_>) -> Result<Status>,
+) -> Result<Status> {
+    let chosen = several_agents(store, args)?;
+    session.each_chosen(&chosen, |session, name| each(session, &store.agent(name)?))
 }
 
-/// Moves agent names from the values of a flag to the result, if the command line names no agent
-/// otherwise.
-pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Result<Vec<AgentName>> {
-    if one_agent(None, None)?.is_some() {
-        return Ok(Vec::new());
+/// Names the agents of a command that changes records, if the command line names none: the agent
+/// of the calling turn, else the agents among the values of a flag, which are moved.
+pub fn name_agents<W: AsRef<OsStr>>(store: &Store, args: &mut AgentFlags, words: &mut Vec<W>) -> Result<()> {
+    if !args.words.is_empty() || !args.agent.is_empty() {
+        return Ok(());
     }
-    let mut agents = Vec::new();
-    words.retain(|word| {
-        let name = word.as_ref().to_str().and_then(|word| word.parse().ok());
-        let agent: Option<AgentName> = name.filter(|name| store.agent(name).is_ok());
-        let stays = agent.is_none();
-        agents.extend(agent);
-        stays
-    });
-    Ok(agents)
+    args.words.extend(one_agent(None, None)?);
+    if args.words.is_empty() {
+        words.retain(|word| {
+            let name = word.as_ref().to_str().and_then(|word| word.parse().ok());
+            let agent: Option<AgentName> = name.filter(|name| store.agent(name).is_ok());
+            let stays = agent.is_none();
+            args.words.extend(agent);
+            stays
+        });
+    }
+    if args.words.is_empty() { Err(which_agent()) } else { Ok(()) }
 }
 
 /// Finds the open record that the arguments name. `what` is its noun in errors.

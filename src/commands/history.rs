@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::cli::{BriefsArgs, EventsArgs, LogsArgs, RunArgs, RunCommand};
-use crate::commands::args::{answer, optional_agent, several_agents, several_or_all_agents, time_or_ago};
+use crate::commands::args::{answer, each_listed, optional_agent, several_agents, time_or_ago};
 use crate::engine::follow::OutputTail;
 use crate::engine::follow::{Beginning, Follower, ProcessOutput, may_be_elsewhere};
 use crate::engine::lookup::{self, ResolvedId};
@@ -25,8 +25,7 @@ pub fn run(session: &mut Session, args: RunArgs) -> Result<Status> {
     let store = session.store()?;
     match args.command {
         RunCommand::List { agents, limit } => {
-            let chosen = several_agents(&store, &agents)?;
-            session.each_chosen(&chosen, |session, name| list(session, &store, name, limit))
+            each_listed(session, &store, &agents, |session, agent| list(session, agent, limit))
         }
         RunCommand::Show { id, agent, stdout, stderr, follow } => {
             let agent = optional_agent(&agent)?;
@@ -92,8 +91,7 @@ fn run_line(run: &Value, out: &Output) -> String {
     format!("{id}  {at}  {terminal}{took}  {}", out.safe(&one_line(said, 80)))
 }
 
-fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
-    let agent = store.agent(name)?;
+fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
     let most = if limit > 0 { limit } else { usize::MAX };
     let (runs, more) = agent.look(|seen, state| {
         let live = state.current_run.map(|run| live_object(agent.name(), &run));
@@ -159,9 +157,8 @@ fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) 
 pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {
     let store = session.store()?;
     let count = if args.limit == 0 { usize::MAX } else { args.limit };
-    let chosen = several_agents(&store, &args.agents)?;
-    session.each_chosen(&chosen, |session, name| {
-        let briefs = store.agent(name)?.look(|seen, _| seen.briefs(count))?;
+    each_listed(session, &store, &args.agents, |session, agent| {
+        let briefs = agent.look(|seen, _| seen.briefs(count))?;
         for brief in &briefs {
             session.out.result(brief, |out| {
                 format!("{}  {}", out.paint(Tone::Quiet, &brief.at.local()), out.indented(&brief.text))
@@ -259,7 +256,7 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
         if let Some(watch) = watch.as_mut().filter(|_| has_ended) {
             watch.let_go_of_files();
         }
-        let mut chosen = several_or_all_agents(&store, &args.agents)?;
+        let mut chosen = several_agents(&store, &args.agents)?;
         let (mut events, mut found) = (Vec::new(), Vec::with_capacity(chosen.names.len()));
         let status = session.each_agent(&chosen.names, chosen.are_all, |session, name| {
             let agent = store.agent(name)?;

@@ -19,14 +19,13 @@ use crate::report::timeline::{FleetHistory, html};
 use crate::report::usage::{Budget, UsageGroup, UsageTable, Used};
 use crate::rules::limits::left;
 
-use super::args::time_or_ago;
+use super::args::{several_agents, time_or_ago};
 
 pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?;
-    let named = &args.agents.agents;
-    let names = agents(&store, named, named.is_empty())?;
+    let chosen = several_agents(&store, &args.agents)?;
     let group = match args.by {
         UsageBy::Agent => UsageGroup::Agent,
         UsageBy::Day => UsageGroup::Day,
@@ -34,7 +33,7 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
     };
     let mut table =
         UsageTable { group, rows: Default::default(), budgets: Default::default(), total: Used::default() };
-    let status = session.each_agent(&names, named.is_empty(), |_, name| {
+    let status = session.each_agent(&chosen.names, chosen.are_all, |_, name| {
         let agent = store.agent(name)?;
         let policy = agent.policy()?;
         let (state, runs) = agent.look(|seen, state| Ok((state, seen.runs_since(since)?)))?;

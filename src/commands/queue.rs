@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use serde_json::{Value, json};
 
 use crate::cli::{self, QueueArgs, QueueCommand, RecordArg};
-use crate::commands::args::{agents_behind, answer, optional_agent, required_agent, several_agents};
+use crate::commands::args::{answer, each_listed, name_agents, optional_agent, several_agents};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
 use crate::engine::lookup::{self, ResolvedId, matches_id};
@@ -32,16 +32,12 @@ pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
     let named = |message: &RecordArg| lookup::message(&store, optional_agent(&message.agent)?, &message.id);
     match args.command {
         QueueCommand::List { agents, limit } => {
-            let chosen = several_agents(&store, &agents)?;
-            session.each_chosen(&chosen, |session, name| list(session, &store, name, limit))
+            each_listed(session, &store, &agents, |session, agent| list(session, agent, limit))
         }
-        QueueCommand::Dead { agents, ack: None } => {
-            let chosen = several_agents(&store, &agents)?;
-            session.each_chosen(&chosen, |session, name| dead(session, &store, name))
-        }
+        QueueCommand::Dead { agents, ack: None } => each_listed(session, &store, &agents, dead),
         QueueCommand::Dead { mut agents, ack: Some(mut words) } => {
-            if agents.words.is_empty() && agents.agent.is_empty() && !agents.all {
-                agents.words = agents_behind(&store, &mut words)?;
+            if !agents.all {
+                name_agents(&store, &mut agents, &mut words)?;
             }
             // Each printed line already names its agent.
             let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
@@ -81,9 +77,8 @@ fn show_object(message: &Message, status: MessageStatus) -> Value {
     object
 }
 
-fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) -> Result<Status> {
+fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
-    let agent = store.agent(name)?;
     let (messages, misfits, total) = agent.look(|seen, state| {
         let total = seen.keys()?.len();
         let (mut messages, mut misfits) = (Vec::new(), Vec::new());
@@ -108,7 +103,7 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
         session.out.result(&object, |out| line(message, *status, *is_held, out));
     }
     for misfit in &misfits {
-        session.out.failure(&agent.damage(misfit), None, Some(name.as_str()));
+        session.out.failure(&agent.damage(misfit), None, Some(agent.name().as_str()));
     }
     if messages.len() + misfits.len() < total {
         session.out.note(&format!("{} of {total}; --limit 0 lists all", messages.len()));
@@ -163,8 +158,8 @@ fn show(session: &mut Session, store: &Store, found: ResolvedId<MessageId>) -> R
     })
 }
 
-fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
-    let (letters, mark) = store.agent(name)?.look(|seen, state| {
+fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
+    let (letters, mark) = agent.look(|seen, state| {
         let mark = state.attention;
         let mut letters = Vec::new();
         let mut known = HashSet::new();
@@ -290,26 +285,19 @@ enum FileDecision {
 }
 
 fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
-    let files = args.accept.as_mut().or(args.drop.as_mut());
-    if let (None, None, Some(files)) = (&args.agent.word, &args.agent.agent, files) {
-        let mut agents = agents_behind(store, files)?;
-        args.agent.word = agents.pop();
-        if !agents.is_empty() {
-            return Err(Error::usage("which agent?").with_hint("this is for one agent at a time"));
-        }
-    }
-    let name = required_agent(&args.agent)?;
-    let agent = store.agent(&name)?;
-    let (verdict, named) = match (args.accept, args.drop) {
+    let (verdict, mut named) = match (args.accept.take(), args.drop.take()) {
         (Some(named), _) => (FileDecision::Accept, named),
         (None, Some(named)) => (FileDecision::Drop, named),
-        (None, None) if args.all => {
-            return Err(Error::usage("--all: say what is to be done with all of them, --accept or --drop"));
-        }
-        (None, None) => return list_rejected(session, &agent),
+        (None, None) => return each_listed(session, store, &args.agents, list_rejected),
     };
-    if named.is_empty() != args.all {
-        let said = if args.all { "names files, and --all as well" } else { "which files?" };
+    let all = std::mem::take(&mut args.agents.all);
+    name_agents(store, &mut args.agents, &mut named)?;
+    let [name] = &several_agents(store, &args.agents)?.names[..] else {
+        return Err(Error::usage("which agent?").with_hint("this is for one agent at a time"));
+    };
+    let agent = store.agent(name)?;
+    if named.is_empty() != all {
+        let said = if all { "names files, and --all as well" } else { "which files?" };
         return Err(Error::usage(format!("--{}: {said}", verdict.flag()))
             .with_hint("name the files as `dormouse queue rejected` lists them, or say --all"));
     }

@@ -39,8 +39,8 @@ use crate::store::{Agent, Store, Subject};
 use crate::workdir::{Dir, Stream};
 
 use super::args::{
-    agent_and_text, answer, ended_records, find_any, open_id, parse_optional, read_record, required_agent,
-    settings, several_agents, text,
+    agent_and_text, answer, each_listed, ended_records, find_any, open_id, parse_optional, read_record,
+    required_agent, settings, text,
 };
 
 pub fn task(session: &mut Session, args: TaskArgs) -> Result<Status> {
@@ -54,8 +54,7 @@ pub fn task(session: &mut Session, args: TaskArgs) -> Result<Status> {
             start(session, &agent, new)
         }
         TaskCommand::List { agents, ended } => {
-            let chosen = several_agents(&store, &agents)?;
-            session.each_chosen(&chosen, |session, name| list(session, &store.agent(name)?, ended))
+            each_listed(session, &store, &agents, |session, agent| list(session, agent, ended))
         }
         TaskCommand::Status(task) => {
             let found = find_any::<Task>(&store, "task", &task)?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::cli::{AgentFlag, RecordArg, SecretArgs, TriggerArgs, TriggerCommand};
+use crate::cli::{RecordArg, SecretArgs, TriggerArgs, TriggerCommand};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
 use crate::engine::delivery::{self, DeliveryProof};
@@ -30,7 +30,7 @@ use crate::rules::transition::trigger::{self as rules, NewTrigger};
 use crate::store::{Agent, AgentTxn, Snapshot, Store};
 
 use super::args::{
-    answer, bytes, ended_records, find_any, find_open, json_body, open_id, required_agent, text,
+    answer, bytes, each_listed, ended_records, find_any, find_open, json_body, open_id, required_agent, text,
 };
 
 /// Maximum size of a file with a secret.
@@ -60,7 +60,9 @@ pub fn trigger(session: &mut Session, args: TriggerArgs) -> Result<Status> {
             let new = NewTrigger { delivery_mode, scope, source, verify, secret_sha256: String::new() };
             create(session, &agent, new, &secret)
         }
-        TriggerCommand::List { agent, all } => list(session, &store, &agent, all),
+        TriggerCommand::List { agents, revoked } => {
+            each_listed(session, &store, &agents, |session, agent| list(session, agent, revoked))
+        }
         TriggerCommand::Show(trigger) => {
             let found = find_any::<Trigger>(&store, "trigger", &trigger)?;
             show(session, &store.agent(&found.agent)?, found.id)
@@ -273,13 +275,12 @@ fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<
     Ok(found)
 }
 
-fn list(session: &mut Session, store: &Store, agent: &AgentFlag, all: bool) -> Result<Status> {
-    let agent = store.agent(&required_agent(agent)?)?;
+fn list(session: &mut Session, agent: &Agent<'_>, with_revoked: bool) -> Result<Status> {
     let triggers = agent.look(|seen, state| {
         let mut triggers: Vec<Trigger> = seen.open()?;
         let ids: Vec<TriggerId> = triggers.iter().map(|trigger| trigger.id).collect();
         let mut counts = waiting(&seen, &state, &ids)?;
-        if all {
+        if with_revoked {
             let mut revoked = ended_records(&seen)?;
             counts.resize(triggers.len() + revoked.len(), PendingDeliveries::default());
             triggers.append(&mut revoked);
@@ -289,7 +290,7 @@ fn list(session: &mut Session, store: &Store, agent: &AgentFlag, all: bool) -> R
         Ok(found)
     })?;
     for (trigger, waiting) in &triggers {
-        let object = shown::object(trigger, *waiting, store.local().ingress());
+        let object = shown::object(trigger, *waiting, agent.store().local().ingress());
         session.out.result(&object, |out| line(trigger, &object, out));
     }
     Ok(Status::Done)

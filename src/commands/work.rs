@@ -26,7 +26,7 @@ use crate::store::{Agent, Store};
 
 pub use waits::wait;
 
-use super::args::{agent_and_text, answer, ended_records, find_any, open_or_ended, required_agent, text};
+use super::args::{agent_and_text, answer, each_listed, ended_records, find_any, open_or_ended, text};
 
 pub use timer::timer;
 
@@ -71,9 +71,11 @@ pub fn work(session: &mut Session, args: WorkArgs) -> Result<Status> {
                 change(session, &agent, |draft| work::add(draft, new).map(|item| changed(draft, item)))?;
             show_changed(session, changed)
         }
-        WorkCommand::List { agent, state, scheduling_state } => {
-            let agent = store.agent(&required_agent(&agent)?)?;
-            list_work(session, &agent, state.unwrap_or(WorkState::Open), scheduling_state)
+        WorkCommand::List { agents, state, scheduling_state } => {
+            let state = state.unwrap_or(WorkState::Open);
+            each_listed(session, &store, &agents, |session, agent| {
+                list_work(session, agent, state, scheduling_state)
+            })
         }
         WorkCommand::Show(item) => show_work(session, &store, &item),
         WorkCommand::Update { item, objective, plan_status, todo, plan } => {

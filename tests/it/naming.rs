@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use crate::harness::Sandbox;
-use crate::setup::{add, extend_policy, started};
+use crate::setup::{add, extend_policy, objects, started};
 
 /// `ada` and `bob`, each with a message that has failed and one that waits.
 fn two() -> Sandbox {
@@ -43,8 +43,6 @@ fn what_lists_takes_several_agents_and_says_whose_each_is() {
         let ran = sandbox.cmd(list.split(' ').chain(["ada", "-a", "bob"])).output();
         assert_eq!(ran.code(), 2, "{list}: {ran}");
         assert!(ran.stderr.contains("`ada` as a word, and --agent bob: which is meant?"), "{ran}");
-        let ran = sandbox.cmd(list.split(' ')).output();
-        assert_eq!(ran.code(), 2, "{list}: {ran}");
         // One that is not there hides no other.
         let ran = sandbox.cmd(list.split(' ').chain(["nobody", "ada", "--json"])).output();
         assert_eq!(ran.code(), 3, "{list}: {ran}");
@@ -58,6 +56,92 @@ fn what_lists_takes_several_agents_and_says_whose_each_is() {
     assert_eq!(text, "ada  acknowledged 1, 0 left\nbob  acknowledged 1, 0 left\n");
     sandbox.cmd(["stop", "--all", "--grace", "0s"]).output();
     assert_eq!(sandbox.json_lines(["task", "list", "--all", "--ended"]).len(), 2);
+}
+
+/// Every command that lists, and whether its JSON objects name their agent also if there is one agent.
+const LISTS: [(&str, bool); 13] = [
+    ("wait list", false),
+    ("timer list", false),
+    ("task list", false),
+    ("trigger list", false),
+    ("work list", false),
+    ("queue list", false),
+    ("queue dead", false),
+    ("queue rejected", true),
+    ("run list", false),
+    ("events", true),
+    ("briefs", false),
+    ("usage --since 365d", true),
+    ("logs --since 365d", true),
+];
+
+/// `ada` and `bob` with a record of every kind that is listed.
+fn full() -> Sandbox {
+    let sandbox = two();
+    for name in ["ada", "bob"] {
+        fs::write(sandbox.agent(name).join("inbox/x.json"), "{").unwrap();
+        sandbox.cmd(["tick", name]).output();
+        sandbox.run(["enqueue", name, "third"]);
+        sandbox.run(["work", "add", name, "objective"]);
+        sandbox.run(["wait", name, "--on", "external", "--reason", "why", "--recheck", "1h"]);
+        sandbox.run(["task", "start", name, "--", "sleep", "100"]);
+    }
+    sandbox.run(["timer", "add", "bob", "--in", "1h", "soon"]);
+    sandbox.run(["timer", "add", "ada", "--in", "2h", "later"]);
+    sandbox
+}
+
+#[test]
+fn every_list_is_about_all_agents_unless_some_are_named() {
+    let sandbox = full();
+    for (list, names_itself) in LISTS {
+        let with = |more: &[&str]| -> Vec<String> {
+            list.split(' ').chain(more.iter().copied()).map(str::to_owned).collect()
+        };
+        let asked = |more: &[&str], agent: &str| {
+            let ran = sandbox.cmd(with(&[&["--json"][..], more].concat())).env("DORMOUSE_AGENT", agent).output();
+            assert_eq!(ran.code(), 0, "{list} {more:?}: {ran}");
+            let mut lines = objects(&ran.stdout);
+            for line in &mut lines {
+                // The period of `usage` ends with the command.
+                ["since", "until"].map(|field| line.as_object_mut().unwrap().remove(field));
+            }
+            lines
+        };
+        let all = asked(&[], "");
+        let of = |name: &str| all.iter().filter(|object| object["agent"] == name).count();
+        assert!(of("ada") > 0 && of("bob") > 0, "{list}: {all:?}");
+        assert_eq!(all, asked(&["--all"], ""), "{list}");
+        for named in [&["bob", "ada"][..], &["-a", "ada", "-a", "bob"]] {
+            assert_eq!(asked(named, "").len(), all.len(), "{list} {named:?}");
+        }
+        let one = asked(&["bob"], "");
+        assert_eq!(one, asked(&["-a", "bob"], ""), "{list}");
+        assert_eq!(one, asked(&[], "bob"), "{list}");
+        assert_eq!(all, asked(&["--all"], "bob"), "{list}");
+        let is_named = |object: &serde_json::Value| object["agent"] == "bob" || object.get("total").is_some();
+        assert!(!names_itself || one.iter().all(is_named), "{list}: {one:?}");
+        assert_eq!(sandbox.cmd(with(&["nobody"])).output().code(), 3, "{list}");
+        assert_eq!(sandbox.cmd(with(&["ada", "-a", "bob"])).output().code(), 2, "{list}");
+        assert_eq!(sandbox.cmd(with(&["ada", "--all"])).output().code(), 2, "{list}");
+    }
+    // The timer that fires first is listed first, whichever agent has it.
+    let timers = sandbox.run(["timer", "list"]);
+    let agents: Vec<&str> = timers.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(agents, ["bob", "ada"], "{timers}");
+    // Without a name nothing is changed.
+    for changes in ["queue dead --ack", "queue rejected --drop --all"] {
+        let ran = sandbox.cmd(changes.split(' ')).output();
+        assert_eq!((ran.code(), ran.stderr.contains("which agent?")), (2, true), "{changes}: {ran}");
+    }
+    sandbox.cmd(["stop", "--all", "--grace", "0s"]).output();
+    fs::write(sandbox.agent("ada").join("state.json"), "{").unwrap();
+    for (list, _) in LISTS {
+        let ran = sandbox.cmd(list.split(' ').chain(["--json"])).output();
+        assert_eq!(ran.code(), 6, "{list}: {ran}");
+        let is_ended = ["task list", "queue list"].contains(&list);
+        assert!(is_ended || ran.stdout.contains("\"agent\":\"bob\""), "{list}: {ran}");
+    }
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
     assert_eq!(stored["secret_sha256"], sha256(secret).as_str());
     for command in [
         &["trigger", "list", "-a", "ada"][..],
-        &["--json", "trigger", "list", "-a", "ada", "--all"],
+        &["--json", "trigger", "list", "-a", "ada", "--revoked"],
         &["--json", "trigger", "show", id],
         &["--json", "get", "ada"],
         &["--json", "events", "ada", "--limit", "0"],
@@ -380,7 +380,7 @@ fn whatever_ends_a_wait_revokes_its_trigger() {
     assert_eq!([&expired, &stays].map(|id| status(id)), ["revoked", "active"]);
     sandbox.run(["stop", "ada"]);
     assert_eq!(status(&stays), "active", "stop keeps waits");
-    let all = sandbox.json_lines(["trigger", "list", "-a", "ada", "--all"]);
+    let all = sandbox.json_lines(["trigger", "list", "-a", "ada", "--revoked"]);
     assert_eq!(all.len(), 6);
     assert_eq!(sandbox.json_lines(["trigger", "list", "-a", "ada"]).len(), 2);
     assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);

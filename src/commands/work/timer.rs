@@ -17,7 +17,7 @@ use crate::rules::transition::timer::{self, NewTimer};
 
 use super::change;
 use crate::commands::args::{
-    agent_and_text, answer, find_open, moment, parse, required_agent, text, wrong_word,
+    agent_and_text, answer, find_open, moment, parse, several_agents, text, wrong_word,
 };
 
 /// Added timer, with its next fire in local time.
@@ -72,14 +72,21 @@ pub fn timer(session: &mut Session, args: cli::TimerArgs) -> Result<Status> {
                 format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })
             })
         }
-        TimerCommand::List { agent } => {
-            let agent = store.agent(&required_agent(&agent)?)?;
-            let timers = agent.look(|seen, _| seen.open::<Timer>())?;
-            let now = session.clock.now();
-            for timer in &timers {
-                session.out.result(timer, |out| timer_line(timer, now, out));
+        TimerCommand::List { agents } => {
+            let chosen = several_agents(&store, &agents)?;
+            let (now, mut timers) = (session.clock.now(), Vec::new());
+            let status = session.each_chosen(&chosen, |_, name| {
+                let open = store.agent(name)?.look(|seen, _| seen.open::<Timer>())?;
+                timers.extend(open.into_iter().map(|timer| (name.to_string(), timer)));
+                Ok(Status::Done)
+            })?;
+            timers.sort_by_key(|(_, timer)| timer.next_at);
+            for (name, timer) in timers {
+                session.out.is_about(chosen.are_told_apart.then_some(name));
+                session.out.result(&timer, |out| timer_line(&timer, now, out));
             }
-            Ok(Status::Done)
+            session.out.is_about(None);
+            Ok(status)
         }
         TimerCommand::Cancel(timer) => {
             let found = find_open::<Timer>(&store, "active timer", &timer)?;

@@ -4,7 +4,8 @@ use serde_json::json;
 
 use crate::cli::{self, WaitCommand};
 use crate::commands::args::{
-    answer, ended_records, find_any, find_open, moment, open_id, parse, read_record, required_agent,
+    answer, each_listed, ended_records, find_any, find_open, moment, open_id, parse, read_record,
+    required_agent,
 };
 use crate::engine::authority;
 use crate::engine::context::Context;
@@ -26,8 +27,9 @@ use super::{CHANGE, WORK_ITEM, change, moment_in};
 pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
     let store = session.store()?;
     match args.command {
-        Some(WaitCommand::List { agent, state }) => {
-            list_waits(session, &store.agent(&required_agent(&agent)?)?, &wait_states(&state)?)
+        Some(WaitCommand::List { agents, state }) => {
+            let states = wait_states(&state)?;
+            each_listed(session, &store, &agents, |session, agent| list_waits(session, agent, &states))
         }
         Some(WaitCommand::Show(wait)) => {
             let found = find_any::<Wait>(&store, "wait", &wait)?;

@@ -115,7 +115,7 @@ const READERS: &[&str] = &[
     "wait show {wait}",
     "timer list -a ada",
     "task list -a ada",
-    "trigger list -a ada --all",
+    "trigger list -a ada --revoked",
     "trigger show {trigger}",
     "task status {task}",
     "task output {task}",

@@ -85,7 +85,7 @@ pub const COMMANDS: &[&str] = &[
     "doctor --quick",
     "trigger create -a {agent} --verify hmac_sha256",
     "trigger create -a {agent} --wait {wait} --mode wake_hint",
-    "trigger list -a {agent} --all",
+    "trigger list -a {agent} --revoked",
     "trigger show {trigger}",
     "trigger deliver {trigger} hello --secret-file - << secret",
     "trigger deliver {trigger} hello --secret-file - --dedupe-key twice << secret",

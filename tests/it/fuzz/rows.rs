@@ -168,7 +168,7 @@ const COMMANDS: &[&str] = &[
     "task list -a ada --ended",
     "task status {task}",
     "task output {task}",
-    "trigger list -a ada --all",
+    "trigger list -a ada --revoked",
     "trigger show {trig}",
     "trigger revoke {trig}",
     "run list -a ada --limit 0",

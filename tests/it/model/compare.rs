@@ -243,7 +243,7 @@ impl World {
         if is_untouched && triggers[0].is_active() {
             return Ok(());
         }
-        let listed = self.ask(now, &["trigger", "list", "-a", "ada", "--all"])?;
+        let listed = self.ask(now, &["trigger", "list", "-a", "ada", "--revoked"])?;
         let fields = ["delivery_mode", "scope", "source", "status", "delivery_count", "last_delivered_at"];
         let shown = listed.iter().map(|trigger| {
             let shown: Value = fields.iter().map(|field| trigger[*field].clone()).collect();
