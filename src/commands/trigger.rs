@@ -27,7 +27,7 @@ use crate::report::summary::for_people;
 use crate::report::trigger as shown;
 use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
-use crate::store::{Agent, AgentTxn, Snapshot, Store};
+use crate::store::{Agent, Snapshot, Store};
 
 use super::args::{
     answer, bytes, each_listed, ended_records, find_any, find_open, json_body, open_id, required_agent, text,
@@ -154,18 +154,14 @@ fn create(
 /// Commits a trigger with a new secret. Keeps the file of the secret if the record was committed,
 /// even on a later error.
 fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
-    keep_key(&open.locked, trigger, secret)?;
+    if trigger.verify.needs_key() {
+        open.locked.keep_key(trigger.id, secret.word());
+    }
     let committed = open.commit();
     if committed.is_ok() || is_committed(agent, trigger) {
         secret.keep();
     }
     committed.map(drop)
-}
-
-/// Stores the key of a trigger before the trigger's record. The next write deletes a key without a
-/// record.
-fn keep_key(locked: &AgentTxn<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
-    if trigger.verify.needs_key() { locked.keep_key(trigger.id, secret.word()) } else { Ok(()) }
 }
 
 /// True if the record with this secret was committed, even if the commit returned an error.

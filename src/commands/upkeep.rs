@@ -236,7 +236,7 @@ fn mend(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &F
 fn draft_of(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>) -> Result<Draft> {
     // An unreadable journal may contain an unapplied transaction, so nothing is committed before
     // the journal is applied.
-    locked.finish_journal()?;
+    locked.empty_journal()?;
     Context::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
 }
 

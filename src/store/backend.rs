@@ -1,5 +1,5 @@
-//! Interface of a store that keeps the records outside the state directory: in a database, or in
-//! memory.
+//! Interface of a store. The state directory implements its reads ([`ReadView`]) and changes
+//! ([`Txn`]); a store outside the state directory (a database, or memory) implements all of it.
 //!
 //! Records are passed as texts, byte for byte as in the files of a state directory (each record and
 //! each line of the archive or of the events ends in a newline), so that an agent is unchanged by a
@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId};
+use crate::model::id::{AgentName, MessageId, TaskId, TriggerId};
 use crate::model::message::InboxKey;
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
@@ -26,6 +26,7 @@ use crate::model::record::Plane;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
+use super::dir::inbox::{Aside, Dropped};
 use super::settings::Settings;
 
 use input::TaskInput;
@@ -226,7 +227,7 @@ pub trait AgentRecords: Debug {
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Takes the agent's lock, waiting up to `patience`. Returns `None` after that time.
-    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Txn>>>;
+    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>>;
 
     /// Takes the lease of a run or a task, or takes over an expired lease. Returns `None` if
     /// another process has the lease.
@@ -262,13 +263,17 @@ pub trait AgentRecords: Debug {
 
 /// Lock of an agent, and its records under the lock. Dropping this releases the lock.
 pub trait Txn: Debug {
-    /// Returns the time that this process waited for the lock.
-    fn waited(&self) -> Duration;
-
     /// Returns a view of the current revision, with all earlier commits under this lock.
-    fn now(&self) -> Result<Rc<dyn ReadView>>;
+    fn now(&self) -> Result<Rc<dyn ReadView + '_>>;
 
-    /// Changes records, all or none.
+    /// Prepares the next view: lists the inbox again, without the names `skipped`. `is_step`: the
+    /// caller is a step, which reads most open records and takes messages.
+    fn list_inbox(&self, _skipped: &[String], _is_step: bool) -> Result<()> {
+        Ok(())
+    }
+
+    /// Changes records, all or none. The caller has read the state of revision `base` under this
+    /// lock.
     ///
     /// # Errors
     ///
@@ -276,6 +281,17 @@ pub trait Txn: Debug {
     /// has lost its lease of this agent, or the lease under which it acts. Every other change is
     /// refused as `fenced` in these cases too.
     fn commit(&self, base: u64, pieces: &[Op]) -> Result<()>;
+
+    /// Writes all commits to the files of the records, durably, so that a copy of the files is
+    /// complete.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Moves a malformed file out of the inbox. An entry that is no file stays, and steps skip it.
+    fn set_aside(&self, _file: &Dropped, _reason: &str) -> Result<Aside> {
+        Ok(Aside::Stays("it is no file that could be moved".to_owned()))
+    }
 
     /// Removes dedupe keys that were admitted before a moment; a call may leave some for the next.
     fn forget_keys(&self, before: Time) -> Result<()>;
@@ -285,6 +301,14 @@ pub trait Txn: Debug {
 
     /// Replaces `identity.json`.
     fn replace_identity(&self, identity: &str) -> Result<()>;
+}
+
+/// Lock of an agent in a store outside the state directory.
+pub trait RemoteTxn: Txn {
+    /// Returns the time that this process waited for the lock.
+    fn waited(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// Replaces all records of the agent, or none. Refused like `commit`. The fencing tokens
     /// continue to grow.
@@ -333,10 +357,11 @@ pub enum Op {
     /// Sets `agent.toml`. Only for a new agent.
     Policy(Settings),
     /// Replaces `state.json`. `due`: time of the agent's next own step, if any; [`at_once`] if it
-    /// is due already.
+    /// is due already. `is_at_rest`: no step follows at once.
     State {
         revision: u64,
         due: Option<Time>,
+        is_at_rest: bool,
         text: String,
     },
     /// Adds an open record, replacing a record with this id.
@@ -370,8 +395,8 @@ pub enum Op {
         part: u32,
         bytes: Vec<u8>,
     },
-    /// Removes the checkpoints of a run.
-    Unsaved(RunId),
+    /// Removes the last checkpoint of a run, and all earlier ones.
+    Unsaved(Checkpoint),
     /// Sets the name of the local agent directory that was prepared by the machine that creates or
     /// replaces the agent.
     Room(String),

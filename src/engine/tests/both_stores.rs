@@ -336,13 +336,13 @@ fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
     let context = Context::new(&play.session, &play.agent);
     let mut open = context.open()?;
     let first = trigger::create(&mut open.draft, new)?;
-    open.locked.keep_key(first.id, "first")?;
+    open.locked.keep_key(first.id, "first");
     open.commit()?;
     let mut keys = vec![play.agent.key_of(&first)?];
     let mut open = context.open()?;
     open.draft.records.triggers = vec![first.clone()];
     let second = trigger::rotate(&mut open.draft, first.id, sha256(b"second"))?;
-    open.locked.keep_key(first.id, "second")?;
+    open.locked.keep_key(first.id, "second");
     open.commit()?;
     play.agent.forget_keys(first.id, Some(&second.secret_sha256))?;
     keys.extend([play.agent.key_of(&first)?, play.agent.key_of(&second)?]);

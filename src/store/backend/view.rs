@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::model::id::MessageId;
 use crate::model::message::InboxKey;
 use crate::model::record::Plane;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 use super::super::dir::inbox::Dropped;
 use super::{KeyWindow, Op};
@@ -87,6 +87,11 @@ pub trait ReadView: Debug {
     /// Returns the entry of a dedupe key. A store with one entry for each key may return an entry
     /// outside of the window.
     fn key(&self, key: &str, window: KeyWindow) -> Result<Option<String>>;
+
+    /// Returns the entry that a new entry of a dedupe key would replace.
+    fn replaced_key(&self, key: &str, admitted_at: Time) -> Result<Option<String>> {
+        self.key(key, KeyWindow { now: admitted_at, length: Span::default(), revision: u64::MAX })
+    }
 
     /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest
     /// first, until `each` returns `false`. With ids: only with the lines of these records.

@@ -5,12 +5,10 @@ use std::path::Path;
 
 use crate::beneath::Spot;
 use crate::error::Result;
-use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 
-use super::record::encode;
 use super::travel::{FileKind, place};
-use super::{DirAgent, DirStore, DirTxn, agent_exists, files, layout};
+use super::{DirAgent, DirStore, agent_exists, files, layout};
 
 impl DirStore {
     /// Returns the agent that had a name until it was renamed; of several, the last. Reads every
@@ -30,15 +28,6 @@ impl DirStore {
     pub(in crate::store) fn refuse_name(&self, name: &AgentName) -> Result<()> {
         let is_taken = self.spot().join(layout::AGENTS).join(name.as_str()).exists()?;
         if is_taken { Err(agent_exists(name)) } else { Ok(()) }
-    }
-}
-
-impl DirTxn<'_> {
-    /// Replaces the identity of the agent.
-    pub(in crate::store) fn replace_identity(&self, identity: &Identity) -> Result<()> {
-        self.empty_journal()?;
-        self.agent.replace_file(&self.agent.dir.join(layout::IDENTITY), &encode(identity))?;
-        self.agent.store.share([&self.agent.dir]).map(drop)
     }
 }
 

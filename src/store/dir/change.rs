@@ -6,25 +6,23 @@ use std::ffi::OsStr;
 use std::rc::Rc;
 
 use crate::beneath::Version;
-use crate::error::{Error, Result};
-use crate::model::message::{InboxKey, Message};
-use crate::model::state::State;
-use crate::model::task::Task;
-use crate::model::time::{Span, Time};
-use crate::model::timer::Timer;
-use crate::model::transaction::{Delete, Put, Transaction};
-use crate::model::trigger::Trigger;
-use crate::model::wait::Wait;
-use crate::model::work::WorkItem;
+use crate::error::Result;
+use crate::model::message::InboxKey;
+use crate::model::record::Plane;
+use crate::model::time::Time;
 
-use super::agent::DirAgent;
+use super::super::backend::{Arrival, Op, ReadView, Txn};
+use super::super::settings::Settings;
+use super::agent::{DirAgent, missing};
 use super::backlog::Filing;
 use super::changes::{Append, Write};
+use super::files::fault_of_file;
+use super::inbox::{self, Aside, Dropped};
 use super::journal::{self, Encoded, FoundJournal, Journal, JournalEntry, UnfinishedJournal};
-use super::record::{encode, encode_plain_line};
+use super::record::text;
 use super::snapshot::DirReadView;
 use super::view::View;
-use super::{archive, dedupe, files, inbox, keys, layout, lock, machine};
+use super::{dedupe, files, keys, layout, lock, machine};
 
 const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 
@@ -32,8 +30,8 @@ const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 #[derive(Debug)]
 pub struct DirTxn<'a> {
     pub(super) agent: &'a DirAgent<'a>,
-    /// Revision that was read under this lock, and the version of its `state.json`.
-    base: Cell<Option<(u64, Version)>>,
+    /// Version of the `state.json` that was last read or written under this lock.
+    base: Cell<Option<Version>>,
     /// Segments of the inbox, once they are listed. Only a process that holds the lock makes and
     /// removes segments.
     segments: RefCell<Option<Vec<inbox::Segment>>>,
@@ -72,26 +70,6 @@ impl<'a> DirTxn<'a> {
         View::settled(&self.agent.dir)
     }
 
-    /// Lists the inbox again, without these names. `is_step`: files a long backlog first, so that
-    /// taking messages from it stays cheap, and makes the next view cache the open records.
-    pub(in crate::store) fn list_inbox(&self, passed_over: Vec<String>, is_step: bool) -> Result<()> {
-        let mut scan = self.scan()?;
-        scan.pass_over(passed_over);
-        if is_step {
-            scan = self.file_backlog(scan)?;
-            self.caches.set(true);
-        }
-        self.inbox.replace(Some(Rc::new(scan)));
-        Ok(())
-    }
-
-    /// Returns a view of the current records.
-    pub(in crate::store) fn now(&self) -> DirReadView<'_> {
-        let view = self.view();
-        let view = if self.caches.take() { view.remembering(self.agent.store.disk) } else { view };
-        DirReadView::under(self, view)
-    }
-
     /// Returns the last listing of the inbox, with the changes that were committed since. Lists the
     /// inbox at the first call.
     pub(super) fn listed(&self) -> Result<Rc<inbox::Scan>> {
@@ -101,23 +79,11 @@ impl<'a> DirTxn<'a> {
         Ok(self.inbox.borrow().clone().unwrap_or_default())
     }
 
-    /// Removes the dedupe keys that are older than the window.
-    pub(in crate::store) fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
-        dedupe::forget_old_days(&self.view(), now, window)
-    }
-
-    /// Replaces `agent.toml` by these settings.
-    pub(in crate::store) fn replace_policy(&self, settings: &str) -> Result<()> {
-        self.agent.replace_file(&self.agent.dir.join(layout::POLICY), settings.as_bytes())?;
-        self.agent.store.share([&self.agent.dir]).map(drop)
-    }
-
-    /// Reads the current `state.json`, even of an agent that was moved away.
-    pub(in crate::store) fn any_state(&self) -> Result<State> {
-        let found = self.agent.state_file()?;
-        let state = self.agent.state_of(found.as_ref())?;
-        self.base.set(found.map(|found| (state.revision, found.stamp.version())));
-        Ok(state)
+    /// Reads the text of the current `state.json`.
+    pub(super) fn state_text(&self) -> Result<String> {
+        let (found, spot) = (self.agent.state_file()?, self.agent.dir.join(layout::STATE));
+        self.base.set(found.as_ref().map(|found| found.stamp.version()));
+        text(&spot, found.ok_or_else(|| missing(&spot))?.bytes)
     }
 
     fn file_backlog(&self, scan: inbox::Scan) -> Result<inbox::Scan> {
@@ -260,29 +226,9 @@ impl<'a> DirTxn<'a> {
         journal.cut(disk)
     }
 
-    /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the
-    /// transaction was made from another revision.
-    ///
-    /// After an error it is unknown if the transaction was committed, so nothing more is committed
-    /// under this lock.
-    pub(in crate::store) fn commit(&self, transaction: Transaction) -> Result<State> {
-        let base = self.base.take().filter(|(revision, _)| *revision == transaction.base_revision);
-        let Some((_, over)) = base else {
-            return Err(Error::refused(
-                "stale_revision",
-                format!(
-                    "the records of `{}` have moved on from revision {}",
-                    self.agent.name(),
-                    transaction.base_revision
-                ),
-            )
-            .with_hint("try again"));
-        };
-        let mut state = transaction.state.clone();
-        let mut entry = self.entry(&transaction, &mut state, over)?;
-        self.carry_out(&mut entry, state.revision, state.is_at_rest())?;
-        self.note_in_inbox(&transaction, &entry);
-        Ok(state)
+    fn replace_own(&self, path: &str, text: &str) -> Result<()> {
+        self.agent.replace_file(&self.agent.dir.join(path), text.as_bytes())?;
+        self.agent.store.share([&self.agent.dir]).map(drop)
     }
 
     /// Replaces records, `state.json` among them, by those of another clone, all or none.
@@ -303,12 +249,12 @@ impl<'a> DirTxn<'a> {
             deletes,
             number: 0,
         };
-        self.carry_out(&mut entry, 0, true)
+        self.carry_out(&mut entry, true)
     }
 
     /// Commits a journal line, and changes the files that it names. `is_last`: empties the journal
     /// after that.
-    fn carry_out(&self, entry: &mut JournalEntry, revision: u64, is_last: bool) -> Result<()> {
+    fn carry_out(&self, entry: &mut JournalEntry, is_last: bool) -> Result<()> {
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
         let mut journal = self.take_journal()?;
         entry.number = journal.next_number();
@@ -320,7 +266,7 @@ impl<'a> DirTxn<'a> {
         }
         journal.commit(&line, disk)?;
         let left = journal::changes([&*entry]).apply(dir, disk)?;
-        self.base.set(left.map(|left| (revision, left)));
+        self.base.set(left);
         // The journal is not needed where nothing is synced, and can't be marked where a boot has
         // no id.
         let is_over = is_last || journal.is_long() || !disk.syncs() || machine::boot().is_none();
@@ -332,29 +278,20 @@ impl<'a> DirTxn<'a> {
         Ok(())
     }
 
-    /// Adds a committed transaction to the listing of the inbox.
-    fn note_in_inbox(&self, transaction: &Transaction, entry: &JournalEntry) {
+    /// Adds a commit to the listing of the inbox.
+    fn note_in_inbox(&self, ops: &[Op], entry: &JournalEntry) {
         let mut inbox = self.inbox.borrow_mut();
         let Some(scan) = inbox.as_mut().map(Rc::make_mut) else { return };
-        for delete in &transaction.deletes {
-            match delete {
-                Delete::Message(key) => scan.direct.retain(|other| other != key),
-                Delete::Hint(id) => scan.hints.retain(|other| other != id),
-                Delete::Wait(_)
-                | Delete::Work(_)
-                | Delete::Timer(_)
-                | Delete::Task(_)
-                | Delete::Trigger(_)
-                | Delete::Outgoing(_)
-                | Delete::Checkpoint(_) => {}
-            }
-        }
-        for put in &transaction.puts {
-            if let Put::Message(message) = put
-                && let Err(at) = scan.direct.binary_search(&message.key())
-                && entry.writes.iter().any(|write| write.path == layout::message(message.key()))
+        for op in ops {
+            if let Op::Taken(key) = op {
+                scan.direct.retain(|other| other != key);
+            } else if let Op::Heard(id) = op {
+                scan.hints.retain(|other| other != id);
+            } else if let Op::Arrived(Arrival::Message { key, .. }) = op
+                && let Err(at) = scan.direct.binary_search(key)
+                && entry.writes.iter().any(|write| write.path == layout::message(*key))
             {
-                scan.direct.insert(at, message.key());
+                scan.direct.insert(at, *key);
             }
         }
     }
@@ -378,103 +315,137 @@ impl<'a> DirTxn<'a> {
         }
     }
 
-    fn entry(&self, transaction: &Transaction, state: &mut State, over: Version) -> Result<JournalEntry> {
-        let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
-        let mut written = HashSet::new();
-        // Without a cache no entry is written, because a cache with one key would pass for a
-        // complete cache. The next search for a key builds the cache from the records, this key
-        // included.
-        let has_cache = keys::has_cache(&self.agent.dir)?;
-        // Reverse order: a file that changes twice is written once, with its last content.
-        for put in transaction.puts.iter().rev() {
-            let is_forgotten = matches!(put, Put::Dedupe(entry)
-                if !has_cache || dedupe::is_outdated(&self.view(), entry)?);
-            if !is_forgotten {
-                writes.extend(Some(self.write(put)?).filter(|write| written.insert(write.path.clone())));
+    fn entry(&self, base_revision: u64, ops: &[Op]) -> Result<JournalEntry> {
+        let (mut writes, mut deletes) = (Vec::with_capacity(ops.len()), Vec::new());
+        let mut lines: Vec<(String, String)> = Vec::new();
+        let mut add = |path: String, line: &str| match lines.iter_mut().find(|(other, _)| *other == path) {
+            Some((_, lines)) => lines.push_str(line),
+            None => lines.push((path, line.to_owned())),
+        };
+        for op in ops {
+            match op {
+                Op::State { text, .. } => writes.push(write(layout::STATE.to_owned(), text)),
+                Op::Open { plane, id, text } => writes.push(write(layout::open(*plane, id), text)),
+                Op::Plan { work, text } => writes.push(write(layout::plan(work), text)),
+                Op::Arrived(Arrival::Message { key, text }) => writes.push(write(self.place(*key)?, text)),
+                Op::Arrived(Arrival::Hint { id, text }) => writes.push(write(layout::hint(*id), text)),
+                // Without a cache no entry is written, because a cache with one key would pass for
+                // a complete cache. The next search for a key builds the cache from the records,
+                // this key included.
+                Op::Key { .. } if !keys::has_cache(&self.agent.dir)? => {}
+                Op::Key { key, admitted_at, text } => {
+                    writes.push(write(dedupe::path(key, *admitted_at), text));
+                }
+                Op::Taken(key) => deletes.push(self.place(*key)?),
+                Op::Heard(id) => deletes.push(layout::hint(*id)),
+                Op::Closed { plane, id } => {
+                    deletes.push(layout::open(*plane, id));
+                    deletes.extend((*plane == Plane::Work).then(|| layout::plan(id)));
+                }
+                Op::Unsaved(checkpoint) => deletes.push(layout::checkpoint(*checkpoint)),
+                Op::Event { at, text, .. } => add(layout::ledger(*at), text),
+                Op::Ended { kind, at, text, .. } => add(layout::archive(*at, kind), text),
+                // The directory has files of its own for these, or derives them.
+                Op::Identity(_)
+                | Op::Policy(_)
+                | Op::Shut(_)
+                | Op::Saved { .. }
+                | Op::Room(_)
+                | Op::File(_)
+                | Op::TriggerKey { .. }
+                | Op::Forgotten { .. } => {}
             }
         }
-        // `state.json` comes last, so that a concurrent reader finds the old revision with new
-        // records.
-        writes.push(write(layout::STATE.to_owned(), encode(&*state)));
-        let mut deletes = Vec::with_capacity(transaction.deletes.len());
-        for delete in &transaction.deletes {
-            deletes.extend(self.delete(*delete)?);
-        }
-        let mut lines: Vec<(String, Vec<u8>)> = Vec::new();
-        let mut add = |path: String, line: Vec<u8>| match lines.iter_mut().find(|(other, _)| *other == path) {
-            Some((_, lines)) => lines.extend_from_slice(&line),
-            None => lines.push((path, line)),
-        };
-        for event in &transaction.events {
-            add(layout::ledger(event.at), encode_plain_line(event));
-        }
-        for archived in &transaction.archived {
-            let (path, line) = archive::line(archived);
-            add(path, line);
-        }
-        let mut appends = Vec::with_capacity(lines.len());
-        for (path, content) in lines {
-            appends.push(self.append(path, content)?);
-        }
+        // A file that changes twice is written once, with its last content.
+        let mut written = HashSet::new();
+        writes.reverse();
+        writes.retain(|write| written.insert(write.path.clone()));
+        writes.reverse();
         Ok(JournalEntry {
             schema: journal::SCHEMA.to_owned(),
             machine: machine::id().map(str::to_owned),
-            base_revision: transaction.base_revision,
-            over: Some(over),
+            base_revision,
+            over: self.base.take(),
             writes,
-            appends,
+            appends: lines
+                .into_iter()
+                .map(|(path, lines)| self.append(path, lines))
+                .collect::<Result<_>>()?,
             deletes,
             number: 0,
         })
     }
 
-    fn write(&self, put: &Put) -> Result<Write> {
-        Ok(match put {
-            Put::Message(message) => write(self.place(message.key())?, encode(message.as_ref())),
-            Put::Hint(hint) => write(layout::hint(hint.id), encode(hint.as_ref())),
-            Put::Work(item) => write(layout::open::<WorkItem>(item.id), encode(item.as_ref())),
-            Put::Plan(id, text) => write(layout::plan(*id), text.clone().into_bytes()),
-            Put::Wait(wait) => write(layout::open::<Wait>(wait.id), encode(wait.as_ref())),
-            Put::Timer(timer) => write(layout::open::<Timer>(timer.id), encode(timer.as_ref())),
-            Put::Task(task) => write(layout::open::<Task>(task.id), encode(task.as_ref())),
-            Put::Trigger(trigger) => write(layout::open::<Trigger>(trigger.id), encode(trigger.as_ref())),
-            Put::Outgoing(message) => write(layout::open::<Message>(message.id), encode(message.as_ref())),
-            Put::Dedupe(entry) => write(dedupe::path(&entry.key, entry.admitted_at), encode(entry.as_ref())),
-        })
-    }
-
-    fn delete(&self, delete: Delete) -> Result<Vec<String>> {
-        Ok(match delete {
-            Delete::Message(key) => vec![self.place(key)?],
-            Delete::Hint(id) => vec![layout::hint(id)],
-            Delete::Wait(id) => vec![layout::open::<Wait>(id)],
-            Delete::Work(id) => vec![layout::open::<WorkItem>(id), layout::plan(id)],
-            Delete::Timer(id) => vec![layout::open::<Timer>(id)],
-            Delete::Task(id) => vec![layout::open::<Task>(id)],
-            Delete::Trigger(id) => vec![layout::open::<Trigger>(id)],
-            Delete::Outgoing(id) => vec![layout::open::<Message>(id)],
-            Delete::Checkpoint(checkpoint) => vec![layout::checkpoint(checkpoint)],
-        })
-    }
-
     /// Returns an append at the end of the file. If a person's edit left the last line without a
     /// newline, the append begins with one, so that two lines are not joined.
-    fn append(&self, path: String, content: Vec<u8>) -> Result<Append> {
+    fn append(&self, path: String, mut content: String) -> Result<Append> {
         let full = self.agent.dir.join(&path);
         let (offset, ends_whole) = files::end_of(&full)?;
-        let mut text = into_text(content);
         if !ends_whole {
-            text.insert(0, '\n');
+            content.insert(0, '\n');
         }
-        Ok(Append { path, offset, content: text })
+        Ok(Append { path, offset, content })
     }
 }
 
-fn write(path: String, content: Vec<u8>) -> Write {
-    Write { path, content: into_text(content) }
+impl Txn for DirTxn<'_> {
+    fn now(&self) -> Result<Rc<dyn ReadView + '_>> {
+        let view = self.view();
+        let view = if self.caches.take() { view.remembering(self.agent.store.disk) } else { view };
+        Ok(Rc::new(DirReadView::under(self, view)))
+    }
+
+    /// Files a long backlog before a step, so that taking messages from it stays cheap, and makes
+    /// the next view cache the open records for a step.
+    fn list_inbox(&self, skipped: &[String], is_step: bool) -> Result<()> {
+        let mut scan = self.scan()?;
+        scan.pass_over(skipped.to_vec());
+        if is_step {
+            scan = self.file_backlog(scan)?;
+            self.caches.set(true);
+        }
+        self.inbox.replace(Some(Rc::new(scan)));
+        Ok(())
+    }
+
+    fn commit(&self, base: u64, ops: &[Op]) -> Result<()> {
+        let mut entry = self.entry(base, ops)?;
+        for op in ops {
+            if let Op::TriggerKey { trigger, digest, key } = op {
+                self.agent.keep_key(*trigger, digest, key)?;
+            }
+        }
+        let is_last = ops.iter().any(|op| matches!(op, Op::State { is_at_rest: true, .. }));
+        self.carry_out(&mut entry, is_last)?;
+        self.note_in_inbox(ops, &entry);
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.empty_journal()
+    }
+
+    fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
+        match self.try_to_set_aside(&file.place, reason) {
+            Err(error) => fault_of_file(error).map(Aside::Stays),
+            done => done,
+        }
+    }
+
+    fn forget_keys(&self, before: Time) -> Result<()> {
+        dedupe::forget_old_days(&self.view(), before)
+    }
+
+    fn replace_policy(&self, settings: &Settings) -> Result<()> {
+        self.replace_own(layout::POLICY, &settings.text)
+    }
+
+    fn replace_identity(&self, identity: &str) -> Result<()> {
+        self.empty_journal()?;
+        self.replace_own(layout::IDENTITY, identity)
+    }
 }
 
-/// Converts encoded JSON, which is always UTF-8, so the lossy case can't happen.
-fn into_text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+fn write(path: String, text: &str) -> Write {
+    Write { path, content: text.to_owned() }
 }

@@ -24,18 +24,6 @@ pub fn path(key: &str, admitted_at: Time) -> String {
     layout::dedupe(admitted_at, &sha256(key.as_bytes()))
 }
 
-/// True if the key already belongs to a later message, so that the end of this message must not be
-/// stored under the key.
-pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
-    match view.record::<DedupeEntry>(&path(&entry.key, entry.admitted_at)) {
-        // An unreadable entry of this cache is simply written again.
-        Err(error) if error.is_of_file() => Ok(false),
-        found => Ok(found?.is_some_and(|noted| {
-            noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
-        })),
-    }
-}
-
 /// Returns the message that was admitted under a key within the window, if any.
 ///
 /// An entry of a later revision than the agent's shows that the records were restored (by a
@@ -177,9 +165,9 @@ fn sync_tree(staged: &Spot, disk: Disk) -> Result<()> {
     disk.sync_dir(staged)
 }
 
-/// Removes the days that are older than the window. Called when a new day begins.
-pub fn forget_old_days(view: &View<'_>, now: Time, window: Span) -> Result<()> {
-    let oldest = Time::from_millis(now.as_millis() - (window.as_millis() + 2 * DAY.as_millis()) as i64).day();
+/// Removes the days that ended before a moment. Called when a new day begins.
+pub fn forget_old_days(view: &View<'_>, before: Time) -> Result<()> {
+    let oldest = Time::from_millis(before.as_millis() - 2 * DAY.as_millis() as i64).day();
     let dir = view.agent.join(layout::DEDUPE);
     if !is_there(&dir)? {
         return Ok(());

@@ -75,16 +75,11 @@ fn has_only_own(dir: &Spot, below: &Path) -> Result<bool> {
 
 impl DirTxn<'_> {
     /// Deletes an agent that is marked as moved. Its lock, held here, is deleted too: a command
-    /// that waits for the lock then finds no agent. Returns the names of inbox files that are in no
+    /// that waits for the lock then finds no agent. `heir`: the agent under its new name, to which
+    /// files that no stream carries are moved. Returns the names of inbox files that are in no
     /// stream; the programs that put them there got no error.
-    pub(in crate::store) fn vanish(&self) -> Result<Vec<String>> {
-        self.vanish_leaving(|_| Ok(()))
-    }
-
-    /// Deletes an agent that exists under another name; files that no stream carries are moved to
-    /// that agent.
-    pub(in crate::store) fn vanish_into(&self, heir: &DirAgent<'_>) -> Result<Vec<String>> {
-        self.agent.store.files_only("`dormouse rename`")?;
+    pub(in crate::store) fn vanish(&self, heir: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
+        let Some(heir) = heir else { return self.vanish_leaving(|_| Ok(())) };
         let hand_on = |from: &AgentDir| {
             alias::hand_on(&DirAgent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
         };

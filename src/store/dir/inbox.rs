@@ -50,6 +50,16 @@ pub struct Dropped {
     pub(super) place: PathBuf,
 }
 
+/// Result of moving a malformed file out of the inbox.
+#[derive(Debug)]
+pub enum Aside {
+    /// The file is now in `rejected/`, under this name.
+    Moved(String),
+    /// The file can't be moved, for this reason, and stays in the inbox.
+    Stays(String),
+    Gone,
+}
+
 impl Dropped {
     /// Name for display, and for the list of immovable files.
     pub fn name(&self) -> Cow<'_, str> {

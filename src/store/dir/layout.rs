@@ -1,5 +1,6 @@
 //! Names and paths of the state directory: all of them are defined here (contract, store §1).
 
+use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use crate::beneath::{Root, Spot};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
-use crate::model::record::{OpenRecord, Plane};
+use crate::model::record::Plane;
 use crate::model::time::Time;
 use crate::workdir;
 
@@ -147,8 +148,8 @@ pub fn plane(plane: Plane) -> &'static str {
 }
 
 /// Path of an open record.
-pub fn open<T: OpenRecord>(id: T::Id) -> String {
-    format!("{}/{id}.json", plane(T::PLANE))
+pub fn open(kind: Plane, id: impl Display) -> String {
+    format!("{}/{id}.json", plane(kind))
 }
 
 /// Returns the id of the record at a path in the directory of its kind.
@@ -157,7 +158,7 @@ pub fn id_at(path: &str) -> &str {
     name.strip_suffix(".json").unwrap_or(name)
 }
 
-pub fn plan(id: WorkId) -> String {
+pub fn plan(id: impl Display) -> String {
     format!("{WORK}/{id}.plan.md")
 }
 

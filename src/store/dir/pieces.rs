@@ -44,6 +44,7 @@ pub fn all(view: &View<'_>, state: &State, each: &mut EachPiece<'_>) -> Result<(
     each(Op::State {
         revision: state.revision,
         due: due(state),
+        is_at_rest: state.is_at_rest(),
         text: read_text(&dir.join(layout::STATE), files::MAX_RECORD)?,
     })?;
     each(Op::Shut(state.moved.is_some()))?;

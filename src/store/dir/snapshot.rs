@@ -78,6 +78,9 @@ impl<'a> DirReadView<'a> {
 
 impl ReadView for DirReadView<'_> {
     fn state(&self) -> Result<String> {
+        if let Some(lock) = self.lock {
+            return lock.state_text();
+        }
         let bytes = match &self.before {
             Some(before) if !self.view.has_journal() => before.as_ref().map(|content| content.bytes.clone()),
             Some(_) | None => self.view.bytes(layout::STATE)?,
@@ -114,17 +117,17 @@ impl ReadView for DirReadView<'_> {
     }
 
     fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
-        let path = format!("{}/{id}.json", layout::plane(plane));
+        let path = layout::open(plane, id);
         let bytes = self.view.bytes(&path)?;
         bytes.map(|bytes| text(&self.agent.dir.join(&path), bytes)).transpose()
     }
 
     fn is_open(&self, plane: Plane, id: &str) -> Result<bool> {
-        self.view.exists(&format!("{}/{id}.json", layout::plane(plane)))
+        self.view.exists(&layout::open(plane, id))
     }
 
     fn plan(&self, work: &str) -> Result<Option<String>> {
-        let bytes = self.view.bytes(&format!("{}/{work}.plan.md", layout::WORK))?;
+        let bytes = self.view.bytes(&layout::plan(work))?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
@@ -201,6 +204,11 @@ impl ReadView for DirReadView<'_> {
             dedupe::peek(&self.view, key, window)
         };
         found?.map(|entry| text(self.agent.dir.path(), encode(&entry))).transpose()
+    }
+
+    fn replaced_key(&self, key: &str, admitted_at: Time) -> Result<Option<String>> {
+        let path = dedupe::path(key, admitted_at);
+        self.view.bytes(&path)?.map(|bytes| text(&self.agent.dir.join(&path), bytes)).transpose()
     }
 
     fn ended(

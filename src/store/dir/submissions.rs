@@ -23,7 +23,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::files::{self, fault_of_file};
-use super::inbox::{self, Dropped, Name, is_own, parse_name};
+use super::inbox::{self, Aside, Dropped, Name, is_own, parse_name};
 use super::layout::AgentDir;
 use super::view::View;
 use super::{DirAgent, DirTxn, authors, layout, quarantine};
@@ -125,16 +125,6 @@ pub enum TakenFile {
     Not(String),
 }
 
-/// Result of moving a malformed file out of the inbox.
-#[derive(Debug)]
-pub enum Aside {
-    /// The file is now in `rejected/`, under this name.
-    Moved(String),
-    /// The file can't be moved, for this reason, and stays in the inbox.
-    Stays(String),
-    Gone,
-}
-
 impl DirAgent<'_> {
     /// Error with the path and the reason, for a malformed file in the inbox.
     pub(in crate::store) fn damage(&self, misfit: &MalformedFile) -> Error {
@@ -226,14 +216,7 @@ impl DirTxn<'_> {
     }
 
     /// Moves a malformed file from the inbox to `rejected/`, with a file that has the reason.
-    pub(in crate::store) fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
-        match self.try_to_set_aside(&file.place, reason) {
-            Err(error) => fault_of_file(error).map(Aside::Stays),
-            done => done,
-        }
-    }
-
-    fn try_to_set_aside(&self, path: &Path, reason: &str) -> Result<Aside> {
+    pub(super) fn try_to_set_aside(&self, path: &Path, reason: &str) -> Result<Aside> {
         let disk = self.agent.store.disk;
         let inbox = self.agent.dir.join(layout::INBOX);
         let rejected = inbox.join(layout::REJECTED);

@@ -21,13 +21,12 @@ const MAX_KEY: u64 = 4096;
 impl DirAgent<'_> {
     /// Stores the key of a trigger's signatures, durably. Must be called before the record names
     /// the key's hash. Only the owner can read the file.
-    pub(in crate::store) fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
+    pub(super) fn keep_key(&self, trigger: TriggerId, digest: &str, key: &[u8]) -> Result<()> {
         let ignore = self.dir().join(layout::KEYS).join(".gitignore");
         if !ignore.exists()? {
             self.replace_file(&ignore, IGNORE_ALL.as_bytes())?;
         }
-        let spot = self.dir().join(layout::key(trigger, &sha256(key.as_bytes())));
-        self.replace_file(&spot, key.as_bytes())
+        self.replace_file(&self.dir().join(layout::key(trigger, digest)), key)
     }
 
     /// Returns the key of a trigger's signatures. `None` if this clone of the state directory does

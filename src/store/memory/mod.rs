@@ -23,7 +23,7 @@ use super::Subject;
 use super::backend::input::TaskInput;
 use super::backend::{
     AgentRecords, Arrival, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, LeaseClaimant, Op,
-    Pieces, ReadView, StoreFault, Subscription, Txn,
+    Pieces, ReadView, RemoteTxn, StoreFault, Subscription, Txn,
 };
 use super::settings::Settings;
 use input::{InputParts, MemoryInput};
@@ -263,7 +263,7 @@ impl AgentRecords for Of {
         Ok(saved.is_some())
     }
 
-    fn hold(&self, _: Duration) -> Result<Option<Box<dyn Txn>>> {
+    fn hold(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
         if self.0.is_held.replace(true) {
             return Ok(None);
         }
@@ -358,11 +358,7 @@ impl Subscription for MemorySubscription {
 struct MemoryTxn(Rc<MemoryAgent>, All);
 
 impl Txn for MemoryTxn {
-    fn waited(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn now(&self) -> Result<Rc<dyn ReadView>> {
+    fn now(&self) -> Result<Rc<dyn ReadView + '_>> {
         Ok(Rc::<Texts>::clone(&self.0.texts.borrow()))
     }
 
@@ -403,7 +399,9 @@ impl Txn for MemoryTxn {
         self.0.edit(|texts| identity.clone_into(&mut texts.identity));
         Ok(())
     }
+}
 
+impl RemoteTxn for MemoryTxn {
     fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()> {
         self.commit(base, &[])?;
         self.0.texts.replace(Rc::new(Texts::of(pieces)?));

@@ -22,6 +22,7 @@ pub struct Texts {
     pub number: u64,
     pub state: String,
     pub due: Option<Time>,
+    is_at_rest: bool,
     open: BTreeMap<(Plane, String), String>,
     plans: BTreeMap<String, String>,
     pub inbox: BTreeMap<InboxKey, String>,
@@ -77,8 +78,8 @@ impl Texts {
         match piece {
             Op::Identity(text) => self.identity = text,
             Op::Policy(settings) => self.policy = settings,
-            Op::State { revision, text, due } => {
-                self.due = due;
+            Op::State { revision, text, due, is_at_rest } => {
+                (self.due, self.is_at_rest) = (due, is_at_rest);
                 self.number = revision;
                 self.state = text;
             }
@@ -129,7 +130,7 @@ impl Texts {
                 saved.1.extend(bytes);
             }
             Op::Room(room) => self.room = Some(room),
-            Op::Unsaved(run) => drop(self.saved.remove(&run)),
+            Op::Unsaved(checkpoint) => drop(self.saved.remove(&checkpoint.run_id)),
             Op::File(file) => self.files.push(file),
             Op::Shut(is_shut) => self.is_shut = is_shut,
         }
@@ -224,7 +225,8 @@ impl ReadView for Texts {
         self.files.iter().try_for_each(|file| each(Op::File(file.clone())))?;
         each(Op::Identity(self.identity.clone()))?;
         each(Op::Policy(self.policy.clone()))?;
-        each(Op::State { revision: self.number, due: self.due, text: self.state.clone() })?;
+        let (revision, due, is_at_rest) = (self.number, self.due, self.is_at_rest);
+        each(Op::State { revision, due, is_at_rest, text: self.state.clone() })?;
         each(Op::Shut(self.is_shut))?;
         for ((plane, id), text) in &self.open {
             each(Op::Open { plane: *plane, id: id.clone(), text: text.clone() })?;

@@ -11,7 +11,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::time::{Span, Time};
 
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
+use super::super::backend::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteTxn};
 use super::super::dir::Subject;
 use super::context::{AgentContext, StoreContext};
 use super::input::PgInput;
@@ -214,7 +214,7 @@ impl AgentRecords for PgAgent {
         Ok(true)
     }
 
-    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
+    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
         self.glance.forget();
         txn::begin(&self.one, patience)
     }

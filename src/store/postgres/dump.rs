@@ -37,7 +37,7 @@ pub fn pieces(seen: &PgReadView, each: &mut dyn FnMut(Op) -> Result<()>) -> Resu
     each(Op::Identity(one.identity.borrow().clone()))?;
     each(Op::Policy(Settings::of(one.policy.borrow().clone())))?;
     // The destination store computes the due time from the state.
-    each(Op::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
+    each(Op::State { revision: seen.seen_at, due: None, is_at_rest: true, text: seen.state.clone() })?;
     each(Op::Shut(is_shut))?;
     for ((plane, id), text) in &seen.open {
         each(Op::Open { plane: *plane, id: id.clone(), text: text.clone() })?;

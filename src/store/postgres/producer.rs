@@ -10,7 +10,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::time::{Span, Time};
 
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
+use super::super::backend::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteTxn};
 use super::super::dir::Subject;
 use super::context::StoreContext;
 use super::wire::Statement;
@@ -100,7 +100,7 @@ impl AgentRecords for Producer {
         self.refused()
     }
 
-    fn hold(&self, _: Duration) -> Result<Option<Box<dyn Txn>>> {
+    fn hold(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
         self.refused()
     }
 

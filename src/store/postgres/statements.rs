@@ -248,7 +248,7 @@ pub fn op_row(op: &Op) -> OpRow {
     match op {
         Op::Identity(text) => row("identity", [some(text)]),
         Op::Policy(settings) => policy_row(settings),
-        Op::State { revision, due, text } => {
+        Op::State { revision, due, text, .. } => {
             row("state", [some(revision), due.and_then(|due| some(due.as_millis())), None, some(text)])
         }
         Op::Open { plane, id, text } => row("open", [some(sql::plane(*plane)), some(id), some(text)]),
@@ -258,7 +258,7 @@ pub fn op_row(op: &Op) -> OpRow {
             let (run, name) = (some(checkpoint.run_id), some(workdir::name_of(*checkpoint)));
             row("saved", [run, name, some(part), some(sql::hex(bytes))])
         }
-        Op::Unsaved(run) => row("unsaved", [some(run)]),
+        Op::Unsaved(checkpoint) => row("unsaved", [some(checkpoint.run_id)]),
         Op::Room(room) => row("room", [some(room)]),
         Op::File(ImportedFile { path, written_at, digest }) => {
             row("file", [some(path), some(written_at), some(digest)])

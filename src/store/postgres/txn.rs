@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::super::backend::{LeaseClaimant, Op, Pieces, ReadView, Txn};
+use super::super::backend::{LeaseClaimant, Op, Pieces, ReadView, RemoteTxn, Txn};
 use super::super::dir::Subject;
 use super::super::settings::Settings;
 use super::change::{self, ChangeRows};
@@ -71,7 +71,7 @@ struct ReturnedLease {
 
 /// Takes the agent's lock and loads the agent's records, in one round trip. Returns `None` if
 /// another process held the lock for all of `patience`.
-pub fn begin(one: &Rc<AgentContext>, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
+pub fn begin(one: &Rc<AgentContext>, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
     let state = Rc::new(TxnState {
         one: Rc::clone(one),
         patience,
@@ -381,11 +381,7 @@ impl AgentLock for TxnState {
 }
 
 impl Txn for PgTxn {
-    fn waited(&self) -> Duration {
-        self.state.waited.get()
-    }
-
-    fn now(&self) -> Result<Rc<dyn ReadView>> {
+    fn now(&self) -> Result<Rc<dyn ReadView + '_>> {
         self.state.begin_or_busy()?;
         let open = self.state.open.borrow();
         let seen = open.as_ref().map(|open| Rc::clone(&open.seen));
@@ -424,6 +420,12 @@ impl Txn for PgTxn {
         self.state.change_row(row("identity", [some(identity)]))?;
         one.identity.replace(identity.to_owned());
         Ok(())
+    }
+}
+
+impl RemoteTxn for PgTxn {
+    fn waited(&self) -> Duration {
+        self.state.waited.get()
     }
 
     fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()> {

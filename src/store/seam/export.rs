@@ -44,7 +44,7 @@ fn with(mut leaving: DirExport, sight: &dyn ReadView) -> Result<DirExport> {
             Op::State { text, .. } => put(layout::STATE, text.as_bytes(), written_at(&text)),
             Op::Open { plane, id, text } => {
                 let at = written_at(&text);
-                put(&format!("{}/{id}.json", layout::plane(plane)), text.as_bytes(), at)?;
+                put(&layout::open(plane, &id), text.as_bytes(), at)?;
                 if plane == Plane::Work {
                     items.insert(id, at);
                 }
@@ -52,7 +52,7 @@ fn with(mut leaving: DirExport, sight: &dyn ReadView) -> Result<DirExport> {
             }
             Op::Plan { work, text } => {
                 let at = items.get(&work).copied().unwrap_or(made_at);
-                put(&format!("{}/{work}.plan.md", layout::WORK), text.as_bytes(), at)
+                put(&layout::plan(&work), text.as_bytes(), at)
             }
             Op::Arrived(Arrival::Message { key, text }) => {
                 put(&layout::message(key), text.as_bytes(), written_at(&text))

@@ -1,11 +1,12 @@
-//! Conversion of a transaction into the operations that a database applies.
+//! Conversion of a transaction into the operations that a store applies.
 
 use crate::model::event::Event;
 use crate::model::message::Message;
 use crate::model::record::{OpenRecord, Record};
-use crate::model::run::{Brief, Run};
+use crate::model::run::Brief;
 use crate::model::state::State;
 use crate::model::task::Task;
+use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::trigger::Trigger;
@@ -13,8 +14,8 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
 use super::super::backend::{Arrival, Op, due};
-use super::super::dir::record::{encode, encode_plain_line};
-use super::super::dir::{NewAgent, archive};
+use super::super::dir::NewAgent;
+use super::super::dir::record::{encode, encode_line, encode_plain_line};
 use super::super::settings::Settings;
 
 /// Converts encoded JSON, which is always UTF-8, so the lossy case can't happen.
@@ -41,7 +42,8 @@ pub fn of_new(new: &NewAgent) -> Vec<Op> {
 /// messages or notifications to deliver: only the files outside the records show if their processes
 /// live.
 pub fn state(state: &State) -> Op {
-    Op::State { revision: state.revision, due: due(state), text: text(state) }
+    let (revision, due, is_at_rest) = (state.revision, due(state), state.is_at_rest());
+    Op::State { revision, due, is_at_rest, text: text(state) }
 }
 
 pub fn event(event: &Event) -> Op {
@@ -93,20 +95,31 @@ pub fn delete(delete: Delete) -> Op {
         Delete::Trigger(id) => closed::<Trigger>(id),
         Delete::Outgoing(id) => closed::<Message>(id),
         // Only the newest checkpoint of a run is named in a record, so all can be removed.
-        Delete::Checkpoint(checkpoint) => Op::Unsaved(checkpoint.run_id),
+        Delete::Checkpoint(checkpoint) => Op::Unsaved(checkpoint),
     }
 }
 
 pub fn ended(archived: &Archived) -> Op {
-    let (kind, id) = match archived {
-        Archived::Message(message) => (Message::KIND, Some(message.id.to_string())),
-        Archived::Wait(wait) => (Wait::KIND, Some(wait.id.to_string())),
-        Archived::Work(item) => (WorkItem::KIND, Some(item.id.to_string())),
-        Archived::Timer(timer) => (Timer::KIND, Some(timer.id.to_string())),
-        Archived::Task(task) => (Task::KIND, Some(task.id.to_string())),
-        Archived::Trigger(trigger) => (Trigger::KIND, Some(trigger.id.to_string())),
-        Archived::Run(run) => (Run::KIND, Some(run.id.to_string())),
-        Archived::Brief(_) => (Brief::KIND, None),
-    };
-    Op::Ended { kind, id, at: archive::at(archived), text: into_text(archive::line(archived).1) }
+    fn op<T: Record>(record: &T, id: impl ToString, at: Time) -> Op {
+        let text = into_text(encode_line(record));
+        Op::Ended { kind: T::KIND, id: Some(id.to_string()), at, text }
+    }
+    match archived {
+        Archived::Message(message) => {
+            let end = message.settlement.as_ref();
+            op(message.as_ref(), message.id, end.map_or(message.created_at, |end| end.at))
+        }
+        Archived::Wait(wait) => op(wait.as_ref(), wait.id, wait.ended_at.unwrap_or(wait.created_at)),
+        Archived::Work(item) => op(item.as_ref(), item.id, item.updated_at),
+        Archived::Timer(timer) => op(timer.as_ref(), timer.id, timer.ended_at.unwrap_or(timer.created_at)),
+        Archived::Task(task) => op(task.as_ref(), task.id, task.ended_at.unwrap_or(task.created_at)),
+        Archived::Trigger(trigger) => {
+            op(trigger.as_ref(), trigger.id, trigger.revoked_at.unwrap_or(trigger.created_at))
+        }
+        Archived::Run(run) => op(run.as_ref(), run.id, run.ended_at),
+        Archived::Brief(brief) => {
+            let text = into_text(encode_line(brief.as_ref()));
+            Op::Ended { kind: Brief::KIND, id: None, at: brief.at, text }
+        }
+    }
 }

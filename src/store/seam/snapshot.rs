@@ -19,7 +19,7 @@ use super::super::dir::inbox::{check_hint, check_message};
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::view::View;
 use super::super::dir::{
-    self, Dropped, HandWritten, Reads, Rejected, Touched, Waiting, layout, quarantine, submissions,
+    Dropped, HandWritten, Reads, Rejected, Touched, Waiting, layout, quarantine, submissions,
 };
 use super::remote::RecordSource;
 
@@ -42,10 +42,8 @@ pub enum Source<'a> {
     Now,
     /// Current records, without a check for an interrupted transaction.
     Glimpse,
-    /// Records under the lock of a directory.
-    Locked(&'a dir::DirTxn<'a>),
-    /// Records under the lock of another store.
-    Held(&'a dyn Txn),
+    /// Records under the agent's lock.
+    Locked(&'a dyn Txn),
 }
 
 impl<'a> Source<'a> {
@@ -53,8 +51,7 @@ impl<'a> Source<'a> {
         match self {
             Source::Now => records.see(),
             Source::Glimpse => records.glimpse(),
-            Source::Locked(lock) => Ok(Rc::new(lock.now())),
-            Source::Held(hold) => Ok(hold.now()?),
+            Source::Locked(lock) => lock.now(),
         }
     }
 }
@@ -138,7 +135,7 @@ impl Snapshot<'_> {
     /// Decodes an open record. Refuses a record that is stored under another id: the next change
     /// would be written under the record's own id and leave this copy behind.
     fn decoded_open<T: OpenRecord>(&self, id: &str, text: &str) -> Result<T> {
-        let place = self.records.place(format_args!("{}/{id}.json", layout::plane(T::PLANE)));
+        let place = self.records.place(layout::open(T::PLANE, id));
         let record: T = decode(&place, text.as_bytes())?;
         let own = record.id().to_string();
         if own == id {
@@ -320,15 +317,18 @@ impl Snapshot<'_> {
         length: Span,
         revision: u64,
     ) -> Result<Option<DedupeEntry>> {
-        let found = self.key(key, KeyWindow { now, length, revision })?;
-        Ok(found.filter(|entry| {
+        let text = self.view()?.key(key, KeyWindow { now, length, revision })?;
+        Ok(self.decoded_key(key, text)?.filter(|entry| {
             entry.key == key && now.since(entry.admitted_at).max(entry.admitted_at.since(now)) < length
         }))
     }
 
-    /// Returns the entry of a dedupe key, in the window or not.
-    pub(super) fn key(&self, key: &str, window: KeyWindow) -> Result<Option<DedupeEntry>> {
-        let text = self.view()?.key(key, window)?;
+    /// Returns the entry that a new entry of a dedupe key would replace.
+    pub(super) fn replaced_key(&self, new: &DedupeEntry) -> Result<Option<DedupeEntry>> {
+        self.decoded_key(&new.key, self.view()?.replaced_key(&new.key, new.admitted_at)?)
+    }
+
+    fn decoded_key(&self, key: &str, text: Option<String>) -> Result<Option<DedupeEntry>> {
         let place = || self.records.place(format_args!("{}/{key}", layout::DEDUPE));
         text.map(|text| decode(&place(), text.as_bytes())).transpose()
     }

@@ -14,15 +14,11 @@ use super::agent::Agent;
 use super::change::AgentTxn;
 
 impl AgentTxn<'_> {
-    /// Stores the key of a trigger's signatures. Must be called before the commit of the record
-    /// that names the key's hash: the key is durable at once, or with that commit.
-    pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
-        if self.agent().remote().is_none() {
-            return self.agent().local().keep_key(trigger, key);
-        }
+    /// Stores the key of a trigger's signatures with the next commit, which has the record that
+    /// names the key's hash.
+    pub fn keep_key(&self, trigger: TriggerId, key: &str) {
         let (key, digest) = (key.as_bytes().to_vec(), sha256(key.as_bytes()));
         self.change_along(vec![Op::TriggerKey { trigger, digest, key }]);
-        Ok(())
     }
 }
 

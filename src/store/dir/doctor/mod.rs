@@ -15,9 +15,7 @@ use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
 use crate::model::outbox::Outbox;
-use crate::model::task::Task;
-use crate::model::trigger::Trigger;
-use crate::model::wait::Wait;
+use crate::model::record::Plane;
 
 use super::super::backend::StoreFault;
 use super::delete::is_husk;
@@ -150,9 +148,9 @@ impl FindingSubject {
         match self {
             FindingSubject::State => layout::STATE.to_owned(),
             FindingSubject::Policy => layout::POLICY.to_owned(),
-            FindingSubject::Wait(id) => layout::open::<Wait>(id),
-            FindingSubject::Task(id) => layout::open::<Task>(id),
-            FindingSubject::Trigger(id) => layout::open::<Trigger>(id),
+            FindingSubject::Wait(id) => layout::open(Plane::Waits, id),
+            FindingSubject::Task(id) => layout::open(Plane::Tasks, id),
+            FindingSubject::Trigger(id) => layout::open(Plane::Triggers, id),
         }
     }
 }

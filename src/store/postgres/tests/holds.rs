@@ -235,6 +235,7 @@ fn old_keys_are_forgotten_under_the_lock() {
     let seen = mine.now().unwrap();
     assert_eq!(seen.key("old", always()).unwrap(), None);
     assert!(seen.key("new", always()).unwrap().is_some());
+    drop(seen);
     drop(mine);
     assert_eq!(fresh.count("dedupe"), 1);
 }

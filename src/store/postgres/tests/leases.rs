@@ -162,7 +162,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     fresh.run("UPDATE @.lease SET expires_at = 0");
     let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("run out");
     assert!(mine.is_fenced().unwrap());
-    let locked = |change: fn(&dyn Txn) -> crate::error::Result<()>| change(&*hold(&mine));
+    let locked = |change: fn(&dyn RemoteTxn) -> crate::error::Result<()>| change(&*hold(&mine));
     let refused = [
         locked(|hold| hold.commit(2, &[state(3)])),
         locked(|hold| hold.replace_policy(&Settings::of("x".to_owned()))),

@@ -20,7 +20,7 @@ use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::time::{Span, Time};
 
-use super::super::backend::{AgentRecords, Arrival, Backend, KeyWindow, Op, Txn, each_of};
+use super::super::backend::{AgentRecords, Arrival, Backend, KeyWindow, Op, RemoteTxn, each_of};
 use super::super::settings::Settings;
 use super::wire::tests::rig;
 use super::{Postgres, Url};
@@ -101,7 +101,7 @@ pub fn hint(number: u128) -> Arrival {
 }
 
 pub fn state(revision: u64) -> Op {
-    Op::State { revision, due: None, text: format!("{{\"revision\":{revision}}}\n") }
+    Op::State { revision, due: None, is_at_rest: false, text: format!("{{\"revision\":{revision}}}\n") }
 }
 
 pub fn event(seq: u64) -> Op {
@@ -132,7 +132,7 @@ pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
     store.agent(&name(agent)).unwrap().expect("the agent")
 }
 
-pub fn hold(agent: &Rc<dyn AgentRecords>) -> Box<dyn Txn> {
+pub fn hold(agent: &Rc<dyn AgentRecords>) -> Box<dyn RemoteTxn> {
     agent.hold(PATIENCE).unwrap().expect("the lock")
 }
 

@@ -80,7 +80,7 @@ fn texts_are_kept_byte_for_byte() {
     for (revision, text) in [(2, odd), (3, big.as_str())] {
         let hold = hold(&agent);
         let pieces = [
-            Op::State { revision, due: Some(at(1)), text: text.to_owned() },
+            Op::State { revision, due: Some(at(1)), is_at_rest: false, text: text.to_owned() },
             Op::Open { plane: Plane::Work, id: "work_1".into(), text: text.to_owned() },
             Op::Plan { work: "work_1".into(), text: plan.to_owned() },
             Op::Arrived(Arrival::Message { key: key(Priority::Next, 7), text: text.to_owned() }),
@@ -408,7 +408,7 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
         let large: Vec<u8> = (0..PART * 5 / 2).map(|at| (at * 7 % 251) as u8).collect();
         let mut revision = 1;
         for bytes in [&large[..], b"", b"\0\xff\\'", &large[..PART], &large[..=PART]] {
-            let mut pieces = vec![Op::Unsaved(checkpoint(1, 1).run_id), state(revision + 1)];
+            let mut pieces = vec![Op::Unsaved(checkpoint(1, 1)), state(revision + 1)];
             pieces.extend(parts(checkpoint(1, 2), bytes));
             lock.commit(revision, &pieces).unwrap();
             revision += 1;

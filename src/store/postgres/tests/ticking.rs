@@ -148,7 +148,12 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
             Op::Ended { kind: "brief", id: None, at: at(3), text: format!("{{\"made\": {revision}}}\n") };
         [event(revision * 10), ended(8), event(revision * 10 + 2), brief, ended(7), event(revision * 10 + 1)]
     };
-    let due = |revision, due| Op::State { revision, due, text: format!("{{\"revision\":{revision}}}\n") };
+    let due = |revision, due| Op::State {
+        revision,
+        due,
+        is_at_rest: false,
+        text: format!("{{\"revision\":{revision}}}\n"),
+    };
     let under = hold(&agent);
     let lease = agent.lease(Subject::Run, &claimant("one", MINUTE))?.expect("it is free");
     let mut claimed = Vec::from(lines(2));

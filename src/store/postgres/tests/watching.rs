@@ -9,7 +9,7 @@ use super::super::wire::{Connection, Statement};
 use super::rig::{LONG, superuser_sql};
 use super::*;
 
-type Changes<'c> = &'c dyn Fn(&dyn Txn) -> crate::error::Result<()>;
+type Changes<'c> = &'c dyn Fn(&dyn RemoteTxn) -> crate::error::Result<()>;
 
 /// Waits until the subscription has a notification, or `is_there` is true.
 #[track_caller]
