@@ -350,7 +350,6 @@ fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result
         open.draft.event(EventKind::Collected, None, data);
         desk.commit(locked, open.draft)?;
     }
-    locked.remove_collected(&collection)?;
     drop(open.locked);
     drop(lease);
     desk.tell();

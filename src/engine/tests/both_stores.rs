@@ -7,6 +7,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::alone::alone;
 use crate::clock::Clock;
 use crate::engine::context::Context;
@@ -24,6 +26,7 @@ use crate::model::event::EventKind;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::{AdmissionContext, DeliverySurface, Message, MessageKind, WakeHint};
 use crate::model::refusal::Refusal;
+use crate::model::retention::{Keep, Retention};
 use crate::model::run::Run;
 use crate::model::submission::{Speaker, Submission};
 use crate::model::task::Task;
@@ -396,6 +399,31 @@ fn steps_come_to_the_same_in_a_database() {
     let _alone = alone();
     let fresh = crate::store::postgres::tests::Fresh::made();
     steps_come_to_the_same(Rc::new(fresh.open()));
+}
+
+#[test]
+fn two_collections_at_once_add_each_ended_id_once() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = made(dir.path());
+    let store = Store::open(place.clone(), opener()).expect("open");
+    let mut play = Play::new(&store).expect("made");
+    play.arrives("x").and_then(|()| play.steps()).expect("stepped");
+    play.passes(Span::from_secs(500 * 24 * 3600));
+    // The state names the newest run and its message, so that their month stays.
+    play.arrives("y").and_then(|()| play.steps()).expect("stepped");
+    let retention = Retention { archive: Keep::days(90), ..Retention::default() };
+    let mut both = [(); 2].map(|()| play.agent.collection(retention, play.now).expect("collected"));
+    for expired in &mut both {
+        let mut open = Context::new(&play.session, &play.agent).open().expect("the lock");
+        open.locked.collect(expired, &open.draft.records.state, false).expect("collected");
+        open.draft.event(EventKind::Collected, None, json!({}));
+        open.commit().expect("committed");
+    }
+    let archive = place.path().join("agents/ada/archive/2026-03");
+    let ended = std::fs::read_to_string(archive.join("ended.jsonl")).expect("the ids of the month");
+    assert_eq!(ended.lines().count(), 1, "{ended}");
+    assert!(!archive.join("message.jsonl").exists(), "the month is deleted");
 }
 
 fn steps_come_to_the_same(elsewhere: Rc<dyn Backend>) {

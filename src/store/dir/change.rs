@@ -415,9 +415,14 @@ impl Txn for DirTxn<'_> {
                 self.agent.keep_key(*trigger, digest, key)?;
             }
         }
-        let is_last = ops.iter().any(|op| matches!(op, Op::State { is_at_rest: true, .. }));
-        self.carry_out(&mut entry, is_last)?;
+        let is_last = |op: &Op| matches!(op, Op::State { is_at_rest: true, .. } | Op::Forgotten { .. });
+        self.carry_out(&mut entry, ops.iter().any(is_last))?;
         self.note_in_inbox(ops, &entry);
+        for op in ops {
+            if let Op::Forgotten { from, .. } = op {
+                self.remove_month(&from.month())?;
+            }
+        }
         Ok(())
     }
 

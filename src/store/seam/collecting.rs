@@ -126,30 +126,23 @@ impl Agent<'_> {
 }
 
 impl AgentTxn<'_> {
-    /// Deletes what may be deleted before the next commit, and adds the rest to that commit or
-    /// leaves it to `remove_collected`. `is_leased`: the caller holds the agent's lease.
+    /// Deletes directories of this machine, and adds the deletion of expired months to the next
+    /// commit. `is_leased`: the caller holds the agent's lease.
     pub fn collect(&self, expired: &mut Expired, state: &State, is_leased: bool) -> Result<Collected> {
         // A pending transaction in the journal would restore the files that it names.
         self.empty_journal()?;
         let Expired { retention, now, seen_at, months } = expired;
         let seen = self.look_past_inbox();
         leave_needed(months, &seen, state)?;
-        if self.hold().is_some() {
-            self.change_along(months.iter().filter_map(|month| month.removed(*seen_at)).flatten().collect());
-        } else {
-            months.iter().try_for_each(|month| self.local().note_ended(&month.name, &month.untold))?;
+        if state.revision != *seen_at {
+            // Another `gc` may have deleted the same months meanwhile.
+            for month in months.iter_mut() {
+                month.untold = untold(seen.view()?, &month.about)?;
+            }
         }
+        self.change_along(months.iter().filter_map(|month| month.removed(*seen_at)).flatten().collect());
         let how = Sweeping { retention: *retention, now: *now, removes: true, is_leased };
         Ok(Collected::of(self.agent().local().sweep_all(seen.view()?, state, how)?, months))
-    }
-
-    /// Deletes the files that had to stay until the commit.
-    pub fn remove_collected(&self, expired: &Expired) -> Result<()> {
-        if self.hold().is_some() {
-            return Ok(());
-        }
-        self.empty_journal()?;
-        expired.months.iter().try_for_each(|month| self.local().remove_month(&month.name))
     }
 }
 
