@@ -3,7 +3,8 @@
 #
 #     sh examples/quickstart.sh
 #
-# Builds the program first, with the profile `example`, which compiles faster than a release. Set DORMOUSE to use one that is there already.
+# Builds the program first, with the profile `example`, which compiles faster than a release.
+# Set DORMOUSE to use one that is there already.
 set -eu
 
 . "$(dirname -- "$0")/program.sh"
