@@ -99,12 +99,15 @@ fn every_list_is_about_all_agents_unless_some_are_named() {
             list.split(' ').chain(more.iter().copied()).map(str::to_owned).collect()
         };
         let asked = |more: &[&str], agent: &str| {
-            let ran = sandbox.cmd(with(&[&["--json"][..], more].concat())).env("DORMOUSE_AGENT", agent).output();
+            let ran =
+                sandbox.cmd(with(&[&["--json"][..], more].concat())).env("DORMOUSE_AGENT", agent).output();
             assert_eq!(ran.code(), 0, "{list} {more:?}: {ran}");
             let mut lines = objects(&ran.stdout);
             for line in &mut lines {
                 // The period of `usage` ends with the command.
-                ["since", "until"].map(|field| line.as_object_mut().unwrap().remove(field));
+                for field in ["since", "until"] {
+                    line.as_object_mut().unwrap().remove(field);
+                }
             }
             lines
         };
