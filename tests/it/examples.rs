@@ -256,9 +256,9 @@ fn model_agent_with_llm() {
 fn tool_loop() {
     needs!("curl", "jq", "python3");
     let output = run(&examples().join("tool-loop/run.sh"), &[]);
-    shows(&output, "(operator_prompt) → completed: asks for a review\n");
+    shows(&output, "(a message from you) → completed: asks for a review\n");
     shows(&output, "writer  wait_for_operator (agent_operator_wait)\nA dormouse sleeps.\n");
-    shows(&output, "(operator_prompt) → completed: the review says: yes, publish it\n");
+    shows(&output, "(a message from you) → completed: the review says: yes, publish it\n");
     shows(&output, "nothing wrong");
 }
 
