@@ -9,8 +9,8 @@ use super::groups::{AgentFlags, SomeAgents};
 
 /// Show the consumption of turns, and what is left of the budgets
 ///
-/// Turns, failures, tokens, cost and time of the turns that have ended since then. Days are those of
-/// the local time zone.
+/// Turns, failures, tokens, cost and time of the turns that have ended since then. Days are
+/// those of the local time zone.
 #[derive(Debug, Args)]
 pub struct UsageArgs {
     #[command(flatten)]

@@ -9,8 +9,9 @@ use crate::setup::{add, extend_policy, objects, started};
 
 /// `ada` and `bob`, each with a message that has failed and one that waits.
 fn two() -> Sandbox {
-    let sandbox = started("exit 1");
-    add(&sandbox, "bob", "exit 1");
+    let turn = "test -e good || exit 1; echo said";
+    let sandbox = started(turn);
+    add(&sandbox, "bob", turn);
     for name in ["ada", "bob"] {
         extend_policy(&sandbox, name, "[recovery]\nmax_attempts = 1\n");
         sandbox.run(["enqueue", name, "first"]);
@@ -78,9 +79,10 @@ const LISTS: [(&str, bool); 13] = [
 /// `ada` and `bob` with a record of every kind that is listed.
 fn full() -> Sandbox {
     let sandbox = two();
+    fs::write(sandbox.project().join("good"), "").unwrap();
     for name in ["ada", "bob"] {
         fs::write(sandbox.agent(name).join("inbox/x.json"), "{").unwrap();
-        sandbox.cmd(["tick", name]).output();
+        sandbox.cmd(["tick", name, "--until-idle"]).output();
         sandbox.run(["enqueue", name, "third"]);
         sandbox.run(["work", "add", name, "objective"]);
         sandbox.run(["wait", name, "--on", "external", "--reason", "why", "--recheck", "1h"]);

@@ -67,7 +67,7 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
     let cases: &[(&[&str], i32, &str)] = &[
         (&["create", "ada", "--", "true"], 4, "agent_exists"),
         (&["create", "Ada", "--", "true"], 2, "usage"),
-        (&["start", "ada"], 4, "invalid_state_transition"),
+        (&["resume", "ada"], 4, "invalid_state_transition"),
         (&["start", "nobody"], 3, "no_agent"),
         (&["stop", "nobody"], 3, "no_agent"),
         (&["enqueue", "nobody", "x"], 3, "no_agent"),
@@ -84,7 +84,7 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
         (&["queue", "show", "x"], 2, "usage"),
         (&["queue", "requeue", &message], 4, "already_processed"),
         (&["queue", "drop", &message], 4, "not_dead"),
-        (&["queue", "list"], 2, "usage"),
+        (&["queue", "dead", "--ack"], 2, "usage"),
         (&["run", "show", "nothing"], 3, "no_record"),
         (&["briefs", "nobody"], 3, "no_agent"),
         (&["events", "nobody"], 3, "no_agent"),
@@ -140,7 +140,7 @@ fn each_exit_status_means_what_the_contract_says() {
     assert_eq!(status(&["enqueue", "ada", "@missing"]), 1);
     assert_eq!(status(&["list", "--nonsense"]), 2);
     assert_eq!(status(&["get", "nobody"]), 3);
-    assert_eq!(status(&["start", "ada"]), 4);
+    assert_eq!(status(&["resume", "ada"]), 4);
     assert_eq!(status(&["tick", "ada"]), 7);
     sandbox.run(["stop", "ada"]);
     assert_eq!(status(&["tick", "ada", "--exit-code"]), 10);
