@@ -22,7 +22,7 @@ use crate::model::refusal::Refusal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::Span;
-use crate::process::turn::{Fate, Nobody};
+use crate::process::turn::{MonitorDecision, Nobody};
 use crate::process::{Signal, foreground, signal_named};
 use crate::rules::preemption::{asks_to_yield, is_interjection, protected_until};
 use crate::rules::transition::arrival::staleness;
@@ -435,9 +435,9 @@ fn run_command(
             let section = section.and_then(|until| instant_of(until, now));
             // The arrival of a message changes no record either, so the inbox is polled.
             let listens = Instant::now().checked_add(LISTENS);
-            Fate::GoesOn { ask_again: section.into_iter().chain(listens).min() }
+            MonitorDecision::GoesOn { ask_again: section.into_iter().chain(listens).min() }
         }
-        Ok(Some(_)) | Err(_) => Fate::Ends,
+        Ok(Some(_)) | Err(_) => MonitorDecision::Ends,
     });
     let ran = foreground::run(&args.argv, &mut overseer, &ending)?;
     if let Some(trouble) = &ran.trouble {

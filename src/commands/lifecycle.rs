@@ -10,7 +10,7 @@ use crate::engine::context::{Committed, Context};
 use crate::engine::effects::{Effect, after_failure};
 use crate::engine::gate::{Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
 use crate::engine::monitor::KILL_GRACE;
-use crate::engine::owner::{away, away_task, refuse_taken_elsewhere};
+use crate::engine::owner::{away, away_task, refuse_foreign_claim};
 use crate::engine::resources::run_preempt_hook;
 use crate::engine::session::Session;
 use crate::engine::stop::{Stopped, stop_agent};
@@ -90,7 +90,7 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
         refuse_from_inside(Context::new(session, &agent), "stop")?;
         authority::reach(Context::new(session, &agent), "stop")?;
         let stopped = stop_agent(Context::new(session, &agent), &stop)?;
-        Context::new(session, &agent).tell_parent();
+        Context::new(session, &agent).settle_parent();
         report(session, "stop", &stopped);
         stopped.cleared.map(|()| Status::Done)
     }))
@@ -248,7 +248,7 @@ pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> 
     let now = session.clock.now();
     let state = agent.peek()?;
     if !args.force {
-        refuse_taken_elsewhere(&agent, &state, now)?;
+        refuse_foreign_claim(&agent, &state, now)?;
     }
     if args.force && state.ticked_by.is_some() {
         Context::new(session, &agent).change(|draft| {

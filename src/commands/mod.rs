@@ -41,7 +41,7 @@ pub use pages::refuse_usage;
 
 /// Runs one command and returns its exit status after all output is written.
 pub fn run(cli: Cli) -> Status {
-    limits::make_room();
+    limits::raise_limits();
     // Without a signal handler a progress line may remain after a signal, which is harmless.
     progress::before_drawing(|| drop(signals::before_end(progress::erase)));
     let mut out = Output::new(style(&cli.global));
@@ -63,7 +63,7 @@ pub fn run(cli: Cli) -> Status {
         session.out.note(&format!("times are in UTC, because {problem}"));
     }
     let status = done.unwrap_or_else(|error| session.fail(error));
-    notifications::tell_rest(&session);
+    notifications::notify_rest(&session);
     session.out.finish(status)
 }
 

@@ -249,7 +249,7 @@ fn change(
     rule(&mut draft, message, &state)?;
     desk.commit(&locked, draft)?;
     drop(locked);
-    desk.tell();
+    desk.notify();
     let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });
     answer(session, &object, |_| format!("{done} {}", found.id))
 }

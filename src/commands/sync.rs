@@ -22,7 +22,7 @@ pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
     let exchange = RemoteSync::open(&store, args.remote.as_deref())?;
     let terms = SyncOptions { message: ("dormouse sync", ""), begins: true, takes: None };
     let found = exchange.run(session, &terms)?;
-    found.say_aside(session);
+    found.print_quarantined(session);
     let line = &exchange.line;
     let object = json!({
         "remote": line.remote,

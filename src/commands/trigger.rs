@@ -264,7 +264,7 @@ fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<
     ];
     for waiting in seen.first(usize::MAX)? {
         let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
-        if message.hint.is_none() && !message.was_taken_up() && !taken.contains(&Some(message.id)) {
+        if message.hint.is_none() && !message.was_claimed() && !taken.contains(&Some(message.id)) {
             add(message.trigger_id, 1, message.created_at);
         }
     }

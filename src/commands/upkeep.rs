@@ -156,7 +156,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
     seen.idle_hooks.extend(installed::no_programs(agent));
     let now = session.clock.now();
     // An agent that can't be read is reported by the checks below.
-    let records = if agent.store().is_remote() { None } else { load::look(agent, now).ok() };
+    let records = if agent.store().is_remote() { None } else { load::load_unlocked(agent, now).ok() };
     seen.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
     // The records of an agent in a database are checked in a copy as files.
     let files = match &locked {
@@ -352,6 +352,6 @@ fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result
     }
     drop(open.locked);
     drop(lease);
-    desk.tell();
+    desk.notify();
     Ok(collected)
 }

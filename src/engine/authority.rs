@@ -116,11 +116,11 @@ pub fn governed_among(
 
 /// Error when a private agent does not accept messages from a turn or task of `speaker`. Returns
 /// the trigger kind of such messages, if it differs from the default of their message kind.
-pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKind>> {
+pub fn check_accepts(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKind>> {
     if agent.name() == speaker {
         return Ok(None);
     }
-    Ok(authority::hears(&agent.identity()?, speaker)?)
+    Ok(authority::check_accepts(&agent.identity()?, speaker)?)
 }
 
 /// Reports the agents that the calling turn or task may not tick, and removes them from `names`.

@@ -148,15 +148,15 @@ fn withdraw(context: Context<'_>, id: MessageId) -> Result<bool> {
 impl Context<'_> {
     /// Settles the parent's task at once if this child has completed it. Errors are only reported,
     /// because the parent's next step also settles the task.
-    pub fn tell_parent(self) {
-        if let Err(error) = try_to_tell(self) {
+    pub fn settle_parent(self) {
+        if let Err(error) = try_to_settle(self) {
             let name = self.agent.name();
             self.session.out.note(&format!("{name}: its parent has not heard of it yet: {error}"));
         }
     }
 }
 
-fn try_to_tell(context: Context<'_>) -> Result<()> {
+fn try_to_settle(context: Context<'_>) -> Result<()> {
     let Context { session, agent: child } = context;
     let store = context.store();
     let Some(name) = child.identity()?.parent else { return Ok(()) };

@@ -109,9 +109,9 @@ impl Context<'_> {
         let mut settled = None;
         while let Some(effect) = left.pop_front() {
             match effect {
-                Effect::Tell => self.tell(),
-                Effect::TellAbandoned => self.tell_abandoned(),
-                Effect::TellParent => self.tell_parent(),
+                Effect::Tell => self.notify(),
+                Effect::TellAbandoned => self.notify_abandoned(),
+                Effect::TellParent => self.settle_parent(),
                 Effect::Settle(run_id) => {
                     if let Some(after) = settle_abandoned(self, run_id)? {
                         settled = Some(run_id);

@@ -28,17 +28,17 @@ use super::hooks::{self, HookEvent, InstalledHook};
 use super::installed;
 use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
-use super::turn::surroundings;
+use super::turn::action_facts;
 use super::wait::wait_until;
 
 /// Time that `stop` gives the tick of an ended run to notice the end.
-pub const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
+pub const TICK_GRACE: Duration = SCAN_PAUSE.saturating_mul(QUIET_SCANS);
 
 /// Pause of `stop` between two searches for processes of the run.
-const LOOKS_AGAIN: Duration = Duration::from_millis(100);
+const SCAN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Number of searches without processes after which `stop` does not wait for the tick.
-const QUIET_LOOKS: u32 = 20;
+const QUIET_SCANS: u32 = 20;
 
 /// Time added to the deadline of a stop for a hook without a timeout, in case the stop is killed.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
@@ -59,7 +59,7 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Comm
         let event = HookEvent::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
         if let Some(failure) = hook.run_within(&event, limit, &mut Nobody)? {
             if context.change(lifecycle::end_late_start)?.is_changed {
-                context.tell();
+                context.notify();
             }
             return Err(Error::failed(failure.to_string()));
         }
@@ -72,7 +72,7 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Comm
         }
     }
     let started = open.change(|draft| lifecycle::start(draft, by))?;
-    context.tell();
+    context.notify();
     Ok((previous, started))
 }
 
@@ -128,7 +128,7 @@ pub fn halt(context: Context<'_>, how: &Stop) -> Result<Halted> {
     match beside {
         None => end()?,
         Some((hook, event)) => {
-            let (ended, ran) = hook.run_beside(&event, end);
+            let (ended, ran) = hook.run_while(&event, end);
             hooks::report_failure(context.session, ran);
             ended?;
         }
@@ -249,7 +249,7 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: F
     }
     match agent.workdir().run(run.run_id).noted_end()? {
         Some(end) => {
-            let around = surroundings(context, &open.locked.look_past_inbox(), &end)?;
+            let around = action_facts(context, &open.locked.look_past_inbox(), &end)?;
             settle(draft, run.run_id, end, None, &around)?;
         }
         None if run.stopping.is_some() => {
@@ -292,7 +292,7 @@ pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &Pre
         let now = session.clock.now();
         let state = context.end_abandoned_sections(agent.peek()?)?;
         let current = state.current_run.filter(|current| current.run_id == run.run_id);
-        let unseen = current.as_ref().is_some_and(has_command_section).then_some(LOOKS_AGAIN);
+        let unseen = current.as_ref().is_some_and(has_command_section).then_some(SCAN_PAUSE);
         let Some(until) = current.and_then(|current| protected_until(&current, now)) else { return Ok(()) };
         let end = grace.end(until, until.min(now.after(preemption.max_section)), now);
         if is_past(end) || !agent.is_leased(Subject::Run)? {
@@ -317,7 +317,7 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: First
         let ended = leftover.end_by(&mut patience)?;
         killed |= ended == EndedBy::Kill;
         quiet = if ended == EndedBy::Nothing { quiet + 1 } else { 0 };
-        if is_over(agent, run_id)? || quiet == QUIET_LOOKS {
+        if is_over(agent, run_id)? || quiet == QUIET_SCANS {
             return Ok(killed);
         }
     }
@@ -325,7 +325,7 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: First
 
 /// True if the tick of a run has settled it, or is gone. Waits briefly for that.
 fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
-    wait_until(LOOKS_AGAIN, || {
+    wait_until(SCAN_PAUSE, || {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
         Ok(settled || !agent.is_leased(Subject::Run)?)
     })

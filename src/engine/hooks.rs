@@ -205,7 +205,7 @@ impl InstalledHook<'_> {
 
     /// Runs the hook while `act` ends the run that the hook is about. The hook acts as the
     /// operator, because all processes with the mark of the run are killed.
-    pub fn run_beside<T>(
+    pub fn run_while<T>(
         &self,
         event: &HookEvent,
         act: impl FnOnce() -> T,

@@ -56,7 +56,7 @@ impl Loading {
 /// Loads the open records at one revision. `state` is the state of that revision.
 pub fn records(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, at: Loading) -> Result<Records> {
     let open = open(seen, &state)?;
-    around(agent, seen, state, open, at)
+    load_rest(agent, seen, state, open, at)
 }
 
 /// Open work items, waits, timers and tasks.
@@ -80,7 +80,7 @@ pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<OpenRecordSet> {
 }
 
 /// Loads the inbox, policy and other remaining records at the revision of `open`.
-pub fn around(
+pub fn load_rest(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
     state: State,
@@ -272,12 +272,12 @@ pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
 }
 
 /// Loads all records at one revision, without a lock.
-pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
-    agent.look(|seen, state| look_at(agent, &seen.without_passed_over(&state), state, now))
+pub fn load_unlocked(agent: &Agent<'_>, now: Time) -> Result<Records> {
+    agent.look(|seen, state| load_snapshot(agent, &seen.without_passed_over(&state), state, now))
 }
 
 /// Loads the records from a snapshot that was taken without a lock.
-pub fn look_at(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, now: Time) -> Result<Records> {
+pub fn load_snapshot(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, now: Time) -> Result<Records> {
     let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
     let lease = if is_held { LeaseState::Held } else { LeaseState::Free };
     records(agent, seen, state, Loading { lease, now, purpose: Purpose::Look })

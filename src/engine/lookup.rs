@@ -207,7 +207,7 @@ pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<En
             return Ok(None);
         };
         let result_id = match load::result_under_way(&seen, id, task.result_id)? {
-            Some(result) if is_taken_up(&seen, &state, result)? => None,
+            Some(result) if is_claimed(&seen, &state, result)? => None,
             result => result,
         };
         Ok(Some(EndedTask { id, notify: task.notify, result_id }))
@@ -215,7 +215,7 @@ pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<En
 }
 
 /// True if a step has taken up a message that is still in the inbox.
-fn is_taken_up(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool> {
+fn is_claimed(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool> {
     let run = state.current_run.as_ref().map(|run| run.message_id);
     let held = state.held.as_ref().map(|held| held.message_id);
     if [run, held].contains(&Some(id)) {

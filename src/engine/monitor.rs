@@ -10,12 +10,12 @@ use crate::model::policy::PreemptionPolicy;
 use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::model::time::{Span, Time};
-use crate::process::turn::{Fate, Monitor};
+use crate::process::turn::{Monitor, MonitorDecision};
 use crate::process::{is_past, machine};
 use crate::report::progress::Age;
 use crate::rules::critical::{FreeResources, first_to_go, lacks};
 use crate::rules::preemption::{force_at, protected_until};
-use crate::rules::transition::preemption::{force, request, tell_to_end};
+use crate::rules::transition::preemption::{force, request, request_end};
 use crate::store::{Agent, HeldLease, StoreVersion};
 
 use super::context::{Context, has_command_section};
@@ -26,10 +26,10 @@ pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// Pause between two reads of the agent's state. Watching the file by inotify would cost every step
 /// more, because removing a watch is slow.
-const LOOKS: Duration = Duration::from_millis(200);
+const READ_PAUSE: Duration = Duration::from_millis(200);
 
 /// Pause between two reads of the agent's state if each is a query to a database.
-pub const LOOKS_BESIDE: Duration = Duration::from_secs(1);
+pub const QUERY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pause between two checks whether a lease is due for renewal.
 const BEATS: Duration = Duration::from_secs(1);
@@ -38,13 +38,15 @@ const BEATS: Duration = Duration::from_secs(1);
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Number of attempts to record why a turn is ended, before the signal is sent anyway.
-const TRIES_TO_TELL: u32 = 25;
+const RECORD_ATTEMPTS: u32 = 25;
 
 /// Returns a monitor's answer, with `limit` as the latest time of the next call.
-pub fn asked_by(fate: Fate, limit: Option<Instant>) -> Fate {
+pub fn asked_by(fate: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
     match fate {
-        Fate::Ends => Fate::Ends,
-        Fate::GoesOn { ask_again } => Fate::GoesOn { ask_again: ask_again.into_iter().chain(limit).min() },
+        MonitorDecision::Ends => MonitorDecision::Ends,
+        MonitorDecision::GoesOn { ask_again } => {
+            MonitorDecision::GoesOn { ask_again: ask_again.into_iter().chain(limit).min() }
+        }
     }
 }
 
@@ -61,16 +63,16 @@ impl<'a, O> LeaseKeeper<'a, O> {
 }
 
 impl<O: Monitor> Monitor for LeaseKeeper<'_, O> {
-    fn ask(&mut self) -> Fate {
+    fn ask(&mut self) -> MonitorDecision {
         if !self.lease.is_none_or(HeldLease::beat) {
-            return Fate::Ends;
+            return MonitorDecision::Ends;
         }
         let beats = self.lease.and_then(HeldLease::fence).map(|_| Instant::now() + BEATS);
         asked_by(self.inner.ask(), beats)
     }
 
-    fn late(&mut self) -> Fate {
-        if self.lease.is_none_or(HeldLease::beat) { self.inner.late() } else { Fate::Ends }
+    fn late(&mut self) -> MonitorDecision {
+        if self.lease.is_none_or(HeldLease::beat) { self.inner.late() } else { MonitorDecision::Ends }
     }
 
     fn signalled(&mut self, signal: i32) {
@@ -92,7 +94,7 @@ pub struct TaskMonitor<'a, O> {
 
 impl<'a, O> TaskMonitor<'a, O> {
     pub fn new(inner: O, agent: &'a Agent<'a>, id: TaskId) -> TaskMonitor<'a, O> {
-        TaskMonitor { inner, agent, id, seen: None, next: Instant::now() + LOOKS_BESIDE }
+        TaskMonitor { inner, agent, id, seen: None, next: Instant::now() + QUERY_PAUSE }
     }
 
     /// True if the task is being cancelled or has ended; false if its record is unreadable.
@@ -108,21 +110,21 @@ impl<'a, O> TaskMonitor<'a, O> {
 }
 
 impl<O: Monitor> Monitor for TaskMonitor<'_, O> {
-    fn ask(&mut self) -> Fate {
+    fn ask(&mut self) -> MonitorDecision {
         let fate = self.inner.ask();
-        if !self.agent.store().is_remote() || matches!(fate, Fate::Ends) {
+        if !self.agent.store().is_remote() || matches!(fate, MonitorDecision::Ends) {
             return fate;
         }
         if Instant::now() >= self.next {
             if self.is_unwanted() {
-                return Fate::Ends;
+                return MonitorDecision::Ends;
             }
-            self.next = Instant::now() + LOOKS_BESIDE;
+            self.next = Instant::now() + QUERY_PAUSE;
         }
         asked_by(fate, Some(self.next))
     }
 
-    fn late(&mut self) -> Fate {
+    fn late(&mut self) -> MonitorDecision {
         self.inner.late()
     }
 
@@ -142,35 +144,35 @@ pub struct RecordMonitor<'a, L> {
     next: Instant,
 }
 
-impl<'a, L: FnMut(&State) -> Fate> RecordMonitor<'a, L> {
+impl<'a, L: FnMut(&State) -> MonitorDecision> RecordMonitor<'a, L> {
     pub fn new(agent: &'a Agent<'a>, look: L) -> RecordMonitor<'a, L> {
-        RecordMonitor { agent, look, seen: None, due: None, next: Instant::now() + LOOKS }
+        RecordMonitor { agent, look, seen: None, due: None, next: Instant::now() + READ_PAUSE }
     }
 
-    fn look(&mut self, now: Instant) -> Fate {
+    fn poll(&mut self, now: Instant) -> MonitorDecision {
         let version = self.agent.version();
         if version == self.seen && self.due.is_none_or(|due| now < due) {
-            return Fate::GoesOn { ask_again: self.due };
+            return MonitorDecision::GoesOn { ask_again: self.due };
         }
         // An unreadable state is no reason to end the command; the settlement will report it.
-        let Ok(state) = self.agent.peek() else { return Fate::GoesOn { ask_again: None } };
+        let Ok(state) = self.agent.peek() else { return MonitorDecision::GoesOn { ask_again: None } };
         self.seen = version;
         (self.look)(&state)
     }
 }
 
-impl<L: FnMut(&State) -> Fate> Monitor for RecordMonitor<'_, L> {
-    fn ask(&mut self) -> Fate {
+impl<L: FnMut(&State) -> MonitorDecision> Monitor for RecordMonitor<'_, L> {
+    fn ask(&mut self) -> MonitorDecision {
         let now = Instant::now();
         if now >= self.next {
-            match self.look(now) {
-                Fate::Ends => return Fate::Ends,
-                Fate::GoesOn { ask_again } => self.due = ask_again,
+            match self.poll(now) {
+                MonitorDecision::Ends => return MonitorDecision::Ends,
+                MonitorDecision::GoesOn { ask_again } => self.due = ask_again,
             }
-            let next = now + if self.agent.store().is_remote() { LOOKS_BESIDE } else { LOOKS };
+            let next = now + if self.agent.store().is_remote() { QUERY_PAUSE } else { READ_PAUSE };
             self.next = self.due.map_or(next, |due| due.min(next));
         }
-        Fate::GoesOn { ask_again: Some(self.next) }
+        MonitorDecision::GoesOn { ask_again: Some(self.next) }
     }
 }
 
@@ -184,31 +186,33 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
         // Another process has settled the run, as if it had never started.
-        let Some(run) = run else { return Fate::Ends };
+        let Some(run) = run else { return MonitorDecision::Ends };
         let now = context.session.clock.now();
         let section = protected_until(run, now);
         let (own, over) = match (&run.condemned, &run.stopping, &run.preemption) {
             (Some(_), _, _) => match section {
                 Some(until) => (now, until),
-                None => return Fate::Ends,
+                None => return MonitorDecision::Ends,
             },
             (None, Some(stopping), _) => (stopping.kill_at, stopping.kill_at),
             (None, None, Some(request)) => (request.force_at, force_at(run).unwrap_or(request.force_at)),
-            (None, None, None) => return Fate::GoesOn { ask_again: None },
+            (None, None, None) => return MonitorDecision::GoesOn { ask_again: None },
         };
         let end = grace.end(over, over.min(own.max(now.after(max_section))), now);
         if end.is_none_or(|end| Instant::now() < end) {
-            let unseen = has_command_section(run).then(|| Instant::now() + LOOKS);
-            return Fate::GoesOn { ask_again: end.into_iter().chain(unseen).min() };
+            let unseen = has_command_section(run).then(|| Instant::now() + READ_PAUSE);
+            return MonitorDecision::GoesOn { ask_again: end.into_iter().chain(unseen).min() };
         }
         if run.condemned.is_some() || run.stopping.is_some() {
-            return Fate::Ends;
+            return MonitorDecision::Ends;
         }
         match force_under_lock(context, run_id, over) {
-            Ok(true) => Fate::Ends,
+            Ok(true) => MonitorDecision::Ends,
             // A section was opened, or another process has the lock. The next call reads the state
             // again.
-            Ok(false) | Err(_) => Fate::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) },
+            Ok(false) | Err(_) => {
+                MonitorDecision::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) }
+            }
         }
     })
 }
@@ -268,10 +272,10 @@ impl<O> TurnMonitor<'_, O> {
 
     /// Records the reason why the turn is ended, for commands inside the turn. If another process
     /// holds the lock for too long, the signal is sent without the record.
-    fn tell(&self, why: &str) {
-        for _ in 0..TRIES_TO_TELL {
+    fn record_reason(&self, why: &str) {
+        for _ in 0..RECORD_ATTEMPTS {
             let told = self.context.try_change(|draft| {
-                tell_to_end(draft, self.run_id, why);
+                request_end(draft, self.run_id, why);
                 Ok::<_, Error>(())
             });
             match told {
@@ -283,7 +287,7 @@ impl<O> TurnMonitor<'_, O> {
 }
 
 impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
-    fn ask(&mut self) -> Fate {
+    fn ask(&mut self) -> MonitorDecision {
         // The tick asks often enough, so the display needs no timer of its own.
         self.age.show();
         self.yield_if_low();
@@ -291,23 +295,23 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     }
 
     /// Ends a turn after its timeout. An open section is respected; no new section can be opened.
-    fn late(&mut self) -> Fate {
-        self.tell("turn.timeout was reached");
+    fn late(&mut self) -> MonitorDecision {
+        self.record_reason("turn.timeout was reached");
         let context = self.context;
         let now = context.session.clock.now();
         let state = context.agent.peek().and_then(|state| context.end_abandoned_sections(state)).ok();
         let run = state.as_ref().and_then(|state| state.current_run.as_ref());
         let run = run.filter(|run| run.run_id == self.run_id);
-        let Some(until) = run.and_then(|run| protected_until(run, now)) else { return Fate::Ends };
+        let Some(until) = run.and_then(|run| protected_until(run, now)) else { return MonitorDecision::Ends };
         let end = self.section.end(until, until.min(now.after(self.preemption.max_section)), now);
         if is_past(end) {
-            return Fate::Ends;
+            return MonitorDecision::Ends;
         }
-        asked_by(Fate::GoesOn { ask_again: end }, Some(Instant::now() + LOOKS))
+        asked_by(MonitorDecision::GoesOn { ask_again: end }, Some(Instant::now() + READ_PAUSE))
     }
 
     fn signalled(&mut self, signal: i32) {
-        self.tell(&format!("its tick was ended by signal {signal}"));
+        self.record_reason(&format!("its tick was ended by signal {signal}"));
     }
 }
 

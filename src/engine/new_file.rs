@@ -105,7 +105,7 @@ impl Replacement {
         } else if let Some(file) = nameless(dir_of(place), mode) {
             (file, FileName::Nothing)
         } else {
-            (beside_it(&beside, place, mode)?, FileName::Beside)
+            (create_temporary(&beside, place, mode)?, FileName::Beside)
         };
         Ok(Replacement { file, place: place.to_owned(), beside, named })
     }
@@ -170,7 +170,7 @@ fn give_name(file: &File, name: &Path) -> Result<bool> {
 }
 
 /// Creates a locked file with the temporary name. Errors name the place that the user named.
-fn beside_it(name: &Path, place: &Path, mode: u32) -> Result<File> {
+fn create_temporary(name: &Path, place: &Path, mode: u32) -> Result<File> {
     let began = Instant::now();
     loop {
         match File::options().write(true).create_new(true).mode(mode).open(name) {
@@ -229,7 +229,7 @@ fn sync_dir_of(path: &Path) -> Result<()> {
 }
 
 /// True if the name exists, even as a dangling link.
-pub fn is_taken(path: &Path) -> bool {
+pub fn name_exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 

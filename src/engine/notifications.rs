@@ -26,7 +26,7 @@ const LINE: usize = 500;
 
 /// Reports the attentions that this process has raised and not yet reported, for commands that end
 /// without a call of `Context::tell`.
-pub fn tell_rest(session: &Session) {
+pub fn notify_rest(session: &Session) {
     let next = || session.pending.borrow().next_with_attentions();
     let Some(first) = next() else { return };
     let told = session.store().and_then(|store| {
@@ -34,7 +34,7 @@ pub fn tell_rest(session: &Session) {
         while let Some(known) = name {
             let agent = store.agent(&known)?;
             let attentions = session.pending.borrow_mut().take_attentions(&known);
-            Context::new(session, &agent).tell_attentions(&attentions);
+            Context::new(session, &agent).notify_attentions(&attentions);
             name = next();
         }
         Ok(())
@@ -54,12 +54,12 @@ fn say(session: &Session, agent: &AgentName, attention: &Attention) {
 impl Context<'_> {
     /// Notifies people and hooks of everything that this process has committed about the agent
     /// since the last call. Must be called without the agent's lock.
-    pub fn tell(self) {
+    pub fn notify(self) {
         let pending = self.session.pending.borrow_mut().take(self.agent.name());
         // Attentions come first, because the hooks of transitions may take long or be killed.
-        self.tell_attentions(&pending.attentions);
+        self.notify_attentions(&pending.attentions);
         if !pending.transitions.is_empty()
-            && let Err(error) = self.tell_transitions(pending)
+            && let Err(error) = self.notify_transitions(pending)
         {
             self.session.out.note(&error.to_string());
         }
@@ -68,23 +68,23 @@ impl Context<'_> {
     /// Notifies people and hooks of commits that killed processes, or commands called from hooks,
     /// have left pending. Does nothing while a live process has notifications to send. Must be
     /// called without the agent's lock.
-    pub fn tell_abandoned(self) {
+    pub fn notify_abandoned(self) {
         if !is_nested()
-            && let Err(error) = self.try_to_tell_abandoned()
+            && let Err(error) = self.try_notify_abandoned()
         {
             self.session.out.note(&error.to_string());
         }
     }
 
-    fn try_to_tell_abandoned(self) -> Result<()> {
-        let Some(_alone) = self.agent.telling(Sharing::Exclusive)? else { return Ok(()) };
+    fn try_notify_abandoned(self) -> Result<()> {
+        let Some(_alone) = self.agent.lock_notifications(Sharing::Exclusive)? else { return Ok(()) };
         let state = self.agent.peek()?;
         let marked = state.attention.into_iter().flat_map(|mark| mark.newest).chain(state.asked);
         let attentions: Vec<Attention> = marked
             .filter(|attention| attention.untold)
             .map(|attention| attention.shown(self.agent.name()))
             .collect();
-        self.tell_attentions(&attentions);
+        self.notify_attentions(&attentions);
         self.session.raised.borrow_mut().extend(attentions);
         match hooks::find(self, ON_STATE_CHANGE) {
             Some(hook) => self.run_hooks(&state.untold, Some(&hook), None),
@@ -93,7 +93,7 @@ impl Context<'_> {
         }
     }
 
-    fn tell_attentions(self, attentions: &[Attention]) {
+    fn notify_attentions(self, attentions: &[Attention]) {
         let Context { session, agent } = self;
         if attentions.is_empty() {
             return;
@@ -119,7 +119,7 @@ impl Context<'_> {
                 hooks::report_failure(session, ran);
             }
         }
-        let clear = |draft: &mut Draft| draft.told(|attention| told.contains(&attention.seq));
+        let clear = |draft: &mut Draft| draft.clear_pending(|attention| told.contains(&attention.seq));
         if is_due && let Err(error) = self.update(clear) {
             session.out.note(&format!("{}: {error}", agent.name()));
         }
@@ -127,7 +127,7 @@ impl Context<'_> {
 
     /// Notifies the hooks of this process's transitions, and before them of earlier ones that
     /// killed processes have left pending.
-    fn tell_transitions(self, pending: Pending) -> Result<()> {
+    fn notify_transitions(self, pending: Pending) -> Result<()> {
         let Pending { transitions, is_heard, mut lock, .. } = pending;
         let changed = is_heard.then(|| hooks::find(self, ON_STATE_CHANGE)).flatten();
         let has_recovered = transitions.iter().any(|one| self.end_of_recovery(one).is_some());
@@ -135,13 +135,13 @@ impl Context<'_> {
         let first = transitions.first().map_or(0, |one| one.seq);
         if changed.is_some() && self.agent.peek()?.untold.iter().any(|one| one.seq < first) {
             drop(lock);
-            lock = self.agent.telling(Sharing::Exclusive)?;
+            lock = self.agent.lock_notifications(Sharing::Exclusive)?;
             if lock.is_some() {
                 let mut left = self.agent.peek()?.untold;
                 left.retain(|one| one.seq < first);
                 self.run_hooks(&left, changed.as_ref(), None)?;
             } else {
-                lock = self.agent.telling(Sharing::Shared)?;
+                lock = self.agent.lock_notifications(Sharing::Shared)?;
             }
         }
         let told = self.run_hooks(&transitions, changed.as_ref(), recovered.as_ref());

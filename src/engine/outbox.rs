@@ -83,17 +83,17 @@ fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&
 pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let other = store.agent(to)?;
     let speaker = messages.first().and_then(|message| speaker(message));
-    let trigger = speaker.map(|speaker| authority::hears(&other, &speaker)).transpose()?.flatten();
+    let trigger = speaker.map(|speaker| authority::check_accepts(&other, &speaker)).transpose()?.flatten();
     let now = session.clock.now();
     // Taking the lock refuses an agent that was moved away, because a message in its inbox would
     // not be checked again.
     let locked = other.change(now)?;
-    if locked.any_state()?.moved.is_some_and(|moved| !moved.makes_room()) {
+    if locked.any_state()?.moved.is_some_and(|moved| !moved.frees_name()) {
         // The receiver will accept messages after its rename, so the sender retries.
         return Err(Error::busy(other.settings(), "`dormouse rename`".to_owned(), Duration::ZERO));
     }
     locked.state()?;
-    let known = known(&other, messages)?;
+    let known = known_ids(&other, messages)?;
     let unknown = messages.iter().filter(|message| !known.contains(&message.id));
     let mut unknown = unknown.map(|message| (*message).clone().triggering(trigger)).peekable();
     let Some(first) = unknown.next() else { return Ok(()) };
@@ -117,7 +117,7 @@ fn speaker(message: &Message) -> Option<AgentName> {
 }
 
 /// Returns the ids of messages that an agent has, or has had.
-fn known(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>> {
+fn known_ids(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>> {
     let ids: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
     agent.look(|seen, _| {
         let mut known: HashSet<MessageId> = match messages {

@@ -75,7 +75,7 @@ pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option
     {
         run = None;
     }
-    let taken = taken_elsewhere(agent, state, now)?;
+    let taken = foreign_claim(agent, state, now)?;
     let ends = run.map(|run| run.lease_expires_at).into_iter().chain(taken.map(|by| by.expires_at));
     Ok(ends.max().map(|end| end.after(Span::from_millis(1))))
 }
@@ -95,15 +95,15 @@ pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()>
 }
 
 /// Returns the claim of another clone on the agent, if the claim has not expired.
-pub fn taken_elsewhere<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
+pub fn foreign_claim<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
     let Some(by) = state.ticked_by.as_ref().filter(|by| now <= by.expires_at) else { return Ok(None) };
     let is_own = agent.local().has_taken(&by.id)?;
     Ok(Some(by).filter(|_| !is_own))
 }
 
 /// Error when another clone has claimed the agent.
-pub fn refuse_taken_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<()> {
-    let Some(by) = taken_elsewhere(agent, state, now)? else { return Ok(()) };
+pub fn refuse_foreign_claim(agent: &Agent<'_>, state: &State, now: Time) -> Result<()> {
+    let Some(by) = foreign_claim(agent, state, now)? else { return Ok(()) };
     let name = agent.name();
     Err(Error::refused(
         "ticked_elsewhere",

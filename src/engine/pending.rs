@@ -48,7 +48,7 @@ impl Notifications {
     fn lock(&mut self, agent: &Agent<'_>) -> Result<()> {
         let pending = self.of(agent.name());
         if pending.lock.is_none() {
-            pending.lock = agent.telling(Sharing::Shared)?;
+            pending.lock = agent.lock_notifications(Sharing::Shared)?;
         }
         Ok(())
     }
@@ -58,7 +58,7 @@ impl Notifications {
         if draft.raised().is_empty() || program(agent, ON_ATTENTION).is_none() {
             return Ok(());
         }
-        draft.is_to_be_told();
+        draft.mark_pending();
         // A command called from a hook leaves the notification to a later step.
         if is_nested() { Ok(()) } else { self.lock(agent) }
     }

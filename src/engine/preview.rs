@@ -11,7 +11,7 @@ use crate::model::time::Time;
 use crate::report::step::StepReport;
 use crate::rules::due::next_due;
 use crate::rules::posture::posture;
-use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
+use crate::rules::step::{self, Before, BusyAction, Drops, Next, Tried};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::store::moved_away;
@@ -19,7 +19,7 @@ use crate::store::moved_away;
 use super::context::Context;
 use super::owner::{TICK_GONE, given_up_at, is_elsewhere};
 use super::recover::account_for;
-use super::step::{at_rest, report_beside};
+use super::step::{at_rest, report_busy};
 use super::{load, resources, submissions, tasks};
 
 /// Expected next step of an agent.
@@ -63,7 +63,7 @@ pub fn report_preview(context: Context<'_>) -> Result<StepReport> {
     if let Some(moved) = &draft.records.state.moved {
         return Err(moved_away(agent, moved));
     }
-    let mut report = report_beside(agent, &draft.records.state, decision, now, started)?;
+    let mut report = report_busy(agent, &draft.records.state, decision, now, started)?;
     report.posture = Some(posture(&draft.records).posture);
     report.recovered_run_id = recovered;
     report.failure = overdue;
@@ -105,9 +105,9 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
         let state = &draft.records.state;
         let is_elsewhere = is_elsewhere(agent, state, now)?;
         if draft.records.lease == LeaseState::Held || is_elsewhere {
-            match step::beside(state, is_elsewhere, draft.records.away.clone(), now) {
-                Beside::SetLeaseRight(run_id) => has_effects |= set_lease_right(&mut draft, run_id),
-                Beside::Leave(decision) => {
+            match step::when_busy(state, is_elsewhere, draft.records.away.clone(), now) {
+                BusyAction::SetLeaseRight(run_id) => has_effects |= set_lease_right(&mut draft, run_id),
+                BusyAction::Leave(decision) => {
                     return Ok(Preview { decision, draft, recovered, overdue, has_effects });
                 }
             }

@@ -10,7 +10,7 @@ use crate::model::state::State;
 use crate::model::turn::TurnEnd;
 use crate::process::ProcessMark;
 use crate::process::leftover::LeftoverProcesses;
-use crate::process::turn::Fate;
+use crate::process::turn::MonitorDecision;
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
@@ -23,7 +23,7 @@ use super::hooks::{self, HookEvent, HookFailure};
 use super::installed;
 use super::monitor::{LeaseKeeper, RecordMonitor};
 use super::owner::TICK_GONE;
-use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
+use super::turn::{action_facts, before_suspension, is_refusal, without_outcome};
 
 /// Time that leftover processes of an interrupted run get between SIGTERM and SIGKILL.
 const LAST_GRACE: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ pub fn account_for(
 ) -> Result<()> {
     let Some(end) = noted else { return Ok(interrupt(draft, why)?) };
     let make = |end: TurnEnd| {
-        let around = surroundings(context, seen, &end)?;
+        let around = action_facts(context, seen, &end)?;
         let mut settled = draft.clone();
         settle(&mut settled, run_id, end, None, &around)?;
         Ok(settled)
@@ -109,11 +109,15 @@ pub fn recover(
     let limit = Some(draft.records.policy.timeouts.recovery);
     let begun = context.commit(&locked, draft)?.state;
     drop(locked);
-    context.tell();
+    context.notify();
     let event = HookEvent::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
     // A `stop` changes the execution state, which ends the recovery and its hook.
     let lasts = |state: &State| {
-        if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
+        if state.execution == begun.execution {
+            MonitorDecision::GoesOn { ask_again: None }
+        } else {
+            MonitorDecision::Ends
+        }
     };
     let mut monitor = LeaseKeeper::new(RecordMonitor::new(agent, lasts), lease);
     let failure = hook.run_within(&event, limit, &mut monitor)?;
@@ -137,6 +141,6 @@ pub fn recover(
 fn ended(context: Context<'_>, locked: AgentTxn<'_>, draft: Draft) -> Result<Records> {
     let records = context.commit(&locked, draft)?;
     drop(locked);
-    context.tell();
+    context.notify();
     Ok(records)
 }

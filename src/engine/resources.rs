@@ -15,7 +15,7 @@ use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::ProcessMark;
 use crate::process::leftover::LeftoverProcesses;
-use crate::rules::preemption::is_leaving;
+use crate::rules::preemption::ends_soon;
 use crate::rules::priority::{Occupying, to_make_way};
 use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
@@ -252,7 +252,7 @@ fn running_turn(
         priority: i32::from(policy.scheduler.priority),
         claimed_at: run.claimed_at,
         asked_by: run.preemption.as_ref().and_then(|request| request.asked_by.clone()),
-        leaves: is_leaving(&run),
+        leaves: ends_soon(&run),
     })
 }
 

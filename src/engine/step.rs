@@ -14,7 +14,7 @@ use crate::model::time::Time;
 use crate::report::context::History;
 use crate::report::step::StepReport;
 use crate::rules::posture::posture;
-use crate::rules::step::{self, Beside, Drops, Next, Tried};
+use crate::rules::step::{self, BusyAction, Drops, Next, Tried};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::hints::ignore_duplicate_hint;
@@ -56,15 +56,15 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let state = locked.state()?;
         let is_elsewhere = is_elsewhere(agent, &state, now)?;
         let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
-            match step::beside(&state, is_elsewhere, away_run(agent, &state, now)?, now) {
+            match step::when_busy(&state, is_elsewhere, away_run(agent, &state, now)?, now) {
                 // A fast clock claimed the run, and that machine may have no process left to end
                 // it.
-                Beside::SetLeaseRight(run_id) => {
+                BusyAction::SetLeaseRight(run_id) => {
                     let mut draft = context.draft(&locked, state)?;
                     set_lease_right(&mut draft, run_id);
                     context.commit(&locked, draft)?;
                 }
-                Beside::Leave(decision) => return report_beside(agent, &state, decision, now, started),
+                BusyAction::Leave(decision) => return report_busy(agent, &state, decision, now, started),
             }
             continue;
         };
@@ -96,7 +96,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
             Next::Decided(decision) => {
                 let hold = ResourceLocks { lease, grant };
                 let mut report = act(context, locked, step.draft, decision, hold)?;
-                context.tell();
+                context.notify();
                 report.recovered_run_id = recovered;
                 report.failure = report.failure.or(overdue);
                 report.duration_ms = millis_since(started);
@@ -137,7 +137,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
 }
 
 /// Returns the report of a step that leaves the agent to another process.
-pub fn report_beside(
+pub fn report_busy(
     agent: &Agent<'_>,
     state: &State,
     decision: Decision,
@@ -169,7 +169,7 @@ fn act(
             draft.records.installed_hooks = installed::hooks(agent, &draft.records.state);
             let mut claimed =
                 claim(&mut draft, message, continuation, environment::claimant(context.store())?)?;
-            turn::look_for_checkpoint(context, &mut draft, &mut claimed)?;
+            turn::drop_missing_checkpoint(context, &mut draft, &mut claimed)?;
             // The history is read before the commit of the claim, because a database releases the
             // lock with the commit.
             let now = context.session.clock.now();
@@ -177,7 +177,7 @@ fn act(
             let records = context.commit(&locked, draft)?;
             let touched = locked.look_past_inbox().touched(&records.state);
             drop(locked);
-            context.tell();
+            context.notify();
             sync::publish(context, &format!("{}: {message_id} is claimed", agent.name()));
             let ResourceLocks { lease, grant } = hold;
             let turn = Turn { context, claimed, records, touched, lease };

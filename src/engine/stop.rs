@@ -145,7 +145,7 @@ impl<'s> EndingTasks<'s> {
         let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
         // Hooks run only now, because they would use up the turn's grace, and other processes could
         // start work meanwhile.
-        self.context().tell();
+        self.context().notify();
         if is_stopped && !self.tasks.is_empty() {
             state = self.agent.peek()?;
         }

@@ -56,7 +56,7 @@ pub struct SyncResult {
 
 impl SyncResult {
     /// Prints the paths of records that have a quarantined version.
-    pub fn say_aside(&self, session: &Session) {
+    pub fn print_quarantined(&self, session: &Session) {
         for path in &self.aside {
             session.out.note(&format!("{path}: another version of it is in quarantine/"));
         }
@@ -130,11 +130,11 @@ impl<'s> RemoteSync<'s> {
     ) -> Result<bool> {
         let (repository, line) = (&self.repository, &self.line);
         let head = self.snapshot(session, terms.message)?;
-        let there = if fetches { repository.fetch(line)? } else { repository.known(line)? };
+        let there = if fetches { repository.fetch(line)? } else { repository.known_commit(line)? };
         let (merged, aside) = self.merge(&head, there.as_deref())?;
         let mut target = merged.clone();
         if let Some((name, by)) = terms.takes {
-            match self.taken(&merged, name, by, session)? {
+            match self.claim_commit(&merged, name, by, session)? {
                 Some(taken) => target = taken,
                 None => found.is_taken = true,
             }
@@ -265,7 +265,7 @@ impl<'s> RemoteSync<'s> {
     }
 
     /// Returns a commit with this clone's claim on the agent. `None` if another clone has one.
-    fn taken(
+    fn claim_commit(
         &self,
         commit: &str,
         name: &AgentName,

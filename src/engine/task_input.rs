@@ -7,19 +7,19 @@ use crate::error::{Error, Result};
 use crate::model::id::TaskId;
 use crate::model::task::Task;
 use crate::process::supervisor::{TaskInputPipe, Written};
-use crate::process::turn::{Fate, Monitor};
+use crate::process::turn::{Monitor, MonitorDecision};
 use crate::store::Agent;
 use crate::store::backend::input::{InputAnswer, TaskInput};
 
 use super::context::Context;
-use super::monitor::{LOOKS_BESIDE, asked_by};
+use super::monitor::{QUERY_PAUSE, asked_by};
 
 /// Pause of the sender between two queries.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const POLL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time that a supervisor gets to take input, in addition to the lock timeout, which is the time
 /// for the command to read.
-const HEARD_IN: Duration = Duration::from_secs(5);
+const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause of a supervisor between two queries for input, and maximum time of one round, after which
 /// it checks its task again.
@@ -32,12 +32,12 @@ pub fn send(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     let session = context.session;
     let Some(input) = context.agent.task_input(task.id)? else { return Ok(()) };
     let words = session.clock.stamp()?.mint();
-    match input.say(words, bytes)? {
+    match input.append(words, bytes)? {
         InputAnswer::Waits => {}
         InputAnswer::Nobody => return Err(refusal(task, "its supervisor is gone, or the task has ended")),
         InputAnswer::Full => return Err(refusal(task, "more than that waits for it already, or would")),
     }
-    let until = Instant::now().checked_add(session.patience().as_std().saturating_add(HEARD_IN));
+    let until = Instant::now().checked_add(session.patience().as_std().saturating_add(INPUT_TIMEOUT));
     loop {
         let rest = input.rest(words)?;
         if rest.bytes == 0 {
@@ -62,7 +62,7 @@ pub fn send(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
                 }
             };
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(POLL_PAUSE);
     }
 }
 
@@ -110,7 +110,7 @@ impl<'a> InputReceiver<'a> {
                 return SOON;
             }
             let heard = if self.input.is_read() {
-                input.hear(self.written)
+                input.next_parts(self.written)
             } else {
                 input.refuse().map(|()| Vec::new())
             };
@@ -122,7 +122,7 @@ impl<'a> InputReceiver<'a> {
                     self.taken = parts.into_iter().flat_map(|(_, bytes)| bytes).collect();
                 }
                 // An error is ignored, because the next round repeats the query.
-                Ok(_) | Err(_) => return if has_heard { SOON } else { LOOKS_BESIDE },
+                Ok(_) | Err(_) => return if has_heard { SOON } else { QUERY_PAUSE },
             }
         }
         SOON
@@ -148,9 +148,9 @@ impl<'a> InputReceiver<'a> {
 }
 
 impl Monitor for InputReceiver<'_> {
-    fn ask(&mut self) -> Fate {
+    fn ask(&mut self) -> MonitorDecision {
         let fate = self.input.ask();
-        if matches!(fate, Fate::Ends) {
+        if matches!(fate, MonitorDecision::Ends) {
             return fate;
         }
         let Ok(Some(input)) = self.agent.task_input(self.id) else { return fate };

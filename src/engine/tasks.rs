@@ -274,7 +274,7 @@ fn how_it_ended(
     if state.current_run.is_some() || (state.status != Status::Stopped && state.held.is_some()) {
         return Ok(None);
     }
-    let records = load::look(&agent, now)?;
+    let records = load::load_unlocked(&agent, now)?;
     let settlement = match whereabouts(&agent, message_id)? {
         Whereabouts::Archived(message) => message.settlement,
         Whereabouts::Unknown | Whereabouts::InInbox => None,

@@ -59,7 +59,7 @@ pub struct Turn<'a> {
 
 /// Makes a turn start from the beginning if its checkpoint is missing, because it could never
 /// continue.
-pub fn look_for_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mut Claimed) -> Result<()> {
+pub fn drop_missing_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mut Claimed) -> Result<()> {
     let agent = context.agent;
     let Some(checkpoint) = claimed.run.checkpoint else { return Ok(()) };
     if agent.bring_checkpoint(checkpoint)? {
@@ -171,7 +171,7 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
 /// Commits that the agent is `running`, after the hook of the claim.
 fn begin(turn: &Turn<'_>) -> Result<()> {
     if turn.context.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
-        turn.context.tell();
+        turn.context.notify();
     }
     Ok(())
 }
@@ -278,9 +278,9 @@ fn try_to_settle(
         None => load::open(&seen, &state)?,
     };
     let at = Loading { lease: LeaseState::Held, now, purpose: Purpose::Look };
-    let records = load::around(agent, &seen, state, open, at)?;
+    let records = load::load_rest(agent, &seen, state, open, at)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    let around = surroundings(context, &seen, &end)?;
+    let around = action_facts(context, &seen, &end)?;
     let current = draft.records.state.current_run.as_ref();
     let is_current = current.is_some_and(|run| run.run_id == run_id);
     let previous = if is_current { None } else { seen.run(run_id)? };
@@ -305,7 +305,7 @@ fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
 }
 
 /// Returns the facts that the rules need for the actions of an outcome, if it has actions.
-pub fn surroundings(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<OutcomeContext> {
+pub fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<OutcomeContext> {
     let agent = context.agent;
     let store = context.store();
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
@@ -317,7 +317,7 @@ pub fn surroundings(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) ->
                 let heard = match to.as_ref().filter(|to| *to != agent.name()) {
                     None => check_named(seen, named, None),
                     Some(other) => store.agent(other).and_then(|other| {
-                        let trigger = authority::hears(&other, agent.name())?;
+                        let trigger = authority::check_accepts(&other, agent.name())?;
                         if named == (None, None) {
                             return Ok(());
                         }

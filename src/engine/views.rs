@@ -100,7 +100,7 @@ fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, A
             ArchiveSearch::Named => reduced(&seen, &state, now)?,
         };
         let rejected = seen.count_rejected(&state)?;
-        let records = load::look_at(agent, &seen, state, now)?;
+        let records = load::load_snapshot(agent, &seen, state, now)?;
         Ok((records, Arrivals { queued, rejected, reduced }))
     })
 }

@@ -320,7 +320,7 @@ impl Message {
     }
 
     /// True if an earlier step has taken the message up and put it back into the queue.
-    pub fn was_taken_up(&self) -> bool {
+    pub fn was_claimed(&self) -> bool {
         self.taken_up || self.continuation.is_some() || !self.failures.is_empty()
     }
 
@@ -482,7 +482,7 @@ impl WakeHint {
 
     /// True if one tick can stand for both hints: wait, trigger and resource are equal. Sources are
     /// compared only if no resource is named.
-    pub fn goes_with(&self, other: &WakeHint) -> bool {
+    pub fn merges_with(&self, other: &WakeHint) -> bool {
         let named = |hint: &WakeHint| {
             let source = hint.resource.is_none().then(|| hint.source.clone());
             (hint.wait_id, hint.trigger_id, hint.resource.clone(), source)

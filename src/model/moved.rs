@@ -34,7 +34,7 @@ names! {
 
 impl Moved {
     /// True if a new agent may take the name. A renamed agent still has all its records here.
-    pub fn makes_room(&self) -> bool {
+    pub fn frees_name(&self) -> bool {
         match self.by {
             Leave::Move | Leave::Remove => true,
             Leave::Rename => false,

@@ -395,7 +395,7 @@ impl State {
 
     /// True if a hook has still to be notified. The process that is to do that is still running, or
     /// was killed.
-    pub fn is_to_be_told(&self) -> bool {
+    pub fn needs_hook(&self) -> bool {
         let newest = self.attention.iter().flat_map(|mark| &mark.newest);
         !self.untold.is_empty() || newest.chain(&self.asked).any(|attention| attention.untold)
     }
@@ -403,7 +403,7 @@ impl State {
     /// Returns everything that a person should look at as one mark: failures first, then open
     /// questions, unless the agent is stopped. Readers print it in reverse order, so that questions
     /// come first.
-    pub fn to_look_at(&self) -> Option<AttentionMark> {
+    pub fn attention_mark(&self) -> Option<AttentionMark> {
         let questions = self.asked.iter().filter(|_| self.status != Status::Stopped);
         questions.fold(self.attention.clone(), |mark, question| {
             let question = question.clone().shown(&self.agent);

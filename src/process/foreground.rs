@@ -13,7 +13,7 @@ use rustix::process::Pid;
 
 use super::patience::{is_past, poll};
 use super::signals::Signals;
-use super::turn::{Fate, Monitor};
+use super::turn::{Monitor, MonitorDecision};
 use super::{Patience, Signal, kernel, spawn};
 use crate::error::{IoContext, Result, describe};
 
@@ -103,8 +103,8 @@ fn watch(
     loop {
         if patience.is_none() && is_past(ask_again) {
             match overseer.ask() {
-                Fate::GoesOn { ask_again: then } => ask_again = then,
-                Fate::Ends => {
+                MonitorDecision::GoesOn { ask_again: then } => ask_again = then,
+                MonitorDecision::Ends => {
                     send(ending.signal);
                     send(Signal::CONT);
                     patience = Some(Patience::of(ending.grace));

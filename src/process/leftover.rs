@@ -63,7 +63,7 @@ impl LeftoverProcesses {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
         let mut found =
             LeftoverProcesses { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
-        found.look_again()?;
+        found.rescan()?;
         Ok(found)
     }
 
@@ -104,7 +104,7 @@ impl LeftoverProcesses {
     /// differently on a second SIGTERM.
     fn ask_followers(&mut self) -> Result<()> {
         self.leads = false;
-        self.look_again()?;
+        self.rescan()?;
         self.held.iter().filter(|held| !self.is_leader(held)).try_for_each(Pinned::ask)
     }
 
@@ -140,7 +140,7 @@ impl LeftoverProcesses {
     /// Searches again. Returns true if all processes have ended, including processes that were
     /// started since the last search.
     fn have_all_gone(&mut self) -> Result<bool> {
-        self.look_again()?;
+        self.rescan()?;
         Ok(self.is_gone())
     }
 
@@ -160,7 +160,7 @@ impl LeftoverProcesses {
         Ok(())
     }
 
-    fn look_again(&mut self) -> Result<()> {
+    fn rescan(&mut self) -> Result<()> {
         self.held.clear();
         for process in self.members()? {
             self.held.extend(Pinned::of(&process)?);

@@ -14,7 +14,7 @@ static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 /// Raises the limit of open files of this process as far as allowed. Makes a write beyond the limit
 /// of file sizes fail with an error instead of a kill by SIGXFSZ. Must be called once, at the
 /// start.
-pub fn make_room() {
+pub fn raise_limits() {
     let found = getrlimit(Resource::Nofile);
     let widened = Rlimit { current: found.maximum, maximum: found.maximum };
     // On an error, the process runs with the original limit.

@@ -35,32 +35,32 @@ impl Manager {
     }
 
     pub fn is_ready(&mut self) {
-        self.say("READY=1");
+        self.send("READY=1");
     }
 
     /// Reports that settings are being reloaded, until `is_ready` is called.
     pub fn is_reloading(&mut self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
-        self.say(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
     }
 
     pub fn is_stopping(&mut self) {
-        self.say("STOPPING=1");
+        self.send("STOPPING=1");
     }
 
     /// Sends a watchdog message if its time has come. Returns the time of the next message.
-    pub fn goes_on(&mut self) -> Option<Instant> {
+    pub fn ping(&mut self) -> Option<Instant> {
         let every = self.every?;
         if self.heard_at.elapsed() >= every {
             self.heard_at = Instant::now();
-            self.say("WATCHDOG=1");
+            self.send("WATCHDOG=1");
         }
         self.heard_at.checked_add(every)
     }
 
     /// Sends a message to the service manager. Errors are ignored.
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         let Some(address) = &self.address else { return };
         let sent = UnixDatagram::unbound().and_then(|socket| {
             socket.set_nonblocking(true)?;

@@ -53,13 +53,13 @@ impl Signals {
     }
 
     /// Makes this value readable after the end of a child, too.
-    pub fn hear_children(&self) -> Result<()> {
+    pub fn watch_children(&self) -> Result<()> {
         wake_by(SIGCHLD, &self.watch.wake).context("watch", Path::new("children"))
     }
 
     /// Makes this value readable after a change of the terminal's size, a stop, or a continuation,
     /// too. Returns the flags for these signals.
-    pub fn hear_terminal(&self) -> Result<OfTerminal> {
+    pub fn watch_terminal(&self) -> Result<OfTerminal> {
         let heard = OfTerminal::default();
         let flags = [(SIGWINCH, &heard.resized), (SIGTSTP, &heard.stops), (SIGCONT, &heard.goes_on)];
         let ignored = ignored();

@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::patience::{poll, wait_for};
-use super::turn::{Fate, Monitor};
+use super::turn::{Monitor, MonitorDecision};
 use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
 use crate::beneath::Spot;
 use crate::error::{Error, IoContext, Result};
@@ -64,7 +64,7 @@ pub fn start(
         .context("run", &program)?;
     let mut said = Vec::new();
     if let Some(pipe) = child.stdout.take() {
-        let whole = hear(pipe, &mut said, Instant::now().checked_add(patience));
+        let whole = drain(pipe, &mut said, Instant::now().checked_add(patience));
         if !whole.context("hear from", &program)? {
             // The blocked supervisor is alive and holds the lock, so it will begin later.
             return Ok(Ok(()));
@@ -79,7 +79,7 @@ pub fn start(
 }
 
 /// Reads to the end of the pipe. Returns false if the end is not reached before `until`.
-fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
+fn drain(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     while wait_for(&pipe, PollFlags::IN, until)? {
         match pipe.read(&mut buffer)? {
@@ -186,9 +186,9 @@ impl TaskInputPipe {
 /// Monitor that never ends the task. Its call means that the command has started, so this process
 /// closes its read end.
 impl Monitor for TaskInputPipe {
-    fn ask(&mut self) -> Fate {
+    fn ask(&mut self) -> MonitorDecision {
         self.reader = None;
-        Fate::GoesOn { ask_again: None }
+        MonitorDecision::GoesOn { ask_again: None }
     }
 }
 

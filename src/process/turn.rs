@@ -28,7 +28,7 @@ use crate::model::run::Exit;
 
 /// Grace for leftover processes of a leader that has ended by itself. The outcome is known and the
 /// next step waits, so the grace only suffices for a handler to remove a temporary file.
-const LITTER_GRACE: Duration = Duration::from_millis(500);
+const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 /// Maximum number of reads from the pipes of a turn that has ended. No pipe holds more, so later
 /// bytes were written after the end.
 const DRAIN_READS: usize = 64;
@@ -67,11 +67,11 @@ pub struct TurnSpec {
 pub trait Monitor {
     /// Decides if the turn may continue. Called at the start, and then at the time that its last
     /// answer has set.
-    fn ask(&mut self) -> Fate;
+    fn ask(&mut self) -> MonitorDecision;
 
     /// Decides if the turn may continue after its timeout.
-    fn late(&mut self) -> Fate {
-        Fate::Ends
+    fn late(&mut self) -> MonitorDecision {
+        MonitorDecision::Ends
     }
 
     /// Called before the turn is ended because this process has received a signal.
@@ -80,7 +80,7 @@ pub trait Monitor {
 
 /// Decision of a monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum MonitorDecision {
     GoesOn {
         /// Latest time of the next call; `None` for no further call.
         ask_again: Option<Instant>,
@@ -92,8 +92,8 @@ pub enum Fate {
 pub struct Nobody;
 
 impl Monitor for Nobody {
-    fn ask(&mut self) -> Fate {
-        Fate::GoesOn { ask_again: None }
+    fn ask(&mut self) -> MonitorDecision {
+        MonitorDecision::GoesOn { ask_again: None }
     }
 }
 
@@ -156,7 +156,7 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
     if cut.is_some() || live.cancelled_by.is_some() || live.trouble.is_some() {
         live.end(spec, spec.kill_grace)?;
     } else if !live.left()?.is_empty() {
-        live.end(spec, spec.kill_grace.min(LITTER_GRACE))?;
+        live.end(spec, spec.kill_grace.min(LEFTOVER_GRACE))?;
     }
     live.drain()?;
     let cancelled_by = live.cancelled_by;
@@ -248,8 +248,8 @@ impl<'a> Live<'a> {
         loop {
             if is_past(ask_again) {
                 match overseer.ask() {
-                    Fate::GoesOn { ask_again: then } => ask_again = then,
-                    Fate::Ends => return Ok(Some(Cut::Told)),
+                    MonitorDecision::GoesOn { ask_again: then } => ask_again = then,
+                    MonitorDecision::Ends => return Ok(Some(Cut::Told)),
                 }
             }
             self.pump(&[], until.into_iter().chain(ask_again).min())?;
@@ -258,8 +258,8 @@ impl<'a> Live<'a> {
             }
             if is_past(until) {
                 match overseer.late() {
-                    Fate::GoesOn { ask_again: then } => until = then,
-                    Fate::Ends => return Ok(Some(Cut::Late)),
+                    MonitorDecision::GoesOn { ask_again: then } => until = then,
+                    MonitorDecision::Ends => return Ok(Some(Cut::Late)),
                 }
             }
         }

@@ -170,7 +170,7 @@ impl ListRow {
             execution_state: state.execution.state,
             posture: posture.posture,
             reason: posture.reason,
-            attention: state.to_look_at(),
+            attention: state.attention_mark(),
             moved: state.moved.clone(),
             dead: state.counters.dead,
             retry: state.retry.clone(),

@@ -16,7 +16,7 @@ use super::text::{Characters, escape, escape_indented, escape_line, escape_paint
 
 /// Writes a message to stderr in one call, so that messages of several processes don't mix.
 pub fn talk(text: &str) {
-    say_on_stderr(&format!("dormouse: {}\n", escape_indented(text)));
+    print_stderr(&format!("dormouse: {}\n", escape_indented(text)));
 }
 
 /// Callback that receives a stream in chunks.
@@ -25,7 +25,7 @@ pub type OutputListener = Box<dyn FnMut(&[u8])>;
 /// Returns a listener that writes the output of another program to stderr, escaped.
 pub fn listener() -> OutputListener {
     let mut characters = Characters::default();
-    Box::new(move |said| say_on_stderr(&escape(&characters.take(said, false))))
+    Box::new(move |said| print_stderr(&escape(&characters.take(said, false))))
 }
 
 /// Last text that this process has written to stderr.
@@ -61,7 +61,7 @@ pub fn relay(said: &[u8]) {
 }
 
 /// Writes to stderr. An error is ignored, because it must not change the command's exit status.
-fn say_on_stderr(text: &str) {
+fn print_stderr(text: &str) {
     if !text.is_empty() {
         keep(text);
         let _ = without_bar(text.ends_with('\n'), || io::stderr().write_all(text.as_bytes()));
@@ -216,7 +216,7 @@ impl Output {
     }
 
     /// Writes later errors immediately, for a command that runs until it is stopped.
-    pub fn goes_on(&mut self) {
+    pub fn report_errors_at_once(&mut self) {
         self.is_endless = true;
     }
 
@@ -353,7 +353,7 @@ impl Output {
         talk(&format!("{about}{error}"));
         let hint = error.hint();
         if let Some(hint) = &hint {
-            say_on_stderr(&format!("hint: {}\n", escape_indented(hint)));
+            print_stderr(&format!("hint: {}\n", escape_indented(hint)));
         }
         if self.style.json {
             let mut line = failure(error, agent).to_string().into_bytes();

@@ -115,7 +115,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "execution": execution,
         "lifecycle": lifecycle(state),
         "queue": queue(facts),
-        "attention": state.to_look_at(),
+        "attention": state.attention_mark(),
         "stalled": stall(records).map(|stall| stall.reason),
         "moved": state.moved,
         "current_run": state.current_run.as_ref().map(|run| placed(run, &facts.places)),
@@ -384,7 +384,7 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     };
     row("agent", out.paint(Tone::Strong, state.agent.as_str()));
     row("for", out.safe(&one_line(records.policy.description.as_deref().unwrap_or_default(), 100)));
-    if let Some(mark) = state.to_look_at() {
+    if let Some(mark) = state.attention_mark() {
         let since = relative(mark.since, facts.now);
         row("attention", out.paint(Tone::Bad, &format!("{} since {since}", mark.count)));
         for attention in mark.newest.iter().rev().take(ATTENTIONS) {

@@ -12,7 +12,7 @@ use crate::model::work::WorkItem;
 use super::clock::{Ahead, ahead, unbounded};
 use super::due::next_wake;
 use super::overdue::overdue;
-use super::stall::is_stuck;
+use super::stall::is_stalled;
 use super::work::{WaitsByItem, is_spent};
 
 /// Number of attempts, or of consecutive interruptions, at which a message gets a warning.
@@ -45,7 +45,7 @@ impl Advisory {
 /// Returns all warnings of the agent, in a fixed order.
 pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     let waits = WaitsByItem::of(&records.waits);
-    let is_silent = hears_nothing(records) && next_wake(records).is_none();
+    let is_silent = has_no_input(records) && next_wake(records).is_none();
     let mut found: Vec<Advisory> =
         records.works.iter().flat_map(|item| about_work(records, &waits, item, is_silent)).collect();
     found.extend(about_input(records, now));
@@ -74,7 +74,7 @@ fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
 }
 
 /// True if the agent has no run, held run or retry, and no message or hint waits.
-fn hears_nothing(records: &Records) -> bool {
+fn has_no_input(records: &Records) -> bool {
     let (state, inbox) = (&records.state, &records.inbox);
     let does_nothing = state.current_run.is_none() && state.held.is_none() && state.retry.is_none();
     let waits_for_nobody =
@@ -97,7 +97,7 @@ fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_si
             found.push(Advisory::new(AdvisoryKind::IdlePostureHasRunnableWork, item.id, text));
         }
     }
-    if is_stuck(item, waits) {
+    if is_stalled(item, waits) {
         let text =
             format!("nothing will bring {} back: {}; `dormouse work unblock`", item.id, item.objective);
         found.push(Advisory::new(AdvisoryKind::BlockedWorkItemWithoutRecheckOrWait, item.id, text));

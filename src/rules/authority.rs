@@ -59,7 +59,7 @@ pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
 /// operator, its parent, its triggers and itself. Returns the trigger kind of an accepted message
 /// if it differs from the default of the message kind: input from the parent counts as operator
 /// input.
-pub fn hears(target: &Identity, speaker: &AgentName) -> Result<Option<TriggerKind>, Refusal> {
+pub fn check_accepts(target: &Identity, speaker: &AgentName) -> Result<Option<TriggerKind>, Refusal> {
     let is_parent = target.parent.as_ref() == Some(speaker);
     let is_open = match target.visibility {
         Visibility::Public => true,

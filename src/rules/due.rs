@@ -7,12 +7,12 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::execution::deadline;
-use super::stall::told_at;
+use super::stall::notify_at;
 
 /// Returns the earliest time at which a step has something to do. `None`: only an arrival can wake
 /// the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
-    next_wake(records).into_iter().chain(told_at(records)).min()
+    next_wake(records).into_iter().chain(notify_at(records)).min()
 }
 
 /// Returns the earliest time at which a step has something to do other than report a stall.

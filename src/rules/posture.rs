@@ -106,7 +106,7 @@ pub fn waking_hint(records: &Records) -> Option<WakeHint> {
     let hints = &records.inbox.hints;
     let mut next = records.state.pending_wake_hint.as_ref().or(hints.first())?.clone();
     let others = hints.iter().filter(|hint| hint.id != next.id);
-    let merged: Vec<&WakeHint> = others.filter(|hint| hint.goes_with(&next)).collect();
+    let merged: Vec<&WakeHint> = others.filter(|hint| hint.merges_with(&next)).collect();
     merged.into_iter().for_each(|hint| next.absorb(hint));
     Some(next)
 }

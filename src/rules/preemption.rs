@@ -46,7 +46,7 @@ pub fn is_being_ended(run: &CurrentRun) -> bool {
 
 /// True if a run will soon leave its slot and its workspace, because it was asked to yield, has
 /// yielded, or is being ended.
-pub fn is_leaving(run: &CurrentRun) -> bool {
+pub fn ends_soon(run: &CurrentRun) -> bool {
     run.preemption.is_some() || run.yielded_at.is_some() || is_being_ended(run)
 }
 

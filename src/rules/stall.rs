@@ -56,7 +56,7 @@ pub fn stall(records: &Records) -> Option<Stall> {
         );
         return Some(of_item(item, reason));
     }
-    let item = records.works.iter().find(|item| is_stuck(item, &waits))?;
+    let item = records.works.iter().find(|item| is_stalled(item, &waits))?;
     let reason = format!(
         "{} is blocked, and nothing brings it back; `dormouse work unblock {}`",
         item.objective, item.id
@@ -66,7 +66,7 @@ pub fn stall(records: &Records) -> Option<Stall> {
 
 /// Returns the time at which a person is to be notified of the stall. `None` without a stall, or if
 /// a person was notified already.
-pub fn told_at(records: &Records) -> Option<Time> {
+pub fn notify_at(records: &Records) -> Option<Time> {
     let stall = stall(records).filter(|stall| records.state.stalled != Some(stall.since))?;
     Some(stall.since.after(PATIENCE))
 }
@@ -86,7 +86,7 @@ pub fn has_input(records: &Records) -> bool {
 }
 
 /// True if an item is blocked, and no recheck or wait will end that.
-pub fn is_stuck(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
+pub fn is_stalled(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
     let comes_back = item.recheck_at.is_some() && item.recheck_consumed_at.is_none();
     item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()
 }

@@ -65,7 +65,7 @@ pub enum Before {
 
 /// Action of a step while another process owns the agent's lease.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Beside {
+pub enum BusyAction {
     /// Correct the lease of a run on another machine that claimed it with a fast clock.
     SetLeaseRight(RunId),
     /// Leave the records unchanged and report this decision.
@@ -75,19 +75,19 @@ pub enum Beside {
 /// Returns the action for an agent whose lease another process holds, or which another clone steps.
 /// `away` is the place of the run, if it is on another machine or in another state directory. The
 /// decision is the one of the first two rungs.
-pub fn beside(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) -> Beside {
+pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) -> BusyAction {
     let run = state.current_run.as_ref();
     if let Some(run) = run.filter(|run| is_elsewhere && lease_ends(run, now).is_some()) {
-        return Beside::SetLeaseRight(run.run_id);
+        return BusyAction::SetLeaseRight(run.run_id);
     }
     let run_id = run.map(|run| run.run_id);
-    Beside::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away)))
+    BusyAction::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away)))
 }
 
 /// Returns the next preparation, derived from `state.json` alone; `None` if none is left. The
 /// caller holds the lease, so no other process works on the records.
 pub fn first(state: &State, tried: Tried) -> Option<Before> {
-    if state.is_to_be_told() && !tried.telling {
+    if state.needs_hook() && !tried.telling {
         Some(Before::Tell)
     } else if let Some(run) = &state.current_run {
         Some(Before::Settle(run.run_id))

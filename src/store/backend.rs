@@ -83,7 +83,8 @@ pub trait Backend: Debug {
     ///
     /// Returns the text of `state.json` after that, or `None` if nothing was added; a read of the
     /// agent then gives the reason, or shows that the message can be added after all.
-    fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>>;
+    fn deliver(&self, name: &AgentName, message: &Arrival, size: u64, default: u64)
+    -> Result<Option<String>>;
 
     /// Creates an agent from all operations that make it.
     ///
@@ -110,7 +111,7 @@ pub trait Backend: Debug {
     fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<StoreFault>>;
 
     /// Returns a subscription to changes of agents, for a process that waits for a change.
-    fn ear(&self) -> Box<dyn Subscription>;
+    fn subscribe(&self) -> Box<dyn Subscription>;
 
     /// Returns the role of this process, if the role may only put messages and hints into inboxes.
     /// Known after the first request for an agent.
@@ -141,7 +142,7 @@ pub trait Subscription: Debug {
 
     /// True if a notification has arrived since the last call. The notification does not name the
     /// change: the caller reads the records that it needs.
-    fn has_heard(&mut self) -> bool;
+    fn was_notified(&mut self) -> bool;
 }
 
 /// Run that has one of the `max_running` slots.
@@ -201,7 +202,7 @@ pub trait AgentRecords: Debug {
 
     /// Returns the name of the local agent directory that was prepared by the machine that created
     /// or last replaced the agent.
-    fn room(&self) -> Option<String>;
+    fn local_dir_name(&self) -> Option<String>;
 
     /// Returns the current text of `state.json`.
     fn state(&self) -> Result<String>;
@@ -337,7 +338,7 @@ pub fn due(state: &State) -> Option<Time> {
     let is_unfinished = state.current_run.is_some()
         || state.open_tasks > 0
         || !state.outbox.is_empty()
-        || state.is_to_be_told()
+        || state.needs_hook()
         || state.resting.is_none();
     match &state.moved {
         Some(_) => None,

@@ -130,7 +130,7 @@ impl Dir {
         self.spot.path()
     }
 
-    pub fn spot(&self) -> &Spot {
+    pub fn cap_path(&self) -> &Spot {
         &self.spot
     }
 

@@ -46,7 +46,7 @@ fn is_stale(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result
         STDOUT => is_empty(spot, run.stdout_bytes),
         STDERR => is_empty(spot, run.stderr_bytes),
         HOOK_LOG => is_empty(spot, None),
-        OUTCOME => says_no_more(spot, run),
+        OUTCOME => is_recorded(spot, run),
         // A transaction removes a checkpoint when it is no longer needed, and other files belong to
         // the turn that made them.
         _ => Ok(false),
@@ -62,7 +62,7 @@ fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
 }
 
 /// True if the record contains everything in the outcome. False if the outcome can't be parsed.
-fn says_no_more(spot: &Spot, run: &Run) -> Result<bool> {
+fn is_recorded(spot: &Spot, run: &Run) -> Result<bool> {
     let Some(bytes) = spot.read(MOST)? else { return Ok(true) };
     let Ok(outcome) = json::read::<Outcome>(&bytes) else { return Ok(false) };
     let Outcome { brief, actions, usage, deferred } = outcome;

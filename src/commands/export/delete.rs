@@ -13,7 +13,7 @@ use crate::cli;
 use crate::commands::args::asked;
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
-use crate::engine::new_file::{Replacement, is_taken, refuse_within};
+use crate::engine::new_file::{Replacement, name_exists, refuse_within};
 use crate::engine::session::{Session, agents};
 use crate::engine::views::children_of;
 use crate::error::{Error, IoContext, Result, Status};
@@ -255,11 +255,11 @@ fn prepare(
         Some(moved) if moved.by == Leave::Remove && moved.to != going.to => {
             return Err(moved_away(agent, moved));
         }
-        Some(moved) if !moved.makes_room() => return Err(moved_away(agent, moved)),
+        Some(moved) if !moved.frees_name() => return Err(moved_away(agent, moved)),
         Some(moved) => moved.by == Leave::Remove,
         None => false,
     };
-    if let Some(file) = request.file.filter(|file| !is_begun && is_taken(file)) {
+    if let Some(file) = request.file.filter(|file| !is_begun && name_exists(file)) {
         return Err(Error::refused(
             "file_exists",
             format!("{} is there already: the stream of an agent replaces no file", file.display()),

@@ -16,7 +16,7 @@ use crate::engine::checks;
 use crate::engine::context::Context;
 use crate::engine::environment::claimant;
 use crate::engine::new_file::Replacement;
-use crate::engine::owner::refuse_taken_elsewhere;
+use crate::engine::owner::refuse_foreign_claim;
 use crate::engine::recover::account_for;
 use crate::engine::session::Session;
 use crate::engine::tasks::unseen;
@@ -234,7 +234,7 @@ fn about_to_leave(
 ) -> Result<Draft> {
     refuse_at_work(agent)?;
     let state = locked.state()?;
-    refuse_taken_elsewhere(agent, &state, session.clock.now())?;
+    refuse_foreign_claim(agent, &state, session.clock.now())?;
     let mut draft = Context::new(session, agent).draft_of(&locked.look_past_inbox(), state)?;
     moved::move_away(&mut draft, going.by, going.to.clone())?;
     Ok(draft)

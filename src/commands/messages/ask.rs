@@ -66,7 +66,7 @@ impl PendingAnswer<'_> {
             let left = go_on(session, self.agent, self.id, &self.deadline)?;
             let report = step(Context::new(session, self.agent))?;
             if report.did_something() {
-                Context::new(session, self.agent).tell_parent();
+                Context::new(session, self.agent).settle_parent();
                 tell_of_failure(session, &report);
                 continue;
             }

@@ -135,7 +135,7 @@ impl AwaitCondition {
             found.reason = end.reason;
         }
         if !self.postures.is_empty() {
-            let records = load::look(agent, session.clock.now())?;
+            let records = load::load_unlocked(agent, session.clock.now())?;
             let now = posture(&records).posture;
             if !self.postures.contains(&now) {
                 return Ok(None);
@@ -205,7 +205,7 @@ impl Lookout {
 fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> {
     let name = agent.name();
     let now = session.clock.now();
-    let records = load::look(agent, now)?;
+    let records = load::load_unlocked(agent, now)?;
     let why = if let Some(how) = closed(records.state.status) {
         format!("{name} {how}: nothing is taken up before `dormouse start`")
     } else {

@@ -118,7 +118,7 @@ impl Voice {
         let user = store.guest().map(str::to_owned);
         let caller = if user.is_none() { session.caller(store)? } else { None };
         let trigger = match &caller {
-            Some(caller) => authority::hears(agent, &caller.agent)?,
+            Some(caller) => authority::check_accepts(agent, &caller.agent)?,
             None => None,
         };
         parse_optional::<Origin>("--origin", said.origin.as_deref())?;
@@ -203,7 +203,7 @@ fn say_if_late(session: &Session, agent: &Agent<'_>) {
         return;
     }
     let now = session.clock.now();
-    let late = load::look(agent, now).ok().and_then(|records| overdue(&records, now));
+    let late = load::load_unlocked(agent, now).ok().and_then(|records| overdue(&records, now));
     if let Some(late) = late {
         let name = agent.name();
         session.out.note(&format!("nobody ticks: {}; `dormouse tick {name}` makes one", late.describe(now)));
@@ -435,7 +435,7 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
     let Some(caller) = caller else {
         return Ok(named.unwrap_or_else(|| OriginKind::Operator.name().to_owned()));
     };
-    authority::hears(agent, &caller.agent)?;
+    authority::check_accepts(agent, &caller.agent)?;
     match named.filter(|named| named != caller.agent.as_str()) {
         None => Ok(caller.agent.to_string()),
         Some(other) => {

@@ -55,9 +55,9 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
     if session.clock.is_pinned() {
         return Err(Error::usage("--follow waits for moments, and DORMOUSE_NOW lets none come: unset it"));
     }
-    session.out.goes_on();
+    session.out.report_errors_at_once();
     let signals = Signals::hold()?;
-    signals.hear_children()?;
+    signals.watch_children()?;
     // A named agent must exist at the start.
     for name in agents(&store, &args.agents, false)? {
         store.agent(&name)?;
@@ -135,7 +135,7 @@ impl TickFollower<'_> {
             if self.is_ending && self.jobs.count() == 0 {
                 return Ok(self.verdict);
             }
-            let until = self.manager.goes_on();
+            let until = self.manager.ping();
             self.alarm.set(self.next())?;
             let mut wakes = vec![signals.as_fd(), self.alarm.as_fd()];
             wakes.extend(self.news.readable());

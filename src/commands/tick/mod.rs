@@ -175,7 +175,7 @@ impl Round<'_> {
             self.has_moved |= did;
             // Another clone may tick the parent, whose own step then finds the end of the child.
             if did && !args.dry_run && exchange.is_none() {
-                Context::new(session, &agent).tell_parent();
+                Context::new(session, &agent).settle_parent();
             }
             session.out.result(&report, |out| shown::text(&report, out));
             if let Some(error) = session.lacked.take() {

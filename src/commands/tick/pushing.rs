@@ -29,7 +29,7 @@ pub fn begin<'s>(session: &mut Session, store: &'s Store, remote: &str) -> Resul
     let exchange = RemoteSync::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
     let terms = SyncOptions { message: ("dormouse tick --push", ""), begins: true, ..SyncOptions::default() };
     let found = exchange.run(session, &terms)?;
-    found.say_aside(session);
+    found.print_quarantined(session);
     session.publishes_to = Some(exchange.line.clone());
     Ok(exchange)
 }

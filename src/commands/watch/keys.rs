@@ -6,7 +6,7 @@ use crate::model::id::AgentName;
 use crate::process::jobs::Work;
 use crate::process::keys::Key;
 use crate::process::screen::Screen;
-use crate::report::dashboard::room;
+use crate::report::dashboard::visible_rows;
 
 use super::acts::Act;
 use super::{Dashboard, FooterState};
@@ -55,7 +55,7 @@ impl Dashboard {
         if !moves && self.keys.take().is_some() && key != Key::Cancel {
             return Ok(false);
         }
-        let page = room(height);
+        let page = visible_rows(height);
         match key {
             Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.talk = FooterState::Leaves,
             Key::Cancel | Key::Char('q') => return Ok(true),

@@ -22,7 +22,7 @@ use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Keyboard, Screen};
 use crate::process::signals::{OfTerminal, Signals};
 use crate::report::dashboard::{
-    AgentDetail, AgentRow, Foot, ScreenContents, ScreenView, draw, next_change, room,
+    AgentDetail, AgentRow, Foot, ScreenContents, ScreenView, draw, next_change, visible_rows,
 };
 use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
@@ -66,8 +66,8 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
         store.agent(&name)?;
     }
     let signals = Signals::hold()?;
-    signals.hear_children()?;
-    let terminal = signals.hear_terminal()?;
+    signals.watch_children()?;
+    let terminal = signals.watch_terminal()?;
     let mut panel = Dashboard {
         named: args.agents.agents,
         anchor: store.anchor().clone(),
@@ -285,7 +285,7 @@ impl Dashboard {
             return self.is_gone(session, &error);
         }
         let near = self.near.as_ref().map(|near| near.name.clone());
-        let seen = self.fleet.from(self.top).take(room(height)).map(|(name, _)| name.clone());
+        let seen = self.fleet.from(self.top).take(visible_rows(height)).map(|(name, _)| name.clone());
         let seen: Vec<AgentName> = near.into_iter().chain(seen).collect();
         let mut seen = seen.into_iter();
         while begun.elapsed() < SLICE {
@@ -382,7 +382,9 @@ impl Dashboard {
         };
         let seen: Option<Time> = match &self.near {
             Some(near) => near.seen.as_ref().ok().and_then(|seen| next_change(&seen.line, now)),
-            None => self.fleet.from(self.top).take(room(height)).filter_map(|(_, known)| of(known)).min(),
+            None => {
+                self.fleet.from(self.top).take(visible_rows(height)).filter_map(|(_, known)| of(known)).min()
+            }
         };
         seen.into_iter().chain(self.look_at).min()
     }
@@ -429,7 +431,7 @@ impl Dashboard {
 
     fn draw(&mut self, session: &Session, screen: &mut Screen, height: u16) -> Result<()> {
         let at = self.at();
-        let room = room(height);
+        let room = visible_rows(height);
         self.top =
             self.top.clamp((at + 1).saturating_sub(room), at).min(self.fleet.len().saturating_sub(room));
         if self.chosen.is_none() && self.fleet.counts().unread == 0 {

@@ -20,7 +20,7 @@ use crate::model::record::Plane;
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::supervisor;
-use crate::process::turn::{Fate, Monitor, Nobody};
+use crate::process::turn::{Monitor, MonitorDecision, Nobody};
 use crate::rules::transition::task::{self, NewJob, NewTask};
 use crate::store::backend::input::InputAnswer;
 use crate::store::backend::{Arrival, Backend, Op, each_of};
@@ -187,15 +187,15 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
     let mut asked = |looks: usize| {
         let mut last = monitor.ask();
         for _ in 0..looks {
-            let Fate::GoesOn { ask_again } = last else { break };
+            let MonitorDecision::GoesOn { ask_again } = last else { break };
             std::thread::sleep(ask_again.expect("a moment").saturating_duration_since(Instant::now()));
             last = monitor.ask();
         }
         last
     };
-    assert_ne!(asked(1), Fate::Ends);
+    assert_ne!(asked(1), MonitorDecision::Ends);
     cancel(Context::new(&play.session, &play.agent), &[id]).expect("marked");
-    assert_eq!(asked(1), Fate::Ends);
+    assert_eq!(asked(1), MonitorDecision::Ends);
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_task_hears_what_is_said_on_another_machine() {
     let id = interactive(&play);
     let said = play.agent.task_input(id).expect("asked").expect("records elsewhere");
     assert_eq!(
-        said.say(uuid::Uuid::from_u128(1), b"x").expect("asked"),
+        said.append(uuid::Uuid::from_u128(1), b"x").expect("asked"),
         InputAnswer::Nobody,
         "nobody looks after it"
     );
@@ -267,15 +267,17 @@ fn a_task_hears_what_is_said_on_another_machine() {
     let mut hearing = InputReceiver::new(input, &play.agent, id);
     let mut hear = |looks: usize| {
         for _ in 0..looks {
-            let Fate::GoesOn { ask_again: Some(at) } = hearing.ask() else { panic!("nothing ends it") };
+            let MonitorDecision::GoesOn { ask_again: Some(at) } = hearing.ask() else {
+                panic!("nothing ends it")
+            };
             std::thread::sleep(at.saturating_duration_since(Instant::now()));
         }
     };
     // More than the pipe takes at once.
     let much: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
     let words = uuid::Uuid::from_u128;
-    assert_eq!(said.say(words(1), b"first\n").expect("said"), InputAnswer::Waits);
-    assert_eq!(said.say(words(2), &much).expect("said"), InputAnswer::Waits);
+    assert_eq!(said.append(words(1), b"first\n").expect("said"), InputAnswer::Waits);
+    assert_eq!(said.append(words(2), &much).expect("said"), InputAnswer::Waits);
     hear(2);
     let rest = said.rest(words(2)).expect("asked").bytes;
     assert!(said.rest(words(1)).expect("asked").bytes == 0 && 0 < rest && rest < much.len(), "{rest}");
@@ -294,7 +296,7 @@ fn a_task_hears_what_is_said_on_another_machine() {
     assert_eq!(said.rest(words(2)).expect("asked").bytes, 0);
     // The command does not read any more.
     drop(command);
-    said.say(words(3), b"lost").expect("said");
+    said.append(words(3), b"lost").expect("said");
     hear(1);
     assert!(said.rest(words(3)).expect("asked").is_refused);
     assert_eq!(said.take_back(words(3)).expect("asked"), 4);

@@ -319,7 +319,7 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     let end = TaskEnding::Lost("nobody saw it".to_owned());
     Context::new(&play.session, &play.agent).change(|draft| task::finish(draft, id, end))?;
     drop(lease);
-    let records = load::look(&play.agent, play.now)?;
+    let records = load::load_unlocked(&play.agent, play.now)?;
     assert_eq!(records.inbox.head.expect("its result").kind, MessageKind::TaskResult);
     play.steps()?;
     let ended = play.agent.look(|seen, _| Ok((seen.ended_one::<Task>(id)?, seen.is_open::<Task>(id)?)))?;

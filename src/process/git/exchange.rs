@@ -134,7 +134,7 @@ impl Repository<'_> {
     }
 
     /// Returns the last known commit of the remote branch; `None` if none is known.
-    pub fn known(&self, line: &RemoteBranch) -> Result<Option<String>> {
+    pub fn known_commit(&self, line: &RemoteBranch) -> Result<Option<String>> {
         self.commit_of(&line.known)
     }
 
@@ -166,7 +166,7 @@ impl Repository<'_> {
         ];
         let said = self.call(&words, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
         if said.is_success() {
-            return self.known(line);
+            return self.known_commit(line);
         }
         if said.stderr.contains("couldn't find remote ref") {
             return Ok(None);

@@ -20,7 +20,7 @@ impl Repository<'_> {
         mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
     ) -> Result<Option<String>> {
         // Git processes of a killed sync may still run for a moment.
-        self.beside_others(|| self.try_snapshot(line, (subject, body), &mut take_up))
+        self.retry_while_blocked(|| self.try_snapshot(line, (subject, body), &mut take_up))
     }
 
     fn try_snapshot(
@@ -32,7 +32,7 @@ impl Repository<'_> {
         let head = self.head()?;
         let own = OwnIndex::copy(line)?;
         let index = &own.call();
-        let touched = self.touched(line, index)?;
+        let touched = self.changed_paths(line, index)?;
         if touched.is_empty() && head.is_some() {
             return Ok(head);
         }
@@ -86,7 +86,7 @@ impl Repository<'_> {
 
     /// Returns the paths in the state directory whose work tree differs from an index, or whose
     /// index entry differs from the checked-out commit, without ignored files.
-    fn touched(&self, line: &RemoteBranch, index: &GitCall<'_>) -> Result<Vec<String>> {
+    fn changed_paths(&self, line: &RemoteBranch, index: &GitCall<'_>) -> Result<Vec<String>> {
         let words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
         let text = self.must(&words, index)?.text();
         let paths = text.split('\0').filter_map(|entry| entry.get(3..)?.strip_prefix(&line.prefix));
@@ -190,7 +190,7 @@ impl Repository<'_> {
 
     /// Sets entries of the clone's index, or removes entries without an object.
     fn set_index(&self, line: &RemoteBranch, changes: &[PathChange]) -> Result<()> {
-        self.beside_others(|| {
+        self.retry_while_blocked(|| {
             self.wait_for_index(&line.index)?;
             self.update_index(line, GitCall::default(), changes.iter().map(PathChange::entry))
         })

@@ -31,7 +31,7 @@ const SEE_STATUS: &str = "see `git status`";
 
 /// Messages of git about interference: another git process holds a lock, or a file was removed
 /// after git had found it.
-const BESIDE_OTHERS: &[&str] =
+const INTERFERENCE: &[&str] =
     &["index.lock", "cannot lock ref", "No such file or directory", "unable to index", NO_REASON];
 /// Text for an empty message of git. `git commit` prints nothing if another git process has just
 /// committed the staged files.
@@ -170,12 +170,12 @@ impl<'a> Repository<'a> {
     }
 
     /// Calls `act` again while another process blocks git.
-    fn beside_others<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    fn retry_while_blocked<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         let start = Instant::now();
         loop {
             match act() {
                 Err(Error::Failed { message, .. })
-                    if BESIDE_OTHERS.iter().any(|other| message.contains(other))
+                    if INTERFERENCE.iter().any(|other| message.contains(other))
                         && start.elapsed() < self.patience =>
                 {
                     std::thread::sleep(PAUSE);
@@ -189,7 +189,7 @@ impl<'a> Repository<'a> {
     /// the repository are not changed. Retries while other processes block the commit. Returns
     /// git's message about unreadable files, which are left out.
     pub fn commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
-        self.beside_others(|| self.try_to_commit(subject, body))
+        self.retry_while_blocked(|| self.try_to_commit(subject, body))
     }
 
     fn try_to_commit(&self, subject: &str, body: &str) -> Result<Option<String>> {

@@ -26,11 +26,11 @@ pub struct Counts {
 }
 
 /// Number of lines around the rows: title, column names, note of the selected agent, and last line.
-const AROUND: u16 = 4;
+const FRAME_LINES: u16 = 4;
 
 /// Number of agent rows on a screen of this height.
-pub fn room(height: u16) -> usize {
-    usize::from(height.saturating_sub(AROUND)).max(1)
+pub fn visible_rows(height: u16) -> usize {
+    usize::from(height.saturating_sub(FRAME_LINES)).max(1)
 }
 
 /// Column of the overview.

@@ -16,7 +16,7 @@ use super::list::ListRow;
 use super::text::{escape_line, one_line};
 
 pub use detail::AgentDetail;
-pub use fleet::{Counts, next_change, room};
+pub use fleet::{Counts, next_change, visible_rows};
 
 /// Minimum size of the screen, in columns and rows.
 const LEAST: (u16, u16) = (20, 5);

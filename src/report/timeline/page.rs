@@ -27,7 +27,7 @@ const LISTED_OF_ONE: usize = 100;
 const FAILURES: usize = 50;
 
 /// Maximum length of a reason for attention in columns, enough for ids, paths and the event.
-const TOLD: usize = 300;
+const REASON_WIDTH: usize = 300;
 
 /// Minimum period of a page.
 const SHORTEST: Span = Span::from_secs(60);
@@ -127,7 +127,7 @@ fn alerts(history: &FleetHistory) -> Vec<Value> {
         json!({
             "agent": name,
             "since": "",
-            "what": [format!("can't be read: {}", shown_within(why, TOLD))],
+            "what": [format!("can't be read: {}", shown_within(why, REASON_WIDTH))],
             "act": format!("dormouse doctor {name}"),
         })
     });
@@ -137,7 +137,7 @@ fn alerts(history: &FleetHistory) -> Vec<Value> {
         let mut what: Vec<String> = mark
             .into_iter()
             .flat_map(|mark| mark.newest.iter().rev())
-            .map(|one| shown_within(&one.to_string(), TOLD))
+            .map(|one| shown_within(&one.to_string(), REASON_WIDTH))
             .collect();
         let untold = mark.map_or(0, |mark| mark.count).saturating_sub(what.len() as u64);
         if mark.is_some() && untold > 0 {

@@ -2,7 +2,7 @@
 
 use crate::model::agent::{AgentKind, Identity, Visibility};
 use crate::model::authority::Reach;
-use crate::rules::authority::{agent, hears, may_start, reaches};
+use crate::rules::authority::{agent, check_accepts, may_start, reaches};
 
 use super::*;
 
@@ -72,6 +72,6 @@ fn a_private_agent_hears_its_parent_and_itself_of_all_agents() {
         (&orphan, "ada", false),
         (&open, "ada", true),
     ] {
-        assert_eq!(hears(target, &name(speaker)).is_ok(), heard, "{} {speaker}", target.name);
+        assert_eq!(check_accepts(target, &name(speaker)).is_ok(), heard, "{} {speaker}", target.name);
     }
 }

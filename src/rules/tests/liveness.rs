@@ -9,7 +9,7 @@ use crate::rules::overdue::overdue;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure;
 use crate::rules::questions::questions;
-use crate::rules::stall::{stall, told_at};
+use crate::rules::stall::{notify_at, stall};
 use crate::rules::transition::task;
 use crate::rules::work::{WaitsByItem, scheduling_state, wait_kind};
 
@@ -405,7 +405,7 @@ fn a_person_is_told(records: &Records) -> Result<(), String> {
         }
     }
     let is_told = stall(records).is_none_or(|stall| records.state.stalled == Some(stall.since));
-    if !is_told && next_due(records) != told_at(records) {
+    if !is_told && next_due(records) != notify_at(records) {
         return Err("it stands still, and no step is due to say so".to_owned());
     }
     let Some(due) = next_due(records) else { return Ok(()) };

@@ -3,7 +3,7 @@
 use crate::model::place::Away;
 use crate::model::records::MalformedFile;
 use crate::model::state::PendingTransition;
-use crate::rules::step::{Before, Beside, Drops, Next, Step, Tried, beside, first, step};
+use crate::rules::step::{Before, BusyAction, Drops, Next, Step, Tried, first, step, when_busy};
 
 use super::*;
 
@@ -47,22 +47,22 @@ fn beside_another_process_the_first_two_rungs_decide() {
     let running = all_at_once();
     let stopped = State { status: Status::Stopped, ..all_at_once() };
     let between = State { current_run: None, ..all_at_once() };
-    let in_progress = |run_id| Beside::Leave(Decision::TurnInProgress { run_id });
+    let in_progress = |run_id| BusyAction::Leave(Decision::TurnInProgress { run_id });
     for is_elsewhere in [false, true] {
-        assert_eq!(beside(&running, is_elsewhere, None, now()), in_progress(Some(run_id(1))));
-        assert_eq!(beside(&stopped, is_elsewhere, None, now()), Beside::Leave(Decision::Stop));
+        assert_eq!(when_busy(&running, is_elsewhere, None, now()), in_progress(Some(run_id(1))));
+        assert_eq!(when_busy(&stopped, is_elsewhere, None, now()), BusyAction::Leave(Decision::Stop));
     }
-    assert_eq!(beside(&between, false, None, now()), in_progress(None));
+    assert_eq!(when_busy(&between, false, None, now()), in_progress(None));
     let machine = Away::Machine { host: "there".to_owned() };
-    assert_eq!(beside(&running, true, Some(machine), now()), in_progress(Some(run_id(1))));
+    assert_eq!(when_busy(&running, true, Some(machine), now()), in_progress(Some(run_id(1))));
     let away = Away::Directory { path: Some("/copy".to_owned()), host: None };
     let elsewhere = Decision::TurnElsewhere { run_id: Some(run_id(1)), away: away.clone() };
-    assert_eq!(beside(&running, true, Some(away.clone()), now()), Beside::Leave(elsewhere));
-    assert_eq!(beside(&stopped, true, Some(away), now()), Beside::Leave(Decision::Stop));
+    assert_eq!(when_busy(&running, true, Some(away.clone()), now()), BusyAction::Leave(elsewhere));
+    assert_eq!(when_busy(&stopped, true, Some(away), now()), BusyAction::Leave(Decision::Stop));
     // A clock that is behind the one by which the run was claimed.
     let before = at(-3_600_000);
-    assert_eq!(beside(&running, true, None, before), Beside::SetLeaseRight(run_id(1)));
-    assert_eq!(beside(&running, false, None, before), in_progress(Some(run_id(1))));
+    assert_eq!(when_busy(&running, true, None, before), BusyAction::SetLeaseRight(run_id(1)));
+    assert_eq!(when_busy(&running, false, None, before), in_progress(Some(run_id(1))));
 }
 
 fn stepped(records: Records, tried: Tried) -> Step {

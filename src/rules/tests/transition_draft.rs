@@ -253,9 +253,9 @@ fn a_mark_is_bounded_and_goes_when_all_of_it_is_seen() {
 fn a_hook_is_to_be_told_of_what_is_raised_until_it_was() {
     let mut draft = draft(records());
     draft.raise(Subject::AnswerLost, AttentionSubject::default(), "why");
-    assert!(!draft.records.state.is_to_be_told(), "there may be no hook");
-    draft.is_to_be_told();
-    assert!(draft.records.state.is_to_be_told());
-    draft.told(|_| true);
-    assert!(!draft.records.state.is_to_be_told());
+    assert!(!draft.records.state.needs_hook(), "there may be no hook");
+    draft.mark_pending();
+    assert!(draft.records.state.needs_hook());
+    draft.clear_pending(|_| true);
+    assert!(!draft.records.state.needs_hook());
 }

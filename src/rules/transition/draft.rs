@@ -251,7 +251,7 @@ impl Draft {
     }
 
     /// Marks the attentions of this draft as pending for the hook `on-attention`.
-    pub fn is_to_be_told(&mut self) {
+    pub fn mark_pending(&mut self) {
         let raised = &self.raised;
         let all = attentions(&mut self.records.state);
         all.filter(|attention| raised.iter().any(|new| new.seq == attention.seq))
@@ -259,7 +259,7 @@ impl Draft {
     }
 
     /// Clears the pending mark of attentions of which the hook was notified.
-    pub fn told(&mut self, is_told: impl Fn(&Attention) -> bool) {
+    pub fn clear_pending(&mut self, is_told: impl Fn(&Attention) -> bool) {
         let all = attentions(&mut self.records.state);
         for attention in all.filter(|attention| attention.untold && is_told(attention)) {
             attention.untold = false;

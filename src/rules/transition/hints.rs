@@ -23,13 +23,13 @@ pub fn coalesce_hints(draft: &mut Draft) {
     }
     for hint in hints {
         let Some(pending) = &mut draft.records.state.pending_wake_hint else { return };
-        if !hint.goes_with(pending) || hint.id == pending.id {
+        if !hint.merges_with(pending) || hint.id == pending.id {
             draft.records.inbox.hints.push(hint);
             continue;
         }
         pending.absorb(&hint);
         let mut data = json!({ "hint_id": hint.id, "into": pending.id, "scope": pending.scope(), "count": pending.count });
-        tell(&mut data, &hint);
+        add_content(&mut data, &hint);
         draft.delete(Delete::Hint(hint.id));
         count_hint(draft, &hint);
         draft.event(EventKind::WakeHintCoalesced, None, data);
@@ -58,12 +58,12 @@ pub fn ignore_duplicate_hint(draft: &mut Draft) {
 
 fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
     let mut data = json!({ "hint_id": hint.id, "scope": hint.scope(), "count": hint.count, "reason": why });
-    tell(&mut data, hint);
+    add_content(&mut data, hint);
     draft.event(EventKind::WakeHintIgnored, None, data);
 }
 
 /// Adds the content of a hint to an event, because no message will contain it.
-fn tell(data: &mut Value, hint: &WakeHint) {
+fn add_content(data: &mut Value, hint: &WakeHint) {
     let mut said = json!({ "source": hint.source });
     let more =
         [("reason", json!(hint.reason)), ("resource", json!(hint.resource)), ("payload", json!(hint.body))];

@@ -56,7 +56,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
         draft.event(EventKind::TriggerIgnored, None, data);
     }
     if TurnTrigger::of(&message).is_some_and(|trigger| trigger.is_input()) {
-        set_aside(draft, message.id);
+        record_unseen(draft, message.id);
     }
     draft.becomes_idle();
     if continuation.is_some() {
@@ -71,7 +71,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
 }
 
 /// Records input of which no turn was notified, and the wait that kept it from starting a turn.
-fn set_aside(draft: &mut Draft, message_id: MessageId) {
+fn record_unseen(draft: &mut Draft, message_id: MessageId) {
     let prior = closure(&draft.records);
     let aside = &mut draft.records.state.set_aside;
     aside.count = aside.count.saturating_add(1);
@@ -168,7 +168,7 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
         }
     }
     bury(draft, &archived, &settlement, MessageStatus::Queued, "requeued by the operator");
-    let taken_up = archived.was_taken_up() || settlement.status == MessageStatus::Aborted;
+    let taken_up = archived.was_claimed() || settlement.status == MessageStatus::Aborted;
     let message = Message {
         attempt: 1,
         continuation: None,

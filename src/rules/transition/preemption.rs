@@ -17,7 +17,7 @@ use crate::model::transaction::Put;
 
 use crate::rules::continuation::TurnTrigger;
 use crate::rules::execution::{check, way_on};
-use crate::rules::preemption::{force_at, is_being_ended, is_leaving, is_overdue, why_suspended};
+use crate::rules::preemption::{ends_soon, force_at, is_being_ended, is_overdue, why_suspended};
 use crate::rules::waits::satisfied;
 
 use super::arrival::admitted;
@@ -79,7 +79,7 @@ pub fn request_resource(
     needed: Resource,
     grace: Span,
 ) -> Result<bool, Refusal> {
-    let asked = current(draft, run_id).is_ok_and(|run| !is_leaving(run));
+    let asked = current(draft, run_id).is_ok_and(|run| !ends_soon(run));
     if asked {
         request(draft, format!("{by} is more urgent and needs its {needed}"), grace, None)?;
         if let Some(request) = &mut current(draft, run_id)?.preemption {
@@ -153,7 +153,7 @@ pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Se
 
 /// Records that the tick tells the turn of this run to end, so that commands inside the turn can
 /// read the reason.
-pub fn tell_to_end(draft: &mut Draft, run_id: RunId, why: &str) {
+pub fn request_end(draft: &mut Draft, run_id: RunId, why: &str) {
     if let Ok(run) = current(draft, run_id)
         && run.told.is_none()
     {

@@ -67,7 +67,7 @@ pub fn lack(
         missing: shortage.describe(),
         resource: Some(shortage.resource),
         is_occupied: shortage.is_occupied,
-        not_before: look_again(draft, shortage, looks),
+        not_before: next_check(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
         // A run that stays suspended counts as suspended, not as deferred.
         deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
@@ -135,7 +135,7 @@ pub(super) fn needs_operator(draft: &mut Draft, held: HeldRun, why: String) -> H
 }
 
 /// Acknowledges the attention of a held message, because the operator has decided about it.
-fn seen_to(draft: &mut Draft, held: &HeldRun) {
+fn acknowledge_held(draft: &mut Draft, held: &HeldRun) {
     if held.needs_operator {
         let id = held.message_id;
         draft.acknowledge(|seen| seen.subject == Subject::MessageHeld && seen.about.message_id == Some(id));
@@ -202,7 +202,7 @@ pub fn try_now(draft: &mut Draft) -> bool {
 /// Releases a message that is held for the operator, so that it can be tried again.
 pub fn release_hold(draft: &mut Draft) {
     let Some(held) = draft.records.state.held.clone().filter(|held| held.needs_operator) else { return };
-    seen_to(draft, &held);
+    acknowledge_held(draft, &held);
     let missing = "nothing: the operator has it tried again".to_owned();
     draft.records.state.held = Some(HeldRun { needs_operator: false, missing, ..held });
 }
@@ -222,7 +222,7 @@ pub fn try_anew(draft: &mut Draft) -> bool {
 /// Fails the attempt of a held run, with the usual consequences for its message.
 pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(()) };
-    seen_to(draft, &held);
+    acknowledge_held(draft, &held);
     let attempt = draft.records.inbox.claimed.as_ref().map_or(1, |message| message.attempt);
     let last = draft.records.state.last_turn.as_ref().filter(|turn| turn.message_id == held.message_id);
     let is_suspended = draft.records.state.execution.state == ExecutionState::Suspended;
@@ -245,7 +245,7 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
 /// pause and continues with the next message.
 pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<HeldRun>, Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(None) };
-    seen_to(draft, &held);
+    acknowledge_held(draft, &held);
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     draft.records.state.retry = None;
     Ok(Some(held))
@@ -270,7 +270,7 @@ pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
 
 /// Returns the time of the next check for the resource: the time of renewal for a limit; else a
 /// time after a pause that grows with each check, although any step before also checks.
-fn look_again(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
+fn next_check(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
     if shortage.resource.is_limit() {
         return shortage.back_at;
     }

@@ -13,7 +13,7 @@ use crate::model::work::SchedulingState;
 
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::retry::delay;
-use crate::rules::stall::{stall, told_at};
+use crate::rules::stall::{notify_at, stall};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::arrival::{admit, admitted};
@@ -64,17 +64,17 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     end_overdue_state(draft)?;
     heal(draft);
     take_in_due(draft);
-    look_at_set_aside(draft);
+    tick_for_unseen(draft);
     coalesce_hints(draft);
     try_if_asked(draft);
-    tell_of_stall(draft);
+    raise_stall(draft);
     Ok(())
 }
 
 /// Notifies a person, once for each stall, that the agent has been stalled for a day.
-fn tell_of_stall(draft: &mut Draft) {
+fn raise_stall(draft: &mut Draft) {
     let Some(stall) = stall(&draft.records) else { return };
-    let is_due = told_at(&draft.records).is_some_and(|at| at <= draft.now());
+    let is_due = notify_at(&draft.records).is_some_and(|at| at <= draft.now());
     if is_due {
         draft.raise(Subject::Stalled, stall.about, stall.reason);
         draft.records.state.stalled = Some(stall.since);
@@ -126,7 +126,7 @@ fn try_if_asked(draft: &mut Draft) {
 }
 
 /// Emits one tick for input that was set aside, after the wait that kept it out has ended.
-fn look_at_set_aside(draft: &mut Draft) {
+fn tick_for_unseen(draft: &mut Draft) {
     let waits = WaitsByItem::of(&draft.records.waits);
     let still_kept_out = |kept: &KeptOut| match (kept.wait_id, kept.work_item_id) {
         // The turn for the message to which the wait is bound is notified of the input, too.

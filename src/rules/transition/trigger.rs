@@ -125,7 +125,7 @@ fn note(draft: &mut Draft, trigger: &Trigger, cause: &str) {
 /// Counts the delivery that a message came from, when a step takes the message up.
 pub fn count_message(draft: &mut Draft, message: &Message) {
     // The deliveries of a tick made from hints were counted with the hints.
-    if message.hint.is_none() && !message.was_taken_up() {
+    if message.hint.is_none() && !message.was_claimed() {
         count(draft, message.trigger_id, 1, message.created_at);
     }
 }

@@ -37,7 +37,7 @@ pub struct WorkChange {
 
 pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
     check_objective(&new.objective)?;
-    check_room(draft)?;
+    check_limit(draft)?;
     let id = WorkId(draft.stamp.mint());
     let agent = draft.records.state.agent.clone();
     let item = WorkItem {
@@ -61,7 +61,7 @@ pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
 }
 
 /// Refuses an item beyond the maximum number, because every step reads all open items.
-fn check_room(draft: &Draft) -> Result<(), Refusal> {
+fn check_limit(draft: &Draft) -> Result<(), Refusal> {
     let (open, most) = (draft.records.works.len(), draft.records.policy.limits.max_open_work);
     if (open as u64) < most {
         return Ok(());

@@ -12,7 +12,7 @@ pub const SAID: usize = 16 << 10;
 
 /// Maximum number of parts that a supervisor takes at a time.
 #[cfg(any(test, feature = "postgres"))]
-pub const TAKEN: usize = 4;
+pub const MOST_PARTS: usize = 4;
 
 /// Maximum bytes of input that wait for one task.
 #[cfg(any(test, feature = "postgres"))]
@@ -22,7 +22,7 @@ pub const WAITING: usize = 16 << 20;
 pub trait TaskInput: Debug {
     /// Appends input, all or nothing, if the task is open and its supervisor lives. The input is
     /// durable when this returns. `words`: id of the input from then on.
-    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer>;
+    fn append(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer>;
 
     /// Returns the number of bytes of the input that the supervisor has not written yet.
     fn rest(&self, words: Uuid) -> Result<InputRemainder>;
@@ -33,7 +33,7 @@ pub trait TaskInput: Debug {
     /// For the supervisor: returns the next parts in order, each with its number. Parts up to
     /// number `written` count as written; later parts are returned in every call, to this
     /// supervisor alone. Waits only briefly for the server.
-    fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>>;
+    fn next_parts(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>>;
 
     /// For the supervisor: refuses the waiting input, because the command no longer reads.
     fn refuse(&self) -> Result<()>;

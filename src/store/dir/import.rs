@@ -218,7 +218,7 @@ impl<'s> DirImport<'s> {
         let (from, agents) = (self.agent.dir.clone(), target.spot().parent());
         let there = store.agent(self.agent.name())?;
         let locked = there.change(now)?;
-        if !there.peek()?.moved.is_some_and(|moved| moved.makes_room()) {
+        if !there.peek()?.moved.is_some_and(|moved| moved.frees_name()) {
             return Err(super::agent_exists(self.agent.name()));
         }
         // After the exchange the hidden name belongs to the old agent.

@@ -95,8 +95,8 @@ impl Item {
 
     fn dir(self, agent: &DirAgent<'_>) -> Spot {
         match self {
-            Item::Run(id) => agent.workdir().run(id).spot().clone(),
-            Item::Task(id) => agent.workdir().task(id).spot().clone(),
+            Item::Run(id) => agent.workdir().run(id).cap_path().clone(),
+            Item::Task(id) => agent.workdir().task(id).cap_path().clone(),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::model::id::TaskId;
 use crate::model::record::Plane;
 
 use super::super::Subject;
-use super::super::backend::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
+use super::super::backend::input::{InputAnswer, InputRemainder, MOST_PARTS, SAID, TaskInput, WAITING};
 use super::MemoryAgent;
 
 /// Part of the input of a task.
@@ -48,7 +48,7 @@ pub struct MemoryInput {
 }
 
 impl MemoryInput {
-    fn is_heard(&self) -> bool {
+    fn has_live_supervisor(&self) -> bool {
         let is_open = self.of.texts.borrow().is_open(Plane::Tasks, &self.task.to_string());
         let subject = Subject::Task(self.task);
         is_open && self.of.leases.borrow().iter().any(|(other, ..)| *other == subject)
@@ -61,9 +61,9 @@ impl MemoryInput {
 }
 
 impl TaskInput for MemoryInput {
-    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer> {
+    fn append(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer> {
         self.of.refuse_fenced()?;
-        if !self.is_heard() {
+        if !self.has_live_supervisor() {
             return Ok(InputAnswer::Nobody);
         }
         let mut waiting = 0;
@@ -81,7 +81,7 @@ impl TaskInput for MemoryInput {
     }
 
     fn rest(&self, words: Uuid) -> Result<InputRemainder> {
-        let mut rest = InputRemainder { bytes: 0, is_refused: false, is_heard: self.is_heard() };
+        let mut rest = InputRemainder { bytes: 0, is_refused: false, is_heard: self.has_live_supervisor() };
         self.each(|part| {
             if part.words == words {
                 rest.bytes += part.bytes.len();
@@ -101,7 +101,7 @@ impl TaskInput for MemoryInput {
         Ok(left)
     }
 
-    fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>> {
+    fn next_parts(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>> {
         self.of
             .input
             .borrow_mut()
@@ -109,7 +109,7 @@ impl TaskInput for MemoryInput {
             .retain(|part| part.task != self.task || !part.is_taken || part.number > written);
         let mut taken = Vec::new();
         self.each(|part| {
-            if !part.is_refused && taken.len() < TAKEN {
+            if !part.is_refused && taken.len() < MOST_PARTS {
                 part.is_taken = true;
                 taken.push((part.number, part.bytes.clone()));
             }

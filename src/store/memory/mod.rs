@@ -124,7 +124,7 @@ impl Backend for Memory {
         Ok(known.map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn AgentRecords>))
     }
 
-    fn tell(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
+    fn deliver(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
         // Reading an agent from memory is cheap, so the caller does that.
         Ok(None)
     }
@@ -179,7 +179,7 @@ impl Backend for Memory {
         Ok(named.filter(|room| rooms.contains(room)).collect())
     }
 
-    fn ear(&self) -> Box<dyn Subscription> {
+    fn subscribe(&self) -> Box<dyn Subscription> {
         Box::new(MemorySubscription { of: self.0.borrow().clone(), commits: Vec::new() })
     }
 
@@ -216,7 +216,7 @@ impl AgentRecords for Of {
         Ok(self.now().policy.text.clone())
     }
 
-    fn room(&self) -> Option<String> {
+    fn local_dir_name(&self) -> Option<String> {
         self.now().room.clone()
     }
 
@@ -347,7 +347,7 @@ impl Subscription for MemorySubscription {
         None
     }
 
-    fn has_heard(&mut self) -> bool {
+    fn was_notified(&mut self) -> bool {
         let now = self.commits.iter().map(|(name, _)| (name.clone(), self.commits_of(name))).collect();
         let before = std::mem::replace(&mut self.commits, now);
         before != self.commits

@@ -146,7 +146,7 @@ impl AgentRecords for PgAgent {
         Ok(self.one.policy.borrow().clone())
     }
 
-    fn room(&self) -> Option<String> {
+    fn local_dir_name(&self) -> Option<String> {
         self.room.clone()
     }
 

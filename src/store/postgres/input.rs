@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::model::id::TaskId;
 
-use super::super::backend::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
+use super::super::backend::input::{InputAnswer, InputRemainder, MOST_PARTS, SAID, TaskInput, WAITING};
 use super::context::AgentContext;
 use super::errors::{self, RoundTripFault};
 use super::outcome::{CommitEvidence, OUTCOME_PATIENCE, commit_outcome};
@@ -42,7 +42,7 @@ impl PgInput {
     /// The last row has three flags: the input was added, the task has a supervisor, the process is
     /// not fenced.
     fn saying(&self, words: Uuid, bytes: &[u8]) -> [Statement; 3] {
-        let heard = is_heard("$4::bigint", "$5");
+        let heard = has_live_supervisor("$4::bigint", "$5");
         let lease = self.one.claimed();
         let of_task = |sql: String| lease.statement(sql).with(self.one.id).with(self.task.to_string());
         // Parts are encoded as text, because the array parameter contains texts.
@@ -71,7 +71,7 @@ impl PgInput {
 
 /// Returns the SQL condition that the task is open and its supervisor has a live lease. `agent` and
 /// `task`: parameters.
-fn is_heard(agent: &str, task: &str) -> String {
+fn has_live_supervisor(agent: &str, task: &str) -> String {
     format!(
         "EXISTS (SELECT FROM @.record r WHERE r.agent_id = {agent} AND r.kind = 'task' AND r.id = {task}) \
          AND EXISTS (SELECT FROM @.lease l WHERE l.agent_id = {agent} AND l.subject = {task} AND l.expires_at > @now)"
@@ -79,7 +79,7 @@ fn is_heard(agent: &str, task: &str) -> String {
 }
 
 impl TaskInput for PgInput {
-    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer> {
+    fn append(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer> {
         let pool = &self.one.shared.pool;
         if bytes.is_empty() {
             return Ok(InputAnswer::Waits);
@@ -139,7 +139,7 @@ impl TaskInput for PgInput {
         let asked = self.statement(format!(
             "SELECT coalesce(sum(length(bytes)), 0), coalesce(bool_or(is_refused), false), {} FROM @.task_input \
              WHERE agent_id = $1 AND task_id = $2 AND words = $3",
-            is_heard("$1", "$2")
+            has_live_supervisor("$1", "$2")
         ));
         let answer = self.one.ask(asked.with(words))?;
         let read = answer.row().and_then(|row| {
@@ -170,7 +170,7 @@ impl TaskInput for PgInput {
         Ok(left)
     }
 
-    fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>> {
+    fn next_parts(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>> {
         let pool = &self.one.shared.pool;
         let removed = self.statement(
             "DELETE FROM @.task_input WHERE agent_id = $1 AND task_id = $2 AND is_taken AND seq <= $3",
@@ -178,7 +178,7 @@ impl TaskInput for PgInput {
         let taken = self.statement(format!(
             "UPDATE @.task_input SET is_taken = true WHERE agent_id = $1 AND task_id = $2 AND NOT is_refused AND seq IN \
                (SELECT seq FROM @.task_input WHERE agent_id = $1 AND task_id = $2 AND NOT is_refused AND seq > $3 \
-                ORDER BY seq LIMIT {TAKEN}) RETURNING seq, encode(bytes, 'hex')"
+                ORDER BY seq LIMIT {MOST_PARTS}) RETURNING seq, encode(bytes, 'hex')"
         ));
         let answers = pool.ask_within(&[removed.with(written), taken.with(written)], MOMENT)?;
         let taken = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();

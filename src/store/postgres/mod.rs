@@ -167,7 +167,13 @@ impl Backend for Postgres {
         if is_taken { Ok(()) } else { Err(RoundTripFault::Locked.into_error(self.shared.pool.url())) }
     }
 
-    fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>> {
+    fn deliver(
+        &self,
+        name: &AgentName,
+        message: &Arrival,
+        size: u64,
+        default: u64,
+    ) -> Result<Option<String>> {
         // This shortcut checks no lease, and a producer may only call `deliver`.
         if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
             return Ok(None);
@@ -205,7 +211,7 @@ impl Backend for Postgres {
         checks::faults(&self.shared.pool, now, overdue_after, is_quick)
     }
 
-    fn ear(&self) -> Box<dyn Subscription> {
+    fn subscribe(&self) -> Box<dyn Subscription> {
         Box::new(watch::PgSubscription::new(&self.shared))
     }
 

@@ -60,7 +60,7 @@ impl AgentRecords for Producer {
         self.refused()
     }
 
-    fn room(&self) -> Option<String> {
+    fn local_dir_name(&self) -> Option<String> {
         None
     }
 

@@ -182,7 +182,7 @@ impl Subscription for PgSubscription {
         }
     }
 
-    fn has_heard(&mut self) -> bool {
+    fn was_notified(&mut self) -> bool {
         let ListenState::Open(line) = &mut self.state else { return false };
         if let Ok(told) = line.connection.notified(Duration::ZERO) {
             let proof = line.proof();

@@ -280,7 +280,7 @@ impl<'s> Agent<'s> {
             return Ok(AgentTxn::new(self, self.local.change(now)?, None, now));
         };
         let begun = Instant::now();
-        let room = self.in_room(remote, || self.local.lock_room(now))?;
+        let room = self.in_local_dir(remote, || self.local.lock_room(now))?;
         let left = self.store.local.patience().saturating_sub(begun.elapsed());
         let Some(hold) = remote.records.hold(left)? else { return Err(remote.busy(begun.elapsed())) };
         Ok(AgentTxn::new(self, room, Some(hold), now))
@@ -291,7 +291,9 @@ impl<'s> Agent<'s> {
         let Some(remote) = &self.remote else {
             return Ok(self.local.try_change(now)?.map(|dir| AgentTxn::new(self, dir, None, now)));
         };
-        let Some(room) = self.in_room(remote, || self.local.try_lock_room(now))? else { return Ok(None) };
+        let Some(room) = self.in_local_dir(remote, || self.local.try_lock_room(now))? else {
+            return Ok(None);
+        };
         Ok(remote.records.hold(Duration::ZERO)?.map(|hold| AgentTxn::new(self, room, Some(hold), now)))
     }
 
@@ -312,7 +314,7 @@ impl<'s> Agent<'s> {
     /// Takes the lock of notifications, or returns `None` if it is taken. Processes that report
     /// their own transitions share it; a process that reports the transitions of a killed process
     /// takes it exclusively.
-    pub fn telling(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
+    pub fn lock_notifications(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
         self.ready_local()?.telling(sharing)
     }
 
@@ -400,7 +402,7 @@ impl<'s> Agent<'s> {
 
     /// Runs `work` in the local agent directory, and once more if a command that removes or renames
     /// the agent has removed the directory meanwhile.
-    fn in_room<T>(&self, remote: &Remote, work: impl Fn() -> Result<T>) -> Result<T> {
+    fn in_local_dir<T>(&self, remote: &Remote, work: impl Fn() -> Result<T>) -> Result<T> {
         self.ready_local()?;
         match work() {
             Err(error) if error.is_not_found() => {
@@ -416,7 +418,7 @@ impl<'s> Agent<'s> {
     /// Returns the local part of the agent, after creating its directory if that is missing.
     pub fn ready_local(&self) -> Result<&dir::DirAgent<'s>> {
         if let Some(remote) = &self.remote {
-            if let Some(prepared) = remote.records.room().filter(|_| !remote.has_moved_in.get()) {
+            if let Some(prepared) = remote.records.local_dir_name().filter(|_| !remote.has_moved_in.get()) {
                 self.local.move_in_late(&prepared)?;
                 remote.has_moved_in.set(true);
             }

@@ -31,7 +31,7 @@ impl Store {
     pub fn refuse_taken(&self, name: &AgentName) -> Result<()> {
         match self.agent(name) {
             Err(Error::NoAgent { .. }) => Ok(()),
-            Ok(there) if there.peek()?.moved.is_some_and(|moved| moved.makes_room()) => Ok(()),
+            Ok(there) if there.peek()?.moved.is_some_and(|moved| moved.frees_name()) => Ok(()),
             Ok(_) => Err(agent_exists(name)),
             Err(error) => Err(error),
         }
@@ -84,7 +84,7 @@ impl<'s> AgentImport<'s> {
         let name = self.agent.name();
         let there = self.store.agent(name)?;
         let locked = there.change(now)?;
-        if !locked.any_state()?.moved.is_some_and(|moved| moved.makes_room()) {
+        if !locked.any_state()?.moved.is_some_and(|moved| moved.frees_name()) {
             return Err(agent_exists(name));
         }
         // A moved agent accepts no arrivals, so none is lost by the replacement.

@@ -216,7 +216,7 @@ impl Store {
         let arrival = pieces::arrival(message);
         let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = &arrival;
         RECORD.check(text.len() as u64)?;
-        let told = elsewhere.tell(&message.agent, &arrival, size, default.0)?;
+        let told = elsewhere.deliver(&message.agent, &arrival, size, default.0)?;
         Ok(told.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
     }
 

@@ -98,7 +98,7 @@ impl RecordWatch {
     fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) {
         let Some(elsewhere) = &store.elsewhere else { return };
         let remote = self.remote.get_or_insert_with(|| {
-            let ear = Some(elsewhere.ear());
+            let ear = Some(elsewhere.subscribe());
             RemoteWatch { ear, agents: Vec::new(), for_arrivals }
         });
         remote.for_arrivals |= for_arrivals;
@@ -141,7 +141,7 @@ impl RecordWatch {
 
     fn has_store_news(&mut self) -> bool {
         let ear = self.remote.as_mut().and_then(|remote| remote.ear.as_mut());
-        ear.is_some_and(|ear| ear.has_heard())
+        ear.is_some_and(|ear| ear.was_notified())
     }
 
     /// Returns the maximum pause between two reads without a notification.
@@ -247,7 +247,7 @@ mod tests {
             None
         }
 
-        fn has_heard(&mut self) -> bool {
+        fn was_notified(&mut self) -> bool {
             std::mem::take(&mut self.0)
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::super::super::backend::input::{InputAnswer, SAID, TAKEN, TaskInput, WAITING};
+use super::super::super::backend::input::{InputAnswer, MOST_PARTS, SAID, TaskInput, WAITING};
 use super::super::super::backend::{Lease, LeaseClaimant};
 use super::super::super::dir::Subject;
 use super::*;
@@ -31,8 +31,8 @@ fn words(number: u128) -> Uuid {
 fn heard(input: &dyn TaskInput, mut written: i64) -> (Vec<u8>, i64) {
     let mut all = Vec::new();
     loop {
-        let parts = input.hear(written).unwrap();
-        assert!(parts.len() <= TAKEN);
+        let parts = input.next_parts(written).unwrap();
+        assert!(parts.len() <= MOST_PARTS);
         let Some((last, _)) = parts.last() else { return (all, written) };
         written = *last;
         all.extend(parts.into_iter().flat_map(|(_, bytes)| bytes));
@@ -53,21 +53,21 @@ fn it_is_heard_in_order_and_once() {
     let long: Vec<u8> = (0..SAID * 9 + 7).map(|at| at as u8).collect();
     // Input does not wait for the agent's lock.
     let mine = hold(&agent);
-    assert_eq!(theirs.say(words(2), b"one").unwrap(), InputAnswer::Waits);
-    assert_eq!(theirs.say(words(1), &long).unwrap(), InputAnswer::Waits);
+    assert_eq!(theirs.append(words(2), b"one").unwrap(), InputAnswer::Waits);
+    assert_eq!(theirs.append(words(1), &long).unwrap(), InputAnswer::Waits);
     drop(mine);
     let rest = theirs.rest(words(1)).unwrap();
     assert!(rest.bytes == long.len() && !rest.is_refused && rest.is_heard);
     // Until the supervisor confirms a number, it gets the same parts again, and the sender can't
     // take them back.
-    let first = ours.hear(0).unwrap();
-    assert_eq!(ours.hear(0).unwrap(), first);
+    let first = ours.next_parts(0).unwrap();
+    assert_eq!(ours.next_parts(0).unwrap(), first);
     assert_eq!(theirs.take_back(words(2)).unwrap(), 0);
     assert_eq!(theirs.rest(words(2)).unwrap().bytes, 3);
     let (all, last) = heard(&*ours, 0);
     assert_eq!(all, [b"one".as_slice(), &long].concat());
     assert_eq!(theirs.rest(words(1)).unwrap().bytes, 0);
-    theirs.say(words(3), b"more").unwrap();
+    theirs.append(words(3), b"more").unwrap();
     assert_eq!(heard(&*ours, last).0, b"more");
     assert_eq!(fresh.count("task_input"), 0);
 }
@@ -79,25 +79,25 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
     let (agent, lease) = at_work(&fresh);
     let input = agent.task_input(TASK).unwrap();
     let other = agent.task_input(TaskId(Uuid::from_u128(8))).unwrap();
-    assert_eq!(other.say(words(1), b"x").unwrap(), InputAnswer::Nobody);
+    assert_eq!(other.append(words(1), b"x").unwrap(), InputAnswer::Nobody);
     // The limit for waiting bytes is exact.
     let much = vec![0; WAITING - 1];
-    assert_eq!(input.say(words(1), &much).unwrap(), InputAnswer::Waits);
-    assert_eq!(input.say(words(2), b"12").unwrap(), InputAnswer::Full);
-    assert_eq!(input.say(words(3), b"1").unwrap(), InputAnswer::Waits);
-    assert_eq!(input.say(words(4), &vec![0; WAITING + 1]).unwrap(), InputAnswer::Full);
+    assert_eq!(input.append(words(1), &much).unwrap(), InputAnswer::Waits);
+    assert_eq!(input.append(words(2), b"12").unwrap(), InputAnswer::Full);
+    assert_eq!(input.append(words(3), b"1").unwrap(), InputAnswer::Waits);
+    assert_eq!(input.append(words(4), &vec![0; WAITING + 1]).unwrap(), InputAnswer::Full);
     // The supervisor refuses input, as after the command has closed its standard input.
     input.refuse().unwrap();
-    assert!(input.rest(words(1)).unwrap().is_refused && input.hear(0).unwrap().is_empty());
+    assert!(input.rest(words(1)).unwrap().is_refused && input.next_parts(0).unwrap().is_empty());
     assert_eq!((input.take_back(words(1)).unwrap(), input.take_back(words(3)).unwrap()), (much.len(), 1));
     // Parts that are taken when the task ends count as delivered; the others can be taken back.
-    let parts = vec![1; SAID * (TAKEN + 2)];
-    input.say(words(5), &parts).unwrap();
-    assert_eq!(input.hear(0).unwrap().len(), TAKEN);
+    let parts = vec![1; SAID * (MOST_PARTS + 2)];
+    input.append(words(5), &parts).unwrap();
+    assert_eq!(input.next_parts(0).unwrap().len(), MOST_PARTS);
     hold(&agent).commit(2, &[state(3), close()]).unwrap();
     let rest = input.rest(words(5)).unwrap();
     assert!(rest.is_refused && !rest.is_heard && rest.bytes == SAID * 2, "{rest:?}");
-    assert_eq!(input.say(words(6), b"late").unwrap(), InputAnswer::Nobody);
+    assert_eq!(input.append(words(6), b"late").unwrap(), InputAnswer::Nobody);
     assert_eq!(input.take_back(words(5)).unwrap(), SAID * 2);
     assert_eq!(fresh.count("task_input"), 0);
     lease.release().unwrap();
@@ -110,12 +110,12 @@ fn nobody_hears_it_without_a_supervisor() {
     let fresh = Fresh::made();
     let (agent, lease) = at_work(&fresh);
     let input = agent.task_input(TASK).unwrap();
-    input.say(words(1), b"x").unwrap();
+    input.append(words(1), b"x").unwrap();
     fresh.run("UPDATE @.lease SET expires_at = 0");
     assert!(!input.rest(words(1)).unwrap().is_heard);
-    assert_eq!(input.say(words(2), b"x").unwrap(), InputAnswer::Nobody);
+    assert_eq!(input.append(words(2), b"x").unwrap(), InputAnswer::Nobody);
     lease.release().unwrap();
-    assert_eq!(input.say(words(3), b"x").unwrap(), InputAnswer::Nobody);
+    assert_eq!(input.append(words(3), b"x").unwrap(), InputAnswer::Nobody);
     // The sender was killed, so the end of another task deletes its parts after the retention
     // period.
     hold(&agent).commit(2, &[state(3), close()]).unwrap();
@@ -145,7 +145,7 @@ fn what_is_not_taken_back_is_heard() {
                         number += 1;
                         let words = words(speaker << 64 | number);
                         let bytes = vec![speaker as u8; SAID * 2 + 1];
-                        match input.say(words, &bytes).unwrap() {
+                        match input.append(words, &bytes).unwrap() {
                             InputAnswer::Nobody => return said,
                             InputAnswer::Full => panic!("nothing takes so long"),
                             InputAnswer::Waits if number % 2 == 0 || is_over.load(Ordering::SeqCst) => {
@@ -166,7 +166,7 @@ fn what_is_not_taken_back_is_heard() {
         let input = agent.task_input(TASK).unwrap();
         let (mut written, mut heard, mut rounds) = (0, 0, 0);
         while rounds < 60 {
-            let parts = input.hear(written).unwrap();
+            let parts = input.next_parts(written).unwrap();
             rounds += usize::from(!parts.is_empty());
             for (number, bytes) in parts {
                 assert!(number > written, "in order");

@@ -60,7 +60,7 @@ fn messages_that_are_told() {
         |store, fresh| {
             hold(&create(&fresh.open(), "a")).replace_policy(&Settings::default()).unwrap();
             for number in 1..4 {
-                assert!(store.tell(&name("a"), &message(number), 1, 1).unwrap().is_some());
+                assert!(store.deliver(&name("a"), &message(number), 1, 1).unwrap().is_some());
             }
         },
         |fresh, cut| assert_eq!(fresh.count("inbox"), 3, "{cut}"),
@@ -92,15 +92,15 @@ fn what_is_said_to_a_task() {
             let (agent, _lease) = super::input::at_work(fresh);
             let theirs = agent_of(store, "a").task_input(super::input::TASK).unwrap();
             let word = |number| Uuid::from_u128(number);
-            assert_eq!(theirs.say(word(1), b"one ").unwrap(), InputAnswer::Waits);
-            assert_eq!(theirs.say(word(2), b"two ").unwrap(), InputAnswer::Waits);
-            assert_eq!(theirs.say(word(3), b"three").unwrap(), InputAnswer::Waits);
+            assert_eq!(theirs.append(word(1), b"one ").unwrap(), InputAnswer::Waits);
+            assert_eq!(theirs.append(word(2), b"two ").unwrap(), InputAnswer::Waits);
+            assert_eq!(theirs.append(word(3), b"three").unwrap(), InputAnswer::Waits);
             assert_eq!(theirs.take_back(word(2)).unwrap(), 4);
-            let heard = theirs.hear(0).unwrap();
+            let heard = theirs.next_parts(0).unwrap();
             let last = heard.last().map_or(0, |(number, _)| *number);
             let heard: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
             assert_eq!(heard, b"one three");
-            assert_eq!(theirs.hear(last).unwrap(), []);
+            assert_eq!(theirs.next_parts(last).unwrap(), []);
             assert_eq!(theirs.rest(word(3)).unwrap().bytes, 0);
             drop(agent);
         },

@@ -246,7 +246,7 @@ fn a_message_is_told_where_the_agent_takes_it() {
     create(&store, "a");
     let settings =
         |text: &str| hold(&agent_of(&store, "a")).replace_policy(&Settings::of(text.to_owned())).unwrap();
-    let tell = |number, size, default| store.tell(&name("a"), &message(number), size, default).unwrap();
+    let tell = |number, size, default| store.deliver(&name("a"), &message(number), size, default).unwrap();
     assert_eq!(tell(9, 5, 5), None, "its settings are damaged");
     settings("");
     assert_eq!(tell(1, 5, 5).as_deref(), Some("{\"revision\":1}\n"));
@@ -260,6 +260,6 @@ fn a_message_is_told_where_the_agent_takes_it() {
     settings("");
     hold(&agent_of(&store, "a")).commit(1, &[state(2), Op::Shut(true)]).unwrap();
     assert_eq!(tell(6, 1, 5), None, "it has moved away");
-    assert_eq!(store.tell(&name("b"), &message(7), 1, 5).unwrap(), None, "there is none");
+    assert_eq!(store.deliver(&name("b"), &message(7), 1, 5).unwrap(), None, "there is none");
     assert_eq!(fresh.run("SELECT right(id::text, 1) FROM @.inbox ORDER BY id"), ["1", "3"]);
 }

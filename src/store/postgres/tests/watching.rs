@@ -15,7 +15,7 @@ type Changes<'c> = &'c dyn Fn(&dyn RemoteTxn) -> crate::error::Result<()>;
 #[track_caller]
 fn until(ear: &mut dyn Subscription, is_there: impl Fn(&dyn Subscription) -> bool) {
     let end = Instant::now() + LONG;
-    while !ear.has_heard() && !is_there(ear) {
+    while !ear.was_notified() && !is_there(ear) {
         assert!(Instant::now() < end, "nothing is heard: {ear:?}");
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let wake = ear.readable().expect("it listens");
@@ -31,12 +31,12 @@ fn hears(ear: &mut dyn Subscription) {
 /// Returns a subscription that has received its test notification.
 #[track_caller]
 fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Subscription> {
-    let mut ear = store.ear();
+    let mut ear = store.subscribe();
     let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
     ear.listen(&agents);
     assert!(ear.readable().is_some() && !ear.is_sure(), "nothing has come yet: {ear:?}");
     until(&mut *ear, |ear| ear.is_sure());
-    assert!(ear.is_sure() && !ear.has_heard(), "a trial is no news");
+    assert!(ear.is_sure() && !ear.was_notified(), "a trial is no news");
     ear
 }
 
@@ -72,7 +72,7 @@ fn whoever_waits_for_an_agent_hears_of_its_changes() {
     hold(&a).commit(1, &[state(2)]).unwrap();
     hears(&mut *one);
     hears(&mut *two);
-    assert!(!one.has_heard() && !two.has_heard(), "it was told once");
+    assert!(!one.was_notified() && !two.was_notified(), "it was told once");
     hold(&b).commit(1, &[state(2)]).unwrap();
     hears(&mut *two);
     // Each subscription ends by itself, and deletes only its own rows.
@@ -156,7 +156,7 @@ fn a_connection_that_is_lost_is_made_anew() {
     assert!(ended[0].rows.iter().all(|row| row.get(0) == Some("t")) && !ended[0].rows.is_empty());
     // Notifications may have been lost, so the subscription reports a change.
     hears(&mut *ear);
-    assert!(!ear.is_sure() && ear.readable().is_none() && !ear.has_heard());
+    assert!(!ear.is_sure() && ear.readable().is_none() && !ear.was_notified());
     ear.listen(&[name("a")]);
     until(&mut *ear, |ear| ear.is_sure());
     hold(&a).commit(1, &[state(2)]).unwrap();
@@ -198,10 +198,10 @@ fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
         Postgres::grant(fresh.url.clone(), PATIENCE, part, &role).unwrap();
         let url = Url::parse(&rig::server().url_of(&role, &fresh.schema)).unwrap();
         let other = Postgres::open(url, PATIENCE);
-        let mut ear = other.ear();
+        let mut ear = other.subscribe();
         for _ in 0..2 {
             ear.listen(&[name("a")]);
-            assert!(!ear.is_sure() && ear.readable().is_none() && !ear.has_heard(), "{role}: {ear:?}");
+            assert!(!ear.is_sure() && ear.readable().is_none() && !ear.was_notified(), "{role}: {ear:?}");
         }
         assert_eq!(fresh.count("watcher"), 0);
     }
@@ -224,7 +224,7 @@ fn behind_a_pooler_nobody_listens() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let store = Postgres::open(url, PATIENCE);
-    let mut ear = store.ear();
+    let mut ear = store.subscribe();
     ear.listen(&[name("a")]);
     assert!(!ear.is_sure() && ear.readable().is_none(), "{ear:?}");
     assert_eq!(fresh.count("watcher"), 0);
