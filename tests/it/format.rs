@@ -62,7 +62,7 @@ fn an_old_state_directory_reads_as_it_did() {
     let sandbox = old();
     let lines = |args: &[&str]| sandbox.json_lines(args.iter().copied());
     let list = lines(&["list"]);
-    assert_eq!(column(&list, "id"), ["ada", "bob", "cyd", "dora", "eve"]);
+    assert_eq!(column(&list, "agent"), ["ada", "bob", "cyd", "dora", "eve"]);
     assert_eq!(
         column(&list, "posture"),
         ["has_queued_input", "has_queued_input", "archived", "idle", "blocked"]
@@ -695,7 +695,8 @@ fn is_refused(sandbox: &Sandbox, path: &Path, what: &str) -> Value {
     let ran = sandbox.cmd(["list", "--json"]).output();
     let lines = objects(&ran.stdout);
     assert_eq!((ran.code(), lines.len()), (6, 5), "{case}: {ran}");
-    assert_eq!(lines.iter().filter(|line| line["id"].is_string()).count(), 4, "{case}: {ran}");
+    let read = |line: &&Value| line["agent"].is_string() && line.get("error").is_none();
+    assert_eq!(lines.iter().filter(read).count(), 4, "{case}: {ran}");
     let found = sandbox.cmd(["doctor", "--json"]).output();
     assert_eq!(found.code(), 6, "{case}: doctor: {found}");
     assert!(found.stdout.contains(path.to_str().unwrap()), "{case}: doctor: {found}");

@@ -319,10 +319,10 @@ fn agents_are_shown_to_anyone_where_that_is_meant() {
     fs::write(&settings, format!("{text}\n[ingress]\nread = true\n")).unwrap();
     assert_eq!(statuses(&paths), [200, 200, 200, 404, 404, 404, 404, 404]);
     let lines = sandbox.json_lines(["list"]);
-    let public: Vec<&Value> = lines.iter().filter(|line| line["id"] == "ada").collect();
+    let public: Vec<&Value> = lines.iter().filter(|line| line["agent"] == "ada").collect();
     assert_eq!(get("/agents").body, json!(public));
     let shown = get("/agents/ada").body;
-    assert_eq!(shown["id"], "ada");
+    assert_eq!(shown["agent"], "ada");
     assert_eq!(shown["status"], sandbox.json(["get", "ada"])["status"]);
     let state = get("/agents/ada/state").body;
     let told = sandbox.json(["state", "ada"]);
