@@ -59,6 +59,8 @@ fn serve(
 ) -> Server {
     let start = |mut command: Command| {
         sandbox.run_as_owner(&mut command);
+        // Apache ends its process group, in which the servers of other tests would be.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
     let server = Server { children: commands.into_iter().map(start).collect(), port, path, _dir: dir };
