@@ -981,3 +981,36 @@ fn a_prompt_has_the_beginning_of_old_answers() {
     let answer = prompt.lines().find(|line| line.contains('é')).unwrap();
     assert!(answer.ends_with(&format!(": {}…", "é".repeat(150))), "{answer}");
 }
+
+#[test]
+fn a_prompt_does_not_deny_the_wait_that_its_message_ends() {
+    let sandbox = with_policy(
+        "[turn]\nshell = true\ncommand = \"cat > stdin; cp $DORMOUSE_CONTEXT context\"\nstdin = \"prompt\"\n",
+    );
+    let class = || {
+        let document: Value = serde_json::from_str(&read(&sandbox, "context")).unwrap();
+        (document["continuation"]["class"].clone(), document["resolves"].as_array().unwrap().len())
+    };
+    let denies = || read(&sandbox, "stdin").contains("You waited for something else");
+    say(&sandbox, "go");
+    step(&sandbox);
+    let wait = sandbox.json([
+        "wait",
+        "-a",
+        "ada",
+        "--on",
+        "external",
+        "--resource",
+        "r",
+        "--reason",
+        "w",
+        "--recheck",
+        "9h",
+    ]);
+    say(&sandbox, "something else");
+    step(&sandbox);
+    assert_eq!((class(), denies()), ((json!("resume_override"), 0), true));
+    sandbox.run(["enqueue", "ada", "it is there", "--wait", wait["id"].as_str().unwrap()]);
+    step(&sandbox);
+    assert_eq!((class(), denies()), ((json!("resume_override"), 1), false));
+}
