@@ -188,24 +188,24 @@ macro_rules! commands {
 }
 command_table!(commands);
 
-/// Lets arguments take the names of an enum of the model.
+/// Lets arguments take the names of an enum of the model, and the words of a named method.
 macro_rules! take_names {
-    ($($type:ty),+ $(,)?) => {$(
+    ($($type:ty $(: $word:ident)?),+ $(,)?) => {$(
         impl ValueEnum for $type {
             fn value_variants<'a>() -> &'a [Self] {
                 Self::ALL
             }
 
             fn to_possible_value(&self) -> Option<PossibleValue> {
-                Some(PossibleValue::new(self.name()))
+                Some(PossibleValue::new(self.name())$(.alias(self.$word()))?)
             }
         }
     )+};
 }
 
 take_names! {
-    agent::AgentKind, agent::Status, agent::Visibility, event::EventKind, message::Priority, posture::Posture,
-    timer::CatchUp, trigger::DeliveryMode, trigger::VerifyKind, wait::WaitKind,
+    agent::AgentKind, agent::Status, agent::Visibility, event::EventKind, message::Priority,
+    posture::Posture: word, timer::CatchUp, trigger::DeliveryMode, trigger::VerifyKind, wait::WaitKind,
     crate::model::work::PlanStatus, crate::model::work::SchedulingState, crate::model::work::WorkState,
 }
 

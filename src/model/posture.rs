@@ -3,7 +3,7 @@
 names! {
     /// Posture of an agent, in order of precedence (contract, semantics §3).
     "posture" Posture {
-        Archived = "archived" | "stopped",
+        Archived = "archived",
         ActiveTurn = "active_turn",
         HasQueuedInput = "has_queued_input",
         HasRunnableWork = "has_runnable_work",

@@ -75,3 +75,19 @@ fn a_queued_message_hides_no_state_that_keeps_the_agent_from_it() {
     let bob = sandbox.json_lines(["list"]).into_iter().find(|line| line["agent"] == "bob").unwrap();
     assert_eq!(bob["missing"], "suspended: its turn yielded");
 }
+
+/// What the table shows can be asked for.
+#[test]
+fn a_stopped_agent_is_found_by_both_of_its_words() {
+    let sandbox = started("true");
+    sandbox.run(["stop", "ada"]);
+    assert!(sandbox.run(["list"]).contains("stopped"));
+    for word in ["stopped", "archived"] {
+        assert_eq!(sandbox.json(["list", "--posture", word])["posture"], "archived", "{word}");
+        assert_eq!(
+            sandbox.cmd(["await", "ada", "--posture", word, "--timeout", "5s"]).output().code(),
+            0,
+            "{word}"
+        );
+    }
+}
