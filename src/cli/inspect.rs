@@ -202,7 +202,6 @@ pub struct EventsArgs {
 }
 
 /// Show events in plain words, with the output of turns
-///
 #[derive(Debug, Args)]
 pub struct LogsArgs {
     #[command(flatten)]

@@ -7,6 +7,7 @@ use crate::model::message::MessageKind;
 use crate::model::time::Time;
 
 use super::output::{Output, Tone};
+use super::step::reason_words;
 use super::text::one_line;
 
 /// Maximum length of a text from outside within a line, in characters.
@@ -45,9 +46,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         | EventKind::Advisory => return None,
         EventKind::SchedulerDecision if of("decision") == "start_model_turn" => {
             let reason = of("reason");
-            let reason =
-                reason.parse::<MessageKind>().map_or(plain("reason"), |kind| kind.words().to_owned());
-            (format!("a turn starts: {reason}"), Some(Tone::Strong))
+            (format!("a turn starts: {}", reason_words(&reason).replace('_', " ")), Some(Tone::Strong))
         }
         EventKind::SchedulerDecision => (because(plain("decision")).replace('_', " "), None),
         EventKind::RunSettled => {

@@ -66,11 +66,15 @@ impl StepReport {
     }
 }
 
+/// Returns the reason of a decision for people. The reason of a turn for a message is the message's
+/// kind.
+pub fn reason_words(reason: &str) -> &str {
+    reason.parse::<MessageKind>().map_or(reason, |kind| kind.words())
+}
+
 pub fn text(step: &StepReport, out: &Output) -> String {
     let agent = out.paint(Tone::Strong, step.agent.as_str());
-    let reason = &step.decision.reason;
-    // The reason of a turn for a message is the message's kind.
-    let reason = reason.parse::<MessageKind>().map_or(reason.as_str(), |kind| kind.words());
+    let reason = reason_words(&step.decision.reason);
     let mut line = format!("{agent}  {} ({})", step.decision.decision, out.safe(&one_line(reason, 200)));
     if let Some(terminal) = step.terminal {
         let tone = if step.turn_failed() { Tone::Bad } else { Tone::Good };
