@@ -115,6 +115,7 @@ const ABOUT_FILES: &[&str] = &[
     "metrics::over_http_nobody_is_named_who_should_not_be",
     "naming::behind_a_flag_that_takes_any_number_of_words_an_agent_is_an_agent",
     "naming::events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone",
+    "naming::every_list_is_about_all_agents_unless_some_are_named",
     "planes::a_message_to_another_agent_is_delivered_once",
     "planes::a_work_item_is_shown_whole",
     "preemption::checkpoints::a_checkpoint_that_is_not_there_holds_nobody_up",
