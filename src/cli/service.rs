@@ -11,9 +11,12 @@ use clap::{Args, ValueEnum};
 pub struct ServiceArgs {
     /// The service manager
     pub manager: ServiceManager,
-    /// For the service manager of this user, which needs no rights on the machine
+    /// For the service manager of this user, the default for all users but root
     #[arg(long)]
     pub user: bool,
+    /// For the service manager of the machine, which runs the program as the owner of the directory
+    #[arg(long, conflicts_with = "user")]
+    pub system: bool,
     /// With systemd: a service that keeps running (`tick --follow`) instead of a timer
     #[arg(long)]
     pub follow: bool,

@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{self, ServiceManager};
@@ -10,59 +14,91 @@ use crate::error::{Error, IoContext, Result, Status};
 
 use super::args::answer_verbatim;
 
-/// Configuration file to install.
-struct ServiceFile {
-    path: String,
-    text: String,
-}
-
-/// Settings that every format of configuration uses.
+/// Values that the templates name.
+#[derive(Serialize)]
 struct ServiceSpec {
+    path: String,
     program: String,
     dir: String,
     /// Name of the service, derived from the parent directory of the state directory.
     name: String,
     /// Owner of the state directory.
     owner: String,
+    /// True for the service manager of the user, false for that of the machine.
     user: bool,
+    ctl: &'static str,
     jobs: u32,
 }
 
 pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> {
     let store = session.store()?;
-    if args.user {
-        // The user's service manager runs commands as that user, who must own the state directory.
-        store.local().refuse_stranger()?;
-    }
+    // The user's service manager runs commands as that user, who must own the state directory.
+    let is_owner = store.local().refuse_stranger();
+    let user = if args.user {
+        is_owner.map(|()| true)?
+    } else {
+        !args.system && is_owner.is_ok() && !rustix::process::geteuid().is_root()
+    };
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     let dir = store.anchor().path();
     let dir = std::path::absolute(dir).context("find", dir)?;
     let home = dir.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
     let plain: String = home.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-    let service = ServiceSpec {
-        program: word(&program)?,
-        dir: word(&dir)?,
-        name: if plain.is_empty() { "dormouse".to_owned() } else { format!("dormouse-{plain}") },
-        owner: store.local().owner(),
-        user: args.user,
-        jobs: args.jobs,
-    };
+    let name = if plain.is_empty() { "dormouse".to_owned() } else { format!("dormouse-{plain}") };
+    let below = |of_user, of_machine| if user { of_user } else { of_machine };
+    let unit = |ending| format!("{}/{name}.{ending}", below("~/.config/systemd/user", "/etc/systemd/system"));
     let files = match (args.manager, args.follow) {
-        (ServiceManager::Systemd, true) => vec![service.following()],
-        (ServiceManager::Systemd, false) => vec![service.round(), service.timer()],
-        (ServiceManager::Cron, false) => vec![service.crontab()],
-        (ServiceManager::Launchd, false) => vec![service.property_list()],
+        (ServiceManager::Systemd, true) => {
+            vec![(unit("service"), include_str!("service/following.service"))]
+        }
+        (ServiceManager::Systemd, false) => vec![
+            (unit("service"), include_str!("service/round.service")),
+            (unit("timer"), include_str!("service/round.timer")),
+        ],
+        (ServiceManager::Cron, false) => {
+            let path = if user { "crontab -e".to_owned() } else { format!("/etc/cron.d/{name}") };
+            vec![(path, include_str!("service/crontab"))]
+        }
+        (ServiceManager::Launchd, false) => {
+            let parent = below("~/Library/LaunchAgents", "/Library/LaunchDaemons");
+            vec![(format!("{parent}/{name}.plist"), include_str!("service/launchd.plist"))]
+        }
         (ServiceManager::Cron | ServiceManager::Launchd, true) => {
-            return Err(Error::usage(
-                "--follow: only systemd keeps a process that stays; a machine without it can run `dormouse tick --all --follow` in any way",
-            ));
+            return Err(Error::usage("--follow: only systemd keeps a process running")
+                .with_hint("start `dormouse tick --all --follow` in another way"));
         }
     };
-    for file in files {
+    let mut spec = ServiceSpec {
+        path: String::new(),
+        program: word(&program)?,
+        dir: word(&dir)?,
+        owner: store.local().owner(),
+        user,
+        ctl: below("systemctl --user", "systemctl"),
+        jobs: args.jobs,
+        name: name.clone(),
+    };
+    for (path, template) in files {
+        spec.path = path;
+        let text =
+            render(template, &spec).map_err(|error| Error::failed(format!("{}: {error}", spec.path)))?;
         // The text is installed as printed, so nothing is escaped.
-        answer_verbatim(session, &json!({ "path": file.path, "text": file.text }), &file.text)?;
+        answer_verbatim(session, &json!({ "path": spec.path, "text": text }), &text)?;
     }
     Ok(Status::Done)
+}
+
+fn render(template: &str, spec: &ServiceSpec) -> std::result::Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_syntax(SyntaxConfig::builder().keep_trailing_newline(true).build()?);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.add_filter("specifiers", |text: &str| for_specifiers(text));
+    environment.add_filter("command", |word: &str| for_systemd(word, false));
+    environment.add_filter("argument", |word: &str| for_systemd(word, true));
+    environment.add_filter("cron", |word: &str| for_cron(word));
+    environment.add_filter("comment", |text: &str| for_comment(text));
+    environment.add_filter("xml", |word: &str| for_xml(word));
+    environment.render_str(template, Value::from(Serde(spec)))
 }
 
 /// True for a character that a line of text or XML can't contain.
@@ -82,110 +118,6 @@ fn word(path: &Path) -> Result<String> {
             ),
         )
         .with_hint("rename it, or name it by a link")),
-    }
-}
-
-impl ServiceSpec {
-    /// Returns the path of a unit file of the user's or the machine's service manager.
-    fn unit(&self, ending: &str) -> String {
-        let dir = if self.user { "~/.config/systemd/user" } else { "/etc/systemd/system" };
-        format!("{dir}/{}.{ending}", self.name)
-    }
-
-    fn systemctl(&self) -> &str {
-        if self.user { "systemctl --user" } else { "systemctl" }
-    }
-
-    fn as_owner(&self) -> String {
-        if self.user { String::new() } else { format!("User={}\n", self.owner) }
-    }
-
-    fn following(&self) -> ServiceFile {
-        let path = self.unit("service");
-        let text = format!(
-            include_str!("service/following.service"),
-            path = path,
-            ctl = self.systemctl(),
-            name = self.name,
-            home = for_specifiers(&self.dir),
-            user = self.as_owner(),
-            program = for_systemd(&self.program, false),
-            dir = for_systemd(&self.dir, true),
-            jobs = self.jobs,
-            target = if self.user { "default.target" } else { "multi-user.target" },
-        );
-        ServiceFile { path, text }
-    }
-
-    fn round(&self) -> ServiceFile {
-        let path = self.unit("service");
-        // After each tick, a transient timer is started for the next due time within the minute.
-        let wake = format!(
-            "at=$$(\"$$0\" --dir \"$$1\" next-wake --all --format systemd) || exit 0; \
-             {ctl} --quiet stop {name}-due.timer 2>/dev/null; \
-             test -z \"$$at\" || {run} --quiet --collect --unit={name}-due --on-calendar=\"$$at\" \
-             --timer-property=AccuracySec=100ms {ctl} --no-block start {name}.service",
-            ctl = self.systemctl(),
-            run = if self.user { "systemd-run --user" } else { "systemd-run" },
-            name = self.name,
-        );
-        let text = format!(
-            include_str!("service/round.service"),
-            path = path,
-            home = for_specifiers(&self.dir),
-            user = self.as_owner(),
-            program = for_systemd(&self.program, false),
-            dir = for_systemd(&self.dir, true),
-            jobs = self.jobs,
-            // A unit that runs as another user needs full rights (`+`) to start a timer of the
-            // machine's service manager.
-            plus = if self.user { "-" } else { "-+" },
-            wake = wake,
-            argument = for_systemd(&self.program, true),
-        );
-        ServiceFile { path, text }
-    }
-
-    fn timer(&self) -> ServiceFile {
-        let path = self.unit("timer");
-        let text = format!(
-            include_str!("service/round.timer"),
-            path = path,
-            ctl = self.systemctl(),
-            name = self.name,
-            home = for_specifiers(&self.dir),
-        );
-        ServiceFile { path, text }
-    }
-
-    fn crontab(&self) -> ServiceFile {
-        let path = if self.user { "crontab -e".to_owned() } else { format!("/etc/cron.d/{}", self.name) };
-        let text = format!(
-            include_str!("service/crontab"),
-            path = path,
-            user = if self.user { String::new() } else { format!("{} ", self.owner) },
-            program = for_cron(&self.program),
-            dir = for_cron(&self.dir),
-            jobs = if self.jobs > 1 { format!(" --jobs {}", self.jobs) } else { String::new() },
-        );
-        ServiceFile { path, text }
-    }
-
-    fn property_list(&self) -> ServiceFile {
-        let place = if self.user { "~/Library/LaunchAgents" } else { "/Library/LaunchDaemons" };
-        let path = format!("{place}/{}.plist", self.name);
-        let jobs = self.jobs.to_string();
-        let words =
-            [self.program.as_str(), "--dir", &self.dir, "tick", "--all", "--until-idle", "--jobs", &jobs];
-        let user = format!("  <key>UserName</key>\n  <string>{}</string>\n", for_xml(&self.owner));
-        let text = format!(
-            include_str!("service/launchd.plist"),
-            path = for_comment(&path),
-            label = for_xml(&self.name),
-            words = words.map(|word| format!("    <string>{}</string>\n", for_xml(word))).concat(),
-            user = if self.user { "" } else { &user },
-        );
-        ServiceFile { path, text }
     }
 }
 

@@ -111,6 +111,14 @@ fn root_reads_the_directory_of_another_user() {
         assert_eq!(ran.code(), 0, "{args:?}: {ran}");
         assert_eq!((tree(&owned.state()), rights(&owned.state())), before, "{args:?}");
     }
+    // The service manager is root's, unless the owner asks.
+    let path = |user| {
+        objects(&owned.dormouse(user, &["-C", ".", "--json", "service", "systemd"]).stdout)[0]["path"].clone()
+    };
+    assert_eq!(path(0), "/etc/systemd/system/dormouse-project.service");
+    assert_eq!(path(OWNER), "~/.config/systemd/user/dormouse-project.service");
+    let ran = owned.dormouse(OWNER, &["-C", ".", "service", "cron", "--system"]);
+    assert!(ran.stdout.starts_with("# /etc/cron.d/dormouse-project\n"), "{ran}");
     // A directory that was only found is not even read; the hint leads to no change either.
     let ran = owned.dormouse(0, &["--json", "list"]);
     assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("not_trusted")), "{ran}");
