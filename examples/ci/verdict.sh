@@ -4,11 +4,12 @@
 #   verdict.sh AGENT KEY TEXT
 #
 # It runs where the state directory is (DORMOUSE_DIR) and something ticks it: cron, or `dormouse tick --all --follow`.
-# The brief of the turn goes to stdout. A job that is run again with the same key asks nothing twice: it waits for
-# the same message, or has the answer at once.
+# The brief of the turn goes to stdout. A job that runs again with the same key sends nothing twice: it waits for the
+# same message, or has its answer at once. If that message has failed, it is tried again (--retry).
 #
-# Exit status: 0 completed, 7 failed for good, 8 no answer in time (the message stays queued).
+# Exit status: 0 completed, 7 failed for good (the end of the turn's output is on stderr), 8 no answer in time (the
+# message stays queued).
 set -eu
 
 : "${DORMOUSE:=dormouse}" "${TIMEOUT:=10m}"
-exec "$DORMOUSE" enqueue "$1" --origin channel:ci --dedupe-key "$2" --await --timeout "$TIMEOUT" -- "$3"
+exec "$DORMOUSE" enqueue "$1" --origin channel:ci --dedupe-key "$2" --retry --await --timeout "$TIMEOUT" -- "$3"

@@ -28,10 +28,10 @@ pub struct EnqueueArgs {
     #[command(flatten)]
     pub said: MessageArgs,
     /// Admit the message after this long, by a timer
-    #[arg(long = "in", value_name = "DURATION", conflicts_with_all = ["at", "batch"])]
+    #[arg(long = "in", value_name = "DURATION", conflicts_with_all = ["at", "batch", "retry"])]
     pub within: Option<Span>,
     /// Admit the message at this time, by a timer: `tomorrow 9:00`, `friday 17:30`, RFC 3339
-    #[arg(long, value_name = "TIME", conflicts_with = "batch")]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["batch", "retry"])]
     pub at: Option<String>,
     /// Accept a past time for --at: the next step then admits the message
     #[arg(long, requires = "at")]
@@ -89,6 +89,9 @@ pub struct MessageArgs {
     /// Admit only one message under this key within 24 hours; a repeat prints the id of the first
     #[arg(long, value_name = "KEY")]
     pub dedupe_key: Option<String>,
+    /// If the message under this key failed before, put it back into the queue
+    #[arg(long, requires = "dedupe_key")]
+    pub retry: bool,
     /// Drop the message if no step has taken it up after this long
     #[arg(long, value_name = "DURATION")]
     pub ttl: Option<Span>,

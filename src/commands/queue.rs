@@ -9,7 +9,7 @@ use crate::cli::{self, QueueArgs, QueueCommand, RecordArg};
 use crate::commands::args::{answer, each_listed, name_agents, optional_agent, several_agents};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
-use crate::engine::lookup::{self, ResolvedId, matches_id};
+use crate::engine::lookup::{self, ResolvedId, matches_id, waiting_or_ended};
 use crate::engine::session::{Chosen, Session};
 use crate::engine::submissions::read_submission;
 use crate::error::{Error, Result, Status};
@@ -25,7 +25,7 @@ use crate::rules::transition::inbox as rules;
 use crate::rules::transition::rejected::{decided_about_all_rejected, decided_about_rejected};
 use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
-use crate::store::{Agent, Reads, Rejected, Snapshot, Store};
+use crate::store::{Agent, Reads, Rejected, Store};
 
 pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
     let store = session.store()?;
@@ -123,17 +123,9 @@ fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -
     )
 }
 
-/// Returns a message by its id: from the inbox, else its newest line in the archive.
-fn find(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Message>> {
-    if let Some(waiting) = seen.waiting(id)? {
-        return seen.read(&waiting);
-    }
-    seen.ended_message(id)
-}
-
 fn show(session: &mut Session, store: &Store, found: ResolvedId<MessageId>) -> Result<Status> {
     let (message, state) =
-        store.agent(&found.agent)?.look(|seen, state| Ok((find(&seen, found.id)?, state)))?;
+        store.agent(&found.agent)?.look(|seen, state| Ok((waiting_or_ended(&seen, found.id)?, state)))?;
     let message = message.ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
     let status =
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
@@ -243,7 +235,7 @@ fn change(
     let desk = Context::new(session, &agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
-    let message = find(&locked.look(&state)?, found.id)?
+    let message = waiting_or_ended(&locked.look(&state)?, found.id)?
         .ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
     let mut draft = desk.draft_of(&locked.look_again(), state.clone())?;
     rule(&mut draft, message, &state)?;

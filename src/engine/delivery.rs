@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Result;
@@ -95,7 +96,7 @@ fn arrive(
     let queued = AdmittedArrival::queued(admitted.id());
     match admitted {
         delivery::AdmittedDelivery::Message(message) if message.dedupe_key.is_some() => {
-            let answer = admit_each_once(context, policy, vec![*message], None)?.pop();
+            let answer = admit_each_once(context, policy, vec![*message], OnRepeat::Answer, None)?.pop();
             Ok(answer.unwrap_or(queued))
         }
         delivery::AdmittedDelivery::Message(message) => agent.arrive(&message).map(|()| queued),
@@ -173,17 +174,32 @@ pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered
     answer
 }
 
-/// Result of admitting one message. `duplicate`: an earlier message has its dedupe key.
+/// Result of admitting one message.
+#[derive(Clone, Copy, Serialize)]
 pub struct AdmittedArrival {
+    #[serde(rename = "message_id")]
     pub id: MessageId,
     pub status: MessageStatus,
+    /// True if an earlier message has the dedupe key. The id is then that message's.
     pub duplicate: bool,
+    /// True if the earlier message has another body.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub differs: bool,
 }
 
 impl AdmittedArrival {
     pub fn queued(id: MessageId) -> AdmittedArrival {
-        AdmittedArrival { id, status: MessageStatus::Queued, duplicate: false }
+        AdmittedArrival { id, status: MessageStatus::Queued, duplicate: false, differs: false }
     }
+}
+
+/// Treatment of a message whose dedupe key was admitted before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum OnRepeat {
+    /// Only returns the earlier message.
+    Answer,
+    /// Puts the earlier message back into the queue if it has failed.
+    RetryFailed,
 }
 
 /// Admits each message, unless its dedupe key was admitted within the window; then returns the id
@@ -193,6 +209,7 @@ pub fn admit_each_once(
     context: Context<'_>,
     policy: &Policy,
     messages: Vec<Message>,
+    on_repeat: OnRepeat,
     later: Option<Time>,
 ) -> Result<Vec<AdmittedArrival>> {
     let now = context.session.clock.now();
@@ -201,7 +218,7 @@ pub fn admit_each_once(
     let state = locked.state()?;
     let seen = locked.look_past_inbox();
     let mut answers = Vec::with_capacity(messages.len());
-    let mut new = Vec::with_capacity(messages.len());
+    let (mut new, mut retried) = (Vec::with_capacity(messages.len()), Vec::new());
     let mut keys: HashMap<String, MessageId> = HashMap::new();
     for message in messages {
         if let Some(key) = &message.dedupe_key {
@@ -212,7 +229,15 @@ pub fn admit_each_once(
             if let Some(entry) = seen.admitted_under(key, now, window, state.revision)? {
                 let claimed =
                     state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
-                answers.push(duplicate_of(&entry, claimed));
+                let mut answer = duplicate_of(&entry, claimed);
+                if on_repeat == OnRepeat::RetryFailed
+                    && answer.status.has_failed()
+                    && let Some(failed) = seen.ended_message(entry.message_id)?
+                {
+                    answer.status = MessageStatus::Queued;
+                    retried.push(failed);
+                }
+                answers.push(answer);
                 continue;
             }
             keys.insert(key.clone(), message.id);
@@ -220,11 +245,12 @@ pub fn admit_each_once(
         answers.push(AdmittedArrival::queued(message.id));
         new.push(message);
     }
-    if new.is_empty() {
+    if new.is_empty() && retried.is_empty() {
         return Ok(answers);
     }
     locked.forget_old_keys(now, window)?;
     let mut draft = context.draft_of(&seen, state)?;
+    retried.into_iter().try_for_each(|failed| rules::requeue(&mut draft, failed))?;
     for message in new {
         match later {
             Some(at) => rules::put_off(&mut draft, message, at)?,
@@ -237,5 +263,5 @@ pub fn admit_each_once(
 
 pub fn duplicate_of(entry: &DedupeEntry, claimed: bool) -> AdmittedArrival {
     let status = if claimed { MessageStatus::Dequeued } else { entry.status };
-    AdmittedArrival { id: entry.message_id, status, duplicate: true }
+    AdmittedArrival { id: entry.message_id, status, duplicate: true, differs: false }
 }

@@ -174,3 +174,20 @@ impl OutputTail {
         self.streams.iter().map(|followed| followed.begun.as_str()).filter(|begun| !begun.is_empty())
     }
 }
+
+/// Maximum number of lines and bytes of each log in [`output_end`].
+const LAST_LINES: usize = 20;
+const LAST_BYTES: u64 = 4 << 10;
+
+/// Returns the last lines of a run's stdout, then of its stderr. `None` without output on this
+/// machine.
+pub fn output_end(agent: &Agent<'_>, run: RunId) -> Result<Option<String>> {
+    let lines = OutputTail::of(agent, run, Some(LAST_BYTES)).news(true)?;
+    let stream = |stream| lines.iter().filter(move |(of, _)| *of == stream).map(|(_, line)| line.as_str());
+    let ends = [Stream::Stdout, Stream::Stderr].map(|of| {
+        let lines: Vec<&str> = stream(of).collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
+    });
+    let lines = ends.concat();
+    Ok((!lines.is_empty()).then(|| lines.join("\n")))
+}

@@ -120,6 +120,14 @@ pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
     })
 }
 
+/// Returns a message by its id: from the inbox, else its newest line in the archive.
+pub fn waiting_or_ended(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Message>> {
+    if let Some(waiting) = seen.waiting(id)? {
+        return seen.read(&waiting);
+    }
+    seen.ended_message(id)
+}
+
 /// Looks up a message in the inbox or the archive.
 pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<MessageId>> {
     find(store, agent, "message", part, |agent| {

@@ -16,6 +16,12 @@ pub fn source(user: &str) -> String {
     format!("{USER}{user}")
 }
 
+/// Returns a dedupe key of a user, which differs from all keys of other users.
+pub fn key_of_user(key: String, user: &str) -> String {
+    let own = format!("{}:", source(user));
+    if key.starts_with(&own) { key } else { own + &key }
+}
+
 /// True if an id or source names the owner of a file. Other senders may not use such a name.
 pub fn is_users(id: &str) -> bool {
     id.starts_with(USER)
@@ -47,6 +53,7 @@ impl Message {
             delivery_surface: DeliverySurface::FileDrop,
             admission_context: AdmissionContext::LocalProcess,
             trigger_kind: Some(TriggerKind::ExternalEvent),
+            dedupe_key: self.dedupe_key.map(|key| key_of_user(key, user)),
             task_id: None,
             task_status: None,
             trigger_id: None,

@@ -130,6 +130,13 @@ names! {
     }
 }
 
+impl MessageStatus {
+    /// True for a message that ended without being processed.
+    pub fn has_failed(self) -> bool {
+        matches!(self, MessageStatus::Aborted | MessageStatus::Dropped)
+    }
+}
+
 /// Sender of a message: a kind, and a name within it (`webhook:ci`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -315,6 +322,10 @@ pub struct Message {
 }
 
 impl Message {
+    fn fault(&self) -> Result<(), String> {
+        ensure(self.attempt > 0, "`attempt` counts from 1")
+    }
+
     pub fn key(&self) -> InboxKey {
         InboxKey { priority: self.priority, id: self.id }
     }
@@ -365,18 +376,11 @@ pub const DUPLICATE: &str = "duplicate";
 /// Prefix of the idempotency keys of ticks that were made from wake hints.
 const HINT_KEY: &str = "wake_hint:";
 
-/// Prefixes of the keys of ticks about a wait's deadlines. Version 1 wrote `wait:expired:`, for
-/// waits that had ended before the agent was notified.
+/// Prefixes of the keys of ticks about a wait's deadlines.
 pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
 record! { Message = "message"; check }
-
-impl Message {
-    fn fault(&self) -> Result<(), String> {
-        ensure(self.attempt > 0, "`attempt` counts from 1")
-    }
-}
 
 /// A message of a turn to another agent is an open record until it is delivered.
 impl OpenRecord for Message {
@@ -448,15 +452,10 @@ const REASONS_MAX: usize = 4096;
 impl WakeHint {
     /// Returns the scope of the hint: its wait, else trigger, else resource, else source.
     pub fn scope(&self) -> String {
-        if let Some(wait) = self.wait_id {
-            format!("wait:{wait}")
-        } else if let Some(trigger) = self.trigger_id {
-            format!("trigger:{trigger}")
-        } else if let Some(resource) = &self.resource {
-            format!("resource:{resource}")
-        } else {
-            format!("source:{}", self.source)
-        }
+        let wait = self.wait_id.map(|id| format!("wait:{id}"));
+        let trigger = self.trigger_id.map(|id| format!("trigger:{id}"));
+        let resource = self.resource.as_ref().map(|name| format!("resource:{name}"));
+        wait.or(trigger).or(resource).unwrap_or_else(|| format!("source:{}", self.source))
     }
 
     pub fn is_contentful(&self) -> bool {

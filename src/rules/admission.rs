@@ -1,6 +1,7 @@
 //! Admission: the messages that an agent accepts, their origins and their authority (contract,
 //! semantics §9).
 
+use crate::model::author::key_of_user;
 use crate::model::bound::{Bound, RECORD};
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId};
@@ -98,6 +99,10 @@ pub fn admit(
         return Err(Refusal::new("priority_not_allowed", "only the operator can interject")
             .hint("the highest priority for everybody else is `next`"));
     }
+    let dedupe_key = match speaker {
+        Speaker::User(user) => submission.dedupe_key.map(|key| key_of_user(key, user)),
+        Speaker::Work(_) | Speaker::Outside | Speaker::File(_) => submission.dedupe_key,
+    };
     let hops = one_further(caller.and_then(|caller| caller.hops), limits)?;
     let expires_at = submission.expires_at.or(submission.ttl.map(|ttl| stamp.now.after(ttl)));
     Ok(Message {
@@ -111,7 +116,7 @@ pub fn admit(
             .and_then(|caller| Some(format!("{}/{}", caller.agent, caller.run_id()?)))
             .into_iter()
             .collect(),
-        dedupe_key: submission.dedupe_key,
+        dedupe_key,
         expires_at,
         hops,
         ..message(NewMessage {

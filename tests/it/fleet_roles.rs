@@ -94,8 +94,8 @@ fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
         is_refused(&producer, args);
     }
     for (args, kind) in [
-        (&["enqueue", "ada", "x", "--dedupe-key", "k"][..], "owners_only"),
-        (&["enqueue", "ada", "x", "--await"], "owners_only"),
+        (&["enqueue", "ada", "x", "--await"][..], "owners_only"),
+        (&["enqueue", "ada", "x", "--dedupe-key", "k", "--retry"], "owners_only"),
         (&["enqueue", "ada", "x", "--in", "1h"], "owners_only"),
         (&["enqueue", "ada", "x", "--origin", "operator"], "origin_not_allowed"),
         (&["enqueue", "ada", "x", "--priority", "interject"], "priority_not_allowed"),
@@ -139,6 +139,30 @@ fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
             .is_some()
     );
     assert!(roles.refused("nobody", "SELECT @.deliver('ada', '{}', '{}', '{}', false)").is_some());
+}
+
+/// A producer reads no keys, so a step drops the second message. Its keys are its own.
+#[test]
+fn a_producer_sends_once_under_a_key() {
+    needs!("postgresql");
+    let roles = Roles::of("by_key");
+    let producer = roles.machine("producer");
+    let keyed = ["enqueue", "ada", "build it", "--dedupe-key", "k"];
+    let first = producer.run(keyed);
+    let second = producer.run(keyed);
+    roles.owner.run(["tick", "ada", "--until-idle"]);
+    let third = producer.run(keyed);
+    let owners = roles.owner.json(keyed);
+    assert_eq!(owners["duplicate"], false, "a producer can't use up the key of another");
+    roles.owner.run(["tick", "ada", "--until-idle"]);
+    for (id, status) in [
+        (first.trim(), "processed"),
+        (second.trim(), "dropped"),
+        (third.trim(), "dropped"),
+        (owners["message_id"].as_str().unwrap(), "processed"),
+    ] {
+        assert_eq!(roles.owner.json(["queue", "show", id])["settlement"]["status"], status, "{id}");
+    }
 }
 
 /// Whatever a row says that a producer has put there, it is a producer's.

@@ -108,14 +108,36 @@ fn what_a_member_says_is_run_as_that_users_word() {
     assert_eq!(shared.findings(OWNER, false), []);
 }
 
+/// A member reads no keys, so a step drops the second message. A member's keys are its own.
+#[test]
+fn a_member_sends_once_under_a_key() {
+    let Some(shared) = shared() else { return };
+    let keyed = ["enqueue", "a", "build it", "--dedupe-key", "k"];
+    let said = |user| {
+        let ran = shared.guest(user, &keyed);
+        assert_eq!(ran.code(), 0, "{ran}");
+        objects(&ran.stdout)[0]["message_id"].as_str().unwrap().to_owned()
+    };
+    let (first, second, other) = (said(SENDER), said(SENDER), said(OTHER));
+    let owners = shared.owner(&keyed);
+    for (id, status) in [
+        (&*first, "processed"),
+        (&*second, "dropped"),
+        (&*other, "processed"),
+        (owners["message_id"].as_str().unwrap(), "processed"),
+    ] {
+        assert_eq!(shared.settled(id)["settlement"]["status"], status, "{id}");
+    }
+}
+
 /// Nothing is written by what is refused.
 #[test]
 fn what_needs_more_than_the_inbox_is_refused_to_members() {
     let Some(shared) = shared() else { return };
     let before = tree(&shared.state());
     for (args, kind) in [
-        (&["enqueue", "a", "x", "--dedupe-key", "k"][..], "owners_only"),
-        (&["enqueue", "a", "x", "--in", "1h"], "owners_only"),
+        (&["enqueue", "a", "x", "--in", "1h"][..], "owners_only"),
+        (&["enqueue", "a", "x", "--dedupe-key", "k", "--retry"], "owners_only"),
         (&["enqueue", "a", "x", "--await"], "owners_only"),
         (&["enqueue", "a", "x", "--at", "2040-01-01T00:00:00Z"], "owners_only"),
         (&["enqueue", "a", "x", "--work-item", "work_0198"], "owners_only"),
@@ -137,7 +159,6 @@ fn what_needs_more_than_the_inbox_is_refused_to_members() {
         assert!(kind == "no_agent" || error["hint"].is_string(), "{args:?}: {ran}");
     }
     for line in [
-        r#"{"text": "x", "dedupe_key": "k"}"#,
         r#"{"text": "x", "origin": "operator"}"#,
         r#"{"text": "x", "kind": "control"}"#,
         r#"{"text": "x", "wait_id": "wait_0198c9f0000070008000000000000001"}"#,

@@ -417,7 +417,7 @@ fn a_repeat_answers_with_the_first_ones_id_and_status() {
     assert_eq!(first, json!({ "agent": "ada", "message_id": id, "status": "queued", "duplicate": false }));
     let again =
         |status: &str| json!({ "agent": "ada", "message_id": id, "status": status, "duplicate": true });
-    let repeat = || sandbox.json(["enqueue", "ada", "two", "--dedupe-key", "k"]);
+    let repeat = || sandbox.json(["enqueue", "ada", "one", "--dedupe-key", "k"]);
     assert_eq!(repeat(), again("queued"));
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
     wait_for(&sandbox.project().join("running"));
@@ -425,7 +425,7 @@ fn a_repeat_answers_with_the_first_ones_id_and_status() {
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(tick.end().code(), 0);
     assert_eq!(repeat(), again("processed"));
-    assert_eq!(sandbox.run(["enqueue", "ada", "two", "--dedupe-key", "k"]), format!("{id}\n"));
+    assert_eq!(sandbox.run(["enqueue", "ada", "one", "--dedupe-key", "k"]), format!("{id}\n"));
     let other = sandbox.json(["enqueue", "ada", "other", "--dedupe-key", "K"]);
     assert_eq!(other["duplicate"], false);
 }
@@ -457,7 +457,7 @@ fn a_message_that_waits_for_longer_than_the_window_is_no_copy_of_a_later_one() {
     assert_eq!(decisions(&sandbox), [turn, turn, "sleep (no_pending_scheduler_facts)"]);
     // The end of the first does not take the key back from the second.
     sandbox.pass(3000);
-    assert_eq!(say_once(&sandbox, "three", true), second);
+    assert_eq!(say_once(&sandbox, "two", true), second);
 }
 
 /// Says something to `ada` under one key, and returns the message that the key then stands for.
@@ -475,12 +475,12 @@ fn a_fresh_clone_without_its_cache_knows_the_keys() {
     let done = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "done", "--priority", "next"]);
     step(&sandbox);
     fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
-    let again = sandbox.json(["enqueue", "ada", "y", "--dedupe-key", "done"]);
+    let again = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "done"]);
     assert_eq!(
         (&again["message_id"], &again["status"], &again["duplicate"]),
         (&done["message_id"], &json!("processed"), &json!(true))
     );
-    let again = sandbox.json(["enqueue", "ada", "y", "--dedupe-key", "queued"]);
+    let again = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "queued"]);
     assert_eq!((&again["message_id"], &again["status"]), (&queued["message_id"], &json!("queued")));
 }
 

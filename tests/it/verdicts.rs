@@ -52,6 +52,109 @@ fn what_failed_for_good_ends_with_7_and_says_why() {
 }
 
 #[test]
+fn a_failure_shows_the_end_of_the_output() {
+    let turn = "seq 1 100; echo reading; echo no such branch >&2; exit 3";
+    let sandbox = started(turn).with_real_clock();
+    extend_policy(&sandbox, "ada", LAST);
+    for json in [false, true] {
+        let mut words = vec!["enqueue", "ada", "x", "--await"];
+        words.extend(json.then_some("--json"));
+        let cmd = waiting(&sandbox, sandbox.cmd(words));
+        sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+        let ran = cmd.end();
+        assert_eq!(ran.code(), 7, "{ran}");
+        if json {
+            let output = objects(&ran.stdout)[0]["output"].as_str().unwrap().to_owned();
+            assert!(
+                output.starts_with("82\n") && output.ends_with("\n100\nreading\nno such branch"),
+                "{output}"
+            );
+        } else {
+            let said = &ran.stderr;
+            assert!(
+                said.starts_with("| 82\n") && said.contains("\n| reading\n| no such branch\ndormouse: "),
+                "{said}"
+            );
+            assert!(said.ends_with("gave up after 1 attempt: exit status 3: no such branch\n"), "{said}");
+        }
+    }
+    // `ask` shows the output of its own turn once.
+    let ran = sandbox.cmd(["ask", "ada", "y"]).output();
+    assert_eq!(
+        (
+            ran.code(),
+            ran.stderr
+                .lines()
+                .filter(|line| line.ends_with("| no such branch") || *line == "no such branch")
+                .count()
+        ),
+        (7, 1),
+        "{ran}"
+    );
+}
+
+#[test]
+fn a_message_that_failed_is_tried_again_under_its_key() {
+    let sandbox = started("test -e \"$HOME/ok\" && echo fine").with_real_clock();
+    extend_policy(&sandbox, "ada", LAST);
+    let once = ["enqueue", "ada", "build", "--dedupe-key", "k", "--await"];
+    let retry = [&once[..], &["--retry"]].concat();
+    let cmd = waiting(&sandbox, sandbox.cmd(once));
+    sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(cmd.end().code(), 7);
+    let ran = sandbox.cmd(once).output();
+    assert_eq!(ran.code(), 7, "{ran}");
+    assert!(ran.stderr.contains("has this key and failed before: `--retry` tries it again"), "{ran}");
+    let cmd = waiting(&sandbox, sandbox.cmd(&retry));
+    fs::write(sandbox.home().join("ok"), "").unwrap();
+    // A second retry meanwhile waits for the same attempt.
+    let second = Beside::start(sandbox.cmd(&retry));
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    for ran in [cmd.end(), second.end()] {
+        assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr.as_str()), (0, "fine\n", ""), "{ran}");
+    }
+    assert_eq!(sandbox.run(&retry), "fine\n", "a message that was completed does not run again");
+    let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
+    assert_eq!(runs.len(), 2);
+    assert_eq!(runs[0]["message_id"], runs[1]["message_id"]);
+    for wrong in [
+        &["enqueue", "ada", "x", "--retry"][..],
+        &["enqueue", "ada", "x", "--dedupe-key", "k", "--in", "1h", "--retry"],
+    ] {
+        sandbox.cmd(wrong).status(2).output();
+    }
+}
+
+#[test]
+fn ask_tries_a_failed_message_again_under_its_key() {
+    let sandbox = started("test -e \"$HOME/ok\" && echo fine");
+    extend_policy(&sandbox, "ada", LAST);
+    sandbox.cmd(["ask", "ada", "build", "--dedupe-key", "k"]).status(7).output();
+    fs::write(sandbox.home().join("ok"), "").unwrap();
+    sandbox.cmd(["ask", "ada", "build", "--dedupe-key", "k"]).status(7).output();
+    let ran = sandbox.cmd(["ask", "ada", "build", "--dedupe-key", "k", "--retry"]).output();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "fine\n"), "{ran}");
+}
+
+#[test]
+fn another_text_under_the_same_key_is_said() {
+    let sandbox = started("echo done");
+    let with = |text| ["enqueue", "ada", text, "--dedupe-key", "k"];
+    let id = sandbox.run(with("one"));
+    let ran = sandbox.cmd(with("one")).output();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (id.as_str(), ""), "{ran}");
+    for ended in [false, true] {
+        let ran = sandbox.cmd(with("two")).output();
+        assert_eq!((ran.code(), ran.stdout.as_str()), (0, id.as_str()), "{ran}");
+        assert!(ran.stderr.contains("another text: your text was not sent"), "{ended}: {ran}");
+        let ran = sandbox.cmd(["--json"].iter().chain(&with("two")).copied()).output();
+        assert_eq!(objects(&ran.stdout)[0]["differs"], true, "{ran}");
+        assert!(sandbox.json(with("one"))["differs"].is_null());
+        sandbox.run(["tick", "ada"]);
+    }
+}
+
+#[test]
 fn the_time_ends_and_the_message_stays() {
     let sandbox = started("true").with_real_clock();
     let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "30ms"]).output();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::cli;
+use crate::engine::follow::output_end;
 use crate::engine::load;
 use crate::engine::lookup::{self, Whereabouts, matches_id, whereabouts};
 use crate::engine::session::Session;
@@ -18,7 +19,7 @@ use crate::model::state::State;
 use crate::model::time::Span;
 use crate::model::timer::Timer;
 use crate::process::signals::Signals;
-use crate::report::output::Output;
+use crate::report::output::{Output, listener};
 use crate::rules::overdue::{longer_than, overdue};
 use crate::rules::posture::posture;
 use crate::store::{Agent, RecordWatch, Store, moved_away};
@@ -158,11 +159,7 @@ pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
 /// Returns the exit status for a message that has ended. A message that was delivered to a turn
 /// counts as completed.
 pub fn verdict(status: MessageStatus) -> Status {
-    match status {
-        MessageStatus::Processed | MessageStatus::Interjected => Status::Done,
-        MessageStatus::Aborted | MessageStatus::Dropped => Status::TurnFailed,
-        MessageStatus::Queued | MessageStatus::Dequeued => Status::Done,
-    }
+    if status.has_failed() { Status::TurnFailed } else { Status::Done }
 }
 
 /// Periodic check of a waiting command that some process ticks the agent.
@@ -233,10 +230,14 @@ struct MessageResult {
     agent: AgentName,
     message_id: MessageId,
     duplicate: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    differs: bool,
     message_status: MessageStatus,
     reason: Option<String>,
     run_id: Option<RunId>,
     brief: Option<String>,
+    /// End of the output of a turn that failed.
+    output: Option<String>,
 }
 
 /// Time limit of a command that waits.
@@ -344,15 +345,25 @@ pub fn say(
         None => None,
     };
     let completed = end.status == MessageStatus::Processed;
+    // The output of a new message's turn is on stderr already.
+    let is_shown = session.listens_to == Some(message.id) && !message.duplicate;
+    let failed = end.run_id.filter(|_| end.status.has_failed() && !is_shown);
     let answer = MessageResult {
         agent: agent.name().clone(),
         message_id: message.id,
         duplicate: message.duplicate,
+        differs: message.differs,
         message_status: end.status,
         reason: end.reason,
         run_id: end.run_id,
         brief: run.and_then(|run| run.brief).filter(|_| completed),
+        output: failed.map(|run| output_end(agent, run)).transpose()?.flatten(),
     };
+    if let Some(output) = answer.output.as_ref().filter(|_| !session.out.is_json() && !session.out.is_quiet())
+    {
+        let mut show = listener();
+        output.lines().for_each(|line| show(format!("| {line}\n").as_bytes()));
+    }
     if session.out.is_json() {
         session.out.json_line(&answer);
     } else if let Some(brief) = &answer.brief {

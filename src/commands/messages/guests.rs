@@ -14,21 +14,14 @@ use crate::store::{Agent, Store};
 
 /// Refuses flags that are reserved for the owner of the state directory.
 pub fn check(store: &Store, said: &cli::MessageArgs) -> Result<()> {
-    let needs = [
-        ("--dedupe-key", said.dedupe_key.is_some()),
-        ("--work-item", said.work_item.is_some()),
-        ("--wait", said.wait.is_some()),
-    ];
+    let needs =
+        [("--retry", said.retry), ("--work-item", said.work_item.is_some()), ("--wait", said.wait.is_some())];
     Ok(judge(store.guest(), said.origin.as_deref(), said.kind, needs)?)
 }
 
 /// Refuses fields of a batch line that are reserved for the owner of the state directory.
 pub fn check_line(store: &Store, line: &Submission) -> Result<(), Refusal> {
-    let needs = [
-        ("dedupe_key", line.dedupe_key.is_some()),
-        ("work_item_id", line.work_item_id.is_some()),
-        ("wait_id", line.wait_id.is_some()),
-    ];
+    let needs = [("work_item_id", line.work_item_id.is_some()), ("wait_id", line.wait_id.is_some())];
     judge(store.guest(), line.origin.as_deref(), line.kind, needs)
 }
 
@@ -36,7 +29,7 @@ fn judge(
     user: Option<&str>,
     origin: Option<&str>,
     kind: Option<MessageKind>,
-    needs: [(&str, bool); 3],
+    needs: impl IntoIterator<Item = (&'static str, bool)>,
 ) -> Result<(), Refusal> {
     let Some(user) = user else { return Ok(()) };
     check_name(user, origin)?;
@@ -44,7 +37,7 @@ fn judge(
         let message = format!("a message from `channel` can't be of kind `{kind}`");
         return Err(Refusal::new("kind_origin_mismatch", message).hint("leave out the kind"));
     }
-    needs.iter().find(|(_, asked)| *asked).map_or(Ok(()), |(what, _)| Err(owners_only(what)))
+    needs.into_iter().find(|(_, asked)| *asked).map_or(Ok(()), |(what, _)| Err(owners_only(what)))
 }
 
 /// Refuses a sender name other than the member's own.

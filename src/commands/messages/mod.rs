@@ -2,49 +2,38 @@
 
 pub mod ask;
 pub mod awaiting;
+mod batch;
 mod guests;
+mod sender;
 
-use std::io::{BufRead, Read};
-use std::path::Path;
-
+use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
-use crate::commands::args::{answer, json_body, moment, open_id, parse_optional, text};
+use crate::commands::args::{answer, json_body, moment, open_id, text};
 use crate::engine::context::Context;
-use crate::engine::delivery::{self, AdmittedArrival, admit_each_once};
-use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger, check_named};
+use crate::engine::delivery::{self, AdmittedArrival, OnRepeat, admit_each_once};
+use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger, check_named, waiting_or_ended};
 use crate::engine::session::Session;
 use crate::engine::{authority, load};
-use crate::error::{Error, IoContext, Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::author::is_users;
 use crate::model::bound::Bound;
-use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId, TriggerId, WaitId, WorkId};
-use crate::model::json;
-use crate::model::message::{
-    AdmissionContext, DeliverySurface, InboxKey, Message, Origin, OriginKind, WakeHint,
-};
+use crate::model::message::{AdmissionContext, DeliverySurface, Message, OriginKind, WakeHint};
 use crate::model::policy::{Policy, Size};
-use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::Time;
 use crate::model::trigger::{Trigger, TriggerScope};
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::report::progress::Unit;
 use crate::rules::admission::{admit, one_further};
 use crate::rules::overdue::overdue;
 use crate::store::{Agent, Store};
 
 use awaiting::{WaitLimit, await_all, refuse_closed};
-
-/// Maximum size of a batch line without the body, in bytes.
-const LINE_MARGIN: u64 = 64 << 10;
-
-/// Maximum number of messages with a dedupe key in one transaction.
-const TOGETHER: usize = 32;
+use sender::Sender;
 
 pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> {
     let store = session.store()?;
@@ -67,8 +56,8 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
     }
     let deadline = WaitLimit::after(args.timeout);
     if args.batch {
-        let voice = Voice::of(session, &agent, &args.said)?;
-        let admitted = admit_batch(session, &agent, &voice, &args.said)?;
+        let sender = Sender::of(session, &agent, &args.said)?;
+        let admitted = batch::admit(session, &agent, &sender, &args.said)?;
         return show_admitted(session, &agent, &admitted, args.awaits.then_some(deadline));
     }
     if args.within.is_some() || args.at.is_some() {
@@ -98,42 +87,6 @@ fn show_admitted(
     Ok(Status::Done)
 }
 
-/// Sender of a message, and the sender's limits.
-struct Voice {
-    policy: Policy,
-    /// Turn or task that runs this command.
-    caller: Option<Caller>,
-    /// Member of the sharing group that runs this command.
-    user: Option<String>,
-    /// Trigger kind of the messages, if it differs from the default of the message kind.
-    trigger: Option<TriggerKind>,
-}
-
-impl Voice {
-    /// Returns the sender. Refuses one that the agent does not accept or that names another origin.
-    fn of(session: &Session, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Voice> {
-        let store = agent.store();
-        guests::check(store, said)?;
-        let policy = guests::policy(store, agent)?;
-        let user = store.guest().map(str::to_owned);
-        let caller = if user.is_none() { session.caller(store)? } else { None };
-        let trigger = match &caller {
-            Some(caller) => authority::check_accepts(agent, &caller.agent)?,
-            None => None,
-        };
-        parse_optional::<Origin>("--origin", said.origin.as_deref())?;
-        Ok(Voice { policy, caller, user, trigger })
-    }
-
-    fn speaker(&self) -> Speaker<'_> {
-        match (&self.user, &self.caller) {
-            (Some(user), _) => Speaker::User(user),
-            (None, Some(caller)) => Speaker::Work(caller),
-            (None, None) => Speaker::Outside,
-        }
-    }
-}
-
 /// Admits a message from the command line, now or by a timer.
 pub fn take(
     session: &Session,
@@ -141,39 +94,63 @@ pub fn take(
     said: &cli::MessageArgs,
     later: Option<Time>,
 ) -> Result<AdmittedArrival> {
-    let mut voice = Voice::of(session, agent, said)?;
+    let mut sender = Sender::of(session, agent, said)?;
     let work = open_id::<WorkItem>(agent, "open work item", said.work_item.as_deref())?;
     let wait = open_id::<Wait>(agent, "active wait", said.wait.as_deref())?;
-    let submission = submission(said, (work, wait), voice.policy.limits.max_message)?;
+    let submission = submission(said, (work, wait), sender.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
     // A message after the chain pause starts a new chain.
-    let is_late = later.is_some_and(|at| at > stamp.now.after(voice.policy.limits.chain_pause));
-    if let Some(caller) = voice.caller.as_mut().filter(|_| is_late) {
+    let is_late = later.is_some_and(|at| at > stamp.now.after(sender.policy.limits.chain_pause));
+    if let Some(caller) = sender.caller.as_mut().filter(|_| is_late) {
         caller.hops = None;
     }
-    let (limits, speaker) = (&voice.policy.limits, voice.speaker());
+    let (limits, speaker) = (&sender.policy.limits, sender.speaker());
     let message = admit(agent.name(), submission, speaker, limits, &mut stamp)?;
-    let message = message.triggering(voice.trigger);
+    let message = message.triggering(sender.trigger);
     if message.wait_id.is_some() {
         agent.look(|seen, _| check_named(&seen, (None, message.wait_id), message.trigger_kind))?;
     }
-    if message.dedupe_key.is_some() || later.is_some() {
-        let admitted = AdmittedArrival::queued(message.id);
-        let answer =
-            admit_each_once(Context::new(session, agent), &voice.policy, vec![message], later)?.pop();
-        return Ok(answer.unwrap_or(admitted));
+    let queued = AdmittedArrival::queued(message.id);
+    // A member or producer can't read earlier keys: the step that takes up a repeat drops it.
+    if later.is_none() && (message.dedupe_key.is_none() || sender.user.is_some()) {
+        agent.arrive(&message)?;
+        return Ok(queued);
     }
-    agent.arrive(&message)?;
-    Ok(AdmittedArrival::queued(message.id))
+    let (context, body) = (Context::new(session, agent), message.body.clone());
+    let on_repeat = if said.retry { OnRepeat::RetryFailed } else { OnRepeat::Answer };
+    if said.retry {
+        authority::reach_records(context, "settle messages of")?;
+    }
+    let answers = admit_each_once(context, &sender.policy, vec![message], on_repeat, later)?;
+    let mut answer = answers.first().copied().unwrap_or(queued);
+    if answer.duplicate {
+        let earlier = agent.look(|seen, _| waiting_or_ended(&seen, answer.id))?;
+        answer.differs = earlier.is_some_and(|earlier| earlier.body != body);
+        note_repeat(session, agent.name(), &answer, said.retry);
+    }
+    Ok(answer)
+}
+
+/// Reports that an earlier message has the dedupe key, if its text or its failure may surprise.
+fn note_repeat(session: &Session, agent: &AgentName, answer: &AdmittedArrival, may_retry: bool) {
+    let id = answer.id;
+    if answer.differs {
+        session.out.note(&format!("{agent}: {id} has this key and another text: your text was not sent"));
+    }
+    if answer.status.has_failed() && !may_retry {
+        session.out.note(&format!("{agent}: {id} has this key and failed before: `--retry` tries it again"));
+    }
+}
+
+#[derive(Serialize)]
+struct AdmittedMessage<'a> {
+    agent: &'a AgentName,
+    #[serde(flatten)]
+    admitted: &'a AdmittedArrival,
 }
 
 fn say(session: &mut Session, agent: &AgentName, admitted: &AdmittedArrival) {
-    let object = json!({
-        "agent": agent,
-        "message_id": admitted.id,
-        "status": admitted.status,
-        "duplicate": admitted.duplicate,
-    });
+    let object = AdmittedMessage { agent, admitted };
     session.out.result(&object, |_| admitted.id.to_string());
 }
 
@@ -235,125 +212,6 @@ fn submission(
         None => submission.text = Some(text("TEXT", args.text.as_deref(), &bound)?),
     }
     Ok(submission)
-}
-
-/// Admits one message per line. All lines are checked before the first is admitted, so that a batch
-/// with an invalid line admits no message.
-fn admit_batch(
-    session: &Session,
-    agent: &Agent<'_>,
-    voice: &Voice,
-    args: &cli::MessageArgs,
-) -> Result<Vec<AdmittedArrival>> {
-    let mut stamp = session.clock.stamp()?;
-    let mut batch = agent.batch(stamp.mint())?;
-    // Memory holds only each message's key, with a flag for a dedupe key that must be looked up.
-    let mut staged: Vec<(InboxKey, bool)> = Vec::new();
-    let mut input = std::io::stdin().lock();
-    let mut line = Vec::new();
-    let mut progress = session.out.progress(Unit::Messages, None);
-    for number in 1.. {
-        if !read_line(&mut input, &mut line, number, &voice.policy)? {
-            break;
-        }
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let submission = read_submission(&line, number, args)?;
-        let message =
-            batch_message(agent, voice, submission, &mut stamp).map_err(|error| in_line(number, error))?;
-        let once = message.dedupe_key.is_some();
-        staged.push((message.key(), once));
-        if once {
-            batch.stage_apart(&message)?
-        } else {
-            batch.stage(&message)?
-        }
-        progress.advance(1);
-    }
-    drop(progress);
-    batch.sync()?;
-    let once: Vec<InboxKey> = staged.iter().filter(|(_, once)| *once).map(|(key, _)| *key).collect();
-    let mut answers = Vec::with_capacity(once.len());
-    let mut progress = session.out.progress(Unit::Messages, Some(once.len() as u64));
-    for some in once.chunks(TOGETHER) {
-        let messages = some.iter().map(|key| batch.read(*key)).collect::<Result<Vec<_>>>()?;
-        answers.extend(admit_each_once(Context::new(session, agent), &voice.policy, messages, None)?);
-        progress.advance(some.len() as u64);
-    }
-    drop(progress);
-    batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key), session.clock.now())?;
-    let mut answers = answers.into_iter();
-    let mut admitted = |(key, once): (InboxKey, bool)| {
-        let answer = if once { answers.next() } else { None };
-        answer.unwrap_or(AdmittedArrival::queued(key.id))
-    };
-    Ok(staged.into_iter().map(&mut admitted).collect())
-}
-
-/// Reads the next line, bounded by the maximum size of a message. Returns false at the end.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy: &Policy) -> Result<bool> {
-    line.clear();
-    let limit = policy.limits.max_message;
-    let most = limit.0.saturating_mul(2).saturating_add(LINE_MARGIN);
-    let read = input.take(most.saturating_add(1)).read_until(b'\n', line);
-    let read = read.context("read", Path::new("stdin"))?;
-    if read as u64 > most && line.last() != Some(&b'\n') {
-        let refusal = Bound::message("it", limit).refuse(&format!("at least {read}"));
-        return Err(in_line(number, refusal.into()));
-    }
-    Ok(read > 0)
-}
-
-/// Adds the line number of the batch to a refusal.
-fn in_line(number: usize, error: Error) -> Error {
-    let (Error::Refused { kind, .. } | Error::NoEdge { kind, .. }) = error else { return error };
-    let hint = error.hint().map(|hint| format!("{hint}; ")).unwrap_or_default();
-    Error::refused(kind, format!("line {number} of the batch: {error}"))
-        .with_hint(format!("{hint}nothing was admitted"))
-}
-
-/// Parses a line of a batch. Flags are the defaults for fields that the line does not have.
-fn read_submission(line: &[u8], number: usize, args: &cli::MessageArgs) -> Result<Submission> {
-    let wrong = |place: String, what: &str| {
-        Error::usage(format!("line {number} of the batch{place}: {what}")).with_hint("nothing was admitted")
-    };
-    let text = std::str::from_utf8(line).map_err(|_| wrong(String::new(), "not UTF-8"))?;
-    let read = json::read(json::outside(text).0.as_bytes());
-    let mut submission: Submission = read.map_err(|error| {
-        let text = error.to_string();
-        let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        wrong(format!(", column {}", error.column()), what)
-    })?;
-    submission.origin = submission.origin.or_else(|| args.origin.clone());
-    submission.resource = submission.resource.or_else(|| args.resource.clone());
-    submission.correlation_id = submission.correlation_id.or_else(|| args.correlation_id.clone());
-    submission.priority = submission.priority.or(args.priority);
-    submission.ttl = submission.ttl.or(args.ttl);
-    submission.allow_empty |= args.allow_empty;
-    Ok(submission)
-}
-
-/// Admits a message of a batch. Fails if a record that the message names does not exist.
-fn batch_message(
-    agent: &Agent<'_>,
-    voice: &Voice,
-    submission: Submission,
-    stamp: &mut Stamp,
-) -> Result<Message> {
-    guests::check_line(agent.store(), &submission)?;
-    let speaker = voice.speaker();
-    let message =
-        admit(agent.name(), submission, speaker, &voice.policy.limits, stamp)?.triggering(voice.trigger);
-    let named = (message.work_item_id, message.wait_id);
-    if named != (None, None) {
-        let checked = agent.look(|seen, _| check_named(&seen, named, message.trigger_kind));
-        checked.map_err(|error| {
-            let is_missing = matches!(error, Error::NoRecord { .. });
-            if is_missing { Error::refused(error.kind(), error.to_string()) } else { error }
-        })?;
-    }
-    Ok(message)
 }
 
 pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {

@@ -1,0 +1,154 @@
+//! `enqueue --batch`: one message per line of stdin.
+
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+use crate::cli;
+use crate::engine::context::Context;
+use crate::engine::delivery::{AdmittedArrival, OnRepeat, admit_each_once};
+use crate::engine::lookup::check_named;
+use crate::engine::session::Session;
+use crate::error::{Error, IoContext, Result};
+use crate::model::bound::Bound;
+use crate::model::json;
+use crate::model::message::{InboxKey, Message};
+use crate::model::policy::Policy;
+use crate::model::stamp::Stamp;
+use crate::model::submission::Submission;
+use crate::report::progress::Unit;
+use crate::rules::admission::admit as make;
+use crate::store::Agent;
+
+use super::guests;
+use super::sender::Sender;
+
+/// Maximum size of a batch line without the body, in bytes.
+const LINE_MARGIN: u64 = 64 << 10;
+
+/// Maximum number of messages with a dedupe key in one transaction.
+const TOGETHER: usize = 32;
+
+/// Admits one message per line. All lines are checked before the first is admitted, so that a batch
+/// with an invalid line admits no message.
+pub fn admit(
+    session: &Session,
+    agent: &Agent<'_>,
+    sender: &Sender,
+    args: &cli::MessageArgs,
+) -> Result<Vec<AdmittedArrival>> {
+    let mut stamp = session.clock.stamp()?;
+    let mut batch = agent.batch(stamp.mint())?;
+    // Memory holds only each message's key, with a flag for a dedupe key that must be looked up.
+    let mut staged: Vec<(InboxKey, bool)> = Vec::new();
+    let mut input = std::io::stdin().lock();
+    let mut line = Vec::new();
+    let mut progress = session.out.progress(Unit::Messages, None);
+    for number in 1.. {
+        if !read_line(&mut input, &mut line, number, &sender.policy)? {
+            break;
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let submission = read_submission(&line, number, args)?;
+        let message =
+            batch_message(agent, sender, submission, &mut stamp).map_err(|error| in_line(number, error))?;
+        let once = message.dedupe_key.is_some() && sender.user.is_none();
+        staged.push((message.key(), once));
+        if once {
+            batch.stage_apart(&message)?
+        } else {
+            batch.stage(&message)?
+        }
+        progress.advance(1);
+    }
+    drop(progress);
+    batch.sync()?;
+    let once: Vec<InboxKey> = staged.iter().filter(|(_, once)| *once).map(|(key, _)| *key).collect();
+    let mut answers = Vec::with_capacity(once.len());
+    let mut progress = session.out.progress(Unit::Messages, Some(once.len() as u64));
+    for some in once.chunks(TOGETHER) {
+        let messages = some.iter().map(|key| batch.read(*key)).collect::<Result<Vec<_>>>()?;
+        answers.extend(admit_each_once(
+            Context::new(session, agent),
+            &sender.policy,
+            messages,
+            OnRepeat::Answer,
+            None,
+        )?);
+        progress.advance(some.len() as u64);
+    }
+    drop(progress);
+    batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key), session.clock.now())?;
+    let mut answers = answers.into_iter();
+    let mut admitted = |(key, once): (InboxKey, bool)| {
+        let answer = if once { answers.next() } else { None };
+        answer.unwrap_or(AdmittedArrival::queued(key.id))
+    };
+    Ok(staged.into_iter().map(&mut admitted).collect())
+}
+
+/// Reads the next line, bounded by the maximum size of a message. Returns false at the end.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy: &Policy) -> Result<bool> {
+    line.clear();
+    let limit = policy.limits.max_message;
+    let most = limit.0.saturating_mul(2).saturating_add(LINE_MARGIN);
+    let read = input.take(most.saturating_add(1)).read_until(b'\n', line);
+    let read = read.context("read", Path::new("stdin"))?;
+    if read as u64 > most && line.last() != Some(&b'\n') {
+        let refusal = Bound::message("it", limit).refuse(&format!("at least {read}"));
+        return Err(in_line(number, refusal.into()));
+    }
+    Ok(read > 0)
+}
+
+/// Adds the line number of the batch to a refusal.
+fn in_line(number: usize, error: Error) -> Error {
+    let (Error::Refused { kind, .. } | Error::NoEdge { kind, .. }) = error else { return error };
+    let hint = error.hint().map(|hint| format!("{hint}; ")).unwrap_or_default();
+    Error::refused(kind, format!("line {number} of the batch: {error}"))
+        .with_hint(format!("{hint}nothing was admitted"))
+}
+
+/// Parses a line of a batch. Flags are the defaults for fields that the line does not have.
+fn read_submission(line: &[u8], number: usize, args: &cli::MessageArgs) -> Result<Submission> {
+    let wrong = |place: String, what: &str| {
+        Error::usage(format!("line {number} of the batch{place}: {what}")).with_hint("nothing was admitted")
+    };
+    let text = std::str::from_utf8(line).map_err(|_| wrong(String::new(), "not UTF-8"))?;
+    let read = json::read(json::outside(text).0.as_bytes());
+    let mut submission: Submission = read.map_err(|error| {
+        let text = error.to_string();
+        let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+        wrong(format!(", column {}", error.column()), what)
+    })?;
+    submission.origin = submission.origin.or_else(|| args.origin.clone());
+    submission.resource = submission.resource.or_else(|| args.resource.clone());
+    submission.correlation_id = submission.correlation_id.or_else(|| args.correlation_id.clone());
+    submission.priority = submission.priority.or(args.priority);
+    submission.ttl = submission.ttl.or(args.ttl);
+    submission.allow_empty |= args.allow_empty;
+    Ok(submission)
+}
+
+/// Admits a message of a batch. Fails if a record that the message names does not exist.
+fn batch_message(
+    agent: &Agent<'_>,
+    sender: &Sender,
+    submission: Submission,
+    stamp: &mut Stamp,
+) -> Result<Message> {
+    guests::check_line(agent.store(), &submission)?;
+    let speaker = sender.speaker();
+    let message =
+        make(agent.name(), submission, speaker, &sender.policy.limits, stamp)?.triggering(sender.trigger);
+    let named = (message.work_item_id, message.wait_id);
+    if named != (None, None) {
+        let checked = agent.look(|seen, _| check_named(&seen, named, message.trigger_kind));
+        checked.map_err(|error| {
+            let is_missing = matches!(error, Error::NoRecord { .. });
+            if is_missing { Error::refused(error.kind(), error.to_string()) } else { error }
+        })?;
+    }
+    Ok(message)
+}
