@@ -136,6 +136,9 @@ impl Error {
     /// Kind of a refusal because another process has taken over this process's lease.
     pub const FENCED: &str = "fenced";
 
+    /// Action of an error about the file of a text argument.
+    pub const TAKE_TEXT: &str = "take the text from";
+
     /// Kind of the error of a sync that other clones have overtaken until the time limit.
     pub const CONTENDED: &str = "contended";
 
@@ -260,9 +263,10 @@ impl Error {
                 Some("make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR".into())
             }
             Error::NotAStore { path } if !path.exists() => {
-                Some("there is no such directory: is it spelled right?".into())
+                let shown = path.display();
+                Some(format!("no such directory: correct the path, or make it with `dormouse init {shown}`"))
             }
-            Error::NotAStore { .. } => Some("make it one with `dormouse init`".into()),
+            Error::NotAStore { path } => Some(format!("make it one with `dormouse init {}`", path.display())),
             Error::NoAgent { renamed: Some(name), .. } => Some(format!("it was renamed: it is `{name}` now")),
             Error::NoAgent { known: Some(known), .. } if known.is_empty() => {
                 Some("there is none yet: make one with `dormouse create`".into())
@@ -273,8 +277,16 @@ impl Error {
             Error::Newer { .. } => {
                 Some("read it with the newer dormouse that wrote it; nothing was changed".into())
             }
+            Error::Io { action: Error::TAKE_TEXT, .. } if self.is_not_found() => {
+                Some("`@FILE` is the text in a file; pass a text that begins with `@` on stdin".into())
+            }
             Error::Io { source, .. } => hint_at(source),
-            Error::NoRecord { .. } => None,
+            Error::NoRecord { what: "manual page", .. } => {
+                Some("`dormouse --help` lists the commands, and each has a page".into())
+            }
+            Error::NoRecord { what, .. } => {
+                list_of(what).map(|list| format!("`dormouse {list} list` shows the ids"))
+            }
             Error::TimedOut { .. } => Some("`dormouse explain AGENT` shows what would wake it".into()),
         }
     }
@@ -355,6 +367,16 @@ impl Error {
     }
 }
 
+/// Returns the command group that lists a type of record, if there is one.
+pub fn list_of(what: &str) -> Option<&str> {
+    match what.rsplit(' ').next()? {
+        "message" => Some("queue"),
+        "item" => Some("work"),
+        plane @ ("run" | "wait" | "timer" | "task" | "trigger") => Some(plane),
+        _ => None,
+    }
+}
+
 /// Maximum number of agents in the hint for an unknown agent name.
 const NAMED: usize = 10;
 
@@ -395,7 +417,7 @@ fn hint_at(source: &io::Error) -> Option<String> {
         (io::ErrorKind::QuotaExceeded, "make room and try again; no record is half-written"),
         (
             io::ErrorKind::PermissionDenied,
-            "you have no permission: see its owner and mode with `ls -ld`; `dormouse doctor` names files of other users",
+            "see its owner and mode with `ls -ld`: run this as the owner, or give yourself the right with `chmod`",
         ),
     ];
     let errno = Errno::from_io_error(source);

@@ -206,8 +206,7 @@ pub struct EventsArgs {
 pub struct LogsArgs {
     #[command(flatten)]
     pub agents: AgentFlags,
-    /// Everything since this time, or since this long ago [default: the last 50 events, however
-    /// old]
+    /// Events since this time, or since this long ago [default: the last 50 events]
     #[arg(long, value_name = "TIME|DURATION")]
     pub since: Option<String>,
     /// Keep printing new events, and output as turns write it

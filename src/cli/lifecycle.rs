@@ -67,8 +67,7 @@ pub struct CreateArgs {
     /// triggers [default: public; of a child: private]
     #[arg(long)]
     pub visibility: Option<Visibility>,
-    /// Write the secret of its trigger to this new file, which only you can read, and show it
-    /// nowhere
+    /// Write its trigger's secret to this new file, which only you can read, and don't show it
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
     /// The turn command
@@ -90,8 +89,7 @@ pub struct CloneArgs {
     /// Purpose of the new agent [default: as of the other one]
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
-    /// Write the secret of its trigger to this new file, which only you can read, and show it
-    /// nowhere
+    /// Write its trigger's secret to this new file, which only you can read, and don't show it
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 }
@@ -179,8 +177,7 @@ pub struct RmArgs {
     /// Delete unfinished work, too, and don't ask
     #[arg(short, long)]
     pub force: bool,
-    /// Write the streams of all these agents to this one new file [default: AGENT.tar, one for
-    /// each]
+    /// Write all streams to this one new file [default: one AGENT.tar for each agent]
     #[arg(short, long, value_name = "FILE", conflicts_with = "no_export")]
     pub output: Option<PathBuf>,
     /// Export nothing: the agent can't be restored

@@ -161,8 +161,5 @@ pub enum SectionCommand {
         deadline: Span,
     },
     /// End the innermost section
-    End {
-        #[command(flatten)]
-        agent: AgentFlag,
-    },
+    End(AgentFlag),
 }

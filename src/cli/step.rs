@@ -42,13 +42,11 @@ pub struct TickArgs {
     /// Make a git commit of the state directory for each step that changed something
     #[arg(long)]
     pub commit: bool,
-    /// Take each agent by a push to this remote, or the branch's own, and push the result of its
-    /// step
+    /// Take each agent by a push to this remote, or the branch's own, and push its step's result
     #[arg(long, value_name = "REMOTE", num_args = 0..=1, default_missing_value = "",
           conflicts_with_all = ["commit", "dry_run", "follow"])]
     pub push: Option<String>,
-    /// Ignore an agent that was moved away meanwhile: `tick --all` passes this to the tick of each
-    /// agent
+    /// Ignore an agent that was moved away meanwhile; `tick --all` passes this to each tick
     #[arg(long, hide = true)]
     pub unless_moved: bool,
     /// Step the agents that stdin names, one a line, each when it is named: `tick --follow` and

@@ -27,8 +27,7 @@ pub enum TriggerCommand {
     Create {
         #[command(flatten)]
         agent: AgentFlag,
-        /// Effect of a delivery: a message, or a hint that something has changed [default:
-        /// enqueue_message]
+        /// Effect of a delivery: a message or a wake hint [default: enqueue_message]
         #[arg(long)]
         mode: Option<DeliveryMode>,
         /// Subject of every delivery, for example `github:org/repo#12`; this ends the waits for it

@@ -9,28 +9,11 @@ use clap::{Args, ValueEnum, ValueHint};
 use crate::model::id::AgentName;
 use crate::model::time::Span;
 
-use super::groups::{AgentFlag, SomeAgents};
+use super::groups::{AgentFlag, AgentsArg, SomeAgents};
 
 /// Records and documents that have a published schema.
-pub const SCHEMAS: &[&str] = &[
-    "agent",
-    "brief",
-    "context",
-    "dedupe",
-    "event",
-    "identity",
-    "message",
-    "outcome",
-    "run",
-    "state",
-    "submission",
-    "task",
-    "timer",
-    "trigger",
-    "wait",
-    "wake_hint",
-    "work",
-];
+pub const SCHEMAS: &str = "agent brief context dedupe event identity message outcome run state \
+    submission task timer trigger wait wake_hint work";
 
 /// Check every record
 ///
@@ -61,8 +44,7 @@ pub struct DoctorArgs {
 pub struct GcArgs {
     #[command(flatten)]
     pub agents: SomeAgents,
-    /// Keep the directories of runs and tasks that ended less than this ago, whatever `[retention]`
-    /// allows
+    /// Keep the directories of runs and tasks that ended less than this ago, despite `[retention]`
     #[arg(long, value_name = "DURATION")]
     pub keep: Option<Span>,
     /// Print what would be done, with sizes, and do nothing
@@ -78,14 +60,9 @@ pub struct GcArgs {
 /// refused, so that only one place steps it.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The agents to write
-    #[arg(value_name = "AGENT", required_unless_present = "all")]
-    pub agents: Vec<AgentName>,
-    /// All agents
-    #[arg(long, conflicts_with = "agents")]
-    pub all: bool,
-    /// Mark them as moved to this place: a host, a URL, or another text that tells people where
-    /// they are now
+    #[command(flatten)]
+    pub agents: AgentsArg,
+    /// Mark them as moved to this place: a host, a URL, or another text for people
     #[arg(long = "move", value_name = "TO")]
     pub to: Option<String>,
     /// Write to this file instead of stdout; it appears when it is complete
@@ -145,7 +122,7 @@ pub struct MergeDriverArgs {
 #[derive(Debug, Args)]
 pub struct SchemaArgs {
     /// Which record or document; without it, the names of all are printed
-    #[arg(value_parser = PossibleValuesParser::new(SCHEMAS))]
+    #[arg(value_parser = PossibleValuesParser::new(SCHEMAS.split(' ')))]
     pub kind: Option<String>,
 }
 

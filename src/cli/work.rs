@@ -221,8 +221,7 @@ pub enum TimerCommand {
         /// Handling of fires that were due while no tick ran [default: once]
         #[arg(long)]
         catch_up: Option<CatchUp>,
-        /// With --catch-up skip: a fire sends its message if it is at most this late [default:
-        /// until the next fire]
+        /// With --catch-up skip: send a fire that is at most this late [default: until the next]
         #[arg(long, value_name = "DURATION", requires = "catch_up")]
         grace: Option<Span>,
         /// A name that only one active timer of the agent can have: the same command again changes
@@ -231,10 +230,7 @@ pub enum TimerCommand {
         name: Option<String>,
     },
     /// List active timers in the order in which they fire next
-    List {
-        #[command(flatten)]
-        agents: AgentFlags,
-    },
+    List(AgentFlags),
     /// Cancel a timer
     Cancel(RecordArg),
 }

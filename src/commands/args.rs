@@ -76,7 +76,8 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
         Some(word) => match word.strip_prefix('@') {
             Some(path) => {
                 let path = Path::new(path);
-                utf8(&path.display().to_string(), read_file(path, bound)?)
+                let file = File::open(path).context(Error::TAKE_TEXT, path)?;
+                utf8(&path.display().to_string(), read_file(file, path, bound)?)
             }
             None => {
                 bound.check(word.len() as u64)?;
@@ -100,8 +101,7 @@ fn stdin(bound: &Bound) -> Result<String> {
     utf8("stdin", read_bounded(std::io::stdin(), Path::new("stdin"), bound)?)
 }
 
-fn read_file(path: &Path, bound: &Bound) -> Result<Vec<u8>> {
-    let file = File::open(path).context("read", path)?;
+fn read_file(file: File, path: &Path, bound: &Bound) -> Result<Vec<u8>> {
     // The size of a pipe is unknown, so it is measured while the pipe is read.
     bound.check(file.metadata().context("read", path)?.len())?;
     read_bounded(file, path, bound)
@@ -121,7 +121,8 @@ pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
     if word == "-" {
         return read_bounded(std::io::stdin(), Path::new("stdin"), bound);
     }
-    read_file(Path::new(word), bound)
+    let path = Path::new(word);
+    read_file(File::open(path).context("read", path)?, path, bound)
 }
 
 /// Reads an `agent.toml` of limited size. `name` is the file's name in errors.
@@ -302,7 +303,7 @@ pub fn json_body(word: &str, bound: &Bound) -> Result<Sent> {
     let text = text("--body-json", Some(word), bound)?;
     Sent::read(&json::outside(&text).0).map_err(|error| {
         Error::usage(format!("--body-json: not JSON: {error}"))
-            .with_hint("plain text goes without --body-json")
+            .with_hint("JSON needs double quotes: --body-json '{\"key\": \"value\"}'; for plain text leave out --body-json")
     })
 }
 

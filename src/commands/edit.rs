@@ -108,10 +108,8 @@ fn edited(
             return Err(Error::failed(trouble));
         }
         if ran.status != 0 {
-            return Err(Error::failed(format!(
-                "the editor ended with exit status {}: nothing was changed",
-                ran.status
-            )));
+            let message = format!("the editor ended with exit status {}: nothing was changed", ran.status);
+            return Err(Error::failed(message).with_hint("set VISUAL or EDITOR to the editor that you use"));
         }
         let text = settings("agent.toml", path)?;
         if text == before {

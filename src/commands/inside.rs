@@ -38,8 +38,9 @@ fn own_run<'s>(session: &Session, store: &'s Store, named: &AgentFlag) -> Result
     {
         return Ok((store.agent(&caller.agent)?, run_id));
     }
-    Err(Error::refused("not_in_turn", "this is not called from inside a turn of that agent")
-        .with_hint("a turn finds DORMOUSE_AGENT and DORMOUSE_RUN in its environment: pass them on"))
+    Err(Error::refused("not_in_turn", "this command was not called by a turn of that agent").with_hint(
+        "call it from the turn command, with the variables DORMOUSE_AGENT and DORMOUSE_RUN of the turn",
+    ))
 }
 
 fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
@@ -143,7 +144,7 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> 
             show(session, agent.name(), run_id, section, "open");
             Ok(Status::Done)
         }
-        Some(SectionCommand::End { agent }) => {
+        Some(SectionCommand::End(agent)) => {
             let (agent, run_id) = own_run(session, &store, &agent)?;
             let section = close(session, &agent, run_id, None)?;
             show(session, agent.name(), run_id, section, "closed");

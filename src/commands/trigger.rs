@@ -362,7 +362,7 @@ fn deliver(session: &mut Session, store: &Store, named: &RecordArg, said: Delive
             "wrong_capability",
             format!("no active trigger `{}` has this secret", named.id),
         )
-        .with_hint("`dormouse trigger rotate` makes a new one"));
+        .with_hint("`dormouse trigger rotate` makes a new secret"));
     };
     session.is_about(agent.name());
     let policy = agent.policy()?;

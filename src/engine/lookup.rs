@@ -1,6 +1,6 @@
 //! Lookup of a record by a part of its id, in one agent or in all, and checks of ids in messages.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, list_of};
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use crate::model::message::Message;
@@ -44,11 +44,7 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
         Some(agent) => agent,
         None => meant,
     };
-    let list = match what.rsplit(' ').next() {
-        Some("message") => "queue",
-        Some("item") => "work",
-        plane => plane.unwrap_or(what),
-    };
+    let list = list_of(what).unwrap_or(what);
     Err(Error::usage(format!("no {what} `{part}`: that is an agent"))
         .with_hint(format!("`dormouse {list} list {of}` shows the ids")))
 }

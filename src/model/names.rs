@@ -3,7 +3,7 @@
 
 /// Error when a word is not the name of a variant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}` is not a {what}: expected one of {expected}")]
+#[error("unknown {what} `{word}`: expected one of {expected}")]
 pub struct UnknownName {
     pub what: &'static str,
     pub word: String,

@@ -14,19 +14,25 @@ pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -
     let name = argv.first()?.as_ref();
     let shown = Path::new(name).display();
     if !name.as_bytes().contains(&b'/') {
-        return in_path(name, workdir, path).is_none().then(|| format!("{shown} is not in the PATH"));
+        let advice =
+            if name.as_bytes().contains(&b' ') { ": write each word by itself, or use --shell" } else { "" };
+        let is_missing = in_path(name, workdir, path).is_none();
+        return is_missing.then(|| format!("{shown} is not in the PATH{advice}"));
     }
     let place = workdir.join(name);
     if !place.exists() {
-        return Some(format!("{shown} is not there (looked for in {})", workdir.display()));
+        // Without a dot at the end of the path.
+        let workdir: PathBuf = workdir.components().collect();
+        let looked = format!("(looked for in {})", workdir.display());
+        return Some(format!("{shown} is not there {looked}: put it there, or give its whole path"));
     }
     if place.is_dir() {
         return Some(format!("{shown} is a directory, not a program"));
     }
-    if rustix::fs::access(&place, Access::EXEC_OK).is_err() {
-        return Some(format!("{shown} is not executable: `chmod +x {shown}`"));
-    }
-    script(&place, workdir, path).map(|why| format!("{shown} {why}"))
+    let is_closed = rustix::fs::access(&place, Access::EXEC_OK).is_err();
+    let closed = is_closed.then(|| format!("is not executable: `chmod +x {shown}`"));
+    let faults: Vec<String> = closed.into_iter().chain(script(&place, workdir, path)).collect();
+    (!faults.is_empty()).then(|| format!("{shown} {}", faults.join("; it ")))
 }
 
 /// Returns the reason for which the interpreter of a script can't start.
@@ -89,7 +95,15 @@ mod tests {
         put("windows.sh", "#!/bin/sh\r\ntrue\r\n", 0o755);
         put("odd.sh", "#!/no/such/interpreter\n", 0o755);
         put("odder.sh", "#!/usr/bin/env no-such-interpreter\n", 0o755);
-        let rows: [(&str, Option<&str>); 12] = [
+        put("both.sh", "#!/bin/sh\r\ntrue\r\n", 0o644);
+        let rows: [(&str, Option<&str>); 14] = [
+            (
+                "./both.sh",
+                Some(
+                    "`chmod +x ./both.sh`; it has Windows line ends, which its interpreter can't read: `sed",
+                ),
+            ),
+            ("echo hi", Some("echo hi is not in the PATH: write each word by itself")),
             ("./good.sh", None),
             ("./env.sh", None),
             ("./plain", None),

@@ -76,6 +76,9 @@ pub fn text(step: &StepReport, out: &Output) -> String {
     let agent = out.paint(Tone::Strong, step.agent.as_str());
     let reason = reason_words(&step.decision.reason);
     let mut line = format!("{agent}  {} ({})", step.decision.decision, out.safe(&one_line(reason, 200)));
+    if step.decision.reason == "not_started" {
+        line.push_str(&format!(": start it with `dormouse start {}`", step.agent));
+    }
     if let Some(terminal) = step.terminal {
         let tone = if step.turn_failed() { Tone::Bad } else { Tone::Good };
         line.push_str(&format!(" → {}", out.paint(tone, terminal.name())));

@@ -58,16 +58,16 @@ pub fn way_on(state: &State) -> String {
         return format!("`dormouse stop {agent}` finishes its stop");
     }
     if matches!(state.status, Status::Stopped | Status::Booting) {
-        return format!("`dormouse start {agent}` opens its gate");
+        return format!("`dormouse start {agent}` starts it");
     }
     match state.execution.state {
-        Initializing => format!("`dormouse start {agent}` opens its gate"),
-        Runnable | Completed | Waiting => format!("it goes on with the next `dormouse tick {agent}`"),
+        Initializing => format!("`dormouse start {agent}` starts it"),
+        Runnable | Completed | Waiting => format!("`dormouse tick {agent}` runs its next step"),
         Scheduled | Running | Resumed | ShuttingDown => format!("`dormouse stop {agent}` ends its turn"),
-        WaitingResources => format!("`dormouse recover {agent}` has it tried now"),
-        Suspended => format!("`dormouse resume {agent}` lets it go on"),
+        WaitingResources => format!("`dormouse recover {agent}` tries again now"),
+        Suspended => format!("`dormouse resume {agent}` resumes its turn"),
         Failed => format!("`dormouse recover {agent}` ends the backoff"),
-        Recovering => format!("`dormouse recover {agent}` goes on with its recovery"),
+        Recovering => format!("`dormouse recover {agent}` continues its recovery"),
     }
 }
 

@@ -33,7 +33,7 @@ pub fn stall(records: &Records) -> Option<Stall> {
         let cure = if held.needs_operator {
             format!("`dormouse recover {agent}` tries it again")
         } else {
-            format!("`dormouse resume {agent}` lets it go on")
+            format!("`dormouse resume {agent}` resumes its turn")
         };
         let reason = format!("{}; {cure}", held.missing);
         let about = AttentionSubject::message(held.message_id);

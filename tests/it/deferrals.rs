@@ -133,7 +133,7 @@ fn what_is_refused_names_what_works() {
         .status(4)
         .stderr(
             "dormouse: ada: invalid state transition: waiting_resources -> resumed\n\
-             hint: `dormouse recover ada` has it tried now\n",
+             hint: `dormouse recover ada` tries again now\n",
         )
         .check();
 }

@@ -164,7 +164,7 @@ fn without_a_state_directory_there_is_a_hint_to_make_one() {
     sandbox
         .cmd(["-C", "/", "list"])
         .status(3)
-        .stderr("dormouse: / is not a state directory: it has no dormouse.toml\nhint: make it one with `dormouse init`\n")
+        .stderr("dormouse: / is not a state directory: it has no dormouse.toml\nhint: make it one with `dormouse init /`\n")
         .check();
 }
 
@@ -326,7 +326,10 @@ fn the_ways_to_name_a_turn_command_exclude_each_other() {
 fn start_opens_the_gate_and_nothing_else() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--", "true"]);
-    sandbox.cmd(["tick", "ada"]).stdout("ada  noop (not_started)\n").check();
+    sandbox
+        .cmd(["tick", "ada"])
+        .stdout("ada  noop (not_started): start it with `dormouse start ada`\n")
+        .check();
     let before = names(&sandbox.agent("ada").join("inbox"));
     assert_eq!(
         sandbox.json(["start", "ada"]),
@@ -584,7 +587,7 @@ fn only_a_failed_agent_recovers() {
         .status(4)
         .stderr(
             "dormouse: invalid state transition: runnable -> recovering\n\
-             hint: it goes on with the next `dormouse tick ada`\n",
+             hint: `dormouse tick ada` runs its next step\n",
         )
         .check();
     let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
@@ -710,7 +713,10 @@ fn the_whole_life_of_an_agent() {
     sandbox.cmd(["init"]).stdout("made [SANDBOX]/project/.dormouse\n").check();
     sandbox.cmd(["list"]).stderr("dormouse: no agents yet: make one with `dormouse create`\n").check();
     sandbox.run(["create", "ada", "--description", "Looks after things", "--shell", turn]);
-    sandbox.cmd(["tick", "ada"]).stdout("ada  noop (not_started)\n").check();
+    sandbox
+        .cmd(["tick", "ada"])
+        .stdout("ada  noop (not_started): start it with `dormouse start ada`\n")
+        .check();
     sandbox.cmd(["start", "ada"]).stdout("ada  booting → awake_idle\n").check();
     sandbox.cmd(["tick", "ada"]).stdout("ada  sleep (no_pending_scheduler_facts)\n").check();
     sandbox

@@ -108,6 +108,7 @@ mod manners;
 mod messages;
 #[cfg(target_os = "linux")]
 mod metrics;
+mod mistakes;
 #[cfg(target_os = "linux")]
 mod model;
 #[cfg(target_os = "linux")]

@@ -87,7 +87,7 @@ fn a_body_of_json_comes_from_an_argument_a_file_or_stdin() {
         .status(2)
         .stderr(
             "dormouse: --body-json: not JSON: EOF while parsing an object at line 1 column 1\n\
-             hint: plain text goes without --body-json\n",
+             hint: JSON needs double quotes: --body-json '{\"key\": \"value\"}'; for plain text leave out --body-json\n",
         )
         .check();
 }
@@ -98,7 +98,10 @@ fn text_that_can_not_be_read_is_refused_with_its_place() {
     sandbox
         .cmd(["enqueue", "ada", "@nothing"])
         .status(1)
-        .stderr("dormouse: can't read nothing: no such file or directory\n")
+        .stderr(
+            "dormouse: can't take the text from nothing: no such file or directory\n\
+             hint: `@FILE` is the text in a file; pass a text that begins with `@` on stdin\n",
+        )
         .check();
     sandbox
         .cmd(["enqueue", "ada"])
@@ -976,11 +979,15 @@ fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
         .status(2)
         .stderr("dormouse: `abc` is too short for an id: give at least four characters of it\n")
         .check();
-    sandbox.cmd(["queue", "show", "nothing"]).status(3).stderr("dormouse: no message `nothing`\n").check();
+    sandbox
+        .cmd(["queue", "show", "nothing"])
+        .status(3)
+        .stderr("dormouse: no message `nothing`\nhint: `dormouse queue list` shows the ids\n")
+        .check();
     let ran = sandbox.cmd(["queue", "show", "nothing", "--json"]).output();
     assert_eq!(
         failure(&ran),
-        json!({ "kind": "no_record", "message": "no message `nothing`", "exit_status": 3 })
+        json!({ "kind": "no_record", "message": "no message `nothing`", "hint": "`dormouse queue list` shows the ids", "exit_status": 3 })
     );
 }
 
@@ -1057,7 +1064,7 @@ fn a_requeued_dead_letter_runs_again_from_its_first_attempt() {
     sandbox
         .cmd(["queue", "requeue", &id])
         .status(4)
-        .stderr("dormouse: msg_#1 was processed: it does not run again\nhint: enqueue it anew if it must\n")
+        .stderr("dormouse: msg_#1 was processed: it does not run again\nhint: to run it again, enqueue it again\n")
         .check();
     sandbox.run(["doctor"]);
 }

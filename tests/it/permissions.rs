@@ -225,6 +225,8 @@ fn files_that_are_named_on_the_command_line_are_told_apart_too() {
             assert_eq!((ran.code(), error["kind"].as_str()), (1, Some(kind)), "{args:?}: {ran}");
             let named = error["path"].as_str().unwrap();
             assert!(named.contains(file) || named.contains("dir"), "{args:?}: {ran}");
+            // The hint about a text explains `@FILE`.
+            let hint = hint || args.contains(&word.as_str());
             assert_eq!(error["hint"].is_string(), hint, "{args:?}: {ran}");
         }
     }

@@ -669,12 +669,9 @@ fn each_way_to_say_when_has_its_next_fire() {
         at(&sandbox, "2026-01-02T03:04:06Z", &["next-wake", "ada"])[0]["next_wake_at"],
         "2026-01-02T03:04:06.000Z"
     );
-    for (flags, kind) in [
-        (&["--every", "500ms"][..], "schedule_too_short"),
-        (&["--every", "0"], "schedule_too_short"),
-        (&["--at", "2026-01-02T03:04:05Z"], "past"),
-        (&["--cron", "0 0 30 2 *"], "schedule_never"),
-    ] {
+    for (flags, kind) in
+        [(&["--at", "2026-01-02T03:04:05Z"][..], "past"), (&["--cron", "0 0 30 2 *"], "schedule_never")]
+    {
         refused(&sandbox, &[&["timer", "add", "-a", "ada"], flags].concat(), kind);
     }
     for flags in [
@@ -682,6 +679,8 @@ fn each_way_to_say_when_has_its_next_fire() {
         &["--in", "1h", "--every", "1h"],
         &["--in", "1h", "--tz", "UTC"],
         &["--in", "-1h"],
+        &["--every", "500ms"],
+        &["--every", "0"],
         &["--at", "noon"],
         &["--cron", "every day"],
         &["--cron", "61 * * * *"],

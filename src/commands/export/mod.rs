@@ -65,7 +65,7 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
         check_place(to)?;
     }
     let to = args.to.map(|to| MoveRequest { by: Leave::Move, to });
-    let mut names = authority::governed(session, &store, &args.agents, args.all)?;
+    let mut names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     names.sort();
     names.dedup();
     for name in &names {

@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::Cli;
 use crate::error::{Error, Status};
 use crate::model::id::Malformed;
-use crate::report::output::{Output, Style};
+use crate::report::output::{Output, Style, failure};
 use crate::report::text::escape_line;
 
 use super::exemplified;
@@ -31,31 +31,33 @@ const PURPOSES: [(&str, &str); 7] = [
     ("Moving and removing", "export import rename rm gc"),
 ];
 
-/// Commands of other tools, each with the way to do the same here.
-const GUESSES: [(&str, &str); 14] = [
-    ("status", "`dormouse list` shows all agents, `dormouse get AGENT` shows one"),
-    ("ps", "`dormouse list` shows all agents, `dormouse run list` shows turns"),
-    ("ls", "`dormouse list` shows all agents"),
-    ("show", "`dormouse get AGENT` shows an agent, `dormouse queue show ID` a message"),
-    ("send", "`dormouse enqueue AGENT TEXT` sends a message"),
-    ("add", "`dormouse create AGENT` makes an agent, `dormouse enqueue AGENT TEXT` sends it a message"),
-    ("new", "`dormouse create AGENT` makes an agent"),
-    ("delete", "`dormouse rm AGENT` deletes an agent, `dormouse queue drop ID` a message"),
-    ("remove", "`dormouse rm AGENT` deletes an agent, `dormouse queue drop ID` a message"),
+/// Commands of other tools, each group with the way to do the same here.
+const GUESSES: [(&str, &str); 13] = [
+    ("status ps ls jobs agent agents", "`dormouse list` shows all agents, `dormouse run list` shows turns"),
+    ("show info inspect describe", "`dormouse get AGENT` shows an agent, `dormouse queue show ID` a message"),
+    ("send say tell message msg prompt", "`dormouse enqueue AGENT TEXT` sends a message"),
+    ("add new make", "`dormouse create AGENT` makes an agent, `dormouse enqueue AGENT TEXT` a message"),
+    ("delete remove del destroy", "`dormouse rm AGENT` deletes an agent, `dormouse queue drop ID` a message"),
     ("kill", "`dormouse fail AGENT` ends a turn, `dormouse stop AGENT --now` stops the agent"),
-    ("cancel", "`dormouse queue drop ID` drops a message; `wait`, `timer` and `task` end their own records"),
-    ("retry", "`dormouse recover AGENT` retries now, `dormouse queue requeue ID` retries a dead letter"),
-    ("restart", "`dormouse stop AGENT && dormouse start AGENT`"),
-    ("log", "`dormouse logs AGENT` shows events and the output of turns"),
+    ("cancel drop", "`dormouse queue drop ID` drops a message; see also `dormouse timer`, `task` and `wait`"),
+    ("retry requeue", "`dormouse recover AGENT` retries now, `dormouse queue requeue ID` a dead letter"),
+    ("restart unpause", "`dormouse start AGENT` starts a stopped agent, `dormouse stop AGENT` stops one"),
+    ("log history", "`dormouse logs AGENT` shows turns and their output, `dormouse events AGENT` all events"),
+    ("exec step", "`dormouse tick AGENT` runs a step"),
+    ("schedule cron at", "`dormouse timer add` sends a message later, `dormouse service cron` ticks by cron"),
+    ("daemon serve", "there is no daemon: `dormouse service` has systemd or cron tick the agents"),
 ];
+
+/// Tip for a text that was taken for an option.
+const DASH: &str = "put `--` before a text that begins with `-`: `dormouse enqueue AGENT -- TEXT`";
 
 /// Last line of the help of a command.
 const EVERYWHERE: &str = "Everywhere: -C DIR, --json, -q, -v, --color, --lock-timeout (dormouse --help)";
 
 /// Shows an error of the command line, in JSON with --json. Help and version arrive as errors, too.
 pub fn refuse_usage(error: clap::Error) -> Status {
-    let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
-    if let Some(error) = malformed_word(&error) {
+    let wants_json = words().iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    if let Some(error) = malformed_word(&error).or_else(|| text_as_help(&error)) {
         let mut out = Output::new(Style { json: wants_json, quiet: false, verbose: false, color: None });
         out.failure(&error, None, None);
         return out.finish(Status::Usage);
@@ -67,18 +69,9 @@ pub fn refuse_usage(error: clap::Error) -> Status {
         // The first paragraph: clap lists missing arguments below its message.
         let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let message = said.collect::<Vec<_>>().join(" ");
-        let mut object = serde_json::json!({ "error": {
-            "kind": "usage",
-            "message": message.trim_start_matches("error: "),
-            "exit_status": Status::Usage.code(),
-        } });
-        let near = nearest(&error);
-        if let Some(tip) = tip(&error) {
-            object["error"]["hint"] = tip.into();
-        } else if !near.is_empty() {
-            object["error"]["hint"] = format!("did you mean {}?", near.join(" or ")).into();
-        }
-        let _ = writeln!(std::io::stdout(), "{object}");
+        let message = message.trim_start_matches("error: ").to_owned();
+        let wrong = Error::Usage { message, hint: tip(&error).or_else(|| nearest(&error)) };
+        let _ = writeln!(std::io::stdout(), "{}", failure(&wrong, None));
     }
     let error = if error.kind() == ErrorKind::DisplayHelp { asked_help(error) } else { error };
     // A closed pipe is no failure, because the reader has read enough.
@@ -92,25 +85,73 @@ pub fn malformed_word(error: &clap::Error) -> Option<Error> {
     let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) else { return None };
     // The name of an option is followed by that of its value.
     let name = arg.split_whitespace().next()?.trim_matches(['<', '>', '[', ']', '.']);
-    Some(Error::in_word(name, reason))
+    let wrong = Error::in_word(name, reason);
+    let value = error.get(ContextKind::InvalidValue);
+    let has_space = matches!(value, Some(ContextValue::String(word)) if word.contains(' '));
+    let hint = "the agent's name comes first, and has no spaces";
+    Some(if has_space && name == "AGENT" { wrong.with_hint(hint) } else { wrong })
 }
 
-/// Returns the way to do here what an unknown command does in other tools, or what a name after
-/// `list` asks for.
-fn tip(error: &clap::Error) -> Option<&'static str> {
-    let (Some(ContextValue::String(word)), kind) = (
-        error.get(ContextKind::InvalidSubcommand).or_else(|| error.get(ContextKind::InvalidArg)),
-        error.kind(),
-    ) else {
-        return None;
-    };
-    if kind == ErrorKind::InvalidSubcommand {
-        return GUESSES.iter().find(|(guess, _)| guess == word).map(|(_, tip)| *tip);
+/// Returns the words of the command line.
+fn words() -> Vec<String> {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Returns the error for a text such as `-hello`, which clap takes for `-h`.
+fn text_as_help(error: &clap::Error) -> Option<Error> {
+    let is_text = |word: &String| word.len() > 2 && word.starts_with("-h");
+    let word = words().into_iter().take_while(|word| word != "--").find(is_text)?;
+    let is_help = error.kind() == ErrorKind::DisplayHelp;
+    is_help.then(|| Error::usage(format!("unexpected argument '{word}' found")).with_hint(DASH))
+}
+
+/// Returns the way to do here what an unknown command does in other tools, or the right place of an
+/// unexpected word.
+fn tip(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+    let usage = usage.to_string();
+    let command = usage.split_whitespace().skip_while(|word| *word != "dormouse").skip(1);
+    let command = command.take_while(|word| !word.starts_with(['[', '<', '-'])).collect::<Vec<_>>().join(" ");
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) {
+        return subcommand_tip(&command, word);
     }
-    let is_list = matches!(error.get(ContextKind::Usage),
-        Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("dormouse list"));
-    let is_name = kind == ErrorKind::UnknownArgument && is_list && !word.starts_with('-');
-    is_name.then_some("`dormouse get NAME` shows one agent")
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let tip = (error.kind() == ErrorKind::UnknownArgument).then(|| word_tip(&command, word, &usage))?;
+    tip.filter(|_| error.get(ContextKind::SuggestedArg).is_none())
+}
+
+/// Returns the tip for an unknown command: the command here, or the commands of a group.
+fn subcommand_tip(group: &str, word: &str) -> Option<String> {
+    if group.is_empty() {
+        let is_guess = |(names, _): &&(&str, &str)| names.split(' ').any(|name| name == word);
+        return GUESSES.iter().find(is_guess).map(|(_, tip)| (*tip).to_owned());
+    }
+    let program = Cli::command();
+    let names: Vec<&str> =
+        program.find_subcommand(group)?.get_subcommands().map(clap::Command::get_name).collect();
+    let step = if group == "run" { ", and `dormouse tick AGENT` runs a step" } else { "" };
+    Some(format!("`dormouse {group}` has the commands {}{step}", names.join(", ")))
+}
+
+/// Returns the tip for a word that a command does not take.
+fn word_tip(command: &str, word: &str, usage: &str) -> Option<String> {
+    let line = words();
+    let at = |part: &str| line.iter().rposition(|word| word == part);
+    let is_after_dashes = at("--").is_some_and(|end| Some(end) < at(word));
+    let takes_text = usage.contains("TEXT]");
+    let tip = match word {
+        "-a" | "--agent" => return Some(format!("name the agent as a word: `dormouse {command} AGENT`")),
+        _ if word.starts_with('-') && is_after_dashes => "options come before `--`",
+        _ if word.starts_with('-') && takes_text => DASH,
+        _ if word.starts_with('-') => return None,
+        _ if command == "list" => "`dormouse get NAME` shows one agent",
+        _ if command == "create" && at("--shell").is_some() => "put the line in quotes: `--shell 'LINE'`",
+        _ if command == "create" => "put the turn command after `--`: `dormouse create AGENT -- COMMAND`",
+        _ if takes_text => "put a text of several words in quotes: 'TEXT'",
+        _ if usage.contains("<AGENT>") => "name one agent; `dormouse list` shows all",
+        _ => return None,
+    };
+    Some(tip.to_owned())
 }
 
 fn with_tip(mut error: clap::Error) -> clap::Error {
@@ -160,22 +201,18 @@ fn listing(grammar: &clap::Command, heading: &str, names: &str) -> String {
 
 /// Removes suggestions of hidden commands.
 fn without_hidden_commands(mut error: clap::Error) -> clap::Error {
-    let Some(ContextValue::Strings(words)) = error.get(ContextKind::SuggestedSubcommand) else {
-        return error;
-    };
-    let program = Cli::command();
-    let is_shown = |word: &&String| !program.find_subcommand(word).is_some_and(clap::Command::is_hide_set);
-    let shown: Vec<String> = words.iter().filter(is_shown).cloned().collect();
-    if shown.is_empty() {
-        error.remove(ContextKind::SuggestedSubcommand);
-    } else {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(shown));
+    if let Some(ContextValue::Strings(mut words)) = error.remove(ContextKind::SuggestedSubcommand) {
+        let program = Cli::command();
+        words.retain(|word| !program.find_subcommand(word).is_some_and(clap::Command::is_hide_set));
+        if !words.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(words));
+        }
     }
     error
 }
 
-/// Returns the known words that are nearest to an unknown one.
-fn nearest(error: &clap::Error) -> Vec<String> {
+/// Returns a hint with the known words that are nearest to an unknown one.
+fn nearest(error: &clap::Error) -> Option<String> {
     let suggested =
         [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     let words = |kind| {
@@ -187,7 +224,8 @@ fn nearest(error: &clap::Error) -> Vec<String> {
             Vec::new()
         }
     };
-    suggested.into_iter().flat_map(words).map(|word| format!("`{word}`")).collect()
+    let near: Vec<String> = suggested.into_iter().flat_map(words).map(|word| format!("`{word}`")).collect();
+    (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
 }
 
 /// Escapes the words of the command line in the error.

@@ -12,7 +12,7 @@ use crate::model::timer::{CatchUp, Schedule, Timer};
 use crate::model::zone::{self, Zone};
 use crate::report::output::Output;
 use crate::report::text::{one_line, relative};
-use crate::rules::schedule::calendar;
+use crate::rules::schedule::{calendar, check};
 use crate::rules::transition::timer::{self, NewTimer};
 
 use super::change;
@@ -72,7 +72,7 @@ pub fn timer(session: &mut Session, args: cli::TimerArgs) -> Result<Status> {
                 format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })
             })
         }
-        TimerCommand::List { agents } => {
+        TimerCommand::List(agents) => {
             let chosen = several_agents(&store, &agents)?;
             let (now, mut timers) = (session.clock.now(), Vec::new());
             let status = session.each_chosen(&chosen, |_, name| {
@@ -112,7 +112,8 @@ fn read_schedule(
         return Ok(Schedule::At { at: moment("--at", word, now, past_ok)? });
     }
     if let Some(every) = args.every {
-        return Ok(Schedule::Every { every, from: now });
+        let schedule = Schedule::Every { every, from: now };
+        return check(&schedule, now).map(|_| schedule).map_err(|refusal| wrong_word("--every", refusal));
     }
     let expression = args.cron.clone().unwrap_or_default();
     if let Some(zone) = &tz {

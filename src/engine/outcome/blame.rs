@@ -184,7 +184,7 @@ mod tests {
             ),
             (
                 r#"{"actions": [{"do": "wait", "reason": "r", "kind": "extern"}]}"#,
-                "1:52 $.actions[0].kind: `extern` is not a wait kind: expected one of operator, task, external, timer, system",
+                "1:52 $.actions[0].kind: unknown wait kind `extern`: expected one of operator, task, external, timer, system",
             ),
             (
                 r#"{"actions": [{"objective": "o", "todo": [{"text": "a"}, {"txt": "b"}], "do": "work.add"}]}"#,

@@ -111,6 +111,10 @@ fn wrong_in(bytes: &[u8], error: &serde_json::Error) -> Wrong {
         return Wrong::of_part(bytes, &path, why);
     }
     // For a syntax error or a repeated field, the parser reports the position itself.
-    let text = error.to_string();
-    Wrong { line: error.line(), column: error.column(), why: format!("$: {}", json::without_place(&text)) }
+    let (text, start) = (error.to_string(), if error.is_data() { "$: " } else { "not JSON: " });
+    Wrong {
+        line: error.line(),
+        column: error.column(),
+        why: format!("{start}{}", json::without_place(&text)),
+    }
 }

@@ -351,7 +351,7 @@ impl<'a> Repository<'a> {
 
     fn not_run(&self, error: &io::Error) -> Error {
         let message = format!("can't run git in {}: {}", self.state_dir.display(), describe(error));
-        refuse(message, "--commit needs git, and a directory to call it in")
+        refuse(message, "install git, or put its directory into the PATH")
     }
 }
 

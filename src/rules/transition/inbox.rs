@@ -164,7 +164,7 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
             let handed_over = settlement.status == MessageStatus::Interjected;
             let was = if handed_over { "was handed over to a turn" } else { "was processed" };
             let message = format!("{} {was}: it does not run again", archived.id);
-            return Err(Refusal::new("already_processed", message).hint("enqueue it anew if it must"));
+            return Err(Refusal::new("already_processed", message).hint("to run it again, enqueue it again"));
         }
     }
     bury(draft, &archived, &settlement, MessageStatus::Queued, "requeued by the operator");

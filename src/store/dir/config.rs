@@ -33,8 +33,11 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
             known: format!("format {FORMAT}"),
         });
     }
-    parse(path, text)
+    parse(path, text).map_err(|error| error.with_hint(MEND))
 }
+
+/// Hint for an error in `dormouse.toml`.
+const MEND: &str = "edit this file: `dormouse man` explains each setting";
 
 /// Reads `agent.toml` over the profile that it names and the defaults of the state directory.
 pub fn policy(path: &Spot, config: &StoreConfig) -> Result<Policy> {
@@ -96,7 +99,7 @@ fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c T
 /// Error for a fault in `dormouse.toml` that is found while reading the policy at `path`.
 fn in_settings(path: &Path, table: &str, error: &toml::de::Error) -> Error {
     let above = path.ancestors().nth(3).unwrap_or(path);
-    Error::damaged(above.join(super::layout::CONFIG), format!("{table}: {}", error.message()))
+    Error::damaged(above.join(super::layout::CONFIG), format!("{table}: {}", error.message())).with_hint(MEND)
 }
 
 /// Overlays `over` on `under`, key by key; the values of `over` win.
