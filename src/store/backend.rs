@@ -1,5 +1,6 @@
-//! Interface of a store. The state directory implements its reads ([`ReadView`]) and changes
-//! ([`Txn`]); a store outside the state directory (a database, or memory) implements all of it.
+//! Interface of a store. The state directory implements the records of an agent ([`AgentRecords`],
+//! [`ReadView`], [`Txn`]); a store outside the state directory (a database, or memory) implements
+//! all of it.
 //!
 //! Records are passed as texts, byte for byte as in the files of a state directory (each record and
 //! each line of the archive or of the events ends in a newline), so that an agent is unchanged by a
@@ -17,7 +18,8 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::model::bound::RECORD;
 use crate::model::id::{AgentName, MessageId, TaskId, TriggerId};
 use crate::model::message::InboxKey;
 use crate::model::pool::Pool;
@@ -27,6 +29,7 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::dir::inbox::{Aside, Dropped};
+use super::dir::view::Touched;
 use super::settings::Settings;
 
 use input::TaskInput;
@@ -75,7 +78,7 @@ pub trait Backend: Debug {
     fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<DueAgents>;
 
     /// Returns the records of one agent, or `None` if the agent does not exist.
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>>;
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>>;
 
     /// Puts a message into the inbox of the agent of this name, without a read of the agent first.
     /// Idempotent by the id of the message. `size`: bytes of its body. `default`: maximum size if
@@ -200,18 +203,15 @@ pub trait AgentRecords: Debug {
     /// Returns the text of `agent.toml`.
     fn policy(&self) -> Result<String>;
 
-    /// Returns the name of the local agent directory that was prepared by the machine that created
-    /// or last replaced the agent.
-    fn local_dir_name(&self) -> Option<String>;
+    /// True if no message or hint is in the inbox that a step would handle, and no transaction was
+    /// interrupted.
+    fn is_quiet(&self, state: &State) -> Result<bool>;
 
-    /// Returns the current text of `state.json`.
-    fn state(&self) -> Result<String>;
-
-    /// Returns a number that differs between revisions, at the least cost, or `None` if unknown.
-    fn version(&self) -> Option<u64>;
-
-    /// True if a message or a hint is in the inbox.
-    fn has_arrivals(&self) -> Result<bool>;
+    /// Returns a value that changes if open records are added, replaced or removed. `None` if the
+    /// store has no such value.
+    fn touched(&self, _has_tasks: bool) -> Option<Touched> {
+        None
+    }
 
     /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are
     /// durable when this returns. Idempotent by id.
@@ -221,7 +221,62 @@ pub trait AgentRecords: Debug {
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool>;
 
     /// Returns a view of one revision, for reads without a lock.
-    fn see(&self) -> Result<Rc<dyn ReadView>>;
+    fn see(&self) -> Result<Rc<dyn ReadView + '_>>;
+
+    /// Returns a view of the current records without a check for an interrupted transaction.
+    fn glimpse(&self) -> Result<Rc<dyn ReadView + '_>> {
+        self.see()
+    }
+
+    /// Replaces the error of a read by "no such agent" if the agent was removed meanwhile.
+    fn blame(&self, error: Error) -> Error {
+        error
+    }
+
+    /// Writes all commits to the files of the records, durably, so that a copy of the files is
+    /// complete. The caller does not hold the lock.
+    fn settle(&self, _now: Time) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns the signature key of a trigger, if `digest` is its SHA-256. Views contain no keys.
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>>;
+
+    /// True if a key with this SHA-256 is stored. For the role `Reader`, which may read no keys.
+    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
+        Ok(self.trigger_key(trigger, digest)?.is_some())
+    }
+
+    /// Removes every key of a trigger except that with this SHA-256, if commits don't do that.
+    /// Called once no record names the others.
+    fn forget_trigger_keys(&self, _trigger: TriggerId, _but: Option<&str>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Counts one use of a trigger, if all machines together have not used it `most` times in this
+    /// minute. The inner `Err` is the time until the next permitted use. Takes no lock that steps
+    /// take. `now`: for a store without its own clock.
+    fn use_trigger(
+        &self,
+        trigger: TriggerId,
+        most: NonZeroU32,
+        now: Time,
+    ) -> Result<std::result::Result<(), Span>>;
+}
+
+/// Records of an agent in a store outside the state directory, which several machines may share.
+pub trait RemoteRecords: AgentRecords {
+    /// Returns the name of the local agent directory that was prepared by the machine that created
+    /// or last replaced the agent.
+    fn local_dir_name(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the current text of `state.json`.
+    fn state(&self) -> Result<String>;
+
+    /// Returns a number that differs between revisions, at the least cost, or `None` if unknown.
+    fn version(&self) -> Option<u64>;
 
     /// Calls `each` with a checkpoint, part by part. Returns `false` if it is not stored. Under the
     /// agent's lock all parts are of one checkpoint.
@@ -240,26 +295,12 @@ pub trait AgentRecords: Debug {
 
     /// True if this process acts under a lease of this agent that another process has taken over.
     /// False if it acts under no lease.
-    fn is_fenced(&self) -> Result<bool>;
+    fn is_fenced(&self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Returns the input of a task whose supervisor is on another machine.
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>>;
-
-    /// Returns the signature key of a trigger, if `digest` is its SHA-256. Views contain no keys.
-    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>>;
-
-    /// True if a key with this SHA-256 is stored. For the role `Reader`, which may read no keys.
-    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool>;
-
-    /// Counts one use of a trigger, if all machines together have not used it `most` times in this
-    /// minute. The inner `Err` is the time until the next permitted use. Takes no lock that steps
-    /// take. `now`: for a store without its own clock.
-    fn use_trigger(
-        &self,
-        trigger: TriggerId,
-        most: NonZeroU32,
-        now: Time,
-    ) -> Result<std::result::Result<(), Span>>;
 }
 
 /// Lock of an agent, and its records under the lock. Dropping this releases the lock.
@@ -325,6 +366,14 @@ pub trait RemoteTxn: Txn {
 pub enum Arrival {
     Message { key: InboxKey, text: String },
     Hint { id: MessageId, text: String },
+}
+
+impl Arrival {
+    /// Refuses a text that is too long for a record.
+    pub fn check(&self) -> Result<()> {
+        let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = self;
+        Ok(RECORD.check(text.len() as u64)?)
+    }
 }
 
 /// Returns the due time of an agent that is due already: it has an open run or task, or an

@@ -1,24 +1,25 @@
-//! Lock-free reads of the records of one agent.
+//! Records of one agent: reads without the lock, arrivals, and the lock.
 
+use std::num::NonZeroU32;
 use std::path::Path;
+use std::rc::Rc;
 
 use crate::beneath::{Content, Spot, Version};
 use crate::error::{Error, Result};
-use crate::model::agent::Identity;
-use crate::model::bound::{MAX_SETTINGS, RECORD};
-use crate::model::id::AgentName;
-use crate::model::message::{Message, WakeHint};
+use crate::model::bound::MAX_SETTINGS;
+use crate::model::id::{AgentName, TriggerId};
 use crate::model::policy::Policy;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
+use super::super::backend::{AgentRecords, Arrival, ReadView};
 use super::change::DirTxn;
 use super::journal::{FoundJournal, Journal, JournalEntry};
 use super::layout::{self, AgentDir};
-use super::record::{decode, encode};
+use super::record::{decode, text};
 use super::snapshot::DirReadView;
 use super::view::{Touched, View};
-use super::{DirStore, config, files, inbox, lock, quarantine};
+use super::{DirStore, config, files, inbox, lock, quarantine, triggers};
 
 /// Agent whose records are files of an open state directory.
 #[derive(Debug, Clone)]
@@ -45,33 +46,15 @@ impl<'s> DirAgent<'s> {
         self.store
     }
 
-    pub(in crate::store) fn policy(&self) -> Result<Policy> {
-        let policy = config::policy(&self.dir.join(layout::POLICY), &self.store.config);
-        self.unless_gone(policy.map_err(|error| {
+    /// Parses the text of the agent's settings. `origin`: source of the text, for error messages.
+    pub(in crate::store) fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
+        self.store.policy_from(origin, text).map_err(|error| {
             if matches!(&error, Error::Damaged { hint: None, .. }) {
                 error.with_hint(format!("mend it with `dormouse edit {}`", self.name))
             } else {
                 error
             }
-        }))
-    }
-
-    /// Path of the agent's settings file, for display.
-    pub(in crate::store) fn settings(&self) -> String {
-        self.dir.join(layout::POLICY).display().to_string()
-    }
-
-    /// Returns the text of the agent's settings file.
-    pub(in crate::store) fn policy_text(&self) -> Result<String> {
-        let path = self.dir.join(layout::POLICY);
-        let bytes = path.read(MAX_SETTINGS)?.ok_or_else(|| missing(&path))?;
-        config::utf8(&path, &bytes).map(str::to_owned)
-    }
-
-    pub(in crate::store) fn identity(&self) -> Result<Identity> {
-        let path = self.dir.join(layout::IDENTITY);
-        let read = files::read(&path).and_then(|bytes| decode(&path, &bytes.ok_or_else(|| missing(&path))?));
-        self.unless_gone(read)
+        })
     }
 
     /// Reads the current `state.json` without the lock: the only read of a step with nothing to do.
@@ -101,15 +84,6 @@ impl<'s> DirAgent<'s> {
         Some(Version::of(&self.dir.join(layout::STATE).look().ok()??))
     }
 
-    /// True if the inbox has nothing for a step to admit and no interrupted transaction is pending.
-    pub(in crate::store) fn is_quiet(&self, state: &State) -> Result<bool> {
-        let is_finished = match Journal::look(&self.dir, false)? {
-            FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => true,
-            FoundJournal::Open(_) => false,
-        };
-        Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
-    }
-
     /// Returns the committed transactions that are not applied to the records of this `state.json`.
     pub(super) fn pending(&self, state: Option<&Content>) -> Result<Vec<JournalEntry>> {
         match Journal::look(&self.dir, false)? {
@@ -121,26 +95,6 @@ impl<'s> DirAgent<'s> {
                 Ok(if goes_on { found.into_entries() } else { Vec::new() })
             }
         }
-    }
-
-    /// Returns a view of one revision, for reads without the lock while other commands may write.
-    pub(in crate::store) fn see(&self) -> Result<DirReadView<'_>> {
-        let state = self.state_file()?;
-        Ok(DirReadView::of(self, View::over(&self.dir, self.pending(state.as_ref())?), Some(state)))
-    }
-
-    /// Returns a view of the current records without reading the journal. The caller has just
-    /// checked that no transaction was interrupted, or accepts slightly outdated records.
-    pub(in crate::store) fn glimpse(&self) -> DirReadView<'_> {
-        DirReadView::of(self, View::settled(&self.dir), None)
-    }
-
-    /// Returns the versions of the directories of open records, which change if a record is added,
-    /// replaced or removed. `None` if a version can't be read.
-    pub(in crate::store) fn touched(&self, has_tasks: bool) -> Option<Touched> {
-        let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
-        let read = if has_tasks { &planes[..] } else { &planes[..3] };
-        read.iter().map(|dir| self.dir.join(dir).touched().ok()).collect::<Option<_>>().map(Touched)
     }
 
     fn state_in(&self, view: &View<'_>) -> Result<State> {
@@ -155,32 +109,21 @@ impl<'s> DirAgent<'s> {
         Ok(state)
     }
 
-    /// Puts a message into the inbox as a new file, without a lock. When this returns the file is
-    /// durable.
-    ///
-    /// # Errors
-    ///
-    /// `moved` if the agent was moved away meanwhile and its stream lacks the message, `no_agent`
-    /// if the agent was removed. The file is removed then.
-    pub(in crate::store) fn arrive(&self, message: &Message) -> Result<()> {
-        self.put_arrival(&layout::message(message.key()), &encode(message), message.created_at)
-    }
-
-    /// Puts a wake hint into the inbox as a new file, like [`DirAgent::arrive`].
-    pub(in crate::store) fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
-        self.put_arrival(&layout::hint(hint.id), &encode(hint), hint.created_at)
-    }
-
-    fn put_arrival(&self, path: &str, bytes: &[u8], now: Time) -> Result<()> {
-        RECORD.check(bytes.len() as u64)?;
-        let name = path.rsplit('/').next().unwrap_or(path);
+    fn put_arrival(&self, arrival: &Arrival) -> Result<()> {
+        let (id, path, text) = match arrival {
+            Arrival::Message { key, text } => (key.id, layout::message(*key), text),
+            Arrival::Hint { id, text } => (*id, layout::hint(*id), text),
+        };
+        let name = path.rsplit('/').next().unwrap_or(&path);
         let here = self.here()?;
-        let put = self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(path), bytes);
+        let put =
+            self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(&path), text.as_bytes());
         match self.unless_gone(put) {
             // A new agent has this name now; the staged file was removed with the old agent.
             Err(error) if error.is_not_found() && self.here()? != here => {}
             put => put?,
         }
+        let now = id.minted_at().unwrap_or(Time::from_millis(0));
         self.unless_left(here, &[name.to_owned()], now)
     }
 
@@ -189,42 +132,111 @@ impl<'s> DirAgent<'s> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), spot, bytes)
     }
 
-    /// Takes the agent's lock and applies the transaction of an interrupted command.
-    pub(in crate::store) fn change(&self, now: Time) -> Result<DirTxn<'_>> {
+    /// Takes the agent's lock, waiting for other processes.
+    pub(in crate::store) fn lock(&self, now: Time) -> Result<DirTxn<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
-        self.locked(self.unless_gone(held)?)
+        Ok(DirTxn::new(self, held?))
     }
 
     /// Tries once to take the agent's lock. Returns `None` if another process has the lock.
-    pub(in crate::store) fn try_change(&self, now: Time) -> Result<Option<DirTxn<'_>>> {
-        let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)));
-        self.unless_gone(held)?.map(|held| self.locked(held)).transpose()
+    pub(in crate::store) fn try_lock(&self, now: Time) -> Result<Option<DirTxn<'_>>> {
+        let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
+        Ok(held.map(|held| DirTxn::new(self, held)))
     }
 
-    /// Takes the agent's lock for `doctor`: leaves a transaction that can't be applied as it is.
-    pub(in crate::store) fn change_damaged(&self, now: Time) -> Result<DirTxn<'_>> {
-        let path = self.dir.join(layout::LOCK);
-        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
-        let locked = DirTxn::new(self, self.unless_gone(held)?);
-        // `doctor` reports later why the transaction can't be applied.
-        let _ = locked.finish_journal();
+    /// Takes the agent's lock and applies the transaction of an interrupted command.
+    pub(super) fn change(&self, now: Time) -> Result<DirTxn<'_>> {
+        let locked = self.unless_gone(self.lock(now))?;
+        locked.finish_journal()?;
         Ok(locked)
     }
+}
 
-    /// Syncs all committed changes and empties the journal. After that a copy of the directory is
-    /// complete, and the journal can't undo later changes to the files.
-    pub(in crate::store) fn empty_journal(&self, now: Time) -> Result<()> {
+impl AgentRecords for DirAgent<'_> {
+    fn identity(&self) -> Result<String> {
+        let path = self.dir.join(layout::IDENTITY);
+        let read = files::read(&path).and_then(|bytes| text(&path, bytes.ok_or_else(|| missing(&path))?));
+        self.unless_gone(read)
+    }
+
+    fn policy(&self) -> Result<String> {
+        let path = self.dir.join(layout::POLICY);
+        let bytes = path.read(MAX_SETTINGS).and_then(|bytes| {
+            bytes.ok_or_else(|| {
+                Error::damaged(path.path(), "missing: it says what the agent runs")
+                    .with_hint("bring it back from git or a backup, or write it anew")
+            })
+        });
+        let read = bytes.and_then(|bytes| config::utf8(&path, &bytes).map(str::to_owned));
+        self.unless_gone(read)
+    }
+
+    fn is_quiet(&self, state: &State) -> Result<bool> {
+        let is_finished = match Journal::look(&self.dir, false)? {
+            FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => true,
+            FoundJournal::Open(_) => false,
+        };
+        Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
+    }
+
+    /// Returns the versions of the directories of open records.
+    fn touched(&self, has_tasks: bool) -> Option<Touched> {
+        let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
+        let read = if has_tasks { &planes[..] } else { &planes[..3] };
+        read.iter().map(|dir| self.dir.join(dir).touched().ok()).collect::<Option<_>>().map(Touched)
+    }
+
+    /// Puts each arrival into the inbox as a new file.
+    ///
+    /// # Errors
+    ///
+    /// `moved` if the agent was moved away meanwhile and its stream lacks the arrival, `no_agent`
+    /// if the agent was removed. The file is removed then.
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
+        arrivals.iter().try_for_each(|arrival| self.put_arrival(arrival))?;
+        Ok(true)
+    }
+
+    fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
+        let state = self.state_file()?;
+        let view = View::over(&self.dir, self.pending(state.as_ref())?);
+        Ok(Rc::new(DirReadView::of(self, view, Some(state))))
+    }
+
+    fn glimpse(&self) -> Result<Rc<dyn ReadView + '_>> {
+        Ok(Rc::new(DirReadView::of(self, View::settled(&self.dir), None)))
+    }
+
+    fn blame(&self, error: Error) -> Error {
+        match self.dir.spot().number() {
+            Ok(None) => self.gone(),
+            Ok(Some(_)) | Err(_) => error,
+        }
+    }
+
+    fn settle(&self, now: Time) -> Result<()> {
         match Journal::look(&self.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank => Ok(()),
             FoundJournal::Applied(_) | FoundJournal::Open(_) => self.change(now)?.empty_journal(),
         }
     }
 
-    fn locked(&self, held: lock::LockGuard) -> Result<DirTxn<'_>> {
-        let locked = DirTxn::new(self, held);
-        locked.finish_journal()?;
-        Ok(locked)
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+        self.dir.join(layout::key(trigger, digest)).read(triggers::MAX_KEY)
+    }
+
+    fn forget_trigger_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
+        self.forget_keys(trigger, but)
+    }
+
+    fn use_trigger(
+        &self,
+        trigger: TriggerId,
+        most: NonZeroU32,
+        now: Time,
+    ) -> Result<std::result::Result<(), Span>> {
+        self.count_use(trigger, most, now)
     }
 }
 

@@ -7,21 +7,15 @@ use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::id::AgentName;
 
+use super::super::backend::AgentRecords;
 use super::travel::{FileKind, place};
 use super::{DirAgent, DirStore, agent_exists, files, layout};
 
 impl DirStore {
-    /// Returns the agent that had a name until it was renamed; of several, the last. Reads every
-    /// identity, so this is called only if no agent has the name.
-    pub(in crate::store) fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
-        let mut found = None;
-        for name in self.agents()? {
-            // An agent that can't be read is skipped.
-            let Ok(identity) = self.agent(&name).and_then(|agent| agent.identity()) else { continue };
-            let until = identity.former_names.iter().filter(|had| had.name == *former).map(|had| had.until);
-            found = found.max(until.max().map(|until| (until, name)));
-        }
-        Ok(found.map(|(_, name)| name))
+    /// Returns the text of each agent's identity, except those that can't be read.
+    pub(in crate::store) fn identities(&self) -> Result<Vec<(AgentName, String)>> {
+        let read = |name: AgentName| Some((self.agent(&name).ok()?.identity().ok()?, name));
+        Ok(self.agents()?.into_iter().filter_map(read).map(|(identity, name)| (name, identity)).collect())
     }
 
     /// Refuses a name that is taken, even by an agent that was moved away.

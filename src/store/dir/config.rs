@@ -7,9 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::Table;
 
-use crate::beneath::Spot;
 use crate::error::{Error, Result};
-use crate::model::bound::MAX_SETTINGS;
 use crate::model::policy::Policy;
 use crate::model::retention::Retention;
 use crate::model::settings::{FORMAT, StoreConfig};
@@ -39,16 +37,8 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
 /// Hint for an error in `dormouse.toml`.
 const MEND: &str = "edit this file: `dormouse man` explains each setting";
 
-/// Reads `agent.toml` over the profile that it names and the defaults of the state directory.
-pub fn policy(path: &Spot, config: &StoreConfig) -> Result<Policy> {
-    let Some(bytes) = path.read(MAX_SETTINGS)? else {
-        return Err(Error::damaged(path.path(), "missing: it says what the agent runs")
-            .with_hint("bring it back from git or a backup, or write it anew"));
-    };
-    policy_from(path, &bytes, config)
-}
-
-/// Parses the bytes of an `agent.toml` that is not written yet; errors name `path`.
+/// Parses the bytes of an `agent.toml` over the profile that it names and the defaults of the state
+/// directory. Errors name `path`.
 pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Policy> {
     let text = utf8(path, bytes)?;
     // A parse without defaults comes first, so that errors have a line and column of the file.

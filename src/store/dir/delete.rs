@@ -8,6 +8,7 @@ use crate::beneath::{Number, Spot};
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 
+use super::super::backend::AgentRecords;
 use super::layout::AgentDir;
 use super::travel::{self, FileKind};
 use super::{DirAgent, DirStore, DirTxn, alias, layout, lock, moved};
@@ -33,18 +34,11 @@ impl DirAgent<'_> {
     }
 
     /// Replaces any error of a command by "no such agent" if the agent has been removed meanwhile.
-    pub(in crate::store) fn unless_gone<T>(&self, done: Result<T>) -> Result<T> {
+    pub(super) fn unless_gone<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| self.blame(error))
     }
 
-    fn blame(&self, error: Error) -> Error {
-        match self.dir.spot().number() {
-            Ok(None) => self.gone(),
-            Ok(Some(_)) | Err(_) => error,
-        }
-    }
-
-    fn gone(&self) -> Error {
+    pub(super) fn gone(&self) -> Error {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }
 }

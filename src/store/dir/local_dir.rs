@@ -5,11 +5,11 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
-use crate::model::time::{Span, Time};
+use crate::model::time::Span;
 
 use super::super::backend::LeaseClaimant;
 use super::layout::{self, AgentDir};
-use super::{DirAgent, DirStore, DirTxn, HookFile, LockGuard, alias, lock, owner};
+use super::{DirAgent, DirStore, HookFile, alias, owner};
 
 /// Subdirectories of a local agent directory. `tmp` is created last: if it exists, all do.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
@@ -90,24 +90,6 @@ impl DirAgent<'_> {
             spot.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
         }
         Ok(())
-    }
-
-    /// Takes the lock of the local agent directory, which orders the commands of this machine.
-    /// Waits for the commands of other processes.
-    pub(in crate::store) fn lock_room(&self, now: Time) -> Result<DirTxn<'_>> {
-        self.make_room()?;
-        let path = self.dir.join(layout::LOCK);
-        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
-        Ok(DirTxn::new(self, held))
-    }
-
-    /// Tries once to take the lock of the local agent directory. Returns `None` if another process
-    /// has the lock.
-    pub(in crate::store) fn try_lock_room(&self, now: Time) -> Result<Option<DirTxn<'_>>> {
-        self.make_room()?;
-        let held: Option<LockGuard> =
-            lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
-        Ok(held.map(|held| DirTxn::new(self, held)))
     }
 
     /// Moves the files of turns, tasks, hooks and people from another agent's directory to this

@@ -19,9 +19,11 @@ use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
 use crate::model::time::Time;
 
+use super::super::backend::AgentRecords;
 use super::agent::DirAgent;
 use super::change::DirTxn;
 use super::layout::{self, AgentDir};
+use super::record::decode;
 use super::{files, lock};
 
 /// Files of an inbox that the stream has, as sorted paths relative to the inbox.
@@ -231,7 +233,8 @@ impl DirTxn<'_> {
 
 /// Error for every change of an agent that was moved, or is about to be deleted here.
 pub(super) fn moved_away(agent: &DirAgent<'_>, moved: &Moved) -> Error {
-    refusal(agent.name(), || agent.identity(), moved)
+    let path = agent.dir.join(layout::IDENTITY);
+    refusal(agent.name(), || decode(&path, agent.identity()?.as_bytes()), moved)
 }
 
 /// Error for a change of a moved agent. `identity`: reads the agent's identity, which may be in

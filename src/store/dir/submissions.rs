@@ -18,7 +18,6 @@ use crate::beneath::{self, Content, Spot};
 use crate::error::{Error, Result};
 use crate::model::digest::hex;
 use crate::model::id::MessageId;
-use crate::model::records::MalformedFile;
 use crate::model::state::State;
 use crate::model::time::Time;
 
@@ -123,14 +122,6 @@ pub enum TakenFile {
     NotNow,
     /// The file can't be renamed, for this reason.
     Not(String),
-}
-
-impl DirAgent<'_> {
-    /// Error with the path and the reason, for a malformed file in the inbox.
-    pub(in crate::store) fn damage(&self, misfit: &MalformedFile) -> Error {
-        let path = self.dir.path().join(layout::INBOX).join(&misfit.name);
-        Error::damaged(path, format!("no message of {}: {}", self.name, misfit.reason))
-    }
 }
 
 /// Returns the time when a hand-written file was put into the inbox: its ctime, since a rename

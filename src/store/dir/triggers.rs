@@ -4,10 +4,9 @@ use std::io::{Read, Seek, Write};
 use std::num::NonZeroU32;
 
 use crate::error::{Error, IoContext, Result};
-use crate::model::digest::sha256;
 use crate::model::id::TriggerId;
 use crate::model::time::{Span, Time};
-use crate::model::trigger::{Trigger, Uses};
+use crate::model::trigger::Uses;
 
 use super::{DirAgent, layout, lock};
 
@@ -16,7 +15,7 @@ use super::{DirAgent, layout, lock};
 const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git.\n*\n";
 
 /// Maximum bytes of a key.
-const MAX_KEY: u64 = 4096;
+pub const MAX_KEY: u64 = 4096;
 
 impl DirAgent<'_> {
     /// Stores the key of a trigger's signatures, durably. Must be called before the record names
@@ -29,16 +28,9 @@ impl DirAgent<'_> {
         self.replace_file(&self.dir().join(layout::key(trigger, digest)), key)
     }
 
-    /// Returns the key of a trigger's signatures. `None` if this clone of the state directory does
-    /// not have it.
-    pub(in crate::store) fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
-        let key = self.dir().join(layout::key(trigger.id, &trigger.secret_sha256)).read(MAX_KEY)?;
-        Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
-    }
-
     /// Removes every key of a trigger except that with this hash. Called once no record names the
     /// others.
-    pub(in crate::store) fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
+    pub(super) fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         let dir = self.dir().join(layout::KEYS);
         let kept = but.map(|hash| layout::key_name(trigger, hash));
         let of_trigger = format!("{trigger}.");
@@ -54,7 +46,7 @@ impl DirAgent<'_> {
     /// Counts one use of a trigger, if it has not been used `most` times in this minute. The inner
     /// `Err` is the time until the next permitted use. The counter belongs to this state directory,
     /// and is lost with it.
-    pub(in crate::store) fn use_trigger(
+    pub(super) fn count_use(
         &self,
         id: TriggerId,
         most: NonZeroU32,

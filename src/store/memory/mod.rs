@@ -16,6 +16,7 @@ use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
+use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Uses;
 
@@ -23,7 +24,7 @@ use super::Subject;
 use super::backend::input::TaskInput;
 use super::backend::{
     AgentRecords, Arrival, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, LeaseClaimant, Op,
-    Pieces, ReadView, RemoteTxn, StoreFault, Subscription, Txn,
+    Pieces, ReadView, RemoteRecords, RemoteTxn, StoreFault, Subscription, Txn,
 };
 use super::settings::Settings;
 use input::{InputParts, MemoryInput};
@@ -118,10 +119,10 @@ impl Backend for Memory {
         Ok(due)
     }
 
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
         let agents = self.0.borrow();
         let known = agents.get(name).filter(|known| !known.is_removed.get());
-        Ok(known.map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn AgentRecords>))
+        Ok(known.map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn RemoteRecords>))
     }
 
     fn deliver(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
@@ -216,21 +217,9 @@ impl AgentRecords for Of {
         Ok(self.now().policy.text.clone())
     }
 
-    fn local_dir_name(&self) -> Option<String> {
-        self.now().room.clone()
-    }
-
-    fn state(&self) -> Result<String> {
-        Ok(self.now().state.clone())
-    }
-
-    fn version(&self) -> Option<u64> {
-        Some(self.now().number)
-    }
-
-    fn has_arrivals(&self) -> Result<bool> {
+    fn is_quiet(&self, _: &State) -> Result<bool> {
         let now = self.now();
-        Ok(!now.inbox.is_empty() || !now.hints.is_empty())
+        Ok(now.inbox.is_empty() && now.hints.is_empty())
     }
 
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
@@ -252,8 +241,41 @@ impl AgentRecords for Of {
         Ok(true)
     }
 
-    fn see(&self) -> Result<Rc<dyn ReadView>> {
+    fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
         Ok(self.now())
+    }
+
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+        let now = self.now();
+        let known = now.trigger_keys.get(&trigger).filter(|(known, _)| known == digest);
+        Ok(known.map(|(_, key)| key.clone()))
+    }
+
+    fn use_trigger(
+        &self,
+        trigger: TriggerId,
+        most: NonZeroU32,
+        now: Time,
+    ) -> Result<std::result::Result<(), Span>> {
+        let mut uses = self.0.uses.borrow_mut();
+        let counted = Uses::with_one(uses.get(&trigger).copied(), most, now);
+        Ok(counted.map(|counted| {
+            uses.insert(trigger, counted);
+        }))
+    }
+}
+
+impl RemoteRecords for Of {
+    fn local_dir_name(&self) -> Option<String> {
+        self.now().room.clone()
+    }
+
+    fn state(&self) -> Result<String> {
+        Ok(self.now().state.clone())
+    }
+
+    fn version(&self) -> Option<u64> {
+        Some(self.now().number)
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -292,29 +314,6 @@ impl AgentRecords for Of {
 
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
         Ok(Box::new(MemoryInput { of: Rc::clone(&self.0), task }))
-    }
-
-    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
-        let now = self.now();
-        let known = now.trigger_keys.get(&trigger).filter(|(known, _)| known == digest);
-        Ok(known.map(|(_, key)| key.clone()))
-    }
-
-    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
-        Ok(self.trigger_key(trigger, digest)?.is_some())
-    }
-
-    fn use_trigger(
-        &self,
-        trigger: TriggerId,
-        most: NonZeroU32,
-        now: Time,
-    ) -> Result<std::result::Result<(), Span>> {
-        let mut uses = self.0.uses.borrow_mut();
-        let counted = Uses::with_one(uses.get(&trigger).copied(), most, now);
-        Ok(counted.map(|counted| {
-            uses.insert(trigger, counted);
-        }))
     }
 }
 

@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
+use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteTxn};
+use super::super::backend::{
+    AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn,
+};
 use super::super::dir::Subject;
 use super::context::{AgentContext, StoreContext};
 use super::input::PgInput;
@@ -146,31 +149,11 @@ impl AgentRecords for PgAgent {
         Ok(self.one.policy.borrow().clone())
     }
 
-    fn local_dir_name(&self) -> Option<String> {
-        self.room.clone()
-    }
-
-    fn state(&self) -> Result<String> {
-        if let Some(state) = self.glance.if_fresh(self.glance.state.take()) {
-            return Ok(state);
-        }
-        let asked = Statement::new("SELECT body FROM @.state WHERE agent_id = $1").with(self.one.id);
-        let state = self.one.ask(asked)?.row().and_then(|row| row.text(0));
-        state.ok_or_else(|| self.one.gone())
-    }
-
-    fn version(&self) -> Option<u64> {
-        if let Some(revision) = self.glance.if_fresh(self.glance.revision.take()) {
-            return Some(revision);
-        }
-        self.one.revision().ok().flatten()
-    }
-
-    fn has_arrivals(&self) -> Result<bool> {
+    fn is_quiet(&self, _: &State) -> Result<bool> {
         if let Some(has_arrivals) = self.glance.if_fresh(self.glance.has_arrivals.take()) {
-            return Ok(has_arrivals);
+            return Ok(!has_arrivals);
         }
-        let asked = Statement::new("SELECT EXISTS (SELECT FROM @.inbox WHERE agent_id = $1)");
+        let asked = Statement::new("SELECT NOT EXISTS (SELECT FROM @.inbox WHERE agent_id = $1)");
         Ok(self.one.ask(asked.with(self.one.id))?.row().is_some_and(|row| row.is(0)))
     }
 
@@ -196,11 +179,50 @@ impl AgentRecords for PgAgent {
         Ok(!came.is_shut)
     }
 
-    fn see(&self) -> Result<Rc<dyn ReadView>> {
+    fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
         self.glance.forget();
         let rows = self.one.ask(statements::load(self.one.id, false))?.rows;
         let seen = PgReadView::read(&self.one, &rows, false)?.ok_or_else(|| self.one.gone())?;
         Ok(Rc::new(seen))
+    }
+
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+        triggers::key(&self.one, trigger, digest)
+    }
+
+    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
+        triggers::has_key(&self.one, trigger, digest)
+    }
+
+    fn use_trigger(
+        &self,
+        trigger: TriggerId,
+        most: NonZeroU32,
+        _: Time,
+    ) -> Result<std::result::Result<(), Span>> {
+        triggers::count_use(&self.one, trigger, most)
+    }
+}
+
+impl RemoteRecords for PgAgent {
+    fn local_dir_name(&self) -> Option<String> {
+        self.room.clone()
+    }
+
+    fn state(&self) -> Result<String> {
+        if let Some(state) = self.glance.if_fresh(self.glance.state.take()) {
+            return Ok(state);
+        }
+        let asked = Statement::new("SELECT body FROM @.state WHERE agent_id = $1").with(self.one.id);
+        let state = self.one.ask(asked)?.row().and_then(|row| row.text(0));
+        state.ok_or_else(|| self.one.gone())
+    }
+
+    fn version(&self) -> Option<u64> {
+        if let Some(revision) = self.glance.if_fresh(self.glance.revision.take()) {
+            return Some(revision);
+        }
+        self.one.revision().ok().flatten()
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -243,22 +265,5 @@ impl AgentRecords for PgAgent {
 
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
         Ok(Box::new(PgInput::new(&self.one, task)))
-    }
-
-    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
-        triggers::key(&self.one, trigger, digest)
-    }
-
-    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
-        triggers::has_key(&self.one, trigger, digest)
-    }
-
-    fn use_trigger(
-        &self,
-        trigger: TriggerId,
-        most: NonZeroU32,
-        _: Time,
-    ) -> Result<std::result::Result<(), Span>> {
-        triggers::count_use(&self.one, trigger, most)
     }
 }

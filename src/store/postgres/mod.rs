@@ -49,7 +49,7 @@ use crate::model::pool::Pool;
 use crate::model::time::{Span, Time};
 
 use super::backend::{
-    AgentRecords, Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Pieces,
+    Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Pieces, RemoteRecords,
     StoreFault, Subscription,
 };
 use context::StoreContext;
@@ -129,12 +129,12 @@ impl Backend for Postgres {
         due::ask(&self.shared.pool, now, &names, by)
     }
 
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
         if self.shared.producer.get().is_some() {
             return Ok(Some(Rc::new(producer::Producer::of(&self.shared, name))));
         }
         match agent::PgAgent::find(&self.shared, name) {
-            Ok(found) => Ok(found.map(|agent| Rc::new(agent) as Rc<dyn AgentRecords>)),
+            Ok(found) => Ok(found.map(|agent| Rc::new(agent) as Rc<dyn RemoteRecords>)),
             Err(error) if error.kind() == errors::NOT_ALLOWED => {
                 Ok(Some(Rc::new(producer::Producer::find(&self.shared, name, error)?)))
             }

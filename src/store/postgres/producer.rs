@@ -7,10 +7,13 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
+use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteTxn};
+use super::super::backend::{
+    AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn,
+};
 use super::super::dir::Subject;
 use super::context::StoreContext;
 use super::wire::Statement;
@@ -60,19 +63,7 @@ impl AgentRecords for Producer {
         self.refused()
     }
 
-    fn local_dir_name(&self) -> Option<String> {
-        None
-    }
-
-    fn state(&self) -> Result<String> {
-        self.refused()
-    }
-
-    fn version(&self) -> Option<u64> {
-        None
-    }
-
-    fn has_arrivals(&self) -> Result<bool> {
+    fn is_quiet(&self, _: &State) -> Result<bool> {
         self.refused()
     }
 
@@ -92,8 +83,26 @@ impl AgentRecords for Producer {
         }
     }
 
-    fn see(&self) -> Result<Rc<dyn ReadView>> {
+    fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
         self.refused()
+    }
+
+    fn trigger_key(&self, _: TriggerId, _: &str) -> Result<Option<Vec<u8>>> {
+        self.refused()
+    }
+
+    fn use_trigger(&self, _: TriggerId, _: NonZeroU32, _: Time) -> Result<std::result::Result<(), Span>> {
+        self.refused()
+    }
+}
+
+impl RemoteRecords for Producer {
+    fn state(&self) -> Result<String> {
+        self.refused()
+    }
+
+    fn version(&self) -> Option<u64> {
+        None
     }
 
     fn saved(&self, _: Checkpoint, _: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -112,23 +121,7 @@ impl AgentRecords for Producer {
         self.refused()
     }
 
-    fn is_fenced(&self) -> Result<bool> {
-        Ok(false)
-    }
-
     fn task_input(&self, _: TaskId) -> Result<Box<dyn TaskInput>> {
-        self.refused()
-    }
-
-    fn trigger_key(&self, _: TriggerId, _: &str) -> Result<Option<Vec<u8>>> {
-        self.refused()
-    }
-
-    fn has_trigger_key(&self, _: TriggerId, _: &str) -> Result<bool> {
-        self.refused()
-    }
-
-    fn use_trigger(&self, _: TriggerId, _: NonZeroU32, _: Time) -> Result<std::result::Result<(), Span>> {
         self.refused()
     }
 }

@@ -1,15 +1,15 @@
 //! Lock-free reads of the records of one agent, and its locks and leases.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::fs::File;
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::beneath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
-use crate::model::bound::RECORD;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
@@ -22,12 +22,11 @@ use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, CHANGED};
+use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords};
 use super::super::dir::record::decode;
-use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
+use super::super::dir::{self, LockGuard, Sharing, Subject, layout, quarantine};
 use super::change::AgentTxn;
 use super::leased::HeldLease;
-use super::remote::{RecordSource, Remote};
 use super::snapshot::{LeftOut, Snapshot, Source};
 use super::{Store, pieces};
 
@@ -43,7 +42,10 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 pub struct Agent<'s> {
     store: &'s Store,
     local: dir::DirAgent<'s>,
-    remote: Option<Remote>,
+    /// Records in another store; `None` if they are the files of `local`.
+    remote: Option<Rc<dyn RemoteRecords>>,
+    /// True if a prepared local agent directory is known to be at its final path.
+    has_moved_in: Cell<bool>,
 }
 
 /// Identifier of a revision, for comparison.
@@ -55,25 +57,42 @@ pub enum StoreVersion {
 
 impl<'s> Agent<'s> {
     pub(super) fn of_dir(store: &'s Store, local: dir::DirAgent<'s>) -> Agent<'s> {
-        Agent { store, local, remote: None }
+        Agent { store, local, remote: None, has_moved_in: Cell::new(false) }
     }
 
-    pub(super) fn remote_of(
-        store: &'s Store,
-        name: &AgentName,
-        shown: String,
-        records: Rc<dyn AgentRecords>,
-    ) -> Agent<'s> {
-        let remote = Remote { name: name.clone(), shown, records, has_moved_in: Cell::new(false) };
-        Agent { store, local: store.local.room(name), remote: Some(remote) }
+    pub(super) fn remote_of(store: &'s Store, name: &AgentName, records: Rc<dyn RemoteRecords>) -> Agent<'s> {
+        Agent { remote: Some(records), ..Agent::of_dir(store, store.local.room(name)) }
     }
 
-    pub(super) fn remote(&self) -> Option<&Remote> {
-        self.remote.as_ref()
+    pub(super) fn remote(&self) -> Option<&dyn RemoteRecords> {
+        self.remote.as_deref()
     }
 
-    pub(super) fn records(&self) -> RecordSource<'_> {
-        RecordSource { local: &self.local, remote: self.remote.as_ref() }
+    pub(super) fn records(&self) -> &(dyn AgentRecords + 's) {
+        match &self.remote {
+            None => &self.local,
+            Some(remote) => &**remote,
+        }
+    }
+
+    /// Path of a record, for display and errors; in another store `store: agents/ada/work/ID`.
+    /// `of`: path relative to the agent's directory.
+    pub(super) fn place(&self, of: impl Display) -> PathBuf {
+        let of = of.to_string();
+        if self.remote.is_none() {
+            return self.local.dir().path().join(of);
+        }
+        let of = of.strip_suffix(".json").filter(|of| of.contains('/')).unwrap_or(&of);
+        let (shown, agents) = (self.store.local.shown(), layout::AGENTS);
+        PathBuf::from(format!("{shown}: {agents}/{}/{of}", self.name()))
+    }
+
+    /// Reads the text of a `state.json`.
+    pub(super) fn state_from(&self, text: &str) -> Result<State> {
+        let place = self.place(layout::STATE);
+        let state: State = decode(&place, text.as_bytes())?;
+        quarantine::check_of(self.name(), &state).map_err(|message| Error::damaged(place, message))?;
+        Ok(state)
     }
 
     /// Returns the local part of the agent: its directory on this machine.
@@ -95,28 +114,17 @@ impl<'s> Agent<'s> {
     }
 
     pub fn policy(&self) -> Result<Policy> {
-        let Some(remote) = &self.remote else { return self.local.policy() };
-        let text = remote.records.policy()?;
-        self.store.local.policy_from(&self.settings(), &text).map_err(|error| {
-            if matches!(&error, Error::Damaged { hint: None, .. }) {
-                error.with_hint(format!("mend it with `dormouse edit {}`", remote.name))
-            } else {
-                error
-            }
-        })
+        self.local.policy_from(&self.settings(), &self.policy_text()?)
     }
 
     /// Path or display name of the agent's settings.
     pub fn settings(&self) -> String {
-        match &self.remote {
-            None => self.local.settings(),
-            Some(remote) => remote.place(layout::POLICY).display().to_string(),
-        }
+        self.place(layout::POLICY).display().to_string()
     }
 
     /// Returns the text of the agent's settings.
     pub fn policy_text(&self) -> Result<String> {
-        self.remote.as_ref().map_or_else(|| self.local.policy_text(), |remote| remote.records.policy())
+        self.records().policy()
     }
 
     /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
@@ -141,7 +149,7 @@ impl<'s> Agent<'s> {
         }
         let Some(remote) = &self.remote else { return Ok(false) };
         let mut bytes = Vec::new();
-        let is_saved = remote.records.saved(checkpoint, &mut |part| bytes.extend_from_slice(part))?;
+        let is_saved = remote.saved(checkpoint, &mut |part| bytes.extend_from_slice(part))?;
         if is_saved {
             place.parent().make_dirs()?;
             let staged = self.local.stage_checkpoint(checkpoint.run_id, &bytes)?;
@@ -151,8 +159,7 @@ impl<'s> Agent<'s> {
     }
 
     pub fn identity(&self) -> Result<Identity> {
-        let Some(remote) = &self.remote else { return self.local.identity() };
-        decode(&self.records().place(layout::IDENTITY), remote.records.identity()?.as_bytes())
+        decode(&self.place(layout::IDENTITY), self.records().identity()?.as_bytes())
     }
 
     pub fn triggers(&self) -> Result<Vec<Trigger>> {
@@ -163,7 +170,7 @@ impl<'s> Agent<'s> {
     pub fn peek(&self) -> Result<State> {
         match &self.remote {
             None => self.local.peek(),
-            Some(remote) => self.records().state(&remote.records.state()?),
+            Some(remote) => self.state_from(&remote.state()?),
         }
     }
 
@@ -172,24 +179,19 @@ impl<'s> Agent<'s> {
     pub fn version(&self) -> Option<StoreVersion> {
         match &self.remote {
             None => self.local.version().map(StoreVersion::Dir),
-            Some(remote) => remote.records.version().map(StoreVersion::Remote),
+            Some(remote) => remote.version().map(StoreVersion::Remote),
         }
     }
 
     /// True if the inbox has nothing for a step to admit, and no transaction was interrupted.
     pub fn is_quiet(&self, state: &State) -> Result<bool> {
-        match &self.remote {
-            None => self.local.is_quiet(state),
-            Some(remote) => Ok(!remote.records.has_arrivals()?),
-        }
+        self.records().is_quiet(state)
     }
 
     /// Calls `read` with one revision of the records, without a lock. Starts over if other commands
     /// have changed the records meanwhile, up to the timeout of this process for locks.
     pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
-        let found = self.look_until_settled(read);
-        // The directory of an agent in a database may be missing on this machine.
-        if self.remote.is_some() { found } else { self.local.unless_gone(found) }
+        self.look_until_settled(read).map_err(|error| self.records().blame(error))
     }
 
     fn look_until_settled<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
@@ -197,8 +199,8 @@ impl<'s> Agent<'s> {
         let mut attempts = 0;
         loop {
             let view = self.records().see()?;
-            let state = self.records().state(&view.state()?)?;
-            let found = read(Snapshot::of(self.records(), Rc::clone(&view)), state);
+            let state = self.state_from(&view.state()?)?;
+            let found = read(Snapshot::of(self, Rc::clone(&view)), state);
             let has_failed = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
             if !has_failed && view.is_current()? {
                 return found;
@@ -207,7 +209,7 @@ impl<'s> Agent<'s> {
             let waited = begun.elapsed();
             if attempts >= READ_ATTEMPTS && waited >= self.store.local.patience() {
                 let holder = "a writer that never rests".to_owned();
-                let busy = Error::busy(self.records().place(layout::STATE), holder, waited);
+                let busy = Error::busy(self.place(layout::STATE), holder, waited);
                 return if has_failed { found } else { Err(busy) };
             }
         }
@@ -216,52 +218,45 @@ impl<'s> Agent<'s> {
     /// Returns the current records without the lock. Other commands may change the records during a
     /// read.
     pub fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot::new(self.records(), Source::Now, LeftOut::Names(Vec::new()))
+        Snapshot::new(self, Source::Now, LeftOut::Names(Vec::new()))
     }
 
     /// Returns the current records without a check for an interrupted transaction. For a caller
     /// that has just made that check, or that accepts slightly outdated records.
     pub fn glimpse(&self) -> Snapshot<'_> {
-        Snapshot::new(self.records(), Source::Glimpse, LeftOut::Names(Vec::new()))
+        Snapshot::new(self, Source::Glimpse, LeftOut::Names(Vec::new()))
     }
 
     /// Puts a message into the inbox without a lock. The message is durable when this returns.
     pub fn arrive(&self, message: &Message) -> Result<()> {
-        match &self.remote {
-            None => self.local.arrive(message),
-            Some(remote) => self.admit(remote, pieces::arrival(message)),
-        }
+        self.admit(pieces::arrival(message))
     }
 
     /// Puts a hint into the inbox without a lock. The hint is durable when this returns.
     pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
-        match &self.remote {
-            None => self.local.arrive_hint(hint),
-            Some(remote) => self.admit(remote, Arrival::Hint { id: hint.id, text: pieces::text(hint) }),
-        }
+        self.admit(Arrival::Hint { id: hint.id, text: pieces::text(hint) })
     }
 
-    fn admit(&self, remote: &Remote, arrival: Arrival) -> Result<()> {
-        let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = &arrival;
-        RECORD.check(text.len() as u64)?;
-        self.admit_all(remote, &[arrival])
+    fn admit(&self, arrival: Arrival) -> Result<()> {
+        arrival.check()?;
+        self.admit_all(&[arrival])
     }
 
     /// Puts all arrivals into the inbox, or none if the agent was moved away.
-    pub(super) fn admit_all(&self, remote: &Remote, arrivals: &[Arrival]) -> Result<()> {
+    pub(super) fn admit_all(&self, arrivals: &[Arrival]) -> Result<()> {
         let begun = Instant::now();
-        while !remote.records.arrive(arrivals)? {
+        while !self.records().arrive(arrivals)? {
             if self.store.guest().is_some() {
                 // The user has no permission to read the agent's new place.
-                return Err(Error::refused(Error::MOVED, format!("`{}` was moved away", remote.name))
+                return Err(Error::refused(Error::MOVED, format!("`{}` was moved away", self.name()))
                     .with_hint("ask the owner where it is"));
             }
-            if let Some(moved) = self.records().state(&remote.records.state()?)?.moved {
+            if let Some(moved) = self.peek()?.moved {
                 return Err(moved_away(self, &moved));
             }
             // The agent was just moved back, so the next attempt may succeed.
             if begun.elapsed() > self.store.local.patience() {
-                return Err(remote.busy(begun.elapsed()));
+                return Err(self.busy(begun.elapsed()));
             }
         }
         Ok(())
@@ -269,32 +264,36 @@ impl<'s> Agent<'s> {
 
     /// Error with the place and the reason, for a malformed file in the inbox.
     pub fn damage(&self, misfit: &MalformedFile) -> Error {
-        let Some(remote) = &self.remote else { return self.local.damage(misfit) };
-        let place = remote.place(format_args!("{}/{}", layout::INBOX, misfit.name));
-        Error::damaged(place, format!("no message of {}: {}", remote.name, misfit.reason))
+        let place = self.place(format_args!("{}/{}", layout::INBOX, misfit.name));
+        Error::damaged(place, format!("no message of {}: {}", self.name(), misfit.reason))
     }
 
     /// Takes the agent's lock, and applies the transaction of an interrupted command.
     pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
-        let Some(remote) = &self.remote else {
-            return Ok(AgentTxn::new(self, self.local.change(now)?, None, now));
-        };
         let begun = Instant::now();
-        let room = self.in_local_dir(remote, || self.local.lock_room(now))?;
+        let dir = self.in_local_dir(|| self.local.lock(now))?;
         let left = self.store.local.patience().saturating_sub(begun.elapsed());
-        let Some(hold) = remote.records.hold(left)? else { return Err(remote.busy(begun.elapsed())) };
-        Ok(AgentTxn::new(self, room, Some(hold), now))
+        self.hold(dir, left, now)?.ok_or_else(|| self.busy(begun.elapsed()))
     }
 
     /// Takes the lock without waiting. Returns `None` if another process has it.
     pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
+        let Some(dir) = self.in_local_dir(|| self.local.try_lock(now))? else { return Ok(None) };
+        self.hold(dir, Duration::ZERO, now)
+    }
+
+    /// Takes the lock of the records under the lock of this machine, which is the same for files.
+    fn hold<'a>(
+        &'a self,
+        dir: dir::DirTxn<'a>,
+        patience: Duration,
+        now: Time,
+    ) -> Result<Option<AgentTxn<'a>>> {
         let Some(remote) = &self.remote else {
-            return Ok(self.local.try_change(now)?.map(|dir| AgentTxn::new(self, dir, None, now)));
+            dir.finish_journal()?;
+            return Ok(Some(AgentTxn::new(self, dir, None, now)));
         };
-        let Some(room) = self.in_local_dir(remote, || self.local.try_lock_room(now))? else {
-            return Ok(None);
-        };
-        Ok(remote.records.hold(Duration::ZERO)?.map(|hold| AgentTxn::new(self, room, Some(hold), now)))
+        Ok(remote.hold(patience)?.map(|held| AgentTxn::new(self, dir, Some(held), now)))
     }
 
     /// Takes the lock for `doctor`: a transaction that can't be applied stays as it is.
@@ -302,13 +301,16 @@ impl<'s> Agent<'s> {
         if self.remote.is_some() {
             return self.change(now);
         }
-        Ok(AgentTxn::new(self, self.local.change_damaged(now)?, None, now))
+        let dir = self.local.lock(now)?;
+        // `doctor` reports later why the transaction can't be applied.
+        let _ = dir.finish_journal();
+        Ok(AgentTxn::new(self, dir, None, now))
     }
 
     /// Syncs all committed changes and empties the journal, so that a copy of the directory is
     /// complete.
     pub fn empty_journal(&self, now: Time) -> Result<()> {
-        if self.remote.is_none() { self.local.empty_journal(now) } else { Ok(()) }
+        self.records().settle(now)
     }
 
     /// Takes the lock of notifications, or returns `None` if it is taken. Processes that report
@@ -339,11 +341,9 @@ impl<'s> Agent<'s> {
         }
     }
 
+    /// Error after a timeout for the agent's lock, or for another of its locks.
     fn busy(&self, waited: Duration) -> Error {
-        match &self.remote {
-            Some(remote) => remote.busy(waited),
-            None => Error::busy(Path::new(""), "another process".to_owned(), waited),
-        }
+        Error::busy(self.place(""), "another process".to_owned(), waited)
     }
 
     /// Takes over a lease from the parent process, which held it when this process was started.
@@ -361,22 +361,22 @@ impl<'s> Agent<'s> {
     /// alive.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
         let Some(remote) = &self.remote else { return Ok(false) };
-        remote.records.is_leased(subject, &self.store.local.claimant()?.anchor)
+        remote.is_leased(subject, &self.store.local.claimant()?.anchor)
     }
 
     /// Returns the input of a task whose supervisor may be on another machine. `None` if the
     /// records are files, which only one machine uses.
     pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
-        self.remote.as_ref().map(|remote| remote.records.task_input(task)).transpose()
+        self.remote.as_ref().map(|remote| remote.task_input(task)).transpose()
     }
 
     /// Error `fenced` if this process acts under a lease of this agent that another process has
     /// taken over.
     pub fn refuse_fenced(&self) -> Result<()> {
         match &self.remote {
-            Some(remote) if remote.records.is_fenced()? => Err(Error::refused(
+            Some(remote) if remote.is_fenced()? => Err(Error::refused(
                 Error::FENCED,
-                format!("another machine has taken `{}` over: nothing was changed", remote.name),
+                format!("another machine has taken `{}` over: nothing was changed", self.name()),
             )
             .with_hint(
                 "end: nothing of this turn or task counts any more; its output is kept on its machine",
@@ -394,7 +394,7 @@ impl<'s> Agent<'s> {
     ) -> Result<std::result::Result<HeldLease, LockGuard>> {
         let Some(remote) = &self.remote else { return Ok(Ok(HeldLease::new(guard, None, Duration::ZERO))) };
         let claimant = self.store.local.claimant()?;
-        Ok(match remote.records.lease(subject, &claimant)? {
+        Ok(match remote.lease(subject, &claimant)? {
             Some(lease) => Ok(HeldLease::new(guard, Some(lease), claimant.lasts.as_std())),
             None => Err(guard),
         })
@@ -402,25 +402,25 @@ impl<'s> Agent<'s> {
 
     /// Runs `work` in the local agent directory, and once more if a command that removes or renames
     /// the agent has removed the directory meanwhile.
-    fn in_local_dir<T>(&self, remote: &Remote, work: impl Fn() -> Result<T>) -> Result<T> {
+    fn in_local_dir<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         self.ready_local()?;
-        match work() {
-            Err(error) if error.is_not_found() => {
+        match (work(), &self.remote) {
+            (Err(error), Some(remote)) if error.is_not_found() => {
                 // Error if the agent is gone.
-                remote.records.see()?;
+                remote.see()?;
                 self.ready_local()?;
                 work()
             }
-            done => done,
+            (done, _) => done.map_err(|error| self.records().blame(error)),
         }
     }
 
     /// Returns the local part of the agent, after creating its directory if that is missing.
     pub fn ready_local(&self) -> Result<&dir::DirAgent<'s>> {
         if let Some(remote) = &self.remote {
-            if let Some(prepared) = remote.records.local_dir_name().filter(|_| !remote.has_moved_in.get()) {
+            if let Some(prepared) = remote.local_dir_name().filter(|_| !self.has_moved_in.get()) {
                 self.local.move_in_late(&prepared)?;
-                remote.has_moved_in.set(true);
+                self.has_moved_in.set(true);
             }
             self.local.make_room()?;
         }

@@ -12,7 +12,6 @@ use super::super::backend::Arrival;
 use super::super::dir;
 use super::agent::Agent;
 use super::pieces;
-use super::remote::Remote;
 
 /// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub struct Batch<'a>(StagedBatch<'a>);
 #[derive(Debug)]
 enum StagedBatch<'a> {
     Dir(dir::DirBatch<'a>),
-    Remote(&'a Agent<'a>, &'a Remote, BTreeMap<InboxKey, Message>),
+    Remote(&'a Agent<'a>, BTreeMap<InboxKey, Message>),
 }
 
 impl Agent<'_> {
@@ -29,7 +28,7 @@ impl Agent<'_> {
     pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
         Ok(Batch(match self.remote() {
             None => StagedBatch::Dir(self.local().batch(name)?),
-            Some(remote) => StagedBatch::Remote(self, remote, BTreeMap::new()),
+            Some(_) => StagedBatch::Remote(self, BTreeMap::new()),
         }))
     }
 }
@@ -79,10 +78,10 @@ impl Batch<'_> {
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         match self.0 {
             StagedBatch::Dir(dir) => dir.admit(keys, now),
-            StagedBatch::Remote(agent, remote, staged) => {
+            StagedBatch::Remote(agent, staged) => {
                 let admitted: Vec<Arrival> =
                     keys.filter_map(|key| staged.get(&key)).map(pieces::arrival).collect();
-                agent.admit_all(remote, &admitted)
+                agent.admit_all(&admitted)
             }
         }
     }

@@ -119,7 +119,7 @@ impl<'a> AgentTxn<'a> {
 
     /// Returns the current state, even of an agent that was moved away.
     pub fn any_state(&self) -> Result<State> {
-        let state = self.agent.records().state(&self.records().now()?.state()?)?;
+        let state = self.agent.state_from(&self.records().now()?.state()?)?;
         self.note(&state);
         Ok(state)
     }
@@ -151,7 +151,7 @@ impl<'a> AgentTxn<'a> {
     /// out.
     pub fn look_again(&self) -> Snapshot<'_> {
         Snapshot::new(
-            self.agent.records(),
+            self.agent,
             Source::Locked(self.records()),
             LeftOut::Names(self.left_out.borrow().clone()),
         )
@@ -159,7 +159,7 @@ impl<'a> AgentTxn<'a> {
 
     /// Returns the records with an empty inbox, for a change that does not concern the inbox.
     pub fn look_past_inbox(&self) -> Snapshot<'_> {
-        Snapshot::new(self.agent.records(), Source::Locked(self.records()), LeftOut::All)
+        Snapshot::new(self.agent, Source::Locked(self.records()), LeftOut::All)
     }
 
     /// Removes the dedupe keys that are older than the window.
@@ -278,10 +278,9 @@ impl<'a> AgentTxn<'a> {
     /// Removes a bounded number of expired directories of this machine, if a sweep is due. Called
     /// by a step that leaves the agent idle and holds the lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
-        let records = self.agent.records();
         self.dir.sweep_some(retention, now, || {
             let view = self.records().now()?;
-            let state = records.state(&view.state()?)?;
+            let state = self.agent.state_from(&view.state()?)?;
             Ok((view, state))
         })
     }

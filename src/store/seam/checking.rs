@@ -30,8 +30,8 @@ impl<'a> Agent<'a> {
     /// not grant.
     pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
         let Some(remote) = self.remote() else { return Ok(None) };
-        let room = self.local().lock_room(now)?;
-        AsFiles::of(self, &room, &*remote.records.see()?).map(Some)
+        let room = self.ready_local()?.lock(now)?;
+        AsFiles::of(self, &room, &*remote.see()?).map(Some)
     }
 }
 
@@ -54,9 +54,6 @@ impl AsFiles<'_> {
 
     /// Converts a finding about the files into a finding about the records.
     pub fn named(&self, finding: Finding) -> Finding {
-        match self.of.remote() {
-            Some(remote) => finding.of_records(self.dir.agent(), |path| remote.place(path)),
-            None => finding,
-        }
+        finding.of_records(self.dir.agent(), |path| self.of.place(path))
     }
 }

@@ -16,7 +16,6 @@ mod history;
 mod import;
 mod leased;
 mod pieces;
-mod remote;
 mod slots;
 mod snapshot;
 mod triggers;
@@ -29,7 +28,6 @@ use std::time::Duration;
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
-use crate::model::bound::RECORD;
 use crate::model::id::AgentName;
 use crate::model::message::Message;
 use crate::model::policy::Size;
@@ -38,7 +36,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
-use super::backend::{Arrival, Backend, Claim, DatabaseRole, DueAgents, Op, each_of};
+use super::backend::{Backend, Claim, DatabaseRole, DueAgents, Op, each_of};
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
 
@@ -148,13 +146,13 @@ impl Store {
     /// belong to one machine and have no pools.
     pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
         let Some(remote) = agent.remote() else { return Ok(()) };
-        let pool = Pool::of(&remote.records.policy()?);
+        let pool = Pool::of(&remote.policy()?);
         if self.local.pools().has(&pool) {
             return Ok(());
         }
         Err(Error::refused(
             Error::OTHER_POOL,
-            format!("`{}` is of {pool}, and this machine ticks agents of {}", remote.name, self.local.pools()),
+            format!("`{}` is of {pool}, and this machine ticks agents of {}", agent.name(), self.local.pools()),
         )
         .with_hint(format!(
             "tick it on a machine of that pool, or say `pool = \"{}\"` under [scheduler] in the dormouse.toml of this one",
@@ -196,7 +194,7 @@ impl Store {
             return Ok(Agent::of_dir(self, self.local.agent(name)?));
         };
         match elsewhere.agent(name)? {
-            Some(records) => Ok(Agent::remote_of(self, name, elsewhere.shown(), records)),
+            Some(records) => Ok(Agent::remote_of(self, name, records)),
             None => {
                 let known = elsewhere.agents().ok();
                 let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
@@ -214,8 +212,7 @@ impl Store {
     pub fn tell(&self, message: &Message, size: u64, default: Size) -> Result<Option<Result<State>>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
         let arrival = pieces::arrival(message);
-        let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = &arrival;
-        RECORD.check(text.len() as u64)?;
+        arrival.check()?;
         let told = elsewhere.deliver(&message.agent, &arrival, size, default.0)?;
         Ok(told.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
     }
@@ -288,9 +285,13 @@ impl Store {
 
     /// Returns the agent that had a name until it was renamed; of several, the last.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
-        let Some(elsewhere) = &self.elsewhere else { return self.local.successor(former) };
+        // Reads every identity of a state directory, so this is called only if no agent has the name.
+        let identities = match &self.elsewhere {
+            None => self.local.identities()?,
+            Some(elsewhere) => elsewhere.had_name(former)?,
+        };
         let mut found = None;
-        for (name, identity) in elsewhere.had_name(former)? {
+        for (name, identity) in identities {
             // An agent that can't be read is skipped.
             let identity = decode::<Identity>(Path::new(layout::IDENTITY), identity.as_bytes());
             let had = identity.map(|identity| identity.former_names).unwrap_or_default();

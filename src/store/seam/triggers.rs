@@ -26,23 +26,19 @@ impl Agent<'_> {
     /// Returns the key of a trigger's signatures. `None` if this clone of the state directory lacks
     /// the key, or a stream has brought the agent into its store.
     pub fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
-        let Some(remote) = self.remote() else { return self.local().key_of(trigger) };
-        let key = remote.records.trigger_key(trigger.id, &trigger.secret_sha256)?;
+        let key = self.records().trigger_key(trigger.id, &trigger.secret_sha256)?;
         Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
     }
 
     /// True if the key of a trigger's signatures is stored.
     pub fn has_key(&self, trigger: &Trigger) -> Result<bool> {
-        match self.remote() {
-            None => Ok(self.local().key_of(trigger)?.is_some()),
-            Some(remote) => remote.records.has_trigger_key(trigger.id, &trigger.secret_sha256),
-        }
+        self.records().has_trigger_key(trigger.id, &trigger.secret_sha256)
     }
 
     /// Removes every key of a trigger except that with this hash. Called once no record names the
     /// others. A database has removed them with the commit.
     pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
-        if self.remote().is_none() { self.local().forget_keys(trigger, but) } else { Ok(()) }
+        self.records().forget_trigger_keys(trigger, but)
     }
 
     /// Counts one use of a trigger, if it has not been used `most` times in this minute. The inner
@@ -53,9 +49,6 @@ impl Agent<'_> {
         most: NonZeroU32,
         now: Time,
     ) -> Result<std::result::Result<(), Span>> {
-        match self.remote() {
-            None => self.local().use_trigger(id, most, now),
-            Some(remote) => remote.records.use_trigger(id, most, now),
-        }
+        self.records().use_trigger(id, most, now)
     }
 }

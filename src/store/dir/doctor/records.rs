@@ -17,6 +17,7 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
+use super::super::super::backend::AgentRecords;
 use super::super::journal::Journal;
 use super::super::record::{ESSENTIAL, decode};
 use super::super::{DirAgent, files, layout, quarantine};
@@ -48,8 +49,11 @@ impl Checkup<'_> {
     /// Returns the state if it can be read.
     pub fn essentials(&mut self) -> Option<State> {
         self.checked += 1;
-        if let Err(error) = self.agent.policy() {
-            self.unreadable(self.path(layout::POLICY), &error);
+        let path = self.path(layout::POLICY);
+        let origin = path.display().to_string();
+        let policy = self.agent.policy().and_then(|text| self.agent.policy_from(&origin, &text));
+        if let Err(error) = policy {
+            self.unreadable(path, &error);
         }
         self.own::<Identity>(layout::IDENTITY, |identity| &identity.name);
         self.journal();

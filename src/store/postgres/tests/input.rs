@@ -13,7 +13,7 @@ use crate::model::time::Span;
 pub const TASK: TaskId = TaskId(Uuid::from_u128(9));
 
 /// Creates an agent `a` with an open task, whose supervisor has a lease.
-pub fn at_work(fresh: &Fresh) -> (Rc<dyn AgentRecords>, Box<dyn Lease>) {
+pub fn at_work(fresh: &Fresh) -> (Rc<dyn RemoteRecords>, Box<dyn Lease>) {
     let agent = create(&fresh.open(), "a");
     let open = Op::Open { plane: Plane::Tasks, id: TASK.to_string(), text: "{}\n".to_owned() };
     hold(&agent).commit(1, &[state(2), open]).unwrap();

@@ -20,7 +20,7 @@ use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::time::{Span, Time};
 
-use super::super::backend::{AgentRecords, Arrival, Backend, KeyWindow, Op, RemoteTxn, each_of};
+use super::super::backend::{Arrival, Backend, KeyWindow, Op, RemoteRecords, RemoteTxn, each_of};
 use super::super::settings::Settings;
 use super::wire::tests::rig;
 use super::{Postgres, Url};
@@ -117,7 +117,7 @@ pub fn ended(number: u128) -> Op {
     }
 }
 
-pub fn create(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
+pub fn create(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
     let pieces = [
         Op::Identity("{\"name\": \"a\"}\n".to_owned()),
         Op::Policy(Settings::of("command = [\"x\"]\n".to_owned())),
@@ -128,16 +128,16 @@ pub fn create(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
     agent_of(store, agent)
 }
 
-pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
+pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
     store.agent(&name(agent)).unwrap().expect("the agent")
 }
 
-pub fn hold(agent: &Rc<dyn AgentRecords>) -> Box<dyn RemoteTxn> {
+pub fn hold(agent: &Rc<dyn RemoteRecords>) -> Box<dyn RemoteTxn> {
     agent.hold(PATIENCE).unwrap().expect("the lock")
 }
 
 /// Returns all archive lines of a kind, newest first.
-pub fn all_ended(agent: &Rc<dyn AgentRecords>, kind: &'static str) -> Vec<String> {
+pub fn all_ended(agent: &Rc<dyn RemoteRecords>, kind: &'static str) -> Vec<String> {
     let mut all = Vec::new();
     agent
         .see()
