@@ -8,6 +8,7 @@
 //!
 //! Settings, hooks, slots and the directories of runs stay in the state directory of the machine.
 
+pub mod contents;
 pub mod input;
 mod lease;
 mod view;
@@ -239,6 +240,13 @@ pub trait AgentRecords: Debug {
         Ok(())
     }
 
+    /// Returns the stored checkpoints of runs.
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>>;
+
+    /// Calls `each` with a checkpoint, part by part. Returns `false` if it is not stored. Under the
+    /// agent's lock all parts are of one checkpoint.
+    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
     /// Returns the signature key of a trigger, if `digest` is its SHA-256. Views contain no keys.
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>>;
 
@@ -277,10 +285,6 @@ pub trait RemoteRecords: AgentRecords {
 
     /// Returns a number that differs between revisions, at the least cost, or `None` if unknown.
     fn version(&self) -> Option<u64>;
-
-    /// Calls `each` with a checkpoint, part by part. Returns `false` if it is not stored. Under the
-    /// agent's lock all parts are of one checkpoint.
-    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Takes the agent's lock, waiting up to `patience`. Returns `None` after that time.
     fn hold(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>>;

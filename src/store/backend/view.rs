@@ -9,7 +9,8 @@ use crate::model::record::Plane;
 use crate::model::time::{Span, Time};
 
 use super::super::dir::inbox::Dropped;
-use super::{KeyWindow, Op};
+use super::contents::EachOp;
+use super::{ImportedFile, KeyWindow};
 
 /// View of one revision of an agent's records.
 pub trait ReadView: Debug {
@@ -38,6 +39,16 @@ pub trait ReadView: Debug {
     /// Returns the plan of an open work item.
     fn plan(&self, work: &str) -> Result<Option<String>>;
 
+    /// Calls `each` with each work item that has a plan, and the plan.
+    fn plans(&self, each: &mut dyn FnMut(String, String) -> Result<()>) -> Result<()> {
+        for id in self.open_ids(Plane::Work)? {
+            if let Some(plan) = self.plan(&id)? {
+                each(id, plan)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the keys of the messages in the inbox, in processing order, at most `count`.
     fn messages(&self, count: usize) -> Result<Vec<InboxKey>>;
 
@@ -54,10 +65,12 @@ pub trait ReadView: Debug {
         format!("{key}.json")
     }
 
-    /// Calls `each` with the texts of the given messages that are in the inbox.
-    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()> {
+    /// Calls `each` with those of the given messages that are in the inbox.
+    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(InboxKey, &str) -> Result<()>) -> Result<()> {
         for key in keys {
-            self.message(*key)?.iter().for_each(|text| each(text));
+            if let Some(text) = self.message(*key)? {
+                each(*key, &text)?;
+            }
         }
         Ok(())
     }
@@ -123,18 +136,17 @@ pub trait ReadView: Debug {
         Ok(None)
     }
 
-    /// Calls `each` with the lines of the archive and the events before a moment, as the operations
-    /// that added them, without the ids that remain of deleted months. The cost grows with the
-    /// number of lines.
-    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
+    /// Calls `each` with the lines of the archive and the events, as the operations that added them.
+    /// `before`: only lines before this moment, without the ids that remain of deleted months. The
+    /// cost grows with the number of lines.
+    fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()>;
 
     /// Calls `each` with the lines of events, until `each` returns `false`: oldest first from a
     /// moment on, or newest first. A line may occur twice.
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()>;
 
-    /// Calls `each` with all operations that make the agent; lines in the order of their writing.
-    /// Dedupe keys are left out, because a store derives them from the other records.
-    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
+    /// Calls `each` with the files of the last import.
+    fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()>;
 }
 
 /// Order of events.

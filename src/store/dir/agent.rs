@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use crate::beneath::{Content, Spot, Version};
 use crate::error::{Error, Result};
-use crate::model::bound::MAX_SETTINGS;
+use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::policy::Policy;
+use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
@@ -19,7 +20,7 @@ use super::layout::{self, AgentDir};
 use super::record::{decode, text};
 use super::snapshot::DirReadView;
 use super::view::{Touched, View};
-use super::{DirStore, config, files, inbox, lock, quarantine, triggers};
+use super::{DirStore, config, files, inbox, lock, pieces, quarantine, triggers};
 
 /// Agent whose records are files of an open state directory.
 #[derive(Debug, Clone)]
@@ -219,6 +220,18 @@ impl AgentRecords for DirAgent<'_> {
         match Journal::look(&self.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank => Ok(()),
             FoundJournal::Applied(_) | FoundJournal::Open(_) => self.change(now)?.empty_journal(),
+        }
+    }
+
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        pieces::checkpoints(&self.dir)
+    }
+
+    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        match self.workdir().checkpoint(checkpoint).read(CHECKPOINT.most.0) {
+            Ok(bytes) => Ok(bytes.map(|bytes| each(&bytes)).is_some()),
+            Err(Error::Damaged { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

@@ -1,20 +1,24 @@
 //! Cache of dedupe keys. It is kept next to the records, and rebuilt from them if it is missing or
 //! broken.
 
+use std::collections::HashMap;
+use std::path::Path;
+
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest::sha256;
 use crate::model::message::{Message, MessageStatus};
+use crate::model::record::Plane;
 use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 
-use super::evidence;
-use super::files::{self, Disk, fault_of_file};
-use super::inbox;
+use super::super::backend::ReadView;
+use super::evidence::each_ended;
+use super::files::{self, Disk};
 use super::keys::{KeyWindow, is_there, whole};
 use super::layout;
-use super::record::encode;
+use super::record::{decode, encode};
 use super::view::View;
 
 const DAY: Span = Span::from_secs(24 * 3600);
@@ -28,23 +32,29 @@ pub fn path(key: &str, admitted_at: Time) -> String {
 ///
 /// An entry of a later revision than the agent's shows that the records were restored (by a
 /// checkout, for instance); the cache is then rebuilt from the records as they are.
-pub fn find(view: &View<'_>, key: &str, window: KeyWindow, disk: Disk) -> Result<Option<DedupeEntry>> {
-    let KeyWindow { now, length: window, revision } = window;
+pub fn find(
+    records: &dyn ReadView,
+    view: &View<'_>,
+    key: &str,
+    window: KeyWindow,
+    disk: Disk,
+) -> Result<Option<DedupeEntry>> {
+    let KeyWindow { now, length, revision } = window;
     let dir = view.agent.join(layout::DEDUPE);
     if !is_there(&dir)? {
-        rebuild(view, now, window, disk)?;
+        rebuild(records, view, window, disk)?;
     }
-    let mut entry = match look_up(view, key, now, window) {
+    let mut entry = match look_up(view, key, now, length) {
         // If an entry can't be read, the cache is rebuilt from the records.
         Err(error) if error.is_of_file() => {
-            rebuild(view, now, window, disk)?;
-            look_up(view, key, now, window)?
+            rebuild(records, view, window, disk)?;
+            look_up(view, key, now, length)?
         }
         found => found?,
     };
     if entry.as_ref().is_some_and(|entry| entry.revision > revision) {
-        rebuild(view, now, window, disk)?;
-        entry = look_up(view, key, now, window)?;
+        rebuild(records, view, window, disk)?;
+        entry = look_up(view, key, now, length)?;
     }
     Ok(entry)
 }
@@ -79,7 +89,7 @@ fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option
 
 /// Builds the cache from the inbox, the timers and the archive of the window. The cache appears as
 /// a whole, and durable: a message whose entry was lost in a power cut would be admitted again.
-fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
+fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Disk) -> Result<()> {
     let staged = view.agent.join(layout::TMP).join("dedupe");
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
     staged.remove_tree()?;
@@ -96,7 +106,7 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
         files::rename(&staged, &dir)?;
         disk.sync_dir(&dir.parent())
     };
-    let made = fill(view, &staged, now, window, disk)
+    let made = fill(records, view, &staged, window, disk)
         .and_then(|()| sync_tree(&staged, disk))
         .and_then(|()| put_in_place());
     if made.is_err() {
@@ -108,46 +118,57 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     in_the_way.remove_tree()
 }
 
-fn fill(view: &View<'_>, staged: &Spot, now: Time, window: Span, disk: Disk) -> Result<()> {
+fn fill(records: &dyn ReadView, view: &View<'_>, staged: &Spot, window: KeyWindow, disk: Disk) -> Result<()> {
     staged.make_dirs()?;
-    let write = |message: &Message, status: MessageStatus| -> Result<()> {
-        let Some(entry) = DedupeEntry::of(message, status, 0) else { return Ok(()) };
+    for entry in entries(records, &view.agent.join(layout::ARCHIVE), window.now, window.length)? {
         let relative = path(&entry.key, entry.admitted_at);
         let target = staged.join(relative.trim_start_matches(layout::DEDUPE).trim_start_matches('/'));
-        if target.exists()? || now.since(message.created_at) >= window {
-            return Ok(());
-        }
         target.parent().make_dirs()?;
-        disk.stage_unsynced(&target, &encode(&entry)).map(drop)
-    };
-    let mut failure = None;
-    evidence::archived(view, |message: Message| {
-        let Some(settlement) = &message.settlement else { return true };
-        if !settlement.is_of_duplicate()
-            && let Err(error) = write(&message, settlement.status)
-        {
-            failure = Some(error);
-            return false;
-        }
-        now.since(settlement.at) < window
-    })?;
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    for (key, path) in inbox::first(view, &inbox::scan(view)?, usize::MAX)? {
-        match inbox::read(view, key, &path) {
-            Ok(Some(message)) => write(&message, MessageStatus::Queued)?,
-            Ok(None) => {}
-            Err(error) => fault_of_file(error).map(drop)?,
-        }
-    }
-    // A message that a timer holds has been admitted too, so its key is cached.
-    for timer in view.records::<Timer>(layout::TIMERS)? {
-        if let Some(message) = &timer.message {
-            write(message, MessageStatus::Queued)?;
-        }
+        disk.stage_unsynced(&target, &encode(&entry))?;
     }
     Ok(())
+}
+
+/// Returns the entries of the dedupe keys under which messages were admitted within the window. Of
+/// the ended messages of a key the latest counts, and a queued message only if none has ended:
+/// otherwise a step drops it as a duplicate. `archive`: path of the archive for errors.
+pub fn entries(
+    records: &dyn ReadView,
+    archive: &Path,
+    now: Time,
+    window: Span,
+) -> Result<impl Iterator<Item = DedupeEntry>> {
+    let mut found: HashMap<String, DedupeEntry> = HashMap::new();
+    let mut note = |message: &Message, status: MessageStatus| {
+        let Some(entry) = DedupeEntry::of(message, status, 0) else { return };
+        let is_queued = status == MessageStatus::Queued;
+        let counts = found.get(&entry.key).is_none_or(|noted| {
+            let is_same = noted.message_id == entry.message_id;
+            if is_same { is_queued } else { !is_queued && noted.admitted_at < entry.admitted_at }
+        });
+        if counts && now.since(entry.admitted_at) < window {
+            found.insert(entry.key.clone(), entry);
+        }
+    };
+    each_ended(records, archive, None, |message: Message| {
+        let Some(end) = &message.settlement else { return true };
+        if !end.is_of_duplicate() {
+            note(&message, end.status);
+        }
+        now.since(end.at) < window
+    })?;
+    for key in records.messages(usize::MAX)? {
+        let text = records.message(key)?.unwrap_or_default();
+        // A step quarantines a message that can't be read.
+        let message = decode::<Message>(Path::new(layout::INBOX), text.as_bytes());
+        message.iter().for_each(|message| note(message, MessageStatus::Queued));
+    }
+    // A message that a timer holds has been admitted too, so its key counts.
+    for (id, text) in records.open(Plane::Timers)? {
+        let timer: Timer = decode(Path::new(&layout::open(Plane::Timers, &id)), text.as_bytes())?;
+        timer.message.iter().for_each(|message| note(message, MessageStatus::Queued));
+    }
+    Ok(found.into_values())
 }
 
 fn sync_tree(staged: &Spot, disk: Disk) -> Result<()> {

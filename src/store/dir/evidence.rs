@@ -191,18 +191,6 @@ pub fn last_versions<'i, T: Record, Id: Eq + Hash + Display + 'i>(
     Ok(found)
 }
 
-/// Calls `each` with the archived records of one kind, newest first, until `each` returns `false`.
-/// A line that a merge has doubled counts once. Reads no more lines than needed.
-pub fn archived<T: Record>(view: &View<'_>, mut each: impl FnMut(T) -> bool) -> Result<()> {
-    for month in months::archive(view, T::KIND)?.iter().rev() {
-        if !months::newest_first(view, month, |spot, number, line| Ok(each(decode_at(spot, number, line)?)))?
-        {
-            break;
-        }
-    }
-    Ok(())
-}
-
 /// Returns the ids of the runs that have a directory, newest first.
 pub fn run_dirs(agent: &AgentDir) -> Result<Vec<RunId>> {
     let mut ids = Vec::new();

@@ -18,7 +18,8 @@ use crate::error::{Error, IoContext, Result};
 use crate::model::time::Time;
 
 use super::layout::{self, AgentDir};
-use super::{DirAgent, DirImport, DirStore, HookFile, lock, stale_files};
+use super::view::View;
+use super::{DirAgent, DirImport, DirStore, HookFile, lock, pieces, stale_files};
 
 /// Time for which a prepared directory is kept without records that name it or a living maker. A
 /// slow database server may still commit the maker's last transaction.
@@ -138,9 +139,10 @@ impl DirAgent<'_> {
 
 impl DirImport<'_> {
     /// Renames the staged agent directory to that of a prepared directory, which has the agent's
-    /// files from now on.
+    /// files from now on. Refuses a file that no other store can have.
     pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         let store = self.agent.store;
+        pieces::refuse_unfit(&View::settled(&self.agent.dir))?;
         let name = store.name_for(&self.agent, now);
         let [place, _] = store.prepared(&name);
         store.disk.sync_file_system(self.agent.dir.spot())?;

@@ -178,7 +178,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::layout::AgentDir;
-    use super::super::record::encode;
+    use super::super::record::{decode, encode};
     use super::*;
     use crate::beneath::at;
     use crate::model::settings::Durability;
@@ -203,10 +203,15 @@ mod tests {
         fs::write(path(dir, number), encode(&item(number, objective))).expect("written");
     }
 
+    fn items(view: &View<'_>) -> Result<Vec<WorkItem>> {
+        let contents = view.contents(layout::WORK)?;
+        contents.iter().map(|(path, bytes)| decode(Path::new(path), bytes)).collect()
+    }
+
     /// Reads the records as a step does, with the cache.
     fn read(agent: &AgentDir) -> Vec<WorkItem> {
         let view = View::settled(agent).remembering(Disk::new(Durability::Process));
-        view.records(layout::WORK).expect("read")
+        items(&view).expect("read")
     }
 
     /// Reads the records from their files.
@@ -245,7 +250,7 @@ mod tests {
         assert!(fs::read_dir(dir.join("tmp")).expect("a directory").next().is_none());
 
         std::thread::sleep(Duration::from_nanos(SETTLED) + Duration::from_millis(100));
-        View::settled(&agent).records::<WorkItem>(layout::WORK).expect("read");
+        items(&View::settled(&agent)).expect("read");
         assert_eq!(remembered(dir), 0, "only a step writes");
         assert_eq!(read(&agent), there(dir));
         assert_eq!(remembered(dir), COUNT as usize);
@@ -269,10 +274,10 @@ mod tests {
         fs::File::options().write(true).open(&aside).and_then(|file| file.set_modified(time)).expect("set");
         fs::rename(&aside, path(dir, 3)).expect("renamed");
         assert_eq!(read(&agent)[3].objective, "to it");
-        // The files of two records exchanged: neither matches its name.
+        // The file of one record at the path of another.
         let other = fs::read(path(dir, 4)).expect("read");
         fs::rename(path(dir, 5), path(dir, 4)).expect("renamed");
-        View::settled(&agent).records::<WorkItem>(layout::WORK).expect_err("one lies under another's name");
+        assert_eq!(items(&View::settled(&agent)).expect("read"), there(dir));
         fs::write(path(dir, 5), other).expect("written");
         put(dir, 4, "anew");
         put(dir, 5, "anew");
@@ -281,7 +286,7 @@ mod tests {
         put(dir, COUNT, "new");
         let right = fs::read(path(dir, 7)).expect("read");
         fs::write(path(dir, 7), "{").expect("written");
-        View::settled(&agent).records::<WorkItem>(layout::WORK).expect_err("one can't be read");
+        items(&View::settled(&agent)).expect_err("one can't be read");
         fs::write(path(dir, 7), right).expect("written");
         assert_eq!(read(&agent), there(dir));
         assert_eq!(remembered(dir), COUNT as usize, "a few changes are no reason to write all anew");
@@ -295,7 +300,7 @@ mod tests {
             for bytes in [&other[..], &whole[..at]] {
                 fs::write(&cache, bytes).expect("written");
                 let view = View::settled(&agent);
-                assert_eq!(view.records::<WorkItem>(layout::WORK).expect("read"), there(dir), "at {at}");
+                assert_eq!(items(&view).expect("read"), there(dir), "at {at}");
             }
         }
         fs::remove_file(&cache).and_then(|()| fs::create_dir(&cache)).expect("a directory in its place");

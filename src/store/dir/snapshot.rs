@@ -2,6 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use crate::beneath::Content;
@@ -11,7 +12,8 @@ use crate::model::message::{InboxKey, Message, WakeHint};
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::backend::{KeyWindow, Op, Order, ReadView};
+use super::super::backend::contents::EachOp;
+use super::super::backend::{ImportedFile, KeyWindow, Order, ReadView};
 use super::agent::missing;
 use super::inbox::{self, Dropped, Scan};
 use super::record::{encode, text};
@@ -199,7 +201,7 @@ impl ReadView for DirReadView<'_> {
     /// miss an entry.
     fn key(&self, key: &str, window: KeyWindow) -> Result<Option<String>> {
         let found = if self.view.is_locked() {
-            dedupe::find(&self.view, key, window, self.agent.store.disk)
+            dedupe::find(self, &self.view, key, window, self.agent.store.disk)
         } else {
             dedupe::peek(&self.view, key, window)
         };
@@ -237,8 +239,8 @@ impl ReadView for DirReadView<'_> {
         ended_ids::may_have_ended(&self.view, id, now).map(Some)
     }
 
-    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-        pieces::before(&self.view, moment, each)
+    fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
+        pieces::history(&self.view, before, each)
     }
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
@@ -248,7 +250,7 @@ impl ReadView for DirReadView<'_> {
         }
     }
 
-    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-        pieces::all(&self.view, &self.agent.peek()?, each)
+    fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
+        pieces::files(self.view.agent, Path::new(""), each)
     }
 }

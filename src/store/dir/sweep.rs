@@ -169,7 +169,10 @@ pub fn named(view: &dyn ReadView, state: &State, most: usize) -> Result<Option<H
     if keys.len() > most {
         return Ok(None);
     }
-    view.texts(&keys, &mut |text| note_ids(text.as_bytes(), &mut named))?;
+    view.texts(&keys, &mut |_, text| {
+        note_ids(text.as_bytes(), &mut named);
+        Ok(())
+    })?;
     Ok(Some(named))
 }
 

@@ -1,7 +1,6 @@
 //! Files of one agent as if interrupted transactions were applied, for reads without a lock.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::beneath::{Content, Version};
@@ -110,11 +109,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns a record; `None` if the file is missing. Refuses a record whose id differs from its
-    /// file name: the next change would be written to another file and leave this file behind.
+    /// Returns a record; `None` if the file is missing.
     pub fn record<T: Record>(&self, path: &str) -> Result<Option<T>> {
-        let Some(bytes) = self.bytes(path)? else { return Ok(None) };
-        self.decoded(path, &bytes).map(Some)
+        self.bytes(path)?.map(|bytes| decode(&self.agent.join(path), &bytes)).transpose()
     }
 
     /// Returns the text of a file of the inbox. `said`: sets the author of a record that another
@@ -132,24 +129,6 @@ impl<'a> View<'a> {
         let Some(user) = authors::other(&spot, owner) else { return text(&spot, bytes).map(Some) };
         let said = said(decode(&spot, &bytes)?, &user);
         text(&spot, encode(&said.map_err(|wrong| Error::damaged(spot.path(), wrong))?)).map(Some)
-    }
-
-    /// Decodes the bytes of the file at this path.
-    pub fn decoded<T: Record>(&self, path: &str, bytes: &[u8]) -> Result<T> {
-        let path = self.agent.join(path);
-        let record: T = decode(&path, bytes)?;
-        match record.file_id() {
-            Some(id) if path.file_stem() != Some(OsStr::new(&id)) => Err(Error::damaged(
-                path.path(),
-                format!("its content is {id}: a record lies under its own id"),
-            )),
-            _ => Ok(record),
-        }
-    }
-
-    /// Returns every record of a directory, sorted by file name.
-    pub fn records<T: Record>(&self, dir: &str) -> Result<Vec<T>> {
-        self.contents(dir)?.iter().map(|(path, bytes)| self.decoded(path, bytes)).collect()
     }
 
     /// Returns the paths and contents of the records of a directory, sorted by file name.

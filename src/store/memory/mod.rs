@@ -245,6 +245,17 @@ impl AgentRecords for Of {
         Ok(self.now())
     }
 
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        Ok(self.now().checkpoints())
+    }
+
+    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let now = self.now();
+        let saved = now.saved(checkpoint);
+        saved.iter().for_each(|bytes| each(bytes));
+        Ok(saved.is_some())
+    }
+
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
         let now = self.now();
         let known = now.trigger_keys.get(&trigger).filter(|(known, _)| known == digest);
@@ -276,13 +287,6 @@ impl RemoteRecords for Of {
 
     fn version(&self) -> Option<u64> {
         Some(self.now().number)
-    }
-
-    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let now = self.now();
-        let saved = now.saved(checkpoint);
-        saved.iter().for_each(|bytes| each(bytes));
-        Ok(saved.is_some())
     }
 
     fn hold(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {

@@ -9,7 +9,8 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::backend::{Arrival, ENDED, ImportedFile, KeyWindow, Op, Order, Pieces, ReadView, parts};
+use super::super::backend::contents::EachOp;
+use super::super::backend::{Arrival, ENDED, ImportedFile, KeyWindow, Op, Order, Pieces, ReadView};
 use super::super::settings::Settings;
 
 /// All records of one agent, as texts.
@@ -142,6 +143,14 @@ impl Texts {
         self.open.contains_key(&(plane, id.to_owned()))
     }
 
+    pub fn checkpoints(&self) -> Vec<Checkpoint> {
+        let of = |(run_id, (number, _)): (&RunId, &(u32, Vec<u8>))| Checkpoint {
+            run_id: *run_id,
+            number: *number,
+        };
+        self.saved.iter().map(of).collect()
+    }
+
     pub fn saved(&self, checkpoint: Checkpoint) -> Option<&[u8]> {
         let (number, bytes) = self.saved.get(&checkpoint.run_id)?;
         (*number == checkpoint.number).then_some(bytes)
@@ -201,9 +210,11 @@ impl ReadView for Texts {
         Ok(())
     }
 
-    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
+    fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
+        let is_before = |moment: Time, line: &EndedLine| line.at < moment && line.kind != ENDED;
         let lines = self.ended.iter().chain(&self.events);
-        lines.filter(|line| line.at < moment && line.kind != ENDED).try_for_each(|line| each(line.piece()))
+        let mut lines = lines.filter(|line| before.is_none_or(|moment| is_before(moment, line)));
+        lines.try_for_each(|line| each(line.piece()))
     }
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
@@ -221,29 +232,7 @@ impl ReadView for Texts {
         Ok(())
     }
 
-    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-        self.files.iter().try_for_each(|file| each(Op::File(file.clone())))?;
-        each(Op::Identity(self.identity.clone()))?;
-        each(Op::Policy(self.policy.clone()))?;
-        let (revision, due, is_at_rest) = (self.number, self.due, self.is_at_rest);
-        each(Op::State { revision, due, is_at_rest, text: self.state.clone() })?;
-        each(Op::Shut(self.is_shut))?;
-        for ((plane, id), text) in &self.open {
-            each(Op::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
-        }
-        for (work, text) in &self.plans {
-            each(Op::Plan { work: work.clone(), text: text.clone() })?;
-        }
-        for (key, text) in &self.inbox {
-            each(Op::Arrived(Arrival::Message { key: *key, text: text.clone() }))?;
-        }
-        for (id, text) in &self.hints {
-            each(Op::Arrived(Arrival::Hint { id: *id, text: text.clone() }))?;
-        }
-        for (run_id, (number, bytes)) in &self.saved {
-            let checkpoint = Checkpoint { run_id: *run_id, number: *number };
-            parts(checkpoint, bytes).try_for_each(&mut *each)?;
-        }
-        self.ended.iter().chain(&self.events).try_for_each(|line| each(line.piece()))
+    fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
+        self.files.iter().cloned().try_for_each(each)
     }
 }

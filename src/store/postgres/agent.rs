@@ -186,6 +186,21 @@ impl AgentRecords for PgAgent {
         Ok(Rc::new(seen))
     }
 
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        dump::checkpoints(&self.one)
+    }
+
+    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.glance.forget();
+        for part in 0.. {
+            match dump::saved_part(&self.one, checkpoint, part)? {
+                Some(bytes) => each(&bytes),
+                None => return Ok(part > 0),
+            }
+        }
+        Ok(true)
+    }
+
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
         triggers::key(&self.one, trigger, digest)
     }
@@ -223,17 +238,6 @@ impl RemoteRecords for PgAgent {
             return Some(revision);
         }
         self.one.revision().ok().flatten()
-    }
-
-    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.glance.forget();
-        for part in 0.. {
-            match dump::saved_part(&self.one, checkpoint, part)? {
-                Some(bytes) => each(&bytes),
-                None => return Ok(part > 0),
-            }
-        }
-        Ok(true)
     }
 
     fn hold(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {

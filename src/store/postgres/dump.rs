@@ -1,88 +1,61 @@
 //! Stream of the complete data of an agent, with rows of only one round trip in memory.
 
-use uuid::Uuid;
-
 use crate::error::Result;
-use crate::model::id::MessageId;
-use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
 use crate::model::time::Time;
 use crate::workdir;
 
-use super::super::backend::{Arrival, ENDED, ImportedFile, Op};
+use super::super::backend::contents::EachOp;
+use super::super::backend::{ENDED, ImportedFile, Op};
 use super::super::dir::archive;
-use super::super::settings::Settings;
 use super::context::AgentContext;
-use super::read_view::{PgReadView, key};
+use super::read_view::PgReadView;
+use super::sql;
 use super::wire::{Row, Statement, Value};
-use super::{source, sql};
 
 /// Number of rows per round trip. Most records are smaller than a kilobyte, the largest have a
 /// megabyte.
 const AT_ONCE: usize = 64;
 
-/// Passes the agent at this revision to `each`, as operations. Newer arrivals may be included.
-pub fn pieces(seen: &PgReadView, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-    let one = &seen.one;
-    let unexpected = |what: &str| one.shared.pool.unexpected(what);
-    let asked = Statement::new("SELECT is_shut FROM @.agent WHERE id = $1").with(one.id);
-    let is_shut = one.ask(asked)?.row().ok_or_else(|| one.gone())?.is(0);
+/// Passes the files of the last import to `each`.
+pub fn files(seen: &PgReadView, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
     let files = PagedQuery {
         sql: "SELECT f.path, f.written_at, f.digest FROM @.file f WHERE f.agent_id = $1 AND f.path > $2 ORDER BY f.path",
         first: &[""],
         marks: &[0],
         values: Vec::new(),
     };
-    files.each(one, &mut |row| each(Op::File(brought(row).ok_or_else(|| unexpected("a file"))?)))?;
-    each(Op::Identity(one.identity.borrow().clone()))?;
-    each(Op::Policy(Settings::of(one.policy.borrow().clone())))?;
-    // The destination store computes the due time from the state.
-    each(Op::State { revision: seen.seen_at, due: None, is_at_rest: true, text: seen.state.clone() })?;
-    each(Op::Shut(is_shut))?;
-    for ((plane, id), text) in &seen.open {
-        each(Op::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
-    }
+    let unexpected = || seen.one.shared.pool.unexpected("a file");
+    files.each(&seen.one, &mut |row| each(brought(row).ok_or_else(unexpected)?))
+}
+
+/// Passes the work items that have plans, and their plans, to `each`.
+pub fn plans(seen: &PgReadView, each: &mut dyn FnMut(String, String) -> Result<()>) -> Result<()> {
     let plans = PagedQuery {
         sql: "SELECT p.id, encode(p.body, 'hex') FROM @.plan p WHERE p.agent_id = $1 AND p.id > $2 ORDER BY p.id",
         first: &[""],
         marks: &[0],
         values: Vec::new(),
     };
-    plans.each(one, &mut |row| {
-        let text = row.get(1).and_then(sql::text_of_hex).ok_or_else(|| unexpected("a plan"))?;
-        each(Op::Plan { work: row.text(0).unwrap_or_default(), text })
-    })?;
-    let inbox = PagedQuery {
-        sql: "SELECT i.prio, i.id, i.body, i.by FROM @.inbox i \
-              WHERE i.agent_id = $1 AND (i.prio, i.id) > ($2::smallint, $3::uuid) ORDER BY i.prio, i.id",
-        first: &["-2", "00000000-0000-0000-0000-000000000000"],
-        marks: &[0, 1],
-        values: Vec::new(),
-    };
-    inbox.each(one, &mut |row| each(Op::Arrived(arrival(row).ok_or_else(|| unexpected("an arrival"))?)))?;
-    let mut parts = Vec::new();
-    let blobs = PagedQuery {
-        sql: "SELECT b.subject, b.name, b.part FROM @.blob b \
-              WHERE b.agent_id = $1 AND (b.subject, b.name, b.part) > ($2, $3, $4::int) ORDER BY b.subject, b.name, b.part",
-        first: &["", "", "0"],
-        marks: &[0, 1, 2],
-        values: Vec::new(),
-    };
-    blobs.each(one, &mut |row| {
-        parts.push(part(row).ok_or_else(|| unexpected("a checkpoint"))?);
-        Ok(())
-    })?;
-    for (checkpoint, part) in parts {
-        let Some(bytes) = saved_part(one, checkpoint, part)? else { return seen.changed() };
-        each(Op::Saved { checkpoint, part, bytes })?;
-    }
-    lines(seen, None, each)?;
-    if one.revision()? == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
+    plans.each(&seen.one, &mut |row| {
+        let text = row.get(1).and_then(sql::text_of_hex);
+        each(row.text(0).unwrap_or_default(), text.ok_or_else(|| seen.one.shared.pool.unexpected("a plan"))?)
+    })
+}
+
+/// Returns the stored checkpoints.
+pub fn checkpoints(one: &AgentContext) -> Result<Vec<Checkpoint>> {
+    let asked = Statement::new(
+        "SELECT b.subject, b.name FROM @.blob b WHERE b.agent_id = $1 AND b.part = 0 ORDER BY 1, 2",
+    );
+    let named = |row: &Row| workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?);
+    let unexpected = || one.shared.pool.unexpected("a checkpoint");
+    one.ask(asked.with(one.id))?.rows.iter().map(|row| named(row).ok_or_else(unexpected)).collect()
 }
 
 /// Passes the archive lines and events of this revision to `each`. `before`: only lines from before
 /// this time, without the summaries of removed months ([`ENDED`]).
-pub fn lines(seen: &PgReadView, before: Option<Time>, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
+pub fn lines(seen: &PgReadView, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
     let one = &seen.one;
     let unexpected = |what: &str| one.shared.pool.unexpected(what);
     let before = before.map(Time::as_millis);
@@ -102,7 +75,8 @@ pub fn lines(seen: &PgReadView, before: Option<Time>, each: &mut dyn FnMut(Op) -
         marks: &[3],
         values: vec![seen.seen_at.into(), before.into()],
     };
-    events.each(one, &mut |row| each(event(row).ok_or_else(|| unexpected("an event"))?))
+    events.each(one, &mut |row| each(event(row).ok_or_else(|| unexpected("an event"))?))?;
+    if one.revision()? == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
 }
 
 /// Query whose rows are read in pages. Its parameters are the agent, the position after which a
@@ -142,25 +116,8 @@ pub fn saved_part(one: &AgentContext, checkpoint: Checkpoint, part: u32) -> Resu
     Ok(Some(bytes))
 }
 
-/// Parses the key of a checkpoint part.
-fn part(row: &Row) -> Option<(Checkpoint, u32)> {
-    Some((workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?)?, row.number(2)?))
-}
-
 fn brought(row: &Row) -> Option<ImportedFile> {
     Some(ImportedFile { path: row.text(0)?, written_at: row.number(1)?, digest: row.text(2)? })
-}
-
-fn arrival(row: &Row) -> Option<Arrival> {
-    let (priority, id, text, by) = (row.get(0)?, row.get(1)?, row.text(2)?, row.get(3));
-    if priority == super::statements::HINT {
-        return Some(Arrival::Hint {
-            id: MessageId(Uuid::parse_str(id).ok()?),
-            text: source::hint(text, by),
-        });
-    }
-    let key: InboxKey = key(priority, id)?;
-    Some(Arrival::Message { key, text: source::message(text, by) })
 }
 
 fn ended(row: &Row) -> Option<Op> {

@@ -87,6 +87,14 @@ impl AgentRecords for Producer {
         self.refused()
     }
 
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        self.refused()
+    }
+
+    fn saved(&self, _: Checkpoint, _: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.refused()
+    }
+
     fn trigger_key(&self, _: TriggerId, _: &str) -> Result<Option<Vec<u8>>> {
         self.refused()
     }
@@ -103,10 +111,6 @@ impl RemoteRecords for Producer {
 
     fn version(&self) -> Option<u64> {
         None
-    }
-
-    fn saved(&self, _: Checkpoint, _: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.refused()
     }
 
     fn hold(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {

@@ -18,7 +18,8 @@ use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::backend::{KeyWindow, Op, Order, ReadView};
+use super::super::backend::contents::EachOp;
+use super::super::backend::{ImportedFile, KeyWindow, Order, ReadView};
 use super::context::AgentContext;
 use super::statements::{BRIEFS, HEAD};
 use super::wire::{Row, Statement, Value};
@@ -266,11 +267,11 @@ impl ReadView for PgReadView {
         }
     }
 
-    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()> {
+    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(InboxKey, &str) -> Result<()>) -> Result<()> {
         for some in keys.chunks(HEAD) {
             let column = |text: fn(&InboxKey) -> String| Value::Texts(some.iter().map(text).collect());
             let asked = Statement::new(
-                "SELECT i.body FROM @.inbox i WHERE i.agent_id = $1 AND (i.prio, i.id) IN \
+                "SELECT i.prio, i.id, i.body, i.by FROM @.inbox i WHERE i.agent_id = $1 AND (i.prio, i.id) IN \
                  (SELECT k.prio::smallint, k.id::uuid FROM unnest($2::text[], $3::text[]) k (prio, id))",
             );
             let answer = self.one.ask(
@@ -279,7 +280,13 @@ impl ReadView for PgReadView {
                     .with(column(|key| key.priority.digit().to_string()))
                     .with(column(|key| key.id.0.to_string())),
             )?;
-            answer.rows.iter().filter_map(|row| row.get(0)).for_each(&mut *each);
+            let read = |row: &Row| {
+                let text = source::message(row.text(2)?, row.get(3));
+                Some((key(row.get(0)?, row.get(1)?)?, text))
+            };
+            let mut found: Vec<(InboxKey, String)> = answer.rows.iter().filter_map(read).collect();
+            found.sort_unstable_by_key(|(key, _)| *key);
+            found.iter().try_for_each(|(key, text)| each(*key, text))?;
         }
         Ok(())
     }
@@ -341,8 +348,12 @@ impl ReadView for PgReadView {
         self.lines(&lines, after, each)
     }
 
-    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-        dump::lines(self, Some(moment), each)
+    fn plans(&self, each: &mut dyn FnMut(String, String) -> Result<()>) -> Result<()> {
+        dump::plans(self, each)
+    }
+
+    fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
+        dump::lines(self, before, each)
     }
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
@@ -359,7 +370,7 @@ impl ReadView for PgReadView {
         self.lines(&lines, None, each)
     }
 
-    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-        dump::pieces(self, each)
+    fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
+        dump::files(self, each)
     }
 }

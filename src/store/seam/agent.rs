@@ -21,8 +21,9 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
+use super::super::backend::contents::{self, EachOp};
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords};
+use super::super::backend::{AgentRecords, Arrival, CHANGED, ReadView, RemoteRecords};
 use super::super::dir::record::decode;
 use super::super::dir::{self, LockGuard, Sharing, Subject, layout, quarantine};
 use super::change::AgentTxn;
@@ -127,6 +128,11 @@ impl<'s> Agent<'s> {
         self.records().policy()
     }
 
+    /// Calls `each` with all operations that make the agent as in a view.
+    pub(super) fn copy(&self, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
+        contents::copy(self.records(), view, &self.state_from(&view.state()?)?, each)
+    }
+
     /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
     /// two editors can't overwrite each other. Returns `false`, and changes nothing, if the
     /// settings have changed meanwhile.
@@ -147,9 +153,8 @@ impl<'s> Agent<'s> {
         if place.is_file().is_ok_and(|is_file| is_file) {
             return Ok(true);
         }
-        let Some(remote) = &self.remote else { return Ok(false) };
         let mut bytes = Vec::new();
-        let is_saved = remote.saved(checkpoint, &mut |part| bytes.extend_from_slice(part))?;
+        let is_saved = self.records().saved(checkpoint, &mut |part| bytes.extend_from_slice(part))?;
         if is_saved {
             place.parent().make_dirs()?;
             let staged = self.local.stage_checkpoint(checkpoint.run_id, &bytes)?;

@@ -247,7 +247,7 @@ impl<'a> AgentTxn<'a> {
         let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
         // A moved agent in a database accepts no arrivals, so no list of earlier arrivals is
         // needed.
-        export::take(&self.dir, &*lock.now()?)
+        export::take(self.agent, &self.dir, &*lock.now()?)
     }
 
     /// Replaces the agent's records in the database by those of another agent, in one change.

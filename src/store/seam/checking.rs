@@ -36,8 +36,8 @@ impl<'a> Agent<'a> {
 }
 
 impl<'a> AsFiles<'a> {
-    fn of(of: &'a Agent<'a>, room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<AsFiles<'a>> {
-        let records = export::records(room, sight)?;
+    fn of(of: &'a Agent<'a>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<AsFiles<'a>> {
+        let records = export::records(of, room, view)?;
         let mut dir = of.local().store().stage_copy(of.name())?;
         records.copy_to(&mut dir, |_| ())?;
         dir.furnish()?;

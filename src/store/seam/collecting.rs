@@ -162,7 +162,7 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
     };
     let mut found: BTreeMap<String, ExpiredMonth> = BTreeMap::new();
     let mut dead = HashMap::new();
-    view.before(first_kept, &mut |piece| {
+    view.history(Some(first_kept), &mut |piece| {
         let (Op::Ended { at, text, .. } | Op::Event { at, text, .. }) = &piece else { return Ok(()) };
         let month = found.entry(at.month()).or_default();
         month.bytes += text.len() as u64;

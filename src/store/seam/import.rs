@@ -2,21 +2,14 @@
 //! appears. For a database the records then appear by one change, and the other files become the
 //! local agent directory.
 
-use std::collections::HashMap;
-use std::path::Path;
-
 use crate::error::{Error, Result};
-use crate::model::dedupe::DedupeEntry;
 use crate::model::id::AgentName;
-use crate::model::message::{Message, MessageStatus};
-use crate::model::record::{Plane, Record};
-use crate::model::time::{Span, Time};
-use crate::model::timer::Timer;
+use crate::model::time::Time;
 
-use super::super::backend::{Arrival, Op};
+use super::super::backend::Op;
+use super::super::backend::contents::EachOp;
 use super::super::dir::prepared::PreparedDir;
-use super::super::dir::record::decode;
-use super::super::dir::{self, Appeared, agent_exists};
+use super::super::dir::{self, Appeared, agent_exists, dedupe, layout};
 use super::{Agent, Store, pieces};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.
@@ -98,7 +91,7 @@ impl<'s> AgentImport<'s> {
     fn create(&mut self, prepared: &PreparedDir, now: Time) -> Result<bool> {
         let Some(elsewhere) = &self.store.elsewhere else { return Ok(false) };
         self.dir.may_be_named(true);
-        let pieces = |each: &mut Each<'_>| all(&self.agent, prepared, now, each);
+        let pieces = |each: &mut EachOp<'_>| all(&self.agent, prepared, now, each);
         let is_new = elsewhere.create(self.agent.name(), &pieces)?;
         if is_new {
             self.room().move_in(prepared)?;
@@ -121,64 +114,13 @@ impl<'s> AgentImport<'s> {
     }
 }
 
-/// Handles the next operation.
-type Each<'e> = dyn FnMut(Op) -> Result<()> + 'e;
-
 /// Calls `each` with all operations that make an agent from files.
-fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut Each<'_>) -> Result<()> {
-    let window = agent.policy()?.limits.dedupe_window;
-    let mut keys = DedupeKeys { window, now, found: HashMap::new() };
-    agent.records().glimpse()?.pieces(&mut |piece| {
-        keys.note_piece(&piece);
-        each(piece)
-    })?;
+fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut EachOp<'_>) -> Result<()> {
+    let view = agent.records().glimpse()?;
+    agent.copy(&*view, each)?;
     each(Op::Room(prepared.name.clone()))?;
-    keys.found.into_values().try_for_each(|entry| {
+    let window = agent.policy()?.limits.dedupe_window;
+    dedupe::entries(&*view, &agent.place(layout::ARCHIVE), now, window)?.try_for_each(|entry| {
         each(Op::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: pieces::text(&entry) })
     })
-}
-
-/// Dedupe keys that were admitted within the window, derived from the messages.
-struct DedupeKeys {
-    window: Span,
-    now: Time,
-    found: HashMap<String, DedupeEntry>,
-}
-
-impl DedupeKeys {
-    /// Adds the key of an operation's message, if the message has one and can be read.
-    fn note_piece(&mut self, piece: &Op) {
-        fn read<T: Record>(text: &str) -> Option<T> {
-            decode(Path::new(""), text.as_bytes()).ok()
-        }
-        if let Op::Arrived(Arrival::Message { text, .. }) = piece {
-            read(text).iter().for_each(|message| self.note(message, MessageStatus::Queued));
-        } else if let Op::Open { plane: Plane::Timers, text, .. } = piece {
-            // A message that a timer holds has been admitted too, so its key counts.
-            let held = read::<Timer>(text).and_then(|timer| timer.message);
-            held.iter().for_each(|message| self.note(message, MessageStatus::Queued));
-        } else if let Op::Ended { kind: Message::KIND, text, .. } = piece
-            && text.contains("\"dedupe_key\"")
-        {
-            read(text).iter().for_each(|message| self.note_ended(message));
-        }
-    }
-
-    fn note_ended(&mut self, message: &Message) {
-        let settlement = message.settlement.as_ref().filter(|settlement| !settlement.is_of_duplicate());
-        settlement.into_iter().for_each(|settlement| self.note(message, settlement.status));
-    }
-
-    fn note(&mut self, message: &Message, status: MessageStatus) {
-        let Some(key) = &message.dedupe_key else { return };
-        let noted = self.found.get(key);
-        let is_later = noted.is_none_or(|noted| {
-            noted.admitted_at < message.created_at
-                || noted.message_id == message.id && noted.status != MessageStatus::Queued
-        });
-        if !is_later || self.now.since(message.created_at) >= self.window {
-            return;
-        }
-        self.found.extend(DedupeEntry::of(message, status, 0).map(|entry| (key.clone(), entry)));
-    }
 }

@@ -14,7 +14,7 @@ struct Room {
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [
-    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 16_340, goal: 10_800 },
+    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 16_329, goal: 10_800 },
     Room {
         name: "store: interface, typed access",
         paths: &[
@@ -26,11 +26,11 @@ const ROOMS: [Room; 9] = [
             "store/settings.rs",
             "store/stream.rs",
         ],
-        ceiling: 5_390,
+        ceiling: 5_370,
         goal: 3_400,
     },
-    Room { name: "store/dir", paths: &["store/dir/"], ceiling: 12_088, goal: 6_200 },
-    Room { name: "store/postgres", paths: &["store/postgres/"], ceiling: 6_152, goal: 3_900 },
+    Room { name: "store/dir", paths: &["store/dir/"], ceiling: 12_045, goal: 6_200 },
+    Room { name: "store/postgres", paths: &["store/postgres/"], ceiling: 6_130, goal: 3_900 },
     Room {
         name: "local, process, path opening",
         paths: &["workdir/", "process/", "beneath/"],

@@ -20,6 +20,7 @@ use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::time::{Span, Time};
 
+use super::super::backend::contents::contents;
 use super::super::backend::{Arrival, Backend, KeyWindow, Op, RemoteRecords, RemoteTxn, each_of};
 use super::super::settings::Settings;
 use super::wire::tests::rig;
@@ -130,6 +131,17 @@ pub fn create(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
 
 pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
     store.agent(&name(agent)).unwrap().expect("the agent")
+}
+
+/// Returns the operations that copy an agent, except those of its state.
+pub fn copied(agent: &Rc<dyn RemoteRecords>) -> Vec<Op> {
+    let mut told = Vec::new();
+    let tell = &mut |piece| {
+        told.push(piece);
+        Ok(())
+    };
+    contents(&**agent, &*agent.see().unwrap(), tell).unwrap();
+    told
 }
 
 pub fn hold(agent: &Rc<dyn RemoteRecords>) -> Box<dyn RemoteTxn> {

@@ -250,17 +250,12 @@ fn lines_come_in_order_until_it_is_enough() {
 
 /// Returns short forms of the archive lines and events of an agent.
 fn past(agent: &Rc<dyn RemoteRecords>) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut note = |piece: Op| {
-        match piece {
-            Op::Ended { kind, text, .. } => all.push(format!("{kind} {}", text.trim())),
-            Op::Event { seq, .. } => all.push(format!("event {seq}")),
-            _ => {}
-        }
-        Ok(())
+    let short = |piece| match piece {
+        Op::Ended { kind, text, .. } => Some(format!("{kind} {}", text.trim())),
+        Op::Event { seq, .. } => Some(format!("event {seq}")),
+        _ => None,
     };
-    agent.see().unwrap().pieces(&mut note).unwrap();
-    all
+    copied(agent).into_iter().filter_map(short).collect()
 }
 
 #[test]
@@ -287,7 +282,7 @@ fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
         agent
             .see()
             .unwrap()
-            .before(at(0), &mut |piece| {
+            .history(Some(at(0)), &mut |piece| {
                 before.push(piece);
                 Ok(())
             })
@@ -314,7 +309,11 @@ fn texts_are_of_those_that_are_there() {
     assert!(agent.arrive(&arrivals.collect::<Vec<_>>()).unwrap());
     let keys: Vec<_> = (2..=400).map(|number| key(Priority::Normal, number)).collect();
     let mut found = 0;
-    agent.see().unwrap().texts(&keys, &mut |text| found += usize::from(text.starts_with('{'))).unwrap();
+    let mut count = |_, text: &str| {
+        found += usize::from(text.starts_with('{'));
+        Ok(())
+    };
+    agent.see().unwrap().texts(&keys, &mut count).unwrap();
     assert_eq!(found, 299);
 }
 
@@ -424,14 +423,8 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
             assert!(saved(checkpoint(1, 2)).as_deref() == Some(bytes), "{} bytes", bytes.len());
             assert_eq!((saved(checkpoint(1, 1)), saved(checkpoint(2, 2))), (None, None));
         }
-        let mut again = Vec::new();
-        let mut note = |piece: Op| {
-            if matches!(piece, Op::Saved { .. }) {
-                again.push(piece);
-            }
-            Ok(())
-        };
-        agent.see().unwrap().pieces(&mut note).unwrap();
+        let mut again = copied(&agent);
+        again.retain(|piece| matches!(piece, Op::Saved { .. }));
         assert!(
             again.into_iter().eq(parts(checkpoint(1, 2), &large[..=PART])),
             "another store gets the same"

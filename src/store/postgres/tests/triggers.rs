@@ -40,12 +40,7 @@ fn a_key_comes_and_goes_with_what_names_it() {
     assert!(has(&agent, "first"));
     mine.commit(2, &[state(3), open(), kept("second")]).unwrap();
     assert!(!has(&agent, "first") && has(&agent, "second"));
-    let mut told = Vec::new();
-    let tell = &mut |piece| {
-        told.push(piece);
-        Ok(())
-    };
-    mine.now().unwrap().pieces(tell).unwrap();
+    let told = copied(&agent);
     assert!(told.contains(&open()));
     assert!(!told.iter().any(|piece| matches!(piece, Op::TriggerKey { .. })), "none is in a stream");
     // The key is deleted with its trigger, and with the contents of the agent.

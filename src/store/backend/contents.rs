@@ -1,0 +1,53 @@
+//! Complete copy of an agent, as the operations that make it in another store.
+
+use crate::error::Result;
+use crate::model::record::Plane;
+use crate::model::state::State;
+
+use super::super::settings::Settings;
+use super::{AgentRecords, Arrival, Op, ReadView, due, parts};
+
+/// Handles the next operation.
+pub type EachOp<'e> = dyn FnMut(Op) -> Result<()> + 'e;
+
+/// Calls `each` with all operations that make an agent, lines in the order of their writing.
+/// `state`: decoded state of the view. Dedupe keys are left out, because a store derives them from
+/// the other records.
+pub fn copy(
+    records: &dyn AgentRecords,
+    view: &dyn ReadView,
+    state: &State,
+    each: &mut EachOp<'_>,
+) -> Result<()> {
+    let (revision, due, is_at_rest) = (state.revision, due(state), state.is_at_rest());
+    each(Op::State { revision, due, is_at_rest, text: view.state()? })?;
+    each(Op::Shut(state.moved.is_some()))?;
+    contents(records, view, each)
+}
+
+/// Calls `each` with the operations of [`copy`], except those of the state.
+pub fn contents(records: &dyn AgentRecords, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
+    view.imported_files(&mut |file| each(Op::File(file)))?;
+    each(Op::Identity(records.identity()?))?;
+    each(Op::Policy(Settings::of(records.policy()?)))?;
+    for plane in Plane::ALL {
+        view.open(plane)?.into_iter().try_for_each(|(id, text)| each(Op::Open { plane, id, text }))?;
+    }
+    view.plans(&mut |work, text| each(Op::Plan { work, text }))?;
+    view.history(None, each)?;
+    view.texts(&view.messages(usize::MAX)?, &mut |key, text| {
+        each(Op::Arrived(Arrival::Message { key, text: text.to_owned() }))
+    })?;
+    for id in view.hints()? {
+        if let Some(text) = view.hint(id)? {
+            each(Op::Arrived(Arrival::Hint { id, text }))?;
+        }
+    }
+    for checkpoint in records.checkpoints()? {
+        let mut bytes = Vec::new();
+        if records.saved(checkpoint, &mut |part| bytes.extend_from_slice(part))? {
+            parts(checkpoint, &bytes).try_for_each(&mut *each)?;
+        }
+    }
+    Ok(())
+}
