@@ -16,11 +16,6 @@ pub trait Record: Serialize + DeserializeOwned {
 
     fn extra_mut(&mut self) -> &mut Extra;
 
-    /// Returns the id after which the record's file is named; `None` for a record without an id.
-    fn file_id(&self) -> Option<String> {
-        None
-    }
-
     /// Checks constraints between fields. `Err`: text with the field and its fault.
     fn check(&self) -> Result<(), String> {
         Ok(())
@@ -68,12 +63,6 @@ macro_rules! record {
             fn extra_mut(&mut self) -> &mut $crate::model::record::Extra {
                 &mut self.extra
             }
-            $(
-                fn file_id(&self) -> Option<String> {
-                    let id: $id = self.id;
-                    Some(id.to_string())
-                }
-            )?
             $(
                 fn $check(&self) -> Result<(), String> {
                     self.fault()
