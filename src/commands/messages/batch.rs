@@ -55,11 +55,7 @@ pub fn admit(
             batch_message(agent, sender, submission, &mut stamp).map_err(|error| in_line(number, error))?;
         let once = message.dedupe_key.is_some() && sender.user.is_none();
         staged.push((message.key(), once));
-        if once {
-            batch.stage_apart(&message)?
-        } else {
-            batch.stage(&message)?
-        }
+        batch.stage(&message)?;
         progress.advance(1);
     }
     drop(progress);

@@ -2,30 +2,13 @@
 
 use crate::error::Result;
 use crate::model::record::Plane;
-use crate::model::state::State;
 
 use super::super::settings::Settings;
-use super::{AgentRecords, Arrival, Op, ReadView, due, parts};
+use super::{AgentRecords, Arrival, EachOp, Op, ReadView, parts};
 
-/// Handles the next operation.
-pub type EachOp<'e> = dyn FnMut(Op) -> Result<()> + 'e;
-
-/// Calls `each` with all operations that make an agent, lines in the order of their writing.
-/// `state`: decoded state of the view. Dedupe keys are left out, because a store derives them from
-/// the other records.
-pub fn copy(
-    records: &dyn AgentRecords,
-    view: &dyn ReadView,
-    state: &State,
-    each: &mut EachOp<'_>,
-) -> Result<()> {
-    let (revision, due, is_at_rest) = (state.revision, due(state), state.is_at_rest());
-    each(Op::State { revision, due, is_at_rest, text: view.state()? })?;
-    each(Op::Shut(state.moved.is_some()))?;
-    contents(records, view, each)
-}
-
-/// Calls `each` with the operations of [`copy`], except those of the state.
+/// Calls `each` with all operations that make an agent, except those of its state; lines in the
+/// order of their writing. Dedupe keys are left out, because a store derives them from the other
+/// records.
 pub fn contents(records: &dyn AgentRecords, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
     view.imported_files(&mut |file| each(Op::File(file)))?;
     each(Op::Identity(records.identity()?))?;

@@ -9,8 +9,10 @@ use crate::model::record::Plane;
 use crate::model::time::{Span, Time};
 
 use super::super::dir::inbox::Dropped;
-use super::contents::EachOp;
-use super::{ImportedFile, KeyWindow};
+use super::{EachOp, ImportedFile, KeyWindow};
+
+/// Handles a line. Returns `false` if no more lines are wanted.
+pub type EachLine<'e> = dyn FnMut(&str) -> Result<bool> + 'e;
 
 /// View of one revision of an agent's records.
 pub trait ReadView: Debug {
@@ -108,12 +110,7 @@ pub trait ReadView: Debug {
 
     /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest
     /// first, until `each` returns `false`. With ids: only with the lines of these records.
-    fn ended(
-        &self,
-        kinds: &[&'static str],
-        ids: Option<&[String]>,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()>;
+    fn ended(&self, kinds: &[&'static str], ids: Option<&[String]>, each: &mut EachLine<'_>) -> Result<()>;
 
     /// Maximum number of ids in one call of [`ReadView::ended`].
     fn most_ids(&self) -> usize {
@@ -122,12 +119,7 @@ pub trait ReadView: Debug {
 
     /// Calls `each` with the newest lines of a kind, like [`ReadView::ended`]. May leave out lines
     /// that are older than a month, or that precede a few hundred kilobytes of newer lines.
-    fn recent(
-        &self,
-        kind: &'static str,
-        _now: Time,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()> {
+    fn recent(&self, kind: &'static str, _now: Time, each: &mut EachLine<'_>) -> Result<()> {
         self.ended(&[kind], None, each)
     }
 
@@ -136,14 +128,14 @@ pub trait ReadView: Debug {
         Ok(None)
     }
 
-    /// Calls `each` with the lines of the archive and the events, as the operations that added them.
-    /// `before`: only lines before this moment, without the ids that remain of deleted months. The
-    /// cost grows with the number of lines.
+    /// Calls `each` with the lines of the archive and the events, as the operations that added
+    /// them. `before`: only lines before this moment, without the ids that remain of deleted
+    /// months. The cost grows with the number of lines.
     fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()>;
 
     /// Calls `each` with the lines of events, until `each` returns `false`: oldest first from a
     /// moment on, or newest first. A line may occur twice.
-    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()>;
+    fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()>;
 
     /// Calls `each` with the files of the last import.
     fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()>;

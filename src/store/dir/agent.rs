@@ -13,14 +13,14 @@ use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
-use super::super::backend::{AgentRecords, Arrival, ReadView};
+use super::super::backend::{AgentRecords, Arrival, ReadView, UseOutcome};
 use super::change::DirTxn;
 use super::journal::{FoundJournal, Journal, JournalEntry};
 use super::layout::{self, AgentDir};
 use super::record::{decode, text};
 use super::snapshot::DirReadView;
 use super::view::{Touched, View};
-use super::{DirStore, config, files, inbox, lock, pieces, quarantine, triggers};
+use super::{DirStore, config, files, inbox, lock, pieces, quarantine};
 
 /// Agent whose records are files of an open state directory.
 #[derive(Debug, Clone)]
@@ -236,19 +236,14 @@ impl AgentRecords for DirAgent<'_> {
     }
 
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
-        self.dir.join(layout::key(trigger, digest)).read(triggers::MAX_KEY)
+        self.read_key(trigger, digest)
     }
 
     fn forget_trigger_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         self.forget_keys(trigger, but)
     }
 
-    fn use_trigger(
-        &self,
-        trigger: TriggerId,
-        most: NonZeroU32,
-        now: Time,
-    ) -> Result<std::result::Result<(), Span>> {
+    fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
         self.count_use(trigger, most, now)
     }
 }

@@ -23,8 +23,8 @@ pub struct DirBatch<'a> {
     agent: &'a DirAgent<'a>,
     disk: Disk,
     dir: Spot,
-    /// Directory of the messages that are admitted together. It can become a bucket as it is.
-    pile: Spot,
+    /// Directory of the messages. It can become a bucket as it is.
+    bucket: Spot,
     /// Lock held so that no command deletes the unfinished batch as a stale directory.
     _lock: File,
     unsynced: Unsynced,
@@ -47,25 +47,17 @@ impl<'a> DirBatch<'a> {
         }
         let dir = agent.staging(&format!("{PREFIX}{}", name.simple()));
         let lock = make_dir_unlocked(&dir, disk.access)?;
-        let pile = dir.join("pile");
+        let bucket = dir.join("bucket");
         let unsynced = disk.unsynced();
         // From here on, dropping the batch removes its directory.
-        let batch = DirBatch { agent, disk, dir, pile, _lock: lock, unsynced, count: 0 };
-        batch.pile.make_dir_for(disk.access)?;
+        let batch = DirBatch { agent, disk, dir, bucket, _lock: lock, unsynced, count: 0 };
+        batch.bucket.make_dir_for(disk.access)?;
         Ok(batch)
     }
 
-    /// Writes a message into the batch, to be admitted together with the others.
+    /// Writes a message into the batch, to be admitted with the others or read back.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
-        self.stage_at(staged(&self.pile, message.key()), message)
-    }
-
-    /// Writes a message into the batch that will be read back and admitted separately.
-    pub fn stage_apart(&mut self, message: &Message) -> Result<()> {
-        self.stage_at(staged(&self.dir, message.key()), message)
-    }
-
-    fn stage_at(&mut self, path: Spot, message: &Message) -> Result<()> {
+        let path = self.staged(message.key());
         let file = self.disk.stage_unsynced(&path, &encode(message))?;
         self.count += 1;
         if self.count <= ONE_BY_ONE { self.unsynced.add(file, &path) } else { Ok(()) }
@@ -77,15 +69,15 @@ impl<'a> DirBatch<'a> {
         if self.count > ONE_BY_ONE { self.disk.sync_file_system(&self.dir) } else { Ok(()) }
     }
 
-    /// Reads back a message that was staged by `stage_apart`.
+    /// Reads back a staged message.
     pub fn read(&self, key: InboxKey) -> Result<Message> {
-        let path = staged(&self.dir, key);
+        let path = self.staged(key);
         let bytes = files::read(&path)?.unwrap_or_default();
         decode(&path, &bytes)
     }
 
-    /// Puts all staged messages durably into the inbox; many of them as a bucket, in one call.
-    /// `keys`: the keys of the messages, in any order.
+    /// Puts the staged messages with these keys durably into the inbox; if these are many, and all,
+    /// as a bucket in one call. The keys have any order.
     ///
     /// # Errors
     ///
@@ -98,24 +90,25 @@ impl<'a> DirBatch<'a> {
         self.agent.unless_left(here, &names, now)
     }
 
+    fn staged(&self, key: InboxKey) -> Spot {
+        self.bucket.join(format!("{key}.json"))
+    }
+
     fn place(&self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {
         // A directory that another user has made never counts as a bucket.
         if self.disk.access == Access::Owner
-            && keys.clone().nth(SEGMENT).is_some()
+            && self.count > SEGMENT
+            && keys.clone().count() == self.count
             && let Some(first) = keys.clone().min()
         {
-            backlog::say_looked_through(&self.pile)?;
-            self.disk.sync_dir(&self.pile)?;
-            files::rename(&self.pile, &self.agent.dir().join(layout::pile(first)))?;
+            backlog::say_looked_through(&self.bucket)?;
+            self.disk.sync_dir(&self.bucket)?;
+            files::rename(&self.bucket, &self.agent.dir().join(layout::pile(first)))?;
             return self.disk.sync_dir(&self.agent.dir().join(layout::INBOX));
         }
-        let names = keys.map(|key| (staged(&self.pile, key), self.agent.dir().join(layout::message(key))));
+        let names = keys.map(|key| (self.staged(key), self.agent.dir().join(layout::message(key))));
         self.disk.place_all(names)
     }
-}
-
-fn staged(dir: &Spot, key: InboxKey) -> Spot {
-    dir.join(format!("{key}.json"))
 }
 
 impl Drop for DirBatch<'_> {

@@ -14,7 +14,7 @@ use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::time::Time;
 
-use super::super::backend::ReadView;
+use super::super::backend::{EachLine, ReadView};
 use super::layout;
 use super::layout::AgentDir;
 use super::lines;
@@ -31,9 +31,6 @@ pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> 
     months.retain(|month| month.name.as_str() >= first_month);
     Ok(months.into_iter().map(|month| month.path).collect())
 }
-
-/// Handles a line. Returns `false` if no more lines are wanted.
-type EachLine<'e> = dyn FnMut(&str) -> Result<bool> + 'e;
 
 /// Calls `each` with the lines of the ledger, oldest first. Skips the months before `since` without
 /// opening their files.

@@ -20,8 +20,7 @@ use crate::model::trigger::Trigger;
 use crate::model::work::WorkItem;
 use crate::workdir;
 
-use super::super::backend::contents::EachOp;
-use super::super::backend::{ENDED, ImportedFile, Op};
+use super::super::backend::{ENDED, EachOp, ImportedFile, Op};
 use super::inbox::{self, Name};
 use super::layout::AgentDir;
 use super::months::{self, Month};
@@ -38,8 +37,8 @@ pub fn refuse_unfit(view: &View<'_>) -> Result<()> {
         for entry in place.entries()? {
             let name = entry.name.to_string_lossy();
             let is_ours = |ending: &&str| name.ends_with(ending);
-            let is_record = [".json", ".lock"].iter().any(|ending| is_ours(ending))
-                || plane == Plane::Work && is_ours(&".plan.md");
+            let is_record =
+                [".json", ".lock"].iter().any(is_ours) || plane == Plane::Work && is_ours(&".plan.md");
             if !entry.is_dir && !name.starts_with('.') && !is_record {
                 return Err(unfit(&place.join(&entry.name), NOT_OURS));
             }

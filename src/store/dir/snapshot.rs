@@ -12,8 +12,7 @@ use crate::model::message::{InboxKey, Message, WakeHint};
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::backend::contents::EachOp;
-use super::super::backend::{ImportedFile, KeyWindow, Order, ReadView};
+use super::super::backend::{EachLine, EachOp, ImportedFile, KeyWindow, Order, ReadView};
 use super::agent::missing;
 use super::inbox::{self, Dropped, Scan};
 use super::record::{encode, text};
@@ -213,12 +212,7 @@ impl ReadView for DirReadView<'_> {
         self.view.bytes(&path)?.map(|bytes| text(&self.agent.dir.join(&path), bytes)).transpose()
     }
 
-    fn ended(
-        &self,
-        kinds: &[&'static str],
-        ids: Option<&[String]>,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()> {
+    fn ended(&self, kinds: &[&'static str], ids: Option<&[String]>, each: &mut EachLine<'_>) -> Result<()> {
         evidence::ended(&self.view, kinds, ids, each)
     }
 
@@ -226,12 +220,7 @@ impl ReadView for DirReadView<'_> {
         usize::MAX
     }
 
-    fn recent(
-        &self,
-        kind: &'static str,
-        now: Time,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()> {
+    fn recent(&self, kind: &'static str, now: Time, each: &mut EachLine<'_>) -> Result<()> {
         evidence::recent(&self.view, kind, now, each)
     }
 
@@ -243,7 +232,7 @@ impl ReadView for DirReadView<'_> {
         pieces::history(&self.view, before, each)
     }
 
-    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+    fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()> {
         match order {
             Order::Since(since) => evidence::events(&self.view, since, each),
             Order::NewestFirst => evidence::newest_events(&self.view, each),

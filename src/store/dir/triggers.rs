@@ -5,9 +5,10 @@ use std::num::NonZeroU32;
 
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::TriggerId;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::model::trigger::Uses;
 
+use super::super::backend::UseOutcome;
 use super::{DirAgent, layout, lock};
 
 /// Content of `.gitignore` next to the keys. With it git ignores them, even if the `.gitignore` of
@@ -15,7 +16,7 @@ use super::{DirAgent, layout, lock};
 const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git.\n*\n";
 
 /// Maximum bytes of a key.
-pub const MAX_KEY: u64 = 4096;
+const MAX_KEY: u64 = 4096;
 
 impl DirAgent<'_> {
     /// Stores the key of a trigger's signatures, durably. Must be called before the record names
@@ -26,6 +27,11 @@ impl DirAgent<'_> {
             self.replace_file(&ignore, IGNORE_ALL.as_bytes())?;
         }
         self.replace_file(&self.dir().join(layout::key(trigger, digest)), key)
+    }
+
+    /// Returns the key with this hash, if this clone of the state directory has it.
+    pub(super) fn read_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+        self.dir().join(layout::key(trigger, digest)).read(MAX_KEY)
     }
 
     /// Removes every key of a trigger except that with this hash. Called once no record names the
@@ -46,12 +52,7 @@ impl DirAgent<'_> {
     /// Counts one use of a trigger, if it has not been used `most` times in this minute. The inner
     /// `Err` is the time until the next permitted use. The counter belongs to this state directory,
     /// and is lost with it.
-    pub(super) fn count_use(
-        &self,
-        id: TriggerId,
-        most: NonZeroU32,
-        now: Time,
-    ) -> Result<std::result::Result<(), Span>> {
+    pub(super) fn count_use(&self, id: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
         let spot = self.dir().join(layout::uses(id));
         spot.parent().make_dirs()?;
         let (mut file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;

@@ -24,7 +24,7 @@ use super::Subject;
 use super::backend::input::TaskInput;
 use super::backend::{
     AgentRecords, Arrival, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, LeaseClaimant, Op,
-    Pieces, ReadView, RemoteRecords, RemoteTxn, StoreFault, Subscription, Txn,
+    Pieces, ReadView, RemoteRecords, RemoteTxn, StoreFault, Subscription, Txn, UseOutcome,
 };
 use super::settings::Settings;
 use input::{InputParts, MemoryInput};
@@ -262,12 +262,7 @@ impl AgentRecords for Of {
         Ok(known.map(|(_, key)| key.clone()))
     }
 
-    fn use_trigger(
-        &self,
-        trigger: TriggerId,
-        most: NonZeroU32,
-        now: Time,
-    ) -> Result<std::result::Result<(), Span>> {
+    fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
         let mut uses = self.0.uses.borrow_mut();
         let counted = Uses::with_one(uses.get(&trigger).copied(), most, now);
         Ok(counted.map(|counted| {

@@ -9,8 +9,9 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::backend::contents::EachOp;
-use super::super::backend::{Arrival, ENDED, ImportedFile, KeyWindow, Op, Order, Pieces, ReadView};
+use super::super::backend::{
+    Arrival, ENDED, EachLine, EachOp, ImportedFile, KeyWindow, Op, Order, Pieces, ReadView,
+};
 use super::super::settings::Settings;
 
 /// All records of one agent, as texts.
@@ -195,12 +196,7 @@ impl ReadView for Texts {
         Ok(self.keys.get(key).map(|(_, text)| text.clone()))
     }
 
-    fn ended(
-        &self,
-        kinds: &[&'static str],
-        ids: Option<&[String]>,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()> {
+    fn ended(&self, kinds: &[&'static str], ids: Option<&[String]>, each: &mut EachLine<'_>) -> Result<()> {
         for line in self.ended.iter().rev() {
             let is_of = |ids: &[String]| line.id.as_ref().is_some_and(|id| ids.contains(id));
             if kinds.contains(&line.kind) && ids.is_none_or(is_of) && !each(&line.text)? {
@@ -217,7 +213,7 @@ impl ReadView for Texts {
         lines.try_for_each(|line| each(line.piece()))
     }
 
-    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+    fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()> {
         let lines: Vec<&EndedLine> = match order {
             Order::Since(since) => {
                 self.events.iter().filter(|line| since.is_none_or(|since| line.at >= since)).collect()

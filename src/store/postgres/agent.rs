@@ -9,11 +9,11 @@ use crate::error::Result;
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 
 use super::super::backend::input::TaskInput;
 use super::super::backend::{
-    AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn,
+    AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn, UseOutcome,
 };
 use super::super::dir::Subject;
 use super::context::{AgentContext, StoreContext};
@@ -209,12 +209,7 @@ impl AgentRecords for PgAgent {
         triggers::has_key(&self.one, trigger, digest)
     }
 
-    fn use_trigger(
-        &self,
-        trigger: TriggerId,
-        most: NonZeroU32,
-        _: Time,
-    ) -> Result<std::result::Result<(), Span>> {
+    fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, _: Time) -> Result<UseOutcome> {
         triggers::count_use(&self.one, trigger, most)
     }
 }

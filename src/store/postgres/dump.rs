@@ -5,8 +5,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::time::Time;
 use crate::workdir;
 
-use super::super::backend::contents::EachOp;
-use super::super::backend::{ENDED, ImportedFile, Op};
+use super::super::backend::{ENDED, EachOp, ImportedFile, Op};
 use super::super::dir::archive;
 use super::context::AgentContext;
 use super::read_view::PgReadView;

@@ -8,11 +8,11 @@ use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 
 use super::super::backend::input::TaskInput;
 use super::super::backend::{
-    AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn,
+    AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn, UseOutcome,
 };
 use super::super::dir::Subject;
 use super::context::StoreContext;
@@ -99,7 +99,7 @@ impl AgentRecords for Producer {
         self.refused()
     }
 
-    fn use_trigger(&self, _: TriggerId, _: NonZeroU32, _: Time) -> Result<std::result::Result<(), Span>> {
+    fn use_trigger(&self, _: TriggerId, _: NonZeroU32, _: Time) -> Result<UseOutcome> {
         self.refused()
     }
 }

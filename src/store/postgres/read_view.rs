@@ -18,8 +18,7 @@ use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::backend::contents::EachOp;
-use super::super::backend::{ImportedFile, KeyWindow, Order, ReadView};
+use super::super::backend::{EachLine, EachOp, ImportedFile, KeyWindow, Order, ReadView};
 use super::context::AgentContext;
 use super::statements::{BRIEFS, HEAD};
 use super::wire::{Row, Statement, Value};
@@ -159,12 +158,7 @@ impl PgReadView {
 
     /// Passes lines of a table to `each`, ordered by `seq`, until `each` returns false. `after`:
     /// sequence number before the first line.
-    fn lines(
-        &self,
-        lines: &LineQuery,
-        mut after: Option<i64>,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()> {
+    fn lines(&self, lines: &LineQuery, mut after: Option<i64>, each: &mut EachLine<'_>) -> Result<()> {
         let LineQuery { table, condition, values, is_descending } = lines;
         let (order, sign) = if *is_descending { ("DESC", '<') } else { ("ASC", '>') };
         let sql = format!(
@@ -307,12 +301,7 @@ impl ReadView for PgReadView {
         )
     }
 
-    fn ended(
-        &self,
-        kinds: &[&'static str],
-        ids: Option<&[String]>,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()> {
+    fn ended(&self, kinds: &[&'static str], ids: Option<&[String]>, each: &mut EachLine<'_>) -> Result<()> {
         let mut after = None;
         match (&self.past, kinds, ids) {
             (Some(past), [kind], None) if *kind == Brief::KIND => {
@@ -356,7 +345,7 @@ impl ReadView for PgReadView {
         dump::lines(self, before, each)
     }
 
-    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+    fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()> {
         let since = match order {
             Order::NewestFirst | Order::Since(None) => None,
             Order::Since(Some(since)) => Some(since.as_millis()),

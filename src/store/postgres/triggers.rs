@@ -8,6 +8,7 @@ use crate::model::id::{AgentName, TriggerId};
 use crate::model::time::Span;
 use crate::model::trigger::Uses;
 
+use super::super::backend::UseOutcome;
 use super::context::AgentContext;
 use super::statements::AgentKey;
 use super::wire::Statement;
@@ -43,11 +44,7 @@ pub fn hand_on(one: &AgentContext, heir: &AgentName) -> Statement {
 
 /// Counts a use of a trigger in one round trip, without the agent's lock. After a lost answer the
 /// use may be counted twice, so the limit is never exceeded.
-pub fn count_use(
-    one: &AgentContext,
-    trigger: TriggerId,
-    most: NonZeroU32,
-) -> Result<std::result::Result<(), Span>> {
+pub fn count_use(one: &AgentContext, trigger: TriggerId, most: NonZeroU32) -> Result<UseOutcome> {
     let window = Uses::WINDOW.as_millis();
     // A transaction that waited for this row had read its own time before the wait, so the stored
     // start may be slightly later than that time. Only a start that differs by more than a minute

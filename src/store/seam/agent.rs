@@ -1,9 +1,7 @@
 //! Lock-free reads of the records of one agent, and its locks and leases.
 
 use std::cell::Cell;
-use std::fmt::Display;
 use std::fs::File;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -21,14 +19,14 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
-use super::super::backend::contents::{self, EachOp};
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, CHANGED, ReadView, RemoteRecords};
+use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords};
 use super::super::dir::record::decode;
-use super::super::dir::{self, LockGuard, Sharing, Subject, layout, quarantine};
+use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
 use super::change::AgentTxn;
 use super::leased::HeldLease;
 use super::snapshot::{LeftOut, Snapshot, Source};
+use super::source::RecordSource;
 use super::{Store, pieces};
 
 /// Minimum number of attempts to read one revision while other commands change the records, even if
@@ -42,9 +40,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Agent<'s> {
     store: &'s Store,
-    local: dir::DirAgent<'s>,
-    /// Records in another store; `None` if they are the files of `local`.
-    remote: Option<Rc<dyn RemoteRecords>>,
+    source: RecordSource<'s>,
     /// True if a prepared local agent directory is known to be at its final path.
     has_moved_in: Cell<bool>,
 }
@@ -58,56 +54,37 @@ pub enum StoreVersion {
 
 impl<'s> Agent<'s> {
     pub(super) fn of_dir(store: &'s Store, local: dir::DirAgent<'s>) -> Agent<'s> {
-        Agent { store, local, remote: None, has_moved_in: Cell::new(false) }
+        Agent::of(store, RecordSource { local, remote: None })
     }
 
-    pub(super) fn remote_of(store: &'s Store, name: &AgentName, records: Rc<dyn RemoteRecords>) -> Agent<'s> {
-        Agent { remote: Some(records), ..Agent::of_dir(store, store.local.room(name)) }
+    pub(super) fn of(store: &'s Store, source: RecordSource<'s>) -> Agent<'s> {
+        Agent { store, source, has_moved_in: Cell::new(false) }
     }
 
     pub(super) fn remote(&self) -> Option<&dyn RemoteRecords> {
-        self.remote.as_deref()
+        self.source.remote.as_deref()
     }
 
-    pub(super) fn records(&self) -> &(dyn AgentRecords + 's) {
-        match &self.remote {
-            None => &self.local,
-            Some(remote) => &**remote,
-        }
+    pub(super) fn source(&self) -> &RecordSource<'s> {
+        &self.source
     }
 
-    /// Path of a record, for display and errors; in another store `store: agents/ada/work/ID`.
-    /// `of`: path relative to the agent's directory.
-    pub(super) fn place(&self, of: impl Display) -> PathBuf {
-        let of = of.to_string();
-        if self.remote.is_none() {
-            return self.local.dir().path().join(of);
-        }
-        let of = of.strip_suffix(".json").filter(|of| of.contains('/')).unwrap_or(&of);
-        let (shown, agents) = (self.store.local.shown(), layout::AGENTS);
-        PathBuf::from(format!("{shown}: {agents}/{}/{of}", self.name()))
-    }
-
-    /// Reads the text of a `state.json`.
-    pub(super) fn state_from(&self, text: &str) -> Result<State> {
-        let place = self.place(layout::STATE);
-        let state: State = decode(&place, text.as_bytes())?;
-        quarantine::check_of(self.name(), &state).map_err(|message| Error::damaged(place, message))?;
-        Ok(state)
+    fn records(&self) -> &(dyn AgentRecords + 's) {
+        self.source.records()
     }
 
     /// Returns the local part of the agent: its directory on this machine.
     pub fn local(&self) -> &dir::DirAgent<'s> {
-        &self.local
+        &self.source.local
     }
 
     pub fn name(&self) -> &AgentName {
-        self.local.name()
+        self.source.local.name()
     }
 
     /// Returns the directories of runs and tasks on this machine.
     pub fn workdir(&self) -> Workdir {
-        self.local.workdir()
+        self.source.local.workdir()
     }
 
     pub fn store(&self) -> &'s Store {
@@ -115,22 +92,17 @@ impl<'s> Agent<'s> {
     }
 
     pub fn policy(&self) -> Result<Policy> {
-        self.local.policy_from(&self.settings(), &self.policy_text()?)
+        self.source.local.policy_from(&self.settings(), &self.policy_text()?)
     }
 
     /// Path or display name of the agent's settings.
     pub fn settings(&self) -> String {
-        self.place(layout::POLICY).display().to_string()
+        self.source.place(layout::POLICY).display().to_string()
     }
 
     /// Returns the text of the agent's settings.
     pub fn policy_text(&self) -> Result<String> {
         self.records().policy()
-    }
-
-    /// Calls `each` with all operations that make the agent as in a view.
-    pub(super) fn copy(&self, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
-        contents::copy(self.records(), view, &self.state_from(&view.state()?)?, each)
     }
 
     /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
@@ -157,14 +129,14 @@ impl<'s> Agent<'s> {
         let is_saved = self.records().saved(checkpoint, &mut |part| bytes.extend_from_slice(part))?;
         if is_saved {
             place.parent().make_dirs()?;
-            let staged = self.local.stage_checkpoint(checkpoint.run_id, &bytes)?;
-            self.local.save_checkpoint(checkpoint, staged)?;
+            let staged = self.source.local.stage_checkpoint(checkpoint.run_id, &bytes)?;
+            self.source.local.save_checkpoint(checkpoint, staged)?;
         }
         Ok(is_saved)
     }
 
     pub fn identity(&self) -> Result<Identity> {
-        decode(&self.place(layout::IDENTITY), self.records().identity()?.as_bytes())
+        decode(&self.source.place(layout::IDENTITY), self.records().identity()?.as_bytes())
     }
 
     pub fn triggers(&self) -> Result<Vec<Trigger>> {
@@ -173,17 +145,17 @@ impl<'s> Agent<'s> {
 
     /// Reads the current state without the lock: the only read of a step that finds nothing to do.
     pub fn peek(&self) -> Result<State> {
-        match &self.remote {
-            None => self.local.peek(),
-            Some(remote) => self.state_from(&remote.state()?),
+        match &self.source.remote {
+            None => self.source.local.peek(),
+            Some(remote) => self.source.state(&remote.state()?),
         }
     }
 
     /// Returns an identifier of the current revision without reading the records. `None` if no
     /// revision exists, or its identifier is unknown.
     pub fn version(&self) -> Option<StoreVersion> {
-        match &self.remote {
-            None => self.local.version().map(StoreVersion::Dir),
+        match &self.source.remote {
+            None => self.source.local.version().map(StoreVersion::Dir),
             Some(remote) => remote.version().map(StoreVersion::Remote),
         }
     }
@@ -204,8 +176,8 @@ impl<'s> Agent<'s> {
         let mut attempts = 0;
         loop {
             let view = self.records().see()?;
-            let state = self.state_from(&view.state()?)?;
-            let found = read(Snapshot::of(self, Rc::clone(&view)), state);
+            let state = self.source.state(&view.state()?)?;
+            let found = read(Snapshot::of(&self.source, Rc::clone(&view)), state);
             let has_failed = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
             if !has_failed && view.is_current()? {
                 return found;
@@ -214,7 +186,7 @@ impl<'s> Agent<'s> {
             let waited = begun.elapsed();
             if attempts >= READ_ATTEMPTS && waited >= self.store.local.patience() {
                 let holder = "a writer that never rests".to_owned();
-                let busy = Error::busy(self.place(layout::STATE), holder, waited);
+                let busy = Error::busy(self.source.place(layout::STATE), holder, waited);
                 return if has_failed { found } else { Err(busy) };
             }
         }
@@ -223,13 +195,13 @@ impl<'s> Agent<'s> {
     /// Returns the current records without the lock. Other commands may change the records during a
     /// read.
     pub fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot::new(self, Source::Now, LeftOut::Names(Vec::new()))
+        Snapshot::new(&self.source, Source::Now, LeftOut::Names(Vec::new()))
     }
 
     /// Returns the current records without a check for an interrupted transaction. For a caller
     /// that has just made that check, or that accepts slightly outdated records.
     pub fn glimpse(&self) -> Snapshot<'_> {
-        Snapshot::new(self, Source::Glimpse, LeftOut::Names(Vec::new()))
+        Snapshot::new(&self.source, Source::Glimpse, LeftOut::Names(Vec::new()))
     }
 
     /// Puts a message into the inbox without a lock. The message is durable when this returns.
@@ -269,21 +241,21 @@ impl<'s> Agent<'s> {
 
     /// Error with the place and the reason, for a malformed file in the inbox.
     pub fn damage(&self, misfit: &MalformedFile) -> Error {
-        let place = self.place(format_args!("{}/{}", layout::INBOX, misfit.name));
+        let place = self.source.place(format_args!("{}/{}", layout::INBOX, misfit.name));
         Error::damaged(place, format!("no message of {}: {}", self.name(), misfit.reason))
     }
 
     /// Takes the agent's lock, and applies the transaction of an interrupted command.
     pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
         let begun = Instant::now();
-        let dir = self.in_local_dir(|| self.local.lock(now))?;
+        let dir = self.in_local_dir(|| self.source.local.lock(now))?;
         let left = self.store.local.patience().saturating_sub(begun.elapsed());
         self.hold(dir, left, now)?.ok_or_else(|| self.busy(begun.elapsed()))
     }
 
     /// Takes the lock without waiting. Returns `None` if another process has it.
     pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
-        let Some(dir) = self.in_local_dir(|| self.local.try_lock(now))? else { return Ok(None) };
+        let Some(dir) = self.in_local_dir(|| self.source.local.try_lock(now))? else { return Ok(None) };
         self.hold(dir, Duration::ZERO, now)
     }
 
@@ -294,7 +266,7 @@ impl<'s> Agent<'s> {
         patience: Duration,
         now: Time,
     ) -> Result<Option<AgentTxn<'a>>> {
-        let Some(remote) = &self.remote else {
+        let Some(remote) = &self.source.remote else {
             dir.finish_journal()?;
             return Ok(Some(AgentTxn::new(self, dir, None, now)));
         };
@@ -303,10 +275,10 @@ impl<'s> Agent<'s> {
 
     /// Takes the lock for `doctor`: a transaction that can't be applied stays as it is.
     pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
-        if self.remote.is_some() {
+        if self.source.remote.is_some() {
             return self.change(now);
         }
-        let dir = self.local.lock(now)?;
+        let dir = self.source.local.lock(now)?;
         // `doctor` reports later why the transaction can't be applied.
         let _ = dir.finish_journal();
         Ok(AgentTxn::new(self, dir, None, now))
@@ -348,37 +320,37 @@ impl<'s> Agent<'s> {
 
     /// Error after a timeout for the agent's lock, or for another of its locks.
     fn busy(&self, waited: Duration) -> Error {
-        Error::busy(self.place(""), "another process".to_owned(), waited)
+        Error::busy(self.source.place(""), "another process".to_owned(), waited)
     }
 
     /// Takes over a lease from the parent process, which held it when this process was started.
     pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<HeldLease> {
-        let guard = self.local.inherited_lease(subject, file, now)?;
+        let guard = self.source.local.inherited_lease(subject, file, now)?;
         self.leased_or(subject, guard)?.map_err(|_| self.busy(Duration::ZERO))
     }
 
     /// True if a living process has the lease. Does not take it.
     pub fn is_leased(&self, subject: Subject) -> Result<bool> {
-        Ok(self.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
+        Ok(self.source.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
     }
 
     /// True if a process on another machine, or with another state directory, keeps the lease
     /// alive.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
-        let Some(remote) = &self.remote else { return Ok(false) };
+        let Some(remote) = &self.source.remote else { return Ok(false) };
         remote.is_leased(subject, &self.store.local.claimant()?.anchor)
     }
 
     /// Returns the input of a task whose supervisor may be on another machine. `None` if the
     /// records are files, which only one machine uses.
     pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
-        self.remote.as_ref().map(|remote| remote.task_input(task)).transpose()
+        self.source.remote.as_ref().map(|remote| remote.task_input(task)).transpose()
     }
 
     /// Error `fenced` if this process acts under a lease of this agent that another process has
     /// taken over.
     pub fn refuse_fenced(&self) -> Result<()> {
-        match &self.remote {
+        match &self.source.remote {
             Some(remote) if remote.is_fenced()? => Err(Error::refused(
                 Error::FENCED,
                 format!("another machine has taken `{}` over: nothing was changed", self.name()),
@@ -397,7 +369,9 @@ impl<'s> Agent<'s> {
         subject: Subject,
         guard: LockGuard,
     ) -> Result<std::result::Result<HeldLease, LockGuard>> {
-        let Some(remote) = &self.remote else { return Ok(Ok(HeldLease::new(guard, None, Duration::ZERO))) };
+        let Some(remote) = &self.source.remote else {
+            return Ok(Ok(HeldLease::new(guard, None, Duration::ZERO)));
+        };
         let claimant = self.store.local.claimant()?;
         Ok(match remote.lease(subject, &claimant)? {
             Some(lease) => Ok(HeldLease::new(guard, Some(lease), claimant.lasts.as_std())),
@@ -409,7 +383,7 @@ impl<'s> Agent<'s> {
     /// the agent has removed the directory meanwhile.
     fn in_local_dir<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         self.ready_local()?;
-        match (work(), &self.remote) {
+        match (work(), &self.source.remote) {
             (Err(error), Some(remote)) if error.is_not_found() => {
                 // Error if the agent is gone.
                 remote.see()?;
@@ -422,14 +396,14 @@ impl<'s> Agent<'s> {
 
     /// Returns the local part of the agent, after creating its directory if that is missing.
     pub fn ready_local(&self) -> Result<&dir::DirAgent<'s>> {
-        if let Some(remote) = &self.remote {
+        if let Some(remote) = &self.source.remote {
             if let Some(prepared) = remote.local_dir_name().filter(|_| !self.has_moved_in.get()) {
-                self.local.move_in_late(&prepared)?;
+                self.source.local.move_in_late(&prepared)?;
                 self.has_moved_in.set(true);
             }
-            self.local.make_room()?;
+            self.source.local.make_room()?;
         }
-        Ok(&self.local)
+        Ok(&self.source.local)
     }
 }
 

@@ -34,7 +34,7 @@ impl Agent<'_> {
 }
 
 impl Batch<'_> {
-    /// Writes a message into the batch, to be admitted together with the others.
+    /// Writes a message into the batch, to be admitted with the others or read back.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         match &mut self.0 {
             StagedBatch::Dir(dir) => dir.stage(message),
@@ -42,14 +42,6 @@ impl Batch<'_> {
                 staged.insert(message.key(), message.clone());
                 Ok(())
             }
-        }
-    }
-
-    /// Writes a message into the batch that will be read back and admitted separately.
-    pub fn stage_apart(&mut self, message: &Message) -> Result<()> {
-        match &mut self.0 {
-            StagedBatch::Dir(dir) => dir.stage_apart(message),
-            StagedBatch::Remote(..) => self.stage(message),
         }
     }
 
@@ -62,7 +54,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Reads back a message that was staged by `stage_apart`.
+    /// Reads back a staged message.
     pub fn read(&self, key: InboxKey) -> Result<Message> {
         match &self.0 {
             StagedBatch::Dir(dir) => dir.read(key),
@@ -73,8 +65,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Puts all staged messages durably into the inbox. `keys`: the keys of the messages, in any
-    /// order.
+    /// Puts the staged messages with these keys durably into the inbox. The keys have any order.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         match self.0 {
             StagedBatch::Dir(dir) => dir.admit(keys, now),

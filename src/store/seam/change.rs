@@ -119,7 +119,7 @@ impl<'a> AgentTxn<'a> {
 
     /// Returns the current state, even of an agent that was moved away.
     pub fn any_state(&self) -> Result<State> {
-        let state = self.agent.state_from(&self.records().now()?.state()?)?;
+        let state = self.agent.source().state(&self.records().now()?.state()?)?;
         self.note(&state);
         Ok(state)
     }
@@ -151,7 +151,7 @@ impl<'a> AgentTxn<'a> {
     /// out.
     pub fn look_again(&self) -> Snapshot<'_> {
         Snapshot::new(
-            self.agent,
+            self.agent.source(),
             Source::Locked(self.records()),
             LeftOut::Names(self.left_out.borrow().clone()),
         )
@@ -159,7 +159,7 @@ impl<'a> AgentTxn<'a> {
 
     /// Returns the records with an empty inbox, for a change that does not concern the inbox.
     pub fn look_past_inbox(&self) -> Snapshot<'_> {
-        Snapshot::new(self.agent, Source::Locked(self.records()), LeftOut::All)
+        Snapshot::new(self.agent.source(), Source::Locked(self.records()), LeftOut::All)
     }
 
     /// Removes the dedupe keys that are older than the window.
@@ -247,7 +247,7 @@ impl<'a> AgentTxn<'a> {
         let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
         // A moved agent in a database accepts no arrivals, so no list of earlier arrivals is
         // needed.
-        export::take(self.agent, &self.dir, &*lock.now()?)
+        export::take(self.agent.source(), &self.dir, &*lock.now()?)
     }
 
     /// Replaces the agent's records in the database by those of another agent, in one change.
@@ -280,7 +280,7 @@ impl<'a> AgentTxn<'a> {
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
         self.dir.sweep_some(retention, now, || {
             let view = self.records().now()?;
-            let state = self.agent.state_from(&view.state()?)?;
+            let state = self.agent.source().state(&view.state()?)?;
             Ok((view, state))
         })
     }

@@ -37,7 +37,7 @@ impl<'a> Agent<'a> {
 
 impl<'a> AsFiles<'a> {
     fn of(of: &'a Agent<'a>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<AsFiles<'a>> {
-        let records = export::records(of, room, view)?;
+        let records = export::records(of.source(), room, view)?;
         let mut dir = of.local().store().stage_copy(of.name())?;
         records.copy_to(&mut dir, |_| ())?;
         dir.furnish()?;
@@ -54,6 +54,6 @@ impl AsFiles<'_> {
 
     /// Converts a finding about the files into a finding about the records.
     pub fn named(&self, finding: Finding) -> Finding {
-        finding.of_records(self.dir.agent(), |path| self.of.place(path))
+        finding.of_records(self.dir.agent(), |path| self.of.source().place(path))
     }
 }

@@ -12,27 +12,27 @@ use crate::model::time::Time;
 
 use super::super::backend::{Arrival, Op, ReadView};
 use super::super::dir::{self, DirExport, layout};
-use super::Agent;
+use super::source::RecordSource;
 
 /// Collects one revision of the records, and the agent's local files on this machine.
-pub fn take(agent: &Agent<'_>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<DirExport> {
-    with(agent, room.leaving_room()?, view)
+pub fn take(source: &RecordSource<'_>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<DirExport> {
+    with(source, room.leaving_room()?, view)
 }
 
 /// Collects one revision of the records alone.
-pub fn records(agent: &Agent<'_>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<DirExport> {
-    with(agent, room.leaving_nothing()?, view)
+pub fn records(source: &RecordSource<'_>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<DirExport> {
+    with(source, room.leaving_nothing()?, view)
 }
 
 /// Adds the records to the files.
-fn with(agent: &Agent<'_>, mut leaving: DirExport, view: &dyn ReadView) -> Result<DirExport> {
+fn with(source: &RecordSource<'_>, mut leaving: DirExport, view: &dyn ReadView) -> Result<DirExport> {
     let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
     // Settings and plans have no time of their own, so they get that of the agent or of the work
     // item.
     let (mut made_at, mut items) = (0, BTreeMap::new());
     let known = RefCell::new(HashMap::new());
     let put_all = |put: &mut PutPart<'_>| {
-        agent.copy(view, &mut |piece| match piece {
+        source.copy(view, &mut |piece| match piece {
             Op::File(file) => {
                 known.borrow_mut().insert(PathBuf::from(file.path), (file.digest, file.written_at));
                 Ok(())

@@ -24,7 +24,7 @@ const TAIL: usize = 256 * 1024;
 impl Snapshot<'_> {
     /// Path of the archive of a kind, for error messages.
     pub(super) fn archive<T: Record>(&self) -> PathBuf {
-        self.agent.place(format_args!("{}/{}", layout::ARCHIVE, T::KIND))
+        self.records.place(format_args!("{}/{}", layout::ARCHIVE, T::KIND))
     }
 
     /// Calls `each` with the ended records of a kind, newest first, until `each` returns `false`.
@@ -82,7 +82,7 @@ impl Snapshot<'_> {
 
     /// True if a run of this id has a directory or a record, settled or not.
     pub fn is_run(&self, id: RunId) -> Result<bool> {
-        Ok(self.agent.workdir().run(id).exists() || self.run(id)?.is_some())
+        Ok(self.records.local.workdir().run(id).exists() || self.run(id)?.is_some())
     }
 
     /// Returns the settled runs, newest first, at most `count`, and true if more exist.
@@ -112,7 +112,7 @@ impl Snapshot<'_> {
 
     /// Returns the ids of all runs that have a record, or a directory on this machine.
     pub fn run_ids(&self) -> Result<Vec<RunId>> {
-        let mut ids = evidence::run_dirs(self.agent.local().dir())?;
+        let mut ids = evidence::run_dirs(self.records.local.dir())?;
         self.view()?.ended(&[Run::KIND], None, &mut |line| {
             ids.extend(evidence::id_in::<RunId>(line.as_bytes()));
             Ok(true)
@@ -135,7 +135,7 @@ impl Snapshot<'_> {
     /// Calls `each` with the events, each once even if a merge has doubled its line, until `each`
     /// returns `false`.
     fn each_event(&self, order: Order, mut each: impl FnMut(Event) -> bool) -> Result<()> {
-        let (place, mut met) = (self.agent.place(layout::LEDGER), HashSet::new());
+        let (place, mut met) = (self.records.place(layout::LEDGER), HashSet::new());
         self.view()?.events(order, &mut |line| {
             let event: Event = decode_plain(&place, 0, line.as_bytes())?;
             Ok(!met.insert(event.id) || each(event))

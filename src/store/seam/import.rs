@@ -6,8 +6,7 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::super::backend::Op;
-use super::super::backend::contents::EachOp;
+use super::super::backend::{EachOp, Op};
 use super::super::dir::prepared::PreparedDir;
 use super::super::dir::{self, Appeared, agent_exists, dedupe, layout};
 use super::{Agent, Store, pieces};
@@ -116,11 +115,12 @@ impl<'s> AgentImport<'s> {
 
 /// Calls `each` with all operations that make an agent from files.
 fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut EachOp<'_>) -> Result<()> {
-    let view = agent.records().glimpse()?;
-    agent.copy(&*view, each)?;
+    let source = agent.source();
+    let view = source.records().glimpse()?;
+    source.copy(&*view, each)?;
     each(Op::Room(prepared.name.clone()))?;
     let window = agent.policy()?.limits.dedupe_window;
-    dedupe::entries(&*view, &agent.place(layout::ARCHIVE), now, window)?.try_for_each(|entry| {
+    dedupe::entries(&*view, &source.place(layout::ARCHIVE), now, window)?.try_for_each(|entry| {
         each(Op::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: pieces::text(&entry) })
     })
 }

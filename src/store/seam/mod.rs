@@ -18,6 +18,7 @@ mod leased;
 mod pieces;
 mod slots;
 mod snapshot;
+mod source;
 mod triggers;
 mod watch;
 
@@ -50,6 +51,7 @@ pub use import::AgentImport;
 pub use leased::HeldLease;
 pub use slots::Slot;
 pub use snapshot::Snapshot;
+use source::RecordSource;
 pub use watch::RecordWatch;
 
 /// An open store.
@@ -194,7 +196,10 @@ impl Store {
             return Ok(Agent::of_dir(self, self.local.agent(name)?));
         };
         match elsewhere.agent(name)? {
-            Some(records) => Ok(Agent::remote_of(self, name, records)),
+            Some(records) => {
+                let source = RecordSource { local: self.local.room(name), remote: Some(records) };
+                Ok(Agent::of(self, source))
+            }
             None => {
                 let known = elsewhere.agents().ok();
                 let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
@@ -285,7 +290,7 @@ impl Store {
 
     /// Returns the agent that had a name until it was renamed; of several, the last.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
-        // Reads every identity of a state directory, so this is called only if no agent has the name.
+        // Reads every identity of a state directory: called only if no agent has the name.
         let identities = match &self.elsewhere {
             None => self.local.identities()?,
             Some(elsewhere) => elsewhere.had_name(former)?,

@@ -21,7 +21,7 @@ use super::super::dir::view::View;
 use super::super::dir::{
     Dropped, HandWritten, Reads, Rejected, Touched, Waiting, layout, quarantine, submissions,
 };
-use super::Agent;
+use super::source::RecordSource;
 
 /// Number of messages that are examined to find one of background priority.
 const LOOKED_AT: usize = 256;
@@ -29,7 +29,7 @@ const LOOKED_AT: usize = 256;
 /// One revision of an agent's records. Records are read at the first request.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
-    pub(super) agent: &'a Agent<'a>,
+    pub(super) records: &'a RecordSource<'a>,
     source: Source<'a>,
     view: OnceCell<Rc<dyn ReadView + 'a>>,
     left_out: LeftOut,
@@ -47,10 +47,10 @@ pub enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn view(self, agent: &'a Agent<'a>) -> Result<Rc<dyn ReadView + 'a>> {
+    pub(super) fn view(self, records: &'a RecordSource<'a>) -> Result<Rc<dyn ReadView + 'a>> {
         match self {
-            Source::Now => agent.records().see(),
-            Source::Glimpse => agent.records().glimpse(),
+            Source::Now => records.records().see(),
+            Source::Glimpse => records.records().glimpse(),
             Source::Locked(lock) => lock.now(),
         }
     }
@@ -65,21 +65,21 @@ pub enum LeftOut {
 }
 
 impl<'a> Snapshot<'a> {
-    pub(super) fn new(agent: &'a Agent<'a>, source: Source<'a>, left_out: LeftOut) -> Snapshot<'a> {
-        Snapshot { agent, source, view: OnceCell::new(), left_out }
+    pub(super) fn new(records: &'a RecordSource<'a>, source: Source<'a>, left_out: LeftOut) -> Snapshot<'a> {
+        Snapshot { records, source, view: OnceCell::new(), left_out }
     }
 
     /// Returns a snapshot of a view.
-    pub(super) fn of(agent: &'a Agent<'a>, view: Rc<dyn ReadView + 'a>) -> Snapshot<'a> {
+    pub(super) fn of(records: &'a RecordSource<'a>, view: Rc<dyn ReadView + 'a>) -> Snapshot<'a> {
         let left_out = LeftOut::Names(Vec::new());
-        Snapshot { view: OnceCell::from(view), ..Snapshot::new(agent, Source::Now, left_out) }
+        Snapshot { view: OnceCell::from(view), ..Snapshot::new(records, Source::Now, left_out) }
     }
 
     pub(super) fn view(&self) -> Result<&(dyn ReadView + 'a)> {
         if let Some(view) = self.view.get() {
             return Ok(&**view);
         }
-        let view = self.source.view(self.agent)?;
+        let view = self.source.view(self.records)?;
         Ok(&**self.view.get_or_init(|| view))
     }
 
@@ -91,7 +91,7 @@ impl<'a> Snapshot<'a> {
     /// Leaves out the skipped entries of the inbox that have not changed since, for a step, which
     /// retries the others.
     pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
-        let names = self.agent.local().passed_over(state);
+        let names = self.records.local.passed_over(state);
         self.without(names)
     }
 
@@ -121,7 +121,7 @@ impl Snapshot<'_> {
     /// Returns a value that changes if open records are added, replaced or removed. `None` if the
     /// store has no such value: then the caller reads the records again.
     pub fn touched(&self, state: &State) -> Option<Touched> {
-        self.agent.records().touched(state.open_tasks > 0)
+        self.records.records().touched(state.open_tasks > 0)
     }
 
     /// Returns one open record.
@@ -134,7 +134,7 @@ impl Snapshot<'_> {
     /// Decodes an open record. Refuses a record that is stored under another id: the next change
     /// would be written under the record's own id and leave this copy behind.
     fn decoded_open<T: OpenRecord>(&self, id: &str, text: &str) -> Result<T> {
-        let place = self.agent.place(layout::open(T::PLANE, id));
+        let place = self.records.place(layout::open(T::PLANE, id));
         let record: T = decode(&place, text.as_bytes())?;
         let own = record.id().to_string();
         if own == id {
@@ -205,9 +205,9 @@ impl Snapshot<'_> {
     /// belongs to another agent.
     pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
         let Some(text) = self.view()?.message(waiting.key)? else { return Ok(None) };
-        let place = self.agent.place(format_args!("{}/{}", layout::INBOX, waiting.name));
+        let place = self.records.place(format_args!("{}/{}", layout::INBOX, waiting.name));
         let message: Message = decode(&place, text.as_bytes())?;
-        check_message(&message, waiting.key, self.agent.name().as_str())
+        check_message(&message, waiting.key, self.records.local.name().as_str())
             .map_err(|wrong| Error::damaged(place, wrong))?;
         Ok(Some(message))
     }
@@ -247,9 +247,10 @@ impl Snapshot<'_> {
 
     fn hint(&self, id: MessageId) -> Result<Option<WakeHint>> {
         let Some(text) = self.view()?.hint(id)? else { return Ok(None) };
-        let place = self.agent.place(layout::hint(id));
+        let place = self.records.place(layout::hint(id));
         let hint: WakeHint = decode(&place, text.as_bytes())?;
-        check_hint(&hint, id, self.agent.name().as_str()).map_err(|wrong| Error::damaged(place, wrong))?;
+        check_hint(&hint, id, self.records.local.name().as_str())
+            .map_err(|wrong| Error::damaged(place, wrong))?;
         Ok(Some(hint))
     }
 
@@ -327,7 +328,7 @@ impl Snapshot<'_> {
     }
 
     fn decoded_key(&self, key: &str, text: Option<String>) -> Result<Option<DedupeEntry>> {
-        let place = || self.agent.place(format_args!("{}/{key}", layout::DEDUPE));
+        let place = || self.records.place(format_args!("{}/{key}", layout::DEDUPE));
         text.map(|text| decode(&place(), text.as_bytes())).transpose()
     }
 }
@@ -345,18 +346,18 @@ impl Snapshot<'_> {
     /// Returns the time when a hand-written file was put into the inbox: its ctime, since a rename
     /// keeps the mtime. `None` if the file is gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
-        submissions::dropped_at(self.agent.local().dir(), file)
+        submissions::dropped_at(self.records.local.dir(), file)
     }
 
     /// Reads a submission: its content, or the reason why it is malformed. `None` if the file is
     /// gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<HandWritten, String>>> {
-        submissions::read(self.agent.local().dir(), file)
+        submissions::read(self.records.local.dir(), file)
     }
 
     /// Returns the files of the inbox on this machine.
     fn files(&self) -> View<'_> {
-        View::settled(self.agent.local().dir())
+        View::settled(self.records.local.dir())
     }
 
     /// Returns the rejected files, with the reasons.

@@ -1,0 +1,146 @@
+//! Operations of a commit, and arrivals in an inbox.
+
+use crate::error::Result;
+use crate::model::bound::RECORD;
+use crate::model::id::{MessageId, TriggerId};
+use crate::model::message::InboxKey;
+use crate::model::preemption::Checkpoint;
+use crate::model::record::Plane;
+use crate::model::time::Time;
+
+use super::super::settings::Settings;
+
+/// Handles the next operation.
+pub type EachOp<'e> = dyn FnMut(Op) -> Result<()> + 'e;
+
+/// Function that calls back with all operations that make an agent, from the first on.
+pub type Pieces<'p> = &'p dyn Fn(&mut EachOp<'_>) -> Result<()>;
+
+/// Returns such a function for operations in memory.
+pub fn each_of(pieces: &[Op]) -> impl Fn(&mut EachOp<'_>) -> Result<()> {
+    |each| pieces.iter().cloned().try_for_each(each)
+}
+
+/// Message or hint for an inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival {
+    Message { key: InboxKey, text: String },
+    Hint { id: MessageId, text: String },
+}
+
+impl Arrival {
+    /// Refuses a text that is too long for a record.
+    pub fn check(&self) -> Result<()> {
+        let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = self;
+        Ok(RECORD.check(text.len() as u64)?)
+    }
+}
+
+/// Maximum bytes of a part of a checkpoint.
+pub const PART: usize = 1 << 20;
+
+/// Operation of a commit. All operations of a commit take effect together, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// Sets `identity.json`. Only for a new agent.
+    Identity(String),
+    /// Sets `agent.toml`. Only for a new agent.
+    Policy(Settings),
+    /// Replaces `state.json`. `due`: time of the agent's next own step, if any; [`at_once`] if it
+    /// is due already. `is_at_rest`: no step follows at once.
+    State {
+        revision: u64,
+        due: Option<Time>,
+        is_at_rest: bool,
+        text: String,
+    },
+    /// Adds an open record, replacing a record with this id.
+    Open {
+        plane: Plane,
+        id: String,
+        text: String,
+    },
+    /// Removes an open record; with a work item also its plan.
+    Closed {
+        plane: Plane,
+        id: String,
+    },
+    /// Sets the plan of an existing work item.
+    Plan {
+        work: String,
+        text: String,
+    },
+    /// Closes the inbox to arrivals, except from lock holders (`true`), or opens it (`false`).
+    Shut(bool),
+    /// Puts a message or a hint into the inbox, replacing an entry with this id.
+    Arrived(Arrival),
+    /// Removes a message from the inbox.
+    Taken(InboxKey),
+    /// Removes a hint from the inbox.
+    Heard(MessageId),
+    /// Adds a part of a checkpoint, numbered from 0, of at most [`PART`] bytes. An empty checkpoint
+    /// has one empty part.
+    Saved {
+        checkpoint: Checkpoint,
+        part: u32,
+        bytes: Vec<u8>,
+    },
+    /// Removes the last checkpoint of a run, and all earlier ones.
+    Unsaved(Checkpoint),
+    /// Sets the name of the local agent directory that was prepared by the machine that creates or
+    /// replaces the agent.
+    Room(String),
+    /// Records a file of an import. While its records are unchanged, an export writes it with the
+    /// original time.
+    File(ImportedFile),
+    Key {
+        key: String,
+        admitted_at: Time,
+        text: String,
+    },
+    /// Stores the key of a trigger's signatures, replacing the earlier key. Closing the trigger
+    /// removes it.
+    TriggerKey {
+        trigger: TriggerId,
+        digest: String,
+        key: Vec<u8>,
+    },
+    /// Adds a line to the archive. `id`: id of the record, if the record has one.
+    Ended {
+        kind: &'static str,
+        id: Option<String>,
+        at: Time,
+        text: String,
+    },
+    Event {
+        seq: u64,
+        at: Time,
+        text: String,
+    },
+    /// Removes lines of the archive and events from `from` to before `until`, unless a revision
+    /// after `seen_at` wrote them. The ids that remain of deleted months ([`ENDED`]) stay.
+    /// Checkpoints that no record names afterwards are removed too.
+    Forgotten {
+        from: Time,
+        until: Time,
+        seen_at: u64,
+    },
+}
+
+/// Returns the operations that store a checkpoint.
+pub fn parts(checkpoint: Checkpoint, bytes: &[u8]) -> impl Iterator<Item = Op> {
+    let whole = bytes.is_empty().then_some(bytes);
+    let parts = whole.into_iter().chain(bytes.chunks(PART)).zip(0..);
+    parts.map(move |(some, part)| Op::Saved { checkpoint, part, bytes: some.to_vec() })
+}
+
+/// File of an import, as its stream had it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportedFile {
+    /// Path relative to the agent's directory.
+    pub path: String,
+    /// Time of writing, in seconds since 1970.
+    pub written_at: u64,
+    /// SHA-256 of the content.
+    pub digest: String,
+}

@@ -1,0 +1,61 @@
+//! Source of the records of an agent: files or another store.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::error::{Error, Result};
+use crate::model::state::State;
+
+use super::super::backend::contents::contents;
+use super::super::backend::{AgentRecords, EachOp, Op, ReadView, RemoteRecords, due};
+use super::super::dir::record::decode;
+use super::super::dir::{self, layout, quarantine};
+
+/// Local part of an agent, and its records in files or another store.
+#[derive(Debug)]
+pub struct RecordSource<'s> {
+    /// Directory on this machine, which has the records if they are files.
+    pub local: dir::DirAgent<'s>,
+    /// Records in another store; `None` if they are the files of `local`.
+    pub remote: Option<Rc<dyn RemoteRecords>>,
+}
+
+impl<'s> RecordSource<'s> {
+    pub fn records(&self) -> &(dyn AgentRecords + 's) {
+        match &self.remote {
+            None => &self.local,
+            Some(remote) => &**remote,
+        }
+    }
+
+    /// Path of a record, for display and errors; in another store `store: agents/ada/work/ID`.
+    /// `of`: path relative to the agent's directory.
+    pub fn place(&self, of: impl Display) -> PathBuf {
+        let of = of.to_string();
+        if self.remote.is_none() {
+            return self.local.dir().path().join(of);
+        }
+        let of = of.strip_suffix(".json").filter(|of| of.contains('/')).unwrap_or(&of);
+        let (shown, agents) = (self.local.store().shown(), layout::AGENTS);
+        PathBuf::from(format!("{shown}: {agents}/{}/{of}", self.local.name()))
+    }
+
+    /// Reads the text of a `state.json`.
+    pub fn state(&self, text: &str) -> Result<State> {
+        let place = self.place(layout::STATE);
+        let state: State = decode(&place, text.as_bytes())?;
+        quarantine::check_of(self.local.name(), &state).map_err(|message| Error::damaged(place, message))?;
+        Ok(state)
+    }
+
+    /// Calls `each` with all operations that make the agent as in a view.
+    pub fn copy(&self, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
+        let text = view.state()?;
+        let state = self.state(&text)?;
+        let (revision, due, is_at_rest) = (state.revision, due(&state), state.is_at_rest());
+        each(Op::State { revision, due, is_at_rest, text })?;
+        each(Op::Shut(state.moved.is_some()))?;
+        contents(self.records(), view, each)
+    }
+}
