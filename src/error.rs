@@ -124,6 +124,10 @@ impl From<Status> for std::process::ExitCode {
     }
 }
 
+/// Kinds of refusals that don't depend on the records: the words of the command line are wrong.
+const WRONG_WORDS: &str = "empty_objective empty_reason endless_wait invalid_timer invalid_trigger \
+    invalid_wait schedule_too_short";
+
 impl Error {
     /// Kind of a refusal because the agent was moved to another store.
     pub const MOVED: &str = "moved";
@@ -149,12 +153,6 @@ impl Error {
 
     pub fn usage(message: impl Into<String>) -> Error {
         Error::Usage { message: message.into(), hint: None }
-    }
-
-    /// Returns the error for a sync that other clones have overtaken until the time limit.
-    pub fn contended(message: impl Into<String>) -> Error {
-        let hint = "nothing is lost: do this again, or try for longer with --lock-timeout";
-        Error::Refused { kind: Error::CONTENDED, message: message.into(), hint: Some(hint.to_owned()) }
     }
 
     /// Returns the error for an action that the rules or the records don't allow. `kind`: word for
@@ -217,6 +215,9 @@ impl Error {
             Error::NoAgent { .. } => (Status::NotFound, "no_agent"),
             Error::NoRecord { .. } => (Status::NotFound, "no_record"),
             Error::Refused { kind: kind @ (Error::FENCED | Error::CONTENDED), .. } => (Status::Busy, kind),
+            Error::Refused { kind, .. } if WRONG_WORDS.split(' ').any(|wrong| wrong == *kind) => {
+                (Status::Usage, kind)
+            }
             Error::Refused { kind, .. } | Error::NoEdge { kind, .. } => (Status::Refused, kind),
             Error::Busy { .. } => (Status::Busy, "busy"),
             Error::Damaged { .. } => (Status::Damaged, "damaged"),

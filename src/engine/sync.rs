@@ -105,13 +105,15 @@ impl<'s> RemoteSync<'s> {
         while !self.attempt(session, terms, tries > 0 || terms.begins, &mut found)? {
             tries += 1;
             if begun.elapsed() >= self.store.local().patience() {
-                return Err(Error::contended(format!(
+                let message = format!(
                     "{}, branch {}: other clones were faster, or the records here had changed, {tries} times in \
                      {:.1} s",
                     self.line.remote,
                     self.line.branch,
                     begun.elapsed().as_secs_f64()
-                )));
+                );
+                return Err(Error::refused(Error::CONTENDED, message)
+                    .with_hint("nothing is lost: do this again, or try for longer with --lock-timeout"));
             }
             let chance = session.clock.stamp()?.chance;
             std::thread::sleep(PAUSE.mul_f64(chance * f64::from(tries.min(10)) / 10.0));

@@ -184,10 +184,10 @@ record! { Wait = "wait", WaitId in Plane::Waits; check }
 impl Wait {
     fn fault(&self) -> Result<(), String> {
         let names_task = self.kind != WaitKind::Task || self.task_id().is_some();
-        ensure(names_task, "a wait of kind `task` needs a task id as its `resource`")?;
+        ensure(names_task, "a wait of kind `task` needs the id of a task (--resource, in JSON `resource`)")?;
         let has_end = self.kind != WaitKind::Timer || self.wake_at.is_some();
-        ensure(has_end, "a wait of kind `timer` needs `wake_at`")?;
-        ensure(!self.reason.trim().is_empty(), "`reason` is empty")?;
+        ensure(has_end, "a wait of kind `timer` needs a time (--in or --at, in JSON `wake_at`)")?;
+        ensure(!self.reason.trim().is_empty(), "the reason is empty")?;
         let (most, longest) = Wait::OPTIONS;
         let is_question = self.options.is_empty() || self.kind == WaitKind::Operator;
         ensure(is_question, "options belong to a wait of kind `operator`")?;

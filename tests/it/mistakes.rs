@@ -457,3 +457,47 @@ fn a_full_disk_is_answered_with_what_to_do() {
         assert_eq!(changes(&before, &tree(&sandbox.project())), [""; 0].map(Path::new), "{line}");
     }
 }
+
+/// Words that are wrong whatever the records are. No record decides about them, so they are wrong usage.
+const USAGE: &[Mistake] = &[
+    wrong("dormouse wait ada --on timer --reason why", 2, "--in or --at"),
+    wrong("dormouse wait ada --on task --reason why", 2, "--resource"),
+    wrong("dormouse wait ada --on system --reason why", 2, "--recheck"),
+    wrong("dormouse wait ada --on external --reason ''", 2, "the reason is empty"),
+    wrong("dormouse wait ada --on external --in 1h --reason why", 2, "of kind `timer`"),
+    wrong("dormouse wait ada --on operator --source ci --reason why", 2, "of kind `external` or `system`"),
+    wrong("dormouse wait ada --on external --recheck 0s --reason why", 2, "the shortest is 1s"),
+    wrong("dormouse wait ada --on rain --reason why", 2, "operator, task, external, timer, system"),
+    wrong("dormouse work add ada ''", 2, "say what is to be done"),
+    wrong("dormouse work add ada fix --recheck 1h", 2, "--blocked-by"),
+    wrong("dormouse timer add ada --in 1h --name '' hello", 2, "1 to 100 bytes"),
+    wrong("dormouse timer add ada --in 1h --catch-up once --grace 1m hello", 2, "--catch-up skip"),
+    wrong("dormouse timer add ada --in 1h --every 1h hello", 2, "--every"),
+    wrong("dormouse trigger create ada --resource ''", 2, "the resource of a trigger is blank"),
+    wrong("dormouse trigger create ada --verify md5", 2, "hmac_sha256"),
+    wrong("dormouse fail ada --reason ''", 2, "say why the attempt has failed"),
+    wrong("dormouse create bob --shell ''", 2, "--shell: the line is empty"),
+    wrong("dormouse create bob -- ''", 2, "the name of the program is empty"),
+    wrong("dormouse create bob --profile night -- true", 2, "[profiles.night] into dormouse.toml"),
+    wrong("dormouse rename ada ada", 2, "`ada` is its name already"),
+    wrong("dormouse export ada --move ''", 2, "--move"),
+    wrong("dormouse init postgres://localhost/x --grant boss=ada", 2, "`ticker`, `producer` or `reader`"),
+    wrong("dormouse tick ada --max-steps 5", 2, "--until-idle"),
+    wrong("dormouse tick ada --follow --dry-run", 2, "--dry-run"),
+    wrong("dormouse enqueue ada --batch hello", 2, "--batch"),
+    wrong("dormouse enqueue ada hello --in 1h --at 10:00", 2, "--at"),
+    wrong("dormouse enqueue ada hello --timeout 1m", 2, "--await"),
+    wrong("dormouse enqueue ada hello --past-ok", 2, "--at"),
+    wrong("dormouse state ada --can sleeping", 2, "runnable"),
+    wrong("dormouse list --columns name", 2, "posture"),
+    wrong("dormouse events ada --kind error", 2, "attention"),
+    wrong("dormouse --lock-timeout never list", 2, "write 500ms, 90s, 10m, 1h30m or 2d"),
+    wrong("dormouse list -q -v", 2, "--verbose"),
+    wrong("dormouse completions tcsh", 2, "bash, zsh, fish"),
+    wrong("dormouse service docker", 2, "systemd, cron, launchd"),
+];
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    make_all(USAGE);
+}

@@ -79,9 +79,20 @@ fn at(sandbox: &Sandbox, moment: &str, args: &[&str]) -> Vec<Value> {
 
 #[track_caller]
 fn refused(sandbox: &Sandbox, args: &[&str], kind: &str) -> Value {
+    refused_with(4, sandbox, args, kind)
+}
+
+/// Words that are refused whatever the records are: wrong usage.
+#[track_caller]
+fn wrong(sandbox: &Sandbox, args: &[&str], kind: &str) -> Value {
+    refused_with(2, sandbox, args, kind)
+}
+
+#[track_caller]
+fn refused_with(status: i32, sandbox: &Sandbox, args: &[&str], kind: &str) -> Value {
     let ran = sandbox.cmd([&["--json"], args].concat()).output();
     let failed = failure(&ran);
-    assert_eq!((ran.code(), failed["kind"].as_str()), (4, Some(kind)), "{args:?}: {ran}");
+    assert_eq!((ran.code(), failed["kind"].as_str()), (status, Some(kind)), "{args:?}: {ran}");
     failed
 }
 
@@ -209,7 +220,7 @@ fn completing_closes_everything_about_an_item_at_once() {
 #[test]
 fn what_an_item_can_not_be_is_refused() {
     let sandbox = started("true");
-    refused(&sandbox, &["work", "add", "-a", "ada", " \n"], "empty_objective");
+    wrong(&sandbox, &["work", "add", "-a", "ada", " \n"], "empty_objective");
     let before = tree(&sandbox.agent("ada"));
     for args in [
         &["work", "add", "x", "-a", "ada", "--recheck", "1h"][..],
@@ -229,7 +240,7 @@ fn what_an_item_can_not_be_is_refused() {
     }
     assert_eq!(changes(&before, &tree(&sandbox.agent("ada"))), Vec::<std::path::PathBuf>::new());
     let item = work(&sandbox, "x", &[]);
-    refused(&sandbox, &["work", "block", &item, "--reason", " "], "empty_reason");
+    wrong(&sandbox, &["work", "block", &item, "--reason", " "], "empty_reason");
     refused(&sandbox, &["work", "unblock", &item, "--reason", "r"], "not_blocked");
     assert_eq!(shown(&sandbox, &item)["revision"], 1);
 }
@@ -420,15 +431,16 @@ fn what_a_wait_can_not_be_is_refused() {
         (&["--on", "timer"][..], "invalid_wait"),
         (&["--on", "task"], "invalid_wait"),
         (&["--on", "task", "--resource", "the build"], "invalid_wait"),
-        (&["--on", "task", "--resource", &nobody], "unknown_task"),
         (&["--on", "operator", "--in", "1h"], "invalid_wait"),
         (&["--on", "operator", "--source", "ci"], "invalid_wait"),
         (&["--on", "timer", "--in", "1h", "--no-fallback", "so"], "invalid_wait"),
         (&["--on", "system"], "endless_wait"),
     ] {
-        refused(&sandbox, &[&["wait", "-a", "ada", "--reason", "r"], flags].concat(), kind);
+        wrong(&sandbox, &[&["wait", "-a", "ada", "--reason", "r"], flags].concat(), kind);
     }
-    refused(&sandbox, &["wait", "-a", "ada", "--on", "operator", "--reason", " "], "invalid_wait");
+    let args = ["wait", "-a", "ada", "--reason", "r", "--on", "task", "--resource", &nobody];
+    refused(&sandbox, &args, "unknown_task");
+    wrong(&sandbox, &["wait", "-a", "ada", "--on", "operator", "--reason", " "], "invalid_wait");
     for args in [&["--on", "operator"][..], &["--reason", "r"], &["--on", "rain", "--reason", "r"]] {
         assert_eq!(sandbox.cmd([&["wait", "-a", "ada"], args].concat()).output().code(), 2, "{args:?}");
     }
@@ -1062,7 +1074,7 @@ fn one_action_that_can_not_be_is_the_end_of_all_and_named() {
         (json!({ "do": "work.add", "objective": "" }), "a work item needs an objective".to_owned()),
         (
             json!({ "do": "wait", "kind": "timer", "reason": "r" }),
-            "a wait of kind `timer` needs `wake_at`".to_owned(),
+            "a wait of kind `timer` needs a time (--in or --at, in JSON `wake_at`)".to_owned(),
         ),
         (json!({ "do": "timer.add" }), "a timer has one of `in`, `at`, `every` and `cron`".to_owned()),
         (json!({ "do": "timer.add", "cron": "x" }), "`x` is not a cron expression".to_owned()),

@@ -96,7 +96,7 @@ fn a_trigger_about_a_blank_resource_is_not_made() {
     let sandbox = started("true");
     for resource in ["", " ", "\n"] {
         let ran = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--resource", resource]).output();
-        assert_eq!(told(&ran), (4, "invalid_trigger".to_owned()), "{resource:?}");
+        assert_eq!(told(&ran), (2, "invalid_trigger".to_owned()), "{resource:?}");
     }
     assert_eq!(sandbox.json_lines(["trigger", "list", "-a", "ada"]).len(), 1);
     sandbox.run(["doctor"]);

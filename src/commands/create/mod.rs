@@ -275,6 +275,7 @@ fn policy_text(
         return Ok((PathBuf::from("agent.toml"), text));
     }
     match &args.shell {
+        Some(line) if line.is_empty() => return Err(Error::usage("--shell: the line is empty")),
         Some(line) => text.push_str(&format!("shell = true\ncommand = {}\n", quoted(line))),
         None if args.command.is_empty() => text.push_str("# command = [\"./turn.sh\"]\n"),
         None if args.command[0].is_empty() => {

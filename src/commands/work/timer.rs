@@ -12,7 +12,7 @@ use crate::model::timer::{CatchUp, Schedule, Timer};
 use crate::model::zone::{self, Zone};
 use crate::report::output::Output;
 use crate::report::text::{one_line, relative};
-use crate::rules::schedule::{calendar, check};
+use crate::rules::schedule::calendar;
 use crate::rules::transition::timer::{self, NewTimer};
 
 use super::change;
@@ -112,8 +112,7 @@ fn read_schedule(
         return Ok(Schedule::At { at: moment("--at", word, now, past_ok)? });
     }
     if let Some(every) = args.every {
-        let schedule = Schedule::Every { every, from: now };
-        return check(&schedule, now).map(|_| schedule).map_err(|refusal| wrong_word("--every", refusal));
+        return Ok(Schedule::Every { every, from: now });
     }
     let expression = args.cron.clone().unwrap_or_default();
     if let Some(zone) = &tz {
