@@ -61,11 +61,11 @@ impl<'s> DirAgent<'s> {
     /// Reads the current `state.json` without the lock: the only read of a step with nothing to do.
     pub(in crate::store) fn peek(&self) -> Result<State> {
         let found = self.state_file()?;
-        self.unless_gone(self.state_of(found.as_ref()).or_else(|error| {
+        self.unless_gone(self.state_of(found.as_ref().map(|found| &*found.bytes)).or_else(|error| {
             // A power cut may have torn a `state.json` that was not synced; the journal has its
             // content.
             let view = View::over(&self.dir, self.pending(found.as_ref())?);
-            if view.has_journal() { self.state_in(&view) } else { Err(error) }
+            if view.has_journal() { self.state_of(view.bytes(layout::STATE)?.as_deref()) } else { Err(error) }
         }))
     }
 
@@ -73,10 +73,16 @@ impl<'s> DirAgent<'s> {
         files::read_owned(&self.dir.join(layout::STATE))
     }
 
-    pub(super) fn state_of(&self, found: Option<&Content>) -> Result<State> {
+    pub(super) fn state_of(&self, found: Option<&[u8]>) -> Result<State> {
         let path = self.dir.join(layout::STATE);
-        let state: State = decode(&path, &found.ok_or_else(|| missing(&path))?.bytes)?;
-        self.checked(state)
+        self.decoded_state(&path, found.ok_or_else(|| missing(&path))?)
+    }
+
+    /// Decodes a `state.json` of this agent. `place`: path for errors.
+    pub(in crate::store) fn decoded_state(&self, place: &Path, bytes: &[u8]) -> Result<State> {
+        let state: State = decode(place, bytes)?;
+        quarantine::check_of(&self.name, &state).map_err(|message| Error::damaged(place, message))?;
+        Ok(state)
     }
 
     /// Returns the version of the `state.json` from its file metadata, without reading the content.
@@ -96,18 +102,6 @@ impl<'s> DirAgent<'s> {
                 Ok(if goes_on { found.into_entries() } else { Vec::new() })
             }
         }
-    }
-
-    fn state_in(&self, view: &View<'_>) -> Result<State> {
-        let state: State =
-            view.record(layout::STATE)?.ok_or_else(|| missing(&self.dir.join(layout::STATE)))?;
-        self.checked(state)
-    }
-
-    fn checked(&self, state: State) -> Result<State> {
-        quarantine::check_of(&self.name, &state)
-            .map_err(|message| Error::damaged(self.dir.join(layout::STATE).path(), message))?;
-        Ok(state)
     }
 
     fn put_arrival(&self, arrival: &Arrival) -> Result<()> {

@@ -242,7 +242,7 @@ impl<'a> DirTxn<'a> {
         let mut entry = JournalEntry {
             schema: journal::SCHEMA.to_owned(),
             machine: machine::id().map(str::to_owned),
-            base_revision: self.agent.state_of(Some(&found))?.revision,
+            base_revision: self.agent.state_of(Some(&found.bytes))?.revision,
             over: Some(found.stamp.version()),
             writes,
             appends,

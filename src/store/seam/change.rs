@@ -247,7 +247,7 @@ impl<'a> AgentTxn<'a> {
         let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
         // A moved agent in a database accepts no arrivals, so no list of earlier arrivals is
         // needed.
-        export::take(self.agent.source(), &self.dir, &*lock.now()?)
+        export::with_records(self.dir.leaving_room()?, self.agent.source(), &*lock.now()?)
     }
 
     /// Replaces the agent's records in the database by those of another agent, in one change.

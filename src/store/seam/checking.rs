@@ -37,7 +37,7 @@ impl<'a> Agent<'a> {
 
 impl<'a> AsFiles<'a> {
     fn of(of: &'a Agent<'a>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<AsFiles<'a>> {
-        let records = export::records(of.source(), room, view)?;
+        let records = export::with_records(room.leaving_nothing()?, of.source(), view)?;
         let mut dir = of.local().store().stage_copy(of.name())?;
         records.copy_to(&mut dir, |_| ())?;
         dir.furnish()?;

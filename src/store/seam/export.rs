@@ -11,21 +11,15 @@ use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::super::backend::{Arrival, Op, ReadView};
-use super::super::dir::{self, DirExport, layout};
+use super::super::dir::{DirExport, layout};
 use super::source::RecordSource;
 
-/// Collects one revision of the records, and the agent's local files on this machine.
-pub fn take(source: &RecordSource<'_>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<DirExport> {
-    with(source, room.leaving_room()?, view)
-}
-
-/// Collects one revision of the records alone.
-pub fn records(source: &RecordSource<'_>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<DirExport> {
-    with(source, room.leaving_nothing()?, view)
-}
-
-/// Adds the records to the files.
-fn with(source: &RecordSource<'_>, mut leaving: DirExport, view: &dyn ReadView) -> Result<DirExport> {
+/// Adds one revision of the records to an export of local files.
+pub fn with_records(
+    mut leaving: DirExport,
+    source: &RecordSource<'_>,
+    view: &dyn ReadView,
+) -> Result<DirExport> {
     let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
     // Settings and plans have no time of their own, so they get that of the agent or of the work
     // item.

@@ -4,13 +4,12 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::state::State;
 
 use super::super::backend::contents::contents;
 use super::super::backend::{AgentRecords, EachOp, Op, ReadView, RemoteRecords, due};
-use super::super::dir::record::decode;
-use super::super::dir::{self, layout, quarantine};
+use super::super::dir::{self, layout};
 
 /// Local part of an agent, and its records in files or another store.
 #[derive(Debug)]
@@ -43,10 +42,7 @@ impl<'s> RecordSource<'s> {
 
     /// Reads the text of a `state.json`.
     pub fn state(&self, text: &str) -> Result<State> {
-        let place = self.place(layout::STATE);
-        let state: State = decode(&place, text.as_bytes())?;
-        quarantine::check_of(self.local.name(), &state).map_err(|message| Error::damaged(place, message))?;
-        Ok(state)
+        self.local.decoded_state(&self.place(layout::STATE), text.as_bytes())
     }
 
     /// Calls `each` with all operations that make the agent as in a view.
