@@ -38,7 +38,7 @@ pub use super::dir::months::ENDED;
 pub use lease::{Beat, Claim, Lease, LeaseClaimant, Subject};
 #[cfg(test)]
 pub use op::PART;
-pub use op::{Arrival, EachOp, ImportedFile, Op, Pieces, each_of, parts};
+pub use op::{Arrival, EachOp, ImportedFile, Op, Ops, each_of, parts};
 pub use view::{EachLine, Order, ReadView};
 
 /// Kind of the error of a read during which the revision has changed; the reader tries again.
@@ -94,13 +94,13 @@ pub trait Backend: Debug {
     /// Creates an agent from all operations that make it.
     ///
     /// Returns `false`, and changes nothing, if an agent of this name exists.
-    fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool>;
+    fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool>;
 
     /// Returns agents and their identities; all that have this former name, and possibly others.
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
-    /// Returns those of the local agent directories `rooms` that the records of an agent name.
-    fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>>;
+    /// Returns those of the local agent directories `names` that the records of an agent name.
+    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>>;
 
     /// Returns the runs that have a slot, on all machines. `under`: an agent whose lock this
     /// process has; no other process then gets a slot before the next change of that agent or the
@@ -277,7 +277,7 @@ pub trait RemoteRecords: AgentRecords {
     fn version(&self) -> Option<u64>;
 
     /// Takes the agent's lock, waiting up to `patience`. Returns `None` after that time.
-    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>>;
+    fn lock(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>>;
 
     /// Takes the lease of a run or a task, or takes over an expired lease. Returns `None` if
     /// another process has the lease.
@@ -316,7 +316,7 @@ pub trait Txn: Debug {
     /// `stale_revision` if the records are no longer at revision `base`; `fenced` if this process
     /// has lost its lease of this agent, or the lease under which it acts. Every other change is
     /// refused as `fenced` in these cases too.
-    fn commit(&self, base: u64, pieces: &[Op]) -> Result<()>;
+    fn commit(&self, base: u64, ops: &[Op]) -> Result<()>;
 
     /// Writes all commits to the files of the records, durably, so that a copy of the files is
     /// complete.
@@ -348,7 +348,7 @@ pub trait RemoteTxn: Txn {
 
     /// Replaces all records of the agent, or none. Refused like `commit`. The fencing tokens
     /// continue to grow.
-    fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()>;
+    fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()>;
 
     /// Removes the agent with all of its records. `heir`: agent with copies of the triggers, which
     /// gets their keys.

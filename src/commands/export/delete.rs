@@ -346,7 +346,7 @@ fn finish(
         (Some(now), Some(then)) if now == *then => {}
         (_, _) => return Err(came_back(agent.name())),
     }
-    let late = locked.vanish(None)?;
+    let late = locked.delete(None)?;
     drop(locked);
     let leaving = &ready.taken.leaving;
     report(

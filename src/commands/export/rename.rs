@@ -268,7 +268,7 @@ fn delete_former(
     if locked.any_state()?.moved.as_ref() != Some(mark) {
         return Ok(Vec::new());
     }
-    locked.vanish(Some(renamed))
+    locked.delete(Some(renamed))
 }
 
 /// Updates the agents whose parent, owner or stopper is the renamed agent. Returns its children.

@@ -47,7 +47,7 @@ fn damage_names_the_record() {
     let id = "work_01900000000070008000000000000001";
     let text = format!("{{\n  \"schema\": \"dormouse/work/1\",\n  \"id\": \"{id}\",\n  torn");
     let records = memory.agent(&ada()).expect("asked").expect("there");
-    let hold = records.hold(Duration::ZERO).expect("asked").expect("free");
+    let hold = records.lock(Duration::ZERO).expect("asked").expect("free");
     let revision = records.version().expect("known");
     hold.commit(revision, &[Op::Open { plane: Plane::Work, id: id.to_owned(), text }]).expect("committed");
     drop(hold);
@@ -205,7 +205,7 @@ fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
     let mut play = Play::new(&store).expect("made");
     let changes = || {
         let records = memory.agent(&ada()).expect("asked").expect("there");
-        let hold = records.hold(Duration::ZERO).expect("asked").expect("free");
+        let hold = records.lock(Duration::ZERO).expect("asked").expect("free");
         hold.commit(records.version().expect("known"), &[]).expect("committed");
     };
     // Whoever has not waited yet may find at once what it looks for.

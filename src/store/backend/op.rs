@@ -14,11 +14,11 @@ use super::super::settings::Settings;
 pub type EachOp<'e> = dyn FnMut(Op) -> Result<()> + 'e;
 
 /// Function that calls back with all operations that make an agent, from the first on.
-pub type Pieces<'p> = &'p dyn Fn(&mut EachOp<'_>) -> Result<()>;
+pub type Ops<'p> = &'p dyn Fn(&mut EachOp<'_>) -> Result<()>;
 
 /// Returns such a function for operations in memory.
-pub fn each_of(pieces: &[Op]) -> impl Fn(&mut EachOp<'_>) -> Result<()> {
-    |each| pieces.iter().cloned().try_for_each(each)
+pub fn each_of(ops: &[Op]) -> impl Fn(&mut EachOp<'_>) -> Result<()> {
+    |each| ops.iter().cloned().try_for_each(each)
 }
 
 /// Message or hint for an inbox.
@@ -89,7 +89,7 @@ pub enum Op {
     Unsaved(Checkpoint),
     /// Sets the name of the local agent directory that was prepared by the machine that creates or
     /// replaces the agent.
-    Room(String),
+    LocalDir(String),
     /// Records a file of an import. While its records are unchanged, an export writes it with the
     /// original time.
     File(ImportedFile),

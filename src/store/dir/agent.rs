@@ -20,7 +20,7 @@ use super::layout::{self, AgentDir};
 use super::record::{decode, text};
 use super::snapshot::DirReadView;
 use super::view::{Touched, View};
-use super::{DirStore, config, files, inbox, lock, pieces, quarantine};
+use super::{DirStore, config, copying, files, inbox, lock, quarantine};
 
 /// Agent whose records are files of an open state directory.
 #[derive(Debug, Clone)]
@@ -218,7 +218,7 @@ impl AgentRecords for DirAgent<'_> {
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
-        pieces::checkpoints(&self.dir)
+        copying::checkpoints(&self.dir)
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {

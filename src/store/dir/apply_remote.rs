@@ -139,7 +139,7 @@ fn is_removal(changes: &[RemoteFile]) -> bool {
 impl DirTxn<'_> {
     /// Deletes an agent that another clone has removed, if each of its records is as this clone has
     /// committed it.
-    fn vanish_as_known(&self, changes: &[RemoteFile]) -> Result<bool> {
+    fn delete_as_known(&self, changes: &[RemoteFile]) -> Result<bool> {
         self.empty_journal()?;
         let dir = &self.agent.dir;
         for change in changes {
@@ -148,7 +148,7 @@ impl DirTxn<'_> {
             }
         }
         let is_known = |path: &Path| changes.iter().any(|change| Path::new(&change.path) == path);
-        self.vanish_unless_more(is_known)
+        self.delete_unless_more(is_known)
     }
 }
 
@@ -168,7 +168,7 @@ impl DirStore {
             let is_done = match name {
                 None => self.bring_in(&changes)?,
                 Some(name) => match self.agent(&name) {
-                    Ok(agent) if is_removal(&changes) => agent.change(now)?.vanish_as_known(&changes)?,
+                    Ok(agent) if is_removal(&changes) => agent.change(now)?.delete_as_known(&changes)?,
                     Ok(agent) => agent.bring_in(&changes, now)?,
                     Err(Error::NoAgent { .. }) => self.bring_agent(&name, &changes)?,
                     Err(error) => return Err(error),

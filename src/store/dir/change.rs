@@ -350,7 +350,7 @@ impl<'a> DirTxn<'a> {
                 | Op::Policy(_)
                 | Op::Shut(_)
                 | Op::Saved { .. }
-                | Op::Room(_)
+                | Op::LocalDir(_)
                 | Op::File(_)
                 | Op::TriggerKey { .. }
                 | Op::Forgotten { .. } => {}

@@ -72,18 +72,18 @@ impl DirTxn<'_> {
     /// that waits for the lock then finds no agent. `heir`: the agent under its new name, to which
     /// files that no stream carries are moved. Returns the names of inbox files that are in no
     /// stream; the programs that put them there got no error.
-    pub(in crate::store) fn vanish(&self, heir: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
-        let Some(heir) = heir else { return self.vanish_leaving(|_| Ok(())) };
+    pub(in crate::store) fn delete(&self, heir: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
+        let Some(heir) = heir else { return self.delete_after(|_| Ok(())) };
         let hand_on = |from: &AgentDir| {
             alias::hand_on(&DirAgent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
         };
         hand_on(&self.agent.dir)?;
         self.agent.store.disk.sync_file_system(heir.dir.spot())?;
         // Another program may have added files in between.
-        self.vanish_leaving(hand_on)
+        self.delete_after(hand_on)
     }
 
-    fn vanish_leaving(&self, leave: impl FnOnce(&AgentDir) -> Result<()>) -> Result<Vec<String>> {
+    fn delete_after(&self, leave: impl FnOnce(&AgentDir) -> Result<()>) -> Result<Vec<String>> {
         let (gone, _held) = self.step_aside()?;
         leave(&gone)?;
         let late = DirAgent::new(self.agent.store, self.agent.name.clone(), gone.clone()).late()?;
@@ -94,7 +94,7 @@ impl DirTxn<'_> {
     /// Deletes an agent without a mark. `is_known`: true if a file of its inbox, by its path
     /// relative to the agent's directory, may be removed. Returns false, and keeps the agent, if
     /// another file has arrived.
-    pub(super) fn vanish_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
+    pub(super) fn delete_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
         let (gone, _held) = self.step_aside()?;
         let mut has_more = false;
         let inbox = Path::new(layout::INBOX);

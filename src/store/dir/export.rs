@@ -65,7 +65,7 @@ impl DirTxn<'_> {
         // The scan finishes an interrupted exchange of the inbox.
         self.scan()?;
         let agent = self.agent;
-        let mut leaving = self.leaving_nothing()?;
+        let mut leaving = self.empty_export()?;
         leaving.walk(Path::new(""), false)?;
         if is_moved {
             match agent.taken()? {
@@ -78,14 +78,14 @@ impl DirTxn<'_> {
 
     /// Collects the local files of an agent whose records are in another store. The caller adds the
     /// records.
-    pub(in crate::store) fn leaving_room(&self) -> Result<DirExport> {
-        let mut leaving = self.leaving_nothing()?;
+    pub(in crate::store) fn export_local_files(&self) -> Result<DirExport> {
+        let mut leaving = self.empty_export()?;
         leaving.walk(Path::new(""), true)?;
         Ok(leaving)
     }
 
     /// Returns an export without files.
-    pub(in crate::store) fn leaving_nothing(&self) -> Result<DirExport> {
+    pub(in crate::store) fn empty_export(&self) -> Result<DirExport> {
         let agent = self.agent;
         let spot = agent.tmp().join(format!("export-{}", std::process::id()));
         let copies = agent.store.disk.stage_unsynced(&spot, b"")?;

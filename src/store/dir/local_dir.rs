@@ -21,7 +21,7 @@ impl DirStore {
     /// Uses the state directory for agents whose records are in another store. `shown`: display
     /// name of that store.
     pub(in crate::store) fn remote(self, shown: String) -> DirStore {
-        DirStore { elsewhere: Some(shown), ..self }
+        DirStore { remote: Some(shown), ..self }
     }
 
     /// Sets the time after which a lease without renewal expires.
@@ -32,13 +32,13 @@ impl DirStore {
 
     /// True if the records of the agents are in another store.
     pub(super) fn is_remote(&self) -> bool {
-        self.elsewhere.is_some()
+        self.remote.is_some()
     }
 
     /// Display name of the place of the records: the argument of `--dir`, or the name of the
     /// database.
     pub fn shown(&self) -> String {
-        match &self.elsewhere {
+        match &self.remote {
             Some(shown) => shown.clone(),
             None => self.anchor().path().to_string_lossy().into_owned(),
         }
@@ -47,7 +47,7 @@ impl DirStore {
     /// Refuses an operation on files if the records are in a database. `what`: name of the
     /// operation, as the beginning of a sentence.
     pub fn files_only(&self, what: &str) -> Result<()> {
-        let Some(shown) = &self.elsewhere else { return Ok(()) };
+        let Some(shown) = &self.remote else { return Ok(()) };
         Err(Error::refused(
             "not_files",
             format!("{what} works on files; the records of this store are in {shown}"),
@@ -55,7 +55,7 @@ impl DirStore {
     }
 
     /// Returns the local directory of an agent, which may not exist yet.
-    pub(in crate::store) fn room(&self, name: &AgentName) -> DirAgent<'_> {
+    pub(in crate::store) fn local_agent(&self, name: &AgentName) -> DirAgent<'_> {
         DirAgent::new(self, name.clone(), AgentDir::new(&self.root, name))
     }
 
@@ -68,7 +68,7 @@ impl DirStore {
 
 impl DirAgent<'_> {
     /// Creates the local agent directory if it is missing.
-    pub(in crate::store) fn make_room(&self) -> Result<()> {
+    pub(in crate::store) fn make_local_dir(&self) -> Result<()> {
         if self.dir.join(layout::TMP).exists()? {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl DirAgent<'_> {
         if hooks.is_empty() {
             return Ok(());
         }
-        self.make_room()?;
+        self.make_local_dir()?;
         let dir = self.dir.join(layout::HOOKS);
         for hook in hooks {
             let spot = dir.join(&hook.name);
@@ -95,14 +95,14 @@ impl DirAgent<'_> {
     /// Moves the files of turns, tasks, hooks and people from another agent's directory to this
     /// one.
     pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
-        self.make_room()?;
+        self.make_local_dir()?;
         alias::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;
         self.store.disk.sync_file_system(self.dir.spot())
     }
 
     /// Removes the local agent directory. Errors are ignored, because files that stay block no
     /// command.
-    pub(in crate::store) fn clear_room(&self) {
+    pub(in crate::store) fn remove_local_dir(&self) {
         let _ = self.dir.spot().remove_tree();
     }
 }

@@ -12,6 +12,7 @@ mod change;
 mod changes;
 pub mod config;
 pub mod converge;
+mod copying;
 pub mod dedupe;
 mod delete;
 mod doctor;
@@ -39,7 +40,6 @@ mod news;
 mod notes;
 pub mod occupancy;
 mod owner;
-mod pieces;
 pub mod prepared;
 pub mod quarantine;
 pub mod record;
@@ -127,7 +127,7 @@ pub struct DirStore {
     /// User of this command as a member of the sharing group; see [`DirStore::guest`].
     guest: Option<String>,
     /// Display name of the store that has the records, if they are not in this directory.
-    elsewhere: Option<String>,
+    remote: Option<String>,
     /// Time after which a lease in that store expires without renewal.
     lease: Span,
     opener: Opener,
@@ -167,7 +167,7 @@ impl DirStore {
         }
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
-        Ok(DirStore { anchor, root, config, disk, guest, elsewhere: None, lease: local_dir::LEASE, opener })
+        Ok(DirStore { anchor, root, config, disk, guest, remote: None, lease: local_dir::LEASE, opener })
     }
 
     /// Process that has opened the state directory.

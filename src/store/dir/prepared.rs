@@ -19,7 +19,7 @@ use crate::model::time::Time;
 
 use super::layout::{self, AgentDir};
 use super::view::View;
-use super::{DirAgent, DirImport, DirStore, HookFile, lock, pieces, stale_files};
+use super::{DirAgent, DirImport, DirStore, HookFile, copying, lock, stale_files};
 
 /// Time for which a prepared directory is kept without records that name it or a living maker. A
 /// slow database server may still commit the maker's last transaction.
@@ -40,27 +40,27 @@ pub struct PreparedDir {
 }
 
 /// Prepared directory that was never moved to its final path, and whose maker is long gone.
-pub struct SpareRoom {
+pub struct UnusedDir {
     /// Name that records may contain.
     pub name: String,
     pub place: Spot,
 }
 
-impl SpareRoom {
-    fn of(agents: &Spot, entry: &Entry) -> Option<SpareRoom> {
+impl UnusedDir {
+    fn of(agents: &Spot, entry: &Entry) -> Option<UnusedDir> {
         let prepared = entry.name.to_str()?.strip_prefix(PREPARED)?;
         let name = prepared.strip_suffix(TAKEN).unwrap_or(prepared).to_owned();
         let (place, held) = stale_files::abandoned(agents, entry)?;
         let written = held.metadata().ok()?.modified().ok()?;
-        (entry.is_dir && written.elapsed().ok()? > KEPT).then_some(SpareRoom { name, place })
+        (entry.is_dir && written.elapsed().ok()? > KEPT).then_some(UnusedDir { name, place })
     }
 }
 
 impl DirStore {
     /// Returns the prepared directories to delete, unless records name them.
-    pub(in crate::store) fn spare_rooms(&self) -> Result<Vec<SpareRoom>> {
+    pub(in crate::store) fn unused_local_dirs(&self) -> Result<Vec<UnusedDir>> {
         let agents = self.spot().join(layout::AGENTS);
-        Ok(agents.entries()?.iter().filter_map(|entry| SpareRoom::of(&agents, entry)).collect())
+        Ok(agents.entries()?.iter().filter_map(|entry| UnusedDir::of(&agents, entry)).collect())
     }
 
     fn prepared(&self, name: &str) -> [Spot; 2] {
@@ -142,7 +142,7 @@ impl DirImport<'_> {
     /// files from now on. Refuses a file that no other store can have.
     pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         let store = self.agent.store;
-        pieces::refuse_unfit(&View::settled(&self.agent.dir))?;
+        copying::refuse_unfit(&View::settled(&self.agent.dir))?;
         let name = store.name_for(&self.agent, now);
         let [place, _] = store.prepared(&name);
         store.disk.sync_file_system(self.agent.dir.spot())?;

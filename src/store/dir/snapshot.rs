@@ -17,7 +17,7 @@ use super::agent::missing;
 use super::inbox::{self, Dropped, Scan};
 use super::record::{encode, text};
 use super::view::View;
-use super::{DirAgent, DirTxn, dedupe, ended_ids, evidence, layout, pieces};
+use super::{DirAgent, DirTxn, copying, dedupe, ended_ids, evidence, layout};
 
 /// View of one revision of an agent's records. Records are read at the first request, and the inbox
 /// is listed once.
@@ -229,7 +229,7 @@ impl ReadView for DirReadView<'_> {
     }
 
     fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
-        pieces::history(&self.view, before, each)
+        copying::history(&self.view, before, each)
     }
 
     fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()> {
@@ -240,6 +240,6 @@ impl ReadView for DirReadView<'_> {
     }
 
     fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
-        pieces::files(self.view.agent, Path::new(""), each)
+        copying::files(self.view.agent, Path::new(""), each)
     }
 }

@@ -1,5 +1,5 @@
 //! Store in the memory of one process, for tests: a minimal implementation of the traits of
-//! `elsewhere`.
+//! `backend`.
 
 mod input;
 mod texts;
@@ -23,8 +23,8 @@ use crate::model::trigger::Uses;
 use super::Subject;
 use super::backend::input::TaskInput;
 use super::backend::{
-    AgentRecords, Arrival, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, LeaseClaimant, Op,
-    Pieces, ReadView, RemoteRecords, RemoteTxn, StoreFault, Subscription, Txn, UseOutcome,
+    AgentRecords, Arrival, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, LeaseClaimant, Op, Ops,
+    ReadView, RemoteRecords, RemoteTxn, StoreFault, Subscription, Txn, UseOutcome,
 };
 use super::settings::Settings;
 use input::{InputParts, MemoryInput};
@@ -130,12 +130,11 @@ impl Backend for Memory {
         Ok(None)
     }
 
-    fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
+    fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
         if self.agent(name)?.is_some() {
             return Ok(false);
         }
-        let known =
-            MemoryAgent { texts: RefCell::new(Rc::new(Texts::of(pieces)?)), ..MemoryAgent::default() };
+        let known = MemoryAgent { texts: RefCell::new(Rc::new(Texts::of(ops)?)), ..MemoryAgent::default() };
         self.0.borrow_mut().insert(name.clone(), Rc::new(known));
         Ok(true)
     }
@@ -173,11 +172,11 @@ impl Backend for Memory {
         Ok(living.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
     }
 
-    fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>> {
+    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
         let agents = self.0.borrow();
         let living = agents.values().filter(|known| !known.is_removed.get());
         let named = living.filter_map(|known| known.texts.borrow().room.clone());
-        Ok(named.filter(|room| rooms.contains(room)).collect())
+        Ok(named.filter(|room| names.contains(room)).collect())
     }
 
     fn subscribe(&self) -> Box<dyn Subscription> {
@@ -284,7 +283,7 @@ impl RemoteRecords for Of {
         Some(self.now().number)
     }
 
-    fn hold(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
+    fn lock(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
         if self.0.is_held.replace(true) {
             return Ok(None);
         }
@@ -360,21 +359,21 @@ impl Txn for MemoryTxn {
         Ok(Rc::<Texts>::clone(&self.0.texts.borrow()))
     }
 
-    fn commit(&self, base: u64, pieces: &[Op]) -> Result<()> {
+    fn commit(&self, base: u64, ops: &[Op]) -> Result<()> {
         let now = self.0.texts.borrow().number;
         if now != base {
             return Err(Error::refused("stale_revision", now.to_string()));
         }
         self.0.refuse_fenced()?;
-        let made = pieces.iter().find_map(|piece| match piece {
+        let made = ops.iter().find_map(|op| match op {
             Op::State { revision, .. } => Some(*revision),
             _ => None,
         });
         let revision = made.unwrap_or(base);
-        self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone(), revision)));
+        self.0.edit(|texts| ops.iter().for_each(|op| texts.change(op.clone(), revision)));
         self.0.commits.set(self.0.commits.get() + 1);
-        for piece in pieces {
-            if let Op::Closed { plane: Plane::Tasks, id } = piece {
+        for op in ops {
+            if let Op::Closed { plane: Plane::Tasks, id } = op {
                 self.0.input.borrow_mut().end(id);
             }
         }
@@ -400,9 +399,9 @@ impl Txn for MemoryTxn {
 }
 
 impl RemoteTxn for MemoryTxn {
-    fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()> {
+    fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()> {
         self.commit(base, &[])?;
-        self.0.texts.replace(Rc::new(Texts::of(pieces)?));
+        self.0.texts.replace(Rc::new(Texts::of(ops)?));
         Ok(())
     }
 

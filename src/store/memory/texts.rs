@@ -10,7 +10,7 @@ use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::super::backend::{
-    Arrival, ENDED, EachLine, EachOp, ImportedFile, KeyWindow, Op, Order, Pieces, ReadView,
+    Arrival, ENDED, EachLine, EachOp, ImportedFile, KeyWindow, Op, Ops, Order, ReadView,
 };
 use super::super::settings::Settings;
 
@@ -54,7 +54,7 @@ struct EndedLine {
 }
 
 impl EndedLine {
-    fn piece(&self) -> Op {
+    fn op(&self) -> Op {
         let (at, text) = (self.at, self.text.clone());
         if self.kind == EVENT {
             return Op::Event { seq: self.seq, at, text };
@@ -66,18 +66,18 @@ impl EndedLine {
 const EVENT: &str = "event";
 
 impl Texts {
-    pub fn of(pieces: Pieces<'_>) -> Result<Texts> {
+    pub fn of(ops: Ops<'_>) -> Result<Texts> {
         let mut texts = Texts::default();
-        pieces(&mut |piece| {
-            texts.change(piece, 0);
+        ops(&mut |op| {
+            texts.change(op, 0);
             Ok(())
         })?;
         Ok(texts)
     }
 
     /// Applies an operation of the commit that makes this revision.
-    pub fn change(&mut self, piece: Op, revision: u64) {
-        match piece {
+    pub fn change(&mut self, op: Op, revision: u64) {
+        match op {
             Op::Identity(text) => self.identity = text,
             Op::Policy(settings) => self.policy = settings,
             Op::State { revision, text, due, is_at_rest } => {
@@ -131,7 +131,7 @@ impl Texts {
                 }
                 saved.1.extend(bytes);
             }
-            Op::Room(room) => self.room = Some(room),
+            Op::LocalDir(room) => self.room = Some(room),
             Op::Unsaved(checkpoint) => drop(self.saved.remove(&checkpoint.run_id)),
             Op::File(file) => self.files.push(file),
             Op::Shut(is_shut) => self.is_shut = is_shut,
@@ -210,7 +210,7 @@ impl ReadView for Texts {
         let is_before = |moment: Time, line: &EndedLine| line.at < moment && line.kind != ENDED;
         let lines = self.ended.iter().chain(&self.events);
         let mut lines = lines.filter(|line| before.is_none_or(|moment| is_before(moment, line)));
-        lines.try_for_each(|line| each(line.piece()))
+        lines.try_for_each(|line| each(line.op()))
     }
 
     fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()> {

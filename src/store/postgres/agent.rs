@@ -235,7 +235,7 @@ impl RemoteRecords for PgAgent {
         self.one.revision().ok().flatten()
     }
 
-    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
+    fn lock(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
         self.glance.forget();
         txn::begin(&self.one, patience)
     }

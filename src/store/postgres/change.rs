@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::super::backend::{Arrival, Op, Pieces};
+use super::super::backend::{Arrival, Op, Ops};
 use super::super::settings::Settings;
 use super::context::{AgentContext, StoreContext};
 use super::errors::{self, RoundTripFault};
@@ -21,7 +21,7 @@ use super::wire::{Connection, Statement};
 const AT_ONCE: usize = 1 << 20;
 
 /// Creates an agent from a stream of operations. Returns `false` if the name is taken.
-pub fn create(shared: &Rc<StoreContext>, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
+pub fn create(shared: &Rc<StoreContext>, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
     let pool = &shared.pool;
     // The following operations replace the empty identity and policy.
     let begun = Statement::new(
@@ -53,7 +53,7 @@ pub fn create(shared: &Rc<StoreContext>, name: &AgentName, pieces: Pieces<'_>) -
             forgotten: Cell::default(),
         };
         // The floor ensures that fences of a removed agent of this name are not granted again.
-        if finish(&one, connection, &number, pieces, Some(row("begin_at_floor", [])))? {
+        if finish(&one, connection, &number, ops, Some(row("begin_at_floor", [])))? {
             return Ok(true);
         }
         if Instant::now() > until {
@@ -68,14 +68,14 @@ pub fn finish(
     one: &AgentContext,
     mut connection: Connection,
     number: &str,
-    pieces: Pieces<'_>,
+    ops: Ops<'_>,
     along: Option<OpRow>,
 ) -> Result<bool> {
     let pool = &one.shared.pool;
     let (mut rows, mut size, mut trouble) = (Vec::new(), 0, None);
-    let sent = pieces(&mut |piece| {
-        size += size_of(&piece);
-        rows.push(op_row(&piece));
+    let sent = ops(&mut |op| {
+        size += size_of(&op);
+        rows.push(op_row(&op));
         if size < AT_ONCE {
             return Ok(());
         }
@@ -120,10 +120,10 @@ pub struct ChangeRows {
 }
 
 impl ChangeRows {
-    pub fn of(revision: u64, pieces: &[Op]) -> ChangeRows {
+    pub fn of(revision: u64, ops: &[Op]) -> ChangeRows {
         let mut size = 0;
-        let batches = pieces.chunk_by(|piece, _| {
-            size += size_of(piece);
+        let batches = ops.chunk_by(|op, _| {
+            size += size_of(op);
             let goes_on = size < AT_ONCE;
             size = if goes_on { size } else { 0 };
             goes_on
@@ -139,9 +139,9 @@ impl ChangeRows {
 }
 
 /// Approximate size of an operation's row, in bytes.
-fn size_of(piece: &Op) -> usize {
+fn size_of(op: &Op) -> usize {
     const OVERHEAD: usize = 200;
-    let text = match piece {
+    let text = match op {
         Op::Identity(text)
         | Op::Policy(Settings { text, .. })
         | Op::State { text, .. }
@@ -159,7 +159,7 @@ fn size_of(piece: &Op) -> usize {
         | Op::Taken(_)
         | Op::Heard(_)
         | Op::Unsaved(_)
-        | Op::Room(_)
+        | Op::LocalDir(_)
         | Op::Forgotten { .. } => 0,
     };
     OVERHEAD + text

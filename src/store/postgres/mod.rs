@@ -49,8 +49,8 @@ use crate::model::pool::Pool;
 use crate::model::time::{Span, Time};
 
 use super::backend::{
-    Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Pieces, RemoteRecords,
-    StoreFault, Subscription,
+    Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Ops, RemoteRecords, StoreFault,
+    Subscription,
 };
 use context::StoreContext;
 use errors::RoundTripFault;
@@ -186,8 +186,8 @@ impl Backend for Postgres {
         }
     }
 
-    fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
-        change::create(&self.shared, name, pieces)
+    fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
+        change::create(&self.shared, name, ops)
     }
 
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {
@@ -201,8 +201,8 @@ impl Backend for Postgres {
         answer.rows.iter().map(|row| read(row).ok_or_else(|| pool.unexpected("identities"))).collect()
     }
 
-    fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>> {
-        let asked = Statement::new("SELECT room FROM @.agent WHERE room = ANY ($1)").with(rooms.to_vec());
+    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
+        let asked = Statement::new("SELECT room FROM @.agent WHERE room = ANY ($1)").with(names.to_vec());
         let answer = self.shared.pool.ask_one(asked)?;
         Ok(answer.rows.iter().filter_map(|row| row.text(0)).collect())
     }

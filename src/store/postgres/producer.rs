@@ -113,7 +113,7 @@ impl RemoteRecords for Producer {
         None
     }
 
-    fn hold(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
+    fn lock(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
         self.refused()
     }
 

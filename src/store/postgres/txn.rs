@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::super::backend::{LeaseClaimant, Op, Pieces, ReadView, RemoteTxn, Txn};
+use super::super::backend::{LeaseClaimant, Op, Ops, ReadView, RemoteTxn, Txn};
 use super::super::dir::Subject;
 use super::super::settings::Settings;
 use super::change::{self, ChangeRows};
@@ -388,11 +388,11 @@ impl Txn for PgTxn {
         seen.map(|seen| seen as Rc<dyn ReadView>).ok_or_else(|| self.state.one.gone())
     }
 
-    fn commit(&self, base: u64, pieces: &[Op]) -> Result<()> {
+    fn commit(&self, base: u64, ops: &[Op]) -> Result<()> {
         let (state, one) = (&self.state, &self.state.one);
-        let revision = statements::revision_of(pieces);
+        let revision = statements::revision_of(ops);
         state.begin_or_busy()?;
-        let change = ChangeRows::of(revision.unwrap_or(base), pieces);
+        let change = ChangeRows::of(revision.unwrap_or(base), ops);
         state.change(&change, &revision.map_or(CommitEvidence::None, CommitEvidence::Revision), |seen| {
             if seen.seen_at != base {
                 return Err(errors::stale(one.name.as_str(), base, seen.seen_at));
@@ -428,7 +428,7 @@ impl RemoteTxn for PgTxn {
         self.state.waited.get()
     }
 
-    fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()> {
+    fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()> {
         let (state, one) = (&self.state, &self.state.one);
         let pool = &one.shared.pool;
         let until = Instant::now() + pool.patience() + OUTCOME_PATIENCE;
@@ -441,7 +441,7 @@ impl RemoteTxn for PgTxn {
             }
             state.check_fences(&open.seen)?;
             match pool.send(&mut open.connection, &statements::empty(one.id), Then::Stay, Duration::ZERO) {
-                Ok(_) if change::finish(one, open.connection, &open.number, pieces, None)? => return Ok(()),
+                Ok(_) if change::finish(one, open.connection, &open.number, ops, None)? => return Ok(()),
                 Ok(_) => {}
                 Err(RoundTripFault::Lost { .. }) => pool.forget(),
                 Err(trouble) => return Err(trouble.into_error(pool.url())),

@@ -27,7 +27,7 @@ use super::change::AgentTxn;
 use super::leased::HeldLease;
 use super::snapshot::{LeftOut, Snapshot, Source};
 use super::source::RecordSource;
-use super::{Store, pieces};
+use super::{Store, ops};
 
 /// Minimum number of attempts to read one revision while other commands change the records, even if
 /// the reader's timeout is shorter.
@@ -206,12 +206,12 @@ impl<'s> Agent<'s> {
 
     /// Puts a message into the inbox without a lock. The message is durable when this returns.
     pub fn arrive(&self, message: &Message) -> Result<()> {
-        self.admit(pieces::arrival(message))
+        self.admit(ops::arrival(message))
     }
 
     /// Puts a hint into the inbox without a lock. The hint is durable when this returns.
     pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
-        self.admit(Arrival::Hint { id: hint.id, text: pieces::text(hint) })
+        self.admit(Arrival::Hint { id: hint.id, text: ops::text(hint) })
     }
 
     fn admit(&self, arrival: Arrival) -> Result<()> {
@@ -270,7 +270,7 @@ impl<'s> Agent<'s> {
             dir.finish_journal()?;
             return Ok(Some(AgentTxn::new(self, dir, None, now)));
         };
-        Ok(remote.hold(patience)?.map(|held| AgentTxn::new(self, dir, Some(held), now)))
+        Ok(remote.lock(patience)?.map(|held| AgentTxn::new(self, dir, Some(held), now)))
     }
 
     /// Takes the lock for `doctor`: a transaction that can't be applied stays as it is.
@@ -401,7 +401,7 @@ impl<'s> Agent<'s> {
                 self.source.local.move_in_late(&prepared)?;
                 self.has_moved_in.set(true);
             }
-            self.source.local.make_room()?;
+            self.source.local.make_local_dir()?;
         }
         Ok(&self.source.local)
     }

@@ -11,7 +11,7 @@ use crate::model::time::Time;
 use super::super::backend::Arrival;
 use super::super::dir;
 use super::agent::Agent;
-use super::pieces;
+use super::ops;
 
 /// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Batch<'_> {
             StagedBatch::Dir(dir) => dir.admit(keys, now),
             StagedBatch::Remote(agent, staged) => {
                 let admitted: Vec<Arrival> =
-                    keys.filter_map(|key| staged.get(&key)).map(pieces::arrival).collect();
+                    keys.filter_map(|key| staged.get(&key)).map(ops::arrival).collect();
                 agent.admit_all(&admitted)
             }
         }

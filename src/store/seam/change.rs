@@ -11,12 +11,12 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
-use super::super::backend::{self, Op, Pieces, RemoteTxn, Txn};
+use super::super::backend::{self, Op, Ops, RemoteTxn, Txn};
 use super::super::dir::{self, Aside, DirExport, Dropped, quarantine};
 use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
 use super::snapshot::{LeftOut, Snapshot, Source};
-use super::{export, pieces};
+use super::{export, ops};
 
 /// Agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
@@ -79,8 +79,8 @@ impl<'a> AgentTxn<'a> {
     }
 
     /// Adds these operations to the next commit under this lock.
-    pub(super) fn change_along(&self, pieces: Vec<Op>) {
-        self.along.borrow_mut().extend(pieces);
+    pub(super) fn change_along(&self, ops: Vec<Op>) {
+        self.along.borrow_mut().extend(ops);
     }
 
     /// Stores a checkpoint with the next commit under this lock, replacing the run's earlier
@@ -182,8 +182,8 @@ impl<'a> AgentTxn<'a> {
             )
             .with_hint("try again"));
         };
-        let pieces = self.pieces(&transaction, was_moved)?;
-        self.records().commit(base, &pieces)?;
+        let ops = self.ops(&transaction, was_moved)?;
+        self.records().commit(base, &ops)?;
         self.note(&transaction.state);
         for delete in &transaction.deletes {
             if let Delete::Checkpoint(checkpoint) = delete {
@@ -194,23 +194,23 @@ impl<'a> AgentTxn<'a> {
         Ok(transaction.state)
     }
 
-    fn pieces(&self, transaction: &Transaction, was_moved: bool) -> Result<Vec<Op>> {
+    fn ops(&self, transaction: &Transaction, was_moved: bool) -> Result<Vec<Op>> {
         let state = &transaction.state;
-        let mut pieces = Vec::new();
+        let mut ops = Vec::new();
         for put in &transaction.puts {
             if !self.is_outdated(put)? {
-                pieces.push(pieces::put(put));
+                ops.push(ops::put(put));
             }
         }
-        pieces.extend(transaction.deletes.iter().map(|delete| pieces::delete(*delete)));
-        pieces.extend(transaction.events.iter().map(pieces::event));
-        pieces.extend(transaction.archived.iter().map(pieces::ended));
-        pieces.extend(self.along.take());
+        ops.extend(transaction.deletes.iter().map(|delete| ops::delete(*delete)));
+        ops.extend(transaction.events.iter().map(ops::event));
+        ops.extend(transaction.archived.iter().map(ops::ended));
+        ops.extend(self.along.take());
         if state.moved.is_some() != was_moved {
-            pieces.push(Op::Shut(state.moved.is_some()));
+            ops.push(Op::Shut(state.moved.is_some()));
         }
-        pieces.push(pieces::state(state));
-        Ok(pieces)
+        ops.push(ops::state(state));
+        Ok(ops)
     }
 
     /// True if a dedupe key belongs to a later message by now, so that the end of this message must
@@ -238,7 +238,7 @@ impl<'a> AgentTxn<'a> {
 
     /// Replaces the identity of the agent.
     pub fn replace_identity(&self, identity: &Identity) -> Result<()> {
-        self.records().replace_identity(&pieces::text(identity))
+        self.records().replace_identity(&ops::text(identity))
     }
 
     /// Collects all exported files of the agent, with those of the run and task directories that
@@ -247,25 +247,25 @@ impl<'a> AgentTxn<'a> {
         let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
         // A moved agent in a database accepts no arrivals, so no list of earlier arrivals is
         // needed.
-        export::with_records(self.dir.leaving_room()?, self.agent.source(), &*lock.now()?)
+        export::with_records(self.dir.export_local_files()?, self.agent.source(), &*lock.now()?)
     }
 
     /// Replaces the agent's records in the database by those of another agent, in one change.
-    pub(super) fn replace(&self, pieces: Pieces<'_>) -> Result<()> {
+    pub(super) fn replace(&self, ops: Ops<'_>) -> Result<()> {
         let (base, _) = self.base.take().unwrap_or_default();
-        self.remote.as_ref().map_or(Ok(()), |lock| lock.replace(base, pieces))
+        self.remote.as_ref().map_or(Ok(()), |lock| lock.replace(base, ops))
     }
 
     /// Deletes an agent that is marked as moved, with its local directory. `heir`: the agent under
     /// its new name, which gets the files that no stream carries. Returns the names of inbox files
     /// that are in no stream; a database has none, because arrivals check the mark.
-    pub fn vanish(&self, heir: Option<&Agent<'_>>) -> Result<Vec<String>> {
-        let Some(lock) = &self.remote else { return self.dir.vanish(heir.map(Agent::local)) };
+    pub fn delete(&self, heir: Option<&Agent<'_>>) -> Result<Vec<String>> {
+        let Some(lock) = &self.remote else { return self.dir.delete(heir.map(Agent::local)) };
         if let Some(heir) = heir {
             heir.local().take_over(self.agent.local())?;
         }
         lock.remove(heir.map(Agent::name))?;
-        self.agent.local().clear_room();
+        self.agent.local().remove_local_dir();
         Ok(Vec::new())
     }
 

@@ -30,14 +30,14 @@ impl<'a> Agent<'a> {
     /// not grant.
     pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
         let Some(remote) = self.remote() else { return Ok(None) };
-        let room = self.ready_local()?.lock(now)?;
-        AsFiles::of(self, &room, &*remote.see()?).map(Some)
+        let lock = self.ready_local()?.lock(now)?;
+        AsFiles::of(self, &lock, &*remote.see()?).map(Some)
     }
 }
 
 impl<'a> AsFiles<'a> {
-    fn of(of: &'a Agent<'a>, room: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<AsFiles<'a>> {
-        let records = export::with_records(room.leaving_nothing()?, of.source(), view)?;
+    fn of(of: &'a Agent<'a>, lock: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<AsFiles<'a>> {
+        let records = export::with_records(lock.empty_export()?, of.source(), view)?;
         let mut dir = of.local().store().stage_copy(of.name())?;
         records.copy_to(&mut dir, |_| ())?;
         dir.furnish()?;

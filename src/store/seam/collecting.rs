@@ -99,9 +99,9 @@ impl ExpiredMonth {
             let text = String::from_utf8_lossy(&gc::ended_line(*id)).into_owned();
             Op::Ended { kind: ENDED, id: Some(id.to_string()), at: from, text }
         };
-        let mut pieces: Vec<Op> = self.untold.iter().map(stays).collect();
-        pieces.push(Op::Forgotten { from, until, seen_at });
-        Some(pieces)
+        let mut ops: Vec<Op> = self.untold.iter().map(stays).collect();
+        ops.push(Op::Forgotten { from, until, seen_at });
+        Some(ops)
     }
 }
 
@@ -162,12 +162,12 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
     };
     let mut found: BTreeMap<String, ExpiredMonth> = BTreeMap::new();
     let mut dead = HashMap::new();
-    view.history(Some(first_kept), &mut |piece| {
-        let (Op::Ended { at, text, .. } | Op::Event { at, text, .. }) = &piece else { return Ok(()) };
+    view.history(Some(first_kept), &mut |op| {
+        let (Op::Ended { at, text, .. } | Op::Event { at, text, .. }) = &op else { return Ok(()) };
         let month = found.entry(at.month()).or_default();
         month.bytes += text.len() as u64;
         month.about.note(text.trim_ascii_end().as_bytes());
-        if let Op::Ended { kind: Message::KIND, .. } = piece
+        if let Op::Ended { kind: Message::KIND, .. } = op
             && let Some(message) = is_dead(text)?
         {
             dead.insert(message.id.to_string(), (at.month(), text.clone()));

@@ -26,7 +26,7 @@ pub fn with_records(
     let (mut made_at, mut items) = (0, BTreeMap::new());
     let known = RefCell::new(HashMap::new());
     let put_all = |put: &mut PutPart<'_>| {
-        source.copy(view, &mut |piece| match piece {
+        source.copy(view, &mut |op| match op {
             Op::File(file) => {
                 known.borrow_mut().insert(PathBuf::from(file.path), (file.digest, file.written_at));
                 Ok(())
@@ -75,7 +75,7 @@ pub fn with_records(
             | Op::TriggerKey { .. }
             | Op::Shut(_)
             | Op::Unsaved(_)
-            | Op::Room(_)
+            | Op::LocalDir(_)
             | Op::Forgotten { .. } => Ok(()),
         })
     };

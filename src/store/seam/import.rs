@@ -9,7 +9,7 @@ use crate::model::time::Time;
 use super::super::backend::{EachOp, Op};
 use super::super::dir::prepared::PreparedDir;
 use super::super::dir::{self, Appeared, agent_exists, dedupe, layout};
-use super::{Agent, Store, pieces};
+use super::{Agent, Store, ops};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.
 pub struct AgentImport<'s> {
@@ -33,7 +33,7 @@ impl Store {
     /// name of an agent that exists and was not moved away.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<AgentImport<'s>> {
         self.refuse_taken(name)?;
-        self.sweep_rooms();
+        self.sweep_local_dirs();
         let dir = self.local.stage(name, former)?;
         let agent = Agent::of_dir(self, dir.agent().clone());
         Ok(AgentImport { store: self, dir, agent })
@@ -57,7 +57,7 @@ impl<'s> AgentImport<'s> {
 
     /// Makes the agent appear. Returns `false` if its name is taken.
     pub fn place_if_free(mut self, now: Time) -> Result<bool> {
-        if self.store.elsewhere.is_none() {
+        if self.store.remote.is_none() {
             return self.dir.place_if_free();
         }
         let prepared = self.prepare(now)?;
@@ -66,7 +66,7 @@ impl<'s> AgentImport<'s> {
 
     /// Makes the agent appear, replacing an agent of this name that was moved away.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
-        if self.store.elsewhere.is_none() {
+        if self.store.remote.is_none() {
             return self.dir.place(now);
         }
         let prepared = self.prepare(now)?;
@@ -82,18 +82,18 @@ impl<'s> AgentImport<'s> {
         // A moved agent accepts no arrivals, so none is lost by the replacement.
         self.dir.may_be_named(true);
         locked.replace(&|each| all(&self.agent, &prepared, now, each))?;
-        self.room().move_in(&prepared)?;
+        self.local_agent().move_in(&prepared)?;
         Ok(Appeared::Back)
     }
 
     /// Creates the agent in the database. Returns `false` if its name is taken.
     fn create(&mut self, prepared: &PreparedDir, now: Time) -> Result<bool> {
-        let Some(elsewhere) = &self.store.elsewhere else { return Ok(false) };
+        let Some(remote) = &self.store.remote else { return Ok(false) };
         self.dir.may_be_named(true);
-        let pieces = |each: &mut EachOp<'_>| all(&self.agent, prepared, now, each);
-        let is_new = elsewhere.create(self.agent.name(), &pieces)?;
+        let ops = |each: &mut EachOp<'_>| all(&self.agent, prepared, now, each);
+        let is_new = remote.create(self.agent.name(), &ops)?;
         if is_new {
-            self.room().move_in(prepared)?;
+            self.local_agent().move_in(prepared)?;
         } else {
             self.dir.may_be_named(false);
         }
@@ -108,8 +108,8 @@ impl<'s> AgentImport<'s> {
     }
 
     /// Returns the final local agent directory.
-    fn room(&self) -> dir::DirAgent<'s> {
-        self.store.local.room(self.agent.name())
+    fn local_agent(&self) -> dir::DirAgent<'s> {
+        self.store.local.local_agent(self.agent.name())
     }
 }
 
@@ -118,9 +118,9 @@ fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut EachOp<'
     let source = agent.source();
     let view = source.records().glimpse()?;
     source.copy(&*view, each)?;
-    each(Op::Room(prepared.name.clone()))?;
+    each(Op::LocalDir(prepared.name.clone()))?;
     let window = agent.policy()?.limits.dedupe_window;
     dedupe::entries(&*view, &source.place(layout::ARCHIVE), now, window)?.try_for_each(|entry| {
-        each(Op::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: pieces::text(&entry) })
+        each(Op::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: ops::text(&entry) })
     })
 }

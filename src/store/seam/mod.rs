@@ -15,7 +15,7 @@ mod export;
 mod history;
 mod import;
 mod leased;
-mod pieces;
+mod ops;
 mod slots;
 mod snapshot;
 mod source;
@@ -58,7 +58,7 @@ pub use watch::RecordWatch;
 #[derive(Debug)]
 pub struct Store {
     local: dir::DirStore,
-    elsewhere: Option<Rc<dyn Backend>>,
+    remote: Option<Rc<dyn Backend>>,
 }
 
 impl Store {
@@ -68,25 +68,23 @@ impl Store {
         let patience = opener.patience;
         let local = dir::DirStore::open(anchor, opener)?;
         match local.url().map(|url| database::open(url, patience)).transpose()? {
-            None => Ok(Store { local, elsewhere: None }),
-            Some(elsewhere) => {
-                Ok(Store { local: local.remote(elsewhere.shown()), elsewhere: Some(elsewhere) })
-            }
+            None => Ok(Store { local, remote: None }),
+            Some(remote) => Ok(Store { local: local.remote(remote.shown()), remote: Some(remote) }),
         }
     }
 
     /// Reopens this store with the current settings, as for a new process. Keeps connections.
     pub fn afresh(self) -> Result<Store> {
         let fresh = Store::open(self.local.anchor().clone(), self.local.opener().clone())?;
-        let Store { local, elsewhere: Some(now) } = fresh else { return Ok(fresh) };
-        let same = self.elsewhere.filter(|before| before.shown() == now.shown());
-        Ok(Store { local, elsewhere: Some(same.map_or(now, Backend::afresh)) })
+        let Store { local, remote: Some(now) } = fresh else { return Ok(fresh) };
+        let same = self.remote.filter(|before| before.shown() == now.shown());
+        Ok(Store { local, remote: Some(same.map_or(now, Backend::afresh)) })
     }
 
     /// Opens the state directory of this machine for records in another store.
-    pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Backend>) -> Result<Store> {
-        let local = dir::DirStore::open(anchor, opener)?.remote(elsewhere.shown());
-        Ok(Store { local, elsewhere: Some(elsewhere) })
+    pub fn with(anchor: Anchor, opener: Opener, remote: Rc<dyn Backend>) -> Result<Store> {
+        let local = dir::DirStore::open(anchor, opener)?.remote(remote.shown());
+        Ok(Store { local, remote: Some(remote) })
     }
 
     /// Sets the duration of leases without a beat. The default is 60 s.
@@ -108,7 +106,7 @@ impl Store {
 
     /// True if the records are in a database, and not in the state directory.
     pub fn is_remote(&self) -> bool {
-        self.elsewhere.is_some()
+        self.remote.is_some()
     }
 
     /// Creates a state directory, or completes one. Returns true if the directory is new.
@@ -127,9 +125,9 @@ impl Store {
     /// Opens the store at a URL. `anchor`: state directory of this machine for the store, created
     /// if it is missing.
     pub fn open_at(anchor: Anchor, url: &str, opener: Opener) -> Result<Store> {
-        let elsewhere = database::open(url, opener.patience)?;
+        let remote = database::open(url, opener.patience)?;
         dir::DirStore::init(&anchor, Some(url))?;
-        Store::with(anchor, opener, elsewhere)
+        Store::with(anchor, opener, remote)
     }
 
     /// Gives a role of the database these permissions on the store at a URL.
@@ -141,7 +139,7 @@ impl Store {
     /// inboxes: a member of the sharing group, or a producer of the database. The latter is known
     /// after the first request for an agent.
     pub fn guest(&self) -> Option<&str> {
-        self.elsewhere.as_ref().map_or_else(|| self.local.guest(), |elsewhere| elsewhere.guest())
+        self.remote.as_ref().map_or_else(|| self.local.guest(), |remote| remote.guest())
     }
 
     /// Refuses an agent of a pool that this machine does not tick. Records in a state directory
@@ -169,8 +167,8 @@ impl Store {
 
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     pub fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
-        let Some(elsewhere) = &self.elsewhere else { return self.local.agents_beginning(beginning) };
-        let mut names = elsewhere.agents()?;
+        let Some(remote) = &self.remote else { return self.local.agents_beginning(beginning) };
+        let mut names = remote.agents()?;
         names.retain(|name| name.as_str().starts_with(beginning));
         Ok(names)
     }
@@ -178,30 +176,27 @@ impl Store {
     /// Returns the agents that may have work for a step, without reading the others. `None` if the
     /// records are files: then each agent has to be read.
     pub fn due(&self, now: Time) -> Result<Option<DueAgents>> {
-        self.elsewhere
-            .as_ref()
-            .map(|elsewhere| elsewhere.due(now, self.local.pools().all(), None))
-            .transpose()
+        self.remote.as_ref().map(|remote| remote.due(now, self.local.pools().all(), None)).transpose()
     }
 
     /// Returns the agents of `due` for a process that steps them.
     pub fn due_to_tick(&self, now: Time) -> Result<Option<DueAgents>> {
-        let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
-        elsewhere.due(now, self.local.pools().all(), Some(&self.local.claimant()?)).map(Some)
+        let Some(remote) = &self.remote else { return Ok(None) };
+        remote.due(now, self.local.pools().all(), Some(&self.local.claimant()?)).map(Some)
     }
 
     /// Returns the agent of this name. Error if no such agent exists.
     pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
-        let Some(elsewhere) = &self.elsewhere else {
+        let Some(remote) = &self.remote else {
             return Ok(Agent::of_dir(self, self.local.agent(name)?));
         };
-        match elsewhere.agent(name)? {
+        match remote.agent(name)? {
             Some(records) => {
-                let source = RecordSource { local: self.local.room(name), remote: Some(records) };
+                let source = RecordSource { local: self.local.local_agent(name), remote: Some(records) };
                 Ok(Agent::of(self, source))
             }
             None => {
-                let known = elsewhere.agents().ok();
+                let known = remote.agents().ok();
                 let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
                 Err(Error::NoAgent { agent: name.to_string(), known, renamed: None })
             }
@@ -215,26 +210,26 @@ impl Store {
     /// added: always if the records are files; otherwise a read of the agent gives the reason, or
     /// shows that the message can be added after all.
     pub fn tell(&self, message: &Message, size: u64, default: Size) -> Result<Option<Result<State>>> {
-        let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
-        let arrival = pieces::arrival(message);
+        let Some(remote) = &self.remote else { return Ok(None) };
+        let arrival = ops::arrival(message);
         arrival.check()?;
-        let told = elsewhere.deliver(&message.agent, &arrival, size, default.0)?;
+        let told = remote.deliver(&message.agent, &arrival, size, default.0)?;
         Ok(told.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
     }
 
     /// Creates an agent, complete: no other command sees a part of it.
     pub fn create(&self, new: &NewAgent) -> Result<()> {
-        let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
+        let Some(remote) = &self.remote else { return self.local.create(new) };
         let name = &new.identity.name;
         self.refuse_name(name)?;
         // A killed `doctor` may have left the temporary files of an agent's records.
         self.local.sweep_litter();
-        self.sweep_rooms();
-        let room = self.local.room(name);
+        self.sweep_local_dirs();
+        let room = self.local.local_agent(name);
         let prepared = room.prepare(&new.hooks, new.identity.created_at)?;
-        let mut pieces = pieces::of_new(new);
-        pieces.push(Op::Room(prepared.name.clone()));
-        if !elsewhere.create(name, &each_of(&pieces))? {
+        let mut ops = ops::of_new(new);
+        ops.push(Op::LocalDir(prepared.name.clone()));
+        if !remote.create(name, &each_of(&ops))? {
             room.discard(&prepared)?;
             return Err(agent_exists(name));
         }
@@ -245,20 +240,20 @@ impl Store {
     }
 
     /// Removes the local agent directories that killed commands have prepared. Files need none.
-    fn sweep_rooms(&self) {
-        for left in self.left_rooms().unwrap_or_default() {
+    fn sweep_local_dirs(&self) {
+        for left in self.unused_local_dirs().unwrap_or_default() {
             // A directory that can't be removed blocks no command.
             let _ = self.local.sweep(&left);
         }
     }
 
     /// Returns the prepared directories that no records name, because the command was killed first.
-    fn left_rooms(&self) -> Result<Vec<Spot>> {
-        let Some(elsewhere) = &self.elsewhere else { return Ok(Vec::new()) };
-        let mut spare = self.local.spare_rooms()?;
+    fn unused_local_dirs(&self) -> Result<Vec<Spot>> {
+        let Some(remote) = &self.remote else { return Ok(Vec::new()) };
+        let mut spare = self.local.unused_local_dirs()?;
         if !spare.is_empty() {
             let names: Vec<String> = spare.iter().map(|room| room.name.clone()).collect();
-            let named = elsewhere.named_rooms(&names)?;
+            let named = remote.named_local_dirs(&names)?;
             spare.retain(|room| !named.contains(&room.name));
         }
         Ok(spare.into_iter().map(|room| room.place).collect())
@@ -267,8 +262,8 @@ impl Store {
     /// Sets the lease under which this process acts. Does nothing if the records are files, because
     /// there a lease is only a lock of this machine.
     pub fn claim(&self, claim: Claim) {
-        if let Some(elsewhere) = &self.elsewhere {
-            elsewhere.claim(claim);
+        if let Some(remote) = &self.remote {
+            remote.claim(claim);
         }
     }
 
@@ -276,13 +271,13 @@ impl Store {
     /// the store has one. `is_quick`: true to skip checks that read every row.
     pub fn look_around(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
         let mut findings = self.local.look_at_files()?;
-        if let Some(elsewhere) = &self.elsewhere {
-            let faults = elsewhere.faults(now, self.local.overdue_after(), is_quick)?.into_iter();
-            findings.extend(faults.map(|fault| self.local.finding_elsewhere(fault)));
+        if let Some(remote) = &self.remote {
+            let faults = remote.faults(now, self.local.overdue_after(), is_quick)?.into_iter();
+            findings.extend(faults.map(|fault| self.local.finding_of_store(fault)));
             if !is_quick {
-                let known = elsewhere.agents()?;
-                findings.extend(self.local.rooms_but_of(&known)?);
-                findings.extend(self.left_rooms()?.into_iter().map(dir::left_behind));
+                let known = remote.agents()?;
+                findings.extend(self.local.local_dirs_but_of(&known)?);
+                findings.extend(self.unused_local_dirs()?.into_iter().map(dir::left_behind));
             }
         }
         Ok(findings)
@@ -291,9 +286,9 @@ impl Store {
     /// Returns the agent that had a name until it was renamed; of several, the last.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         // Reads every identity of a state directory: called only if no agent has the name.
-        let identities = match &self.elsewhere {
+        let identities = match &self.remote {
             None => self.local.identities()?,
-            Some(elsewhere) => elsewhere.had_name(former)?,
+            Some(remote) => remote.had_name(former)?,
         };
         let mut found = None;
         for (name, identity) in identities {
@@ -308,9 +303,9 @@ impl Store {
 
     /// Refuses a name that is taken, even by an agent that was moved away.
     pub fn refuse_name(&self, name: &AgentName) -> Result<()> {
-        match &self.elsewhere {
+        match &self.remote {
             None => self.local.refuse_name(name),
-            Some(elsewhere) if elsewhere.agent(name)?.is_some() => Err(agent_exists(name)),
+            Some(remote) if remote.agent(name)?.is_some() => Err(agent_exists(name)),
             Some(_) => Ok(()),
         }
     }

@@ -17,28 +17,28 @@ impl Store {
     /// Takes one of `slots` slots for an agent whose lock this process has; in a database, with its
     /// next change. Returns `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Slot>> {
-        let Some(elsewhere) = &self.elsewhere else {
+        let Some(remote) = &self.remote else {
             return Ok(self.local.take_slot(slots, agent, now)?.map(|guard| Slot(Some(guard))));
         };
-        let is_free = self.living(elsewhere.slots(Some(agent))?, Some(agent))?.count() < slots as usize;
+        let is_free = self.living(remote.slots(Some(agent))?, Some(agent))?.count() < slots as usize;
         if is_free {
-            elsewhere.take_slot(agent)?;
+            remote.take_slot(agent)?;
         }
         Ok(is_free.then_some(Slot(None)))
     }
 
     /// True if `take_slot` would get a slot.
     pub fn has_slot(&self, slots: u32, agent: &AgentName) -> Result<bool> {
-        match &self.elsewhere {
+        match &self.remote {
             None => self.local.has_slot(slots),
-            Some(elsewhere) => Ok(self.living(elsewhere.slots(None)?, Some(agent))?.count() < slots as usize),
+            Some(remote) => Ok(self.living(remote.slots(None)?, Some(agent))?.count() < slots as usize),
         }
     }
 
     /// Returns the agents that have the slots. For files, a free slot gives its last agent.
     pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
-        let Some(elsewhere) = &self.elsewhere else { return self.local.slot_holders(slots) };
-        let found = elsewhere.slots(None).unwrap_or_default();
+        let Some(remote) = &self.remote else { return self.local.slot_holders(slots) };
+        let found = remote.slots(None).unwrap_or_default();
         let occupant = |slot: InSlot| Occupant { agent: Some(slot.agent), described: slot.host };
         self.living(found, None).map(|living| living.map(occupant).collect()).unwrap_or_default()
     }
@@ -48,8 +48,9 @@ impl Store {
     fn living(&self, slots: Vec<InSlot>, but: Option<&AgentName>) -> Result<impl Iterator<Item = InSlot>> {
         let here = self.local.claimant()?.anchor;
         Ok(slots.into_iter().filter(move |slot| {
-            let is_gone =
-                || self.local.room(&slot.agent).is_leased(Subject::Run).is_ok_and(|is_leased| !is_leased);
+            let is_gone = || {
+                self.local.local_agent(&slot.agent).is_leased(Subject::Run).is_ok_and(|is_leased| !is_leased)
+            };
             Some(&slot.agent) != but && (slot.anchor != here || !is_gone())
         }))
     }

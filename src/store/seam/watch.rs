@@ -44,7 +44,7 @@ pub struct RecordWatch {
 
 struct RemoteWatch {
     /// Subscription to the agents; `None` if they are too many.
-    ear: Option<Box<dyn Subscription>>,
+    subscription: Option<Box<dyn Subscription>>,
     agents: Vec<AgentName>,
     /// True if the caller also waits for arrivals.
     for_arrivals: bool,
@@ -96,20 +96,20 @@ impl RecordWatch {
     }
 
     fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) {
-        let Some(elsewhere) = &store.elsewhere else { return };
+        let Some(remote) = &store.remote else { return };
         let remote = self.remote.get_or_insert_with(|| {
-            let ear = Some(elsewhere.subscribe());
-            RemoteWatch { ear, agents: Vec::new(), for_arrivals }
+            let subscription = Some(remote.subscribe());
+            RemoteWatch { subscription, agents: Vec::new(), for_arrivals }
         });
         remote.for_arrivals |= for_arrivals;
-        let Some(ear) = &mut remote.ear else { return };
+        let Some(subscription) = &mut remote.subscription else { return };
         if !remote.agents.contains(name) {
             remote.agents.push(name.clone());
         }
         if remote.agents.len() > MOST {
-            remote.ear = None;
+            remote.subscription = None;
         } else if self.has_waited {
-            ear.listen(&remote.agents);
+            subscription.listen(&remote.agents);
         }
     }
 
@@ -124,7 +124,7 @@ impl RecordWatch {
     }
 
     fn of_store(&self) -> Option<BorrowedFd<'_>> {
-        self.remote.as_ref()?.ear.as_ref()?.readable()
+        self.remote.as_ref()?.subscription.as_ref()?.readable()
     }
 
     /// True if a record or file has changed since the last call. The caller then reads all that it
@@ -140,13 +140,15 @@ impl RecordWatch {
     }
 
     fn has_store_news(&mut self) -> bool {
-        let ear = self.remote.as_mut().and_then(|remote| remote.ear.as_mut());
-        ear.is_some_and(|ear| ear.was_notified())
+        let subscription = self.remote.as_mut().and_then(|remote| remote.subscription.as_mut());
+        subscription.is_some_and(|subscription| subscription.was_notified())
     }
 
     /// Returns the maximum pause between two reads without a notification.
     fn most(&self) -> Duration {
-        let is_deaf = |remote: &RemoteWatch| remote.ear.as_ref().is_none_or(|ear| !ear.is_sure());
+        let is_deaf = |remote: &RemoteWatch| {
+            remote.subscription.as_ref().is_none_or(|subscription| !subscription.is_sure())
+        };
         let no_file_tells = self.files.as_ref().is_some_and(|files| files.readable().is_none());
         if no_file_tells || self.remote.as_ref().is_some_and(is_deaf) {
             UNTOLD
@@ -259,8 +261,8 @@ mod tests {
         std::fs::write(&file, "one").unwrap();
         let mut watch = of_files(dir.path());
         let mut took = |tells| {
-            let ear: Option<Box<dyn Subscription>> = Some(Box::new(Tells(tells)));
-            watch.remote = Some(RemoteWatch { ear, agents: Vec::new(), for_arrivals: false });
+            let subscription: Option<Box<dyn Subscription>> = Some(Box::new(Tells(tells)));
+            watch.remote = Some(RemoteWatch { subscription, agents: Vec::new(), for_arrivals: false });
             std::fs::rename(&file, dir.path().join("other")).unwrap();
             std::fs::rename(dir.path().join("other"), &file).unwrap();
             let begun = Instant::now();

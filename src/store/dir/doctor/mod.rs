@@ -229,14 +229,14 @@ impl DirStore {
     }
 
     /// Finding about a database as a whole.
-    pub(in crate::store) fn finding_elsewhere(&self, fault: StoreFault) -> Finding {
+    pub(in crate::store) fn finding_of_store(&self, fault: StoreFault) -> Finding {
         let remedy = if fault.is_warning { Remedy::Consider } else { Remedy::None };
         let (place, shown) = (self.spot(), Some(PathBuf::from(self.shown())));
         Finding { agent: None, place, shown, kind: fault.kind, message: fault.message, remedy }
     }
 
     /// Finds local directories of agents that another machine has deleted or renamed.
-    pub(in crate::store) fn rooms_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
+    pub(in crate::store) fn local_dirs_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
         let mut left = self.agents()?;
         left.retain(|name| known.binary_search(name).is_err());
         let finding = |name: AgentName| Finding {

@@ -15,16 +15,16 @@ fn an_agent_has_one_lock() {
     let agent = create(&store, "a");
     let theirs = agent_of(&other, "a");
     let mine = hold(&agent);
-    assert!(theirs.hold(Duration::ZERO).unwrap().is_none());
+    assert!(theirs.lock(Duration::ZERO).unwrap().is_none());
     let since = Instant::now();
-    assert!(theirs.hold(Duration::from_millis(200)).unwrap().is_none());
+    assert!(theirs.lock(Duration::from_millis(200)).unwrap().is_none());
     assert!(since.elapsed() >= Duration::from_millis(190));
     // Arrivals do not wait for the lock.
     theirs.arrive(&[message(1)]).unwrap();
     assert_eq!(theirs.see().unwrap().messages(1).unwrap().len(), 1);
-    assert!(create(&other, "b").hold(Duration::ZERO).unwrap().is_some());
+    assert!(create(&other, "b").lock(Duration::ZERO).unwrap().is_some());
     drop(mine);
-    assert!(theirs.hold(Duration::ZERO).unwrap().is_some());
+    assert!(theirs.lock(Duration::ZERO).unwrap().is_some());
 }
 
 #[test]
@@ -125,9 +125,9 @@ fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
             let acknowledged: Vec<_> = producers.into_iter().flat_map(|one| one.join().unwrap()).collect();
             let after = mine.now().unwrap().messages(usize::MAX).unwrap();
             assert_eq!(seen, after, "nothing comes any more");
-            let mut pieces: Vec<Op> = seen.iter().map(|key| Op::Taken(*key)).collect();
-            pieces.extend([Op::Shut(false), state(revision + 1)]);
-            mine.commit(revision, &pieces).unwrap();
+            let mut ops: Vec<Op> = seen.iter().map(|key| Op::Taken(*key)).collect();
+            ops.extend([Op::Shut(false), state(revision + 1)]);
+            mine.commit(revision, &ops).unwrap();
             (acknowledged, seen)
         });
         let mut seen: Vec<_> = seen.iter().map(|key| key.id).collect();
@@ -155,15 +155,14 @@ fn all_pieces_of_an_agent_are_told_in_order() {
     made.push(state(2));
     hold(&agent).commit(1, &made).unwrap();
     let told = copied(&agent);
-    let of =
-        |told: &[Op], is: fn(&Op) -> bool| told.iter().filter(|piece| is(piece)).cloned().collect::<Vec<_>>();
+    let of = |told: &[Op], is: fn(&Op) -> bool| told.iter().filter(|op| is(op)).cloned().collect::<Vec<_>>();
     let mut events = vec![event(1)];
     events.extend([7, 9, 8, 8].map(event));
-    assert_eq!(of(&told, |piece| matches!(piece, Op::Event { .. })), events);
+    assert_eq!(of(&told, |op| matches!(op, Op::Event { .. })), events);
     for is in [
-        (|piece| matches!(piece, Op::Ended { .. })) as fn(&Op) -> bool,
-        |piece| matches!(piece, Op::Plan { .. }),
-        |piece| matches!(piece, Op::Arrived(_)),
+        (|op| matches!(op, Op::Ended { .. })) as fn(&Op) -> bool,
+        |op| matches!(op, Op::Plan { .. }),
+        |op| matches!(op, Op::Arrived(_)),
     ] {
         assert_eq!(of(&told, is), of(&made, is));
     }
@@ -188,11 +187,11 @@ fn arrivals_under_way_are_neither_lost_nor_waited_for() {
         for revision in 2..40 {
             let mine = hold(&agent);
             let seen = mine.now().unwrap();
-            let mut pieces = vec![state(revision)];
+            let mut ops = vec![state(revision)];
             for key in seen.messages(3).unwrap() {
-                pieces.extend([Op::Taken(key), ended(key.id.0.as_u128())]);
+                ops.extend([Op::Taken(key), ended(key.id.0.as_u128())]);
             }
-            mine.commit(revision - 1, &pieces).unwrap();
+            mine.commit(revision - 1, &ops).unwrap();
         }
     });
     let ended = all_ended(&agent, "message");
@@ -262,7 +261,7 @@ fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
         agent.state().unwrap_err(),
         agent.see().unwrap_err(),
         agent.arrive(&[message(2)]).unwrap_err(),
-        agent.hold(PATIENCE).unwrap_err(),
+        agent.lock(PATIENCE).unwrap_err(),
     ] {
         assert!(error.has_left(), "{error}");
     }

@@ -207,10 +207,10 @@ fn changes_of_several_flights() {
         |store, fresh| {
             create(&fresh.open(), "a");
             let lock = hold(&agent_of(store, "a"));
-            let mut pieces: Vec<Op> = vec![event(2)];
-            pieces.extend(parts(Checkpoint { run_id: RunId(id(1).0), number: 1 }, &bytes));
-            pieces.push(state(2));
-            lock.commit(1, &pieces).unwrap();
+            let mut ops: Vec<Op> = vec![event(2)];
+            ops.extend(parts(Checkpoint { run_id: RunId(id(1).0), number: 1 }, &bytes));
+            ops.push(state(2));
+            lock.commit(1, &ops).unwrap();
         },
         |fresh, cut| {
             let found = fresh.run("SELECT string_agg(length(bytes)::text, ' ' ORDER BY part) FROM @.blob");
@@ -262,16 +262,16 @@ fn leases() {
     );
 }
 
-/// Pieces of an agent whose creation needs several round trips.
+/// Ops of an agent whose creation needs several round trips.
 fn large(number: u128) -> Vec<Op> {
-    let mut pieces = vec![Op::Identity("{}".to_owned()), Op::Policy(Settings::of("x".to_owned())), state(7)];
-    pieces.extend((1..=3).map(|part| Op::Open {
+    let mut ops = vec![Op::Identity("{}".to_owned()), Op::Policy(Settings::of("x".to_owned())), state(7)];
+    ops.extend((1..=3).map(|part| Op::Open {
         plane: Plane::Work,
         id: format!("work {part} of {number}"),
         text: format!("{{\"of\": \"{}\"}}\n", "x".repeat(700_000)),
     }));
-    pieces.extend([ended(number), Op::Arrived(message(number)), event(3), event(3), Op::Shut(false)]);
-    pieces
+    ops.extend([ended(number), Op::Arrived(message(number)), event(3), event(3), Op::Shut(false)]);
+    ops
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn large_agents_that_are_made() {
             assert_eq!(counts, [1, 3, 1, 1, 2], "{cut}");
         },
     );
-    assert_eq!(flights, 5, "begun, two of the pieces with the end, and begun and ended in vain");
+    assert_eq!(flights, 5, "begun, two of the ops with the end, and begun and ended in vain");
 }
 
 #[test]

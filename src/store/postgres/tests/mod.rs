@@ -119,13 +119,13 @@ pub fn ended(number: u128) -> Op {
 }
 
 pub fn create(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
-    let pieces = [
+    let ops = [
         Op::Identity("{\"name\": \"a\"}\n".to_owned()),
         Op::Policy(Settings::of("command = [\"x\"]\n".to_owned())),
         state(1),
         event(1),
     ];
-    assert!(store.create(&name(agent), &each_of(&pieces)).unwrap());
+    assert!(store.create(&name(agent), &each_of(&ops)).unwrap());
     agent_of(store, agent)
 }
 
@@ -136,8 +136,8 @@ pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
 /// Returns the operations that copy an agent, except those of its state.
 pub fn copied(agent: &Rc<dyn RemoteRecords>) -> Vec<Op> {
     let mut told = Vec::new();
-    let tell = &mut |piece| {
-        told.push(piece);
+    let tell = &mut |op| {
+        told.push(op);
         Ok(())
     };
     contents(&**agent, &*agent.see().unwrap(), tell).unwrap();
@@ -145,7 +145,7 @@ pub fn copied(agent: &Rc<dyn RemoteRecords>) -> Vec<Op> {
 }
 
 pub fn hold(agent: &Rc<dyn RemoteRecords>) -> Box<dyn RemoteTxn> {
-    agent.hold(PATIENCE).unwrap().expect("the lock")
+    agent.lock(PATIENCE).unwrap().expect("the lock")
 }
 
 /// Returns all archive lines of a kind, newest first.

@@ -71,8 +71,8 @@ fn agents_are_made_and_found_by_name() {
     assert_eq!(agent.state().unwrap(), "{\"revision\":1}\n");
     assert_eq!(agent.version(), Some(1));
     assert!(is_quiet(&agent));
-    let pieces = [Op::Identity("{}".into()), Op::Policy(Settings::default()), state(9)];
-    assert!(!store.create(&name("a"), &each_of(&pieces)).unwrap());
+    let ops = [Op::Identity("{}".into()), Op::Policy(Settings::default()), state(9)];
+    assert!(!store.create(&name("a"), &each_of(&ops)).unwrap());
     assert_eq!(agent_of(&store, "a").version(), Some(1));
 }
 
@@ -88,7 +88,7 @@ fn texts_are_kept_byte_for_byte() {
     let plan = "a plan\0with everything: '\\x'\n";
     for (revision, text) in [(2, odd), (3, big.as_str())] {
         let hold = hold(&agent);
-        let pieces = [
+        let ops = [
             Op::State { revision, due: Some(at(1)), is_at_rest: false, text: text.to_owned() },
             Op::Open { plane: Plane::Work, id: "work_1".into(), text: text.to_owned() },
             Op::Plan { work: "work_1".into(), text: plan.to_owned() },
@@ -98,7 +98,7 @@ fn texts_are_kept_byte_for_byte() {
             Op::Ended { kind: "message", id: None, at: at(3), text: text.to_owned() },
             Op::Event { seq: revision, at: at(4), text: text.to_owned() },
         ];
-        hold.commit(revision - 1, &pieces).unwrap();
+        hold.commit(revision - 1, &ops).unwrap();
         let seen = hold.now().unwrap();
         assert!(seen.state().unwrap() == text);
         assert!(seen.open(Plane::Work).unwrap() == [("work_1".to_owned(), text.to_owned())]);
@@ -209,11 +209,11 @@ fn lines_come_in_order_until_it_is_enough() {
     let store = fresh.open();
     let agent = create(&store, "a");
     let lock = hold(&agent);
-    let mut pieces = vec![state(2)];
-    pieces.extend((2..=1300).map(event));
-    pieces.extend((1..=700).map(ended));
-    pieces.push(Op::Ended { kind: "run", id: None, at: at(-40_000_000_000), text: "0".into() });
-    lock.commit(1, &pieces).unwrap();
+    let mut ops = vec![state(2)];
+    ops.extend((2..=1300).map(event));
+    ops.extend((1..=700).map(ended));
+    ops.push(Op::Ended { kind: "run", id: None, at: at(-40_000_000_000), text: "0".into() });
+    lock.commit(1, &ops).unwrap();
     drop(lock);
     let seen = agent.see().unwrap();
     let read = |order, most: usize| {
@@ -250,7 +250,7 @@ fn lines_come_in_order_until_it_is_enough() {
 
 /// Returns short forms of the archive lines and events of an agent.
 fn past(agent: &Rc<dyn RemoteRecords>) -> Vec<String> {
-    let short = |piece| match piece {
+    let short = |op| match op {
         Op::Ended { kind, text, .. } => Some(format!("{kind} {}", text.trim())),
         Op::Event { seq, .. } => Some(format!("event {seq}")),
         _ => None,
@@ -282,12 +282,12 @@ fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
         agent
             .see()
             .unwrap()
-            .history(Some(at(0)), &mut |piece| {
-                before.push(piece);
+            .history(Some(at(0)), &mut |op| {
+                before.push(op);
                 Ok(())
             })
             .unwrap();
-        before.sort_by_key(|piece| format!("{piece:?}"));
+        before.sort_by_key(|op| format!("{op:?}"));
         assert_eq!(before, [old("message", 1, "1"), old("message", 4, "4"), old("run", 2, "2")]);
         let forgotten = Op::Forgotten { from: at(-2000), until: at(2), seen_at: 2 };
         lock.commit(3, &[state(4), forgotten]).unwrap();
@@ -416,29 +416,29 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
         let large: Vec<u8> = (0..PART * 5 / 2).map(|at| (at * 7 % 251) as u8).collect();
         let mut revision = 1;
         for bytes in [&large[..], b"", b"\0\xff\\'", &large[..PART], &large[..=PART]] {
-            let mut pieces = vec![Op::Unsaved(checkpoint(1, 1)), state(revision + 1)];
-            pieces.extend(parts(checkpoint(1, 2), bytes));
-            lock.commit(revision, &pieces).unwrap();
+            let mut ops = vec![Op::Unsaved(checkpoint(1, 1)), state(revision + 1)];
+            ops.extend(parts(checkpoint(1, 2), bytes));
+            lock.commit(revision, &ops).unwrap();
             revision += 1;
             assert!(saved(checkpoint(1, 2)).as_deref() == Some(bytes), "{} bytes", bytes.len());
             assert_eq!((saved(checkpoint(1, 1)), saved(checkpoint(2, 2))), (None, None));
         }
         let mut again = copied(&agent);
-        again.retain(|piece| matches!(piece, Op::Saved { .. }));
+        again.retain(|op| matches!(op, Op::Saved { .. }));
         assert!(
             again.into_iter().eq(parts(checkpoint(1, 2), &large[..=PART])),
             "another store gets the same"
         );
         // A line that remains names the second checkpoint; a line that is deleted names the third.
-        let mut pieces = vec![state(revision + 1)];
+        let mut ops = vec![state(revision + 1)];
         for run in [2, 3] {
-            pieces.extend(parts(checkpoint(run, 1), b"half"));
+            ops.extend(parts(checkpoint(run, 1), b"half"));
             let text = format!("{{\"run\":\"{}\"}}\n", checkpoint(run, 1).run_id);
             let (kind, id) = ("message", Some(id(run).to_string()));
-            pieces.push(Op::Ended { kind, id, at: at(run as i64), text });
+            ops.push(Op::Ended { kind, id, at: at(run as i64), text });
         }
-        pieces.push(Op::Forgotten { from: at(3), until: at(4), seen_at: revision + 1 });
-        lock.commit(revision, &pieces).unwrap();
+        ops.push(Op::Forgotten { from: at(3), until: at(4), seen_at: revision + 1 });
+        lock.commit(revision, &ops).unwrap();
         let are_there = [1, 2, 3].map(|run| saved(checkpoint(run, if run == 1 { 2 } else { 1 })).is_some());
         assert_eq!(are_there, [false, true, false]);
     }

@@ -96,10 +96,9 @@ fn a_connection_that_is_kept_answers_the_same() {
     let agent = create(&store, "a");
     agent.arrive(&[message(7), message(8), message(9), hint(5)]).unwrap();
     let under = hold(&agent);
-    let mut pieces =
-        vec![state(2), Op::Open { plane: Plane::Work, id: "work_1".into(), text: "{}\n".into() }];
-    pieces.extend((100..200).map(ended));
-    under.commit(1, &pieces).unwrap();
+    let mut ops = vec![state(2), Op::Open { plane: Plane::Work, id: "work_1".into(), text: "{}\n".into() }];
+    ops.extend((100..200).map(ended));
+    under.commit(1, &ops).unwrap();
     drop(under);
     let all = |store: &Postgres| {
         let agent = agent_of(store, "a");

@@ -42,7 +42,7 @@ fn a_key_comes_and_goes_with_what_names_it() {
     assert!(!has(&agent, "first") && has(&agent, "second"));
     let told = copied(&agent);
     assert!(told.contains(&open()));
-    assert!(!told.iter().any(|piece| matches!(piece, Op::TriggerKey { .. })), "none is in a stream");
+    assert!(!told.iter().any(|op| matches!(op, Op::TriggerKey { .. })), "none is in a stream");
     // The key is deleted with its trigger, and with the contents of the agent.
     mine.commit(3, &[state(4), Op::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
     assert_eq!(fresh.count("trigger_key"), 0);

@@ -13,31 +13,34 @@ type Changes<'c> = &'c dyn Fn(&dyn RemoteTxn) -> crate::error::Result<()>;
 
 /// Waits until the subscription has a notification, or `is_there` is true.
 #[track_caller]
-fn until(ear: &mut dyn Subscription, is_there: impl Fn(&dyn Subscription) -> bool) {
+fn until(subscription: &mut dyn Subscription, is_there: impl Fn(&dyn Subscription) -> bool) {
     let end = Instant::now() + LONG;
-    while !ear.was_notified() && !is_there(ear) {
-        assert!(Instant::now() < end, "nothing is heard: {ear:?}");
+    while !subscription.was_notified() && !is_there(subscription) {
+        assert!(Instant::now() < end, "nothing is heard: {subscription:?}");
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-        let wake = ear.readable().expect("it listens");
+        let wake = subscription.readable().expect("it listens");
         poll(&mut [PollFd::from_borrowed_fd(wake, PollFlags::IN)], Some(&second)).unwrap();
     }
 }
 
 #[track_caller]
-fn hears(ear: &mut dyn Subscription) {
-    until(ear, |_| false);
+fn hears(subscription: &mut dyn Subscription) {
+    until(subscription, |_| false);
 }
 
 /// Returns a subscription that has received its test notification.
 #[track_caller]
 fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Subscription> {
-    let mut ear = store.subscribe();
+    let mut subscription = store.subscribe();
     let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
-    ear.listen(&agents);
-    assert!(ear.readable().is_some() && !ear.is_sure(), "nothing has come yet: {ear:?}");
-    until(&mut *ear, |ear| ear.is_sure());
-    assert!(ear.is_sure() && !ear.was_notified(), "a trial is no news");
-    ear
+    subscription.listen(&agents);
+    assert!(
+        subscription.readable().is_some() && !subscription.is_sure(),
+        "nothing has come yet: {subscription:?}"
+    );
+    until(&mut *subscription, |subscription| subscription.is_sure());
+    assert!(subscription.is_sure() && !subscription.was_notified(), "a trial is no news");
+    subscription
 }
 
 /// Opens a connection and runs the `LISTEN` statements in `channels`.
@@ -132,9 +135,9 @@ fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
     std::mem::forget(listening(&fresh.open(), &["a"]));
     assert_eq!(fresh.run("SELECT count(*) FROM @.watcher WHERE channel LIKE 'of\\_%'"), ["0"]);
     fresh.run("UPDATE @.watcher SET until = 1");
-    let ear = listening(&fresh.open(), &["b"]);
+    let subscription = listening(&fresh.open(), &["b"]);
     assert_eq!(fresh.run("SELECT a.name FROM @.watcher w JOIN @.agent a ON a.id = w.agent_id"), ["b"]);
-    drop(ear);
+    drop(subscription);
     assert_eq!(fresh.count("watcher"), 0);
 }
 
@@ -149,18 +152,18 @@ fn a_connection_that_is_lost_is_made_anew() {
     Postgres::grant(fresh.url.clone(), PATIENCE, DatabaseRole::Ticker, &role).unwrap();
     let url = Url::parse(&rig::server().url_of(&role, &fresh.schema)).unwrap();
     let other = Postgres::open(url, PATIENCE);
-    let mut ear = listening(&other, &["a"]);
+    let mut subscription = listening(&other, &["a"]);
     let ended = superuser_sql(&format!(
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '{role}'"
     ));
     assert!(ended[0].rows.iter().all(|row| row.get(0) == Some("t")) && !ended[0].rows.is_empty());
     // Notifications may have been lost, so the subscription reports a change.
-    hears(&mut *ear);
-    assert!(!ear.is_sure() && ear.readable().is_none() && !ear.was_notified());
-    ear.listen(&[name("a")]);
-    until(&mut *ear, |ear| ear.is_sure());
+    hears(&mut *subscription);
+    assert!(!subscription.is_sure() && subscription.readable().is_none() && !subscription.was_notified());
+    subscription.listen(&[name("a")]);
+    until(&mut *subscription, |subscription| subscription.is_sure());
     hold(&a).commit(1, &[state(2)]).unwrap();
-    hears(&mut *ear);
+    hears(&mut *subscription);
 }
 
 #[test]
@@ -173,10 +176,10 @@ fn words_come_through_tls() {
     let url = rig::server().tcp_url("trusted", "localhost", &more);
     let url = url.replace("schema=s&", &format!("schema={}&", fresh.schema));
     let other = Postgres::open(Url::parse(&url).unwrap(), PATIENCE);
-    let mut ear = listening(&other, &["a"]);
+    let mut subscription = listening(&other, &["a"]);
     for revision in 1..4 {
         hold(&a).commit(revision, &[state(revision + 1)]).unwrap();
-        hears(&mut *ear);
+        hears(&mut *subscription);
     }
 }
 
@@ -198,10 +201,13 @@ fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
         Postgres::grant(fresh.url.clone(), PATIENCE, part, &role).unwrap();
         let url = Url::parse(&rig::server().url_of(&role, &fresh.schema)).unwrap();
         let other = Postgres::open(url, PATIENCE);
-        let mut ear = other.subscribe();
+        let mut subscription = other.subscribe();
         for _ in 0..2 {
-            ear.listen(&[name("a")]);
-            assert!(!ear.is_sure() && ear.readable().is_none() && !ear.was_notified(), "{role}: {ear:?}");
+            subscription.listen(&[name("a")]);
+            assert!(
+                !subscription.is_sure() && subscription.readable().is_none() && !subscription.was_notified(),
+                "{role}: {subscription:?}"
+            );
         }
         assert_eq!(fresh.count("watcher"), 0);
     }
@@ -224,9 +230,9 @@ fn behind_a_pooler_nobody_listens() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let store = Postgres::open(url, PATIENCE);
-    let mut ear = store.subscribe();
-    ear.listen(&[name("a")]);
-    assert!(!ear.is_sure() && ear.readable().is_none(), "{ear:?}");
+    let mut subscription = store.subscribe();
+    subscription.listen(&[name("a")]);
+    assert!(!subscription.is_sure() && subscription.readable().is_none(), "{subscription:?}");
     assert_eq!(fresh.count("watcher"), 0);
     // The query runs on each server connection of the pooler.
     let listens = "SELECT count(*) FROM pg_listening_channels()";

@@ -30,10 +30,10 @@ pub fn text<T: Record>(record: &T) -> String {
 
 /// Returns the operations that create an agent.
 pub fn of_new(new: &NewAgent) -> Vec<Op> {
-    let mut pieces = vec![Op::Identity(text(&new.identity)), policy(new.policy.clone()), open(&new.trigger)];
-    pieces.extend(new.events.iter().map(event));
-    pieces.push(state(&new.state));
-    pieces
+    let mut ops = vec![Op::Identity(text(&new.identity)), policy(new.policy.clone()), open(&new.trigger)];
+    ops.extend(new.events.iter().map(event));
+    ops.push(state(&new.state));
+    ops
 }
 
 /// Returns the operation for a new state, with its due time.
