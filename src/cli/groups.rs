@@ -64,7 +64,7 @@ pub struct SomeAgents {
 /// A record of an agent
 #[derive(Debug, Args)]
 pub struct RecordArg {
-    /// Its id, or at least four characters of it
+    /// Its id, at least four digits of it, or `latest`
     pub id: String,
     #[command(flatten)]
     pub agent: AgentFlag,

@@ -156,7 +156,7 @@ pub enum RunCommand {
     },
     /// Show one run
     Show {
-        /// The run, at least four characters of its id, or `latest`
+        /// Its id, at least four digits of it, or `latest`
         id: String,
         #[command(flatten)]
         agent: AgentFlag,

@@ -45,7 +45,7 @@ pub enum TaskCommand {
     },
     /// Write a line to the stdin of a task that was started with --interactive
     Input {
-        /// The task, or at least four characters of its id
+        /// Its id, at least four digits of it, or `latest`
         id: String,
         /// The line; with `-` or without TEXT, stdin is passed through
         text: Option<String>,

@@ -13,6 +13,7 @@ use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, RunId};
+use crate::model::message::Message;
 use crate::model::state::CurrentRun;
 use crate::model::time::Time;
 use crate::report::output::{Output, Tone};
@@ -29,8 +30,7 @@ pub fn run(session: &mut Session, args: RunArgs) -> Result<Status> {
         }
         RunCommand::Show { id, agent, stdout, stderr, follow } => {
             let agent = optional_agent(&agent)?;
-            let found =
-                if id == "latest" { latest(&store, agent)? } else { lookup::run(&store, agent, &id)? };
+            let found = lookup::run(&store, agent, &id)?;
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             if follow || stdout || stderr {
                 show_output(session, &store.agent(&found.agent)?, found.id, stream, follow)
@@ -39,22 +39,6 @@ pub fn run(session: &mut Session, args: RunArgs) -> Result<Status> {
             }
         }
     }
-}
-
-/// Returns the newest run of one agent, or of all agents.
-fn latest(store: &Store, agent: Option<AgentName>) -> Result<ResolvedId<RunId>> {
-    let names = agent.map_or_else(|| store.agents(), |name| Ok(vec![name]))?;
-    let mut newest: Option<ResolvedId<RunId>> = None;
-    for name in names {
-        let state = store.agent(&name)?.peek()?;
-        let live = state.current_run.map(|run| run.run_id);
-        if let Some(id) = live.or(state.last_turn.map(|turn| turn.run_id))
-            && newest.as_ref().is_none_or(|newest| newest.id < id)
-        {
-            newest = Some(ResolvedId { agent: name, id });
-        }
-    }
-    newest.ok_or(Error::NoRecord { what: "run", id: "latest".to_owned() })
 }
 
 /// Returns the record of a run as JSON, or the known fields of a live run.
@@ -160,7 +144,7 @@ pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {
     each_listed(session, &store, &args.agents, |session, agent| {
         let briefs = agent.look(|seen, _| seen.briefs(count))?;
         for brief in &briefs {
-            session.out.result(brief, |out| {
+            session.out.quote(brief, |out| {
                 format!("{}  {}", out.paint(Tone::Quiet, &brief.at.local()), out.indented(&brief.text))
             });
         }
@@ -264,7 +248,7 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
                 watch.follow_records(&agent);
             }
             // An event that is not shown as text does not count towards the limit.
-            let is_shown = |event: &Event| session.out.is_json() || log::line(event, &session.out).is_some();
+            let is_shown = |event: &Event| session.out.is_json() || log::words(event).is_some();
             let is_wanted = |event: &Event| since.is_none_or(|since| event.at >= since) && is_shown(event);
             events.extend(follower.news(&agent, beginning, is_wanted)?);
             found.push(name.clone());
@@ -312,6 +296,17 @@ fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<
     Ok(())
 }
 
+/// Returns the text of the message that an event admits; `None` for other events, and for a message
+/// that is no longer kept.
+fn admitted_text(store: &Store, event: &Event) -> Result<Option<String>> {
+    if event.kind != EventKind::MessageAdmitted {
+        return Ok(None);
+    }
+    let Some(id) = event.data["message_id"].as_str().and_then(|id| id.parse().ok()) else { return Ok(None) };
+    let message = store.agent(&event.agent)?.look(|seen, _| lookup::waiting_or_ended(&seen, id))?;
+    Ok(message.filter(Message::is_contentful).map(|message| message.body.to_text()))
+}
+
 /// Shows an event. An event that ends a turn is preceded by the rest of the turn's output.
 fn tell(session: &mut Session, store: &Store, event: &Event, tails: &mut Tails) -> Result<()> {
     if let Some(run) = event.run_id.filter(|_| ENDS.contains(&event.kind)) {
@@ -319,7 +314,8 @@ fn tell(session: &mut Session, store: &Store, event: &Event, tails: &mut Tails) 
         let mut tail = tails.remove(&run).unwrap_or_else(|| OutputTail::of(&agent, run, None));
         show_lines(session, agent.name(), run, tail.news(true)?);
     }
-    let line = log::line(event, &session.out);
+    let said = if session.out.is_json() { None } else { admitted_text(store, event)? };
+    let line = log::line(event, said.as_deref(), &session.out);
     if session.out.is_json() || line.is_some() {
         session.out.result(event, |_| line.unwrap_or_default());
     }
@@ -351,6 +347,6 @@ fn live(
 fn show_lines(session: &mut Session, agent: &AgentName, run: RunId, lines: Vec<(Stream, String)>) {
     for (stream, text) in lines {
         let object = json!({ "agent": agent, "run_id": run, "log": stream.name(), "text": text });
-        session.out.result(&object, |out| log::output(&text, out));
+        session.out.quote(&object, |out| log::output(&text, out));
     }
 }

@@ -47,7 +47,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     };
     let summary = summary::summary(&facts);
     match field(&summary, path) {
-        FieldLookup::Value(value) => session.out.result(&shown(value.clone()), |out| out.whole(&raw(value))),
+        FieldLookup::Value(value) => session.out.quote(&shown(value.clone()), |out| out.whole(&raw(value))),
         FieldLookup::Absent => session.out.result(&json!(null), |_| String::new()),
         FieldLookup::Unknown => {
             let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());

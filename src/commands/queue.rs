@@ -131,7 +131,7 @@ fn show(session: &mut Session, store: &Store, found: ResolvedId<MessageId>) -> R
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
     let now = session.clock.now();
     let is_held = needs_operator(&state, message.id);
-    answer(session, &show_object(&message, status), |out| {
+    session.out.quote(&show_object(&message, status), |out| {
         let mut text = format!("{}\n", line(&message, status, is_held, out));
         text.push_str(&format!(
             "created {} ({})\n",
@@ -147,7 +147,8 @@ fn show(session: &mut Session, store: &Store, found: ResolvedId<MessageId>) -> R
         }
         text.push_str(&format!("\n{}\n", out.whole(&message.body.to_text())));
         text
-    })
+    });
+    Ok(Status::Done)
 }
 
 fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {

@@ -22,8 +22,11 @@ pub struct ResolvedId<Id> {
     pub id: Id,
 }
 
-/// Returns the only id that contains `part`, among the ids that `ids` lists for an agent. If agent
-/// and id were given in the wrong order, swaps them.
+/// Name of the newest record, in place of an id.
+pub const LATEST: &str = "latest";
+
+/// Returns the only id that contains `part`, among the ids that `ids` lists for an agent, or the
+/// newest for [`LATEST`]. If agent and id were given in the wrong order, swaps them.
 fn find<Id: std::fmt::Display + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
@@ -57,7 +60,8 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
     ids: &impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
 ) -> Result<ResolvedId<Id>> {
     if part.len() < 4 {
-        let message = format!("`{part}` is too short for an id: give at least four characters of it");
+        let message =
+            format!("`{part}` is too short for an id: give at least four digits of it, or `latest`");
         return Err(Error::usage(message));
     }
     let names = match agent {
@@ -70,10 +74,14 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
             Err(error) if agent.is_none() && error.has_left() => continue,
             listed => listed?,
         };
-        matching.retain(|id| matches_id(&id.to_string(), part));
+        matching.retain(|id| part == LATEST || matches_id(&id.to_string(), part));
         matching.sort();
         matching.dedup();
         found.extend(matching.into_iter().map(|id| ResolvedId { agent: name.clone(), id }));
+    }
+    if part == LATEST {
+        let newest = found.into_iter().max_by_key(|one| one.id);
+        return newest.ok_or(Error::NoRecord { what, id: part.to_owned() });
     }
     match found.len() {
         0 => Err(Error::NoRecord { what, id: part.to_owned() }),
@@ -193,9 +201,11 @@ pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Resolv
     })
 }
 
-/// True if `part` has at least four characters and occurs in the id, with or without its prefix.
+/// True if `part` has at least four digits of the id, with or without the prefix of the id.
 pub fn matches_id(id: &str, part: &str) -> bool {
-    part.len() >= 4 && id.contains(part)
+    let (prefix, digits) = id.split_at(id.find('_').map_or(0, |at| at + 1));
+    let part = part.strip_prefix(prefix).unwrap_or(part);
+    part.len() >= 4 && digits.contains(part)
 }
 
 /// Returns the ended task that `resource` names, and its result message if no step has taken the

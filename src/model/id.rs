@@ -81,6 +81,31 @@ pub fn minted_at(id: Uuid) -> Option<Time> {
     Some(Time::from_millis(millis.saturating_add(i64::from(nanos / 1_000_000))))
 }
 
+/// Prefixes of the ids that people see in the short form. The id of a trigger is part of its URL.
+const SHORT_IDS: [&str; 7] = ["msg_", "run_", "work_", "wait_", "timer_", "task_", "evt_"];
+
+/// Shortens the ids in a text to the last eight of their 32 digits, which commands take as well.
+/// An id that is the whole text, or part of a path, stays as it is.
+pub fn short_ids(text: &str) -> String {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "./-_".contains(c);
+    let (mut short, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find('_') {
+        let (before, after) = rest.split_at(at + 1);
+        short.push_str(before);
+        let start = SHORT_IDS.iter().find_map(|prefix| short.strip_suffix(prefix));
+        let end = after.get(..32).filter(|digits| digits.bytes().all(is_digit)).map(|_| &after[32..]);
+        let stands_alone = |(start, end): (&str, &str)| {
+            let is_whole = start.is_empty() && end.trim_end().is_empty();
+            let goes_on = end.starts_with(is_part) && !end.starts_with(". ") && end != ".";
+            !is_whole && !start.ends_with(is_part) && !goes_on
+        };
+        rest = if start.zip(end).is_some_and(stands_alone) { &after[24..] } else { after };
+    }
+    short.push_str(rest);
+    short
+}
+
 /// Maximum length of an agent's name, in bytes.
 pub const AGENT_NAME_MAX: usize = 64;
 
@@ -123,3 +148,28 @@ impl FromStr for AgentName {
 }
 
 schema! { AgentName: { "type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$" } }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_shortened_where_people_read_them() {
+        let id = format!("msg_{}{}", "0198c9f0".repeat(3), "89abcdef");
+        for (text, short) in [
+            ("{} is queued", "msg_89abcdef is queued"),
+            ("a {}, b ({})", "a msg_89abcdef, b (msg_89abcdef)"),
+            ("see {}.", "see msg_89abcdef."),
+            ("see {}. Then", "see msg_89abcdef. Then"),
+            ("{}", "{}"),
+            ("{}\n", "{}\n"),
+            ("inbox/2-{}.json", "inbox/2-{}.json"),
+            ("runs/{}/stdout", "runs/{}/stdout"),
+            ("{}0 x_y msg_1 é_", "{}0 x_y msg_1 é_"),
+        ] {
+            assert_eq!(short_ids(&text.replace("{}", &id)), short.replace("{}", &id), "{text}");
+        }
+        let trigger = id.replace("msg", "trig");
+        assert_eq!(short_ids(&format!("x {trigger}")), format!("x {trigger}"));
+    }
+}

@@ -21,7 +21,8 @@ impl Stamp {
         Stamp { now, chance, entropy, minted: 0 }
     }
 
-    /// Returns a new UUIDv7: time of the stamp, counter for the order of its ids, random bits.
+    /// Returns a new UUIDv7: time of the stamp, counter for the order of its ids, random bits. The
+    /// last eight digits of two ids of one stamp differ too, because people see only these.
     pub fn mint(&mut self) -> Uuid {
         self.mint_at(self.now)
     }
@@ -32,8 +33,10 @@ impl Stamp {
         // The variant bits are between the two parts of the counter, so that ids still sort by it.
         let upper = u128::from(self.minted >> 14) & 0x0fff;
         let lower = u128::from(self.minted & 0x3fff);
+        // An odd factor gives a different product for each count.
+        let spread = u128::from(self.minted).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let random = self.entropy.wrapping_add(spread) & ((1 << 48) - 1);
         self.minted = self.minted.wrapping_add(1);
-        let random = self.entropy & ((1 << 48) - 1);
         Uuid::from_u128(millis << 80 | 0x7 << 76 | upper << 64 | 0b10 << 62 | lower << 48 | random)
     }
 }
@@ -49,5 +52,7 @@ mod tests {
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
         assert!(ids.iter().all(|id| id.get_version_num() == 7));
         assert_eq!(ids[0].as_u128() >> 80, 1_700_000_000_123);
+        let ends: std::collections::HashSet<u32> = ids.iter().map(|id| id.as_u128() as u32).collect();
+        assert_eq!(ends.len(), ids.len());
     }
 }

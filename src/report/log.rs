@@ -13,9 +13,13 @@ use super::text::one_line;
 /// Maximum length of a text from outside within a line, in characters.
 const LONGEST: usize = 160;
 
-/// Renders an event as a line for people. Returns `None` if another event reports it, too.
-pub fn line(event: &Event, out: &Output) -> Option<String> {
-    let (words, tone) = words(event)?;
+/// Renders an event as a line for people, with the text of the message that it is about, if given.
+/// Returns `None` if another event reports it, too.
+pub fn line(event: &Event, said: Option<&str>, out: &Output) -> Option<String> {
+    let (mut words, tone) = words(event)?;
+    if let Some(said) = said {
+        words = format!("{words}: {said}");
+    }
     let words = out.safe(&one_line(&words, LONGEST));
     let words = tone.map_or_else(|| words.clone(), |tone| out.paint(tone, &words));
     Some(format!("{}  {words}", out.paint(Tone::Quiet, &event.at.local_second())))

@@ -10,12 +10,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Status};
+use crate::model::id::short_ids;
 
 use super::progress::{Unit, WorkProgress, is_watched, without_bar};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
-/// Writes a message to stderr in one call, so that messages of several processes don't mix.
+/// Writes a message to stderr in one call, so that messages of several processes don't mix. A
+/// terminal shows short ids.
 pub fn talk(text: &str) {
+    let text = &if io::stderr().is_terminal() { short_ids(text) } else { text.to_owned() };
     print_stderr(&format!("dormouse: {}\n", escape_indented(text)));
 }
 
@@ -168,8 +171,17 @@ impl Output {
         }
     }
 
-    /// Writes one result: a JSON object for scripts, or lines of text for people.
+    /// Writes one result: a JSON object for scripts, or lines of text for people. A terminal shows
+    /// short ids; a pipe gets whole ones, because a script may compare them.
     pub fn result(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
+        self.quote(object, |out| {
+            let text = text(out);
+            if out.to_terminal { short_ids(&text) } else { text }
+        });
+    }
+
+    /// Writes one result as [`Output::result`] does, but leaves the ids in its text as they are.
+    pub fn quote(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
         match (self.style.json, self.about.clone()) {
             (true, None) => self.json_line(object),
             (true, Some(agent)) => {

@@ -500,7 +500,7 @@ fn a_run_is_its_record() {
     sandbox
         .cmd(["run", "show", "run"])
         .status(2)
-        .stderr("dormouse: `run` is too short for an id: give at least four characters of it\n")
+        .stderr("dormouse: `run` is too short for an id: give at least four digits of it, or `latest`\n")
         .check();
 }
 

@@ -46,7 +46,7 @@ fn what_happened_is_told_in_words_and_local_time() {
     let said: Vec<&str> = text.lines().map(|line| line.get(21..).unwrap_or(line)).collect();
     for expected in [
         "created",
-        "takes a message from you",
+        "takes a message from you: go",
         "a turn starts: a message from you",
         "| working",
         "| done",

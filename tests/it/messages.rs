@@ -977,7 +977,7 @@ fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
     sandbox
         .cmd(["queue", "show", "abc"])
         .status(2)
-        .stderr("dormouse: `abc` is too short for an id: give at least four characters of it\n")
+        .stderr("dormouse: `abc` is too short for an id: give at least four digits of it, or `latest`\n")
         .check();
     sandbox
         .cmd(["queue", "show", "nothing"])

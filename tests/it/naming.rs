@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use crate::harness::Sandbox;
 use crate::setup::{add, extend_policy, objects, started};
+use crate::watching::terminal::Terminal;
 
 /// `ada` and `bob`, each with a message that has failed and one that waits.
 fn two() -> Sandbox {
@@ -316,4 +317,41 @@ fn behind_a_flag_that_takes_any_number_of_words_an_agent_is_an_agent() {
     sandbox.run(["queue", "rejected", "--drop", "ada", "x.json"]);
     assert_eq!(sandbox.run(["queue", "rejected", "ada"]), "");
     assert_ne!(sandbox.run(["queue", "rejected", "bob"]), "");
+}
+
+/// A terminal shows the last eight digits of an id, which differ for many ids that were made at once too. Commands take
+/// them, and `latest`.
+#[test]
+fn ids_have_a_short_form_and_the_newest_record_a_name() {
+    let sandbox = started("true");
+    let batch: String = (0..50).map(|number| format!("{{\"text\":\"{number}\"}}\n")).collect();
+    let ran = sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(batch).output();
+    let ids: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(ids.len(), 50, "{ran}");
+    let in_pipe = sandbox.run(["queue", "list", "ada", "--limit", "0"]);
+    let own = sandbox.dormouse();
+    let args = ["queue", "list", "ada", "--limit", "0"];
+    let terminal = Terminal::of_program(&sandbox, own.to_str().unwrap(), &args, &[], 100, 60);
+    let on_terminal = terminal.shows(&ids[49][28..]);
+    for ((id, whole), shown) in ids.iter().zip(in_pipe.lines()).zip(on_terminal.lines()) {
+        assert!(whole.starts_with(id), "a script compares whole ids: {whole}");
+        let digits = &id[28..];
+        assert!(shown.starts_with(&format!("msg_{digits}  ")), "{shown}");
+        for word in [format!("msg_{digits}"), digits.to_owned()] {
+            assert_eq!(sandbox.json(["queue", "show", &word])["id"], **id, "{word}");
+        }
+    }
+    assert_eq!(terminal.ends(), Some(0));
+    assert_eq!(sandbox.json(["queue", "show", "latest"])["id"], *ids[49]);
+    add(&sandbox, "bob", "true");
+    let of_bob = sandbox.run(["enqueue", "bob", "x"]);
+    assert_eq!(sandbox.json(["queue", "show", "latest"])["id"], of_bob.trim());
+    assert_eq!(sandbox.json(["queue", "show", "latest", "-a", "ada"])["id"], *ids[49]);
+    // The newest of all, also where it has ended.
+    sandbox.run(["tick", "bob"]);
+    assert_eq!(sandbox.json(["queue", "show", "latest"])["status"], "processed");
+    assert_eq!(sandbox.json(["run", "show", "latest"])["message_id"], of_bob.trim());
+    let work = sandbox.json(["work", "add", "tidy", "-a", "ada"])["id"].clone();
+    assert_eq!(sandbox.json(["work", "show", "latest"])["id"], work);
+    sandbox.cmd(["wait", "show", "latest"]).status(3).output();
 }

@@ -994,7 +994,8 @@ fn a_message_that_is_put_off_is_dropped_with_its_timer() {
     );
     // The cache of keys knows as much, and so does one that is made again.
     for _ in 0..2 {
-        let again = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+        let ran = sandbox.cmd(["--json", "enqueue", "ada", "x", "--dedupe-key", "k"]).output();
+        let again = objects(&ran.stdout).remove(0);
         assert_eq!((&again["message_id"], &again["status"]), (&put_off["message_id"], &json!("dropped")));
         let _ = fs::remove_dir_all(sandbox.agent("ada").join("cache"));
     }

@@ -179,9 +179,10 @@ impl Terminal {
     }
 
     /// How often the program was put to sleep and woken.
-    pub fn switches(&self) -> String {
+    pub fn switches(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        status.lines().filter(|line| line.contains("ctxt_switches")).collect()
+        let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+        counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
     }
 
     /// Whether the terminal is as it was.
