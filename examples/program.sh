@@ -11,7 +11,7 @@ if [ -z "${DORMOUSE:-}" ]; then
     project=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
     while [ ! -e "$project/examples/program.sh" ]; do project=$(dirname -- "$project"); done
     # The last line that names an executable is ours, wherever the build directory is.
-    DORMOUSE=$(cd "$project" && cargo build --profile example --message-format=json-render-diagnostics |
+    DORMOUSE=$(cd "$project" && cargo build --message-format=json-render-diagnostics |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     [ -n "$DORMOUSE" ] || {
         echo "dormouse could not be built: cargo says why above" >&2

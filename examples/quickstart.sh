@@ -3,7 +3,7 @@
 #
 #     sh examples/quickstart.sh
 #
-# Builds the program first, with the profile `example`, which compiles faster than a release.
+# Builds the program first, unoptimised: the tests use the same build.
 # Set DORMOUSE to use one that is there already.
 set -eu
 
