@@ -68,20 +68,6 @@ impl Time {
         self.here().format("%Y-%m-%d %H:%M:%S").to_string()
     }
 
-    /// Returns the local time in at most 11 columns: the time of day, preceded by the day if it
-    /// differs from the day of `now`.
-    pub fn local_short(self, now: Time) -> String {
-        let (at, now) = (self.here(), now.here());
-        let format = if at.date_naive() == now.date_naive() {
-            "%H:%M:%S"
-        } else if at.year() == now.year() {
-            "%m-%d %H:%M"
-        } else {
-            "%Y-%m-%d"
-        };
-        at.format(format).to_string()
-    }
-
     /// Returns the time that is `span` later, but at most the maximum.
     pub fn after(self, span: Span) -> Time {
         Time::from_millis(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))

@@ -66,10 +66,7 @@ pub fn text(lines: &[ListRow], columns: &[Column], width: Option<usize>, out: &O
     let Some(width) = width else { return wide };
     let over = wide.lines().map(text_width).max().unwrap_or(0).saturating_sub(width);
     // Only notes are cut, because a cut value in another column would be useless.
-    let widest = lines
-        .iter()
-        .map(|line| text_width(&one_line(&out.safe(&line.words(now, |at| relative(at, now))), NOTE.1)))
-        .max();
+    let widest = lines.iter().map(|line| text_width(&one_line(&out.safe(&line.words(now)), NOTE.1))).max();
     match widest {
         Some(widest) if over > 0 && columns.contains(&Column::Note) => {
             table_of(widest.saturating_sub(over).max(NOTE.0))
@@ -203,7 +200,7 @@ impl ListRow {
             },
             Column::Last => moment(self.last_turn_at),
             Column::Due => moment(self.next_due_at),
-            Column::Note => one_line(&out.safe(&self.words(now, |at| relative(at, now))), room),
+            Column::Note => one_line(&out.safe(&self.words(now)), room),
             Column::Status => self.status.to_string(),
             Column::State => self.execution_state.to_string(),
             Column::Dead => self.dead.to_string(),
@@ -252,8 +249,8 @@ impl ListRow {
         order.then_with(|| natural(self.agent.as_str(), other.agent.as_str()))
     }
 
-    /// Explains the state of the agent, problems first. `when` formats a moment.
-    pub fn words(&self, now: Time, when: impl Fn(Time) -> String) -> String {
+    /// Explains the state of the agent, problems first.
+    pub fn words(&self, now: Time) -> String {
         let attention = self.attention.as_ref().map(|mark| match (mark.newest.last(), mark.count) {
             (Some(only), 1) if only.subject == Subject::Asked => {
                 format!("asks: {}", one_line(&only.reason, 60))
@@ -270,7 +267,8 @@ impl ListRow {
                     None => "continues".to_owned(),
                 };
                 // A stopped agent tries nothing again before its start.
-                let when = if is_stopped { "after a start".to_owned() } else { when(retry.not_before) };
+                let when =
+                    if is_stopped { "after a start".to_owned() } else { relative(retry.not_before, now) };
                 format!("failed, {what} {when}: {}", one_line(&retry.reason, 60))
             });
         let late = self.nobody_ticks.as_ref().map(|late| format!("nobody ticks: {}", late.describe(now)));

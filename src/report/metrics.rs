@@ -14,6 +14,7 @@ use crate::model::agent::{Status, Visibility};
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::meters::{Lengths, Meters};
+use crate::model::names;
 use crate::model::posture::Posture;
 use crate::model::records::Records;
 use crate::model::resource::Resource;
@@ -98,20 +99,11 @@ pub struct Readings {
     pub unreadable: Vec<AgentName>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Gauge,
-    Counter,
-    Histogram,
-}
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
-        }
+names! {
+    "metric type" Kind {
+        Gauge = "gauge",
+        Counter = "counter",
+        Histogram = "histogram",
     }
 }
 

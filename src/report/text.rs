@@ -67,11 +67,7 @@ fn escape_but(text: &str, is_left: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let mut escaped = String::with_capacity(text.len() * 2);
     for c in text.chars() {
-        if is_left(c) {
-            escaped.push(c);
-        } else {
-            escaped.extend(c.escape_default());
-        }
+        if is_left(c) { escaped.push(c) } else { escaped.extend(c.escape_default()) }
     }
     Cow::Owned(escaped)
 }
@@ -211,6 +207,18 @@ pub fn relative(at: Time, now: Time) -> String {
         (false, true) => format!("in {rough}"),
         (false, false) => format!("{rough} ago"),
     }
+}
+
+/// Returns the next moment at which [`relative`] may have another text for `at`.
+pub fn relative_change(at: Time, now: Time) -> Time {
+    let age = if at > now { at.since(now) } else { now.since(at) }.as_millis();
+    let unit = match age / 1000 {
+        0..60 => 1000,
+        60..86_400 => 60_000,
+        86_400.. => 3_600_000,
+    };
+    let left = if at > now { age % unit } else { unit - age % unit };
+    now.after(Span::from_millis(left.max(1)))
 }
 
 /// Formats a span with its largest one or two units.

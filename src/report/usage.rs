@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::model::id::AgentName;
+use crate::model::names;
 use crate::model::policy::Limits;
 use crate::model::run::{Run, Terminal};
 use crate::model::time::Span;
@@ -44,23 +45,16 @@ impl Used {
     }
 }
 
-/// Key by which turns are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UsageGroup {
-    Agent,
-    Day,
-    Model,
+names! {
+    /// Key by which turns are grouped.
+    "group" UsageGroup {
+        Agent = "agent",
+        Day = "day",
+        Model = "model",
+    }
 }
 
 impl UsageGroup {
-    const fn name(self) -> &'static str {
-        match self {
-            UsageGroup::Agent => "agent",
-            UsageGroup::Day => "day",
-            UsageGroup::Model => "model",
-        }
-    }
-
     /// Returns the group of a turn.
     pub fn of(self, agent: &AgentName, run: &Run) -> String {
         match self {

@@ -381,7 +381,7 @@ impl Dashboard {
             AgentRow::Unread | AgentRow::Broken(_) => None,
         };
         let seen: Option<Time> = match &self.near {
-            Some(near) => near.seen.as_ref().ok().and_then(|seen| next_change(&seen.line, now)),
+            Some(near) => near.seen.as_ref().ok().and_then(|seen| seen.next_change(now)),
             None => {
                 self.fleet.from(self.top).take(visible_rows(height)).filter_map(|(_, known)| of(known)).min()
             }

@@ -16,10 +16,10 @@ use crate::model::work::{WorkItem, WorkState};
 use crate::report::list::ListRow;
 use crate::report::log;
 use crate::report::output::Tone;
-use crate::report::text::span;
+use crate::report::text::{relative, relative_change, span};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
-use super::{Paint, fit};
+use super::{Paint, fit, next_change};
 
 /// State and open records of one agent.
 pub struct AgentDetail {
@@ -38,6 +38,14 @@ pub struct AgentDetail {
     pub work: Vec<WorkItem>,
     /// Events for which `log::words` has a sentence, newest first.
     pub events: Vec<Event>,
+}
+
+impl AgentDetail {
+    /// Returns the next time at which the view changes without an event.
+    pub fn next_change(&self, now: Time) -> Option<Time> {
+        let ages = self.events.first().map(|event| event.at).into_iter().chain([self.execution.since]);
+        ages.map(|at| relative_change(at, now)).chain(next_change(&self.line, now)).min()
+    }
 }
 
 /// Width of the field names, in columns.
@@ -119,27 +127,26 @@ fn fields(
 ) {
     let paint = lines.paint;
     lines.field("stands", &format!("{}: {}", line.posture.word(), line.reason), Style::new());
-    let since = execution.since.local_short(now);
-    lines.field("status", &format!("{}, {} since {since}", line.status, execution.state), Style::new());
+    let age = span(now.since(execution.since));
+    lines.field("status", &format!("{}, {} for {age}", line.status, execution.state), Style::new());
     if let Some(since) = line.turn_since {
         let about = current.map(|message| format!(": {}", message.body.to_text())).unwrap_or_default();
         lines.field("turn", &format!("for {}{about}", span(now.since(since))), paint.live());
     }
     if let Some(turn) = last_turn {
         let said = turn.brief.as_ref().or(turn.reason.as_ref()).map(|said| format!(": {said}"));
-        let text =
-            format!("{} {}{}", turn.ended_at.local_short(now), turn.terminal, said.unwrap_or_default());
+        let text = format!("{} {}{}", relative(turn.ended_at, now), turn.terminal, said.unwrap_or_default());
         let style = if turn.terminal == Terminal::Completed { Style::new() } else { paint.bad() };
         lines.field("last turn", &text, style);
     }
     if let Some(retry) = &line.retry {
         let attempt = retry.attempt.map(|attempt| format!("attempt {attempt} ")).unwrap_or_default();
-        let text = format!("{attempt}at {}: {}", retry.not_before.local_short(now), retry.reason);
+        let text = format!("{attempt}{}: {}", relative(retry.not_before, now), retry.reason);
         lines.field("retry", &text, paint.late());
     }
     if let Some(at) = line.next_due_at {
         let style = if at <= now { paint.late() } else { Style::new() };
-        lines.field("due", &at.local_short(now), style);
+        lines.field("due", &relative(at, now), style);
     }
     if let Some(moved) = &line.moved {
         lines.field("moved to", &moved.to, paint.bad());
@@ -163,9 +170,9 @@ fn message(message: &Message) -> String {
 
 fn wait(wait: &Wait, now: Time) -> String {
     let about = wait.resource.as_ref().map(|resource| format!(" ({resource})")).unwrap_or_default();
-    let until = wait.expires_at.or(wait.wake_at).map(|at| format!(", until {}", at.local_short(now)));
-    let since = wait.created_at.local_short(now);
-    format!("{} since {since}{}{about}: {}", wait.kind, until.unwrap_or_default(), wait.reason)
+    let until = wait.expires_at.or(wait.wake_at).map(|at| format!(", ends {}", relative(at, now)));
+    let age = span(now.since(wait.created_at));
+    format!("{} for {age}{}{about}: {}", wait.kind, until.unwrap_or_default(), wait.reason)
 }
 
 fn timer(timer: &Timer, now: Time, paint: Paint) -> (String, Style) {
@@ -175,7 +182,7 @@ fn timer(timer: &Timer, now: Time, paint: Paint) -> (String, Style) {
         Schedule::Cron { expression, time_zone } => format!(", {expression} ({time_zone})"),
     };
     let style = if timer.next_at <= now { paint.late() } else { Style::new() };
-    (format!("{}{schedule}: {}", timer.next_at.local_short(now), timer.text()), style)
+    (format!("{}{schedule}: {}", relative(timer.next_at, now), timer.text()), style)
 }
 
 fn event(event: &Event, now: Time, paint: Paint) -> Option<(String, Style)> {
@@ -187,5 +194,5 @@ fn event(event: &Event, now: Time, paint: Paint) -> Option<(String, Style)> {
         Some(Tone::Quiet) => paint.quiet(),
         None => Style::new(),
     };
-    Some((format!("{:<11}  {words}", event.at.local_short(now)), style))
+    Some((format!("{:<11}  {words}", relative(event.at, now)), style))
 }

@@ -6,13 +6,14 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line as Row, Span as Piece};
 use ratatui::widgets::{Cell, Row as Cells, Table};
 
+use crate::model::attention::Attention;
 use crate::model::id::AgentName;
 use crate::model::posture::Posture;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::report::list::ListRow;
-use crate::report::text::{count, span};
+use crate::report::text::{count, relative, relative_change, span};
 
-use super::{AgentRow, Paint, ScreenContents, ScreenView, fit};
+use super::{AgentRow, Paint, ScreenContents, ScreenView, draw_note, fit, note_height};
 
 /// Numbers of agents and their messages, for the agents that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,12 +26,12 @@ pub struct Counts {
     pub to_look_at: usize,
 }
 
-/// Number of lines around the rows: title, column names, note of the selected agent, and last line.
-const FRAME_LINES: u16 = 4;
+/// Number of lines around the rows: title, column names, and last line.
+const FRAME_LINES: u16 = 3;
 
 /// Number of agent rows on a screen of this height.
 pub fn visible_rows(height: u16) -> usize {
-    usize::from(height.saturating_sub(FRAME_LINES)).max(1)
+    usize::from(height.saturating_sub(FRAME_LINES + note_height(height))).max(1)
 }
 
 /// Column of the overview.
@@ -102,7 +103,8 @@ pub(super) fn draw(
     let place = format!("{}-{} of {of}", above + 1, above + rows.len());
     let has_room = row.width() + place.len() + 2 <= width;
     frame.render_widget(row, head);
-    let [table, note] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(body);
+    let room = note_height(frame.area().height);
+    let [table, note] = Layout::vertical([Constraint::Fill(1), Constraint::Length(room)]).areas(body);
     if rows.is_empty() {
         let nothing = if filter.is_empty() {
             "no agents yet: dormouse create NAME --template script"
@@ -137,7 +139,7 @@ pub(super) fn draw(
     }
     if let Some((_, known)) = rows.get(*chosen) {
         let style = if known.needs_attention() { paint.bad() } else { paint.quiet() };
-        frame.render_widget(Row::styled(fit(&words(known, shown.now), width), style), note);
+        draw_note(frame, note, &words(known, shown.now), style);
     }
     *above
 }
@@ -190,7 +192,7 @@ fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Pa
 }
 
 fn short(at: Option<Time>, now: Time) -> String {
-    at.map(|at| at.local_short(now)).unwrap_or_default()
+    at.map(|at| relative(at, now)).unwrap_or_default()
 }
 
 fn posture_style(posture: Posture, paint: Paint) -> Style {
@@ -206,26 +208,18 @@ fn posture_style(posture: Posture, paint: Paint) -> Style {
     }
 }
 
-/// Explains the state of an agent, problems first.
+/// Returns the newest question of an agent, else explains its state.
 fn words(known: &AgentRow, now: Time) -> String {
     match known {
         AgentRow::Unread => String::new(),
-        AgentRow::Read(line) => line.words(now, |at| format!("at {}", at.local_short(now))),
+        AgentRow::Read(line) => line.questions().next().map_or_else(|| line.words(now), Attention::to_string),
         AgentRow::Broken(why) => why.clone(),
     }
 }
 
-/// Returns the next time at which the row changes without an event: the age of the turn increases,
-/// or the agent becomes due.
+/// Returns the next time at which the row changes without an event, because a moment is shown by
+/// its distance from `now`.
 pub fn next_change(line: &ListRow, now: Time) -> Option<Time> {
-    let age = line.turn_since.map(|since| {
-        let age = now.since(since).as_millis();
-        let unit = match age / 1000 {
-            0..60 => 1000,
-            60..86_400 => 60_000,
-            86_400.. => 3_600_000,
-        };
-        since.after(Span::from_millis((age / unit + 1) * unit)).max(now.after(Span::from_millis(1)))
-    });
-    age.into_iter().chain(line.next_due_at.filter(|due| *due > now)).min()
+    let shown = [line.turn_since, line.last_turn_at, line.next_due_at];
+    shown.into_iter().flatten().map(|at| relative_change(at, now)).min()
 }

@@ -7,9 +7,10 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Row, Text};
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Paragraph, Wrap};
 
 use crate::model::id::AgentName;
+use crate::model::id::short_ids;
 use crate::model::time::Time;
 
 use super::list::ListRow;
@@ -132,6 +133,18 @@ fn fit(text: &str, width: usize) -> String {
     format!("{:indent$}{text}", "")
 }
 
+/// Height of the note below the view, in lines: a question with its options and the command that
+/// answers it mostly needs more than one.
+fn note_height(height: u16) -> u16 {
+    if height < 16 { 1 } else { 4 }
+}
+
+/// Draws what the user should know about the selected agent, wrapped.
+fn draw_note(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style) {
+    let text = Text::styled(escape_line(&short_ids(text)).into_owned(), style);
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
+}
+
 /// Draws the screen. Returns the number of lines above the top of the view, limited to the existing
 /// lines.
 pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
@@ -146,12 +159,18 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     let above = match &shown.view {
         ScreenView::Fleet { .. } => fleet::draw(frame, head, body, shown, paint),
         ScreenView::One { name, seen, said, from } => {
+            let question = seen.ok().and_then(|seen| seen.line.questions().next());
+            let room = question.map_or(0, |_| note_height(area.height));
+            let [body, note] = Layout::vertical([Constraint::Fill(1), Constraint::Length(room)]).areas(body);
             let (width, height) = (usize::from(body.width), usize::from(body.height));
             let rows = match seen {
                 Ok(seen) => detail::rows(seen, said, shown.now, paint, (width, height)),
                 Err(why) => vec![Row::styled(fit(why, width), paint.bad())],
             };
             frame.render_widget(Row::styled(fit(name.as_str(), width), paint.head()), head);
+            if let Some(question) = question {
+                draw_note(frame, note, &question.to_string(), paint.bad());
+            }
             scrolled(frame, body, rows, *from)
         }
         ScreenView::Keys { from } => {

@@ -9,6 +9,7 @@ mod chart;
 mod lane;
 mod page;
 
+use crate::model::id::short_ids;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::run::{Run, Terminal};
 use crate::model::state::CurrentRun;
@@ -205,7 +206,7 @@ fn shown(text: &str) -> String {
 }
 
 fn shown_within(text: &str, columns: usize) -> String {
-    escape_line(&one_line(text, columns)).into_owned()
+    escape_line(&one_line(&short_ids(text), columns)).into_owned()
 }
 
 /// Mapping from moments to horizontal positions.

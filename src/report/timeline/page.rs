@@ -157,8 +157,8 @@ fn alerts(history: &FleetHistory) -> Vec<Value> {
         } else {
             format!("dormouse get {}", line.agent)
         };
-        let since = mark.map(|mark| moment(mark.since)).unwrap_or_default();
-        json!({ "agent": line.agent, "since": since, "what": what, "act": act })
+        let since = mark.map(|mark| format!("{}, {}", relative(mark.since, history.now), moment(mark.since)));
+        json!({ "agent": line.agent, "since": since.unwrap_or_default(), "what": what, "act": act })
     });
     unreadable.chain(marked).collect()
 }
