@@ -174,10 +174,7 @@ impl Output {
     /// Writes one result: a JSON object for scripts, or lines of text for people. A terminal shows
     /// short ids; a pipe gets whole ones, because a script may compare them.
     pub fn result(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
-        self.quote(object, |out| {
-            let text = text(out);
-            if out.to_terminal { short_ids(&text) } else { text }
-        });
+        self.quote(object, |out| if out.to_terminal { short_ids(&text(out)) } else { text(out) });
     }
 
     /// Writes one result as [`Output::result`] does, but leaves the ids in its text as they are.

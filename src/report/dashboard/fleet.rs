@@ -217,8 +217,7 @@ fn words(known: &AgentRow, now: Time) -> String {
     }
 }
 
-/// Returns the next time at which the row changes without an event, because a moment is shown by
-/// its distance from `now`.
+/// Returns the next time at which a shown distance from `now` changes.
 pub fn next_change(line: &ListRow, now: Time) -> Option<Time> {
     let shown = [line.turn_since, line.last_turn_at, line.next_due_at];
     shown.into_iter().flatten().map(|at| relative_change(at, now)).min()

@@ -133,8 +133,7 @@ fn fit(text: &str, width: usize) -> String {
     format!("{:indent$}{text}", "")
 }
 
-/// Height of the note below the view, in lines: a question with its options and the command that
-/// answers it mostly needs more than one.
+/// Height of the note below the view, in lines. A question mostly needs more than one.
 fn note_height(height: u16) -> u16 {
     if height < 16 { 1 } else { 4 }
 }
