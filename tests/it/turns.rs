@@ -672,7 +672,7 @@ fn an_outcome_that_is_invalid_fails_the_turn_and_says_where() {
             ":2:12: $.breif: unknown field `breif`, expected one of `brief`, `actions`, `usage`, `deferred`",
         ),
         ("{\"brief\": 7}", ":1:11: $.brief: invalid type: integer `7`, expected a string"),
-        ("{", ":1:1: $: EOF while parsing an object"),
+        ("{", ":1:1: not JSON: EOF while parsing an object"),
         (
             r#"{"deferred": {"untl": 1}}"#,
             ":1:23: $.deferred.untl: unknown field `untl`, expected one of `resource`, `until`, `after`, `reason`",
