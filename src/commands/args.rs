@@ -89,8 +89,8 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
         // An empty stdin is an error, because a command under cron has an empty stdin by default.
         None => match stdin(bound)? {
             text if text.is_empty() => {
-                Err(Error::usage(format!("{flag}: nothing to say, and nothing on stdin"))
-                    .with_hint("give the text, or `-` for stdin whatever is there, or `@FILE`"))
+                Err(Error::usage(format!("{flag}: there is no text, and nothing on stdin"))
+                    .with_hint("give the text, `-` for stdin (even if it is empty), or `@FILE`"))
             }
             text => Ok(text),
         },
@@ -181,7 +181,7 @@ pub fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
 fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| {
         Error::usage(format!("{name}: not UTF-8"))
-            .with_hint("a message is text: encode other data, or put it in a file and say where")
+            .with_hint("a message is text: encode other data, or put it into a file and send its path")
     })
 }
 

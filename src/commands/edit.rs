@@ -84,7 +84,7 @@ fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
         }
     }
     let dir = env::temp_dir();
-    Err(Error::failed(format!("{}: too many copies of edits lie there", dir.display()))
+    Err(Error::failed(format!("{}: this directory has too many copies of edits", dir.display()))
         .with_hint(format!("remove dormouse-{name}-*.toml there")))
 }
 

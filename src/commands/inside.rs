@@ -79,7 +79,7 @@ fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
     if bytes.is_empty() && !allow_empty {
         let from = if word == "-" { "stdin" } else { word };
         return Err(Error::refused("empty_checkpoint", format!("{from} is empty: no checkpoint was saved"))
-            .with_hint("if that is meant, say --allow-empty"));
+            .with_hint("if this is intended, use --allow-empty"));
     }
     Ok(bytes)
 }

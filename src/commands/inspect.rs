@@ -52,7 +52,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
         FieldLookup::Unknown => {
             let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
             return Err(Error::usage(format!("no field `{path}`"))
-                .with_hint(format!("at the top there is {}", known.unwrap_or_default().join(", "))));
+                .with_hint(format!("the fields at the top are {}", known.unwrap_or_default().join(", "))));
         }
     }
     Ok(Status::Done)

@@ -97,7 +97,7 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
 }
 
 pub fn pause(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
-    session.out.note("`pause` is deprecated: there is no pause, this is `stop`");
+    session.out.note("`pause` is deprecated: it does the same as `stop`");
     stop(session, args)
 }
 
@@ -219,7 +219,7 @@ fn is_suspended(store: &Store, name: &AgentName) -> Result<bool> {
 fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
     let agent = store.agent(name)?;
     if agent.peek()?.status == AgentStatus::Stopped {
-        session.out.note("`resume` of a stopped agent is deprecated: this is `start`");
+        session.out.note("`resume` of a stopped agent is deprecated: it does the same as `start`");
         return start_one(session, store, name);
     }
     authority::reach_records(Context::new(session, &agent), "resume")?;
@@ -293,7 +293,7 @@ fn leave_alone(
     match away {
         Away::Machine { .. } => {
             Err(Error::refused("run_on_another_host", format!("{id} runs {away} until {until}"))
-                .with_hint("if that host is gone for good: --force"))
+                .with_hint("if that host does not come back, use --force"))
         }
         Away::Directory { .. } => {
             let object = json!({
@@ -310,7 +310,7 @@ fn leave_alone(
                 let at = out.safe(&away.to_string());
                 format!("{}  turn_elsewhere: {id} runs {at} until {until} at the latest", agent.name())
             });
-            session.out.note("hint: to try its message again here, and leave its processes alone: --force");
+            session.out.note("hint: --force tries its message again here, and leaves its processes alone");
             Ok(Status::Done)
         }
     }

@@ -433,7 +433,7 @@ fn say_done(session: &mut Session, agent: &AgentName, one: &Rejected, done: Resu
         Ok(Done::As(FileDecision::Drop)) => "dropped",
         Ok(Done::Gone) => "gone",
         Ok(Done::Refused(reason)) => {
-            let error = Error::refused("still_refused", format!("{file} is still no message: {reason}"))
+            let error = Error::refused("still_refused", format!("{file} is still not a message: {reason}"))
                 .with_hint("correct the file in inbox/rejected/, and accept it again");
             session.out.failure(&error, None, Some(agent.as_str()));
             return error.exit_status();

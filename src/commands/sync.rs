@@ -54,7 +54,7 @@ pub fn merge_driver(session: &mut Session, args: cli::MergeDriverArgs) -> Result
             put(&kept)?;
             session.out.note(&format!("{path}: the other version is in {aside}"));
         }
-        Merged::Conflict => return Err(Error::damaged(&args.path, "one of its versions is no record")),
+        Merged::Conflict => return Err(Error::damaged(&args.path, "one of its versions is not a record")),
     }
     Ok(Status::Done)
 }

@@ -111,8 +111,8 @@ fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)
         return agent_and_text(AgentAndText { words: words.clone(), agent: agent.clone() });
     }
     if let [_, text, ..] = words.as_slice() {
-        return Err(Error::usage(format!("`{text}`: a command is told nothing"))
-            .with_hint("its arguments stand after `--`; --delegate CHILD hands a text to a child"));
+        return Err(Error::usage(format!("`{text}`: a command takes no text"))
+            .with_hint("put its arguments after `--`; --delegate CHILD sends a text to a child"));
     }
     let word = parse_optional("--agent", words.first().map(String::as_str))?;
     let agent = AgentFlag { word, agent: agent.clone() };
@@ -264,7 +264,11 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     let task = read(agent, id)?;
     let refused = |kind, message, hint: &str| Err(Error::refused(kind, message).with_hint(hint));
     if task.status.is_terminal() {
-        return refused("task_ended", format!("{id} is {}: it takes no input", task.status), "start it anew");
+        return refused(
+            "task_ended",
+            format!("{id} is {}: it takes no input", task.status),
+            "start it again",
+        );
     }
     if !task.interactive {
         return refused("not_interactive", format!("{id} takes no input"), "start it with --interactive");

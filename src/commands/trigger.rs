@@ -113,7 +113,7 @@ fn read_or_draw(session: &Session, store: &Store, verify: &Verify, args: &Secret
         .map_err(|_| Error::usage("--secret-from: the secret is not UTF-8"))?;
     let secret = Secret::given(verify, word.trim_ascii().to_owned())?;
     if secret.is_short() {
-        session.out.note("the secret is short: whoever tries many may find it");
+        session.out.note("the secret is short and can be guessed");
     }
     Ok(secret)
 }

@@ -146,7 +146,7 @@ fn plan_text(name: &str, word: &str) -> Result<String> {
     let plan = text(name, Some(word), &PLAN)?;
     if plan.trim().is_empty() && (word == "-" || word.starts_with('@')) {
         return Err(Error::refused("empty_plan", format!("{name} `{word}` is empty: no plan was saved"))
-            .with_hint("if that is meant, give '' as the text"));
+            .with_hint("if this is intended, give '' as the text"));
     }
     Ok(plan)
 }

@@ -91,7 +91,7 @@ pub fn admit(
     check_size(&body, limits)?;
     if !submission.allow_empty && !body.is_contentful() {
         return Err(Refusal::new("blank_message", "the message is blank")
-            .hint("if that is meant, say --allow-empty, or in JSON \"allow_empty\": true"));
+            .hint("if this is intended, use --allow-empty, or in JSON \"allow_empty\": true"));
     }
     let (origin, kind) = origin_and_kind(&submission, speaker)?;
     let priority = submission.priority.unwrap_or(Priority::Normal);

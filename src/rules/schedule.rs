@@ -42,7 +42,7 @@ pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
         return Ok(at);
     }
     Err(Refusal::new("past", format!("{at} is past: it is before {since}"))
-        .hint("if that is meant, say --past-ok, or in JSON \"past_ok\": true"))
+        .hint("if this is intended, use --past-ok, or in JSON \"past_ok\": true"))
 }
 
 /// Returns a cron schedule. The expression has five fields, or six with the seconds first if

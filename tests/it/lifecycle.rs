@@ -463,12 +463,12 @@ fn pause_and_resume_are_deprecated_and_say_so() {
     sandbox
         .cmd(["pause", "ada", "--reason", "x"])
         .stdout("ada  awake_idle → stopped\n")
-        .stderr("dormouse: `pause` is deprecated: there is no pause, this is `stop`\n")
+        .stderr("dormouse: `pause` is deprecated: it does the same as `stop`\n")
         .check();
     sandbox
         .cmd(["resume", "ada"])
         .stdout("ada  stopped → awake_idle\n")
-        .stderr("dormouse: `resume` of a stopped agent is deprecated: this is `start`\n")
+        .stderr("dormouse: `resume` of a stopped agent is deprecated: it does the same as `start`\n")
         .check();
 }
 
@@ -672,7 +672,7 @@ fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
         .cmd(["recover", "ada"])
         .status(4)
         .stderr(&format!(
-            "dormouse: run_#1 runs on elsewhere until {lease}\nhint: if that host is gone for good: --force\n"
+            "dormouse: run_#1 runs on elsewhere until {lease}\nhint: if that host does not come back, use --force\n"
         ))
         .check();
     sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", &lease).stdout(&noop).check();

@@ -44,7 +44,11 @@ fn init_makes_it_where_it_is_told_to() {
 #[test]
 fn init_says_which_state_directory_it_hides() {
     let sandbox = Sandbox::new();
-    sandbox.cmd(["init", "below"]).assert().code(0).stderr(contains("from here it hides "));
+    sandbox
+        .cmd(["init", "below"])
+        .assert()
+        .code(0)
+        .stderr(contains("commands that are called here no longer find "));
     let again = sandbox.cmd(["init", "below"]).output();
     assert!(again.code() == 0 && again.stderr.is_empty(), "{again}");
 }
@@ -52,7 +56,7 @@ fn init_says_which_state_directory_it_hides() {
 #[test]
 fn init_says_where_two_words_point_to_different_places() {
     let sandbox = Sandbox::empty();
-    let said = "dormouse: made in here, as DIR says: --dir or DORMOUSE_DIR points to there\n";
+    let said = "dormouse: made in here, which DIR names; --dir or DORMOUSE_DIR points to there\n";
     sandbox
         .cmd(["-C", "there", "init", "here"])
         .stdout("made [SANDBOX]/project/here/.dormouse\n")

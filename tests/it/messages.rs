@@ -109,7 +109,7 @@ fn text_that_can_not_be_read_is_refused_with_its_place() {
         .status(2)
         .stderr(
             "dormouse: stdin: not UTF-8\n\
-             hint: a message is text: encode other data, or put it in a file and say where\n",
+             hint: a message is text: encode other data, or put it into a file and send its path\n",
         )
         .check();
     assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());

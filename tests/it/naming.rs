@@ -193,7 +193,7 @@ fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
     for (wrong, said) in [
         (&["work", "add", "-a", "ada"][..], "what is to be done?"),
         (&["work", "add", "objective"], "which agent?"),
-        (&["task", "start", "ada", "text", "--", "true"], "a command is told nothing"),
+        (&["task", "start", "ada", "text", "--", "true"], "a command takes no text"),
         (&["task", "start", "--", "true"], "which agent?"),
     ] {
         let ran = sandbox.cmd(wrong.iter().copied()).output();

@@ -302,7 +302,10 @@ fn a_person_accepts_or_drops_what_was_rejected() {
     // It is still none.
     let refused = sandbox.cmd(["--json", "queue", "rejected", "-a", "a", "--accept", "one"]).output();
     assert_eq!(refused.code(), 4, "{refused}");
-    assert!(refused.stderr.contains("one is still no message: not a message: expected value"), "{refused}");
+    assert!(
+        refused.stderr.contains("one is still not a message: not a message: expected value"),
+        "{refused}"
+    );
     let error: Value = serde_json::from_str(&refused.stdout).unwrap();
     assert_eq!(error["error"]["kind"], "still_refused");
     // Put right, it is.

@@ -38,7 +38,7 @@ pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
         && Anchor::to_make(into)? != Anchor::to_make(named)?
     {
         session.out.note(&format!(
-            "made in {}, as DIR says: --dir or DORMOUSE_DIR points to {}",
+            "made in {}, which DIR names; --dir or DORMOUSE_DIR points to {}",
             into.display(),
             named.display()
         ));
@@ -57,9 +57,10 @@ pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
         }
     });
     if created && let Some(hidden) = anchor.hides() {
-        session
-            .out
-            .note(&format!("from here it hides {}: --dir or DORMOUSE_DIR names that one", hidden.display()));
+        session.out.note(&format!(
+            "commands that are called here no longer find {}; name it with --dir or DORMOUSE_DIR",
+            hidden.display()
+        ));
     }
     Ok(Status::Done)
 }

@@ -66,7 +66,7 @@ impl Script {
                 && found.len() == template.script.len() as u64
                 && fs::read(&path).context("read", &path)? == template.script.as_bytes();
             if !is_same {
-                let message = format!("{} is there already, and not from this template", path.display());
+                let message = format!("{} exists already, and is not from this template", path.display());
                 return Err(Error::refused("script_exists", message).with_hint(
                     "it stays as it is: run it with `-- ./FILE` in place of --template, or name the agent \
                      otherwise",

@@ -262,7 +262,7 @@ fn prepare(
     if let Some(file) = request.file.filter(|file| !is_begun && name_exists(file)) {
         return Err(Error::refused(
             "file_exists",
-            format!("{} is there already: the stream of an agent replaces no file", file.display()),
+            format!("{} exists already: an export overwrites no file", file.display()),
         )
         .with_hint("name another one with --output"));
     }
@@ -295,7 +295,7 @@ fn refuse_unfinished(agent: &Agent<'_>, unfinished: &UnfinishedCounts) -> Result
     let Some(words) = unfinished.words() else { return Ok(()) };
     let name = agent.name();
     Err(Error::refused("unfinished", format!("`{name}` is not done: {words}"))
-        .with_hint(format!("look at it with `dormouse get {name}`, or remove it all the same with --force")))
+        .with_hint(format!("look at it with `dormouse get {name}`, or delete it anyway with --force")))
 }
 
 /// Writes the agents one after the other into the file. The file appears under its name when it is
@@ -364,7 +364,7 @@ fn finish(
 }
 
 fn came_back(name: &AgentName) -> Error {
-    Error::refused("came_back", format!("`{name}` has come back by an import meanwhile: it stays"))
+    Error::refused("came_back", format!("`{name}` was imported again meanwhile: it is not deleted"))
         .with_hint(format!("see it with `dormouse get {name}`"))
 }
 
@@ -377,7 +377,7 @@ fn report(session: &mut Session, store: &Store, mut report: DeleteReport) -> Res
     }
     for file in &report.late {
         session.out.alarm(&format!(
-            "{}: {file} came into its inbox too late for the stream, and is gone; a command that sent it says so too",
+            "{}: {file} arrived too late for the stream and was deleted; the command that sent it reports this, too",
             report.agent
         ));
     }

@@ -375,7 +375,7 @@ fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, 
 }
 
 /// Reason for the end of a run or task that was open when its agent was exported.
-const WENT_ON: &str = "it was at work when its agent was copied, and went on there";
+const WENT_ON: &str = "it was running when its agent was copied, and continued there";
 
 /// Removes the state that belongs to the origin: the mark of the move, the clone that steps the
 /// agent, and open turns and tasks. Open turns and tasks are ended here, because their processes

@@ -117,7 +117,7 @@ fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(Move
         Ok(size) => Ok((mark, Some(size))),
         Err(error) => {
             if let Err(other) = stay(session, agent, &mark) {
-                session.out.note(&format!("{} is still marked for its new name: {other}", agent.name()));
+                session.out.note(&format!("{} is still marked for renaming: {other}", agent.name()));
             }
             Err(error)
         }
@@ -187,7 +187,7 @@ fn make(
 }
 
 fn renamed_meanwhile(names: &NamePair) -> Error {
-    Error::refused("renamed", format!("another command gives `{}` another name meanwhile", names.former))
+    Error::refused("renamed", format!("another command renames `{}` at the same time", names.former))
 }
 
 fn note_former_name(
@@ -328,7 +328,7 @@ fn say_what_follows(session: &mut Session, report: &RenameReport) {
     }
     for file in &report.late {
         session.out.alarm(&format!(
-            "{agent}: {file} came into the inbox of `{former_name}` too late, and is gone; a command that sent it says so too"
+            "{agent}: {file} came into the inbox of `{former_name}` too late, and was deleted; the command that sent it reports this, too"
         ));
     }
 }

@@ -370,7 +370,7 @@ pub fn say(
         let brief = session.out.whole(brief);
         session.out.line_unless_said(&brief);
     } else if is_told(session, message.id) {
-        session.out.note(&format!("once that is mended: dormouse queue requeue {}", message.id));
+        session.out.note(&format!("when the cause is corrected: dormouse queue requeue {}", message.id));
     } else {
         let why = answer.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         session.out.note(&format!("{}: {} {}{why}", answer.agent, message.id, end.status));

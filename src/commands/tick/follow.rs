@@ -53,7 +53,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
             .with_hint("use `tick --until-idle`"));
     }
     if session.clock.is_pinned() {
-        return Err(Error::usage("--follow waits for moments, and DORMOUSE_NOW lets none come: unset it"));
+        return Err(Error::usage("--follow needs the real time, but DORMOUSE_NOW is set: unset it"));
     }
     session.out.report_errors_at_once();
     let signals = Signals::hold()?;

@@ -59,7 +59,7 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
         return Err(refuse("watch can't draw on this terminal: TERM names one that only writes lines"));
     }
     if session.clock.is_pinned() {
-        return Err(Error::usage("watch waits for moments, and DORMOUSE_NOW lets none come: unset it"));
+        return Err(Error::usage("watch needs the real time, but DORMOUSE_NOW is set: unset it"));
     }
     let store = session.store()?;
     for name in agents(&store, &args.agents.agents, false)? {
