@@ -151,7 +151,7 @@ fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
     let fault = match &policy.turn.command {
         None if is_unused => None,
         None => Some(
-            "it names no turn.command, so that messages wait: write there which program the agent runs"
+            "it names no turn.command, so that messages wait: set it to the program that the agent runs"
                 .to_owned(),
         ),
         Some(_) => environment::fault(agent, &policy),

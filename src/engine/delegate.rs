@@ -151,7 +151,7 @@ impl Context<'_> {
     pub fn settle_parent(self) {
         if let Err(error) = try_to_settle(self) {
             let name = self.agent.name();
-            self.session.out.note(&format!("{name}: its parent has not heard of it yet: {error}"));
+            self.session.out.note(&format!("{name}: its parent does not know it yet: {error}"));
         }
     }
 }

@@ -98,7 +98,7 @@ impl ProcessOutput<'_> {
         has_ended: impl Fn() -> Result<bool>,
     ) -> Result<()> {
         if let Some(host) = &self.elsewhere {
-            session.out.note(&format!("what it wrote is on {host}, not on this machine"));
+            session.out.note(&format!("its output is on {host}, not on this machine"));
         }
         let mut log = self.dir.follow(self.stream, self.last);
         let mut characters = Characters::default();

@@ -67,7 +67,7 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Comm
         if state.status != AgentStatus::Stopped && open.draft.records.state.status == AgentStatus::Stopped {
             return Err(Error::refused(
                 "stopped_meanwhile",
-                format!("`{}` was stopped while its start went on", agent.name()),
+                format!("`{}` was stopped while it was starting", agent.name()),
             ));
         }
     }

@@ -95,7 +95,7 @@ impl Replacement {
     /// Creates the file for `place`. `mode`: permissions before the umask.
     pub fn begin(place: &Path, mode: u32) -> Result<Replacement> {
         let Some(name) = place.file_name() else {
-            return Err(Error::in_word("--output", format!("{}: no name of a file", place.display())));
+            return Err(Error::in_word("--output", format!("{}: not a file name", place.display())));
         };
         let mut beside = name.to_owned();
         beside.push(".new-dormouse");

@@ -109,5 +109,5 @@ pub fn refuse_foreign_claim(agent: &Agent<'_>, state: &State, now: Time) -> Resu
         "ticked_elsewhere",
         format!("`{name}` is stepped by a clone on {} until {}", by.host, by.expires_at),
     )
-    .with_hint(format!("if that clone is gone for good: `dormouse recover {name} --force`")))
+    .with_hint(format!("if that clone does not come back: `dormouse recover {name} --force`")))
 }

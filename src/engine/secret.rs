@@ -108,12 +108,14 @@ impl Secret {
 /// Creates a file with a secret, readable only by its owner. Error when the file exists.
 fn secret_file(store: &Store, path: &Path, word: &str) -> Result<NewFile> {
     if path == Path::new("-") {
-        return Err(Error::usage("--secret-file: `-` is no file").with_hint("for stdout there is --json"));
+        return Err(
+            Error::usage("--secret-file: `-` is no file").with_hint("--json prints the secret to stdout")
+        );
     }
     let hint = "that is cloned and shared: put the secret somewhere else";
     refuse_within(store, path, "--secret-file", hint)?;
     NewFile::write(path, 0o600, format!("{word}\n").as_bytes())?.ok_or_else(|| {
         Error::refused("secret_file_exists", format!("--secret-file: {} is there already", path.display()))
-            .with_hint("a secret is never written over anything: name a new file, or remove that one")
+            .with_hint("a secret overwrites no file: name a new one, or remove that one")
     })
 }

@@ -246,7 +246,7 @@ pub fn anchor_of(url: &str) -> Result<Anchor> {
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local").join("state")));
     let state = state.ok_or_else(|| {
         Error::usage(
-            "neither XDG_STATE_HOME nor HOME is set: there is no place for what belongs to this machine",
+            "neither XDG_STATE_HOME nor HOME is set: there is no directory for the files of this machine",
         )
     })?;
     Anchor::of_url(url, &state)
@@ -293,7 +293,7 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
             "run_not_current",
             format!("{run_id} is no longer the current run of `{agent}`"),
         )
-        .with_hint("its turn is over: unset DORMOUSE_RUN to speak from outside"));
+        .with_hint("its turn is over: unset DORMOUSE_RUN to call this from outside"));
     };
     let by = CalledBy::Turn { run_id, message_id: run.message_id };
     Ok(Caller { agent, by, hops: Some(run.hops) })
@@ -308,7 +308,7 @@ fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result
             "task_ended",
             format!("{task_id} is no longer an open task of `{agent}`"),
         )
-        .with_hint("it has ended: unset DORMOUSE_TASK to speak from outside"));
+        .with_hint("it has ended: unset DORMOUSE_TASK to call this from outside"));
     };
     // A message that a task sends after a long pause starts a new chain.
     let pause = store.agent(&agent)?.policy()?.limits.chain_pause;

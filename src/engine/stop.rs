@@ -168,7 +168,7 @@ impl<'s> EndingTasks<'s> {
                 None => ours.push(task),
                 Some(away) => {
                     let (name, id) = (self.agent.name(), task.id);
-                    self.session.out.note(&format!("{name}: {id} goes on: it runs {away}"));
+                    self.session.out.note(&format!("{name}: {id} continues: it runs {away}"));
                 }
             }
         }

@@ -203,7 +203,7 @@ impl<'s> RemoteSync<'s> {
                 "{} has nothing that git could commit",
                 self.store.anchor().path().display()
             ))
-            .with_hint("see what `git status --ignored` says of it")
+            .with_hint("`git status --ignored` shows the reason")
         })
     }
 
@@ -363,7 +363,7 @@ pub fn publish(context: Context<'_>, subject: &str) {
     let exchange = RemoteSync::again(context.store(), line);
     if let Err(error) = exchange.run(session, &terms) {
         let remote = &exchange.line.remote;
-        session.out.note(&format!("{subject}, and {remote} has not heard of it yet: {error}"));
+        session.out.note(&format!("{subject}, and {remote} does not know it yet: {error}"));
     }
 }
 
@@ -389,7 +389,7 @@ fn verdict(lines: &[u8], end: JobEnd, scratch: &Path, root: &Path) -> Result<()>
         }
         (None, JobEnd::Exit(0 | 6)) => Ok(()),
         (None, _) => {
-            let message = format!("what came from the remote could not be looked at: {}", text.trim());
+            let message = format!("the files from the remote could not be checked: {}", text.trim());
             Err(Error::failed(message).with_hint("nothing has changed here"))
         }
     }

@@ -87,7 +87,7 @@ pub fn finish(context: Context<'_>, id: TaskId, end: TaskEnding) -> Result<Optio
 /// Commits that a task is lost which may still run on another machine. Its processes are not ended.
 pub fn give_up(context: Context<'_>, id: TaskId, away: &Away) -> Result<()> {
     context.session.out.note(&format!("{id} runs {away}: its processes are left alone"));
-    finish(context, id, TaskEnding::Lost(format!("given up for lost: it ran {away}"))).map(drop)
+    finish(context, id, TaskEnding::Lost(format!("counted as lost: it ran {away}"))).map(drop)
 }
 
 /// Marks those of the tasks that are still open as cancelled, in one transaction.
@@ -140,9 +140,7 @@ fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> 
         return Err(Error::failed(format!(
             "{id} has not ended yet: it runs {away}, and its supervisor does not answer"
         ))
-        .with_hint(
-            "it is marked: it ends when that machine looks, or is interrupted when its lease has run out",
-        ));
+        .with_hint("it is marked: it ends when that machine reads the mark, or when its lease expires"));
     }
     if !is_settled {
         let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;

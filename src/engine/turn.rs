@@ -67,10 +67,10 @@ pub fn drop_missing_checkpoint(context: Context<'_>, draft: &mut Draft, claimed:
     }
     let path = agent.workdir().checkpoint(checkpoint);
     let shown = path.to_string_lossy();
-    context
-        .session
-        .out
-        .note(&format!("{}: the checkpoint {shown} is missing: the turn begins anew", agent.name()));
+    context.session.out.note(&format!(
+        "{}: the checkpoint {shown} is missing: the turn starts from the beginning",
+        agent.name()
+    ));
     lose_checkpoint(draft, claimed, &shown);
     Ok(())
 }
@@ -299,9 +299,9 @@ fn try_to_settle(
 fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
     Error::refused(
         Error::FENCED,
-        format!("nothing of {run_id} was recorded: the records of `{}` know nothing of it", agent.name()),
+        format!("nothing of {run_id} was recorded: the records of `{}` don't contain it", agent.name()),
     )
-    .with_hint("the database may have lost what it acknowledged last; the output of the run is still on this machine")
+    .with_hint("the database may have lost its last commits; the output of the run is still on this machine")
 }
 
 /// Returns the facts that the rules need for the actions of an outcome, if it has actions.
@@ -456,7 +456,7 @@ fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)
     let refused = |why: String| Error::failed(format!("{}: {why}", path.display()));
     // Opening a pipe could block for ever.
     if !std::fs::metadata(&path).context("read", &path)?.is_file() {
-        return Err(refused("it is no file, and `turn.prompt` names one".to_owned()));
+        return Err(refused("it is not a file, and `turn.prompt` names it".to_owned()));
     }
     let mut text = String::new();
     let file = File::open(&path).context("read", &path)?;
@@ -470,6 +470,6 @@ fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
         Some(CommandSpec::Argv(argv)) => Ok(argv.iter().map(OsString::from).collect()),
         Some(CommandSpec::Line(line)) => Ok(["sh", "-c", line].iter().map(OsString::from).collect()),
         None => Err(Error::failed(format!("{} has no turn.command", agent.settings()))
-            .with_hint("write there which program the agent runs")),
+            .with_hint("set it to the program that the agent runs")),
     }
 }

@@ -101,7 +101,9 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         EventKind::PreemptionForced => (because("the turn is ended by force".to_owned()), bad),
         EventKind::RunYielded => ("the turn yields".to_owned(), None),
         EventKind::CheckpointSaved => ("the turn saves a checkpoint".to_owned(), None),
-        EventKind::CheckpointLost => ("the checkpoint is lost, the turn begins anew".to_owned(), bad),
+        EventKind::CheckpointLost => {
+            ("the checkpoint is lost, the turn starts from the beginning".to_owned(), bad)
+        }
         EventKind::WakeHintIgnored
         | EventKind::TriggerIgnored
         | EventKind::RecordRepaired

@@ -47,7 +47,7 @@ fn at(name: &str, error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(":{line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
     Error::failed(format!("{name}{place}: {}{detail}", error.kind()))
-        .with_hint("the template of turn.prompt speaks of what context.json has")
+        .with_hint("the template of turn.prompt can use the fields of context.json")
 }
 
 /// Returns a field that is present and not null.

@@ -250,7 +250,7 @@ fn a_child_goes_on_beside_a_parent_that_can_not_be_read() {
     let path = sandbox.agent("boss").join("state.json");
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, "{").unwrap();
-    sandbox.cmd(["tick", "kid"]).assert().code(0).stderr(contains("its parent has not heard of it yet"));
+    sandbox.cmd(["tick", "kid"]).assert().code(0).stderr(contains("its parent does not know it yet"));
     std::fs::write(&path, whole).unwrap();
     sandbox.run(["tick", "boss"]);
     assert_eq!(task(&sandbox, &id)["status"], "completed");

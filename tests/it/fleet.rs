@@ -373,7 +373,7 @@ fn a_checkpoint_that_is_nowhere_is_found_missing() {
     assert!(ran.code() == 6 && ran.stdout.contains("checkpoint: missing"), "{ran}");
     let other = Machine::new(&url, None);
     let ran = other.cmd(["tick", "ada"]).output();
-    assert!(ran.stderr.contains("is missing: the turn begins anew"), "{ran}");
+    assert!(ran.stderr.contains("is missing: the turn starts from the beginning"), "{ran}");
 }
 
 /// However many agents rest: they are not even looked at.

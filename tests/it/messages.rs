@@ -940,7 +940,7 @@ fn what_is_left_of_a_turn_that_is_over_can_not_speak_for_it() {
         .status(4)
         .stderr(
             "dormouse: run_#1 is no longer the current run of `ada`\n\
-             hint: its turn is over: unset DORMOUSE_RUN to speak from outside\n",
+             hint: its turn is over: unset DORMOUSE_RUN to call this from outside\n",
         )
         .check();
 }

@@ -371,7 +371,7 @@ fn a_task_of_a_host_that_is_gone_can_be_given_up() {
     let ended: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(
         (ended["status"].as_str(), ended["reason"].as_str()),
-        (Some("interrupted"), Some("given up for lost: it ran on gone"))
+        (Some("interrupted"), Some("counted as lost: it ran on gone"))
     );
     assert_eq!(queue(&sandbox).len(), 1);
 }

@@ -59,8 +59,7 @@ impl Repository<'_> {
     /// checked-out branch, else `origin`, else the only remote.
     pub fn line(&self, remote: Option<&str>) -> Result<RemoteBranch> {
         let Some(here) = self.one_if_any(&["symbolic-ref", "--quiet", "--short", "HEAD"])? else {
-            let message =
-                "HEAD is detached: no branch is checked out, so there is none to exchange".to_owned();
+            let message = "HEAD is detached: no branch is checked out that could be synced".to_owned();
             return Err(refuse(message, "check one out with `git switch BRANCH`"));
         };
         let of_exchange = r"^(remote|branch)\.|^core\.(sshcommand|autocrlf)$";
@@ -202,7 +201,7 @@ impl Repository<'_> {
         let reason = text.lines().find_map(|line| line.strip_prefix("!\t")).unwrap_or(said.reason());
         let first = reason.replace('\t', " ");
         let message = format!("can't {what} {}, branch {}: {first}", line.remote, line.branch);
-        let hint = "nothing here has changed but for commits of its own; try again when the remote answers";
+        let hint = "only commits were made here; try again when the remote answers";
         refuse(message, hint_about(&first, hint))
     }
 

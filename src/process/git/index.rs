@@ -63,7 +63,8 @@ impl Repository<'_> {
         if !said.is_success() && !said.stderr.trim().is_empty() && (self.settings.hooks || self.settings.sign)
         {
             let message = format!("git commit in {}: {}", self.state_dir.display(), said.reason());
-            let hint = "the repository's hooks and signing run because [git] in dormouse.toml says so: see why they refuse";
+            let hint =
+                "[git] in dormouse.toml turns on the repository's hooks and signing: see why they fail";
             return Err(refuse(message, hint_about(said.reason(), hint)));
         }
         self.checked(said, SEE_STATUS)?;
@@ -183,7 +184,7 @@ impl Repository<'_> {
         }
         Err(Error::refused(
             "uncommitted_changes",
-            format!("what is not committed here is in the way: {}", said.reason()),
+            format!("uncommitted changes prevent the merge: {}", said.reason()),
         )
         .with_hint("commit or move it, then do this again; nothing has changed"))
     }

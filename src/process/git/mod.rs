@@ -112,7 +112,7 @@ impl<'a> Repository<'a> {
     pub fn check(&self) -> Result<()> {
         let words =
             ["--is-inside-work-tree", "--absolute-git-dir", "--git-path", "objects", "--git-path", "index"];
-        let hint = "there has to be a git repository around the state directory: make one with `git init`";
+        let hint = "the state directory must be in a git repository: make one with `git init`";
         let said = self.ask(&[&["rev-parse"], &words[..]].concat(), hint)?;
         let mut lines = said.lines();
         if lines.next() != Some("true") {
@@ -224,7 +224,7 @@ impl<'a> Repository<'a> {
         let driver = format!("'{program}' merge-driver %O %A %B %P");
         let is_known = self.run(&["config", "--local", "merge.dormouse.driver"])?.text().trim_end() == driver;
         if !is_known {
-            let hint = "see why git can't write its configuration";
+            let hint = "make git's configuration file writable";
             let name = "a state directory of dormouse";
             self.ask(&["config", "--local", "merge.dormouse.name", name], hint)?;
             self.ask(&["config", "--local", "merge.dormouse.driver", &driver], hint)?;

@@ -180,7 +180,10 @@ fn a_checkpoint_that_is_not_there_holds_nobody_up() {
     fs::remove_file(checkpoints_of(&sandbox, &run).remove(0)).unwrap();
     sandbox.run(["resume", "ada"]);
     turns(&sandbox, r#"told; cp "$DORMOUSE_CONTEXT" "$HOME/context"; exit 1"#);
-    sandbox.cmd(["tick", "ada", "--json"]).assert().stderr(contains("is missing: the turn begins anew"));
+    sandbox
+        .cmd(["tick", "ada", "--json"])
+        .assert()
+        .stderr(contains("is missing: the turn starts from the beginning"));
     assert_eq!(noted(&sandbox), ["from nothing"]);
     let context: Value = serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap();
     assert_eq!(context["run"]["checkpoint_lost"], json!(true));
