@@ -414,8 +414,8 @@ fn hint_at(source: &io::Error) -> Option<String> {
             io::ErrorKind::WouldBlock,
             "no more processes may be started: raise the limit (`ulimit -u`), or try again",
         ),
-        (io::ErrorKind::StorageFull, "make room and try again; no record is half-written"),
-        (io::ErrorKind::QuotaExceeded, "make room and try again; no record is half-written"),
+        (io::ErrorKind::StorageFull, "free disk space and try again; no record is half-written"),
+        (io::ErrorKind::QuotaExceeded, "free disk space and try again; no record is half-written"),
         (
             io::ErrorKind::PermissionDenied,
             "see its owner and mode with `ls -ld`: run this as the owner, or give yourself the right with `chmod`",

@@ -383,7 +383,7 @@ fn verdict(lines: &[u8], end: JobEnd, scratch: &Path, root: &Path) -> Result<()>
             let said = |field: &str| finding[field].as_str().unwrap_or_default();
             let message = format!("as the merged records would have it: {}", said("message"));
             Err(Error::damaged(place(said("path")), message).with_hint(
-                "nothing has changed here: put it right in the clone that it comes from, or here with \
+                "nothing has changed here: correct it in the clone that it comes from, or here with \
                  `dormouse doctor`",
             ))
         }

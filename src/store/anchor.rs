@@ -143,7 +143,7 @@ fn working_directory() -> Result<PathBuf> {
             return Error::Io { action: "find", path: "the working directory".into(), source };
         }
         Error::failed("the working directory of this command was removed").with_hint(
-            "go to a directory that is there (`cd`), or name the state directory by its whole path with --dir",
+            "change to an existing directory (`cd`), or name the state directory by its whole path with --dir",
         )
     })
 }
@@ -170,7 +170,7 @@ fn is_store(root: &Path) -> Result<bool> {
     if error.kind() == ErrorKind::NotFound && is_link() && !root.exists() {
         let message = "a symbolic link, and the directory to which it leads is not there";
         return Err(
-            Error::damaged(root, message).with_hint("mount or bring back that directory, or remove the link")
+            Error::damaged(root, message).with_hint("mount or restore that directory, or remove the link")
         );
     }
     let is_absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)

@@ -253,7 +253,7 @@ impl<R: Read> StreamReader<R> {
             return Err(self.damaged(message));
         }
         if self.last.as_ref().is_some_and(|last| order(last, &meta) != Ordering::Less) {
-            return Err(self.damaged(format_args!("{} stands there twice, or out of order", shown(&path))));
+            return Err(self.damaged(format_args!("{} is repeated or out of order", shown(&path))));
         }
         (self.left, self.length) = (length, length);
         self.last = Some(meta.clone());
@@ -371,7 +371,7 @@ impl<R: Read> StreamReader<R> {
     /// Error for a fault in the stream, with the offset that is being read.
     pub fn damaged(&self, what: impl std::fmt::Display) -> Error {
         Error::damaged(self.name.clone(), format!("byte {}: {what}", self.at))
-            .with_hint("nothing of it was imported: export again, and compare what arrives")
+            .with_hint("nothing of it was imported: export again, and check the transfer")
     }
 }
 

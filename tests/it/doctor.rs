@@ -156,7 +156,7 @@ fn findings_for_people_are_a_line_each() {
         .cmd(["doctor"])
         .status(6)
         .stdout(
-            "[SANDBOX]/project/.dormouse/agents/ada/state.json: damaged: line 2, column 13: expected value [bring it back from git, a backup or an export: without it there is no agent, so `dormouse doctor --repair` leaves it where it is]\n\
+            "[SANDBOX]/project/.dormouse/agents/ada/state.json: damaged: line 2, column 13: expected value [restore it from git, a backup or an export: without it there is no agent, so `dormouse doctor --repair` leaves it where it is]\n\
              3 records in 1 agent: 1 open\n",
         )
         .check();

@@ -210,7 +210,7 @@ fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
     }
     fs::remove_file(sandbox.agent("bob").join("state.json")).unwrap();
     let missing = "[SANDBOX]/project/.dormouse/agents/bob/state.json: missing: every agent has one";
-    let hint = "bring it back from git or a backup; nothing is made up in its place";
+    let hint = "restore it from git or a backup; dormouse creates no replacement";
     sandbox
         .cmd(["list"])
         .status(6)

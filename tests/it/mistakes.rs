@@ -307,12 +307,7 @@ const FILES: &[Mistake] = &[
     after("echo '[turn' >> $A/agent.toml", "dormouse enqueue ada hello", 6, "agent.toml:7:6"),
     after("echo 'durabilty = 1' >> .dormouse/dormouse.toml", "dormouse list", 6, "edit this file"),
     after("echo '[retention]\nruns = 5' >> .dormouse/dormouse.toml", "dormouse list", 6, "edit this file"),
-    after(
-        "echo '{' > $A/state.json",
-        "dormouse tick ada",
-        6,
-        "bring it back from git, a backup or an export",
-    ),
+    after("echo '{' > $A/state.json", "dormouse tick ada", 6, "restore it from git, a backup or an export"),
     after("echo done > outcome.json", "dormouse check-outcome outcome.json", 6, "not JSON"),
     after(
         "echo '{\"acts\": []}' > outcome.json",
@@ -450,7 +445,7 @@ fn a_full_disk_is_answered_with_what_to_do() {
         let ran = shell(&sandbox, "", &line).output();
         let said = words_of_json(&ran.stdout);
         assert!(
-            ran.code() == 1 && said.contains("make room and try again; no record is half-written"),
+            ran.code() == 1 && said.contains("free disk space and try again; no record is half-written"),
             "{ran}"
         );
         assert!(said.contains(".dormouse/agents/"), "{ran}");

@@ -280,7 +280,7 @@ fn one_damaged_agent_does_not_keep_the_others_from_their_step() {
             json!({
                 "kind": "damaged",
                 "message": format!("{}:2:13: expected value", path.display()),
-                "hint": "bring it back from git, a backup or an export: without it there is no agent, \
+                "hint": "restore it from git, a backup or an export: without it there is no agent, \
                     so `dormouse doctor --repair` leaves it where it is",
                 "path": path,
                 "line": 2,

@@ -303,7 +303,7 @@ fn the_limit_of_a_stop_can_not_be_switched_off() {
         let place = "[SANDBOX]/project/.dormouse/agents/ada/agent.toml";
         for command in ["tick", "stop"] {
             let expected =
-                format!("dormouse: ada: {place}:{wrong}\nhint: mend it with `dormouse edit ada`\n");
+                format!("dormouse: ada: {place}:{wrong}\nhint: correct it with `dormouse edit ada`\n");
             sandbox.cmd([command, "ada"]).status(6).stderr(&expected).check();
         }
         let ran = sandbox.cmd(["create", "bob", "--from", "ada.toml"]).output();

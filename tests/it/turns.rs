@@ -924,7 +924,7 @@ fn an_agents_policy_is_checked_before_its_turn() {
             .status(6)
             .stderr(&format!(
                 "dormouse: ada: [SANDBOX]/project/.dormouse/agents/ada/agent.toml: {wrong}\n\
-                 hint: mend it with `dormouse edit ada`\n"
+                 hint: correct it with `dormouse edit ada`\n"
             ))
             .check();
     }

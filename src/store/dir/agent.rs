@@ -51,7 +51,7 @@ impl<'s> DirAgent<'s> {
     pub(in crate::store) fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
         self.store.policy_from(origin, text).map_err(|error| {
             if matches!(&error, Error::Damaged { hint: None, .. }) {
-                error.with_hint(format!("mend it with `dormouse edit {}`", self.name))
+                error.with_hint(format!("correct it with `dormouse edit {}`", self.name))
             } else {
                 error
             }
@@ -159,8 +159,8 @@ impl AgentRecords for DirAgent<'_> {
         let path = self.dir.join(layout::POLICY);
         let bytes = path.read(MAX_SETTINGS).and_then(|bytes| {
             bytes.ok_or_else(|| {
-                Error::damaged(path.path(), "missing: it says what the agent runs")
-                    .with_hint("bring it back from git or a backup, or write it anew")
+                Error::damaged(path.path(), "missing: it names the turn command")
+                    .with_hint("restore it from git or a backup, or write a new one")
             })
         });
         let read = bytes.and_then(|bytes| config::utf8(&path, &bytes).map(str::to_owned));
@@ -254,5 +254,5 @@ impl DirTxn<'_> {
 
 pub(super) fn missing(path: &Path) -> Error {
     Error::damaged(path.to_owned(), "missing: every agent has one")
-        .with_hint("bring it back from git or a backup; nothing is made up in its place")
+        .with_hint("restore it from git or a backup; dormouse creates no replacement")
 }

@@ -59,9 +59,9 @@ pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
         let is_agents =
             parts[0] != layout::AGENTS || parts.len() == 1 || parts[1].parse::<AgentName>().is_ok();
         let message = if !blob.is_file() {
-            "what came from the remote is a link or another repository in the place of a file"
+            "the remote has a link or another repository in the place of a file"
         } else if !is_plain || !is_agents {
-            "what came from the remote has a name that no file of a state directory has"
+            "the remote has a file name that no file of a state directory has"
         } else if is_in_another_place(path, ours) {
             "what came from the remote is a file in the place of a directory, or a directory in that of a file"
         } else if is_of_one_machine(&parts) {
@@ -70,7 +70,7 @@ pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
             continue;
         };
         return Err(Error::damaged(Path::new(path).to_owned(), message.to_owned())
-            .with_hint("nothing has changed here: put it right in the clone that it comes from"));
+            .with_hint("nothing has changed here: correct it in the clone that it comes from"));
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around
                 Path::new(file).to_owned(),
                 "one clone has a file here, and another a directory",
             )
-            .with_hint("nothing has changed here: a person has to say which of them is right"));
+            .with_hint("nothing has changed here: decide which of them is right"));
         }
         before = Some(path);
     }

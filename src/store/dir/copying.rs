@@ -65,7 +65,7 @@ fn refuse_submissions(inbox: &Spot, below: &Path) -> Result<()> {
             Name::Segment(_) => refuse_submissions(inbox, &path)?,
             Name::Message(_) | Name::Hint(_) | Name::Rejected | Name::Other => {}
             Name::Drop => {
-                let hint = "step the agent where it comes from: that takes it in; and export it again";
+                let hint = "tick the agent where it comes from, which admits it, and export it again";
                 return Err(unfit(&inbox.join(&path), hint));
             }
         }

@@ -408,8 +408,7 @@ pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalLine>, usize)
             Some(line) => lines.push(line),
             None if whole + line.len() == bytes.len() => break,
             None => {
-                let message =
-                    format!("line {number} is not what was written: what follows it is not applied");
+                let message = format!("line {number} is damaged: the lines after it are not applied");
                 return Err(Error::damaged(path, message));
             }
         }

@@ -167,7 +167,7 @@ impl DirAgent<'_> {
                 names.len()
             ),
         )
-        .with_hint(format!("`dormouse queue list {}` says which; say the others again", self.name())))
+        .with_hint(format!("`dormouse queue list {}` shows which; send the others again", self.name())))
     }
 
     fn unless_moved(&self, names: &[String], now: Time) -> Result<()> {
@@ -192,7 +192,7 @@ impl DirAgent<'_> {
                     self.name(),
                     names.len(),
                     names.len() - late
-                )).with_hint("`dormouse queue list` there says which")),
+                )).with_hint("`dormouse queue list` there shows which")),
         }
     }
 
@@ -241,7 +241,7 @@ pub(super) fn moved_away(agent: &DirAgent<'_>, moved: &Moved) -> Error {
 /// another store.
 pub fn refusal(name: &AgentName, identity: impl FnOnce() -> Result<Identity>, moved: &Moved) -> Error {
     let hint = match moved.by {
-        Leave::Move => "turn to it there; to have it back, import its stream from there here".to_owned(),
+        Leave::Move => "use it there; to move it back, export it there and import the stream here".to_owned(),
         Leave::Remove => format!("`dormouse rm {name}` ends that; an import of its stream brings it back"),
         Leave::Rename => {
             let had = if moved.to == name.as_str() { identity().ok() } else { None };

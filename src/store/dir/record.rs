@@ -184,7 +184,7 @@ fn damaged(path: &Path, line: usize, bytes: &[u8], error: &serde_json::Error) ->
 pub const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
 
 /// Hint for an unreadable essential file.
-pub const RESTORE: &str = "bring it back from git, a backup or an export: without it there is no agent, so `dormouse doctor --repair` leaves it where it is";
+pub const RESTORE: &str = "restore it from git, a backup or an export: without it there is no agent, so `dormouse doctor --repair` leaves it where it is";
 
 /// Returns the hint for an unreadable record. Essential records are neither replaced nor
 /// quarantined.

@@ -45,12 +45,12 @@ pub fn server_faults(facts: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFau
     let mut find = |kind, is_warning, message: String| faults.push(StoreFault { kind, message, is_warning });
     for (name, value) in [("fsync", &facts.fsync), ("synchronous_commit", &facts.synchronous_commit)] {
         if value == "off" {
-            let message = format!("`{name}` is off: a power cut takes away what was acknowledged");
+            let message = format!("`{name}` is off: a power cut loses acknowledged changes");
             find("not_durable", false, message);
         }
     }
     if facts.full_page_writes == "off" {
-        let message = "`full_page_writes` is off: a power cut may tear what is stored";
+        let message = "`full_page_writes` is off: a power cut may damage stored pages";
         find("not_durable", true, message.to_owned());
     }
     if facts.is_standby {

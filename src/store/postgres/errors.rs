@@ -86,7 +86,7 @@ impl RoundTripFault {
                         "database",
                         format!("{server} has no room for it: {message}"),
                     )
-                    .with_hint("nothing was changed; make room there, and try again"),
+                    .with_hint("nothing was changed; free disk space there, and try again"),
                 ),
                 "25006" => RoundTripFault::Other(
                     Error::database(Status::Failed, "database", format!("{server} only reads: {message}"))
@@ -125,7 +125,7 @@ impl RoundTripFault {
                 "database",
                 format!("the connection to {} was lost: {why}", url.shown()),
             )
-            .with_hint("see whether the server runs and can be reached, and try again"),
+            .with_hint("check that the server runs and can be reached, and try again"),
             RoundTripFault::Locked => crossed(url),
             RoundTripFault::Taken(error)
             | RoundTripFault::Crossed(error)
@@ -144,7 +144,7 @@ fn plain(fault: &WireFault, url: &Url) -> Error {
             error.with_hint("all connections that it allows are in use: try again, or allow more of them")
         }
         WireFault::Unreachable(_) => {
-            error.with_hint("see whether the server runs and can be reached from here")
+            error.with_hint("check that the server runs and can be reached from here")
         }
         WireFault::Server { .. }
         | WireFault::Lost { .. }

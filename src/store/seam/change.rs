@@ -178,7 +178,7 @@ impl<'a> AgentTxn<'a> {
         let Some((_, was_moved)) = self.base.take().filter(|(revision, _)| *revision == base) else {
             return Err(Error::refused(
                 "stale_revision",
-                format!("the records of `{}` have moved on from revision {base}", self.agent.name()),
+                format!("the records of `{}` have changed since revision {base}", self.agent.name()),
             )
             .with_hint("try again"));
         };

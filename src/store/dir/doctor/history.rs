@@ -76,7 +76,7 @@ impl Checkup<'_> {
             self.findings.push(finding);
         }
         if !lines::is_tidy(&bytes) {
-            let message = "a merge has left lines that stand there twice, or two in one; each counts once";
+            let message = "a merge has left repeated or joined lines; each counts once";
             self.note(path, MERGED_LINES, message, Remedy::Untangle);
         }
     }

@@ -64,7 +64,7 @@ impl Checkup<'_> {
         let former = self.path(layout::FORMER);
         let mut dirs = vec![inbox.clone()];
         if former.exists().is_ok_and(|is_there| is_there) {
-            let message = "what was the inbox, before a command was killed";
+            let message = "the former inbox, which a killed command has left";
             self.note(former.clone(), "unfinished_exchange", message, Remedy::FinishExchange);
             dirs.push(former.clone());
         }

@@ -268,7 +268,7 @@ impl DirStore {
             } else if let Err(error) = name.parse::<AgentName>() {
                 error.to_string()
             } else if is_husk(&agents.join(&entry.name))? {
-                let message = "git has removed this agent, and left what is this machine's own".to_owned();
+                let message = "git has removed this agent, and left the files of this machine".to_owned();
                 findings.push(of(agents.join(&entry.name), "husk", message, Remedy::Sweep));
                 continue;
             } else {

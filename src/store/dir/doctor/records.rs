@@ -70,7 +70,7 @@ impl Checkup<'_> {
         if let Some(checkpoint) = of_run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
             let path = self.agent.workdir().checkpoint(checkpoint);
             if path.exists().is_ok_and(|there| !there) {
-                let message = "missing: the checkpoint from which a run goes on";
+                let message = "missing: the checkpoint from which a run continues";
                 self.note(path, "checkpoint", message, Remedy::None);
             }
         }
