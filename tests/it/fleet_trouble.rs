@@ -210,7 +210,7 @@ fn a_server_that_is_shut_down_ends_no_turn() {
     let before = rows(&server, "shut_down");
     server.shut_down();
     for words in [["get", "ada"], ["stop", "ada"]] {
-        one.cmd(&words).assert().code(1).stderr(contains("see whether the server runs"));
+        one.cmd(&words).assert().code(1).stderr(contains("check that the server runs"));
     }
     server.start_again();
     // Only the lease may be a newer one by now.
@@ -260,7 +260,7 @@ fn without_room() {
         assert!(acknowledged.len() < 200, "there is room for anything");
     };
     let is_said = refused.stderr.contains("has no room for it: ")
-        && refused.stderr.contains("nothing was changed; make room");
+        && refused.stderr.contains("nothing was changed; free disk space");
     assert!(refused.code() == 1 && is_said && !acknowledged.is_empty(), "{refused}");
     // What needs no more room goes on, what does is refused; either way nothing is lost.
     let step = machine.cmd(["tick", "ada", "--until-idle"]).output();

@@ -344,6 +344,6 @@ fn a_state_that_cannot_be_read_stays_and_the_error_says_what_to_do() {
     for args in [vec!["tick", "ada"], vec!["get", "ada"]] {
         sandbox.cmd(args).assert().code(6).stderr(contains("restore it from git, a backup or an export"));
     }
-    sandbox.cmd(["doctor", "--repair"]).assert().code(6).stdout(contains("bring it back from git"));
+    sandbox.cmd(["doctor", "--repair"]).assert().code(6).stdout(contains("restore it from git"));
     assert_eq!(fs::read_to_string(&state).unwrap(), "{");
 }
