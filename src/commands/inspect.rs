@@ -386,7 +386,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
             text.push_str(&format!("the next step is due {} ({})\n", relative(at, now), at.local()));
         }
         if let Some(late) = &late {
-            let said = format!("nobody ticks: {}", late.describe(now));
+            let said = format!("no process ticks: {}", late.describe(now));
             text.push_str(&format!("{}\n{TICK}\n", out.paint(Tone::Bad, &said)));
         }
         for line in lines.iter().filter(|line| line.status != AgentStatus::Booting) {

@@ -233,8 +233,8 @@ fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<
         "message_id": message_id,
     });
     answer(session, &object, |_| match message_id {
-        Some(id) => format!("{name}  goes on with {id} at the next tick"),
-        None => format!("{name}  goes on at the next tick"),
+        Some(id) => format!("{name}  continues with {id} at the next tick"),
+        None => format!("{name}  continues at the next tick"),
     })
 }
 

@@ -25,7 +25,7 @@ use crate::store::{Agent, AgentTxn, AsFiles, Collected, Finding, Remedy, Subject
 
 /// Hint for a state directory that no process ticks.
 const TICK: &str =
-    "`dormouse tick --all` makes the steps, `dormouse service` says how a machine makes them by itself";
+    "`dormouse tick --all` runs the steps, `dormouse service` prints a configuration that runs them";
 
 #[serde_with::skip_serializing_none]
 #[derive(Serialize)]

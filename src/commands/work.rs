@@ -56,7 +56,7 @@ pub fn work(session: &mut Session, args: WorkArgs) -> Result<Status> {
     match args.command {
         WorkCommand::Add { objective, plan_status, todo, plan, blocked_by, recheck, pick } => {
             let (name, said) = agent_and_text(objective)?;
-            let objective = said.ok_or_else(|| Error::usage("OBJECTIVE: what is to be done?"))?;
+            let objective = said.ok_or_else(|| Error::usage("OBJECTIVE: no objective is given"))?;
             let agent = store.agent(&name)?;
             let new = NewWork {
                 objective,

@@ -233,7 +233,7 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: F
                 format!("it is left alone, and has failed here after {until}, or with `recover --force`")
             }
             (Away::Machine { .. } | Away::Directory { .. }, true) => {
-                "the gate is closed, its turn goes on there".to_owned()
+                "the agent is stopped, but its turn continues there".to_owned()
             }
         };
         session.out.note(&format!("{name}: {id} runs {away}; {then}"));

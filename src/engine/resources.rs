@@ -296,7 +296,7 @@ fn left_behind(
         return Ok(None);
     }
     Ok(Some(vec![
-        format!("{} is held by what is left of an interrupted turn of {last}", workspace.path().display()),
+        format!("{} is held by processes of an interrupted turn of {last}", workspace.path().display()),
         run.run_id.to_string(),
         format!("until the next step of {last}"),
     ]))

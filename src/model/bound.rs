@@ -25,7 +25,7 @@ pub const PLAN: Bound = Bound {
     what: "the plan",
     name: "max_plan",
     most: Size(1 << 20),
-    hint: "put what is large into a file, and say in the plan where that is",
+    hint: "put the large part into a file, and name the file in the plan",
 };
 
 /// Limit of the template file that `turn.prompt` names.
@@ -34,7 +34,7 @@ pub const PROMPT: Bound = Bound {
     what: "the template",
     name: "max_prompt",
     most: Size(1 << 20),
-    hint: "shorten it: the turn can read what is large from a file",
+    hint: "shorten it: the turn can read a large text from a file",
 };
 
 pub const CHECKPOINT: Bound = Bound {
@@ -42,7 +42,7 @@ pub const CHECKPOINT: Bound = Bound {
     what: "the checkpoint",
     name: "max_checkpoint",
     most: Size(64 << 20),
-    hint: "put what is large into a file of its own, and save the path of that file",
+    hint: "put the large part into a file of its own, and save the path of that file",
 };
 
 /// Limit of a brief, small because the last brief is part of `state.json`.
@@ -51,7 +51,7 @@ pub const BRIEF: Bound = Bound {
     what: "it",
     name: "max_brief",
     most: Size(1 << 20),
-    hint: "put what is large into a file, and say in the brief where that is",
+    hint: "put the large part into a file, and name the file in the brief",
 };
 
 /// Limit of the total size of undelivered messages as files. A step reads all of them.
@@ -69,7 +69,7 @@ pub const RECORD: Bound = Bound {
     what: "the record",
     name: "max_record",
     most: Size(8 << 20),
-    hint: "put what is large into a file, and say where that is",
+    hint: "put the large part into a file, and name the file",
 };
 
 impl Bound {
@@ -91,7 +91,7 @@ impl Bound {
             what: "it",
             name: "limits.max_outcome",
             most,
-            hint: "put what is large into a file, and say in the outcome where that is",
+            hint: "put the large part into a file, and name the file in the outcome",
         }
     }
 
@@ -103,7 +103,7 @@ impl Bound {
             what: "what it makes",
             name: "limits.max_effects",
             most,
-            hint: "put what is large into files, and say in the outcome where they are",
+            hint: "put the large parts into files, and name the files in the outcome",
         }
     }
 

@@ -71,7 +71,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
             let how = if is_known(held) { "back" } else { "looked at again" };
             let when = held.not_before.map(|at| format!(", {how} {}", moment(at, now)));
             let when = when.unwrap_or_default();
-            wakes.push(format!("a tick that finds what is missing ({}){when}", held.missing));
+            wakes.push(format!("a tick that finds the missing resource ({}){when}", held.missing));
             wakes.push(format!("dormouse recover {agent} (it is tried now)"));
         }
         let timeout = deadline(state, &records.policy.timeouts);

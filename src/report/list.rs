@@ -271,7 +271,7 @@ impl ListRow {
                     if is_stopped { "after a start".to_owned() } else { relative(retry.not_before, now) };
                 format!("failed, {what} {when}: {}", one_line(&retry.reason, 60))
             });
-        let late = self.nobody_ticks.as_ref().map(|late| format!("nobody ticks: {}", late.describe(now)));
+        let late = self.nobody_ticks.as_ref().map(|late| format!("no process ticks: {}", late.describe(now)));
         let is_told = self.questions().any(|question| question.reason == self.reason);
         let why = match &self.stalled {
             Some(stalled) => format!("stalled: {}", one_line(stalled, NOTE.1)),

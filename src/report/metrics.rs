@@ -222,7 +222,7 @@ impl GaugeValue {
 
 /// Gauges of all agents together and of each agent: suffix of the name, help text, value.
 const GAUGES: [(&str, &str, GaugeValue); 7] = [
-    ("queue_messages", "How many messages wait.", GaugeValue::Number(|one| one.queued)),
+    ("queue_messages", "Number of queued messages.", GaugeValue::Number(|one| one.queued)),
     (
         "queue_oldest_timestamp_seconds",
         "When the oldest waiting message was admitted. Absent where none waits.",

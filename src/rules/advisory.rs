@@ -66,7 +66,7 @@ fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
     });
     let kept = unbounded(records, now).into_iter().map(|(id, at)| {
         let text = format!(
-            "{id} was made by a clock that ran ahead and speaks of {at}; if that is wrong, make it anew"
+            "{id} was created by a clock that ran ahead, and refers to {at}; if that is wrong, create it again"
         );
         Advisory::new(kind, id, text)
     });
@@ -124,7 +124,7 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
     if let Some(late) = overdue(records, now) {
         let agent = &state.agent;
         let text = format!(
-            "nobody ticks: {}; `dormouse tick {agent}` makes one step, `dormouse service` says how a machine makes them by itself",
+            "no process ticks: {}; `dormouse tick {agent}` runs one step, `dormouse service` prints a configuration that runs them",
             late.describe(now)
         );
         found.push(Advisory::new(AdvisoryKind::NobodyTicks, agent, text));

@@ -83,5 +83,5 @@ pub fn may_name(wait: &Wait, trigger: Option<TriggerKind>) -> Result<(), Refusal
     }
     let message = format!("{} asks the operator: only the operator can answer it", wait.id);
     Err(Refusal::new("operators_answer", message)
-        .hint("leave out the wait: the agent then takes what you say for what it is"))
+        .hint("leave out the wait: your message then counts as what it is"))
 }

@@ -301,7 +301,7 @@ impl<R: Read> StreamReader<R> {
         }
         let said = self.own_content(length, BLOCK as u64)?;
         if said != format!("{}\n", digest::of(before)).as_bytes() {
-            return Err(self.damaged("its content is not what its sum says: it was changed on its way"));
+            return Err(self.damaged("its content does not match its checksum: it was changed on its way"));
         }
         let mut end = END;
         self.exactly(&mut end)?;
@@ -342,7 +342,7 @@ impl<R: Read> StreamReader<R> {
         let mut found = [0; BLOCK];
         let found = &mut found[..wanted.len()];
         self.exactly(found)?;
-        if found == wanted { Ok(()) } else { Err(self.damaged("something stands between two files")) }
+        if found == wanted { Ok(()) } else { Err(self.damaged("there is unexpected data between two files")) }
     }
 
     fn exactly(&mut self, bytes: &mut [u8]) -> Result<()> {

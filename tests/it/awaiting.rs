@@ -59,7 +59,7 @@ fn the_time_ends() {
         .cmd(["await", "ada", "bob", "--status", "stopped", "--timeout", "50ms"])
         .status(8)
         .stderr(
-            "dormouse: waited 50ms in vain for ada, bob\nhint: `dormouse explain AGENT` shows what would wake it\n",
+            "dormouse: timed out after 50ms, waiting for ada, bob\nhint: `dormouse explain AGENT` shows what would wake it\n",
         )
         .check();
     let ran = sandbox.cmd(["--json", "await", "ada", "--status", "stopped", "--timeout", "0"]).output();

@@ -700,7 +700,9 @@ fn stop_says_that_a_turn_goes_on_elsewhere() {
     sandbox
         .cmd(["stop", "ada"])
         .stdout("ada  awake_running → stopped\n")
-        .stderr("dormouse: ada: run_#1 runs on elsewhere; the gate is closed, its turn goes on there\n")
+        .stderr(
+            "dormouse: ada: run_#1 runs on elsewhere; the agent is stopped, but its turn continues there\n",
+        )
         .check();
 }
 

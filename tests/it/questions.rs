@@ -184,7 +184,7 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
         line["nobody_ticks"]["since"].is_string() && line["nobody_ticks"]["last_step_at"].is_string(),
         "{line}"
     );
-    let says = || contains("nobody ticks: a step has been due for 11m");
+    let says = || contains("no process ticks: a step has been due for 11m");
     sandbox.cmd(["list"]).assert().stdout(says());
     sandbox.cmd([""; 0]).assert().stdout(says());
     sandbox.cmd(["explain", "ada"]).assert().stdout(says());
@@ -223,7 +223,7 @@ fn who_awaits_a_message_that_nobody_takes_up_hears_of_it_in_seconds() {
         .cmd(["enqueue", "ada", "x", "--await", "--timeout", "6s"])
         .assert()
         .code(8)
-        .stderr(contains("ada: nobody ticks: a step has been due for"))
+        .stderr(contains("ada: no process ticks it: a step has been due for"))
         .stderr(contains("none was ever made"));
 }
 

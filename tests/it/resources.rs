@@ -119,7 +119,7 @@ fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
         assert_eq!((&message["status"], &message["attempt"]), (&"dequeued".into(), &1.into()));
     }
     let wakes = sandbox.json(["explain", "bob"])["wakes"].to_string();
-    assert!(wakes.contains("a tick that finds what is missing (workspace: "), "{wakes}");
+    assert!(wakes.contains("a tick that finds the missing resource (workspace: "), "{wakes}");
     // Text names the one that has it.
     let line = sandbox.run(["tick", "bob"]);
     assert!(
@@ -218,7 +218,7 @@ fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() 
     for step in steps {
         assert_eq!(word(&step, "reason"), "workspace");
         let why = step["evidence"][0].as_str().unwrap();
-        assert!(why.ends_with("is held by what is left of an interrupted turn of ada"), "{why}");
+        assert!(why.ends_with("is held by processes of an interrupted turn of ada"), "{why}");
     }
     sandbox.run(["recover", "ada"]);
     assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");

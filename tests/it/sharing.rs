@@ -185,7 +185,7 @@ fn a_dropped_file_of_another_user_is_that_users_word() {
     shared.drop(SENDER, "now", r#"{"text": "x", "priority": "interject"}"#);
     let ran = shared.dormouse(OWNER, &["tick", "a"]);
     assert!(ran.stderr.contains("only the operator can interject"), "{ran}");
-    // Whom it is of doesn't change because the owner has it tried again.
+    // Whom it is of doesn't change because the owner tries it again.
     shared.drop(SENDER, "late", "{");
     shared.dormouse(OWNER, &["tick", "a"]);
     let rejected = shared.inbox().join("rejected/late");

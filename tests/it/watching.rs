@@ -469,7 +469,7 @@ fn a_state_directory_that_goes_is_said_and_followed_again_when_it_is_back() {
     let mut terminal = Terminal::watch(&sandbox, &[]);
     terminal.shows("ada");
     fs::rename(sandbox.store(), sandbox.root().join("away")).unwrap();
-    let text = terminal.shows("below is what was there before");
+    let text = terminal.shows("the screen shows the previous state");
     assert!(text.contains("ada"), "{text}");
     fs::rename(sandbox.root().join("away"), sandbox.store()).unwrap();
     terminal.becomes("it is back", |text| text.starts_with("1 agent "));

@@ -204,12 +204,12 @@ fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> 
     let now = session.clock.now();
     let records = load::load_unlocked(agent, now)?;
     let why = if let Some(how) = closed(records.state.status) {
-        format!("{name} {how}: nothing is taken up before `dormouse start`")
+        format!("{name} {how}: it takes up no message before `dormouse start`")
     } else {
         let seconds = Span::from_secs(Lookout::FIRST.as_secs() - 1);
         let late = if has_waited { longer_than(&records, now, seconds) } else { overdue(&records, now) };
         let Some(late) = late else { return Ok(false) };
-        format!("{name}: nobody ticks: {}; `dormouse tick {name}` makes one", late.describe(now))
+        format!("{name}: no process ticks it: {}; `dormouse tick {name}` runs a step", late.describe(now))
     };
     session.out.note(&why);
     Ok(true)
@@ -259,7 +259,7 @@ impl WaitLimit {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             let waited = self.timeout.unwrap_or(Span::ZERO);
-            return Err(Error::TimedOut { message: format!("waited {waited} in vain for {what}") });
+            return Err(Error::TimedOut { message: format!("timed out after {waited}, waiting for {what}") });
         }
         Ok(left)
     }

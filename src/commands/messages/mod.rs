@@ -183,7 +183,10 @@ fn say_if_late(session: &Session, agent: &Agent<'_>) {
     let late = load::load_unlocked(agent, now).ok().and_then(|records| overdue(&records, now));
     if let Some(late) = late {
         let name = agent.name();
-        session.out.note(&format!("nobody ticks: {}; `dormouse tick {name}` makes one", late.describe(now)));
+        session.out.note(&format!(
+            "no process ticks {name}: {}; `dormouse tick {name}` runs a step",
+            late.describe(now)
+        ));
     }
 }
 

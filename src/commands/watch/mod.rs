@@ -253,7 +253,7 @@ impl Dashboard {
     /// Notes that the state directory can't be read because it is being deleted or replaced.
     fn is_gone(&mut self, session: &Session, error: &Error) {
         let after = if self.trouble.is_some() { LOOKS } else { PUT_BACK };
-        self.trouble = Some(format!("below is what was there before: {error}"));
+        self.trouble = Some(format!("the screen shows the previous state: {error}"));
         self.to_read.clear();
         self.to_list = false;
         self.is_changed = true;

@@ -123,7 +123,7 @@ impl Repository<'_> {
         );
         Err(refuse(
             message,
-            "`git config core.autocrlf false` and check its files out anew, or `dormouse doctor --repair` where they are right",
+            "`git config core.autocrlf false` and check its files out again, or `dormouse doctor --repair` if they are right",
         ))
     }
 

@@ -346,7 +346,7 @@ impl<'a> Repository<'a> {
             self.state_dir.display(),
             self.settings.timeout
         );
-        Err(refuse(message, "see what it waits for, or raise git.timeout in dormouse.toml"))
+        Err(refuse(message, "check why git hangs, or raise git.timeout in dormouse.toml"))
     }
 
     fn not_run(&self, error: &io::Error) -> Error {

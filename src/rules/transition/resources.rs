@@ -119,7 +119,7 @@ pub(super) fn needs_operator(draft: &mut Draft, held: HeldRun, why: String) -> H
     let about = AttentionSubject { run_id, ..AttentionSubject::message(held.message_id) };
     let agent = &draft.records.state.agent;
     let ways_out = format!(
-        "`dormouse recover {agent}` has it tried again, `dormouse fail {agent}` gives up this attempt, and `dormouse queue drop {}` the message",
+        "`dormouse recover {agent}` tries it again, `dormouse fail {agent}` gives up this attempt, and `dormouse queue drop {}` the message",
         held.message_id
     );
     draft.raise(Subject::MessageHeld, about, format!("{why}; {ways_out}"));
@@ -203,7 +203,7 @@ pub fn try_now(draft: &mut Draft) -> bool {
 pub fn release_hold(draft: &mut Draft) {
     let Some(held) = draft.records.state.held.clone().filter(|held| held.needs_operator) else { return };
     acknowledge_held(draft, &held);
-    let missing = "nothing: the operator has it tried again".to_owned();
+    let missing = "nothing: the operator tries it again".to_owned();
     draft.records.state.held = Some(HeldRun { needs_operator: false, missing, ..held });
 }
 

@@ -202,7 +202,7 @@ pub fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
         "transaction_too_large",
         format!("{} would have {bytes} bytes, and no reader takes more than {most}", spot.display()),
     )
-    .with_hint("nothing was changed; put what is large into files of its own")
+    .with_hint("nothing was changed; put the large parts into files of their own")
 }
 
 #[cfg(test)]

@@ -63,9 +63,9 @@ pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
         } else if !is_plain || !is_agents {
             "the remote has a file name that no file of a state directory has"
         } else if is_in_another_place(path, ours) {
-            "what came from the remote is a file in the place of a directory, or a directory in that of a file"
+            "the remote has a file in the place of a directory, or a directory in the place of a file"
         } else if is_of_one_machine(&parts) {
-            "what came from the remote is a file that belongs to one machine, and never to git"
+            "the remote has a file that belongs to one machine, and never to git"
         } else {
             continue;
         };

@@ -206,7 +206,7 @@ pub fn describe_holder(path: &Spot) -> String {
     if !holder.is_stopped() {
         return holder.to_string();
     }
-    format!("{holder}, which is stopped: `kill -CONT {}` lets it go on", holder.pid)
+    format!("{holder}, which is stopped: `kill -CONT {}` continues it", holder.pid)
 }
 
 /// Returns the current or last holder of a lock, as written in the lock file.

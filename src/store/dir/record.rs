@@ -194,7 +194,7 @@ fn hint(path: &Path) -> &'static str {
     if is_essential {
         RESTORE
     } else {
-        "`dormouse doctor` says what is wrong, `dormouse doctor --repair` moves it to quarantine/"
+        "`dormouse doctor` shows the error, `dormouse doctor --repair` moves it to quarantine/"
     }
 }
 

@@ -96,7 +96,7 @@ impl RoundTripFault {
                     Error::database(
                         Status::Failed,
                         "database",
-                        format!("{server} has ended what was asked: {message}"),
+                        format!("{server} has cancelled the statement: {message}"),
                     )
                     .with_hint(
                         "nothing was changed; the limit is one of the server, the database or the role \
@@ -206,7 +206,7 @@ pub fn unknown(url: &Url, why: &str) -> Error {
     Error::database(
         Status::Failed,
         "database",
-        format!("{} has not said whether the change was committed: {why}", url.shown()),
+        format!("{} has not confirmed that the change was committed: {why}", url.shown()),
     )
     .with_hint("look at the agent before you do it again")
 }

@@ -107,7 +107,7 @@ impl Remedy {
             Remedy::Join => "make the group or join it, or take `sharing.group` out",
             Remedy::Recount(..) => "set the counter right",
             Remedy::Sweep => "remove it",
-            Remedy::Renew => "remove it: what is needed is made again",
+            Remedy::Renew => "remove it: dormouse creates it again if it is needed",
             Remedy::KeepInbox => "put it there",
             Remedy::FinishExchange => "put it into its place",
             Remedy::AddLines(..) => "add what is missing",

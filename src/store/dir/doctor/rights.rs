@@ -108,7 +108,7 @@ impl Foreign {
 fn unshared(agent: Option<&AgentName>, WrongRights { spot, mode, wanted }: WrongRights) -> Finding {
     let message = match wanted.group {
         Some(group) => format!("mode {mode:o}: to be shared it has mode {:o} and group {group}", wanted.mode),
-        None => format!("mode {mode:o}: it is shared with nobody, so it has mode {:o}", wanted.mode),
+        None => format!("mode {mode:o}: it is not shared, so it has mode {:o}", wanted.mode),
     };
     finding(agent, &spot, "sharing", message, Remedy::Permit(wanted))
 }

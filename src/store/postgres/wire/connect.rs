@@ -100,7 +100,7 @@ fn by_socket(path: &str, deadline: DialDeadline) -> Result<OwnedFd, String> {
             Err(Errno::INTR) => {}
             // The listener's queue is full, and the system reports no event when it has room.
             Err(Errno::AGAIN) if !deadline.is_over() => std::thread::sleep(Duration::from_millis(5)),
-            Err(Errno::AGAIN) => return Err("nobody took the connection in time".to_owned()),
+            Err(Errno::AGAIN) => return Err("the server did not accept the connection in time".to_owned()),
             Err(errno) => return Err(text_of(errno)),
         }
     }
@@ -113,7 +113,7 @@ fn by_tcp(address: SocketAddr, deadline: DialDeadline) -> Result<OwnedFd, String
         Ok(()) => {}
         Err(Errno::INPROGRESS | Errno::INTR) => {
             if wait(&socket, PollFlags::OUT, deadline).map_err(text_of)?.is_none() {
-                return Err("nobody answered in time".to_owned());
+                return Err("the server did not answer in time".to_owned());
             }
             sockopt::socket_error(&socket).map_err(text_of)?.map_err(text_of)?;
         }

@@ -29,7 +29,7 @@ impl SocketFault {
         match self {
             SocketFault::Overdue => "no answer came in time".to_owned(),
             SocketFault::Ended(why) | SocketFault::Tls(why) => why,
-            SocketFault::Senseless(why) => format!("what came is not PostgreSQL's protocol: {why}"),
+            SocketFault::Senseless(why) => format!("the answer is not PostgreSQL's protocol: {why}"),
         }
     }
 }

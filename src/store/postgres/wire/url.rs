@@ -197,12 +197,11 @@ fn place_of(place: &str) -> Result<(Option<String>, Option<u16>), String> {
     }
     let (host, port) = match place.strip_prefix('[') {
         Some(rest) => {
-            let (host, rest) =
-                rest.split_once(']').ok_or("an IPv6 address stands in brackets: [::1]:5432")?;
+            let (host, rest) = rest.split_once(']').ok_or("an IPv6 address needs brackets: [::1]:5432")?;
             match rest.strip_prefix(':') {
                 Some(port) => (host, Some(port)),
                 None if rest.is_empty() => (host, None),
-                None => return Err("after an IPv6 address in brackets stands `:port` or `/`".to_owned()),
+                None => return Err("write `:port` or `/` after an IPv6 address in brackets".to_owned()),
             }
         }
         None => match place.split_once(':') {
