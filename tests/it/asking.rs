@@ -175,7 +175,7 @@ fn await_says_that_nobody_takes_the_message_up() {
     sandbox.run(["stop", "ada"]);
     let ran = sandbox.cmd(["await", "ada", "--message", &id, "--timeout", "10ms"]).output();
     assert_eq!(ran.code(), 8);
-    assert!(ran.stderr.starts_with("dormouse: ada is stopped: nothing is taken up before"), "{ran}");
+    assert!(ran.stderr.starts_with("dormouse: ada is stopped: it takes up no message before"), "{ran}");
 }
 
 #[test]

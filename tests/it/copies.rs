@@ -124,8 +124,8 @@ fn a_step_in_a_copy_leaves_the_turn_of_the_original_alone() {
 fn no_command_in_a_copy_ends_the_turn_of_the_original() {
     for (words, said) in [
         (&["recover", "ada"][..], "turn_elsewhere"),
-        (&["stop", "ada"], "its turn goes on there"),
-        (&["stop", "ada", "--now", "--requeue"], "its turn goes on there"),
+        (&["stop", "ada"], "its turn continues there"),
+        (&["stop", "ada", "--now", "--requeue"], "its turn continues there"),
         (&["fail", "ada", "--reason", "why"], "is left alone"),
         (&["recover", "ada", "--force"], "its processes are left alone"),
         (&["doctor", "--repair"], "turn_elsewhere"),

@@ -109,7 +109,7 @@ const NAMES: &[Mistake] = &[
     wrong("dormouse cancel ada", 2, "`dormouse queue drop ID` drops a message"),
     wrong("dormouse retry ada", 2, "`dormouse recover AGENT` retries now"),
     wrong("dormouse requeue ada", 2, "`dormouse queue requeue ID` a dead letter"),
-    wrong("dormouse restart ada", 2, "`dormouse start AGENT` starts a stopped agent"),
+    wrong("dormouse restart ada", 2, "`dormouse stop AGENT && dormouse start AGENT`"),
     wrong("dormouse unpause ada", 2, "`dormouse start AGENT` starts a stopped agent"),
     wrong("dormouse log ada", 2, "`dormouse logs AGENT`"),
     wrong("dormouse history ada", 2, "`dormouse events AGENT`"),

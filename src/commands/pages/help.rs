@@ -32,7 +32,7 @@ const PURPOSES: [(&str, &str); 7] = [
 ];
 
 /// Commands of other tools, each group with the way to do the same here.
-const GUESSES: [(&str, &str); 13] = [
+const GUESSES: [(&str, &str); 14] = [
     ("status ps ls jobs agent agents", "`dormouse list` shows all agents, `dormouse run list` shows turns"),
     ("show info inspect describe", "`dormouse get AGENT` shows an agent, `dormouse queue show ID` a message"),
     ("send say tell message msg prompt", "`dormouse enqueue AGENT TEXT` sends a message"),
@@ -41,7 +41,8 @@ const GUESSES: [(&str, &str); 13] = [
     ("kill", "`dormouse fail AGENT` ends a turn, `dormouse stop AGENT --now` stops the agent"),
     ("cancel drop", "`dormouse queue drop ID` drops a message; see also `dormouse timer`, `task` and `wait`"),
     ("retry requeue", "`dormouse recover AGENT` retries now, `dormouse queue requeue ID` a dead letter"),
-    ("restart unpause", "`dormouse start AGENT` starts a stopped agent, `dormouse stop AGENT` stops one"),
+    ("restart", "`dormouse stop AGENT && dormouse start AGENT`"),
+    ("unpause", "`dormouse start AGENT` starts a stopped agent"),
     ("log history", "`dormouse logs AGENT` shows turns and their output, `dormouse events AGENT` all events"),
     ("exec step", "`dormouse tick AGENT` runs a step"),
     ("schedule cron at", "`dormouse timer add` sends a message later, `dormouse service cron` ticks by cron"),

@@ -172,7 +172,7 @@ fn a_file_stands_there_once_and_in_order() {
     for files in [vec![one.clone(), one.clone()], vec![one.clone(), before]] {
         let files: Vec<(Meta, &[u8])> = files.into_iter().map(|meta| (meta, &b""[..])).collect();
         let error = read(&stream(&["ada"], &files)).unwrap_err();
-        assert!(error.to_string().contains("twice"), "{error}");
+        assert!(error.to_string().contains("repeated"), "{error}");
     }
 }
 
