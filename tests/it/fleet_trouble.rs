@@ -179,7 +179,8 @@ fn limits_of_a_role_end_statements_and_no_turns() {
     other.ask(&format!("BEGIN; SELECT count(*) FROM (SELECT FROM {schema}.state FOR UPDATE) s"));
     let before = rows(server, schema);
     let ran = machine.cmd(["tick", "ada"]).output();
-    let is_said = ran.stderr.contains("has ended what was asked") && ran.stderr.contains("statement_timeout");
+    let is_said =
+        ran.stderr.contains("has cancelled the statement") && ran.stderr.contains("statement_timeout");
     assert!(ran.code() == 1 && is_said, "{ran}");
     assert_eq!(rows(server, schema), before);
     other.ask("ROLLBACK");

@@ -123,13 +123,13 @@ fn what_is_there_already_is_in_nobody_s_way() {
     let here = &remote.dirs[0];
     fs::write(here.join("code"), "two\n").unwrap();
     fs::write(here.join("other"), "mine\n").unwrap();
-    refused(&remote, 0, 4, "what is not committed here is in the way");
+    refused(&remote, 0, 4, "uncommitted changes prevent the merge");
     fs::write(here.join("other"), "other\n").unwrap();
     // What a person has staged is theirs, whatever the file has by now.
     fs::write(here.join("code"), "staged\n").unwrap();
     remote.git(0, &["add", "code"]);
     fs::write(here.join("code"), "two\n").unwrap();
-    refused(&remote, 0, 4, "what is not committed here is in the way");
+    refused(&remote, 0, 4, "uncommitted changes prevent the merge");
     assert_eq!(remote.git(0, &["show", ":code"]), "staged\n");
     remote.git(0, &["reset", "--quiet"]);
     remote.sync(0);
@@ -159,7 +159,7 @@ fn what_is_not_committed_elsewhere_stays_as_it_is() {
     fs::write(remote.dirs[1].join("code"), "three\n").unwrap();
     remote.git(1, &["commit", "--quiet", "-am", "code"]);
     remote.sync(1);
-    refused(&remote, 0, 4, "what is not committed here is in the way");
+    refused(&remote, 0, 4, "uncommitted changes prevent the merge");
     assert_eq!(fs::read_to_string(here.join("code")).unwrap(), "mine\n");
     // Two that have changed the same lines are a person's to merge.
     remote.git(0, &["commit", "--quiet", "-m", "mine", "code"]);

@@ -191,7 +191,7 @@ fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
         assert!(ran.stderr.contains("`ada` as a word, and --agent bob: which is meant?"), "{ran}");
     }
     for (wrong, said) in [
-        (&["work", "add", "-a", "ada"][..], "what is to be done?"),
+        (&["work", "add", "-a", "ada"][..], "no objective is given"),
         (&["work", "add", "objective"], "which agent?"),
         (&["task", "start", "ada", "text", "--", "true"], "a command takes no text"),
         (&["task", "start", "--", "true"], "which agent?"),
