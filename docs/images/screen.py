@@ -41,8 +41,9 @@ def run(text, at, row, style):
     )
 
 
+# A style holds until another begins, also over the end of a line.
+style = {"color": None, "bold": False, "dim": False, "inverse": False}
 for row, line in enumerate(lines):
-    style = {"color": None, "bold": False, "dim": False, "inverse": False}
     at = 0
     for part in re.split(r"(\x1b\[[0-9;]*m)", line):
         if not part.startswith("\x1b"):

@@ -50,6 +50,18 @@ fn judge(page: &str) {
     assert_eq!(page.chars().find(invisible), None);
 }
 
+/// The page begins with what needs a person, and says what that is.
+#[test]
+fn an_agent_that_nobody_ticks_is_named_first_with_the_reason() {
+    let sandbox = started("true");
+    say(&sandbox, "first");
+    sandbox.pass(7200);
+    let page = page(&sandbox, &[]);
+    let needs = page.find("What needs a person").unwrap();
+    assert!(needs < page.find("The whole in numbers").unwrap());
+    assert!(page[needs..].contains("nobody ticks: a step has been due for 2h"), "{page}");
+}
+
 #[test]
 fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
     let sandbox = started(

@@ -140,9 +140,9 @@ fn alerts(history: &FleetHistory) -> Vec<Value> {
             .map(|one| shown_within(&one.to_string(), REASON_WIDTH))
             .collect();
         let untold = mark.map_or(0, |mark| mark.count).saturating_sub(what.len() as u64);
-        if mark.is_some() && untold > 0 {
-            what.push(format!("and {untold} more"));
-        }
+        what.extend((untold > 0).then(|| format!("and {untold} more")));
+        let late = line.nobody_ticks.as_ref().map(|late| late.describe(history.now));
+        what.extend(late.map(|late| format!("nobody ticks: {late}")));
         if what.is_empty() && line.dead > 0 {
             what.push(count(line.dead, "dead letter", "dead letters"));
         }
