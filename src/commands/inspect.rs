@@ -270,7 +270,7 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
     let AgentsArg { agents: chosen, all } = args.agents;
     let store = session.store()?;
     let now = session.clock.now();
-    let known = if all { store.due(now)? } else { None };
+    let known = if all { store.due(now, false)? } else { None };
     // Text output needs one time, which the store can compute; JSON output lists every agent.
     let names =
         if known.is_none() || session.out.is_json() { agents(&store, &chosen, all)? } else { Vec::new() };

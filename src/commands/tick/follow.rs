@@ -238,7 +238,7 @@ impl TickFollower<'_> {
     /// Reads the list of agents, or queries the database for the due agents.
     fn list(&mut self, session: &Session) -> Result<()> {
         let now = session.clock.now();
-        let known = if self.args.all { self.store.due_to_tick(now)? } else { None };
+        let known = if self.args.all { self.store.due(now, true)? } else { None };
         let next = known.as_ref().map(|known| {
             let asked = now.after(ASKS);
             known.next.map_or(asked, |next| next.min(asked))

@@ -95,7 +95,7 @@ fn to_step(
     args: &cli::TickArgs,
     done: &BTreeSet<AgentName>,
 ) -> Result<AgentsToStep> {
-    let due = if args.all { store.due_to_tick(session.clock.now())? } else { None };
+    let due = if args.all { store.due(session.clock.now(), true)? } else { None };
     let Some(mut due) = due else {
         let names = authority::governed(session, store, &args.agents, args.all)?;
         return Ok(AgentsToStep { names, urgencies: None });

@@ -283,7 +283,7 @@ fn who_rests_is_not_due() {
     let home = tempfile::tempdir().expect("a directory");
     let store = Store::with(made(home.path()), opener(), Rc::new(Memory::default())).expect("open");
     let mut play = Play::new(&store).expect("made");
-    let due = |play: &Play<'_>| store.due(play.now).expect("due").expect("the store tells");
+    let due = |play: &Play<'_>| store.due(play.now, false).expect("due").expect("the store tells");
     assert!(due(&play).names().eq([play.agent.name()]), "no step has looked at it yet");
     // A timer in an hour and a wait for a person.
     for act in [Act::Say("plan"), Act::Step, Act::Step, Act::Step, Act::Step] {
@@ -327,13 +327,13 @@ fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Backend>) -> std::result::Resu
     for act in acts {
         play.act(act).expect("acted");
         let now = play.now;
-        let told = store.due(now).expect("due").expect("the store tells");
+        let told = store.due(now, false).expect("due").expect("the store tells");
         for later in [0, 1, 60, 3600, 86_400, 864_000] {
             play.passes(Span::from_secs(later));
             let at = play.now;
             let is_at_rest = at_rest(&play.agent, at).expect("looked at").is_some();
             let would = forecast(Context::new(&play.session, &play.agent), at).expect("foreseen").due;
-            let due = store.due(at).expect("due").expect("the store tells");
+            let due = store.due(at, false).expect("due").expect("the store tells");
             let named = due.names().any(|name| name == play.agent.name());
             prop_assert!(is_at_rest || named, "it does not rest {later} s after {act:?}");
             prop_assert!(would.is_none_or(|due| due > at) || named, "not named {later} s after {act:?}");

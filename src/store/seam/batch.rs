@@ -15,10 +15,7 @@ use super::ops;
 
 /// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
 #[derive(Debug)]
-pub struct Batch<'a>(StagedBatch<'a>);
-
-#[derive(Debug)]
-enum StagedBatch<'a> {
+pub enum Batch<'a> {
     Dir(dir::DirBatch<'a>),
     Remote(&'a Agent<'a>, BTreeMap<InboxKey, Message>),
 }
@@ -26,19 +23,19 @@ enum StagedBatch<'a> {
 impl Agent<'_> {
     /// Begins a batch of messages for the inbox. `name` must be unique among batches.
     pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
-        Ok(Batch(match self.remote() {
-            None => StagedBatch::Dir(self.local().batch(name)?),
-            Some(_) => StagedBatch::Remote(self, BTreeMap::new()),
-        }))
+        Ok(match self.remote() {
+            None => Batch::Dir(self.local().batch(name)?),
+            Some(_) => Batch::Remote(self, BTreeMap::new()),
+        })
     }
 }
 
 impl Batch<'_> {
     /// Writes a message into the batch, to be admitted with the others or read back.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
-        match &mut self.0 {
-            StagedBatch::Dir(dir) => dir.stage(message),
-            StagedBatch::Remote(.., staged) => {
+        match self {
+            Batch::Dir(dir) => dir.stage(message),
+            Batch::Remote(.., staged) => {
                 staged.insert(message.key(), message.clone());
                 Ok(())
             }
@@ -47,18 +44,18 @@ impl Batch<'_> {
 
     /// Makes all staged messages durable. Must be called before the first message is admitted.
     pub fn sync(&mut self) -> Result<()> {
-        match &mut self.0 {
-            StagedBatch::Dir(dir) => dir.sync(),
+        match self {
+            Batch::Dir(dir) => dir.sync(),
             // The messages become durable together when they are admitted.
-            StagedBatch::Remote(..) => Ok(()),
+            Batch::Remote(..) => Ok(()),
         }
     }
 
     /// Reads back a staged message.
     pub fn read(&self, key: InboxKey) -> Result<Message> {
-        match &self.0 {
-            StagedBatch::Dir(dir) => dir.read(key),
-            StagedBatch::Remote(.., staged) => staged
+        match self {
+            Batch::Dir(dir) => dir.read(key),
+            Batch::Remote(.., staged) => staged
                 .get(&key)
                 .cloned()
                 .ok_or_else(|| Error::NoRecord { what: "message", id: key.id.to_string() }),
@@ -67,9 +64,9 @@ impl Batch<'_> {
 
     /// Puts the staged messages with these keys durably into the inbox. The keys have any order.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
-        match self.0 {
-            StagedBatch::Dir(dir) => dir.admit(keys, now),
-            StagedBatch::Remote(agent, staged) => {
+        match self {
+            Batch::Dir(dir) => dir.admit(keys, now),
+            Batch::Remote(agent, staged) => {
                 let admitted: Vec<Arrival> =
                     keys.filter_map(|key| staged.get(&key)).map(ops::arrival).collect();
                 agent.admit_all(&admitted)

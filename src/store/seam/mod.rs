@@ -173,16 +173,13 @@ impl Store {
         Ok(names)
     }
 
-    /// Returns the agents that may have work for a step, without reading the others. `None` if the
-    /// records are files: then each agent has to be read.
-    pub fn due(&self, now: Time) -> Result<Option<DueAgents>> {
-        self.remote.as_ref().map(|remote| remote.due(now, self.local.pools().all(), None)).transpose()
-    }
-
-    /// Returns the agents of `due` for a process that steps them.
-    pub fn due_to_tick(&self, now: Time) -> Result<Option<DueAgents>> {
+    /// Returns the agents that may have work for a step, without reading the others. `is_ticking`:
+    /// true for a process that steps them. `None` if the records are files: then each agent has to
+    /// be read.
+    pub fn due(&self, now: Time, is_ticking: bool) -> Result<Option<DueAgents>> {
         let Some(remote) = &self.remote else { return Ok(None) };
-        remote.due(now, self.local.pools().all(), Some(&self.local.claimant()?)).map(Some)
+        let by = is_ticking.then(|| self.local.claimant()).transpose()?;
+        remote.due(now, self.local.pools().all(), by.as_ref()).map(Some)
     }
 
     /// Returns the agent of this name. Error if no such agent exists.
