@@ -71,7 +71,7 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
         if count + stuck.len() >= most || bytes >= AT_ONCE {
             break;
         }
-        let taken = match locked.local().take_drop(&file)? {
+        let taken = match locked.local().claim_submission(&file)? {
             TakenFile::As(taken) => taken,
             TakenFile::NotNow => continue,
             TakenFile::Not(why) => {
@@ -94,7 +94,7 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
     }
     let any = count > 0 || !stuck.is_empty() || !draft.is_empty();
     context.commit(locked, draft)?;
-    admitted.iter().try_for_each(|taken| locked.local().remove_drop(taken))?;
+    admitted.iter().try_for_each(|taken| locked.local().remove_submission(taken))?;
     Ok(TakenIn { any, stuck })
 }
 

@@ -14,7 +14,7 @@
 //!    with a bucket, an empty directory that the former inbox then replaces.
 //! 3. A bucket is named after its first message. A reader that trusts the name **must** know that
 //!    nothing has arrived since, because programs that opened the inbox before the exchange still
-//!    put files there. The modification time shows that: a step sets it to [`LOOKED_THROUGH`]
+//!    put files there. The modification time shows that: a step sets it to [`CLEAN`]
 //!    before the step reads the bucket, and every later arrival changes it.
 //! 4. Only empty directories are removed.
 
@@ -28,15 +28,15 @@ use crate::error::{Error, IoContext, Result};
 use crate::model::message::InboxKey;
 
 use super::files::{Disk, fault_of_file};
-use super::inbox::{LOOKED_THROUGH, Name, SEGMENT, Scan, Segment, parse_name};
+use super::inbox::{CLEAN, Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
 use super::{git, layout};
 
 /// Marks a bucket as scanned: its name has the key of its first message. Called before a step reads
 /// the bucket, or after the step has made the bucket.
-pub fn say_looked_through(pile: &Spot) -> Result<()> {
+pub fn mark_clean(bucket: &Spot) -> Result<()> {
     // If the time can't be set, the next step scans the bucket once more.
-    pile.set_changed(LOOKED_THROUGH.0).map(drop)
+    bucket.set_changed(CLEAN.0).map(drop)
 }
 
 /// Moves messages of the inbox into buckets and segments. Its user holds the agent's lock.
@@ -64,9 +64,7 @@ struct BucketContents {
 impl Filing<'_> {
     /// True if messages have to be filed before the next message can be read.
     pub fn is_due(scan: &Scan) -> bool {
-        scan.direct.len() > SEGMENT
-            || scan.segments.iter().any(Segment::is_stirred)
-            || in_front(scan).is_some()
+        scan.direct.len() > SEGMENT || scan.segments.iter().any(Segment::is_dirty) || in_front(scan).is_some()
     }
 
     /// Moves the next messages into the inbox itself or into a segment. Returns a scan of the inbox
@@ -82,19 +80,19 @@ impl Filing<'_> {
             scan = scan.anew(self.view)?;
         }
         let mut known = None;
-        for pile in scan.segments.iter().filter(|segment| segment.is_stirred()) {
+        for bucket in scan.segments.iter().filter(|segment| segment.is_dirty()) {
             // The former inbox may have replaced a bucket, whose messages are known then.
-            if known.as_ref().is_none_or(|known: &BucketContents| known.path != pile.path) {
-                known = possible(self.look_through(&pile.path))?.flatten();
+            if known.as_ref().is_none_or(|known: &BucketContents| known.path != bucket.path) {
+                known = possible(self.look_through(&bucket.path))?.flatten();
             }
         }
         scan = scan.anew(self.view)?;
-        if let Some(pile) = in_front(&scan) {
-            let known = known.filter(|known| known.path == pile.path);
+        if let Some(bucket) = in_front(&scan) {
+            let known = known.filter(|known| known.path == bucket.path);
             let listed = match known {
                 Some(known) => Some(known),
-                None => possible(self.list(&pile.path))?
-                    .map(|(keys, _)| BucketContents { path: pile.path.clone(), keys }),
+                None => possible(self.list(&bucket.path))?
+                    .map(|(keys, _)| BucketContents { path: bucket.path.clone(), keys }),
             };
             listed.map_or(Ok(None), |contents| possible(self.take_segments(contents)))?;
             scan = scan.anew(self.view)?;
@@ -118,7 +116,8 @@ impl Filing<'_> {
         self.finish()?;
         let (inbox, fresh) = (self.inbox(), self.view.agent.join(layout::FORMER));
         let kept = fresh.join(layout::KEPT_NAME);
-        let place = fresh.join(layout::pile(first).trim_start_matches(layout::INBOX).trim_start_matches('/'));
+        let place =
+            fresh.join(layout::bucket(first).trim_start_matches(layout::INBOX).trim_start_matches('/'));
         if fresh.exists()? {
             // An entry that is no directory has the name of the bucket.
             return Ok(false);
@@ -147,18 +146,18 @@ impl Filing<'_> {
     /// and names the bucket after its first message. Returns its messages, or `None` if it has none
     /// left.
     fn look_through(&self, path: &str) -> Result<Option<BucketContents>> {
-        let pile = self.view.agent.join(path);
+        let bucket = self.view.agent.join(path);
         let mut rounds = 0;
         let keys = loop {
             rounds += 1;
-            if !pile.is_dir()? {
+            if !bucket.is_dir()? {
                 return Ok(None);
             }
-            say_looked_through(&pile)?;
+            mark_clean(&bucket)?;
             let (keys, strays) = self.list(path)?;
             let mut sent_back = 0;
             for stray in &strays {
-                sent_back += usize::from(self.send_back(&pile.join(stray))?);
+                sent_back += usize::from(self.send_back(&bucket.join(stray))?);
             }
             // Stop after `ROUNDS`: other programs may put files there without end.
             if sent_back == 0 || rounds == ROUNDS {
@@ -169,23 +168,23 @@ impl Filing<'_> {
         };
         let Some(first) = keys.iter().min() else {
             // If a file has arrived in the meantime, the directory is not empty and stays.
-            let _ = pile.remove_dir();
+            let _ = bucket.remove_dir();
             return Ok(None);
         };
-        let place = layout::pile(*first);
+        let place = layout::bucket(*first);
         if path == place {
             return Ok(Some(BucketContents { path: place, keys }));
         }
-        match pile.try_rename(&self.view.agent.join(&place))? {
+        match bucket.try_rename(&self.view.agent.join(&place))? {
             // Another bucket begins with a copy of the same message. This bucket keeps its current
             // path if that is valid for a bucket.
             Err(Errno::NOTEMPTY | Errno::EXIST) => {
                 return Ok(Some(BucketContents { path: path.to_owned(), keys }));
             }
-            renamed => renamed.context("rename to", &pile)?,
+            renamed => renamed.context("rename to", &bucket)?,
         }
         self.disk.sync_dir(&self.inbox())?;
-        self.disk.sync_dir(&pile.parent())?;
+        self.disk.sync_dir(&bucket.parent())?;
         Ok(Some(BucketContents { path: place, keys }))
     }
 
@@ -263,6 +262,6 @@ fn possible<T>(done: Result<T>) -> Result<Option<T>> {
 
 /// Returns the bucket that has the next message, or `None` if no bucket has that message.
 fn in_front(scan: &Scan) -> Option<&Segment> {
-    let next = scan.segments.first().filter(|segment| segment.pile.is_some())?;
+    let next = scan.segments.first().filter(|segment| segment.bucket_changed_at.is_some())?;
     scan.direct.first().is_none_or(|direct| next.from <= *direct).then_some(next)
 }

@@ -101,9 +101,9 @@ impl<'a> DirBatch<'a> {
             && keys.clone().count() == self.count
             && let Some(first) = keys.clone().min()
         {
-            backlog::say_looked_through(&self.bucket)?;
+            backlog::mark_clean(&self.bucket)?;
             self.disk.sync_dir(&self.bucket)?;
-            files::rename(&self.bucket, &self.agent.dir().join(layout::pile(first)))?;
+            files::rename(&self.bucket, &self.agent.dir().join(layout::bucket(first)))?;
             return self.disk.sync_dir(&self.agent.dir().join(layout::INBOX));
         }
         let names = keys.map(|key| (self.staged(key), self.agent.dir().join(layout::message(key))));

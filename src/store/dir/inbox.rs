@@ -34,7 +34,7 @@ pub const SEGMENT: usize = 1024;
 
 /// Modification time, in seconds and nanoseconds since 1970, of a bucket into which no file has
 /// been put since a step scanned the bucket.
-pub const LOOKED_THROUGH: (i64, u64) = (1, 0);
+pub const CLEAN: (i64, u64) = (1, 0);
 
 /// Placeholder for the modification time of a bucket that was not read yet.
 const UNKNOWN: (i64, u64) = (0, 0);
@@ -108,7 +108,7 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
         return Name::Rejected;
     }
     if is_dir {
-        let first = InboxKey::parse(text).or_else(|| layout::parse_pile(text));
+        let first = InboxKey::parse(text).or_else(|| layout::parse_bucket(text));
         return first.map_or(Name::Drop, Name::Segment);
     }
     let Some(stem) = text.strip_suffix(".json") else { return Name::Drop };
@@ -126,13 +126,13 @@ pub struct Segment {
     /// Path relative to the agent's directory.
     pub path: String,
     /// Modification time of a bucket, in seconds and nanoseconds; `None` for a segment.
-    pub pile: Option<(i64, u64)>,
+    pub bucket_changed_at: Option<(i64, u64)>,
 }
 
 impl Segment {
     /// True if a file may have arrived in the bucket since the last scan.
-    pub fn is_stirred(&self) -> bool {
-        self.pile.is_some_and(|changed_at| changed_at != LOOKED_THROUGH)
+    pub fn is_dirty(&self) -> bool {
+        self.bucket_changed_at.is_some_and(|changed_at| changed_at != CLEAN)
     }
 }
 
@@ -164,8 +164,8 @@ impl Scan {
             Name::Segment(from) => {
                 let name = String::from_utf8_lossy(name);
                 // The modification time is read later.
-                let pile = layout::parse_pile(&name).map(|_| UNKNOWN);
-                self.segments.push(Segment { from, path: format!("{dir}/{name}"), pile });
+                let bucket_changed_at = layout::parse_bucket(&name).map(|_| UNKNOWN);
+                self.segments.push(Segment { from, path: format!("{dir}/{name}"), bucket_changed_at });
             }
             Name::Hint(id) => self.hints.push(id),
             Name::Drop => self.drops.push(PathBuf::from(OsStr::from_bytes(name))),
@@ -258,7 +258,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
         scan.hints.retain(|id| !view.is_deleted(&layout::hint(*id)));
     }
     // From the exchange on, an inbox contains a bucket.
-    if scan.segments.iter().any(|segment| segment.pile.is_some()) {
+    if scan.segments.iter().any(|segment| segment.bucket_changed_at.is_some()) {
         list_former(view, &mut scan)?;
     }
     look_at_dirs(view, &mut scan)?;
@@ -290,7 +290,11 @@ fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     list_dir(view, layout::FORMER, &mut former)?;
     list_dir(view, layout::INBOX, scan)?;
     scan.is_unfinished = true;
-    scan.segments.push(Segment { from: LEAST, path: layout::FORMER.to_owned(), pile: Some(UNKNOWN) });
+    scan.segments.push(Segment {
+        from: LEAST,
+        path: layout::FORMER.to_owned(),
+        bucket_changed_at: Some(UNKNOWN),
+    });
     scan.segments.append(&mut former.segments);
     scan.hints.append(&mut former.hints);
     scan.drops.append(&mut former.drops);
@@ -314,9 +318,10 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
             scan.drops.push(PathBuf::from(from_inbox(&segment.path)));
             continue;
         }
-        if segment.pile.is_some() {
-            segment.pile = Some(spot.look()?.map_or(UNKNOWN, |found| (found.st_mtime, found.st_mtime_nsec)));
-            if segment.is_stirred() {
+        if segment.bucket_changed_at.is_some() {
+            segment.bucket_changed_at =
+                Some(spot.look()?.map_or(UNKNOWN, |found| (found.st_mtime, found.st_mtime_nsec)));
+            if segment.is_dirty() {
                 segment.from = LEAST;
             }
         }
@@ -389,9 +394,9 @@ pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<(InboxKey, String)>> {
     within(view, scan, |scan| {
         let mut found: Vec<(InboxKey, String)> =
             scan.direct.iter().map(|key| (*key, layout::message(*key))).collect();
-        let (piles, filed): (Vec<_>, Vec<_>) =
-            scan.segments.iter().partition(|segment| segment.pile.is_some());
-        for segment in piles.into_iter().chain(filed) {
+        let (buckets, filed): (Vec<_>, Vec<_>) =
+            scan.segments.iter().partition(|segment| segment.bucket_changed_at.is_some());
+        for segment in buckets.into_iter().chain(filed) {
             found.extend(messages_in(view, scan, segment)?);
         }
         found.sort_unstable();

@@ -39,7 +39,7 @@ pub const REJECTED: &str = "rejected";
 pub const KEPT: &str = "inbox/.gitkeep";
 pub const KEPT_NAME: &str = ".gitkeep";
 /// Prefix of the name of a bucket; the key of its first message follows.
-const PILE: &str = "from-";
+const BUCKET: &str = "from-";
 pub const WORK: &str = "work";
 pub const WAITS: &str = "waits";
 pub const TIMERS: &str = "timers";
@@ -126,13 +126,13 @@ pub fn segment(first: InboxKey) -> String {
 }
 
 /// Path of a bucket: a directory with any number of filed messages, named after the first.
-pub fn pile(first: InboxKey) -> String {
-    format!("{INBOX}/{PILE}{first}")
+pub fn bucket(first: InboxKey) -> String {
+    format!("{INBOX}/{BUCKET}{first}")
 }
 
 /// Returns the key of the first message of a bucket with this name.
-pub fn parse_pile(name: &str) -> Option<InboxKey> {
-    InboxKey::parse(name.strip_prefix(PILE)?)
+pub fn parse_bucket(name: &str) -> Option<InboxKey> {
+    InboxKey::parse(name.strip_prefix(BUCKET)?)
 }
 
 /// Directory of the open records of a kind.
@@ -219,7 +219,9 @@ pub fn may_write(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [STATE] => true,
         [INBOX, name] => is_arrival(name),
-        [INBOX, dir, name] => InboxKey::parse(dir).or_else(|| parse_pile(dir)).is_some() && is_arrival(name),
+        [INBOX, dir, name] => {
+            InboxKey::parse(dir).or_else(|| parse_bucket(dir)).is_some() && is_arrival(name)
+        }
         [WORK, name] => is_named::<WorkId>(name, ".json") || is_named::<WorkId>(name, ".plan.md"),
         [WAITS, name] => is_named::<WaitId>(name, ".json"),
         [TIMERS, name] => is_named::<TimerId>(name, ".json"),

@@ -178,7 +178,7 @@ pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
 
 impl DirTxn<'_> {
     /// Claims a hand-written file by renaming it: from then on no other process changes the file.
-    pub fn take_drop(&self, file: &Dropped) -> Result<TakenFile> {
+    pub fn claim_submission(&self, file: &Dropped) -> Result<TakenFile> {
         let name = file.place.as_path();
         if given_name(name).is_some() {
             return Ok(TakenFile::As(file.clone()));
@@ -202,7 +202,7 @@ impl DirTxn<'_> {
     }
 
     /// Removes a hand-written file after its message was admitted.
-    pub fn remove_drop(&self, taken: &Dropped) -> Result<()> {
+    pub fn remove_submission(&self, taken: &Dropped) -> Result<()> {
         self.agent.dir.join(layout::INBOX).join(&taken.place).remove()
     }
 
