@@ -496,7 +496,11 @@ fn a_run_is_its_record() {
     assert_eq!((&run["closure"], &run["continuation"]), (&stepped["closure"], &stepped["continuation"]));
     let text = sandbox.run(["run", "show", id]);
     assert!(text.lines().any(|line| line == "brief: done"), "{text}");
-    sandbox.cmd(["run", "show", "run_0000"]).status(3).stderr("dormouse: no run `run_0000`\n").check();
+    sandbox
+        .cmd(["run", "show", "run_0000"])
+        .status(3)
+        .stderr("dormouse: no run `run_0000`\nhint: `dormouse run list` shows the ids\n")
+        .check();
     sandbox
         .cmd(["run", "show", "run"])
         .status(2)

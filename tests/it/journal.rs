@@ -299,7 +299,7 @@ fn a_line_that_is_damaged_before_the_end_stops_every_command() {
     for command in [&["tick", "ada"][..], &["work", "add", "x", "-a", "ada"], &["get", "ada"], &["doctor"]] {
         let ran = sandbox.cmd(command.to_vec()).output();
         assert_eq!(ran.code(), 6, "{command:?}: {ran}");
-        assert!(format!("{ran}").contains("line 1 is not what was written"), "{command:?}: {ran}");
+        assert!(format!("{ran}").contains("line 1 is damaged"), "{command:?}: {ran}");
     }
     assert_eq!(fs::read_to_string(path(&sandbox)).unwrap().len(), text.len());
     assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), state);

@@ -111,7 +111,7 @@ fn a_plan_that_needs_input_asks_and_a_cancelled_question_is_none() {
     sandbox.run(["wait", "cancel", wait]);
     assert_eq!(question(&sandbox), Value::Null);
     let refused = ["wait", "-a", "ada", "--on", "external", "--reason", "x", "--option", "yes"];
-    sandbox.cmd(refused).assert().code(4).stderr(contains("kind `operator`"));
+    sandbox.cmd(refused).assert().code(2).stderr(contains("kind `operator`"));
 }
 
 #[test]

@@ -387,7 +387,7 @@ fn what_a_move_has_left_can_be_removed() {
     fs::write(&late, "{\"text\": \"late\"}\n").unwrap();
     refused(&here, &["rm", "ada", "--no-export"], 4, "unfinished");
     let ran = here.cmd(["rm", "ada", "--no-export", "--force"]).output();
-    assert!(ran.code() == 0 && ran.stderr.contains("late.json came into its inbox too late"), "{ran}");
+    assert!(ran.code() == 0 && ran.stderr.contains("late.json arrived too late"), "{ran}");
     assert!(agents(&here).is_empty());
     imported(&here, &bytes, &[]);
     healthy(&here);

@@ -505,7 +505,7 @@ fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
         assert!(got["current_run"].is_null() && got["tasks"]["open"] != 1, "{got}");
         let run = sandbox.json_lines(["run", "list", "-a", name]).pop().unwrap();
         assert_eq!((&run["terminal"], &run["message_id"]), (&"interrupted".into(), &(*id).into()), "{run}");
-        assert!(run["reason"].as_str().unwrap_or_default().contains("went on there"), "{run}");
+        assert!(run["reason"].as_str().unwrap_or_default().contains("continued there"), "{run}");
         let shown = sandbox.json(["task", "status", task, "-a", name]);
         assert_eq!(shown["status"], "interrupted", "{shown}");
         for words in

@@ -520,7 +520,7 @@ fn a_template_of_ones_own_is_over_the_same_document() {
     fs::create_dir(&template).unwrap();
     sandbox.run(["enqueue", "ada", "x"]);
     let stepped = last_turn(&sandbox);
-    assert!(stepped.contains("own.html: it is no file"), "{stepped}");
+    assert!(stepped.contains("own.html: it is not a file"), "{stepped}");
 }
 
 #[test]
