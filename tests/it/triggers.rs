@@ -600,7 +600,7 @@ fn a_hint_by_hand_stands_for_a_trigger() {
     assert_eq!((&hint["resource"], &hint["trigger_id"]), (&json!("disk"), &json!(id)));
     sandbox.run(["tick", "ada", "--until-idle"]);
     assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"]), Vec::<Value>::new());
-    for words in [&["--trigger", &id[5..20], "--resource", "x"][..], &["--trigger", "trig_0000"]] {
+    for words in [&["--trigger", &id[5..20], "--resource", "x"][..], &["--trigger", "trig_ffffffff"]] {
         assert_ne!(sandbox.cmd([&["wake", "ada"], words].concat()).output().code(), 0, "{words:?}");
     }
     sandbox.run(["trigger", "revoke", &id]);
