@@ -36,7 +36,7 @@ use input::TaskInput;
 pub use super::dir::keys::KeyWindow;
 pub use super::dir::months::ENDED;
 pub use lease::{Beat, Claim, Lease, LeaseClaimant, Subject};
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres"))]
 pub use op::PART;
 pub use op::{Arrival, EachOp, ImportedFile, Op, Ops, each_of, parts};
 pub use view::{EachLine, Order, ReadView};
