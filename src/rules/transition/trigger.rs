@@ -67,7 +67,7 @@ pub fn may_have_trigger(wait: &Wait) -> Result<(), Refusal> {
             let message = format!(
                 "a trigger belongs to a wait of kind `external` or `system`, and this one is `{kind}`"
             );
-            Err(Refusal::new("invalid_wait", message))
+            Err(Refusal::new("wrong_wait_kind", message))
         }
     }
 }

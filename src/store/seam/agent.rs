@@ -278,7 +278,7 @@ impl<'s> Agent<'s> {
         if self.source.remote.is_some() {
             return self.change(now);
         }
-        let dir = self.source.local.lock(now)?;
+        let dir = self.in_local_dir(|| self.source.local.lock(now))?;
         // `doctor` reports later why the transaction can't be applied.
         let _ = dir.finish_journal();
         Ok(AgentTxn::new(self, dir, None, now))
