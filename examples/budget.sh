@@ -50,10 +50,10 @@ run create dreamer --from agent.toml >/dev/null
 run start dreamer
 run enqueue dreamer "Have an idea"
 
-say "2. Left alone it would go on and on. It gets as far as its budget."
+say "2. Left alone it would never end. It gets as far as its budget."
 run tick dreamer --until-idle
 
-say "3. What is left, and when does it go on? The message waits, and nothing has failed."
+say "3. What is left, and when does it continue? The message waits, and nothing has failed."
 run get dreamer limits.left.cost_per_day
 run next-wake dreamer
 run queue list --agent dreamer

@@ -62,7 +62,7 @@ say "3. The writer finds the place occupied, however it gets there. The step say
 run tick writer
 run explain writer
 
-say "4. The builder comes to its end, and the next step of the writer goes on."
+say "4. The builder comes to its end, and the next step of the writer continues."
 echo >go
 wait "$builder"
 cat builder.out

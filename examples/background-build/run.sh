@@ -45,7 +45,7 @@ check() {
     dormouse wait list -a builder
     dormouse tick builder
 
-    say "The build goes on. Whoever wants to can watch it to its end:"
+    say "The build continues. Whoever wants to can watch it to its end:"
     echo go >gate
     dormouse task output "$id" --stderr --follow
     dormouse task status "$id"

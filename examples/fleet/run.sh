@@ -78,7 +78,7 @@ done
 for job in $jobs; do wait "$job"; done
 printf '%s turns under %s leases\n' "$(wc -l <turns | tr -d ' ')" "$(sort -u turns | wc -l | tr -d ' ')"
 
-say "5. One machine is shut down; the other goes on."
+say "5. One machine is shut down; the other continues."
 kill "${tickers##* }"
 wait "${tickers##* }"
 tickers=${tickers% *}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A long turn that makes way for something urgent, and goes on where it was: a book of six pages
+# A long turn that makes way for something urgent, and continues where it was: a book of six pages
 # is at the press, and somebody needs a poster now.
 #
 #     examples/long-turn/run.sh
@@ -49,7 +49,7 @@ dormouse get book execution.state
 say "2. Somebody needs a poster. There is one press, and the book has it:"
 dormouse tick poster
 
-say "3. So the book is asked to make way. It goes on for now: a page is in the press."
+say "3. So the book is asked to make way. It continues for now: a page is in the press."
 dormouse preempt book --reason "a poster, now" --grace 1h
 dormouse get book execution.state
 
@@ -64,7 +64,7 @@ dormouse explain book
 say "5. The poster has the press:"
 dormouse tick poster
 
-say "6. And the book goes on, in the same attempt, with the page after its last one:"
+say "6. And the book continues, in the same attempt, with the page after its last one:"
 dormouse resume book
 dormouse tick book
 cat press/sheets

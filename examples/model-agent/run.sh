@@ -1,6 +1,6 @@
 #!/bin/sh
 # A turn of forty minutes, most of them in one call of a language model: what reaches it, what ends
-# it, and how it goes on. The model is a stand-in on this machine, and thinks when it is told to.
+# it, and how it continues. The model is a stand-in on this machine, and thinks when it is told to.
 #
 #     examples/model-agent/run.sh          # with curl
 #     examples/model-agent/run.sh llm      # with llm, as in: pip install llm
@@ -112,7 +112,7 @@ end_tick
 dormouse get author execution.state
 is_saved 2 || fail "two lines are not saved"
 
-say "2. It may go on, and does so after line 2. Then the operator has something to say, in the middle of a line."
+say "2. It may continue, and does so after line 2. Then the operator has something to say, in the middle of a line."
 dormouse resume author
 echo 3 >model/pace
 begin_tick
@@ -133,7 +133,7 @@ rm slow
 end_tick
 published
 
-say "4. It goes on with part 2. In the middle of that the tick is killed, and with it the turn."
+say "4. It continues with part 2. In the middle of that the tick is killed, and with it the turn."
 echo 6 >model/pace
 dormouse resume author
 begin_tick
@@ -144,7 +144,7 @@ wait "$tick" 2>/dev/null || :
 tick=
 rm model/pace
 
-say "   The next step finds that out; it would wait half a minute, but the cause is known. The next run goes on after line 6, at the same attempt:"
+say "   The next step finds that out; it would wait half a minute, but the cause is known. The next run continues after line 6, at the same attempt:"
 dormouse tick author || same "$?" 7 "exit status of a step that found a killed turn"
 dormouse recover author
 dormouse tick author --until-idle

@@ -6,9 +6,9 @@
 # Whatever ends the turn, no more of the answer is lost than was said in the last SAVE_EVERY:
 #
 #   somebody needs the agent to make way    the client is ended, what it has said so far is saved
-#   the operator interjects                 the same, and the model goes on with these words in mind
+#   the operator interjects                 the same, and the model continues with these words in mind
 #   the model says "not now" (429)          the turn says until when, and nobody asks sooner
-#   a kill, a power cut, a timeout          the next run goes on from what was saved last
+#   a kill, a power cut, a timeout          the next run continues from what was saved last
 set -eu
 
 # Everything that only this run needs. (No two turns share it: they need the same workspace, alone.)
@@ -65,7 +65,7 @@ is_at_its_end() {
 whole_lines() { while IFS= read -r line; do printf '%s\n' "$line"; done; }
 
 # What is known, and the text on stdin as what the model has said, unless that stands there already.
-# Where the model goes on, it lengthens what it said last.
+# Where the model continues, it lengthens what it said last.
 with_answer() {
     jq -c --rawfile text /dev/stdin --argjson answers "$answers" '
         if .taken == $answers or $text == "" then .
@@ -75,7 +75,7 @@ with_answer() {
         | .taken = $answers' "$talk"
 }
 
-# Saves where we are, in the middle of an answer too. The turn goes on.
+# Saves where we are, in the middle of an answer too. The turn continues.
 save() {
     now=$(said | whole_lines | with_answer) && printf '%s\n' "$now" | dormouse checkpoint -
 }
@@ -120,7 +120,7 @@ usage='{usage: ((map(.read) | add // 0) as $read | (map(.written) | add // 0) as
     cost_usd: (($read * $usd_read + $written * $usd_written) / 1000000)
 })}'
 
-# Somebody needs us to make way. The same turn goes on from here when it may.
+# Somebody needs us to make way. The same turn continues from here when it may.
 make_way() {
     outcome "$usage"
     dormouse yield --checkpoint "$talk"
@@ -170,7 +170,7 @@ attend() {
     done
 }
 
-# Has the model go on. `is_whole` says then whether its answer came to an end.
+# Has the model continue. `is_whole` says then whether its answer came to an end.
 ask() {
     : >"$desk/answer"
     answers=$((answers + 1))

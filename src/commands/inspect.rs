@@ -263,7 +263,7 @@ fn transition(event: &Event) -> Value {
 #[derive(Serialize)]
 struct WakeTime {
     agents: Vec<AgentName>,
-    next_wake_at: Option<Time>,
+    next_due_at: Option<Time>,
 }
 
 pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
@@ -282,7 +282,7 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
         Ok(Status::Done)
     });
     let format = args.format;
-    let wake = WakeTime { agents: names, next_wake_at: earliest };
+    let wake = WakeTime { agents: names, next_due_at: earliest };
     match earliest {
         Some(at) => session.out.result(&wake, |_| written(at, format)),
         None if session.out.is_json() => session.out.json_line(&wake),

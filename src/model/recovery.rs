@@ -14,7 +14,7 @@ names! {
 
 names! {
     /// Policy for an agent after the last attempt of a message has failed.
-    "way to go on" OnExhausted {
+    "way to continue" OnExhausted {
         Park = "park",
         Stop = "stop",
     }

@@ -351,7 +351,7 @@ fn write_state(families: &mut Families<'_, impl Sheet>) {
     families.each(
         "dormouse_agent_lacks",
         Kind::Gauge,
-        "The resource without which a claimed turn can't go on.",
+        "The resource without which a claimed turn can't continue.",
         |one, put| {
             if let Some(resource) = one.lacks {
                 put("", &[("resource", resource.name())], 1.0);

@@ -133,7 +133,7 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
         let ids: Vec<String> =
             state.set_aside.newest.iter().map(|kept| kept.message_id.to_string()).collect();
         let text = format!(
-            "{} said, and set aside until the agent goes on: {}; `dormouse enqueue {} TEXT` makes it look now",
+            "{} said, and set aside until the agent continues: {}; `dormouse enqueue {} TEXT` makes it look now",
             state.set_aside.count,
             ids.join(", "),
             state.agent

@@ -79,7 +79,7 @@ pub fn posture(records: &Records) -> PostureReport {
         return PostureReport::new(Posture::HasQueuedInput, "next is a file that was put into the inbox");
     }
     if let Some(item) = runnable_work(records) {
-        let reason = format!("can go on with: {}", item.objective);
+        let reason = format!("can continue with: {}", item.objective);
         return PostureReport::new(Posture::HasRunnableWork, reason).about_work(item);
     }
     let waiting = |posture, kind| {

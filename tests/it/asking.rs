@@ -21,7 +21,7 @@ fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
     }
     sandbox.cmd(["ask", "ada", "again", "-q"]).stdout("all is well\n").check();
     let answer = sandbox.json(["ask", "ada", "--body-json", "{\"n\": 1}", "--priority", "next"]);
-    assert_eq!((&answer["message_status"], &answer["brief"]), (&"processed".into(), &"all is well".into()));
+    assert_eq!((&answer["status"], &answer["brief"]), (&"processed".into(), &"all is well".into()));
     assert!(answer["run_id"].is_string() && answer["message_id"].is_string());
 }
 
@@ -43,7 +43,7 @@ fn what_failed_for_good_is_said_once_and_ends_with_7() {
     assert_eq!(ran.stderr.matches("dead letter").count(), 1, "{ran}");
     let ran = sandbox.cmd(["ask", "ada", "try", "--json"]).output();
     let answer = &objects(&ran.stdout)[0];
-    assert_eq!((ran.code(), &answer["message_status"]), (7, &"aborted".into()), "{ran}");
+    assert_eq!((ran.code(), &answer["status"]), (7, &"aborted".into()), "{ran}");
     assert_eq!(answer["reason"], "gave up after 1 attempt: exit status 3");
 }
 

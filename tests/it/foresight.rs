@@ -330,7 +330,7 @@ fn foreseen_is_done(sandbox: &Sandbox, what: &str) -> Value {
         reason[field] = foreseen[field].clone();
     }
     assert_eq!(told(&reason, is_known), told(&done, is_known), "{what}: explain\n{}", reproduce());
-    let is_due = wake["next_wake_at"].as_str().is_some_and(|at| *at <= *now);
+    let is_due = wake["next_due_at"].as_str().is_some_and(|at| *at <= *now);
     let moved = ["start_recovery", "start_model_turn", "reduce_message_only", "emit_system_tick"]
         .contains(&done["decision"].as_str().unwrap_or_default());
     let did = moved || done["recovered_run_id"].is_string() || done["attention"].is_array();

@@ -148,7 +148,7 @@ fn an_old_state_directory_reads_as_it_did() {
     assert_eq!(sandbox.json(["state", "bob"])["next"], json!(["recovering"]));
     assert_eq!(sandbox.json(["get", "ada"])["pending_wake_hint"]["body"]["text"], "look again");
     assert_eq!(sandbox.json(["get", "eve"])["held"]["setbacks"]["deferrals"], 1);
-    assert_eq!(sandbox.json(["next-wake", "bob"])["next_wake_at"], "2026-03-02T00:43:00.000Z");
+    assert_eq!(sandbox.json(["next-wake", "bob"])["next_due_at"], "2026-03-02T00:43:00.000Z");
 }
 
 #[test]

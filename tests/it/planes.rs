@@ -678,7 +678,7 @@ fn each_way_to_say_when_has_its_next_fire() {
     // What is over already is due at once.
     assert_eq!(next(&["--at", "2020-01-01T00:00:00Z", "--past-ok"]), "2020-01-01T00:00:00.000Z");
     assert_eq!(
-        at(&sandbox, "2026-01-02T03:04:06Z", &["next-wake", "ada"])[0]["next_wake_at"],
+        at(&sandbox, "2026-01-02T03:04:06Z", &["next-wake", "ada"])[0]["next_due_at"],
         "2026-01-02T03:04:06.000Z"
     );
     for (flags, kind) in
@@ -912,7 +912,7 @@ fn the_next_wake_is_written_in_three_ways() {
     assert_eq!(wake("systemd", &["bob"]), "2026-01-02 10:00:00.000 UTC\n");
     assert_eq!(
         sandbox.json(["next-wake", "--all"]),
-        json!({ "agents": ["ada", "bob"], "next_wake_at": "2026-01-02T09:00:00.250Z" })
+        json!({ "agents": ["ada", "bob"], "next_due_at": "2026-01-02T09:00:00.250Z" })
     );
     // What has arrived is due now.
     sandbox.run(["enqueue", "bob", "hello"]);

@@ -59,7 +59,7 @@ fn an_agent_that_nobody_ticks_is_named_first_with_the_reason() {
     let page = page(&sandbox, &[]);
     let needs = page.find("What needs a person").unwrap();
     assert!(needs < page.find("The whole in numbers").unwrap());
-    assert!(page[needs..].contains("nobody ticks: a step has been due for 2h"), "{page}");
+    assert!(page[needs..].contains("no process ticks: a step has been due for 2h"), "{page}");
 }
 
 #[test]

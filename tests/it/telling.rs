@@ -238,7 +238,7 @@ fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
     );
     drop(tick);
     fs::write(sandbox.home().join("go"), "").unwrap();
-    assert!(sandbox.json(["next-wake", "ada"])["next_wake_at"].is_string());
+    assert!(sandbox.json(["next-wake", "ada"])["next_due_at"].is_string());
     sandbox.run(["tick", "ada"]);
     assert_eq!(noted(&sandbox), edges(&sandbox, before));
     assert_eq!(untold(&sandbox), 0);

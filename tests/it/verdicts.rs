@@ -35,7 +35,7 @@ fn the_brief_is_the_answer_of_a_turn_that_another_tick_runs() {
     sandbox.run(["tick", "ada"]);
     let ran = cmd.end();
     let answer = &objects(&ran.stdout)[0];
-    assert_eq!((&answer["message_status"], &answer["brief"]), (&"processed".into(), &"all is well".into()));
+    assert_eq!((&answer["status"], &answer["brief"]), (&"processed".into(), &"all is well".into()));
     assert_eq!(answer["duplicate"], false, "{ran}");
     assert!(answer["run_id"].is_string() && answer["message_id"].is_string(), "{ran}");
 }

@@ -232,7 +232,7 @@ struct MessageResult {
     duplicate: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     differs: bool,
-    message_status: MessageStatus,
+    status: MessageStatus,
     reason: Option<String>,
     run_id: Option<RunId>,
     brief: Option<String>,
@@ -353,7 +353,7 @@ pub fn say(
         message_id: message.id,
         duplicate: message.duplicate,
         differs: message.differs,
-        message_status: end.status,
+        status: end.status,
         reason: end.reason,
         run_id: end.run_id,
         brief: run.and_then(|run| run.brief).filter(|_| completed),

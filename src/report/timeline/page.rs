@@ -142,7 +142,7 @@ fn alerts(history: &FleetHistory) -> Vec<Value> {
         let untold = mark.map_or(0, |mark| mark.count).saturating_sub(what.len() as u64);
         what.extend((untold > 0).then(|| format!("and {untold} more")));
         let late = line.nobody_ticks.as_ref().map(|late| late.describe(history.now));
-        what.extend(late.map(|late| format!("nobody ticks: {late}")));
+        what.extend(late.map(|late| format!("no process ticks: {late}")));
         if what.is_empty() && line.dead > 0 {
             what.push(count(line.dead, "dead letter", "dead letters"));
         }

@@ -127,7 +127,7 @@ fn each_posture_names_what_decided_it() {
         PostureReport { run_id: Some(run_id(1)), ..report(Posture::ActiveTurn, "a turn runs, attempt 1") };
     let task = PostureReport { task_id: Some(task_id(1)), ..report(Posture::WaitingForTask, "reason 7") };
     let runnable = |number| {
-        item(number, report(Posture::HasRunnableWork, &format!("can go on with: objective {number}")))
+        item(number, report(Posture::HasRunnableWork, &format!("can continue with: objective {number}")))
     };
     let input = report(Posture::HasQueuedInput, "next is a message from you");
     let needs_input = report(Posture::WaitingForOperator, "needs input: objective 5");

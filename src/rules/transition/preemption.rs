@@ -309,8 +309,11 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &mut draft.records.state;
     check(state.execution.state, ExecutionState::Resumed).map_err(|refusal| refusal.hint(way_on(state)))?;
     let Some(held) = &mut state.held else {
-        return Err(Refusal::new("no_held_run", format!("`{}` holds no run that could go on", state.agent))
-            .hint("run `dormouse doctor`"));
+        return Err(Refusal::new(
+            "no_held_run",
+            format!("`{}` holds no run that could continue", state.agent),
+        )
+        .hint("run `dormouse doctor`"));
     };
     // The time is never later than the state itself, so that a fast clock does not delay the run.
     let at_once = state.execution.since.min(now);

@@ -139,7 +139,7 @@ impl World {
         } else {
             self.model.next_due().map(|due| due.max(now))
         };
-        let told = next["next_wake_at"].as_str().map(|told| told.max(&*moment(now)).to_owned());
+        let told = next["next_due_at"].as_str().map(|told| told.max(&*moment(now)).to_owned());
         same("when to look next", &json!(told), &json!(due.map(moment)))
     }
 

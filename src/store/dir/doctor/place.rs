@@ -89,7 +89,7 @@ fn shared(mount: &str) -> Option<String> {
         ),
         None => format!(
             "it lies on {kind}, which other machines may share: their locks are seen only while its server answers, so \
-             a machine that was cut off goes on with a turn that another one runs again"
+             a machine that was cut off continues a turn that another one runs again"
         ),
     })
 }
