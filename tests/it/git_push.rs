@@ -185,7 +185,9 @@ fn race(kills: bool) {
                         clear_locks(&remote.dirs[at]);
                     } else {
                         let status = child.wait().unwrap();
-                        assert!(matches!(status.code(), Some(0 | 7)), "{status}");
+                        // On a busy machine the other clones may be ahead until the time is over (5): the
+                        // tick says so, and a later one does the work.
+                        assert!(matches!(status.code(), Some(0 | 5 | 7)), "{status}");
                     }
                 }
             });
