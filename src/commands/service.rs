@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior, Value};
+use minijinja::{AutoEscape, UndefinedBehavior, Value};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{self, ServiceManager};
 use crate::engine::session::Session;
 use crate::error::{Error, IoContext, Result, Status};
+use crate::report::text::templates;
 
 use super::args::answer_verbatim;
 
@@ -89,9 +89,7 @@ pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> 
 }
 
 fn render(template: &str, spec: &ServiceSpec) -> std::result::Result<String, minijinja::Error> {
-    let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().keep_trailing_newline(true).build()?);
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let mut environment = templates(AutoEscape::None, UndefinedBehavior::Strict)?;
     environment.add_filter("specifiers", |text: &str| for_specifiers(text));
     environment.add_filter("command", |word: &str| for_systemd(word, false));
     environment.add_filter("argument", |word: &str| for_systemd(word, true));

@@ -5,14 +5,14 @@
 
 use std::path::Path;
 
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
+use minijinja::{AutoEscape, UndefinedBehavior, Value};
 
 use crate::error::{Error, Result};
 use crate::model::time::Span;
 
 use super::context::Document;
+use super::text::templates;
 
 /// Text of the built-in template.
 const OURS: &str = include_str!("prompt.md");
@@ -24,14 +24,10 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
         Some((path, text)) => (path.to_string_lossy().into_owned(), text),
         None => ("prompt.md".to_owned(), OURS),
     };
-    let mut environment = Environment::new();
-    let syntax =
-        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
-    environment.set_syntax(syntax.map_err(|error| at(&name, &error))?);
-    // The output is plain text for a model, even if the template's extension is that of HTML.
-    environment.set_auto_escape_callback(|_| AutoEscape::None);
-    // A misspelled field name is an error, but a test for the existence of a field is allowed.
-    environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
+    // The output is plain text for a model, even if the template's extension is that of HTML. A
+    // misspelled field name is an error, but a test for the existence of a field is allowed.
+    let environment = templates(AutoEscape::None, UndefinedBehavior::SemiStrict);
+    let mut environment = environment.map_err(|error| at(&name, &error))?;
     environment.add_filter("told", message_text);
     environment.add_filter("fence", fence);
     environment.add_filter("line", line);

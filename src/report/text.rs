@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior};
 use serde_json::Value;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 use unicode_width::UnicodeWidthChar;
@@ -9,6 +11,20 @@ use unicode_width::UnicodeWidthChar;
 use crate::model::time::{Span, Time};
 
 use super::output::Tone;
+
+/// Returns the settings of all templates: a line with nothing but a block leaves no line.
+pub fn templates<'t>(
+    escape: AutoEscape,
+    undefined: UndefinedBehavior,
+) -> Result<Environment<'t>, minijinja::Error> {
+    let mut templates = Environment::new();
+    let syntax =
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
+    templates.set_syntax(syntax?);
+    templates.set_auto_escape_callback(move |_| escape.clone());
+    templates.set_undefined_behavior(undefined);
+    Ok(templates)
+}
 
 /// Escapes outside text: control characters, bidirectional marks and invisible characters become
 /// escapes of string literals (`\u{202e}`). Line breaks and tabs are kept.

@@ -167,6 +167,7 @@ fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'s
 fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Paint) -> (String, Style) {
     let wrong = known.needs_attention();
     let plain = Style::new();
+    let moment = |at: Option<Time>| at.map(|at| relative(at, now)).unwrap_or_default();
     match (column, known) {
         (Column::Mark, _) => (if wrong { "!" } else { "" }.to_owned(), paint.bad()),
         (Column::Agent, _) => (name.to_string(), if wrong { paint.bad() } else { plain }),
@@ -183,16 +184,12 @@ fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Pa
         (Column::Turn, AgentRow::Read(line)) => {
             (line.turn_since.map(|since| span(now.since(since))).unwrap_or_default(), paint.live())
         }
-        (Column::Last, AgentRow::Read(line)) => (short(line.last_turn_at, now), plain),
+        (Column::Last, AgentRow::Read(line)) => (moment(line.last_turn_at), plain),
         (Column::Due, AgentRow::Read(line)) => {
             let is_late = line.next_due_at.is_some_and(|at| at <= now);
-            (short(line.next_due_at, now), if is_late { paint.late() } else { plain })
+            (moment(line.next_due_at), if is_late { paint.late() } else { plain })
         }
     }
-}
-
-fn short(at: Option<Time>, now: Time) -> String {
-    at.map(|at| relative(at, now)).unwrap_or_default()
 }
 
 fn posture_style(posture: Posture, paint: Paint) -> Style {

@@ -3,15 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use minijinja::{AutoEscape, UndefinedBehavior};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::model::time::{Span, Time};
 use crate::report::list::ListRow;
-use crate::report::text::{count, escape_line, relative};
+use crate::report::text::{count, escape_line, relative, templates};
 
 use super::chart::{Intervals, charts, cost, median, rows};
 use super::lane::{self, marks};
@@ -34,20 +33,10 @@ const SHORTEST: Span = Span::from_secs(60);
 
 /// Renders the page as HTML. The result depends only on the argument.
 pub fn html(history: &FleetHistory) -> Result<String> {
-    let mut environment = Environment::new();
-    let syntax =
-        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
-    environment.set_syntax(syntax.map_err(|error| broken(&error))?);
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    let template =
-        environment.template_from_named_str("page.html", TEMPLATE).map_err(|error| broken(&error))?;
-    template.render(minijinja::Value::from(Serde(page(history)))).map_err(|error| broken(&error))
-}
-
-/// Returns the error for a failure of the built-in template.
-fn broken(error: &minijinja::Error) -> Error {
-    Error::failed(format!("the page of the report: {error}"))
+    let values = minijinja::Value::from(Serde(page(history)));
+    templates(AutoEscape::Html, UndefinedBehavior::Strict)
+        .and_then(|templates| templates.render_named_str("page.html", TEMPLATE, values))
+        .map_err(|error| Error::failed(format!("the page of the report: {error}")))
 }
 
 /// Returns the values that the template names.
