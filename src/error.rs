@@ -24,8 +24,9 @@ pub enum Error {
     NoAgent { agent: String, known: Option<Vec<String>>, renamed: Option<String> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
+    /// The rules don't allow the request. `is_usage`: they would not, whatever the records are.
     #[error("{message}")]
-    Refused { kind: &'static str, message: String, hint: Option<String> },
+    Refused { kind: &'static str, message: String, hint: Option<String>, is_usage: bool },
     /// The state machine has no transition between two states.
     #[error("{message}")]
     NoEdge { kind: &'static str, message: String, hint: Option<String>, from: &'static str, to: &'static str },
@@ -124,10 +125,6 @@ impl From<Status> for std::process::ExitCode {
     }
 }
 
-/// Kinds of refusals that don't depend on the records: the words of the command line are wrong.
-const WRONG_WORDS: &str = "empty_objective empty_reason endless_wait invalid_timer invalid_trigger \
-    invalid_wait schedule_too_short";
-
 impl Error {
     /// Kind of a refusal because the agent was moved to another store.
     pub const MOVED: &str = "moved";
@@ -158,7 +155,7 @@ impl Error {
     /// Returns the error for an action that the rules or the records don't allow. `kind`: word for
     /// scripts.
     pub fn refused(kind: &'static str, message: impl Into<String>) -> Error {
-        Error::Refused { kind, message: message.into(), hint: None }
+        Error::Refused { kind, message: message.into(), hint: None, is_usage: false }
     }
 
     /// Returns the error for a failure outside this program.
@@ -215,9 +212,7 @@ impl Error {
             Error::NoAgent { .. } => (Status::NotFound, "no_agent"),
             Error::NoRecord { .. } => (Status::NotFound, "no_record"),
             Error::Refused { kind: kind @ (Error::FENCED | Error::CONTENDED), .. } => (Status::Busy, kind),
-            Error::Refused { kind, .. } if WRONG_WORDS.split(' ').any(|wrong| wrong == *kind) => {
-                (Status::Usage, kind)
-            }
+            Error::Refused { kind, is_usage: true, .. } => (Status::Usage, kind),
             Error::Refused { kind, .. } | Error::NoEdge { kind, .. } => (Status::Refused, kind),
             Error::Busy { .. } => (Status::Busy, "busy"),
             Error::Damaged { .. } => (Status::Damaged, "damaged"),

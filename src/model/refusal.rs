@@ -10,12 +10,19 @@ pub struct Refusal {
     pub message: String,
     pub hint: Option<String>,
     /// States of a refused transition: from and to.
-    pub edge: Option<(&'static str, &'static str)>,
+    pub edge: Option<Box<(&'static str, &'static str)>>,
+    /// True if the request is wrong whatever the records are.
+    pub is_usage: bool,
 }
 
 impl Refusal {
     pub fn new(kind: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { kind, message: message.into(), hint: None, edge: None }
+        Refusal { kind, message: message.into(), hint: None, edge: None, is_usage: false }
+    }
+
+    /// Returns the refusal of a request that is wrong whatever the records are.
+    pub fn usage(kind: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { is_usage: true, ..Refusal::new(kind, message) }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Refusal {
@@ -35,6 +42,6 @@ impl Refusal {
 
     /// Returns the refusal of a transition between two named states of any record.
     pub fn between(from: &'static str, to: &'static str, message: impl Into<String>) -> Refusal {
-        Refusal { edge: Some((from, to)), ..Refusal::new("invalid_state_transition", message) }
+        Refusal { edge: Some(Box::new((from, to))), ..Refusal::new("invalid_state_transition", message) }
     }
 }

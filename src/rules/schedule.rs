@@ -23,7 +23,7 @@ pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
         Schedule::At { at } => Ok(*at),
         Schedule::Every { every, .. } if *every < SHORTEST => {
             let message = format!("every {every} is too often: the shortest is {SHORTEST}");
-            Err(Refusal::new("schedule_too_short", message))
+            Err(Refusal::usage("schedule_too_short", message))
         }
         Schedule::Every { .. } => next_after(schedule, now)
             .ok_or_else(|| Refusal::new("schedule_never", "this schedule never fires")),

@@ -144,7 +144,7 @@ fn a_wait_has_at_most_one_trigger_and_only_if_the_outside_can_end_it() {
         let mut draft = draft(Records { waits: vec![wait(1, *kind)], ..records() });
         let made = create(&mut draft, new(TriggerScope::Wait(wait_id(1))));
         if !matches!(kind, WaitKind::External | WaitKind::System) {
-            assert_eq!(made.unwrap_err().kind, "wrong_wait_kind", "{kind}");
+            assert_eq!(made.unwrap_err().kind, "invalid_wait", "{kind}");
             continue;
         }
         assert_eq!(draft.records.waits[0].trigger_id, Some(made.unwrap().id));

@@ -215,7 +215,7 @@ pub enum Given {
 /// Fails the live run, also during its shutdown, or the held run or the recovery.
 pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refusal> {
     if reason.trim().is_empty() {
-        return Err(Refusal::new("empty_reason", "the reason is empty: say why the attempt has failed"));
+        return Err(Refusal::usage("empty_reason", "the reason is empty: say why the attempt has failed"));
     }
     let state = &mut draft.records.state;
     let (status, from) = (state.status, state.execution.state);

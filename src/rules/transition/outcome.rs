@@ -143,7 +143,7 @@ fn apply_action(
                 (Some(at), None) => Some(Recheck::At(at)),
                 (Some(_), Some(_)) => {
                     let message = "a wait has one of `recheck_after` and `recheck_at`";
-                    return Err(Refusal::new("invalid_wait", message));
+                    return Err(Refusal::usage("invalid_wait", message));
                 }
             };
             let resource = match (kind, resource) {
@@ -282,7 +282,7 @@ fn schedule(
         (Some(at), None, None) => Ok(Schedule::At { at }),
         (None, Some(every), None) => Ok(Schedule::Every { every, from: now }),
         (None, None, Some(calendar)) => Ok(calendar),
-        _ => Err(Refusal::new("invalid_timer", "a timer has one of `in`, `at`, `every` and `cron`")),
+        _ => Err(Refusal::usage("invalid_timer", "a timer has one of `in`, `at`, `every` and `cron`")),
     }
 }
 

@@ -47,7 +47,7 @@ pub fn request(
         return Err(Refusal::action(from, ExecutionState::Suspended, message));
     }
     if reason.trim().is_empty() {
-        return Err(Refusal::new("empty_reason", "the reason is empty: say why the turn should yield"));
+        return Err(Refusal::usage("empty_reason", "the reason is empty: say why the turn should yield"));
     }
     let force_at = now.after(grace);
     let pending = run.preemption.take();

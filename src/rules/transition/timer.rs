@@ -57,14 +57,14 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Re
     }
     if new.grace.is_some() && new.catch_up != CatchUp::Skip {
         let message = "a grace is for catch-up `skip` only: the others are never too late";
-        return Err(Refusal::new("invalid_timer", message)
+        return Err(Refusal::usage("invalid_timer", message)
             .hint("say --catch-up skip with it, or in JSON \"catch_up\": \"skip\""));
     }
     if let Some(name) = &new.name
         && (name.trim().is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control))
     {
         let message = format!("the name of a timer has 1 to {NAME_MAX} bytes and no control characters");
-        return Err(Refusal::new("invalid_timer", message));
+        return Err(Refusal::usage("invalid_timer", message));
     }
     let hops = in_chain(new.hops, Some(next_at), draft.now(), &draft.records.policy.limits)?;
     let namesake = |timer: &&Timer| new.name.is_some() && timer.name == new.name;

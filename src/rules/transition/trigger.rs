@@ -34,7 +34,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
         verify: new.verify,
         ..Trigger::new(id, agent, new.scope, new.secret_sha256, draft.now())
     };
-    trigger.check().map_err(|reason| Refusal::new("invalid_trigger", reason))?;
+    trigger.check().map_err(|reason| Refusal::usage("invalid_trigger", reason))?;
     if let Some(wait) = trigger.scope.wait_id() {
         belong_to(draft, wait, trigger.id)?;
     }
@@ -67,7 +67,7 @@ pub fn may_have_trigger(wait: &Wait) -> Result<(), Refusal> {
             let message = format!(
                 "a trigger belongs to a wait of kind `external` or `system`, and this one is `{kind}`"
             );
-            Err(Refusal::new("wrong_wait_kind", message))
+            Err(Refusal::new("invalid_wait", message))
         }
     }
 }

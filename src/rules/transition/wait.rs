@@ -159,7 +159,7 @@ fn owner(draft: &Draft, owner: WaitOwner) -> Result<Option<WorkId>, Refusal> {
 }
 
 fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(), Refusal> {
-    wait.check().map_err(|reason| Refusal::new("invalid_wait", reason))?;
+    wait.check().map_err(|reason| Refusal::usage("invalid_wait", reason))?;
     if let Some(id) = wait.task_id() {
         let open = draft.records.tasks.iter().find(|task| task.id == id).map(|task| task.notify);
         let notify = open.or(ended_task.filter(|task| task.id == id).map(|task| task.notify));
@@ -167,10 +167,10 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(
     }
     if let Some(every) = wait.recheck_every.filter(|every| *every < SHORTEST) {
         let message = format!("a recheck every {every} is too often: the shortest is {SHORTEST}");
-        return Err(Refusal::new("schedule_too_short", message));
+        return Err(Refusal::usage("schedule_too_short", message));
     }
     if wait.kind == WaitKind::System && wait.recheck_at.is_none() && wait.expires_at.is_none() {
-        return Err(Refusal::new("endless_wait", "a wait for the system needs a recheck or an expiry")
+        return Err(Refusal::usage("endless_wait", "a wait for the system needs a recheck or an expiry")
             .hint("say with --recheck when to go and look, or with --expires when to give up"));
     }
     let misplaced = if wait.wake_at.is_some() && wait.kind != WaitKind::Timer {
@@ -182,7 +182,7 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(
     } else {
         return Ok(());
     };
-    Err(Refusal::new("invalid_wait", misplaced))
+    Err(Refusal::usage("invalid_wait", misplaced))
 }
 
 /// Refuses a trigger whose deliveries can't end the wait.

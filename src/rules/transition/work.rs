@@ -73,9 +73,8 @@ fn check_limit(draft: &Draft) -> Result<(), Refusal> {
 
 fn check_objective(objective: &str) -> Result<(), Refusal> {
     if objective.trim().is_empty() {
-        return Err(
-            Refusal::new("empty_objective", "a work item needs an objective").hint("say what is to be done")
-        );
+        return Err(Refusal::usage("empty_objective", "a work item needs an objective")
+            .hint("say what is to be done"));
     }
     Ok(())
 }
@@ -117,7 +116,7 @@ pub fn block(
     recheck_at: Option<Time>,
 ) -> Result<WorkItem, Refusal> {
     if reason.trim().is_empty() {
-        return Err(Refusal::new("empty_reason", "a blocker needs a reason"));
+        return Err(Refusal::usage("empty_reason", "a blocker needs a reason"));
     }
     revise(draft, id, "block", |item| {
         item.blocked_by = Some(reason);
