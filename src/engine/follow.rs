@@ -183,11 +183,8 @@ const LAST_BYTES: u64 = 4 << 10;
 /// machine.
 pub fn output_end(agent: &Agent<'_>, run: RunId) -> Result<Option<String>> {
     let lines = OutputTail::of(agent, run, Some(LAST_BYTES)).news(true)?;
-    let stream = |stream| lines.iter().filter(move |(of, _)| *of == stream).map(|(_, line)| line.as_str());
-    let ends = [Stream::Stdout, Stream::Stderr].map(|of| {
-        let lines: Vec<&str> = stream(of).collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].to_vec()
-    });
-    let lines = ends.concat();
+    let ends = lines.chunk_by(|(one, _), (other, _)| one == other);
+    let ends = ends.flat_map(|of_stream| &of_stream[of_stream.len().saturating_sub(LAST_LINES)..]);
+    let lines: Vec<&str> = ends.map(|(_, line)| line.as_str()).collect();
     Ok((!lines.is_empty()).then(|| lines.join("\n")))
 }

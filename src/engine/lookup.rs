@@ -194,6 +194,9 @@ pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Resolv
                 let is_known = live == Some(id) || seen.is_run(id)?;
                 return Ok(is_known.then_some(id).into_iter().collect());
             }
+            if part == LATEST {
+                return Ok(live.or(state.last_turn.map(|turn| turn.run_id)).into_iter().collect());
+            }
             let mut ids = seen.run_ids()?;
             ids.extend(live);
             Ok(ids)

@@ -344,6 +344,9 @@ pub fn say(
         Some(run_id) => agent.look(|seen, _| seen.run(run_id))?,
         None => None,
     };
+    let needs_attention = session.has_raised_failure();
+    let attention = if needs_attention { Status::TurnFailed } else { Status::Done };
+    let status = verdict(end.status).graver(attention);
     let completed = end.status == MessageStatus::Processed;
     // The output of a new message's turn is on stderr already.
     let is_shown = session.listens_to == Some(message.id) && !message.duplicate;
@@ -359,14 +362,15 @@ pub fn say(
         brief: run.and_then(|run| run.brief).filter(|_| completed),
         output: failed.map(|run| output_end(agent, run)).transpose()?.flatten(),
     };
-    if let Some(output) = answer.output.as_ref().filter(|_| !session.out.is_json() && !session.out.is_quiet())
-    {
+    if session.out.is_json() {
+        session.out.json_line(&answer);
+        return Ok(status);
+    }
+    if let Some(output) = answer.output.as_ref().filter(|_| !session.out.is_quiet()) {
         let mut show = listener();
         output.lines().for_each(|line| show(format!("| {line}\n").as_bytes()));
     }
-    if session.out.is_json() {
-        session.out.json_line(&answer);
-    } else if let Some(brief) = &answer.brief {
+    if let Some(brief) = &answer.brief {
         let brief = session.out.whole(brief);
         session.out.line_unless_said(&brief);
     } else if is_told(session, message.id) {
@@ -375,9 +379,7 @@ pub fn say(
         let why = answer.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         session.out.note(&format!("{}: {} {}{why}", answer.agent, message.id, end.status));
     }
-    let needs_attention = session.has_raised_failure();
-    let status = verdict(end.status);
-    Ok(if needs_attention { status.graver(Status::TurnFailed) } else { status })
+    Ok(status)
 }
 
 /// True if this process has already reported the failure of the message.
