@@ -5,6 +5,7 @@ use clap::builder::Command;
 use serde_json::Value;
 
 use crate::cli::Cli;
+use crate::engine::lookup::LATEST;
 use crate::engine::views::{self, ArchiveSearch};
 use crate::error::Result;
 use crate::model::id::AgentName;
@@ -29,9 +30,6 @@ use super::LineContext;
 const MOST_AGENTS: usize = 32;
 const MOST_IDS: usize = 100;
 
-/// Alias of the newest run in `run show`.
-const LATEST: &str = "latest";
-
 /// Candidate with its description.
 type Candidate = (String, String);
 
@@ -40,16 +38,16 @@ type Candidate = (String, String);
 pub(super) enum Lookup {
     /// Words that depend only on the state directory and the agents on the command line.
     Words(fn(&LineContext, &str) -> Result<Vec<Candidate>>),
-    /// Ids of records of the named agents, or of all agents if they are few.
+    /// Words in the records of the named agents, or of all agents if they are few.
     Records(fn(&Search<'_, '_>) -> Result<Vec<Candidate>>),
-    /// Ids of runs, and the alias of the newest run.
-    Runs,
+    /// Ids of such records, and the alias of the newest.
+    Ids(fn(&Search<'_, '_>) -> Result<Vec<Candidate>>),
 }
 
 impl Lookup {
     /// Returns the completion lookup for an argument of a command; `None` if there is none.
     pub fn of(path: &[&str], arg: &str) -> Option<Lookup> {
-        use Lookup::{Records, Words};
+        use Lookup::{Ids, Records, Words};
         Some(match (path, arg) {
             (["create"], "agent") => return None,
             (_, "agent" | "agents" | "word" | "words" | "parent" | "delegate") => Words(|line, typed| {
@@ -63,30 +61,29 @@ impl Lookup {
                 Ok(search.begun(rejected.map(candidate)))
             }),
             (["queue", "requeue"], "id") => {
-                Records(|search| search.ended(|end| end.status != MessageStatus::Processed))
+                Ids(|search| search.ended(|end| end.status != MessageStatus::Processed))
             }
-            (["queue", "drop"], "id") => Records(|search| search.queued_and(|end| end.dead_letter)),
-            (["queue", _], "id") => Records(|search| search.queued_and(|_| true)),
-            (["await"], "message") => Records(|search| search.queued()),
-            (["run", _], "id") => Lookup::Runs,
-            (["task", "status" | "output"], "id") => Records(|search| search.open_and_ended(task)),
-            (["task", _], "id") | (["wait"], "resource") => Records(|search| search.open(task)),
+            (["queue", "drop"], "id") => Ids(|search| search.queued_and(|end| end.dead_letter)),
+            (["queue", _], "id") => Ids(|search| search.queued_and(|_| true)),
+            (["await"], "message") => Ids(|search| search.queued()),
+            (["run", _], "id") => Ids(|search| search.runs()),
+            (["task", "status" | "output"], "id") => Ids(|search| search.open_and_ended(task)),
+            (["task", _], "id") => Ids(|search| search.open(task)),
+            (["wait"], "resource") => Records(|search| search.open(task)),
             (["timer", "add"], "tz") => Words(|_, typed| Ok(bare(zone::names(), typed))),
-            (["timer", _], "id") => Records(|search| {
+            (["timer", _], "id") => Ids(|search| {
                 search.open(|timer: Timer| {
                     (timer.id.to_string(), format!("{} {}", timer.next_at.local(), timer.text()))
                 })
             }),
-            (["trigger", _], "id") | (["wait" | "wake"], "trigger") => Records(|search| {
+            (["trigger", _], "id") | (["wait" | "wake"], "trigger") => Ids(|search| {
                 search.open(|trigger: Trigger| (trigger.id.to_string(), trigger.scope.to_string()))
             }),
-            (["wait", _], "id") | (["enqueue" | "wake" | "ask"] | ["trigger", _], "wait") => {
-                Records(|search| {
-                    search.open(|wait: Wait| (wait.id.to_string(), format!("{}: {}", wait.kind, wait.reason)))
-                })
-            }
-            (["work", "show" | "plan"], "id") => Records(|search| search.open_and_ended(work)),
-            (["work", _], "id") | (_, "work_item") => Records(|search| search.open(work)),
+            (["wait", _], "id") | (["enqueue" | "wake" | "ask"] | ["trigger", _], "wait") => Ids(|search| {
+                search.open(|wait: Wait| (wait.id.to_string(), format!("{}: {}", wait.kind, wait.reason)))
+            }),
+            (["work", "show" | "plan"], "id") => Ids(|search| search.open_and_ended(work)),
+            (["work", _], "id") | (_, "work_item") => Ids(|search| search.open(work)),
             (["get"], "field") => Words(fields),
             (["man"], "page") => Words(|_, typed| {
                 let mut pages = Vec::new();
@@ -114,9 +111,9 @@ impl Lookup {
         let look = match self {
             Lookup::Words(words) => return words(line, typed),
             Lookup::Records(look) => look,
-            Lookup::Runs => {
+            Lookup::Ids(look) => {
                 found = bare([LATEST].into_iter(), typed);
-                |search: &Search<'_, '_>| search.runs()
+                look
             }
         };
         let session = line.session()?;
