@@ -89,7 +89,7 @@ pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> 
     // The file is readable for all users, because the collector usually runs as another user.
     replace(path, 0o644, &text)?;
     if out.is_json() {
-        out.json_line(&json!({ "file": path.to_string_lossy(), "agents": names.len(), "bytes": text.len() }));
+        out.json_line(&json!({ "path": path.to_string_lossy(), "agents": names.len(), "bytes": text.len() }));
     }
     Ok(status)
 }

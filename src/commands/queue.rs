@@ -317,7 +317,7 @@ fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     for one in agent.look(|seen, state| seen.rejected(&state))? {
         let file = one.name();
         let mut object = json!({
-            "agent": agent.name(), "file": file, "at": one.at, "size": one.size, "stays": one.stays,
+            "agent": agent.name(), "path": file, "at": one.at, "size": one.size, "stays": one.stays,
         });
         if let Some(reason) = &one.reason {
             object["reason"] = json!(reason);
@@ -443,7 +443,7 @@ fn say_done(session: &mut Session, agent: &AgentName, one: &Rejected, done: Resu
             return error.exit_status();
         }
     };
-    let object = json!({ "agent": agent, "file": file, "action": word });
+    let object = json!({ "agent": agent, "path": file, "action": word });
     session.out.result(&object, |out| format!("{word} {}", out.safe(&file)));
     Status::Done
 }

@@ -65,7 +65,7 @@ pub struct AttentionSubject {
     pub work_item_id: Option<WorkId>,
     pub task_id: Option<TaskId>,
     /// Name of a dropped file.
-    pub file: Option<String>,
+    pub path: Option<String>,
 }
 
 impl AttentionSubject {
@@ -75,20 +75,20 @@ impl AttentionSubject {
 
     /// Returns all ids and names as text. A message precedes its run.
     pub fn ids(&self) -> Vec<String> {
-        let AttentionSubject { message_id, run_id, wait_id, work_item_id, task_id, file } = self;
+        let AttentionSubject { message_id, run_id, wait_id, work_item_id, task_id, path } = self;
         let ids = [
             message_id.map(|id| id.to_string()),
             run_id.map(|id| id.to_string()),
             wait_id.map(|id| id.to_string()),
             work_item_id.map(|id| id.to_string()),
             task_id.map(|id| id.to_string()),
-            file.clone(),
+            path.clone(),
         ];
         ids.into_iter().flatten().collect()
     }
 
     pub fn file(name: &str) -> AttentionSubject {
-        AttentionSubject { file: Some(name.to_owned()), ..AttentionSubject::default() }
+        AttentionSubject { path: Some(name.to_owned()), ..AttentionSubject::default() }
     }
 }
 

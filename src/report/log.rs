@@ -68,9 +68,9 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         }
         EventKind::MessageSettled if of("status") == "processed" => return None,
         EventKind::MessageSettled => (because(format!("{} is {}", of("message_id"), plain("status"))), bad),
-        EventKind::MessageRejected => (format!("{} is no message: {}", of("file"), of("reason")), bad),
-        EventKind::RejectedAccepted => (format!("{} is tried again", of("file")), None),
-        EventKind::RejectedRemoved => (format!("{} was removed", of("file")), None),
+        EventKind::MessageRejected => (format!("{} is no message: {}", of("path"), of("reason")), bad),
+        EventKind::RejectedAccepted => (format!("{} is tried again", of("path")), None),
+        EventKind::RejectedRemoved => (format!("{} was removed", of("path")), None),
         EventKind::MessageRequeued => (format!("{} goes back into the queue", of("message_id")), None),
         EventKind::TaskTransition => (because(format!("{} is {}", of("task_id"), plain("to"))), None),
         // The log shows the admission of the message that ends this wait.

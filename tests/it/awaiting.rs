@@ -27,8 +27,12 @@ fn what_holds_already_is_said_at_once() {
     sandbox.run(["tick", "ada"]);
     let found = sandbox.json(["await", "ada", "--message", id.trim()]);
     assert_eq!(
-        (found["message_id"].as_str(), found["message_status"].as_str()),
+        (found["message_id"].as_str(), found["status"].as_str()),
         (Some(id.trim()), Some("processed"))
+    );
+    assert_eq!(
+        sandbox.run(["await", "ada", "--message", id.trim(), "--posture", "idle"]),
+        "ada  processed  idle\n"
     );
 }
 

@@ -93,7 +93,7 @@ fn a_large_inbox_is_exchanged_and_keeps_what_is_its_own() {
     assert!(!sandbox.agent("a").join("inbox.old").exists());
     assert_eq!(fs::metadata(&piles(&sandbox)[0]).unwrap().ino(), was, "it is not copied");
     let rejected = sandbox.json_lines(["queue", "rejected", "-a", "a"]);
-    assert_eq!(rejected.iter().map(|one| &one["file"]).collect::<Vec<_>>(), [&json!("one")]);
+    assert_eq!(rejected.iter().map(|one| &one["path"]).collect::<Vec<_>>(), [&json!("one")]);
     let left = queued(&sandbox);
     assert_eq!(left[..1499], ids[1..], "in order");
     assert_eq!(left.len(), 1500, "and what was dropped");

@@ -118,7 +118,7 @@ fn a_file_is_written_aside_and_renamed() {
     let file = sandbox.project().join("dormouse.prom");
     fs::write(&file, "what was there").unwrap();
     let object = sandbox.json(["metrics", "-o", "dormouse.prom"]);
-    assert_eq!((object["file"].as_str(), object["agents"].as_u64()), (Some("dormouse.prom"), Some(2)));
+    assert_eq!((object["path"].as_str(), object["agents"].as_u64()), (Some("dormouse.prom"), Some(2)));
     let text = fs::read_to_string(&file).unwrap();
     promtool(&["check", "metrics"], sandbox.root(), &text);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644, "the collector reads it");

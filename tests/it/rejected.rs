@@ -134,7 +134,7 @@ fn a_segment_gives_what_is_readable_in_it() {
     let ran = sandbox.cmd(["--json", "tick", "a"]).output();
     let step: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
     assert_eq!((ran.code(), &step["terminal"]), (7, &json!("completed")), "{ran}");
-    assert_eq!(rejected(&sandbox)[0]["file"], name);
+    assert_eq!(rejected(&sandbox)[0]["path"], name);
     // Put right and accepted, it is the message that it was.
     fs::write(inbox(&sandbox).join("rejected").join(&name), record).unwrap();
     sandbox.run(["queue", "rejected", "-a", "a", "--accept", &name]);
@@ -156,7 +156,7 @@ fn a_claimed_message_that_is_torn_is_kept_and_told() {
     sandbox.pass(3600);
     let ran = sandbox.cmd(["tick", "a", "--until-idle"]).output();
     assert!(ran.code() == 7 && ran.stderr.contains(&format!("message rejected {name}")), "{ran}");
-    assert_eq!(rejected(&sandbox)[0]["file"], name);
+    assert_eq!(rejected(&sandbox)[0]["path"], name);
     assert_eq!(sandbox.cmd(["tick", "a", "--exit-code"]).output().code(), 10);
 }
 
@@ -248,7 +248,7 @@ fn a_link_instead_of_the_directory_is_moved_out_of_the_way() {
         fs::write(inbox(&sandbox).join("junk"), "junk").unwrap();
         runs_all_the_same(&sandbox, "a link or a file");
         assert_eq!(names(&elsewhere), Vec::<String>::new());
-        let files: Vec<Value> = rejected(&sandbox).into_iter().map(|one| one["file"].clone()).collect();
+        let files: Vec<Value> = rejected(&sandbox).into_iter().map(|one| one["path"].clone()).collect();
         assert_eq!(files, ["junk", "rejected"]);
     }
 }
@@ -269,7 +269,7 @@ fn what_cannot_be_moved_is_passed_over() {
     assert_eq!(sandbox.json(["get", "a"])["queue"]["pending"], 0);
     assert_eq!(sandbox.json(["get", "a", "posture"]), "idle");
     let listed = rejected(&sandbox);
-    assert_eq!((&listed[0]["file"], &listed[0]["stays"]), (&json!(name), &json!(true)));
+    assert_eq!((&listed[0]["path"], &listed[0]["stays"]), (&json!(name), &json!(true)));
     assert!(sandbox.run(["doctor"]).contains("passed_over"));
     sandbox.run(["tick", "a", "--until-idle"]);
     assert_eq!(sandbox.json_lines(["events", "a", "--kind", "message_rejected"]).len(), 1);
@@ -293,7 +293,7 @@ fn a_person_accepts_or_drops_what_was_rejected() {
     }
     assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
     let listed = rejected(&sandbox);
-    let files: Vec<&Value> = listed.iter().map(|one| &one["file"]).collect();
+    let files: Vec<&Value> = listed.iter().map(|one| &one["path"]).collect();
     assert_eq!(files, ["one", "three", "two"]);
     let one = &listed[0];
     assert_eq!((&one["agent"], &one["size"], &one["stays"]), (&json!("a"), &json!(3), &json!(false)));
@@ -354,7 +354,7 @@ fn a_file_that_is_named_like_a_reason_is_kept() {
     assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
     let dir = inbox(&sandbox).join("rejected");
     assert_eq!(fs::read_to_string(dir.join("a.reason")).unwrap(), "one");
-    let files: Vec<Value> = rejected(&sandbox).into_iter().map(|one| one["file"].clone()).collect();
+    let files: Vec<Value> = rejected(&sandbox).into_iter().map(|one| one["path"].clone()).collect();
     assert_eq!(files, ["a.1", "a.reason"]);
 }
 

@@ -38,11 +38,13 @@ struct AwaitCondition {
 #[derive(Debug, Serialize)]
 struct AwaitedAgent {
     agent: AgentName,
-    status: AgentStatus,
-    posture: Option<Posture>,
     message_id: Option<MessageId>,
-    message_status: Option<MessageStatus>,
+    /// Status of the message with --message, else of the agent.
+    status: &'static str,
+    posture: Option<Posture>,
     reason: Option<String>,
+    #[serde(skip)]
+    verdict: Status,
 }
 
 pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status> {
@@ -63,7 +65,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
             }
             match wanted.look(session, &agent)? {
                 Some(found) => {
-                    status = status.graver(found.message_status.map_or(Status::Done, verdict));
+                    status = status.graver(found.verdict);
                     session.out.result(&found, |out| line(&found, out));
                 }
                 None => {
@@ -121,19 +123,14 @@ impl AwaitCondition {
         let state = agent.look(|_, state| Ok(state))?;
         let mut found = AwaitedAgent {
             agent: agent.name().clone(),
-            status: state.status,
-            posture: None,
             message_id: self.message,
-            message_status: None,
+            status: state.status.name(),
+            posture: None,
             reason: None,
+            verdict: Status::Done,
         };
         if !self.statuses.is_empty() && !self.statuses.contains(&state.status) {
             return Ok(None);
-        }
-        if let Some(id) = self.message {
-            let Some(end) = settled(agent, id)? else { return Ok(None) };
-            found.message_status = Some(end.status);
-            found.reason = end.reason;
         }
         if !self.postures.is_empty() {
             let records = load::load_unlocked(agent, session.clock.now())?;
@@ -142,7 +139,12 @@ impl AwaitCondition {
                 return Ok(None);
             }
             found.posture = Some(now);
-            found.status = records.state.status;
+            found.status = records.state.status.name();
+        }
+        if let Some(id) = self.message {
+            let Some(end) = settled(agent, id)? else { return Ok(None) };
+            (found.status, found.verdict) = (end.status.name(), verdict(end.status));
+            found.reason = end.reason;
         }
         Ok(Some(found))
     }
@@ -218,7 +220,6 @@ fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> 
 fn line(found: &AwaitedAgent, out: &Output) -> String {
     let mut words = vec![found.agent.to_string(), found.status.to_string()];
     words.extend(found.posture.map(|posture| posture.to_string()));
-    words.extend(found.message_status.map(|status| status.to_string()));
     words.extend(found.reason.as_ref().map(|reason| format!("({})", out.safe(reason))));
     words.join("  ")
 }

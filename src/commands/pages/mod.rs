@@ -100,7 +100,7 @@ pub fn check_outcome(session: &mut Session, args: cli::CheckOutcomeArgs) -> Resu
     })?;
     let actions = outcome.actions.len();
     let object =
-        json!({ "file": name, "actions": actions, "deferred": outcome.deferred.is_some(), "notes": notes });
+        json!({ "path": name, "actions": actions, "deferred": outcome.deferred.is_some(), "notes": notes });
     answer(session, &object, |out| {
         let plural = if actions == 1 { "action" } else { "actions" };
         let notes: String = notes.iter().map(|note| format!("\n  {note}")).collect();

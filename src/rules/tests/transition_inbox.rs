@@ -645,5 +645,5 @@ fn a_hand_written_file_is_admitted_under_its_key_or_rejected_with_the_reason() {
     let transaction = finish(rejecting);
     assert_eq!(kinds(&transaction.events), [EventKind::MessageRejected, EventKind::Attention]);
     let data = &transaction.events[0].data;
-    assert_eq!((word(data, "file"), word(data, "reason")), ("todo.txt", "not JSON"));
+    assert_eq!((word(data, "path"), word(data, "reason")), ("todo.txt", "not JSON"));
 }

@@ -13,14 +13,14 @@ use super::draft::Draft;
 /// Records that an inbox file could not be admitted and was quarantined. `file` is its name in the
 /// quarantine.
 pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
-    let data = json!({ "file": file, "reason": reason });
+    let data = json!({ "path": file, "reason": reason });
     reject(draft, file, data, format!("{reason} (it is in inbox/rejected/)"));
 }
 
 /// Records that an inbox file can be neither admitted nor moved. `file` is its name in the inbox;
 /// steps skip it from now on.
 pub fn stays(draft: &mut Draft, file: &str, reason: &str) {
-    let data = json!({ "file": file, "reason": reason, "stays": true });
+    let data = json!({ "path": file, "reason": reason, "stays": true });
     reject(draft, file, data, format!("{reason} (it stays in inbox/)"));
 }
 
@@ -31,17 +31,17 @@ fn reject(draft: &mut Draft, file: &str, data: Value, reason: String) {
 
 /// Records a person's decision about a rejected file, and acknowledges its attention.
 pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
-    draft.event(kind, None, json!({ "file": file }));
+    draft.event(kind, None, json!({ "path": file }));
     draft.acknowledge(|seen| {
         seen.subject == Subject::MessageRejected
             && seen.count == 1
-            && seen.about.file.as_deref() == Some(file)
+            && seen.about.path.as_deref() == Some(file)
     });
 }
 
 /// Acknowledges the attentions of all rejected files, because no such file is left.
 pub fn decided_about_all_rejected(draft: &mut Draft) {
-    draft.acknowledge(|seen| seen.subject == Subject::MessageRejected && seen.about.file.is_some());
+    draft.acknowledge(|seen| seen.subject == Subject::MessageRejected && seen.about.path.is_some());
 }
 
 /// Removes the file of a message that has ended before. Its settlement in the archive stays.

@@ -294,7 +294,7 @@ impl<'w> Actor<'w> {
                 "dead" => self.decide_about(&said),
                 "rejected" => {
                     let first = said.lines().next().and_then(|line| serde_json::from_str::<Value>(line).ok());
-                    if let Some(file) = first.as_ref().and_then(|first| first["file"].as_str()) {
+                    if let Some(file) = first.as_ref().and_then(|first| first["path"].as_str()) {
                         let act = self.luck.of(&["--accept", "--drop"]);
                         self.call(&["queue", "rejected", "-a", agent, act, file]);
                     }
