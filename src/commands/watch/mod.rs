@@ -22,7 +22,7 @@ use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Keyboard, Screen};
 use crate::process::signals::{OfTerminal, Signals};
 use crate::report::dashboard::{
-    AgentDetail, AgentRow, Foot, ScreenContents, ScreenView, draw, next_change, visible_rows,
+    AgentDetail, AgentRow, FleetView, Foot, ScreenContents, ScreenView, draw, next_change, visible_rows,
 };
 use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
@@ -459,14 +459,14 @@ impl Dashboard {
                 said: near.said.as_ref().map(|said| said.lines().collect()).unwrap_or_default(),
                 from: near.from,
             },
-            (None, None) => ScreenView::Fleet {
+            (None, None) => ScreenView::Fleet(FleetView {
                 counts: self.fleet.counts(),
                 filter: self.fleet.filter(),
                 above: self.top,
                 of: self.fleet.len(),
                 rows: self.fleet.from(self.top).take(room).collect(),
                 chosen: at - self.top,
-            },
+            }),
         };
         let colored = session.out.is_colored();
         let shown = ScreenContents {

@@ -19,7 +19,8 @@ use crate::report::output::Tone;
 use crate::report::text::{relative, relative_change, span};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
-use super::{Paint, fit, next_change};
+use super::fleet::next_change;
+use super::screen::{Paint, fit};
 
 /// State and open records of one agent.
 pub struct AgentDetail {

@@ -13,7 +13,39 @@ use crate::model::time::Time;
 use crate::report::list::ListRow;
 use crate::report::text::{count, relative, relative_change, span};
 
-use super::{AgentRow, Paint, ScreenContents, ScreenView, draw_note, fit, note_height};
+use super::screen::{Paint, draw_note, fit, note_height};
+
+/// Result of the last read of an agent.
+pub enum AgentRow {
+    Unread,
+    Read(Box<ListRow>),
+    /// Error of reading the agent.
+    Broken(String),
+}
+
+impl AgentRow {
+    pub fn needs_attention(&self) -> bool {
+        match self {
+            AgentRow::Unread => false,
+            AgentRow::Read(line) => line.needs_attention(),
+            AgentRow::Broken(_) => true,
+        }
+    }
+}
+
+/// Contents of the overview.
+pub struct FleetView<'a> {
+    pub counts: Counts,
+    /// Text that the names or postures of the shown agents contain.
+    pub filter: &'a str,
+    /// Number of agents above the first row.
+    pub above: usize,
+    /// Number of agents that match the filter.
+    pub of: usize,
+    pub rows: Vec<(&'a AgentName, &'a AgentRow)>,
+    /// Index of the selected row.
+    pub chosen: usize,
+}
 
 /// Numbers of agents and their messages, for the agents that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,12 +124,12 @@ fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
 /// Draws the overview. Returns the number of agents above the first row.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
-    head: Rect,
-    body: Rect,
-    shown: &ScreenContents<'_>,
+    (head, body): (Rect, Rect),
+    view: &FleetView<'_>,
+    now: Time,
     paint: Paint,
 ) -> usize {
-    let ScreenView::Fleet { counts, filter, above, of, rows, chosen } = &shown.view else { return 0 };
+    let FleetView { counts, filter, above, of, rows, chosen } = view;
     let width = usize::from(head.width);
     let row = head_row(counts, filter, paint, width);
     let place = format!("{}-{} of {of}", above + 1, above + rows.len());
@@ -123,7 +155,7 @@ pub(super) fn draw(
         let paint = Paint { is_plain, ..paint };
         let columns = columns.iter().zip(&widths);
         let cells = columns.map(|(column, width)| {
-            let (text, style) = cell(*column, name, known, shown.now, paint);
+            let (text, style) = cell(*column, name, known, now, paint);
             let is_outside = matches!(column, Column::Agent | Column::Note);
             Cell::new(Piece::styled(if is_outside { fit(&text, *width) } else { text }, style))
         });
@@ -139,7 +171,7 @@ pub(super) fn draw(
     }
     if let Some((_, known)) = rows.get(*chosen) {
         let style = if known.needs_attention() { paint.bad() } else { paint.quiet() };
-        draw_note(frame, note, &words(known, shown.now), style);
+        draw_note(frame, note, &words(known, now), style);
     }
     *above
 }

@@ -2,43 +2,22 @@
 
 mod detail;
 mod fleet;
+mod screen;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Row, Text};
-use ratatui::widgets::{Paragraph, Wrap};
+use ratatui::widgets::Paragraph;
 
 use crate::model::id::AgentName;
-use crate::model::id::short_ids;
 use crate::model::time::Time;
 
-use super::list::ListRow;
-use super::text::{escape_line, one_line};
-
 pub use detail::AgentDetail;
-pub use fleet::{Counts, next_change, visible_rows};
+pub use fleet::{AgentRow, Counts, FleetView, next_change, visible_rows};
+use screen::{Paint, draw_note, fit, note_height};
 
 /// Minimum size of the screen, in columns and rows.
 const LEAST: (u16, u16) = (20, 5);
-
-/// Result of the last read of an agent.
-pub enum AgentRow {
-    Unread,
-    Read(Box<ListRow>),
-    /// Error of reading the agent.
-    Broken(String),
-}
-
-impl AgentRow {
-    pub fn needs_attention(&self) -> bool {
-        match self {
-            AgentRow::Unread => false,
-            AgentRow::Read(line) => line.needs_attention(),
-            AgentRow::Broken(_) => true,
-        }
-    }
-}
 
 /// Contents of the screen.
 pub struct ScreenContents<'a> {
@@ -51,18 +30,7 @@ pub struct ScreenContents<'a> {
 }
 
 pub enum ScreenView<'a> {
-    Fleet {
-        counts: Counts,
-        /// Text that the names or postures of the shown agents contain.
-        filter: &'a str,
-        /// Number of agents above the first row.
-        above: usize,
-        /// Number of agents that match the filter.
-        of: usize,
-        rows: Vec<(&'a AgentName, &'a AgentRow)>,
-        /// Index of the selected row.
-        chosen: usize,
-    },
+    Fleet(FleetView<'a>),
     One {
         name: &'a AgentName,
         /// State of the agent, or the reason for which the state can't be read.
@@ -85,65 +53,6 @@ pub enum Foot<'a> {
     Filter(&'a str),
 }
 
-/// Styles by meaning. Without colours, styles differ in brightness only.
-#[derive(Clone, Copy)]
-struct Paint {
-    colored: bool,
-    /// True in the selected row, whose style is reversed as a whole.
-    is_plain: bool,
-}
-
-impl Paint {
-    fn of(self, color: Color) -> Style {
-        if self.is_plain {
-            Style::new()
-        } else if self.colored {
-            Style::new().fg(color)
-        } else {
-            Style::new().add_modifier(Modifier::BOLD)
-        }
-    }
-
-    fn bad(self) -> Style {
-        self.of(Color::Red)
-    }
-
-    fn live(self) -> Style {
-        self.of(Color::Green)
-    }
-
-    fn late(self) -> Style {
-        self.of(Color::Yellow)
-    }
-
-    fn quiet(self) -> Style {
-        if self.is_plain { Style::new() } else { Style::new().add_modifier(Modifier::DIM) }
-    }
-
-    fn head(self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
-    }
-}
-
-/// Fits outside text into one line of `width` columns, and keeps its indentation.
-fn fit(text: &str, width: usize) -> String {
-    let indent = (text.len() - text.trim_start_matches(' ').len()).min(width / 2);
-    // An escape never shortens a text, so text beyond the width is cut before escaping.
-    let text = one_line(&escape_line(&one_line(text, width)), width - indent);
-    format!("{:indent$}{text}", "")
-}
-
-/// Height of the note below the view, in lines. A question mostly needs more than one.
-fn note_height(height: u16) -> u16 {
-    if height < 16 { 1 } else { 4 }
-}
-
-/// Draws what the user should know about the selected agent, wrapped.
-fn draw_note(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style) {
-    let text = Text::styled(escape_line(&short_ids(text)).into_owned(), style);
-    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);
-}
-
 /// Draws the screen. Returns the number of lines above the top of the view, limited to the existing
 /// lines.
 pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
@@ -156,7 +65,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)]).areas(area);
     let above = match &shown.view {
-        ScreenView::Fleet { .. } => fleet::draw(frame, head, body, shown, paint),
+        ScreenView::Fleet(view) => fleet::draw(frame, (head, body), view, shown.now, paint),
         ScreenView::One { name, seen, said, from } => {
             let question = seen.ok().and_then(|seen| seen.line.questions().next());
             let room = question.map_or(0, |_| note_height(area.height));
@@ -226,7 +135,7 @@ const OF_KEYS: &[&str] = &["Esc back", "Down, Up: more"];
 
 fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'static> {
     let (keys, acts) = match &shown.view {
-        ScreenView::Fleet { .. } => (OF_FLEET, ACTS),
+        ScreenView::Fleet(_) => (OF_FLEET, ACTS),
         ScreenView::One { .. } => (OF_ONE, ACTS),
         ScreenView::Keys { .. } => (OF_KEYS, &[][..]),
     };

@@ -13,10 +13,6 @@ const KNOWN: &[(&str, &[&str])] = &[
         &["store::seam", "store::seam::agent", "store::seam::change"],
     ),
     (
-        "the dashboard's file has both the frame and the lines that its pictures share",
-        &["report::dashboard", "report::dashboard::detail", "report::dashboard::fleet"],
-    ),
-    (
         "`dir::Store` is defined in the directory's own file, and its methods stand beside what they need",
         &[
             "store::anchor",
