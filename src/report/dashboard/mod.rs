@@ -64,15 +64,15 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     }
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)]).areas(area);
+    let width = usize::from(area.width);
     let above = match &shown.view {
         ScreenView::Fleet(view) => fleet::draw(frame, (head, body), view, shown.now, paint),
         ScreenView::One { name, seen, said, from } => {
             let question = seen.ok().and_then(|seen| seen.line.questions().next());
             let room = question.map_or(0, |_| note_height(area.height));
             let [body, note] = Layout::vertical([Constraint::Fill(1), Constraint::Length(room)]).areas(body);
-            let (width, height) = (usize::from(body.width), usize::from(body.height));
             let rows = match seen {
-                Ok(seen) => detail::rows(seen, said, shown.now, paint, (width, height)),
+                Ok(seen) => detail::rows(seen, said, shown.now, paint, (width, body.height.into())),
                 Err(why) => vec![Row::styled(fit(why, width), paint.bad())],
             };
             frame.render_widget(Row::styled(fit(name.as_str(), width), paint.head()), head);
@@ -83,18 +83,15 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
         }
         ScreenView::Keys { from } => {
             frame.render_widget(Row::styled("Keys", paint.head()), head);
-            let rows = KEYS
-                .iter()
-                .map(|(key, what)| Row::raw(fit(&format!("{key:<18}{what}"), usize::from(body.width))));
+            let rows = KEYS.iter().map(|(key, what)| Row::raw(fit(&format!("{key:<18}{what}"), width)));
             scrolled(frame, body, rows.collect(), *from)
         }
     };
     if let Some(trouble) = shown.trouble {
-        let width = usize::from(head.width);
-        let text = fit(trouble, width);
-        frame.render_widget(Row::styled(format!("{text:<width$}"), paint.bad()), head);
+        let text = format!("{:<width$}", fit(trouble, width));
+        frame.render_widget(Row::styled(text, paint.bad()), head);
     }
-    frame.render_widget(foot_row(shown, paint, usize::from(foot.width)), foot);
+    frame.render_widget(foot_row(shown, paint, width), foot);
     above
 }
 
@@ -144,15 +141,9 @@ fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'stat
         Foot::Said(said) => Row::raw(fit(said, width)),
         Foot::Filter(word) => Row::styled(fit(&format!("show agents with: {word}_"), width), paint.head()),
         Foot::Keys => {
-            let mut text = String::new();
-            for key in keys.iter().chain(acts) {
-                let gap = if text.is_empty() { "" } else { "  " };
-                if text.len() + gap.len() + key.len() > width {
-                    break;
-                }
-                text.push_str(gap);
-                text.push_str(key);
-            }
+            let hints: Vec<&str> = keys.iter().chain(acts).copied().collect();
+            let fitting = (0..=hints.len()).rev().map(|count| hints[..count].join("  "));
+            let text = fitting.into_iter().find(|text| text.len() <= width).unwrap_or_default();
             Row::styled(text, paint.quiet())
         }
     }

@@ -19,12 +19,10 @@ pub struct Paint {
 
 impl Paint {
     fn of(self, color: Color) -> Style {
-        if self.is_plain {
-            Style::new()
-        } else if self.colored {
-            Style::new().fg(color)
-        } else {
-            Style::new().add_modifier(Modifier::BOLD)
+        match self {
+            Paint { is_plain: true, .. } => Style::new(),
+            Paint { colored: true, .. } => Style::new().fg(color),
+            _ => Style::new().add_modifier(Modifier::BOLD),
         }
     }
 
