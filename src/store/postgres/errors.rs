@@ -55,8 +55,6 @@ impl RoundTripFault {
         let server = url.shown();
         match fault {
             WireFault::Lost { sent, ref why } => RoundTripFault::Lost { is_sent: sent, why: why.clone() },
-            // The server has closed the idle connection.
-            WireFault::NotSent(why) => RoundTripFault::Lost { is_sent: false, why },
             WireFault::Invalid(why) => RoundTripFault::Other(Error::refused("unfit", why)),
             WireFault::Server { ref code, ref message, .. } => match code.as_str() {
                 "55P03" => RoundTripFault::Locked,
@@ -146,11 +144,9 @@ fn plain(fault: &WireFault, url: &Url) -> Error {
         WireFault::Unreachable(_) => {
             error.with_hint("check that the server runs and can be reached from here")
         }
-        WireFault::Server { .. }
-        | WireFault::Lost { .. }
-        | WireFault::NotSent(_)
-        | WireFault::Invalid(_)
-        | WireFault::Unfit(_) => error,
+        WireFault::Server { .. } | WireFault::Lost { .. } | WireFault::Invalid(_) | WireFault::Unfit(_) => {
+            error
+        }
     }
 }
 

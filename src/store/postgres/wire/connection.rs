@@ -9,12 +9,11 @@ use postgres_protocol::escape::escape_identifier;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
-use super::connect::DialDeadline;
 use super::fault::WireFault;
 use super::login::{PgSession, log_in};
 use super::message;
 use super::password::Sources;
-use super::socket::{Socket, SocketFault};
+use super::socket::{DialDeadline, Socket, SocketFault};
 use super::statement::{SYNC, ServerAnswer, Statement, complete};
 use super::url::Url;
 
@@ -82,8 +81,7 @@ impl Connection {
         if answers.len() == statements.len() {
             return Ok(answers);
         }
-        let trouble = SocketFault::Senseless("an end of answers before its time".to_owned());
-        Err(self.lose(true, trouble))
+        Err(self.lose(true, SocketFault::senseless("an end of answers before its time")))
     }
 
     /// Sends a text of several statements without parameters, and waits for one answer per
@@ -100,13 +98,11 @@ impl Connection {
         patience: Duration,
         write: impl FnOnce(&str, &mut BytesMut) -> Result<(), String>,
     ) -> Result<Vec<ServerAnswer>, WireFault> {
-        if !self.is_usable {
-            return Err(WireFault::NotSent("the connection was lost before".to_owned()));
-        }
+        self.refuse_lost()?;
         let deadline = DialDeadline::after(patience);
         // If the server has closed the connection, nothing is sent, and the caller may try again.
-        self.catch_up().map_err(|trouble| self.lose(false, trouble))?;
-        let buffer = self.line.outgoing();
+        self.catch_up(DialDeadline::after(Duration::ZERO)).map_err(|trouble| self.lose(false, trouble))?;
+        let buffer = &mut self.line.outgoing;
         let mut written = write(&self.schema, buffer);
         if buffer.len() > LONGEST_FLIGHT {
             written = Err(format!("statements of {} bytes are too long for a server", buffer.len()));
@@ -115,14 +111,11 @@ impl Connection {
             buffer.clear();
             return Err(WireFault::Invalid(why));
         }
-        match self.answers(deadline) {
-            Ok(answers) => answers,
-            Err(trouble) => {
-                // The server executes the last statement before it reads the end of the round trip.
-                let sent = self.line.outgoing().len() <= SYNC;
-                Err(self.lose(sent, trouble))
-            }
-        }
+        self.answers(deadline).unwrap_or_else(|trouble| {
+            // The server executes the last statement before it reads the end of the round trip.
+            let sent = self.line.outgoing.len() <= SYNC;
+            Err(self.lose(sent, trouble))
+        })
     }
 
     /// Process id of the server, as reported at login. If `pg_backend_pid()` returns another id, a
@@ -145,68 +138,58 @@ impl Connection {
     /// is one; no channel after `patience`. Zero `patience` does not wait. PgBouncer forwards no
     /// notifications in transaction mode.
     pub fn notified(&mut self, patience: Duration) -> Result<Vec<String>, WireFault> {
-        if !self.is_usable {
-            return Err(WireFault::NotSent("the connection was lost before".to_owned()));
-        }
+        self.refuse_lost()?;
         let deadline = DialDeadline::after(patience);
-        let heard = loop {
-            match self.catch_up() {
-                Err(trouble) => break Err(trouble),
-                Ok(()) if !self.told.is_empty() || deadline.is_over() => break Ok(()),
-                Ok(()) => {}
-            }
-            match self.line.step(deadline) {
-                Ok(()) | Err(SocketFault::Overdue) => {}
-                Err(trouble) => break Err(trouble),
-            }
-        };
+        let mut heard = self.catch_up(DialDeadline::after(Duration::ZERO));
+        while heard.is_ok() && self.told.is_empty() && !deadline.is_over() {
+            heard = self.catch_up(deadline);
+        }
         heard.map_err(|trouble| self.lose(false, trouble))?;
         Ok(std::mem::take(&mut self.told))
     }
 
+    fn refuse_lost(&self) -> Result<(), WireFault> {
+        if self.is_usable {
+            return Ok(());
+        }
+        Err(WireFault::Lost { sent: false, why: "the connection was lost before".to_owned() })
+    }
+
     fn lose(&mut self, sent: bool, trouble: SocketFault) -> WireFault {
         self.is_usable = false;
-        WireFault::Lost { sent, why: trouble.words() }
+        let (SocketFault::Ended(why) | SocketFault::Unfit(why)) = trouble;
+        WireFault::Lost { sent, why }
     }
 
-    /// Processes messages that arrived between round trips, without waiting.
-    fn catch_up(&mut self) -> Result<(), SocketFault> {
-        let is_here = match self.line.step(DialDeadline::after(Duration::ZERO)) {
-            Ok(()) => Ok(()),
-            Err(SocketFault::Overdue) => return self.take_in(),
-            Err(trouble) => Err(trouble),
-        };
-        self.take_in().and(is_here)
-    }
-
-    fn take_in(&mut self) -> Result<(), SocketFault> {
-        while let Some((message, _)) = message::next(self.line.incoming(), message::LONGEST)? {
+    /// Waits until bytes arrive or the deadline passes, and processes the messages, which are not
+    /// answers.
+    fn catch_up(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
+        let is_here = self.line.step(deadline);
+        while let Some((message, _)) = message::next(&mut self.line.incoming, message::LONGEST)? {
             if let Some(message) = self.aside(message)? {
                 let Message::ErrorResponse(body) = message else {
-                    return Err(SocketFault::Senseless("an answer to nothing".to_owned()));
+                    return Err(SocketFault::senseless("an answer to nothing"));
                 };
                 return Err(SocketFault::Ended(message::refusal(&body)?.0.to_string()));
             }
         }
-        Ok(())
+        is_here.map(drop)
     }
 
     /// Processes a message that may arrive at any time. Returns any other message.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others are the caller's, and more may be added")]
     fn aside(&mut self, message: Message) -> Result<Option<Message>, SocketFault> {
-        let senseless = |error: std::io::Error| SocketFault::Senseless(error.to_string());
         match message {
             Message::NoticeResponse(_) => Ok(None),
             Message::ParameterStatus(body) => {
-                let name = body.name().map_err(senseless)?;
-                let value = body.value().map_err(senseless)?;
+                let (name, value) = (body.name()?, body.value()?);
                 if name == "standard_conforming_strings" && value != "on" {
                     return Err(SocketFault::Ended("standard_conforming_strings was turned off".to_owned()));
                 }
                 Ok(None)
             }
             Message::NotificationResponse(body) => {
-                let channel = body.channel().map_err(senseless)?;
+                let channel = body.channel()?;
                 if self.told.len() < MOST_CHANNELS && !self.told.iter().any(|told| told == channel) {
                     self.told.push(channel.to_owned());
                 }
@@ -226,26 +209,19 @@ impl Connection {
             (Vec::new(), ServerAnswer::default(), None, None);
         let mut taken = 0usize;
         loop {
-            let Some((message, length)) = message::next(self.line.incoming(), message::LONGEST)? else {
-                if deadline.is_over() {
-                    return Err(SocketFault::Overdue);
-                }
-                self.line.step(deadline)?;
-                continue;
-            };
+            let (message, length) = message::wait(&mut self.line, message::LONGEST, deadline)?;
             taken = taken.saturating_add(length);
             if taken > MOST_ANSWERED {
-                return Err(SocketFault::Senseless("answers of more than 2 GiB".to_owned()));
+                return Err(SocketFault::senseless("answers of more than 2 GiB"));
             }
             let Some(message) = self.aside(message)? else { continue };
-            let senseless = |error: std::io::Error| SocketFault::Senseless(error.to_string());
             match message {
                 Message::RowDescription(body) if columns.is_none() => {
-                    columns = Some(body.fields().count().map_err(senseless)?);
+                    columns = Some(body.fields().count()?);
                 }
                 Message::DataRow(body) => {
                     let Some(columns) = columns else {
-                        return Err(SocketFault::Senseless("a row that was not announced".to_owned()));
+                        return Err(SocketFault::senseless("a row that was not announced"));
                     };
                     let row = message::row(&body, columns)?;
                     if refused.is_none() {
@@ -253,7 +229,7 @@ impl Connection {
                     }
                 }
                 Message::CommandComplete(body) => {
-                    body.tag().map_err(senseless)?;
+                    body.tag()?;
                     columns = None;
                     answers.push(std::mem::take(&mut answer));
                 }
@@ -270,13 +246,13 @@ impl Connection {
                     columns = None;
                 }
                 Message::ReadyForQuery(body) => {
-                    if !self.line.outgoing().is_empty() || !matches!(body.status(), b'I' | b'T' | b'E') {
-                        return Err(SocketFault::Senseless("an end of answers before its time".to_owned()));
+                    if !self.line.outgoing.is_empty() || !matches!(body.status(), b'I' | b'T' | b'E') {
+                        return Err(SocketFault::senseless("an end of answers before its time"));
                     }
                     self.is_in_transaction = body.status() != b'I';
                     return Ok(refused.map_or(Ok(answers), Err));
                 }
-                _ => return Err(SocketFault::Senseless("a message that answers no statement".to_owned())),
+                _ => return Err(SocketFault::senseless("a message that answers no statement")),
             }
         }
     }
@@ -293,7 +269,7 @@ impl AsFd for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.is_usable {
-            frontend::terminate(self.line.outgoing());
+            frontend::terminate(&mut self.line.outgoing);
             self.line.part();
         }
     }

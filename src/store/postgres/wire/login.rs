@@ -9,11 +9,11 @@ use postgres_protocol::authentication::sasl::{
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::connect::{DialDeadline, connect};
-use super::fault::WireFault;
+use super::connect::connect;
+use super::fault::{WireFault, unfit};
 use super::message;
 use super::password::Sources;
-use super::socket::{Socket, SocketFault};
+use super::socket::{DialDeadline, Socket, SocketFault};
 use super::tls;
 use super::url::{Host, Tls, Url};
 
@@ -34,19 +34,20 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Re
     let mut binding = None;
     if url.tls != Tls::Disable {
         let client = tls::client(url)?;
-        frontend::ssl_request(line.outgoing());
+        frontend::ssl_request(&mut line.outgoing);
         line.hand_over(deadline).map_err(fault)?;
         match line.one_byte(deadline).map_err(fault)? {
             b'S' => {}
             b'N' => {
-                return Err(WireFault::Unfit(format!(
+                return unfit(format!(
                     "the server at {} has no TLS: turn it on there (ssl = on), or write sslmode=disable if nobody else \
                      is on the way to it",
                     url.host.text()
-                )));
+                ));
             }
             other => {
-                return Err(fault(SocketFault::Senseless(format!("{other:#04x} is no answer about TLS"))));
+                let why = format_args!("{other:#04x} is no answer about TLS");
+                return Err(fault(SocketFault::senseless(why)));
             }
         }
         let certificate = line.encrypt(client, deadline).map_err(fault)?;
@@ -61,7 +62,7 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Re
         ("standard_conforming_strings", "on"),
         ("application_name", "dormouse"),
     ];
-    frontend::startup_message(parameters, line.outgoing())
+    frontend::startup_message(parameters, &mut line.outgoing)
         .map_err(|error| WireFault::Unfit(format!("{}: {error}", url.shown())))?;
     let mut login = Login { url, sources, user, binding, deadline, line, proof: ScramProof::NotAsked };
     login.authenticate()?;
@@ -72,23 +73,18 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Re
 fn user(url: &Url) -> Result<String, WireFault> {
     let from = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let user = url.user.clone().or_else(|| ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(from));
-    user.ok_or_else(|| {
-        WireFault::Unfit(
-            "it is not known which user to log in as: write postgres://USER@… or set PGUSER".to_owned(),
-        )
-    })
+    user.map_or_else(
+        || unfit("it is not known which user to log in as: write postgres://USER@… or set PGUSER"),
+        Ok,
+    )
 }
 
 /// Converts a socket fault before the first statement to a fault of the connection.
 fn of_trouble(url: &Url, trouble: SocketFault) -> WireFault {
     let host = url.host.text();
     match trouble {
-        SocketFault::Overdue | SocketFault::Ended(_) => {
-            WireFault::Unreachable(format!("{host}: {}", trouble.words()))
-        }
-        SocketFault::Tls(_) | SocketFault::Senseless(_) => {
-            WireFault::Unfit(format!("{host}: {}", trouble.words()))
-        }
+        SocketFault::Ended(why) => WireFault::Unreachable(format!("{host}: {why}")),
+        SocketFault::Unfit(why) => WireFault::Unfit(format!("{host}: {why}")),
     }
 }
 
@@ -114,26 +110,24 @@ struct Login<'u> {
 impl Login<'_> {
     fn next(&mut self) -> Result<Message, WireFault> {
         loop {
-            let found = message::next(self.line.incoming(), message::LONGEST_OF_STRANGER);
-            match found.map_err(|trouble| self.fault(trouble))? {
-                Some((Message::ErrorResponse(body), _)) => {
-                    let (refused, _) = message::refusal(&body).map_err(|trouble| self.fault(trouble))?;
-                    return Err(refused_login(&self.url.host.text(), refused));
-                }
-                Some((Message::NoticeResponse(_), _)) => {}
-                Some((message, _)) => return Ok(message),
-                None if self.deadline.is_over() => return Err(self.fault(SocketFault::Overdue)),
-                None => self.line.step(self.deadline).map_err(|trouble| self.fault(trouble))?,
+            let found = message::wait(&mut self.line, message::LONGEST_OF_STRANGER, self.deadline);
+            let (message, _) = found.map_err(|trouble| self.fault(trouble))?;
+            if let Message::ErrorResponse(body) = &message {
+                let (refused, _) = message::refusal(body).map_err(|trouble| self.fault(trouble))?;
+                return Err(refused_login(&self.url.host.text(), refused));
+            }
+            if !matches!(message, Message::NoticeResponse(_)) {
+                return Ok(message);
             }
         }
     }
 
-    fn fault(&self, trouble: SocketFault) -> WireFault {
-        of_trouble(self.url, trouble)
+    fn fault(&self, trouble: impl Into<SocketFault>) -> WireFault {
+        of_trouble(self.url, trouble.into())
     }
 
     fn out_of_order(&self) -> WireFault {
-        self.fault(SocketFault::Senseless("a message that has no place in a login".to_owned()))
+        self.fault(SocketFault::senseless("a message that has no place in a login"))
     }
 
     /// Answers the server's requests until the server accepts the login.
@@ -148,29 +142,23 @@ impl Login<'_> {
                 Message::AuthenticationOk => {
                     return match self.proof {
                         ScramProof::NotAsked | ScramProof::Done => Ok(()),
-                        ScramProof::Begun(_) => Err(WireFault::Unfit(format!(
+                        ScramProof::Begun(_) => unfit(format!(
                             "{}: the server has not shown that it knows the password",
                             self.url.host.text()
-                        ))),
+                        )),
                     };
                 }
                 Message::AuthenticationCleartextPassword => {
-                    self.only_once()?;
-                    let is_trusted = self.url.tls == Tls::VerifyFull || self.is_socket();
-                    self.refuse_unless(is_trusted, "as it is")?;
-                    let password = self.sources.find(self.url, &self.user)?;
-                    self.say(|buffer| frontend::password_message(&password, buffer))?;
+                    let is_trusted = matches!(self.url.host, Host::Socket(_));
+                    self.send_password(is_trusted, "as it is", |_, password| password)?;
                 }
                 Message::AuthenticationMd5Password(body) => {
-                    self.only_once()?;
                     // From an MD5 answer, an eavesdropper can guess passwords, and an impostor can
                     // log in. Neither is possible on this machine, and PgBouncer is often
                     // configured with MD5.
-                    let is_trusted = self.url.tls == Tls::VerifyFull || self.url.host.is_here();
-                    self.refuse_unless(is_trusted, "hashed with MD5")?;
-                    let password = self.sources.find(self.url, &self.user)?;
-                    let hashed = md5_hash(self.user.as_bytes(), &password, body.salt());
-                    self.say(|buffer| frontend::password_message(hashed.as_bytes(), buffer))?;
+                    self.send_password(self.url.host.is_here(), "hashed with MD5", |user, password| {
+                        md5_hash(user.as_bytes(), &password, body.salt()).into_bytes()
+                    })?;
                 }
                 Message::AuthenticationSasl(body) => {
                     self.only_once()?;
@@ -178,19 +166,17 @@ impl Login<'_> {
                 }
                 Message::AuthenticationSaslContinue(body) => {
                     let ScramProof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
-                    let updated = scram.update(body.data());
-                    let answer = updated.map(|()| scram.message().to_vec());
-                    let answer =
-                        answer.map_err(|error| self.fault(SocketFault::Senseless(error.to_string())))?;
+                    let updated = scram.update(body.data()).map(|()| scram.message().to_vec());
+                    let answer = updated.map_err(|error| self.fault(error))?;
                     self.say(|buffer| frontend::sasl_response(&answer, buffer))?;
                 }
                 Message::AuthenticationSaslFinal(body) => {
                     let ScramProof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
                     if let Err(error) = scram.finish(body.data()) {
                         let host = self.url.host.text();
-                        return Err(WireFault::Unfit(format!(
+                        return unfit(format!(
                             "{host}: the server has not shown that it knows the password: {error}"
-                        )));
+                        ));
                     }
                     self.proof = ScramProof::Done;
                 }
@@ -198,19 +184,15 @@ impl Login<'_> {
                 | Message::AuthenticationKerberosV5
                 | Message::AuthenticationScmCredential
                 | Message::AuthenticationSspi => {
-                    return Err(WireFault::Unfit(format!(
+                    return unfit(format!(
                         "the server wants {} to log in by Kerberos or the like: dormouse knows passwords (SCRAM) and what the \
                          server takes without one",
                         self.user
-                    )));
+                    ));
                 }
                 _ => return Err(self.out_of_order()),
             }
         }
-    }
-
-    fn is_socket(&self) -> bool {
-        matches!(self.url.host, Host::Socket(_))
     }
 
     /// Refuses a second request, because it could reveal the password after a SCRAM proof.
@@ -222,15 +204,24 @@ impl Login<'_> {
         Ok(())
     }
 
-    fn refuse_unless(&self, is_trusted: bool, how: &str) -> Result<(), WireFault> {
-        if is_trusted {
-            return Ok(());
+    /// Sends the password as `encode` returns it, if it is certain that the server gets it.
+    /// `is_trusted`: true if that is certain without a checked certificate.
+    fn send_password(
+        &mut self,
+        is_trusted: bool,
+        how: &str,
+        encode: impl FnOnce(&str, Vec<u8>) -> Vec<u8>,
+    ) -> Result<(), WireFault> {
+        self.only_once()?;
+        if !is_trusted && self.url.tls != Tls::VerifyFull {
+            return unfit(format!(
+                "the server at {} wants the password {how}, and it is not certain who would get it: use scram-sha-256 there, or \
+                 sslmode=verify-full",
+                self.url.host.text()
+            ));
         }
-        Err(WireFault::Unfit(format!(
-            "the server at {} wants the password {how}, and it is not certain who would get it: use scram-sha-256 there, or \
-             sslmode=verify-full",
-            self.url.host.text()
-        )))
+        let password = encode(&self.user, self.sources.find(self.url, &self.user)?);
+        self.say(|buffer| frontend::password_message(&password, buffer))
     }
 
     /// Begins SCRAM: both sides prove that they know the password and, over TLS, that no third
@@ -238,9 +229,7 @@ impl Login<'_> {
     fn begin_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), WireFault> {
         let (mut is_plain, mut is_bound) = (false, false);
         let mut mechanisms = body.mechanisms();
-        while let Some(name) =
-            mechanisms.next().map_err(|error| self.fault(SocketFault::Senseless(error.to_string())))?
-        {
+        while let Some(name) = mechanisms.next().map_err(|error| self.fault(error))? {
             is_plain |= name == SCRAM_SHA_256;
             is_bound |= name == SCRAM_SHA_256_PLUS;
         }
@@ -249,11 +238,7 @@ impl Login<'_> {
             // This flag tells a server with channel binding that an attacker removed its offer.
             Some(_) if is_plain => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None if is_plain => (SCRAM_SHA_256, ChannelBinding::unsupported()),
-            Some(_) | None => {
-                return Err(WireFault::Unfit(
-                    "the server knows no SCRAM-SHA-256, which it asks for".to_owned(),
-                ));
-            }
+            Some(_) | None => return unfit("the server knows no SCRAM-SHA-256, which it asks for"),
         };
         let password = self.sources.find(self.url, &self.user)?;
         let scram = ScramSha256::new(&password, binding);
@@ -264,9 +249,9 @@ impl Login<'_> {
 
     fn say(&mut self, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<(), WireFault> {
         // The only possible error is a NUL in a text.
-        write(self.line.outgoing())
+        write(&mut self.line.outgoing)
             .map_err(|error| WireFault::Unfit(format!("the password can't be sent: {error}")))?;
-        self.line.hand_over(self.deadline).map_err(|trouble| of_trouble(self.url, trouble))
+        self.line.hand_over(self.deadline).map_err(|trouble| self.fault(trouble))
     }
 
     /// Reads and checks the server's parameters, until the server is ready for statements.
@@ -295,23 +280,19 @@ impl Login<'_> {
         let host = self.url.host.text();
         let said = version.unwrap_or_default();
         if major_version(&said).is_none_or(|major| major < OLDEST) {
-            return Err(WireFault::Unfit(format!(
-                "{host} is PostgreSQL {said}: dormouse needs version 14 or newer"
-            )));
+            return unfit(format!("{host} is PostgreSQL {said}: dormouse needs version 14 or newer"));
         }
         if quotes.as_deref() != Some("on") {
-            return Err(WireFault::Unfit(format!(
+            return unfit(format!(
                 "{host} has not standard_conforming_strings = on, so texts can't be quoted safely: turn it on for this \
                  server, database and role"
-            )));
+            ));
         }
-        if let Some(encoding) = encoding
-            && encoding != "UTF8"
-        {
-            return Err(WireFault::Unfit(format!(
+        if let Some(encoding) = encoding.filter(|encoding| encoding != "UTF8") {
+            return unfit(format!(
                 "the database {} keeps text in {encoding}: make one with ENCODING 'UTF8'",
                 self.url.database
-            )));
+            ));
         }
         Ok(PgSession { line: self.line, backend })
     }
@@ -327,7 +308,7 @@ fn refused_login(host: &str, refused: WireFault) -> WireFault {
 }
 
 /// Parses the major version: 15 of `15.6 (Debian 15.6-0+deb12u1)`, and 16 of `16beta1`.
-pub(super) fn major_version(text: &str) -> Option<u32> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).map_or(text, |end| &text[..end]);
+fn major_version(text: &str) -> Option<u32> {
+    let digits = text.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok().filter(|major| *major < 10_000)
 }

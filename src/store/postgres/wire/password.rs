@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::fault::WireFault;
+use super::fault::{WireFault, unfit};
 use super::files;
 use super::url::{Host, Url};
 use crate::error::describe;
@@ -35,28 +35,29 @@ impl Sources {
             return Ok(std::os::unix::ffi::OsStrExt::as_bytes(password.as_os_str()).to_vec());
         }
         let missing = |looked: &str| {
-            WireFault::Unfit(format!(
+            unfit(format!(
                 "the server wants a password for {user}, and there is none: set PGPASSWORD, or write \
                  HOST:PORT:DATABASE:USER:PASSWORD into {looked} and make it readable to you alone (chmod 0600)"
             ))
         };
-        let Some(path) = &self.file else { return Err(missing("~/.pgpass")) };
+        let Some(path) = &self.file else { return missing("~/.pgpass") };
         let shown = path.display().to_string();
         let contents = match files::read(path) {
             Ok(contents) => contents,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(&shown)),
-            Err(error) => return Err(WireFault::Unfit(format!("can't read {shown}: {}", describe(&error)))),
+            Err(error) if error.kind() == ErrorKind::NotFound => return missing(&shown),
+            Err(error) => return unfit(format!("can't read {shown}: {}", describe(&error))),
         };
         // Other users may have read the passwords, or may have replaced a password by their own.
         if contents.mode & 0o077 != 0 {
             let mode = contents.mode & 0o777;
-            return Err(WireFault::Unfit(format!(
+            return unfit(format!(
                 "{shown} holds passwords and has mode {mode:04o}: make it readable to you alone (chmod 0600)"
-            )));
+            ));
         }
-        let text = String::from_utf8(contents.bytes)
-            .map_err(|_| WireFault::Unfit(format!("{shown} holds passwords and is not UTF-8")))?;
-        in_file(&text, url, user).map(String::into_bytes).ok_or_else(|| missing(&shown))
+        let Ok(text) = String::from_utf8(contents.bytes) else {
+            return unfit(format!("{shown} holds passwords and is not UTF-8"));
+        };
+        in_file(&text, url, user).map_or_else(|| missing(&shown), |password| Ok(password.into_bytes()))
     }
 }
 

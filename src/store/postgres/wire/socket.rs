@@ -1,36 +1,65 @@
 //! Byte stream of a connection in both directions, with or without TLS.
 
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustls::ClientConnection;
 
-use super::connect::{DialDeadline, text_of, wait};
+use crate::error::describe;
+
+/// Longest wait; a longer one has no practical difference and may exceed the clock.
+const AGES: Duration = Duration::from_secs(1 << 30);
+
+/// Deadline of a wait, by the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DialDeadline(Instant);
+
+impl DialDeadline {
+    pub(super) fn after(patience: Duration) -> DialDeadline {
+        DialDeadline(Instant::now() + patience.min(AGES))
+    }
+
+    /// Returns the remaining time.
+    pub(super) fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
+}
 
 /// Reason for which a socket returns no more bytes.
 #[derive(Debug)]
 pub(super) enum SocketFault {
-    /// The deadline has passed. The socket remains usable.
-    Overdue,
-    /// The server, or a device between this machine and the server, closed the connection.
+    /// No bytes came in time, or the server, or a device between this machine and the server, has
+    /// closed the connection.
     Ended(String),
-    /// The TLS handshake failed, or a TLS record was invalid.
-    Tls(String),
-    /// The bytes are no message, or no message that is allowed at this point.
-    Senseless(String),
+    /// The TLS handshake failed, a TLS record was invalid, or the bytes are no message that is
+    /// allowed at this point.
+    Unfit(String),
 }
 
 impl SocketFault {
-    pub(super) fn words(self) -> String {
-        match self {
-            SocketFault::Overdue => "no answer came in time".to_owned(),
-            SocketFault::Ended(why) | SocketFault::Tls(why) => why,
-            SocketFault::Senseless(why) => format!("the answer is not PostgreSQL's protocol: {why}"),
-        }
+    pub(super) fn senseless(why: impl Display) -> SocketFault {
+        SocketFault::Unfit(format!("the answer is not PostgreSQL's protocol: {why}"))
+    }
+
+    fn tls(why: impl Display) -> SocketFault {
+        SocketFault::Unfit(format!("TLS: {why}"))
+    }
+}
+
+/// Error of the parser of messages.
+impl From<io::Error> for SocketFault {
+    fn from(error: io::Error) -> SocketFault {
+        SocketFault::senseless(error)
     }
 }
 
@@ -38,8 +67,10 @@ impl SocketFault {
 pub(super) struct Socket {
     socket: OwnedFd,
     tls: Option<Box<ClientConnection>>,
-    outgoing: BytesMut,
-    incoming: BytesMut,
+    /// Send buffer, to which callers append messages.
+    pub(super) outgoing: BytesMut,
+    /// Receive buffer, from which callers remove complete messages.
+    pub(super) incoming: BytesMut,
     /// Reason for which the socket returns no more bytes, after its end.
     ended: Option<String>,
 }
@@ -54,45 +85,50 @@ impl Socket {
         self.socket.as_fd()
     }
 
-    /// Returns the send buffer, to which callers append messages.
-    pub(super) fn outgoing(&mut self) -> &mut BytesMut {
-        &mut self.outgoing
-    }
-
-    /// Returns the receive buffer, from which callers remove complete messages.
-    pub(super) fn incoming(&mut self) -> &mut BytesMut {
-        &mut self.incoming
-    }
-
     fn has_to_send(&self) -> bool {
         !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
+    /// Waits until the socket is ready for one of `flags`; `None` if the deadline passes first.
+    fn wait(&self, flags: PollFlags, deadline: DialDeadline) -> Result<Option<PollFlags>, SocketFault> {
+        loop {
+            let mut fds = [PollFd::new(&self.socket, flags)];
+            match rustix::event::poll(&mut fds, Timespec::try_from(deadline.left()).ok().as_ref()) {
+                Ok(0) if deadline.is_over() => return Ok(None),
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(Some(fds[0].revents())),
+                Err(errno) => return Err(SocketFault::Ended(describe(&errno.into()))),
+            }
+        }
+    }
+
     /// Waits until the socket is readable or writable, then receives and sends without blocking.
     /// Neither direction waits for the other, so peers that both send megabytes do not block each
-    /// other.
-    pub(super) fn step(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
+    /// other. Returns `false` if the deadline passes first.
+    pub(super) fn step(&mut self, deadline: DialDeadline) -> Result<bool, SocketFault> {
         if let Some(why) = &self.ended {
             return Err(SocketFault::Ended(why.clone()));
         }
-        let mut flags = PollFlags::IN;
-        if self.has_to_send() {
-            flags |= PollFlags::OUT;
-        }
-        let ready =
-            wait(&self.socket, flags, deadline).map_err(|errno| SocketFault::Ended(text_of(errno)))?;
-        let Some(ready) = ready else { return Err(SocketFault::Overdue) };
+        let flags = if self.has_to_send() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let Some(ready) = self.wait(flags, deadline)? else { return Ok(false) };
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             self.receive()?;
         }
-        if ready.contains(PollFlags::OUT) && self.ended.is_none() && self.has_to_send() {
+        if ready.contains(PollFlags::OUT) && self.ended.is_none() {
             self.send();
-            if self.ended.is_some() {
+            if let Some(why) = self.ended.take() {
                 // The server may have sent its reason before closing the connection.
-                let why = self.ended.take();
                 self.receive()?;
-                self.ended = why;
+                self.ended = Some(why);
             }
+        }
+        Ok(true)
+    }
+
+    /// Receives and sends like `step`. Error if the deadline has passed.
+    pub(super) fn advance(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
+        if deadline.is_over() || !self.step(deadline)? {
+            return Err(SocketFault::Ended("no answer came in time".to_owned()));
         }
         Ok(())
     }
@@ -100,7 +136,7 @@ impl Socket {
     /// Sends the buffer until the system has accepted all bytes.
     pub(super) fn hand_over(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
         while self.has_to_send() {
-            self.step(deadline)?;
+            self.advance(deadline)?;
         }
         Ok(())
     }
@@ -109,19 +145,12 @@ impl Socket {
     /// following bytes.
     pub(super) fn one_byte(&mut self, deadline: DialDeadline) -> Result<u8, SocketFault> {
         let mut byte = [0];
-        loop {
-            let ready = wait(&self.socket, PollFlags::IN, deadline)
-                .map_err(|errno| SocketFault::Ended(text_of(errno)))?;
-            if ready.is_none() {
-                return Err(SocketFault::Overdue);
-            }
-            match rustix::io::read(&self.socket, &mut byte) {
-                Ok(0) => return Err(SocketFault::Ended(closed())),
-                Ok(_) => return Ok(byte[0]),
-                Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(errno) => return Err(SocketFault::Ended(text_of(errno))),
+        while self.wait(PollFlags::IN, deadline)?.is_some() {
+            if came(Raw(&self.socket).read(&mut byte)).map_err(SocketFault::Ended)? > 0 {
+                return Ok(byte[0]);
             }
         }
+        Err(SocketFault::Ended("no answer came in time".to_owned()))
     }
 
     /// Performs the TLS handshake. Returns the server's certificate.
@@ -131,19 +160,13 @@ impl Socket {
         deadline: DialDeadline,
     ) -> Result<Vec<u8>, SocketFault> {
         self.tls = Some(Box::new(tls));
-        while let Some(tls) = &self.tls {
-            if !tls.is_handshaking() && !tls.wants_write() {
-                break;
-            }
-            if deadline.is_over() {
-                return Err(SocketFault::Overdue);
-            }
-            self.step(deadline)?;
+        while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking() || tls.wants_write()) {
+            self.advance(deadline)?;
         }
         let certificates = self.tls.as_ref().and_then(|tls| tls.peer_certificates());
         let own = certificates.and_then(|all| all.first());
         own.map(|own| own.to_vec())
-            .ok_or_else(|| SocketFault::Tls("the server has no certificate".to_owned()))
+            .ok_or_else(|| SocketFault::Unfit("the server has no certificate".to_owned()))
     }
 
     /// Sends the remaining bytes and the end of TLS, as far as possible without blocking.
@@ -151,9 +174,7 @@ impl Socket {
         if self.ended.is_some() {
             return;
         }
-        if self.tls.is_some() {
-            self.fill();
-        }
+        self.fill();
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
         }
@@ -177,21 +198,18 @@ impl Socket {
         while self.has_to_send() {
             self.fill();
             let sent = match &mut self.tls {
-                None => rustix::net::send(&self.socket, &self.outgoing, SendFlags::NOSIGNAL)
-                    .inspect(|length| self.outgoing.advance(*length))
-                    .map_err(io::Error::from),
+                None => Raw(&self.socket).write(&self.outgoing).map(|length| self.outgoing.advance(length)),
                 // During the handshake, TLS keeps bytes that it can't send yet.
                 Some(tls) if !tls.wants_write() => return,
-                Some(tls) => tls.write_tls(&mut Raw(&self.socket)),
+                Some(tls) => tls.write_tls(&mut Raw(&self.socket)).map(drop),
             };
             match sent {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    self.ended = Some(crate::error::describe(&error));
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    self.ended = Some(describe(&error));
                     return;
                 }
+                Ok(()) | Err(_) => {}
             }
         }
     }
@@ -200,50 +218,48 @@ impl Socket {
     fn receive(&mut self) -> Result<(), SocketFault> {
         let Some(tls) = &mut self.tls else {
             let mut buffer = [0; 1 << 16];
-            let read = rustix::io::read(&self.socket, &mut buffer).map_err(io::Error::from);
-            if let Some(length) = came(read, &mut self.ended) {
-                self.incoming.extend_from_slice(&buffer[..length]);
+            match came(Raw(&self.socket).read(&mut buffer)) {
+                Ok(length) => self.incoming.extend_from_slice(&buffer[..length]),
+                Err(why) => self.ended = Some(why),
             }
             return Ok(());
         };
-        let read = tls.read_tls(&mut Raw(&self.socket));
-        if came(read, &mut self.ended).is_none() {
-            return Ok(());
+        match came(tls.read_tls(&mut Raw(&self.socket))) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(why) => {
+                self.ended = Some(why);
+                return Ok(());
+            }
         }
-        let state = match tls.process_new_packets() {
-            Ok(state) => state,
-            Err(error) => {
-                // The server should receive the TLS alert, if sending does not block.
-                let _ = tls.write_tls(&mut Raw(&self.socket));
-                return Err(SocketFault::Tls(format!("TLS: {error}")));
-            }
-        };
+        let state = tls.process_new_packets().map_err(|error| {
+            // The server should receive the TLS alert, if sending does not block.
+            let _ = tls.write_tls(&mut Raw(&self.socket));
+            SocketFault::tls(error)
+        })?;
         let before = self.incoming.len();
         self.incoming.resize(before + state.plaintext_bytes_to_read(), 0);
         if let Err(error) = tls.reader().read_exact(&mut self.incoming[before..]) {
             self.incoming.truncate(before);
-            return Err(SocketFault::Tls(format!("TLS: {error}")));
+            return Err(SocketFault::tls(error));
         }
         if state.peer_has_closed() {
-            self.ended = Some(closed());
+            self.ended = Some(CLOSED.to_owned());
         }
         Ok(())
     }
 }
 
-/// Returns the number of bytes read; `None` without bytes. Stores the reason of an end in `ended`.
-fn came(read: io::Result<usize>, ended: &mut Option<String>) -> Option<usize> {
-    match read {
-        Ok(0) => *ended = Some(closed()),
-        Ok(length) => return Some(length),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-        Err(error) => *ended = Some(crate::error::describe(&error)),
-    }
-    None
-}
+const CLOSED: &str = "the server closed the connection";
 
-fn closed() -> String {
-    "the server closed the connection".to_owned()
+/// Returns the number of bytes read, 0 if none has arrived. The error is the reason of the end.
+fn came(read: io::Result<usize>) -> Result<usize, String> {
+    match read {
+        Ok(0) => Err(CLOSED.to_owned()),
+        Ok(length) => Ok(length),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+        Err(error) => Err(describe(&error)),
+    }
 }
 
 /// Adapter by which TLS reads and writes the socket.

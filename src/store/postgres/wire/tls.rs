@@ -1,6 +1,6 @@
 //! TLS: trusted certificates, and the channel binding of a login.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,7 +12,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-use super::fault::WireFault;
+use super::fault::{WireFault, unfit};
 use super::files;
 use super::url::{Host, Tls, Url};
 use crate::error::describe;
@@ -24,11 +24,11 @@ pub(super) fn client(url: &Url) -> Result<ClientConnection, WireFault> {
         Host::Name(text) | Host::Socket(text) => ServerName::try_from(text.clone())
             .map_err(|_| WireFault::Unfit(format!("`{text}` is no name that a certificate can have")))?,
     };
-    let unfit = |error: Error| WireFault::Unfit(format!("TLS: {error}"));
+    let wrong = |error: Error| WireFault::Unfit(format!("TLS: {error}"));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(unfit)?;
+        .map_err(wrong)?;
     let mut config = match url.tls {
         Tls::VerifyFull => builder.with_root_certificates(roots(url)?).with_no_client_auth(),
         Tls::VerifyCa | Tls::Require | Tls::Disable => {
@@ -39,44 +39,33 @@ pub(super) fn client(url: &Url) -> Result<ClientConnection, WireFault> {
     };
     // A command makes few connections, so it does not need TLS session resumption.
     config.resumption = Resumption::disabled();
-    ClientConnection::new(Arc::new(config), name).map_err(unfit)
+    ClientConnection::new(Arc::new(config), name).map_err(wrong)
 }
 
-/// Returns the root certificates in the file of the URL, or those that the system trusts.
+/// Returns the root certificates in the file of the URL, in which an invalid certificate is an
+/// error, or those that the system trusts, without the invalid ones.
 fn roots(url: &Url) -> Result<RootCertStore, WireFault> {
-    let path = url.roots.as_ref().map(PathBuf::from).or_else(files::system_roots);
-    let Some(path) = path else {
-        return Err(WireFault::Unfit(
+    let Some(path) = url.roots.as_ref().map(PathBuf::from).or_else(files::system_roots) else {
+        return unfit(
             "no certificates of authorities were found on this machine: install ca-certificates, or name a file with \
-             sslrootcert="
-                .to_owned(),
-        ));
+             sslrootcert=",
+        );
     };
-    read_roots(&path, url.roots.is_some())
-}
-
-/// Reads root certificates. `is_named`: true for a file in the URL, in which an invalid certificate
-/// is an error; in the system's file, an invalid certificate is skipped.
-fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, WireFault> {
     let shown = path.display();
-    let contents = files::read(path).map_err(|error| {
-        WireFault::Unfit(format!("can't read the certificates in {shown}: {}", describe(&error)))
-    })?;
+    let contents = match files::read(&path) {
+        Ok(contents) => contents,
+        Err(error) => return unfit(format!("can't read the certificates in {shown}: {}", describe(&error))),
+    };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&contents.bytes) {
         let added = certificate
             .map_err(|error| error.to_string())
             .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
-        if let Err(why) = added
-            && is_named
-        {
-            return Err(WireFault::Unfit(format!("a certificate in {shown} can't be read: {why}")));
+        if let Some(why) = added.err().filter(|_| url.roots.is_some()) {
+            return unfit(format!("a certificate in {shown} can't be read: {why}"));
         }
     }
-    if roots.is_empty() {
-        return Err(WireFault::Unfit(format!("{shown} has no certificate in it")));
-    }
-    Ok(roots)
+    if roots.is_empty() { unfit(format!("{shown} has no certificate in it")) } else { Ok(roots) }
 }
 
 /// Verifier that ignores the name in a certificate. It always checks that the server has the
@@ -137,24 +126,13 @@ pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let (_, _, after_content) = element(whole)?;
     let (_, algorithm, _) = element(after_content)?;
     let (0x06, oid, _) = element(algorithm)? else { return None };
-    let sha256 = || Sha256::digest(certificate).to_vec();
-    let sha384 = || Sha384::digest(certificate).to_vec();
-    let sha512 = || Sha512::digest(certificate).to_vec();
-    if let Some(rest) = oid.strip_prefix(RSA) {
-        return match rest {
-            // RFC 5929 requires SHA-256 in place of MD5 and SHA-1.
-            [4 | 5 | 11] => Some(sha256()),
-            [12] => Some(sha384()),
-            [13] => Some(sha512()),
-            _ => None,
-        };
-    }
-    match oid.strip_prefix(ECDSA)? {
-        [1] | [3, 2] => Some(sha256()),
-        [3, 3] => Some(sha384()),
-        [3, 4] => Some(sha512()),
-        _ => None,
-    }
+    Some(match (oid.strip_prefix(RSA), oid.strip_prefix(ECDSA)) {
+        // RFC 5929 requires SHA-256 in place of MD5 and SHA-1.
+        (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => Sha256::digest(certificate).to_vec(),
+        (Some([12]), _) | (_, Some([3, 3])) => Sha384::digest(certificate).to_vec(),
+        (Some([13]), _) | (_, Some([3, 4])) => Sha512::digest(certificate).to_vec(),
+        _ => return None,
+    })
 }
 
 /// Splits off the first DER element. Returns the tag, the content and the remaining bytes.

@@ -12,6 +12,9 @@ const SOCKETS: &str = "/var/run/postgresql";
 
 const SCHEMA: &str = "dormouse";
 
+const NO_PASSWORD: &str = "a URL must not hold a password: put it into PGPASSWORD, or into a file that only you can read \
+                           (~/.pgpass, or what PGPASSFILE names)";
+
 /// Default timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -105,27 +108,15 @@ impl Url {
             None => (None, authority),
         };
         if user.is_some_and(|user| user.contains(':')) {
-            return Err("a URL must not hold a password: put it into PGPASSWORD, or into a file that only you can read \
-                        (~/.pgpass, or what PGPASSFILE names), and write postgres://user@host/database"
-                .to_owned());
+            return Err(format!("{NO_PASSWORD}, and write postgres://user@host/database"));
         }
         let user = user.map(decode).transpose()?.filter(|user| !user.is_empty());
-        let (mut host, mut port) = place_of(place)?;
+        let (host, port) = place_of(place)?;
         let parameters = parameters(query)?;
         let given = |name: &str| parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
-        if let Some(value) = given("host") {
-            if host.is_some() {
-                return Err("the host is given twice, before the path and as `host=`".to_owned());
-            }
-            host = Some(value.clone());
-        }
-        if let Some(value) = given("port") {
-            if port.is_some() {
-                return Err("the port is given twice, before the path and as `port=`".to_owned());
-            }
-            port = Some(port_of(value)?);
-        }
-        let host = host_of(&host.filter(|host| !host.is_empty()).unwrap_or_else(|| SOCKETS.to_owned()))?;
+        let host = only_one("host", host, given("host").cloned())?;
+        let port = only_one("port", port, given("port").map(|port| port_of(port)).transpose()?)?;
+        let host = host_of(host.as_deref().unwrap_or(SOCKETS))?;
         let database = decode(database)?;
         if database.is_empty() || database.contains('/') {
             return Err("the URL has to name the database: postgres://host/database".to_owned());
@@ -134,15 +125,12 @@ impl Url {
         check_schema(&schema)?;
         let roots = given("sslrootcert").filter(|roots| *roots != "system").cloned();
         let tls = tls_of(&host, given("sslmode"), given("sslrootcert").is_some())?;
-        let connect_timeout = match given("connect_timeout") {
-            None => CONNECT_TIMEOUT,
-            Some(value) => timeout_of(value)?,
-        };
+        let connect_timeout =
+            given("connect_timeout").map_or(Ok(CONNECT_TIMEOUT), |text| timeout_of(text))?;
         let port = port.unwrap_or(PORT);
         let url = Url { host, port, user, database, schema, tls, roots, connect_timeout };
-        let texts =
-            [url.user.as_ref(), Some(&url.database), url.roots.as_ref()].into_iter().flatten().cloned();
-        if texts.chain([url.host.text()]).any(|text| text.contains(char::is_control)) {
+        let texts = [url.user.as_ref(), Some(&url.database), url.roots.as_ref(), Some(&url.host.text())];
+        if texts.into_iter().flatten().any(|text| text.contains(char::is_control)) {
             return Err("a URL of PostgreSQL has no control characters in it".to_owned());
         }
         Ok(url)
@@ -190,6 +178,14 @@ impl Url {
     }
 }
 
+/// Returns the host or the port. Error if it is given twice.
+fn only_one<T>(what: &str, in_place: Option<T>, parameter: Option<T>) -> Result<Option<T>, String> {
+    if in_place.is_some() && parameter.is_some() {
+        return Err(format!("the {what} is given twice, before the path and as `{what}=`"));
+    }
+    Ok(in_place.or(parameter))
+}
+
 /// Parses the host and the port of a URL, between `//` and `/`.
 fn place_of(place: &str) -> Result<(Option<String>, Option<u16>), String> {
     if place.contains(',') {
@@ -198,19 +194,15 @@ fn place_of(place: &str) -> Result<(Option<String>, Option<u16>), String> {
     let (host, port) = match place.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or("an IPv6 address needs brackets: [::1]:5432")?;
-            match rest.strip_prefix(':') {
-                Some(port) => (host, Some(port)),
-                None if rest.is_empty() => (host, None),
-                None => return Err("write `:port` or `/` after an IPv6 address in brackets".to_owned()),
+            if !rest.is_empty() && !rest.starts_with(':') {
+                return Err("write `:port` or `/` after an IPv6 address in brackets".to_owned());
             }
+            (host, rest.strip_prefix(':').unwrap_or(rest))
         }
-        None => match place.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (place, None),
-        },
+        None => place.split_once(':').unwrap_or((place, "")),
     };
     let host = decode(host)?;
-    let port = port.filter(|port| !port.is_empty()).map(port_of).transpose()?;
+    let port = (!port.is_empty()).then(|| port_of(port)).transpose()?;
     Ok(((!host.is_empty()).then_some(host), port))
 }
 
@@ -291,9 +283,7 @@ fn parameters(query: &str) -> Result<Vec<(&'static str, String)>, String> {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         let name = decode(name)?;
         if name == "password" {
-            return Err("a URL must not hold a password: put it into PGPASSWORD, or into a file that only you can read \
-                        (~/.pgpass, or what PGPASSFILE names)"
-                .to_owned());
+            return Err(NO_PASSWORD.to_owned());
         }
         let Some(known) = KNOWN.into_iter().find(|known| *known == name) else {
             return Err(format!("`{name}` is no parameter here; there are {}", KNOWN.join(", ")));

@@ -44,12 +44,12 @@ fn what_is_refused_leaves_the_connection_usable() {
     assert!(connection.is_in_transaction());
     flight(&mut connection, "ROLLBACK", LONG).unwrap();
     assert_eq!(flight(&mut connection, "SELECT 5", LONG).unwrap()[0].rows[0].get(0), Some("5"));
-    let Err(WireFault::Server { detail, hint, .. }) =
+    let Err(WireFault::Server { more, .. }) =
         connection.script("DO $$ BEGIN RAISE 'm' USING DETAIL = 'd', HINT = 'h'; END $$", LONG)
     else {
         panic!("a raised error")
     };
-    assert_eq!((detail.as_deref(), hint.as_deref()), (Some("d"), Some("h")));
+    assert_eq!(more, "; d; h");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_flight_ends_at_its_deadline() {
     let lost = flight(&mut connection, "SELECT pg_sleep(20)", SHORT).unwrap_err();
     assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{lost:?}");
     assert!(begun.elapsed() < Duration::from_secs(5) && !connection.is_usable());
-    assert!(matches!(flight(&mut connection, "SELECT 1", LONG), Err(WireFault::NotSent(_))));
+    assert!(matches!(flight(&mut connection, "SELECT 1", LONG), Err(WireFault::Lost { sent: false, .. })));
 }
 
 #[test]
