@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
@@ -20,8 +20,8 @@ use super::context::{AgentContext, StoreContext};
 use super::input::PgInput;
 use super::pool::ConnectionPool;
 use super::read_view::PgReadView;
-use super::statements::{AgentKey, NOT_FENCED, Provided};
-use super::wire::Statement;
+use super::statements::{ClaimedLease, MAY_ACT};
+use super::wire::{Row, Statement};
 use super::{dump, errors, lease, sql, statements, triggers, txn};
 
 /// Maximum age of prefetched facts. Each fact is used at most once.
@@ -29,7 +29,11 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct PgAgent {
-    one: Rc<AgentContext>,
+    shared: Rc<StoreContext>,
+    name: AgentName,
+    /// Access to the records; `None` for a producer, who may insert into the inbox but read no
+    /// records.
+    one: Option<Rc<AgentContext>>,
     /// Facts that the lookup of the agent has returned.
     glance: Prefetched,
     room: Option<String>,
@@ -67,7 +71,7 @@ impl PgAgent {
              FROM @.agent a JOIN @.state s ON s.agent_id = a.id WHERE a.name = $1",
         );
         let answer = pool.ask_one(asked.with(name.as_str()))?;
-        let Some(row) = answer.row() else { return Ok(None) };
+        let Some(row) = answer.first() else { return Ok(None) };
         let read = || {
             let glance = Prefetched {
                 at: Cell::new(at),
@@ -75,54 +79,62 @@ impl PgAgent {
                 state: RefCell::new(Some(row.text(4)?)),
                 has_arrivals: Cell::new(Some(row.is(5))),
             };
-            let one = AgentContext {
-                shared: Rc::clone(shared),
-                name: name.clone(),
-                id: row.number(0)?,
-                policy: RefCell::new(row.text(2)?),
-                identity: RefCell::new(row.text(1)?),
-                forgotten: Cell::default(),
-            };
-            Some(PgAgent { one: Rc::new(one), glance, room: row.text(6) })
+            let one = AgentContext::new(shared, name, row.number(0)?, [row.text(2)?, row.text(1)?]);
+            let one = Some(Rc::new(one));
+            Some(PgAgent { one, glance, room: row.text(6), ..PgAgent::of_producer(shared, name) })
         };
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
     }
+
+    /// Returns an agent of this name, which need not exist, for a producer.
+    pub fn of_producer(shared: &Rc<StoreContext>, name: &AgentName) -> PgAgent {
+        let glance = Prefetched {
+            at: Cell::new(Instant::now()),
+            revision: Cell::default(),
+            state: RefCell::default(),
+            has_arrivals: Cell::default(),
+        };
+        PgAgent { shared: Rc::clone(shared), name: name.clone(), one: None, glance, room: None }
+    }
+
+    fn one(&self) -> Result<&Rc<AgentContext>> {
+        self.one.as_ref().ok_or_else(|| {
+            let role = self.shared.producer.get().map(String::as_str).unwrap_or_default();
+            errors::producers(self.shared.pool.url(), role)
+        })
+    }
+
+    /// Inserts arrivals as a producer, who may only call the function `deliver`.
+    fn deliver(&self, arrivals: &[Arrival]) -> Result<bool> {
+        let pool = &self.shared.pool;
+        let delivered = |again| [statements::deliver(self.name.as_str(), arrivals, again)];
+        let answers = pool.ask_until_answered(&delivered(false), &delivered(true), pool.patience())?;
+        match answers.last().and_then(|rows| rows.first()?.get(0)) {
+            Some("arrived") => Ok(true),
+            Some("shut") => Ok(false),
+            Some("gone") => Err(Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }),
+            _ => Err(pool.unexpected("what became of an arrival")),
+        }
+    }
 }
 
-/// Outcome of an attempt to insert arrivals.
-struct ArrivalOutcome {
-    is_there: bool,
-    /// True if the caller's condition was met.
-    is_provided: bool,
-    is_shut: bool,
-    /// Text of the agent's state after the insertion.
-    state: Option<String>,
-}
-
-/// Inserts arrivals into an inbox, in one round trip. `may_lock`: true if a retry after a lost
-/// answer may wait for the agent's lock.
+/// Inserts arrivals into an inbox, in one round trip, under the conditions of
+/// [`statements::arrive`]. Returns its row. `may_lock`: true if a retry after a lost answer may wait
+/// for the agent's lock.
 fn arrive(
     pool: &ConnectionPool,
-    agent: AgentKey<'_>,
+    agent: (Option<i64>, Option<&str>),
     arrivals: &[Arrival],
-    provided: &Provided,
+    (lease, size): (&ClaimedLease, Option<(u64, u64)>),
     may_lock: bool,
-) -> Result<ArrivalOutcome> {
-    let once = statements::arrive(agent, arrivals, provided, false);
-    let mut again = Vec::new();
-    if may_lock {
-        again
-            .extend([statements::limits(pool.patience().as_millis().max(1)), statements::lock(agent, false)]);
-    }
-    again.extend(statements::arrive(agent, arrivals, provided, true));
-    let answers = pool.ask_until_answered(&once, &again)?;
-    let row = answers.last().and_then(|answer| answer.row());
-    Ok(ArrivalOutcome {
-        is_there: row.is_some(),
-        is_provided: row.is_some_and(|row| row.is(0)),
-        is_shut: row.is_some_and(|row| row.is(1)),
-        state: row.and_then(|row| row.text(2)),
-    })
+) -> Result<Option<Row>> {
+    let once = [statements::arrive(agent, arrivals, lease, size, None)];
+    let again = [
+        statements::limits(pool.patience().as_millis().max(1)),
+        statements::arrive(agent, arrivals, lease, size, Some(may_lock)),
+    ];
+    let answers = pool.ask_until_answered(&once, &again, pool.patience())?;
+    Ok(answers.into_iter().next_back().and_then(|rows| rows.into_iter().next()))
 }
 
 /// Inserts a message into an agent's inbox if the agent accepts the message's size. Returns the
@@ -133,20 +145,19 @@ pub fn tell(
     message: &Arrival,
     size: (u64, u64),
 ) -> Result<Option<String>> {
-    let provided = Provided { size: Some(size), ..Provided::default() };
-    let may_lock = shared.lock_of(name).is_none();
-    let agent = AgentKey::Name(name.as_str());
-    let came = arrive(&shared.pool, agent, std::slice::from_ref(message), &provided, may_lock)?;
-    Ok(came.state.filter(|_| came.is_there && came.is_provided && !came.is_shut))
+    let lease = ClaimedLease::default();
+    let (may_lock, agent) = (shared.lock_of(name).is_none(), (None, Some(name.as_str())));
+    let came = arrive(&shared.pool, agent, std::slice::from_ref(message), (&lease, Some(size)), may_lock)?;
+    Ok(came.filter(|row| row.is(0) && !row.is(1)).and_then(|row| row.text(2)))
 }
 
 impl AgentRecords for PgAgent {
     fn identity(&self) -> Result<String> {
-        Ok(self.one.identity.borrow().clone())
+        Ok(self.one()?.identity.borrow().clone())
     }
 
     fn policy(&self) -> Result<String> {
-        Ok(self.one.policy.borrow().clone())
+        Ok(self.one()?.policy.borrow().clone())
     }
 
     fn is_quiet(&self, _: &State) -> Result<bool> {
@@ -154,46 +165,46 @@ impl AgentRecords for PgAgent {
             return Ok(!has_arrivals);
         }
         let asked = Statement::new("SELECT NOT EXISTS (SELECT FROM @.inbox WHERE agent_id = $1)");
-        Ok(self.one.ask(asked.with(self.one.id))?.row().is_some_and(|row| row.is(0)))
+        let one = self.one()?;
+        Ok(one.ask(asked.with(one.id))?.first().is_some_and(|row| row.is(0)))
     }
 
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
-        let one = &self.one;
         if arrivals.is_empty() {
             return Ok(true);
         }
+        let Some(one) = &self.one else { return self.deliver(arrivals) };
         self.glance.forget();
         let asked_at = Instant::now();
         // A retry must not lock the agent if this process has the lock, or it would deadlock.
         let may_lock = !one.lock().is_some_and(|lock| lock.is_open());
-        let provided = Provided { lease: one.claimed(), size: None };
-        let came = arrive(&one.shared.pool, AgentKey::Id(one.id), arrivals, &provided, may_lock)?;
+        let came =
+            arrive(&one.shared.pool, (Some(one.id), None), arrivals, (&one.claimed(), None), may_lock)?;
         self.glance.at.set(asked_at);
-        self.glance.state.replace(came.state);
-        if !came.is_there {
-            return Err(one.gone());
-        }
-        if !came.is_provided {
+        self.glance.state.replace(came.as_ref().and_then(|row| row.text(2)));
+        let row = came.ok_or_else(|| one.gone())?;
+        if !row.is(0) {
             return Err(errors::fenced(one.name.as_str()));
         }
-        Ok(!came.is_shut)
+        Ok(!row.is(1))
     }
 
     fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
         self.glance.forget();
-        let rows = self.one.ask(statements::load(self.one.id, false))?.rows;
-        let seen = PgReadView::read(&self.one, &rows, false)?.ok_or_else(|| self.one.gone())?;
+        let one = self.one()?;
+        let rows = one.ask(statements::load(one.id, false))?;
+        let seen = PgReadView::read(one, &rows, false)?.ok_or_else(|| one.gone())?;
         Ok(Rc::new(seen))
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
-        dump::checkpoints(&self.one)
+        dump::checkpoints(self.one()?)
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.glance.forget();
         for part in 0.. {
-            match dump::saved_part(&self.one, checkpoint, part)? {
+            match dump::saved_part(self.one()?, checkpoint, part)? {
                 Some(bytes) => each(&bytes),
                 None => return Ok(part > 0),
             }
@@ -202,15 +213,15 @@ impl AgentRecords for PgAgent {
     }
 
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
-        triggers::key(&self.one, trigger, digest)
+        triggers::key(self.one()?, trigger, digest)
     }
 
     fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
-        triggers::has_key(&self.one, trigger, digest)
+        triggers::has_key(self.one()?, trigger, digest)
     }
 
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, _: Time) -> Result<UseOutcome> {
-        triggers::count_use(&self.one, trigger, most)
+        triggers::count_use(self.one()?, trigger, most)
     }
 }
 
@@ -223,46 +234,49 @@ impl RemoteRecords for PgAgent {
         if let Some(state) = self.glance.if_fresh(self.glance.state.take()) {
             return Ok(state);
         }
-        let asked = Statement::new("SELECT body FROM @.state WHERE agent_id = $1").with(self.one.id);
-        let state = self.one.ask(asked)?.row().and_then(|row| row.text(0));
-        state.ok_or_else(|| self.one.gone())
+        let one = self.one()?;
+        let asked = Statement::new("SELECT body FROM @.state WHERE agent_id = $1").with(one.id);
+        let state = one.ask(asked)?.first().and_then(|row| row.text(0));
+        state.ok_or_else(|| one.gone())
     }
 
     fn version(&self) -> Option<u64> {
         if let Some(revision) = self.glance.if_fresh(self.glance.revision.take()) {
             return Some(revision);
         }
-        self.one.revision().ok().flatten()
+        self.one.as_ref()?.revision().ok().flatten()
     }
 
     fn lock(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
         self.glance.forget();
-        txn::begin(&self.one, patience)
+        txn::begin(self.one()?, patience)
     }
 
     fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
         self.glance.forget();
-        lease::take(&self.one, subject, claimant)
+        lease::take(self.one()?, subject, claimant)
     }
 
     fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool> {
         let asked = Statement::new(
             "SELECT EXISTS (SELECT FROM @.lease WHERE agent_id = $1 AND subject = $2 AND anchor <> $3 AND expires_at > @now)",
         );
-        let asked = asked.with(self.one.id).with(sql::subject(subject)).with(anchor);
-        Ok(self.one.ask(asked)?.row().is_some_and(|row| row.is(0)))
+        let one = self.one()?;
+        let asked = asked.with(one.id).with(sql::subject(subject)).with(anchor);
+        Ok(one.ask(asked)?.first().is_some_and(|row| row.is(0)))
     }
 
     fn is_fenced(&self) -> Result<bool> {
-        let claimed = self.one.claimed();
+        let Some(one) = &self.one else { return Ok(false) };
+        let claimed = one.claimed();
         if claimed.subject.is_none() {
             return Ok(false);
         }
-        let asked = claimed.statement(format!("SELECT {NOT_FENCED} FROM (VALUES ($4::bigint)) a (id)"));
-        Ok(self.one.ask(asked.with(self.one.id))?.row().is_some_and(|row| row.get(0) == Some("f")))
+        let asked = claimed.statement(format!("SELECT {MAY_ACT}"), one.id);
+        Ok(one.ask(asked)?.first().is_some_and(|row| !row.is(0)))
     }
 
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
-        Ok(Box::new(PgInput::new(&self.one, task)))
+        Ok(Box::new(PgInput::new(self.one()?, task)))
     }
 }

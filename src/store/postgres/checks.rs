@@ -9,7 +9,7 @@ use super::pool::ConnectionPool;
 use super::sql;
 use super::statements::FUNCTIONS;
 use super::tables::{Rows, TABLES, Table};
-use super::wire::Statement;
+use super::wire::{Row, Statement};
 
 /// Maximum tolerated difference between the clocks of this machine and the server, in milliseconds.
 /// A larger difference only misleads people who compare times.
@@ -84,7 +84,7 @@ pub fn faults(
          pg_is_in_recovery(), @now",
     ))?;
     let took = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
-    let row = answer.row();
+    let row = answer.first();
     let text = |column: usize| row.and_then(|row| row.text(column)).unwrap_or_default();
     let facts = ServerFacts {
         fsync: text(0),
@@ -112,27 +112,30 @@ pub fn faults(
 
 /// Returns a fault for each missing table or function.
 fn missing(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
-    let tables: Vec<String> = TABLES
-        .iter()
-        .map(|table| table.name)
-        .chain(["archive_default", "event_default"])
-        .map(str::to_owned)
-        .collect();
-    let functions: Vec<String> = FUNCTIONS.iter().map(|name| (*name).to_owned()).collect();
+    let tables = TABLES.iter().map(|table| table.name).chain(["archive_default", "event_default"]);
+    let tables: Vec<String> = tables.map(str::to_owned).collect();
+    let functions = FUNCTIONS.map(str::to_owned).to_vec();
     let asked = Statement::new(
         "SELECT 'the table `' || t.name || '`' FROM unnest($1::text[]) WITH ORDINALITY t (name, place) \
          WHERE to_regclass('@.' || t.name) IS NULL \
          UNION ALL SELECT 'the function `' || f.name || '`' FROM unnest($2::text[]) WITH ORDINALITY f (name, place) \
          WHERE to_regproc('@.' || f.name) IS NULL",
     );
-    let answer = pool.ask_one(asked.with(tables).with(functions))?;
-    let gone = answer.rows.iter().filter_map(|row| row.get(0));
-    let fault = |what: &str| StoreFault {
-        kind: "no_table",
-        message: format!("{what} is missing: bring it back from a backup"),
-        is_warning: false,
-    };
-    Ok(gone.map(fault).collect())
+    found(pool, "no_table", asked.with(tables).with(functions), |row| {
+        Some(format!("{} is missing: bring it back from a backup", row.get(0)?))
+    })
+}
+
+/// Returns a fault with a message for each row that a query finds.
+fn found(
+    pool: &ConnectionPool,
+    kind: &'static str,
+    asked: Statement,
+    message: impl Fn(&Row) -> Option<String>,
+) -> Result<Vec<StoreFault>> {
+    let rows = pool.ask_one(asked)?;
+    let messages = rows.iter().filter_map(message);
+    Ok(messages.map(|message| StoreFault { kind, message, is_warning: false }).collect())
 }
 
 /// Returns a fault for each table that has rows of agents that do not exist.
@@ -147,14 +150,9 @@ fn orphans(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
             )
         })
         .collect();
-    let answer = pool.ask_one(Statement::new(counted.join(" UNION ALL ")))?;
-    let found = answer.rows.iter().filter_map(|row| row.get(0).zip(row.get(1)));
-    let fault = |(table, count): (&str, &str)| StoreFault {
-        kind: "orphans",
-        message: format!("{count} rows of the table `{table}` belong to no agent"),
-        is_warning: false,
-    };
-    Ok(found.map(fault).collect())
+    found(pool, "orphans", Statement::new(counted.join(" UNION ALL ")), |row| {
+        Some(format!("{} rows of the table `{}` belong to no agent", row.get(1)?, row.get(0)?))
+    })
 }
 
 /// Milliseconds of a minute.
@@ -181,7 +179,7 @@ fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<S
     let answer =
         pool.ask_one(asked.with(before.to_string()).with(before.as_millis()).with(sql::least_id_of(before)))?;
     let mut faults = Vec::new();
-    for row in &answer.rows {
+    for row in &answer {
         let (Some(name), Some(count)) = (row.get(0), row.number::<u64>(1)) else {
             return Err(pool.unexpected("who waits for a machine"));
         };
@@ -206,50 +204,43 @@ fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<S
 /// Returns a fault for each owner id that two machines share: each machine takes live turns of the
 /// other for its own dead turns, and ends them.
 fn shared_owners(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
-    let answer = pool.ask_one(Statement::new(
+    let asked = Statement::new(
         "SELECT o.id, string_agg(DISTINCT o.host, ', ' ORDER BY o.host) FROM \
          (SELECT anchor AS id, host FROM @.lease UNION SELECT id, host FROM @.anchor) o \
          GROUP BY o.id HAVING count(DISTINCT o.host) > 1 ORDER BY o.id",
-    ))?;
-    let rows = answer.rows.iter();
-    let fault = |(owner, hosts): (&str, &str)| StoreFault {
-        kind: "one_owner",
-        message: format!(
-            "the machines {hosts} own their leases as one ({owner}), and end each other's turns: remove the file \
-             `owner-*` from the state directory of each but one"
-        ),
-        is_warning: false,
-    };
-    Ok(rows.filter_map(|row| row.get(0).zip(row.get(1))).map(fault).collect())
+    );
+    found(pool, "one_owner", asked, |row| {
+        Some(format!(
+            "the machines {} own their leases as one ({}), and end each other's turns: remove the file `owner-*` from the \
+             state directory of each but one",
+            row.get(1)?,
+            row.get(0)?
+        ))
+    })
 }
 
 /// Returns a fault for each agent that commands can't find, or whose inbox is closed although the
 /// agent was not moved. Commands for other agents ignore such agents.
 fn damaged_agents(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
-    let found = |what: &str, condition: &str| {
+    let such = |what: &str, condition: &str| {
         format!(
             "SELECT a.name, '{what}' FROM @.agent a LEFT JOIN @.state s ON s.agent_id = a.id WHERE {condition}"
         )
     };
     let asked = [
-        found(
+        such(
             "has a name that no agent can have",
             "a.name !~ '^[a-z0-9][a-z0-9._-]*$' OR strpos(a.name, '..') > 0",
         ),
-        found("has no row in the table `state`", "s.agent_id IS NULL"),
-        found(
+        such("has no row in the table `state`", "s.agent_id IS NULL"),
+        such(
             "takes nothing in (`is_shut`), though its state says of no move",
             "a.is_shut AND strpos(s.body::text, '\"moved\"') = 0",
         ),
     ];
-    let answer = pool.ask_one(Statement::new(asked.join(" UNION ALL ")))?;
-    let rows = answer.rows.iter();
-    let fault = |(name, what): (&str, &str)| StoreFault {
-        kind: "damaged",
-        message: format!("`{}` in the table `agent` {what}", name.escape_debug()),
-        is_warning: false,
-    };
-    Ok(rows.filter_map(|row| row.get(0).zip(row.get(1))).map(fault).collect())
+    found(pool, "damaged", Statement::new(asked.join(" UNION ALL ")), |row| {
+        Some(format!("`{}` in the table `agent` {}", row.get(0)?.escape_debug(), row.get(1)?))
+    })
 }
 
 #[cfg(test)]

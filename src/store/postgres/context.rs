@@ -12,7 +12,7 @@ use super::super::backend::{Claim, LeaseClaimant};
 use super::pool::ConnectionPool;
 use super::sql;
 use super::statements::ClaimedLease;
-use super::wire::{ServerAnswer, Statement};
+use super::wire::{Row, Statement};
 
 /// Shared state of one store.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub struct AgentContext {
 pub trait AgentLock: Debug {
     /// Makes a round trip of reading statements in the open transaction. `None` if no transaction
     /// is open.
-    fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<ServerAnswer>>>;
+    fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<Vec<Row>>>>;
 
     /// True if the lock's transaction is open.
     fn is_open(&self) -> bool;
@@ -96,6 +96,20 @@ impl StoreContext {
         }
     }
 
+    /// Notes the role of this process if it is a producer, who may insert into inboxes but read no
+    /// records. Otherwise returns `refusal`, the error of a failed query.
+    pub fn learn_producer(&self, refusal: Error) -> Result<()> {
+        let asked = Statement::new(
+            "SELECT session_user WHERE has_function_privilege('@.deliver(text, smallint[], uuid[], text[], boolean)', \
+             'EXECUTE')",
+        );
+        // Without a privilege on the schema, the query fails, and the role is no producer.
+        let rows = self.pool.ask_one(asked).unwrap_or_default();
+        let Some(role) = rows.first().and_then(|row| row.text(0)) else { return Err(refusal) };
+        self.producer.get_or_init(|| role);
+        Ok(())
+    }
+
     /// Removes a lease from the list of this process's leases.
     pub fn forget_lease(&self, agent: i64, subject: String, fence: i64) {
         let mut leases = self.leases.borrow_mut();
@@ -112,6 +126,22 @@ impl StoreContext {
 }
 
 impl AgentContext {
+    pub fn new(
+        shared: &Rc<StoreContext>,
+        name: &AgentName,
+        id: i64,
+        [policy, identity]: [String; 2],
+    ) -> AgentContext {
+        AgentContext {
+            shared: Rc::clone(shared),
+            name: name.clone(),
+            id,
+            policy: RefCell::new(policy),
+            identity: RefCell::new(identity),
+            forgotten: Cell::default(),
+        }
+    }
+
     pub fn gone(&self) -> Error {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }
@@ -131,7 +161,7 @@ impl AgentContext {
     /// Returns the current revision of the agent; `None` if the agent does not exist.
     pub fn revision(&self) -> Result<Option<u64>> {
         let asked = Statement::new("SELECT revision FROM @.state WHERE agent_id = $1").with(self.id);
-        Ok(self.ask(asked)?.row().and_then(|row| row.number(0)))
+        Ok(self.ask(asked)?.first().and_then(|row| row.number(0)))
     }
 
     /// Returns the lock of this agent; `None` if this process does not hold the lock.
@@ -140,7 +170,7 @@ impl AgentContext {
     }
 
     /// Runs a query, in the lock's transaction if that transaction is open.
-    pub fn ask(&self, statement: Statement) -> Result<ServerAnswer> {
+    pub fn ask(&self, statement: Statement) -> Result<Vec<Row>> {
         let statements = [statement];
         let mut answers = match self.lock().and_then(|lock| lock.ask(&statements)) {
             Some(answers) => answers?,

@@ -92,9 +92,9 @@ pub fn ask(
         return Err(pool.unexpected("which agents are due"));
     };
     Ok(DueAgents {
-        agents: agents.rows.iter().filter_map(agent).collect(),
-        next: next.row().and_then(|row| row.number(0)).map(Time::from_millis),
-        machines: machines.row().and_then(|row| row.number(0)).unwrap_or(1),
+        agents: agents.iter().filter_map(agent).collect(),
+        next: next.first().and_then(|row| row.number(0)).map(Time::from_millis),
+        machines: machines.first().and_then(|row| row.number(0)).unwrap_or(1),
     })
 }
 

@@ -49,7 +49,7 @@ pub fn checkpoints(one: &AgentContext) -> Result<Vec<Checkpoint>> {
     );
     let named = |row: &Row| workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?);
     let unexpected = || one.shared.pool.unexpected("a checkpoint");
-    one.ask(asked.with(one.id))?.rows.iter().map(|row| named(row).ok_or_else(unexpected)).collect()
+    one.ask(asked.with(one.id))?.iter().map(|row| named(row).ok_or_else(unexpected)).collect()
 }
 
 /// Passes the archive lines and events of this revision to `each`. `before`: only lines from before
@@ -95,7 +95,7 @@ impl PagedQuery {
         loop {
             let asked = Statement::new(format!("{} LIMIT {AT_ONCE}", self.sql)).with(one.id);
             let asked = after.iter().cloned().fold(asked, Statement::with);
-            let rows = one.ask(self.values.iter().cloned().fold(asked, Statement::with))?.rows;
+            let rows = one.ask(self.values.iter().cloned().fold(asked, Statement::with))?;
             rows.iter().try_for_each(&mut *each)?;
             let Some(last) = rows.last().filter(|_| rows.len() == AT_ONCE) else { return Ok(()) };
             after = self.marks.iter().map(|column| last.text(*column)).collect();
@@ -110,7 +110,7 @@ pub fn saved_part(one: &AgentContext, checkpoint: Checkpoint, part: u32) -> Resu
     );
     let (run, name) = (checkpoint.run_id.to_string(), workdir::name_of(checkpoint));
     let answer = one.ask(asked.with(one.id).with(run).with(name).with(part))?;
-    let Some(hex) = answer.row().and_then(|row| row.get(0)) else { return Ok(None) };
+    let Some(hex) = answer.first().and_then(|row| row.get(0)) else { return Ok(None) };
     let bytes = sql::bytes_of_hex(hex).ok_or_else(|| one.shared.pool.unexpected("a checkpoint"))?;
     Ok(Some(bytes))
 }

@@ -5,7 +5,8 @@ use crate::error::{Error, Status};
 use crate::model::id::AgentName;
 
 use super::super::backend::CHANGED;
-use super::wire::{Url, WireFault};
+use super::url::Url;
+use super::wire::WireFault;
 
 /// Kind of the error when the role lacks a privilege.
 pub const NOT_ALLOWED: &str = "not_allowed";
@@ -15,9 +16,8 @@ const ASK: &str = "ask the owner of the store, who lets a role of the database b
 
 /// Error for each operation that the producer role does not allow.
 pub fn producers(url: &Url, role: &str) -> Error {
-    let message =
-        format!("{}: `{role}` is a producer: it may `enqueue` and `wake`, and reads nothing", url.shown());
-    Error::database(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
+    let server = url.shown();
+    not_allowed(format!("{server}: `{role}` is a producer: it may `enqueue` and `wake`, and reads nothing"))
 }
 
 /// Reason for which a round trip has no answer.
@@ -53,77 +53,62 @@ impl From<Error> for RoundTripFault {
 impl RoundTripFault {
     pub fn of(fault: WireFault, url: &Url) -> RoundTripFault {
         let server = url.shown();
-        match fault {
-            WireFault::Lost { sent, ref why } => RoundTripFault::Lost { is_sent: sent, why: why.clone() },
-            WireFault::Invalid(why) => RoundTripFault::Other(Error::refused("unfit", why)),
-            WireFault::Server { ref code, ref message, .. } => match code.as_str() {
-                "55P03" => RoundTripFault::Locked,
-                "23505" | "42P06" | "42P07" => RoundTripFault::Taken(Error::database(
-                    Status::Failed,
-                    "database",
-                    format!("{server}: {message}"),
-                )),
-                "40001" | "40P01" => RoundTripFault::Crossed(crossed(url)),
-                // The server is shutting down or closing this connection, and may have executed the
-                // statements.
-                "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => {
-                    RoundTripFault::Lost { is_sent: true, why: message.clone() }
-                }
-                "3F000" | "42P01" => RoundTripFault::Other(not_made(url)),
-                "42501" => RoundTripFault::Other(
-                    Error::database(
-                        Status::Failed,
-                        NOT_ALLOWED,
-                        format!("{server} does not allow it: {message}"),
-                    )
-                    .with_hint(ASK),
-                ),
-                "53100" | "53200" | "53300" | "53400" | "54000" => RoundTripFault::Other(
-                    Error::database(
-                        Status::Failed,
-                        "database",
-                        format!("{server} has no room for it: {message}"),
-                    )
+        let (code, message) = match fault {
+            WireFault::Server { code, message, .. } => (code, message),
+            WireFault::Lost { sent: is_sent, why } => return RoundTripFault::Lost { is_sent, why },
+            WireFault::Invalid(why) => return RoundTripFault::Other(Error::refused("unfit", why)),
+            WireFault::Unreachable(why) => {
+                let hint = if why.contains("53300") {
+                    "all connections that it allows are in use: try again, or allow more of them"
+                } else {
+                    "check that the server runs and can be reached from here"
+                };
+                let error = failed(format!("can't use {server}: {why}")).with_hint(hint);
+                return RoundTripFault::Unreachable(error);
+            }
+            WireFault::Unfit(why) => {
+                return RoundTripFault::Other(failed(format!("can't use {server}: {why}")));
+            }
+        };
+        match code.as_str() {
+            "55P03" => RoundTripFault::Locked,
+            "23505" | "42P06" | "42P07" => RoundTripFault::Taken(failed(format!("{server}: {message}"))),
+            "40001" | "40P01" => RoundTripFault::Crossed(crossed(url)),
+            // The server is shutting down or closing this connection, and may have executed the
+            // statements.
+            "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => {
+                RoundTripFault::Lost { is_sent: true, why: message }
+            }
+            "3F000" | "42P01" => RoundTripFault::Other(not_made(url)),
+            "42501" => RoundTripFault::Other(not_allowed(format!("{server} does not allow it: {message}"))),
+            "53100" | "53200" | "53300" | "53400" | "54000" => RoundTripFault::Other(
+                failed(format!("{server} has no room for it: {message}"))
                     .with_hint("nothing was changed; free disk space there, and try again"),
+            ),
+            "25006" => RoundTripFault::Other(
+                failed(format!("{server} only reads: {message}"))
+                    .with_hint("it may be a standby: name the server that takes changes"),
+            ),
+            "57014" => RoundTripFault::Other(
+                failed(format!("{server} has cancelled the statement: {message}")).with_hint(
+                    "nothing was changed; the limit is one of the server, the database or the role \
+                     (`statement_timeout`): allow more, and try again",
                 ),
-                "25006" => RoundTripFault::Other(
-                    Error::database(Status::Failed, "database", format!("{server} only reads: {message}"))
-                        .with_hint("it may be a standby: name the server that takes changes"),
-                ),
-                "57014" => RoundTripFault::Other(
-                    Error::database(
-                        Status::Failed,
-                        "database",
-                        format!("{server} has cancelled the statement: {message}"),
-                    )
-                    .with_hint(
-                        "nothing was changed; the limit is one of the server, the database or the role \
-                         (`statement_timeout`): allow more, and try again",
-                    ),
-                ),
-                _ => RoundTripFault::Refused {
-                    code: code.clone(),
-                    error: Error::database(
-                        Status::Failed,
-                        "database",
-                        format!("{server} has refused: {message} ({code})"),
-                    ),
-                },
-            },
-            WireFault::Unreachable(_) => RoundTripFault::Unreachable(plain(&fault, url)),
-            WireFault::Unfit(_) => RoundTripFault::Other(plain(&fault, url)),
+            ),
+            _ => {
+                let error = failed(format!("{server} has refused: {message} ({code})"));
+                RoundTripFault::Refused { code, error }
+            }
         }
     }
 
     /// Returns the error for a command that does not try again.
     pub fn into_error(self, url: &Url) -> Error {
         match self {
-            RoundTripFault::Lost { why, .. } => Error::database(
-                Status::Failed,
-                "database",
-                format!("the connection to {} was lost: {why}", url.shown()),
-            )
-            .with_hint("check that the server runs and can be reached, and try again"),
+            RoundTripFault::Lost { why, .. } => {
+                failed(format!("the connection to {} was lost: {why}", url.shown()))
+                    .with_hint("check that the server runs and can be reached, and try again")
+            }
             RoundTripFault::Locked => crossed(url),
             RoundTripFault::Taken(error)
             | RoundTripFault::Crossed(error)
@@ -134,20 +119,12 @@ impl RoundTripFault {
     }
 }
 
-/// Returns the error for a fault of the connection, the login or the server's suitability.
-fn plain(fault: &WireFault, url: &Url) -> Error {
-    let error = Error::database(Status::Failed, "database", format!("can't use {}: {fault}", url.shown()));
-    match fault {
-        WireFault::Unreachable(why) if why.contains("53300") => {
-            error.with_hint("all connections that it allows are in use: try again, or allow more of them")
-        }
-        WireFault::Unreachable(_) => {
-            error.with_hint("check that the server runs and can be reached from here")
-        }
-        WireFault::Server { .. } | WireFault::Lost { .. } | WireFault::Invalid(_) | WireFault::Unfit(_) => {
-            error
-        }
-    }
+fn failed(message: String) -> Error {
+    Error::database(Status::Failed, "database", message)
+}
+
+fn not_allowed(message: String) -> Error {
+    Error::database(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
 }
 
 fn crossed(url: &Url) -> Error {
@@ -199,12 +176,8 @@ pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
 
 /// Error when the outcome of a commit is unknown.
 pub fn unknown(url: &Url, why: &str) -> Error {
-    Error::database(
-        Status::Failed,
-        "database",
-        format!("{} has not confirmed that the change was committed: {why}", url.shown()),
-    )
-    .with_hint("look at the agent before you do it again")
+    failed(format!("{} has not confirmed that the change was committed: {why}", url.shown()))
+        .with_hint("look at the agent before you do it again")
 }
 
 fn not_made(url: &Url) -> Error {
@@ -228,9 +201,5 @@ pub fn other_format(url: &Url, found: &str, known: &str) -> Error {
 }
 
 pub fn unexpected(url: &Url, what: &str) -> Error {
-    Error::database(
-        Status::Failed,
-        "database",
-        format!("{} has answered something else than {what}", url.shown()),
-    )
+    failed(format!("{} has answered something else than {what}", url.shown()))
 }

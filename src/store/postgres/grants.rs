@@ -23,14 +23,16 @@ pub fn grant(part: DatabaseRole, role: &str) -> Vec<Statement> {
         DatabaseRole::Ticker => statements.extend([
             format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}"),
             format!("REVOKE INSERT, UPDATE, DELETE ON @.{META} FROM {role}"),
-            format!("GRANT EXECUTE ON FUNCTION @.load, @.apply, @.make_months TO {role}"),
+            format!(
+                "GRANT EXECUTE ON FUNCTION @.load, @.apply, @.may_act, @.arrive, @.take_lease, @.make_months TO {role}"
+            ),
         ]),
         DatabaseRole::Reader => {
             statements.extend(TABLES.map(|Table { name, shown, .. }| {
                 let columns = shown.map_or_else(String::new, |columns| format!(" ({columns})"));
                 format!("GRANT SELECT{columns} ON @.{name} TO {role}")
             }));
-            statements.push(format!("GRANT EXECUTE ON FUNCTION @.load TO {role}"));
+            statements.push(format!("GRANT EXECUTE ON FUNCTION @.load, @.may_act TO {role}"));
         }
         DatabaseRole::Producer => statements.extend([
             format!("GRANT SELECT ON @.{META} TO {role}"),

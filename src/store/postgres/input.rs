@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -10,11 +10,12 @@ use crate::error::Result;
 use crate::model::id::TaskId;
 
 use super::super::backend::input::{InputAnswer, InputRemainder, MOST_PARTS, SAID, TaskInput, WAITING};
+use super::change::repeat;
 use super::context::AgentContext;
 use super::errors::{self, RoundTripFault};
-use super::outcome::{CommitEvidence, OUTCOME_PATIENCE, commit_outcome};
+use super::outcome::commit_outcome;
 use super::pool::Then;
-use super::statements::NOT_FENCED;
+use super::statements::MAY_ACT;
 use super::wire::{Row, Statement};
 use super::{sql, statements};
 
@@ -42,22 +43,21 @@ impl PgInput {
     /// The last row has three flags: the input was added, the task has a supervisor, the process is
     /// not fenced.
     fn saying(&self, words: Uuid, bytes: &[u8]) -> [Statement; 3] {
-        let heard = has_live_supervisor("$4::bigint", "$5");
+        let heard = has_live_supervisor("$5");
         let lease = self.one.claimed();
-        let of_task = |sql: String| lease.statement(sql).with(self.one.id).with(self.task.to_string());
+        let of_task = |sql: String| lease.statement(sql, self.one.id).with(self.task.to_string());
         // Parts are encoded as text, because the array parameter contains texts.
         let parts = bytes.chunks(SAID).map(sql::hex).collect::<Vec<_>>();
         let added = of_task(format!(
             "INSERT INTO @.task_input (agent_id, task_id, words, at, bytes) \
-             SELECT $4::bigint, $5, $6::uuid, @now, decode(v.part, 'hex') \
-             FROM (VALUES ($4::bigint)) a (id), unnest($7::text[]) WITH ORDINALITY v (part, number) \
-             WHERE {heard} AND {NOT_FENCED} AND $8::bigint + \
-               (SELECT coalesce(sum(length(bytes)), 0) FROM @.task_input WHERE agent_id = $4 AND task_id = $5) <= {WAITING} \
+             SELECT $1::bigint, $5, $6::uuid, @now, decode(v.part, 'hex') \
+             FROM unnest($7::text[]) WITH ORDINALITY v (part, number) \
+             WHERE {heard} AND {MAY_ACT} AND $8::bigint + \
+               (SELECT coalesce(sum(length(bytes)), 0) FROM @.task_input WHERE agent_id = $1 AND task_id = $5) <= {WAITING} \
              ORDER BY v.number"
         ));
         let told = of_task(format!(
-            "SELECT EXISTS (SELECT FROM @.task_input WHERE agent_id = $4 AND task_id = $5 AND words = $6), {heard}, {NOT_FENCED} \
-             FROM (VALUES ($4::bigint)) a (id)"
+            "SELECT EXISTS (SELECT FROM @.task_input WHERE agent_id = $1 AND task_id = $5 AND words = $6), {heard}, {MAY_ACT}"
         ));
         [
             self.statement(
@@ -69,12 +69,12 @@ impl PgInput {
     }
 }
 
-/// Returns the SQL condition that the task is open and its supervisor has a live lease. `agent` and
-/// `task`: parameters.
-fn has_live_supervisor(agent: &str, task: &str) -> String {
+/// Returns the SQL condition that the task is open and its supervisor has a live lease. `task`:
+/// parameter, after the agent `$1`.
+fn has_live_supervisor(task: &str) -> String {
     format!(
-        "EXISTS (SELECT FROM @.record r WHERE r.agent_id = {agent} AND r.kind = 'task' AND r.id = {task}) \
-         AND EXISTS (SELECT FROM @.lease l WHERE l.agent_id = {agent} AND l.subject = {task} AND l.expires_at > @now)"
+        "EXISTS (SELECT FROM @.record r WHERE r.agent_id = $1 AND r.kind = 'task' AND r.id = {task}) \
+         AND EXISTS (SELECT FROM @.lease l WHERE l.agent_id = $1 AND l.subject = {task} AND l.expires_at > @now)"
     )
 }
 
@@ -92,57 +92,50 @@ impl TaskInput for PgInput {
             Statement::new("SELECT pg_current_xact_id()"),
         ];
         let saying = self.saying(words, bytes);
-        let until = Instant::now() + pool.patience() + OUTCOME_PATIENCE;
-        loop {
-            let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-            let sent = pool.send(&mut connection, &begun, Then::Stay, Duration::ZERO).map(|answers| {
-                let number = answers.last().and_then(|answer| answer.row()?.text(0));
-                (number, pool.send(&mut connection, &saying, Then::Commit, pool.patience()))
-            });
-            match sent {
-                Ok((_, Ok(answers))) => {
+        repeat(pool, || {
+            let mut connection = pool.take()?;
+            let Some(answers) = pool.send_open(&mut connection, &begun, Duration::ZERO)? else {
+                return Ok(None);
+            };
+            let number = answers.last().and_then(|rows| rows.first()?.text(0));
+            let number = number.ok_or_else(|| pool.unexpected("a transaction"))?;
+            match pool.send(&mut connection, &saying, Then::Commit, pool.patience()) {
+                Ok(answers) => {
                     pool.give(connection);
-                    let row = answers.last().and_then(|answer| answer.row());
+                    let row = answers.last().and_then(|rows| rows.first());
                     let is = |column| row.is_some_and(|row| row.is(column));
-                    return match (is(0), is(1), is(2)) {
-                        (true, _, _) => Ok(InputAnswer::Waits),
+                    match (is(0), is(1), is(2)) {
+                        (true, _, _) => Ok(Some(InputAnswer::Waits)),
                         (false, _, false) => Err(errors::fenced(self.one.name.as_str())),
-                        (false, false, true) => Ok(InputAnswer::Nobody),
-                        (false, true, true) => Ok(InputAnswer::Full),
-                    };
-                }
-                Ok((Some(number), Err(RoundTripFault::Lost { why, .. }))) => {
-                    pool.forget();
-                    if commit_outcome(&self.one, &number, &CommitEvidence::None, &why)? {
-                        // The input was committed but does not exist, because the supervisor has
-                        // taken or refused the input.
-                        let is_there = self.rest(words)?.bytes > 0;
-                        return if is_there {
-                            Ok(InputAnswer::Waits)
-                        } else {
-                            Err(errors::unknown(pool.url(), &why))
-                        };
+                        (false, false, true) => Ok(Some(InputAnswer::Nobody)),
+                        (false, true, true) => Ok(Some(InputAnswer::Full)),
                     }
                 }
-                Ok((None, Err(RoundTripFault::Lost { .. }))) | Err(RoundTripFault::Lost { .. }) => {
-                    pool.forget()
+                Err(RoundTripFault::Lost { why, .. }) => {
+                    pool.forget();
+                    if !commit_outcome(&self.one, &number, 0, &why)? {
+                        return Ok(None);
+                    }
+                    if self.rest(words)?.bytes > 0 {
+                        return Ok(Some(InputAnswer::Waits));
+                    }
+                    // The input was committed but does not exist, because the supervisor has taken
+                    // or refused the input.
+                    Err(errors::unknown(pool.url(), &why))
                 }
-                Ok((_, Err(trouble))) | Err(trouble) => return Err(trouble.into_error(pool.url())),
+                Err(trouble) => Err(trouble.into_error(pool.url())),
             }
-            if Instant::now() > until {
-                return Err(errors::unknown(pool.url(), "the connection broke again and again"));
-            }
-        }
+        })
     }
 
     fn rest(&self, words: Uuid) -> Result<InputRemainder> {
         let asked = self.statement(format!(
             "SELECT coalesce(sum(length(bytes)), 0), coalesce(bool_or(is_refused), false), {} FROM @.task_input \
              WHERE agent_id = $1 AND task_id = $2 AND words = $3",
-            has_live_supervisor("$1", "$2")
+            has_live_supervisor("$2")
         ));
         let answer = self.one.ask(asked.with(words))?;
-        let read = answer.row().and_then(|row| {
+        let read = answer.first().and_then(|row| {
             Some(InputRemainder { bytes: row.number(0)?, is_refused: row.is(1), is_heard: row.is(2) })
         });
         read.ok_or_else(|| self.one.shared.pool.unexpected("what was said"))
@@ -162,7 +155,7 @@ impl TaskInput for PgInput {
                  WHERE agent_id = $1 AND task_id = $2 AND words = $3 AND is_refused",
             ),
         ])?;
-        let left = answers.last().and_then(|answer| answer.row()?.number(0));
+        let left = answers.last().and_then(|answer| answer.first()?.number(0));
         let left = left.ok_or_else(|| pool.unexpected("what was said"))?;
         pool.ask_one(statement(
             "DELETE FROM @.task_input WHERE agent_id = $1 AND task_id = $2 AND words = $3 AND is_refused",
@@ -181,7 +174,7 @@ impl TaskInput for PgInput {
                 ORDER BY seq LIMIT {MOST_PARTS}) RETURNING seq, encode(bytes, 'hex')"
         ));
         let answers = pool.ask_within(&[removed.with(written), taken.with(written)], MOMENT)?;
-        let taken = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        let taken = answers.last().map(Vec::as_slice).unwrap_or_default();
         let part = |row: &Row| Some((row.number(0)?, sql::bytes_of_hex(row.get(1)?)?));
         let mut parts = taken
             .iter()

@@ -14,7 +14,6 @@ use crate::error::Result;
 use super::super::backend::{Beat, Lease, LeaseClaimant};
 use super::super::dir::Subject;
 use super::context::{AgentContext, LeaseGrant, PendingLease};
-use super::statements::AgentKey;
 use super::wire::Statement;
 use super::{errors, sql, statements};
 
@@ -25,7 +24,7 @@ const BEAT: Duration = Duration::from_secs(2);
 const MARGIN: Duration = Duration::from_secs(15);
 
 /// Upper bound for fences, which no agent reaches. Only a manual change can write a higher or a
-/// negative fence.
+/// negative fence. The function `take_lease` has an equal limit.
 pub const FENCES: i64 = 1 << 62;
 
 /// SQL condition for the row of a lease. No row matches after another process has taken over.
@@ -80,38 +79,20 @@ fn take_alone(
     claimant: &LeaseClaimant,
 ) -> Result<Option<Rc<PendingLease>>> {
     let (id, pool) = (one.id, &one.shared.pool);
-    let granted = Statement::new(format!(
-        "INSERT INTO @.lease AS l (agent_id, subject, fence, anchor, host, pid, expires_at) \
-         SELECT s.agent_id, $2, s.fence + 1, $3, $4, $5::bigint, @now + $6::bigint \
-         FROM @.state s WHERE s.agent_id = $1 AND s.fence >= 0 AND s.fence < {FENCES} \
-         ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
-           host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false \
-         WHERE l.anchor = excluded.anchor OR l.expires_at <= @now RETURNING l.fence"
-    ));
-    let raised = Statement::new(
-        "UPDATE @.state s SET fence = l.fence FROM @.lease l WHERE s.agent_id = $1 AND l.agent_id = $1 AND l.fence > s.fence",
-    );
+    let LeaseClaimant { host, anchor, pid, lasts } = claimant;
+    let taken = Statement::new("SELECT * FROM @.take_lease($1, $2, $3, $4, $5, $6)").with(id).with(subject);
     let flight = [
         statements::limits(pool.patience().as_millis().max(1)),
-        statements::lock(AgentKey::Id(id), false),
-        granted
-            .with(id)
-            .with(subject)
-            .with(&claimant.anchor)
-            .with(&claimant.host)
-            .with(claimant.pid)
-            .with(claimant.lasts.as_millis()),
-        raised.with(id),
+        taken.with(anchor).with(host).with(*pid).with(lasts.as_millis()),
     ];
     let sent_at = boot_time();
     let answers = pool.ask(&flight)?;
-    let [_, locked, granted, _] = answers.as_slice() else { return Err(pool.unexpected("a lease")) };
-    let Some(locked) = locked.row() else { return Err(one.gone()) };
-    let last: i64 = locked.number(1).ok_or_else(|| pool.unexpected("a fence"))?;
+    let row = answers.last().and_then(|rows| rows.first()).ok_or_else(|| one.gone())?;
+    let last: i64 = row.number(0).ok_or_else(|| pool.unexpected("a fence"))?;
     if !(0..FENCES).contains(&last) {
         return Err(errors::no_fence(pool.url(), &one.name, last));
     }
-    let Some(fence) = granted.row().and_then(|row| row.number(0)) else { return Ok(None) };
+    let Some(fence) = row.number(1) else { return Ok(None) };
     let key = (id, subject.to_owned());
     one.shared.leases.borrow_mut().insert(key, (fence, claimant.anchor.clone()));
     Ok(Some(Rc::new(PendingLease {
@@ -161,7 +142,7 @@ impl Lease for PgLease {
         let sent_at = boot_time();
         match self.one.shared.pool.ask_within(&[beat.with(self.lasts.as_millis())], BEAT) {
             Err(_) => Beat::Unreachable { left: self.left() },
-            Ok(answers) => match answers.last().and_then(|answer| answer.row()?.number(0)) {
+            Ok(answers) => match answers.last().and_then(|answer| answer.first()?.number(0)) {
                 None => Beat::Lost,
                 Some(revision) => {
                     self.mark.sent_at.set(sent_at);

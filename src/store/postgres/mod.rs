@@ -5,12 +5,12 @@
 //!   outcome of a change whose answer was lost. `dump`: everything that an agent consists of.
 //!   `lease`: the right to work on a run or a task. `due`: the agents to step. `watch`:
 //!   notifications of changes. `triggers`: keys and limits of triggers. `input`: input of a task on
-//!   another machine. `producer` and `source`: agents for producers, and the messages of producers.
+//!   another machine. `source`: messages of producers.
 //! - `schema.sql`: the tables, with the reasons for their design, and the functions `load` and
-//!   `apply`, which read and write the records. `statements`: calls of these, and other statements;
+//!   `apply`, which read and write the records, and `arrive`, which inserts into an inbox. `statements`: calls of these, and other statements;
 //!   `sql`: values; `grants`: privileges of roles; `tables`: list of the tables; `checks`: faults
 //!   that `doctor` reports.
-//! - `pool`: the connections; `wire`: the protocol; `context`: state that these parts share;
+//! - [`Url`]: the address of a store. `pool`: the connections; `wire`: the protocol; `context`: state that these parts share;
 //!   `errors`: error messages.
 //!
 //! A round trip is a batch of statements that are sent together and answered together.
@@ -27,7 +27,6 @@ mod input;
 mod lease;
 mod outcome;
 mod pool;
-mod producer;
 mod read_view;
 mod source;
 mod sql;
@@ -37,6 +36,7 @@ mod tables;
 pub mod tests;
 mod triggers;
 mod txn;
+mod url;
 mod watch;
 pub mod wire;
 
@@ -52,11 +52,12 @@ use super::backend::{
     Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Ops, RemoteRecords, StoreFault,
     Subscription,
 };
+use agent::PgAgent;
 use context::StoreContext;
 use errors::RoundTripFault;
 use pool::ConnectionPool;
+pub use url::Url;
 use wire::Statement;
-pub use wire::Url;
 
 /// SQL that creates the tables and functions of a store.
 const SCHEMA: &str = include_str!("schema.sql");
@@ -87,7 +88,7 @@ impl Postgres {
         loop {
             // This check is first, because the role may only be allowed to read an existing store.
             let is_there = pool.ask_one(Statement::new("SELECT to_regclass('@.meta') IS NOT NULL"))?;
-            if is_there.row().is_some_and(|row| row.is(0)) {
+            if is_there.first().is_some_and(|row| row.is(0)) {
                 ConnectionPool::new(pool.url().clone(), patience)
                     .ask_one(statements::months(MONTHS_AHEAD))?;
                 return Ok(false);
@@ -121,7 +122,7 @@ impl Backend for Postgres {
         let pool = &self.shared.pool;
         let answer = pool.ask_one(Statement::new("SELECT name FROM @.agent ORDER BY name"))?;
         // Commands ignore an agent with an invalid name, and `doctor` reports it.
-        Ok(answer.rows.iter().filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
+        Ok(answer.iter().filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
     }
 
     fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<DueAgents> {
@@ -130,16 +131,14 @@ impl Backend for Postgres {
     }
 
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
-        if self.shared.producer.get().is_some() {
-            return Ok(Some(Rc::new(producer::Producer::of(&self.shared, name))));
-        }
-        match agent::PgAgent::find(&self.shared, name) {
-            Ok(found) => Ok(found.map(|agent| Rc::new(agent) as Rc<dyn RemoteRecords>)),
-            Err(error) if error.kind() == errors::NOT_ALLOWED => {
-                Ok(Some(Rc::new(producer::Producer::find(&self.shared, name, error)?)))
+        let shared = &self.shared;
+        if shared.producer.get().is_none() {
+            match PgAgent::find(shared, name) {
+                Err(error) if error.kind() == errors::NOT_ALLOWED => shared.learn_producer(error)?,
+                found => return Ok(found?.map(|agent| Rc::new(agent) as Rc<dyn RemoteRecords>)),
             }
-            Err(error) => Err(error),
         }
+        Ok(Some(Rc::new(PgAgent::of_producer(shared, name))))
     }
 
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>> {
@@ -155,7 +154,7 @@ impl Backend for Postgres {
             Some(answers) => answers?,
             None => pool.ask(&[slots])?,
         };
-        let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        let rows = answers.last().map(Vec::as_slice).unwrap_or_default();
         let read = |row: &wire::Row| {
             Some(InSlot { agent: row.get(0)?.parse().ok()?, anchor: row.text(1)?, host: row.text(2)? })
         };
@@ -180,7 +179,7 @@ impl Backend for Postgres {
         }
         match agent::tell(&self.shared, name, message, (size, default)) {
             Err(error) if error.kind() == errors::NOT_ALLOWED => {
-                producer::Producer::find(&self.shared, name, error).map(|_| None)
+                self.shared.learn_producer(error).map(|()| None)
             }
             told => told,
         }
@@ -198,13 +197,13 @@ impl Backend for Postgres {
         );
         let answer = pool.ask_one(asked.with(format!("\"{former}\"")))?;
         let read = |row: &wire::Row| Some((row.get(0)?.parse().ok()?, row.text(1)?));
-        answer.rows.iter().map(|row| read(row).ok_or_else(|| pool.unexpected("identities"))).collect()
+        answer.iter().map(|row| read(row).ok_or_else(|| pool.unexpected("identities"))).collect()
     }
 
     fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
         let asked = Statement::new("SELECT room FROM @.agent WHERE room = ANY ($1)").with(names.to_vec());
         let answer = self.shared.pool.ask_one(asked)?;
-        Ok(answer.rows.iter().filter_map(|row| row.text(0)).collect())
+        Ok(answer.iter().filter_map(|row| row.text(0)).collect())
     }
 
     fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<StoreFault>> {

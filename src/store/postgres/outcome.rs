@@ -15,20 +15,9 @@ pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(20);
 /// Delay before the next query for a commit outcome.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Evidence of a committed change in the records.
-pub enum CommitEvidence {
-    /// A committed change has at least this revision.
-    Revision(u64),
-    None,
-}
-
 /// True if the transaction was committed. Error if the server does not report it in time.
-pub fn commit_outcome(
-    one: &AgentContext,
-    transaction: &str,
-    evidence: &CommitEvidence,
-    why: &str,
-) -> Result<bool> {
+/// `revision`: revision of the agent after the change, or a lower one.
+pub fn commit_outcome(one: &AgentContext, transaction: &str, revision: u64, why: &str) -> Result<bool> {
     let pool = &one.shared.pool;
     // A server that lost its last transactions in a crash may assign an id again. The revision then
     // shows that this change was lost.
@@ -38,18 +27,13 @@ pub fn commit_outcome(
     let asked = [asked.with(transaction).with(one.id)];
     let until = Instant::now() + pool.patience().max(OUTCOME_PATIENCE);
     loop {
-        match pool.ask_once(&asked) {
+        match pool.ask_once(&asked, pool.patience()) {
             Ok(answers) => {
-                let row = answers.first().and_then(|answer| answer.row());
+                let row = answers.first().and_then(|answer| answer.first());
                 match row.and_then(|row| row.get(0)) {
                     Some("committed") => {
-                        let revision: Option<u64> = row.and_then(|row| row.number(1));
-                        return Ok(match evidence {
-                            CommitEvidence::Revision(least) => {
-                                revision.is_none_or(|revision| revision >= *least)
-                            }
-                            CommitEvidence::None => true,
-                        });
+                        let now: Option<u64> = row.and_then(|row| row.number(1));
+                        return Ok(now.is_none_or(|now| now >= revision));
                     }
                     Some("aborted") => return Ok(false),
                     Some(_) => {}

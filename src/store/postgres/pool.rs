@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 
 use super::errors::{self, RoundTripFault};
-use super::wire::{Connection, ServerAnswer, Statement, Url, WireFault};
+use super::url::Url;
+use super::wire::{Connection, Row, Statement, WireFault};
 
 /// Format of the tables that this version of the program reads and writes.
 pub const FORMAT: &str = "1";
@@ -64,8 +65,8 @@ impl ConnectionPool {
     }
 
     /// Returns a connection without a transaction: an idle connection, or else a new one.
-    pub fn take(&self) -> Result<Connection, RoundTripFault> {
-        self.take_within(self.patience)
+    pub fn take(&self) -> Result<Connection> {
+        self.take_within(self.patience).map_err(|trouble| trouble.into_error(&self.url))
     }
 
     fn take_within(&self, patience: Duration) -> Result<Connection, RoundTripFault> {
@@ -99,22 +100,39 @@ impl ConnectionPool {
 
     /// Makes one round trip, as one transaction. The statements must only read or be idempotent,
     /// because they are sent again after a loss of the connection.
-    pub fn ask(&self, statements: &[Statement]) -> Result<Vec<ServerAnswer>> {
+    pub fn ask(&self, statements: &[Statement]) -> Result<Vec<Vec<Row>>> {
         self.ask_within(statements, self.patience)
     }
 
     /// Makes a round trip of one statement under the conditions of [`ConnectionPool::ask`].
-    pub fn ask_one(&self, statement: Statement) -> Result<ServerAnswer> {
+    pub fn ask_one(&self, statement: Statement) -> Result<Vec<Row>> {
         Ok(self.ask(&[statement])?.pop().unwrap_or_default())
     }
 
     /// Makes a round trip like [`ConnectionPool::ask`], with another timeout.
-    pub fn ask_within(&self, statements: &[Statement], patience: Duration) -> Result<Vec<ServerAnswer>> {
+    pub fn ask_within(&self, statements: &[Statement], patience: Duration) -> Result<Vec<Vec<Row>>> {
+        self.ask_until_answered(statements, statements, patience)
+    }
+
+    /// Repeats a round trip after each loss of the connection. Once the server may have executed
+    /// `first`, later attempts send `again`.
+    pub fn ask_until_answered(
+        &self,
+        first: &[Statement],
+        again: &[Statement],
+        patience: Duration,
+    ) -> Result<Vec<Vec<Row>>> {
         let until = Instant::now() + patience;
+        let mut flight = first;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.ask_for(statements, left) {
-                Err(RoundTripFault::Lost { .. }) if Instant::now() < until => self.forget(),
+            match self.ask_once(flight, left) {
+                Err(RoundTripFault::Lost { is_sent, .. }) if Instant::now() < until => {
+                    self.forget();
+                    if is_sent {
+                        flight = again;
+                    }
+                }
                 Err(trouble) => return Err(trouble.into_error(&self.url)),
                 Ok(answers) => return Ok(answers),
             }
@@ -122,15 +140,11 @@ impl ConnectionPool {
     }
 
     /// Makes one round trip, without repetition after a loss of the connection.
-    pub fn ask_once(&self, statements: &[Statement]) -> Result<Vec<ServerAnswer>, RoundTripFault> {
-        self.ask_for(statements, self.patience)
-    }
-
-    fn ask_for(
+    pub fn ask_once(
         &self,
         statements: &[Statement],
         patience: Duration,
-    ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
+    ) -> Result<Vec<Vec<Row>>, RoundTripFault> {
         let mut connection = self.take_within(patience)?;
         let answers = self.send_within(&mut connection, statements, Then::Commit, patience);
         if answers.is_ok() {
@@ -146,8 +160,26 @@ impl ConnectionPool {
         statements: &[Statement],
         then: Then,
         waits: Duration,
-    ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
+    ) -> Result<Vec<Vec<Row>>, RoundTripFault> {
         self.send_within(connection, statements, then, self.patience.saturating_add(waits))
+    }
+
+    /// Makes a round trip like [`ConnectionPool::send`] that leaves the transaction open. `None` if
+    /// the connection was lost, so that nothing was committed.
+    pub fn send_open(
+        &self,
+        connection: &mut Connection,
+        statements: &[Statement],
+        waits: Duration,
+    ) -> Result<Option<Vec<Vec<Row>>>> {
+        match self.send(connection, statements, Then::Stay, waits) {
+            Ok(answers) => Ok(Some(answers)),
+            Err(RoundTripFault::Lost { .. }) => {
+                self.forget();
+                Ok(None)
+            }
+            Err(trouble) => Err(trouble.into_error(&self.url)),
+        }
     }
 
     /// Makes a round trip with another timeout. Begins a transaction unless one is open.
@@ -157,7 +189,7 @@ impl ConnectionPool {
         statements: &[Statement],
         then: Then,
         patience: Duration,
-    ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
+    ) -> Result<Vec<Vec<Row>>, RoundTripFault> {
         let [begin, format, commit] =
             [BEGIN, "SELECT value FROM @.meta WHERE key = 'format'", "COMMIT"].map(Statement::new);
         let mut all = Vec::with_capacity(statements.len() + 3);
@@ -174,12 +206,11 @@ impl ConnectionPool {
             all.push(&commit);
         }
         let answers = connection.round_trip(&all, patience).map_err(|fault| self.trouble(fault))?;
-        let mut answers: Vec<ServerAnswer> =
-            answers.into_iter().skip(before - usize::from(is_first)).collect();
+        let mut answers: Vec<Vec<Row>> = answers.into_iter().skip(before - usize::from(is_first)).collect();
         answers.truncate(statements.len() + usize::from(is_first));
         if is_first {
             let format = answers.remove(0);
-            let format = format.row().and_then(|row| row.get(0)).unwrap_or_default();
+            let format = format.first().and_then(|row| row.get(0)).unwrap_or_default();
             if format != FORMAT {
                 return Err(errors::other_format(&self.url, format, FORMAT).into());
             }
@@ -189,31 +220,12 @@ impl ConnectionPool {
     }
 
     /// Makes a round trip of statements without parameters, without repetition after a loss.
-    pub fn script(&self, sql: &str) -> Result<Vec<ServerAnswer>, RoundTripFault> {
-        let mut connection = self.take()?;
+    pub fn script(&self, sql: &str) -> Result<Vec<Vec<Row>>, RoundTripFault> {
+        let mut connection = self.take_within(self.patience)?;
         let answers = connection.script(sql, self.patience);
         let answers = answers.map_err(|fault| self.trouble(fault))?;
         self.give(connection);
         Ok(answers)
-    }
-
-    /// Repeats a round trip after each loss of the connection. Once the server may have executed
-    /// `first`, later attempts send `again`.
-    pub fn ask_until_answered(&self, first: &[Statement], again: &[Statement]) -> Result<Vec<ServerAnswer>> {
-        let until = Instant::now() + self.patience;
-        let mut flight = first;
-        loop {
-            match self.ask_once(flight) {
-                Err(RoundTripFault::Lost { is_sent, .. }) if Instant::now() < until => {
-                    self.forget();
-                    if is_sent {
-                        flight = again;
-                    }
-                }
-                Err(trouble) => return Err(trouble.into_error(&self.url)),
-                Ok(answers) => return Ok(answers),
-            }
-        }
     }
 
     fn trouble(&self, fault: WireFault) -> RoundTripFault {

@@ -133,7 +133,7 @@ impl PgReadView {
             "SELECT s.revision, q.* FROM @.state s LEFT JOIN LATERAL ({from}) q ON true WHERE s.agent_id = $1"
         ));
         let asked = values.into_iter().fold(asked.with(self.one.id), Statement::with);
-        let rows = self.one.ask(asked)?.rows;
+        let rows = self.one.ask(asked)?;
         let is_same = rows.first().and_then(|row| row.number(0)) == Some(self.seen_at);
         Ok((rows, is_same))
     }
@@ -169,7 +169,7 @@ impl PgReadView {
         loop {
             let asked =
                 Statement::new(sql.clone()).with(self.one.id).with(self.seen_at).with(after).with(most);
-            let rows = self.one.ask(values.iter().cloned().fold(asked, Statement::with))?.rows;
+            let rows = self.one.ask(values.iter().cloned().fold(asked, Statement::with))?;
             for row in &rows {
                 if !each(row.get(1).unwrap_or_default())? {
                     return Ok(());
@@ -278,7 +278,7 @@ impl ReadView for PgReadView {
                 let text = source::message(row.text(2)?, row.get(3));
                 Some((key(row.get(0)?, row.get(1)?)?, text))
             };
-            let mut found: Vec<(InboxKey, String)> = answer.rows.iter().filter_map(read).collect();
+            let mut found: Vec<(InboxKey, String)> = answer.iter().filter_map(read).collect();
             found.sort_unstable_by_key(|(key, _)| *key);
             found.iter().try_for_each(|(key, text)| each(*key, text))?;
         }

@@ -151,13 +151,54 @@ CREATE TABLE @.watcher (              -- waiting processes, whose channels chang
 CREATE TABLE @.anchor (               -- ticking machines, for reports
   id text PRIMARY KEY, host text NOT NULL, pools text[] NOT NULL, version text NOT NULL, seen_at bigint NOT NULL);
 
--- Inserts messages and hints into an inbox, with the caller's role as their producer. A producer can't read tables, so it calls this.
+-- True if a process acts for no lease, or for a valid lease of the agent: subject, fence and run, or NULL.
+CREATE FUNCTION @.may_act(agent bigint, subject text, fence bigint, run text) RETURNS boolean LANGUAGE plpgsql AS $may_act$
+BEGIN
+  RETURN may_act.subject IS NULL
+    OR EXISTS (SELECT FROM @.lease l WHERE l.agent_id = agent AND l.subject = may_act.subject AND l.fence = may_act.fence)
+    AND (run IS NULL OR EXISTS (SELECT FROM @.state s WHERE s.agent_id = agent AND strpos(s.body::text, run) > 0));
+END $may_act$;
+REVOKE ALL ON FUNCTION @.may_act FROM PUBLIC;
+
+-- Inserts messages and hints into the inbox of an agent, which the id or the name identifies, unless the inbox is closed.
 --
--- `again`: retry after a lost answer, which skips messages that were inserted before and have ended since. Returns `arrived`, `shut` or
--- `gone`. Refuses messages that interject, and records above the maximum size.
+-- `by`: role of their producer. `again`: retry after a lost answer, which skips messages that were inserted before and have ended since;
+-- `locks`: such a retry takes the agent's lock. Inserts nothing unless the process may act for its lease, and the agent accepts messages of
+-- `size`, where it may have no limit of its own and then takes at most `most`. Returns these conditions as `is_fit`, and the agent's state,
+-- which the sender needs next. Returns no row if the agent does not exist.
+CREATE FUNCTION @.arrive(agent bigint, name text, by name, prios smallint[], ids uuid[], bodies text[], again boolean, locks boolean,
+  subject text, fence bigint, run text, size bigint, most bigint) RETURNS TABLE (is_fit boolean, is_shut boolean, state text)
+LANGUAGE plpgsql AS $arrive$
+DECLARE one bigint := coalesce(agent, (SELECT a.id FROM @.agent a WHERE a.name = arrive.name));
+BEGIN
+  IF again AND locks THEN
+    PERFORM FROM @.state s WHERE s.agent_id = one FOR UPDATE;
+  END IF;
+  -- An insertion takes this lock shared; `apply` takes it exclusively to close the inbox. So each insertion is committed before the inbox
+  -- closes, or sees that the inbox is closed.
+  PERFORM pg_advisory_xact_lock_shared(hashtextextended('@', one));
+  SELECT a.is_shut, @.may_act(one, arrive.subject, arrive.fence, run)
+      AND (size IS NULL OR a.takes >= size OR a.takes = -1 AND size <= most)
+    INTO is_shut, is_fit FROM @.agent a WHERE a.id = one;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  IF is_fit AND NOT is_shut THEN
+    INSERT INTO @.inbox (agent_id, prio, id, by, body)
+      SELECT one, v.prio, v.id, arrive.by, v.body::json FROM unnest(prios, ids, bodies) v (prio, id, body)
+      WHERE NOT (again AND EXISTS (SELECT FROM @.archive e
+        WHERE e.agent_id = one AND e.id = 'msg_' || replace(v.id::text, '-', '')))
+      ON CONFLICT DO NOTHING;
+  END IF;
+  SELECT s.body INTO state FROM @.state s WHERE s.agent_id = one;
+  RETURN NEXT;
+END $arrive$;
+REVOKE ALL ON FUNCTION @.arrive FROM PUBLIC;
+
+-- Inserts messages and hints like `arrive`, with the caller's role as their producer. A producer can't read tables, so it calls this.
+-- Returns `arrived`, `shut` or `gone`. Refuses messages that interject, and records above the maximum size.
 CREATE FUNCTION @.deliver(agent text, prios smallint[], ids uuid[], bodies text[], again boolean) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $deliver$
-DECLARE one bigint;
 BEGIN
   IF EXISTS (SELECT FROM unnest(prios) p WHERE p NOT IN (-1, 1, 2, 3)) THEN
     RAISE insufficient_privilege USING MESSAGE = 'a producer can''t interject';
@@ -165,18 +206,8 @@ BEGIN
   IF EXISTS (SELECT FROM unnest(bodies) b WHERE octet_length(b) > 8388608) THEN
     RAISE program_limit_exceeded USING MESSAGE = 'a record has at most 8 MiB';
   END IF;
-  SELECT a.id INTO one FROM @.agent a WHERE a.name = deliver.agent;
-  IF again THEN
-    PERFORM FROM @.state s WHERE s.agent_id = one FOR UPDATE;
-  END IF;
-  PERFORM pg_advisory_xact_lock_shared(hashtextextended('@', one));
-  INSERT INTO @.inbox (agent_id, prio, id, by, body)
-    SELECT a.id, v.prio, v.id, session_user, v.body::json
-    FROM @.agent a, unnest(prios, ids, bodies) v (prio, id, body)
-    WHERE a.id = one AND NOT a.is_shut AND NOT (again AND EXISTS (SELECT FROM @.archive e
-      WHERE e.agent_id = one AND e.id = 'msg_' || replace(v.id::text, '-', '')))
-    ON CONFLICT DO NOTHING;
-  RETURN coalesce((SELECT CASE WHEN a.is_shut THEN 'shut' ELSE 'arrived' END FROM @.agent a WHERE a.id = one), 'gone');
+  RETURN coalesce((SELECT CASE WHEN r.is_shut THEN 'shut' ELSE 'arrived' END
+    FROM @.arrive(NULL, agent, session_user, prios, ids, bodies, again, true, NULL, NULL, NULL, NULL, NULL) r), 'gone');
 END $deliver$;
 REVOKE ALL ON FUNCTION @.deliver FROM PUBLIC;
 
@@ -232,16 +263,17 @@ REVOKE ALL ON FUNCTION @.load FROM PUBLIC;
 -- Writes a change of an agent, in the order of its rows: a word, and its operands, which are NULL where a row has fewer. The caller
 -- has the lock of the agent. Notifies the processes that wait for a change of the agent, when the transaction commits.
 CREATE FUNCTION @.apply(agent bigint, made bigint, ops text[]) RETURNS void LANGUAGE plpgsql AS $apply$
-DECLARE op text[]; now_ms bigint := @now;
+DECLARE op text[]; relation text; now_ms bigint := @now;
 BEGIN
+  -- If the server's notification queue is full, the commit fails. So none is sent to a queue that is half full.
+  PERFORM pg_notify(w.channel, '') FROM @.watcher w
+    WHERE w.agent_id = agent AND w.until > now_ms AND pg_notification_queue_usage() < 0.5;
   FOREACH op SLICE 1 IN ARRAY ops LOOP
     CASE op[1]
-    WHEN 'state' THEN                 -- revision, due time or NULL, last fence if a lease is granted, text
-      UPDATE @.state s SET revision = op[2]::bigint, body = op[5]::json, fence = coalesce(op[4]::bigint, s.fence)
-        WHERE s.agent_id = agent;
+    WHEN 'state' THEN                 -- revision, due time or NULL, text
+      UPDATE @.state s SET revision = op[2]::bigint, body = op[4]::json WHERE s.agent_id = agent;
       IF NOT FOUND THEN
-        INSERT INTO @.state (agent_id, revision, fence, body)
-          VALUES (agent, op[2]::bigint, coalesce(op[4]::bigint, 0), op[5]::json);
+        INSERT INTO @.state (agent_id, revision, body) VALUES (agent, op[2]::bigint, op[4]::json);
       END IF;
       IF op[3] IS NULL THEN
         DELETE FROM @.due d WHERE d.agent_id = agent;
@@ -262,6 +294,7 @@ BEGIN
         VALUES (agent, op[2], op[3]::bigint, op[4], op[5], op[6]::bigint, now_ms + op[7]::bigint)
         ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, host = excluded.host,
           pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false;
+      UPDATE @.state s SET fence = op[3]::bigint WHERE s.agent_id = agent;
     WHEN 'released' THEN              -- subject, fence, anchor
       DELETE FROM @.lease l WHERE l.agent_id = agent AND l.subject = op[2] AND l.fence = op[3]::bigint AND l.anchor = op[4];
     WHEN 'open' THEN                  -- kind, id, text
@@ -319,12 +352,17 @@ BEGIN
         UPDATE @.fence_floor f SET fence = s.fence FROM @.state s WHERE s.agent_id = agent AND s.fence > f.fence;
       END IF;
       UPDATE @.agent n SET is_shut = op[2]::boolean WHERE n.id = agent;
-    WHEN 'raise_floor' THEN           -- the agent is removed
+    WHEN 'removed' THEN               -- name of the agent with copies of the triggers, which gets their keys, or NULL
       UPDATE @.fence_floor f SET fence = s.fence FROM @.state s WHERE s.agent_id = agent AND s.fence > f.fence;
+      INSERT INTO @.trigger_key (agent_id, trigger_id, sha, key) SELECT h.id, k.trigger_id, k.sha, k.key
+        FROM @.trigger_key k, @.agent h WHERE k.agent_id = agent AND h.name = op[2] ON CONFLICT DO NOTHING;
+      DELETE FROM @.agent n WHERE n.id = agent;
+    WHEN 'emptied' THEN               -- array of tables whose rows of the agent are deleted
+      FOREACH relation IN ARRAY op[2]::text[] LOOP
+        EXECUTE format('DELETE FROM @.%I WHERE agent_id = $1', relation) USING agent;
+      END LOOP;
     WHEN 'begin_at_floor' THEN        -- the agent is new
       UPDATE @.state s SET fence = greatest(s.fence, f.fence) FROM @.fence_floor f WHERE s.agent_id = agent;
-    WHEN 'fence' THEN                 -- last fence
-      UPDATE @.state s SET fence = op[2]::bigint WHERE s.agent_id = agent;
     WHEN 'forgotten' THEN             -- from, until, last revision
       -- Checkpoints that no record names are deleted, too. The archive line of a dead letter names its checkpoint, because the
       -- message can be requeued.
@@ -340,11 +378,27 @@ BEGIN
         AND t.at >= op[2]::bigint AND t.at < op[3]::bigint AND t.revision <= op[4]::bigint;
     END CASE;
   END LOOP;
-  -- If the server's notification queue is full, the commit fails. So none is sent to a queue that is half full.
-  PERFORM pg_notify(w.channel, '') FROM @.watcher w
-    WHERE w.agent_id = agent AND w.until > now_ms AND pg_notification_queue_usage() < 0.5;
 END $apply$;
 REVOKE ALL ON FUNCTION @.apply FROM PUBLIC;
+
+-- Takes a lease that is free, expired, or held by this machine (`anchor`), for `lasts` milliseconds. Returns the agent's last fence before
+-- that, and the fence of the lease: NULL if another machine holds the lease, or the last fence is invalid. Returns no row if the agent does
+-- not exist.
+CREATE FUNCTION @.take_lease(agent bigint, subject text, anchor text, host text, pid bigint, lasts bigint)
+RETURNS TABLE (last bigint, granted bigint) LANGUAGE plpgsql AS $take_lease$
+BEGIN
+  SELECT s.fence INTO last FROM @.state s WHERE s.agent_id = agent FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  IF last >= 0 AND last < 1::bigint << 62 AND NOT EXISTS (SELECT FROM @.lease l WHERE l.agent_id = agent
+      AND l.subject = take_lease.subject AND l.anchor <> take_lease.anchor AND l.expires_at > @now) THEN
+    granted := last + 1;
+    PERFORM @.apply(agent, 0, ARRAY[ARRAY['lease', subject, granted::text, anchor, host, pid::text, lasts::text]]);
+  END IF;
+  RETURN NEXT;
+END $take_lease$;
+REVOKE ALL ON FUNCTION @.take_lease FROM PUBLIC;
 
 INSERT INTO @.meta VALUES ('format', '1'), ('store', gen_random_uuid()::text);
 

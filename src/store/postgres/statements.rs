@@ -2,6 +2,7 @@
 //!
 //! Each name is qualified by its schema, and no statement changes the session.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use crate::workdir;
@@ -25,33 +26,8 @@ pub const HEAD: usize = 256;
 pub const BRIEFS: usize = 5;
 
 /// Database functions that a role needs to step agents and to read them.
-pub const FUNCTIONS: [&str; 4] = ["load", "apply", "deliver", "make_months"];
-
-/// Agent of a statement.
-#[derive(Debug, Clone, Copy)]
-pub enum AgentKey<'a> {
-    Id(i64),
-    Name(&'a str),
-}
-
-impl AgentKey<'_> {
-    /// Returns the column of the table `agent` for this key.
-    fn column(self) -> &'static str {
-        match self {
-            AgentKey::Id(_) => "a.id",
-            AgentKey::Name(_) => "a.name",
-        }
-    }
-}
-
-impl From<AgentKey<'_>> for Value {
-    fn from(key: AgentKey<'_>) -> Value {
-        match key {
-            AgentKey::Id(id) => id.into(),
-            AgentKey::Name(name) => name.into(),
-        }
-    }
-}
+pub const FUNCTIONS: [&str; 7] =
+    ["load", "apply", "may_act", "arrive", "take_lease", "deliver", "make_months"];
 
 /// Loads a read view of one revision. `with_past`: with the archive lines that the claim of a
 /// message needs.
@@ -69,30 +45,15 @@ pub fn limits(waits: u128) -> Statement {
     .with(format!("{waits}ms"))
 }
 
-/// Locks an agent. Returns the transaction's id and the agent's last fence. Later statements of the
+/// Locks an agent. Returns the transaction's id. Later statements of the
 /// transaction see all commits of the lock's previous owner, because each statement sees earlier
 /// commits. A single statement that locks and reads would not see them.
 ///
 /// `at_once`: fails immediately if the agent is locked.
-pub fn lock(agent: AgentKey<'_>, at_once: bool) -> Statement {
-    let id = match agent {
-        AgentKey::Id(_) => "$1",
-        AgentKey::Name(_) => "(SELECT a.id FROM @.agent a WHERE a.name = $1)",
-    };
+pub fn lock(agent: i64, at_once: bool) -> Statement {
     let nowait = if at_once { " NOWAIT" } else { "" };
     Statement::new(format!(
-        "SELECT pg_current_xact_id(), s.fence FROM @.state s WHERE s.agent_id = {id} FOR UPDATE{nowait}"
-    ))
-    .with(agent)
-}
-
-/// Takes the advisory lock of an agent's inbox until the end of the transaction. An insertion takes
-/// it shared; `apply` takes it exclusively to close the inbox. So each insertion is committed
-/// before the inbox closes, or sees that the inbox is closed.
-pub fn lock_inbox(agent: AgentKey<'_>) -> Statement {
-    Statement::new(format!(
-        "SELECT pg_advisory_xact_lock_shared(hashtextextended('@', a.id)) FROM @.agent a WHERE {} = $1",
-        agent.column()
+        "SELECT pg_current_xact_id() FROM @.state s WHERE s.agent_id = $1 FOR UPDATE{nowait}"
     ))
     .with(agent)
 }
@@ -105,55 +66,47 @@ pub struct ClaimedLease {
     pub run: Option<String>,
 }
 
-/// SQL condition on the agent `a`: the process acts for no lease, or for a valid lease. The first
-/// three parameters are those of [`ClaimedLease`].
-pub const NOT_FENCED: &str = "($1::text IS NULL OR EXISTS (SELECT FROM @.lease l WHERE l.agent_id = a.id AND l.subject = $1 \
-     AND l.fence = $2::bigint) AND ($3::text IS NULL OR EXISTS (SELECT FROM @.state s WHERE s.agent_id = a.id \
-     AND strpos(s.body::text, $3) > 0)))";
+/// SQL condition: the process acts for no lease, or for a valid lease of the agent `$1`. The
+/// parameters after that are those of [`ClaimedLease`].
+pub const MAY_ACT: &str = "@.may_act($1, $2, $3, $4)";
 
 impl ClaimedLease {
-    /// Returns a statement whose first three parameters describe this lease.
-    pub fn statement(&self, sql: String) -> Statement {
+    /// Returns a statement whose first four parameters are the agent and this lease.
+    pub fn statement(&self, sql: impl Into<Cow<'static, str>>, agent: impl Into<Value>) -> Statement {
         let ClaimedLease { subject, fence, run } = self.clone();
-        Statement::new(sql).with(subject).with(fence).with(run)
+        Statement::new(sql).with(agent).with(subject).with(fence).with(run)
     }
 }
 
-/// Conditions for inserting arrivals.
-#[derive(Debug, Clone, Default)]
-pub struct Provided {
-    /// Lease that must be valid, if it has a subject.
-    pub lease: ClaimedLease,
-    /// Size of a body that the agent must accept, and the default limit of the sender's machine.
-    pub size: Option<(u64, u64)>,
-}
-
-/// Inserts arrivals into the inbox of an agent. `again`: retry after a lost answer, under the lock
-/// of the agent and without ids of ended messages.
+/// Inserts arrivals into the inbox of an agent, which has this id or name, if this lease is valid
+/// and the agent accepts a body of this size. `size`: size, and default limit of the sender's
+/// machine. `again`: retry after a lost answer, without ids of ended messages; true in it: under the
+/// lock of the agent.
 ///
-/// The last row has the condition, `is_shut`, and the text of the agent's state, which the sender
-/// needs next. There is no row if the agent does not exist.
-pub fn arrive(agent: AgentKey<'_>, arrivals: &[Arrival], provided: &Provided, again: bool) -> Vec<Statement> {
-    let key = agent.column();
-    let condition = format!(
-        "{NOT_FENCED} AND ($4::bigint IS NULL OR a.takes >= $4 OR a.takes = {AS_BY_DEFAULT} AND $4 <= $5::bigint)"
-    );
-    let sized = |sql: String| {
-        let (size, default) = provided.size.unzip();
-        provided.lease.statement(sql).with(size).with(default).with(agent)
-    };
-    let inserted = format!(
-        "INSERT INTO @.inbox (agent_id, prio, id, body) SELECT a.id, v.prio::smallint, v.id::uuid, v.body::json \
-         FROM @.agent a, unnest($7::text[], $8::text[], $9::text[]) v (prio, id, body) \
-         WHERE {key} = $6 AND NOT a.is_shut AND {condition} AND NOT ($10::boolean AND EXISTS \
-           (SELECT FROM @.archive e WHERE e.agent_id = a.id AND e.id = 'msg_' || replace(v.id, '-', ''))) \
-         ON CONFLICT DO NOTHING"
-    );
+/// The row has the condition, `is_shut`, and the text of the agent's state, which the sender needs
+/// next. There is no row if the agent does not exist.
+pub fn arrive(
+    agent: (Option<i64>, Option<&str>),
+    arrivals: &[Arrival],
+    lease: &ClaimedLease,
+    size: Option<(u64, u64)>,
+    again: Option<bool>,
+) -> Statement {
     let [priorities, ids, texts] = columns(arrivals);
-    let told = format!(
-        "SELECT {condition}, a.is_shut, s.body FROM @.agent a LEFT JOIN @.state s ON s.agent_id = a.id WHERE {key} = $6"
-    );
-    vec![lock_inbox(agent), sized(inserted).with(priorities).with(ids).with(texts).with(again), sized(told)]
+    let (size, default) = size.unzip();
+    lease
+        .statement(
+            "SELECT * FROM @.arrive($1, $5, NULL, $6::text[]::smallint[], $7::text[]::uuid[], $8, $9, $10, $2, $3, $4, $11, $12)",
+            agent.0,
+        )
+        .with(agent.1)
+        .with(priorities)
+        .with(ids)
+        .with(texts)
+        .with(again.is_some())
+        .with(again.unwrap_or_default())
+        .with(size)
+        .with(default)
 }
 
 /// Inserts arrivals as a producer, who may only call the function `deliver`.
@@ -186,23 +139,11 @@ fn arrived(arrival: &Arrival) -> (String, String, &str) {
     }
 }
 
-/// Deletes the rows of an agent, except those that a replacement of the agent needs.
-pub fn empty(agent: i64) -> Vec<Statement> {
-    delete(agent, |rows| rows == Rows::Agent)
-}
-
-/// Deletes an agent with all its rows.
-pub fn remove(agent: i64) -> Vec<Statement> {
-    let mut all = delete(agent, |rows| rows != Rows::Store);
-    all.push(Statement::new("DELETE FROM @.agent WHERE id = $1").with(agent));
-    all
-}
-
-fn delete(agent: i64, are_meant: impl Fn(Rows) -> bool) -> Vec<Statement> {
-    let tables = TABLES.iter().filter(|table| are_meant(table.rows));
-    tables
-        .map(|table| Statement::new(format!("DELETE FROM @.{} WHERE agent_id = $1", table.name)).with(agent))
-        .collect()
+/// Returns the row of the function `apply` that deletes the agent's rows in the tables of these
+/// owners.
+pub fn emptied(are_meant: impl Fn(Rows) -> bool) -> OpRow {
+    let tables = TABLES.iter().filter(|table| are_meant(table.rows)).map(|table| table.name);
+    row("emptied", [some(format!("{{{}}}", tables.collect::<Vec<_>>().join(",")))])
 }
 
 /// Creates missing partitions of archive and events since this month of the server's clock.
@@ -234,22 +175,13 @@ pub fn apply(agent: i64, revision: u64, rows: Vec<OpRow>) -> Statement {
     Statement::new("SELECT @.apply($1, $2, $3)").with(agent).with(revision).with(Value::Table(rows))
 }
 
-/// Sets the last fence in a row of the state. Returns `false` for any other row.
-pub fn set_fence(row: &mut OpRow, fence: i64) -> bool {
-    let is_state = row.first().is_some_and(|word| word.as_deref() == Some("state"));
-    if is_state {
-        row[3] = some(fence);
-    }
-    is_state
-}
-
 /// Returns the row of the function `apply` for an operation.
 pub fn op_row(op: &Op) -> OpRow {
     match op {
         Op::Identity(text) => row("identity", [some(text)]),
         Op::Policy(settings) => policy_row(settings),
         Op::State { revision, due, text, .. } => {
-            row("state", [some(revision), due.and_then(|due| some(due.as_millis())), None, some(text)])
+            row("state", [some(revision), due.and_then(|due| some(due.as_millis())), some(text)])
         }
         Op::Open { plane, id, text } => row("open", [some(sql::plane(*plane)), some(id), some(text)]),
         Op::Closed { plane, id } => row("closed", [some(sql::plane(*plane)), some(id)]),
@@ -294,9 +226,4 @@ pub fn policy_row(settings: &Settings) -> OpRow {
         Takes::Unknown => None,
     };
     row("policy", [some(&settings.text), some(settings.pool.as_str()), takes])
-}
-
-/// Returns the revision after a change; `None` if the change does not write the state.
-pub fn revision_of(ops: &[Op]) -> Option<u64> {
-    ops.iter().find_map(|op| if let Op::State { revision, .. } = op { Some(*revision) } else { None })
 }

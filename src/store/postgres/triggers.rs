@@ -4,15 +4,14 @@
 use std::num::NonZeroU32;
 
 use crate::error::Result;
-use crate::model::id::{AgentName, TriggerId};
+use crate::model::id::TriggerId;
 use crate::model::time::Span;
 use crate::model::trigger::Uses;
 
 use super::super::backend::UseOutcome;
 use super::context::AgentContext;
-use super::statements::AgentKey;
+use super::sql;
 use super::wire::Statement;
-use super::{sql, statements};
 
 /// SQL source of a trigger's key by its SHA-256.
 const ROW_OF_KEY: &str = "FROM @.trigger_key k WHERE k.agent_id = $1 AND k.trigger_id = $2 AND k.sha = $3";
@@ -21,7 +20,7 @@ const ROW_OF_KEY: &str = "FROM @.trigger_key k WHERE k.agent_id = $1 AND k.trigg
 pub fn key(one: &AgentContext, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
     let asked = Statement::new(format!("SELECT encode(k.key, 'hex') {ROW_OF_KEY}"));
     let answer = one.ask(asked.with(one.id).with(trigger.to_string()).with(digest))?;
-    let Some(hex) = answer.row().and_then(|row| row.get(0)) else { return Ok(None) };
+    let Some(hex) = answer.first().and_then(|row| row.get(0)) else { return Ok(None) };
     sql::bytes_of_hex(hex).map(Some).ok_or_else(|| one.shared.pool.unexpected("the key of a trigger"))
 }
 
@@ -29,17 +28,7 @@ pub fn key(one: &AgentContext, trigger: TriggerId, digest: &str) -> Result<Optio
 pub fn has_key(one: &AgentContext, trigger: TriggerId, digest: &str) -> Result<bool> {
     let asked = Statement::new(format!("SELECT EXISTS (SELECT {ROW_OF_KEY})"));
     let answer = one.ask(asked.with(one.id).with(trigger.to_string()).with(digest))?;
-    Ok(answer.row().is_some_and(|row| row.is(0)))
-}
-
-/// Returns a statement that copies an agent's keys to an agent with the same triggers.
-pub fn hand_on(one: &AgentContext, heir: &AgentName) -> Statement {
-    Statement::new(
-        "INSERT INTO @.trigger_key (agent_id, trigger_id, sha, key) SELECT h.id, k.trigger_id, k.sha, k.key \
-         FROM @.trigger_key k, @.agent h WHERE k.agent_id = $1 AND h.name = $2 ON CONFLICT DO NOTHING",
-    )
-    .with(one.id)
-    .with(heir.as_str())
+    Ok(answer.first().is_some_and(|row| row.is(0)))
 }
 
 /// Counts a use of a trigger in one round trip, without the agent's lock. After a lost answer the
@@ -64,13 +53,13 @@ pub fn count_use(one: &AgentContext, trigger: TriggerId, most: NonZeroU32) -> Re
     );
     let trigger = trigger.to_string();
     let answers = one.shared.pool.ask(&[
-        statements::lock_inbox(AgentKey::Id(one.id)),
+        Statement::new("SELECT pg_advisory_xact_lock_shared(hashtextextended('@', $1))").with(one.id),
         counted.with(one.id).with(&trigger).with(most.get()),
         told.with(one.id).with(&trigger),
     ])?;
     let mut last = answers.iter().rev();
-    let seen = last.next().and_then(|answer| answer.row()).ok_or_else(|| one.gone())?;
-    let is_counted = last.next().is_some_and(|answer| !answer.rows.is_empty());
+    let seen = last.next().and_then(|answer| answer.first()).ok_or_else(|| one.gone())?;
+    let is_counted = last.next().is_some_and(|answer| !answer.is_empty());
     // A use for a moved agent is not counted, because the following delivery is refused.
     if is_counted || seen.is(0) {
         return Ok(Ok(()));

@@ -14,15 +14,15 @@ use crate::model::time::Time;
 use super::super::backend::{LeaseClaimant, Op, Ops, ReadView, RemoteTxn, Txn};
 use super::super::dir::Subject;
 use super::super::settings::Settings;
-use super::change::{self, ChangeRows};
+use super::change::{self, ChangeRows, repeat};
 use super::context::{AgentContext, AgentLock, LeaseGrant, PendingLease};
 use super::errors::{self, RoundTripFault};
-use super::outcome::{CommitEvidence, OUTCOME_PATIENCE, commit_outcome};
 use super::pool::{BEGIN, Then};
 use super::read_view::{LeaseRow, PgReadView};
-use super::statements::{self, AgentKey, OpRow, row, set_fence, some};
-use super::wire::{Connection, ServerAnswer, Statement};
-use super::{lease, sql, triggers};
+use super::statements::{self, OpRow, op_row, row, some};
+use super::tables::Rows;
+use super::wire::{Connection, Row, Statement};
+use super::{lease, sql};
 
 #[derive(Debug)]
 struct PgTxn {
@@ -99,12 +99,12 @@ impl TxnState {
         // A process that holds the lease of the run settles the run, and needs no archive lines.
         let settles = one.shared.leases.borrow().contains_key(&(one.id, sql::subject(Subject::Run)));
         let flight = |at_once| {
-            let lock = statements::lock(AgentKey::Id(one.id), at_once);
+            let lock = statements::lock(one.id, at_once);
             [statements::limits(self.patience.as_millis()), lock, statements::load(one.id, !settles)]
         };
         let until = Instant::now() + pool.patience();
         loop {
-            let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
+            let mut connection = pool.take()?;
             let mut sent = pool.send(&mut connection, &flight(true), Then::Stay, Duration::ZERO);
             if matches!(sent, Err(RoundTripFault::Locked)) && !self.patience.is_zero() {
                 // Only a failed first attempt counts as waiting.
@@ -116,9 +116,9 @@ impl TxnState {
             }
             match sent {
                 Ok(mut answers) => {
-                    let loaded = answers.pop().unwrap_or_default().rows;
+                    let loaded = answers.pop().unwrap_or_default();
                     let lock = answers.pop().unwrap_or_default();
-                    let number = lock.row().and_then(|row| row.text(0));
+                    let number = lock.first().and_then(|row| row.text(0));
                     // If the agent does not exist, the drop of the connection rolls back.
                     let (Some(number), Some(seen)) = (number, PgReadView::read(one, &loaded, !settles)?)
                     else {
@@ -146,9 +146,9 @@ impl TxnState {
     }
 
     /// Returns rows that every change includes: deletion of old dedupe keys, granted leases and
-    /// returned leases. Also returns the last granted fence; `None` without a granted lease.
-    fn along(&self) -> (Vec<OpRow>, Option<i64>) {
-        let (mut along, mut fence) = (Vec::new(), None);
+    /// returned leases.
+    fn along(&self) -> Vec<OpRow> {
+        let mut along = Vec::new();
         if let Some(before) = self.one.forgotten.get() {
             along.push(row("forget_keys", [some(before)]));
         }
@@ -161,7 +161,6 @@ impl TxnState {
                 [some(subject), some(mark.fence), some(anchor), some(host), some(pid), duration],
             ));
             mark.sent_at.set(lease::boot_time());
-            fence = Some(mark.fence);
         }
         for ReturnedLease { subject, anchor, mark } in self.returned.borrow().iter() {
             along.push(row("released", [some(subject), some(mark.fence), some(anchor)]));
@@ -169,54 +168,21 @@ impl TxnState {
         if self.slot.borrow().is_some() {
             along.push(row("slot", []));
         }
-        (along, fence)
+        along
     }
 
     /// Writes a change and commits. Returns `false` if nothing was committed; a retry is then safe.
-    fn finish(&self, change: &ChangeRows, evidence: &CommitEvidence) -> Result<bool> {
-        let (mut along, mut fence) = self.along();
-        let Some(mut open) = self.open.take() else { return Ok(false) };
-        let pool = &self.one.shared.pool;
+    fn finish(&self, revision: u64, rows: ChangeRows<'_>) -> Result<bool> {
+        let along = self.along();
+        let Some(open) = self.open.take() else { return Ok(false) };
         // The transaction that found a free slot was lost, so another run may have the slot now.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
-            return Err(RoundTripFault::Locked.into_error(pool.url()));
+            return Err(RoundTripFault::Locked.into_error(self.one.shared.pool.url()));
         }
-        let mut rows_of = |batch: &[OpRow]| {
-            let mut rows = std::mem::take(&mut along);
-            rows.extend_from_slice(batch);
-            if fence.is_some_and(|fence| rows.iter_mut().any(|row| set_fence(row, fence))) {
-                fence = None;
-            }
-            rows
-        };
-        let (last, first) =
-            change.batches.split_last().map_or((&[][..], &[][..]), |(last, first)| (last, first));
-        for batch in first {
-            let some = [statements::apply(self.one.id, change.revision, rows_of(batch))];
-            match pool.send(&mut open.connection, &some, Then::Stay, Duration::ZERO) {
-                Ok(_) => {}
-                Err(RoundTripFault::Lost { .. }) => {
-                    pool.forget();
-                    return Ok(false);
-                }
-                Err(trouble) => return Err(trouble.into_error(pool.url())),
-            }
-        }
-        let mut rows = rows_of(last);
-        rows.extend(fence.map(|fence| row("fence", [some(fence)])));
-        let mut flight = vec![statements::apply(self.one.id, change.revision, rows)];
-        flight.extend_from_slice(&change.after);
-        let is_done = match pool.send(&mut open.connection, &flight, Then::Commit, Duration::ZERO) {
-            Ok(_) => {
-                pool.give(open.connection);
-                true
-            }
-            Err(RoundTripFault::Lost { why, .. }) => {
-                pool.forget();
-                commit_outcome(&self.one, &open.number, evidence, &why)?
-            }
-            Err(trouble) => return Err(trouble.into_error(pool.url())),
-        };
+        let is_done = change::write(&self.one, open.connection, &open.number, revision, &|each| {
+            along.iter().cloned().try_for_each(&mut *each)?;
+            rows(each)
+        })?;
         if is_done {
             self.one.forgotten.set(None);
             self.slot.take();
@@ -234,31 +200,34 @@ impl TxnState {
     }
 
     /// Writes a change and commits, and tries again after each loss of the connection before it.
+    /// `revision`: as for [`change::write`].
     fn change(
         &self,
-        change: &ChangeRows,
-        evidence: &CommitEvidence,
+        revision: u64,
+        rows: ChangeRows<'_>,
         is_fit: impl Fn(&PgReadView) -> Result<()>,
     ) -> Result<()> {
-        let until = Instant::now() + self.one.shared.pool.patience() + OUTCOME_PATIENCE;
-        loop {
+        repeat(&self.one.shared.pool, || {
             self.begin_or_busy()?;
             if let Some(open) = self.open.borrow().as_ref() {
                 is_fit(&open.seen)?;
             }
-            if self.finish(change, evidence)? {
-                return Ok(());
-            }
-            if Instant::now() > until {
-                return Err(RoundTripFault::Lost { is_sent: true, why: "again and again".to_owned() }
-                    .into_error(self.one.shared.pool.url()));
-            }
-        }
+            Ok(self.finish(revision, rows)?.then_some(()))
+        })
     }
 
-    /// Writes one row that does not change the state.
-    fn change_row(&self, row: OpRow) -> Result<()> {
-        self.change(&ChangeRows::of_row(row), &CommitEvidence::None, |seen| self.check_fences(seen))
+    /// Writes a change that does not depend on the revision.
+    fn change_any(&self, rows: &[OpRow]) -> Result<()> {
+        let all = rows.iter().cloned();
+        self.change(0, &|each| all.clone().try_for_each(each), |seen| self.check_fences(seen))
+    }
+
+    /// Error when the records are not at the revision `base`, or this process is fenced.
+    fn check_base(&self, base: u64, seen: &PgReadView) -> Result<()> {
+        if seen.seen_at != base {
+            return Err(errors::stale(self.one.name.as_str(), base, seen.seen_at));
+        }
+        self.check_fences(seen)
     }
 
     /// Error when the records have changed since the lost transaction had loaded them.
@@ -300,7 +269,7 @@ impl TxnState {
 }
 
 impl AgentLock for TxnState {
-    fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<ServerAnswer>>> {
+    fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<Vec<Row>>>> {
         let pool = &self.one.shared.pool;
         let until = Instant::now() + pool.patience();
         loop {
@@ -389,16 +358,12 @@ impl Txn for PgTxn {
     }
 
     fn commit(&self, base: u64, ops: &[Op]) -> Result<()> {
-        let (state, one) = (&self.state, &self.state.one);
-        let revision = statements::revision_of(ops);
-        state.begin_or_busy()?;
-        let change = ChangeRows::of(revision.unwrap_or(base), ops);
-        state.change(&change, &revision.map_or(CommitEvidence::None, CommitEvidence::Revision), |seen| {
-            if seen.seen_at != base {
-                return Err(errors::stale(one.name.as_str(), base, seen.seen_at));
-            }
-            state.check_fences(seen)
-        })
+        let made = ops.iter().find_map(|op| match op {
+            Op::State { revision, .. } => Some(*revision),
+            _ => None,
+        });
+        let rows: ChangeRows<'_> = &|each| ops.iter().map(op_row).try_for_each(each);
+        self.state.change(made.unwrap_or(base), rows, |seen| self.state.check_base(base, seen))
     }
 
     fn forget_keys(&self, before: Time) -> Result<()> {
@@ -410,14 +375,14 @@ impl Txn for PgTxn {
 
     fn replace_policy(&self, settings: &Settings) -> Result<()> {
         let one = &self.state.one;
-        self.state.change_row(statements::policy_row(settings))?;
+        self.state.change_any(&[statements::policy_row(settings)])?;
         one.policy.replace(settings.text.clone());
         Ok(())
     }
 
     fn replace_identity(&self, identity: &str) -> Result<()> {
         let one = &self.state.one;
-        self.state.change_row(row("identity", [some(identity)]))?;
+        self.state.change_any(&[row("identity", [some(identity)])])?;
         one.identity.replace(identity.to_owned());
         Ok(())
     }
@@ -429,36 +394,19 @@ impl RemoteTxn for PgTxn {
     }
 
     fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()> {
-        let (state, one) = (&self.state, &self.state.one);
-        let pool = &one.shared.pool;
-        let until = Instant::now() + pool.patience() + OUTCOME_PATIENCE;
+        let state = &self.state;
         state.granted.borrow_mut().clear();
-        loop {
-            state.begin_or_busy()?;
-            let Some(mut open) = state.open.take() else { continue };
-            if open.seen.seen_at != base {
-                return Err(errors::stale(one.name.as_str(), base, open.seen.seen_at));
-            }
-            state.check_fences(&open.seen)?;
-            match pool.send(&mut open.connection, &statements::empty(one.id), Then::Stay, Duration::ZERO) {
-                Ok(_) if change::finish(one, open.connection, &open.number, ops, None)? => return Ok(()),
-                Ok(_) => {}
-                Err(RoundTripFault::Lost { .. }) => pool.forget(),
-                Err(trouble) => return Err(trouble.into_error(pool.url())),
-            }
-            if Instant::now() > until {
-                return Err(errors::unknown(pool.url(), "the connection broke again and again"));
-            }
-        }
+        let rows: ChangeRows<'_> = &|each| {
+            each(statements::emptied(|rows| rows == Rows::Agent))?;
+            ops(&mut |op| each(op_row(&op)))
+        };
+        state.change(0, rows, |seen| state.check_base(base, seen))
     }
 
     fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
-        let one = &self.state.one;
         self.state.granted.borrow_mut().clear();
-        let mut change = ChangeRows::of_row(row("raise_floor", []));
-        change.after.extend(heir.map(|heir| triggers::hand_on(one, heir)));
-        change.after.extend(statements::remove(one.id));
-        self.state.change(&change, &CommitEvidence::None, |seen| self.state.check_fences(seen))
+        let removed = row("removed", [heir.and_then(some)]);
+        self.state.change_any(&[removed, statements::emptied(|rows| rows != Rows::Store)])
     }
 }
 
@@ -476,7 +424,7 @@ impl Drop for PgTxn {
         if is_pending && state.begin().unwrap_or(false) && is_fit() {
             // After an error, the first heartbeat reports an unwritten lease as lost, and a later
             // change deletes the old keys.
-            drop(state.finish(&ChangeRows::default(), &CommitEvidence::None));
+            drop(state.finish(0, &|_| Ok(())));
         }
         state.one.forgotten.set(None);
         if let Some(open) = state.open.take() {

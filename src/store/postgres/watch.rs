@@ -88,7 +88,7 @@ impl PgSubscription {
             "SELECT pg_backend_pid(), 'dormouse_' || replace(gen_random_uuid()::text, '-', '')",
         );
         let answers = pool.send_within(&mut connection, &[asked], Then::Commit, PATIENCE)?;
-        let row = answers.last().and_then(|answer| answer.row());
+        let row = answers.last().and_then(|answer| answer.first());
         // A pooler would pass this connection, with its subscription, to another process.
         let is_own =
             connection.backend().is_some() && connection.backend() == row.and_then(|row| row.number(0));
@@ -128,7 +128,7 @@ impl PgSubscription {
         flight.extend(along);
         flight.extend([removed, written.with(&line.channel).with(names)]);
         let answers = pool.send_within(&mut line.connection, &flight, Then::Commit, PATIENCE)?;
-        let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        let rows = answers.last().map(Vec::as_slice).unwrap_or_default();
         line.agents = rows.iter().filter_map(|row| row.text(0)).collect();
         (line.named, line.written_at) = (agents.len(), Instant::now());
         if !line.is_proven {

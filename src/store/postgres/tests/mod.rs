@@ -64,7 +64,7 @@ impl Fresh {
         const HOURS: Duration = Duration::from_secs(2 * 3600);
         let pool = super::pool::ConnectionPool::unread(self.url.clone(), HOURS);
         let answers = pool.script(statements).unwrap();
-        let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        let rows = answers.last().map(Vec::as_slice).unwrap_or_default();
         rows.iter().map(|row| row.get(0).unwrap_or_default().to_owned()).collect()
     }
 

@@ -156,7 +156,7 @@ fn a_connection_that_is_lost_is_made_anew() {
     let ended = superuser_sql(&format!(
         "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '{role}'"
     ));
-    assert!(ended[0].rows.iter().all(|row| row.get(0) == Some("t")) && !ended[0].rows.is_empty());
+    assert!(ended[0].iter().all(|row| row.get(0) == Some("t")) && !ended[0].is_empty());
     // Notifications may have been lost, so the subscription reports a change.
     hears(&mut *subscription);
     assert!(!subscription.is_sure() && subscription.readable().is_none() && !subscription.was_notified());
@@ -238,6 +238,6 @@ fn behind_a_pooler_nobody_listens() {
     let listens = "SELECT count(*) FROM pg_listening_channels()";
     for _ in 0..8 {
         let answer = store.shared.pool.ask_one(Statement::new(listens)).unwrap();
-        assert_eq!(answer.rows[0].get(0), Some("0"));
+        assert_eq!(answer[0].get(0), Some("0"));
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::super::url::{Host, Url};
 use super::fault::WireFault;
 use super::socket::DialDeadline;
-use super::url::{Host, Url};
 use crate::error::describe;
 
 /// Connects a nonblocking socket. Several addresses share the remaining time equally. The system's

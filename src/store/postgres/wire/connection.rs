@@ -9,13 +9,13 @@ use postgres_protocol::escape::escape_identifier;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
+use super::super::url::Url;
 use super::fault::WireFault;
 use super::login::{PgSession, log_in};
 use super::message;
 use super::password::Sources;
 use super::socket::{DialDeadline, Socket, SocketFault};
-use super::statement::{SYNC, ServerAnswer, Statement, complete};
-use super::url::Url;
+use super::statement::{Row, SYNC, Statement, complete};
 
 /// Maximum size of the statements of a round trip, below the server's limit of 1 GiB.
 const LONGEST_FLIGHT: usize = (1 << 30) - 64;
@@ -72,7 +72,7 @@ impl Connection {
         &mut self,
         statements: &[&Statement],
         patience: Duration,
-    ) -> Result<Vec<ServerAnswer>, WireFault> {
+    ) -> Result<Vec<Vec<Row>>, WireFault> {
         let answers = self.send(patience, |schema, buffer| {
             statements.iter().try_for_each(|statement| statement.write(schema, buffer))?;
             frontend::sync(buffer);
@@ -86,7 +86,7 @@ impl Connection {
 
     /// Sends a text of several statements without parameters, and waits for one answer per
     /// statement. Without `BEGIN`, the text is one transaction.
-    pub fn script(&mut self, sql: &str, patience: Duration) -> Result<Vec<ServerAnswer>, WireFault> {
+    pub fn script(&mut self, sql: &str, patience: Duration) -> Result<Vec<Vec<Row>>, WireFault> {
         self.send(patience, |schema, buffer| {
             frontend::query(&complete(sql, schema), buffer).map_err(|error| error.to_string())
         })
@@ -97,7 +97,7 @@ impl Connection {
         &mut self,
         patience: Duration,
         write: impl FnOnce(&str, &mut BytesMut) -> Result<(), String>,
-    ) -> Result<Vec<ServerAnswer>, WireFault> {
+    ) -> Result<Vec<Vec<Row>>, WireFault> {
         self.refuse_lost()?;
         let deadline = DialDeadline::after(patience);
         // If the server has closed the connection, nothing is sent, and the caller may try again.
@@ -201,12 +201,8 @@ impl Connection {
 
     /// Waits for the answers to the statements in the send buffer, until the server is ready again.
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other has a place here, and more may be added")]
-    fn answers(
-        &mut self,
-        deadline: DialDeadline,
-    ) -> Result<Result<Vec<ServerAnswer>, WireFault>, SocketFault> {
-        let (mut answers, mut answer, mut columns, mut refused) =
-            (Vec::new(), ServerAnswer::default(), None, None);
+    fn answers(&mut self, deadline: DialDeadline) -> Result<Result<Vec<Vec<Row>>, WireFault>, SocketFault> {
+        let (mut answers, mut answer, mut columns, mut refused) = (Vec::new(), Vec::new(), None, None);
         let mut taken = 0usize;
         loop {
             let (message, length) = message::wait(&mut self.line, message::LONGEST, deadline)?;
@@ -225,7 +221,7 @@ impl Connection {
                     };
                     let row = message::row(&body, columns)?;
                     if refused.is_none() {
-                        answer.rows.push(row);
+                        answer.push(row);
                     }
                 }
                 Message::CommandComplete(body) => {

@@ -9,13 +9,13 @@ use postgres_protocol::authentication::sasl::{
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
+use super::super::url::{Host, Tls, Url};
 use super::connect::connect;
 use super::fault::{WireFault, unfit};
 use super::message;
 use super::password::Sources;
 use super::socket::{DialDeadline, Socket, SocketFault};
 use super::tls;
-use super::url::{Host, Tls, Url};
 
 /// Oldest major version of PostgreSQL that supports the statements of this store.
 const OLDEST: u32 = 14;

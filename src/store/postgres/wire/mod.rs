@@ -1,7 +1,6 @@
 //! Small client for PostgreSQL: one connection, statements with parameters, and a deadline for each
 //! operation.
 //!
-//! - [`Url`]: address of a store.
 //! - [`Connection`]: opened by [`Connection::open`]; [`Connection::round_trip`] sends statements
 //!   and waits for their answers.
 //! - [`WireFault`]: errors, grouped by the possible reaction of the caller.
@@ -20,12 +19,10 @@ mod password;
 mod socket;
 mod statement;
 mod tls;
-mod url;
 
 #[cfg(test)]
 pub mod tests;
 
 pub use connection::Connection;
 pub use fault::WireFault;
-pub use statement::{Row, ServerAnswer, Statement, Value};
-pub use url::Url;
+pub use statement::{Row, Statement, Value};

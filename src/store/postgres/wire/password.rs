@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::super::url::{Host, Url};
 use super::fault::{WireFault, unfit};
 use super::files;
-use super::url::{Host, Url};
 use crate::error::describe;
 
 /// Password and path of the password file, from the environment.

@@ -160,20 +160,6 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// Answer of the server to one statement.
-#[derive(Debug, Default)]
-pub struct ServerAnswer {
-    /// Rows of a query in the server's order; empty for other statements.
-    pub rows: Vec<Row>,
-}
-
-impl ServerAnswer {
-    /// Returns the first row.
-    pub fn row(&self) -> Option<&Row> {
-        self.rows.first()
-    }
-}
-
 /// Row of texts.
 #[derive(Debug)]
 pub struct Row {

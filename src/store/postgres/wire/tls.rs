@@ -12,9 +12,9 @@ use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
+use super::super::url::{Host, Tls, Url};
 use super::fault::{WireFault, unfit};
 use super::files;
-use super::url::{Host, Tls, Url};
 use crate::error::describe;
 
 /// Creates the client side of TLS for the TLS mode of the URL.

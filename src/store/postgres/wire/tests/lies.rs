@@ -31,7 +31,7 @@ fn an_answer_may_be_cut_at_any_byte() {
         }
     });
     let mut connection = open(&url, None).unwrap();
-    assert_eq!(flight(&mut connection, "SELECT 'x'", LONG).unwrap()[0].rows[0].get(0), Some("x"));
+    assert_eq!(flight(&mut connection, "SELECT 'x'", LONG).unwrap()[0][0].get(0), Some("x"));
     server.join().unwrap();
 }
 

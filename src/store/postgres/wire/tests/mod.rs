@@ -9,8 +9,9 @@ mod urls;
 
 use std::time::Duration;
 
+use super::super::Url;
 use super::password::Sources;
-use super::{Connection, ServerAnswer, Statement, Url, WireFault};
+use super::{Connection, Row, Statement, WireFault};
 use rig::LONG;
 
 fn open(url: &str, password: Option<&str>) -> Result<Connection, WireFault> {
@@ -30,11 +31,7 @@ fn refused(url: &str, password: Option<&str>) -> WireFault {
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Sends statements, which a semicolon and a space separate.
-fn flight(
-    connection: &mut Connection,
-    sql: &str,
-    patience: Duration,
-) -> Result<Vec<ServerAnswer>, WireFault> {
+fn flight(connection: &mut Connection, sql: &str, patience: Duration) -> Result<Vec<Vec<Row>>, WireFault> {
     let statements: Vec<Statement> = sql.split("; ").map(|one| Statement::new(one.to_owned())).collect();
     connection.round_trip(&statements.iter().collect::<Vec<_>>(), patience)
 }

@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use super::super::{Connection, ServerAnswer, Url};
+use super::super::super::Url;
+use super::super::{Connection, Row};
 
 #[path = "../../../../../tests/it/server.rs"]
 mod server;
@@ -20,7 +21,7 @@ pub fn server() -> &'static Server {
 }
 
 #[track_caller]
-pub fn superuser_sql(sql: &str) -> Vec<ServerAnswer> {
+pub fn superuser_sql(sql: &str) -> Vec<Vec<Row>> {
     superuser().script(sql, LONG).unwrap()
 }
 

@@ -22,9 +22,9 @@ fn a_flight_has_one_answer_for_each_statement() {
         LONG,
     )
     .unwrap();
-    let counts: Vec<usize> = answers.iter().map(|answer| answer.rows.len()).collect();
+    let counts: Vec<usize> = answers.iter().map(|answer| answer.len()).collect();
     assert_eq!(counts, [0, 0, 0, 3, 0, 0, 0]);
-    let rows = &answers[3].rows;
+    let rows = &answers[3];
     assert_eq!(rows.len(), 3);
     assert_eq!((rows[0].get(0), rows[0].get(1), rows[0].get(2)), (Some("1"), Some("x"), None));
     assert_eq!((rows[1].get(1), rows[2].get(1), rows[2].get(2)), (None, Some(""), None));
@@ -43,7 +43,7 @@ fn what_is_refused_leaves_the_connection_usable() {
     assert_eq!(refused.code(), Some("42703"));
     assert!(connection.is_in_transaction());
     flight(&mut connection, "ROLLBACK", LONG).unwrap();
-    assert_eq!(flight(&mut connection, "SELECT 5", LONG).unwrap()[0].rows[0].get(0), Some("5"));
+    assert_eq!(flight(&mut connection, "SELECT 5", LONG).unwrap()[0][0].get(0), Some("5"));
     let Err(WireFault::Server { more, .. }) =
         connection.script("DO $$ BEGIN RAISE 'm' USING DETAIL = 'd', HINT = 'h'; END $$", LONG)
     else {
@@ -61,7 +61,7 @@ fn parameters_come_back_as_they_went() {
     for text in texts {
         let asked = Statement::new("SELECT $1::text").with(text);
         let answers = connection.round_trip(&[&Statement::new("SELECT 1"), &asked], LONG).unwrap();
-        assert_eq!(answers[1].rows[0].get(0), Some(text));
+        assert_eq!(answers[1][0].get(0), Some(text));
     }
     let all: Vec<String> = texts.map(str::to_owned).to_vec();
     let rows = all.iter().map(|text| vec![Some(text.clone()), None, Some("1".to_owned())]);
@@ -76,21 +76,21 @@ fn parameters_come_back_as_they_went() {
     ];
     let answers = connection.round_trip(&asked.iter().collect::<Vec<_>>(), LONG).unwrap();
     for answer in &answers[..2] {
-        assert!(answer.rows.iter().map(|row| row.get(0).unwrap()).eq(texts));
+        assert!(answer.iter().map(|row| row.get(0).unwrap()).eq(texts));
     }
-    assert!(answers[1].rows.iter().all(|row| row.get(1).is_none()));
-    assert_eq!((answers[2].rows[0].get(0), answers[2].rows[0].get(1)), (Some("0"), Some("0")));
-    assert_eq!([0, 1, 2].map(|at| answers[3].rows[0].get(at)), [Some("t"), Some("true"), Some("42")]);
+    assert!(answers[1].iter().all(|row| row.get(1).is_none()));
+    assert_eq!((answers[2][0].get(0), answers[2][0].get(1)), (Some("0"), Some("0")));
+    assert_eq!([0, 1, 2].map(|at| answers[3][0].get(at)), [Some("t"), Some("true"), Some("42")]);
     let bytes: Vec<u8> = (0..=255).collect();
     let asked = Statement::new("SELECT length($1), encode($1, 'hex')").with(&*bytes);
     let answers = connection.round_trip(&[&asked], LONG).unwrap();
-    assert_eq!(answers[0].rows[0].get(0), Some("256"));
-    assert!(answers[0].rows[0].get(1).unwrap().starts_with("000102"));
+    assert_eq!(answers[0][0].get(0), Some("256"));
+    assert!(answers[0][0].get(1).unwrap().starts_with("000102"));
     for nul in [Statement::new("SELECT $1").with("a\0b"), Statement::new("SELECT 'a\0b'")] {
         assert!(matches!(connection.round_trip(&[&nul], LONG), Err(WireFault::Invalid(_))));
     }
     assert!(connection.is_usable());
-    assert_eq!(flight(&mut connection, "SELECT 5", LONG).unwrap()[0].rows[0].get(0), Some("5"));
+    assert_eq!(flight(&mut connection, "SELECT 5", LONG).unwrap()[0][0].get(0), Some("5"));
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn megabytes_go_both_ways() {
         let text = "0123456789abcdef'".repeat(500_000);
         let asked = Statement::new("SELECT $1::text").with(&text);
         let answers = connection.round_trip(&[&asked, &asked], LONG).unwrap();
-        assert!(answers.iter().all(|answer| answer.rows[0].get(0) == Some(&*text)), "{url}");
+        assert!(answers.iter().all(|answer| answer[0].get(0) == Some(&*text)), "{url}");
         let answers =
             flight(&mut connection, "SELECT i, repeat('x', 20) FROM generate_series(1, 200000) i", LONG)
                 .unwrap();
-        assert_eq!((answers[0].rows.len(), answers[0].rows[199_999].get(0)), (200_000, Some("200000")));
+        assert_eq!((answers[0].len(), answers[0][199_999].get(0)), (200_000, Some("200000")));
     }
 }
 
@@ -147,7 +147,7 @@ fn a_connection_that_was_ended_meanwhile_has_sent_nothing() {
     needs!("postgresql");
     let mut connection = connected();
     let answers = flight(&mut connection, "SELECT pg_backend_pid()", LONG).unwrap();
-    let pid = answers[0].rows[0].get(0).unwrap();
+    let pid = answers[0][0].get(0).unwrap();
     rig::superuser_sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
     let lost = flight(&mut connection, "SELECT 1", LONG).unwrap_err();
     assert!(matches!(&lost, WireFault::Lost { sent: false, why } if why.contains("57P01")), "{lost:?}");

@@ -2,8 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use super::super::super::Url;
+use super::super::WireFault;
 use super::super::password::Sources;
-use super::super::{Url, WireFault};
 use crate::store::is_url;
 
 #[test]
