@@ -366,7 +366,7 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
         }
         // The file of an ended message may have reappeared; a step then deletes the file. This is
         // rare, so a search of the archive is affordable.
-        let ended = seen.ended_message(message.id)?.and_then(|message| message.settlement);
+        let ended = seen.ended_one::<Message>(message.id)?.and_then(|message| message.settlement);
         if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
             continue;
         }

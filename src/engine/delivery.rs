@@ -232,7 +232,7 @@ pub fn admit_each_once(
                 let mut answer = duplicate_of(&entry, claimed);
                 if on_repeat == OnRepeat::RetryFailed
                     && answer.status.has_failed()
-                    && let Some(failed) = seen.ended_message(entry.message_id)?
+                    && let Some(failed) = seen.ended_one::<Message>(entry.message_id)?
                 {
                     answer.status = MessageStatus::Queued;
                     retried.push(failed);

@@ -119,7 +119,7 @@ pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
         if seen.waiting(id)?.is_some() {
             return Ok(Whereabouts::InInbox);
         }
-        let archived = seen.ended_message(id)?;
+        let archived = seen.ended_one::<Message>(id)?;
         Ok(archived.map_or(Whereabouts::Unknown, |message| Whereabouts::Archived(Box::new(message))))
     })
 }
@@ -129,7 +129,7 @@ pub fn waiting_or_ended(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Mes
     if let Some(waiting) = seen.waiting(id)? {
         return seen.read(&waiting);
     }
-    seen.ended_message(id)
+    seen.ended_one::<Message>(id)
 }
 
 /// Looks up a message in the inbox or the archive.
@@ -140,7 +140,7 @@ pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Re
             if let Ok(id) = part.parse::<MessageId>() {
                 ids.retain(|other| *other == id);
                 if ids.is_empty() {
-                    ids.extend(seen.ended_message(id)?.map(|message| message.id));
+                    ids.extend(seen.ended_one::<Message>(id)?.map(|message| message.id));
                 }
                 return Ok(ids);
             }

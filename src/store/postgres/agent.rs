@@ -9,7 +9,9 @@ use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
+use crate::model::trigger::Uses;
+use crate::workdir;
 
 use super::super::backend::input::TaskInput;
 use super::super::backend::{
@@ -22,10 +24,13 @@ use super::pool::ConnectionPool;
 use super::read_view::PgReadView;
 use super::statements::{ClaimedLease, MAY_ACT};
 use super::wire::{Row, Statement};
-use super::{dump, errors, lease, sql, statements, triggers, txn};
+use super::{errors, lease, sql, statements, txn};
 
 /// Maximum age of prefetched facts. Each fact is used at most once.
 const GLANCE: Duration = Duration::from_millis(100);
+
+/// SQL source of a trigger's key by its SHA-256. Readers may select all columns but the key.
+const ROW_OF_KEY: &str = "FROM @.trigger_key k WHERE k.agent_id = $1 AND k.trigger_id = $2 AND k.sha = $3";
 
 #[derive(Debug)]
 pub struct PgAgent {
@@ -198,30 +203,84 @@ impl AgentRecords for PgAgent {
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
-        dump::checkpoints(self.one()?)
+        let one = self.one()?;
+        let asked = Statement::new(
+            "SELECT b.subject, b.name FROM @.blob b WHERE b.agent_id = $1 AND b.part = 0 ORDER BY 1, 2",
+        );
+        let named = |row: &Row| workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?);
+        let unexpected = || self.shared.pool.unexpected("a checkpoint");
+        one.ask(asked.with(one.id))?.iter().map(|row| named(row).ok_or_else(unexpected)).collect()
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
         self.glance.forget();
-        for part in 0.. {
-            match dump::saved_part(self.one()?, checkpoint, part)? {
-                Some(bytes) => each(&bytes),
-                None => return Ok(part > 0),
-            }
+        let one = self.one()?;
+        let asked = Statement::new(
+            "SELECT encode(b.bytes, 'hex') FROM @.blob b WHERE b.agent_id = $1 AND b.subject = $2 AND b.name = $3 AND b.part = $4",
+        );
+        let asked = asked.with(one.id).with(checkpoint.run_id.to_string()).with(workdir::name_of(checkpoint));
+        for part in 0u32.. {
+            let rows = one.ask(asked.clone().with(part))?;
+            let Some(hex) = rows.first().and_then(|row| row.get(0)) else { return Ok(part > 0) };
+            each(&sql::bytes_of_hex(hex).ok_or_else(|| self.shared.pool.unexpected("a checkpoint"))?);
         }
         Ok(true)
     }
 
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
-        triggers::key(self.one()?, trigger, digest)
+        let one = self.one()?;
+        let asked = Statement::new(format!("SELECT encode(k.key, 'hex') {ROW_OF_KEY}"));
+        let answer = one.ask(asked.with(one.id).with(trigger.to_string()).with(digest))?;
+        let Some(hex) = answer.first().and_then(|row| row.get(0)) else { return Ok(None) };
+        sql::bytes_of_hex(hex).map(Some).ok_or_else(|| one.shared.pool.unexpected("the key of a trigger"))
     }
 
     fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
-        triggers::has_key(self.one()?, trigger, digest)
+        let one = self.one()?;
+        let asked = Statement::new(format!("SELECT EXISTS (SELECT {ROW_OF_KEY})"));
+        let answer = one.ask(asked.with(one.id).with(trigger.to_string()).with(digest))?;
+        Ok(answer.first().is_some_and(|row| row.is(0)))
     }
 
+    /// After a lost answer the use may be counted twice, so the limit is never exceeded.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, _: Time) -> Result<UseOutcome> {
-        triggers::count_use(self.one()?, trigger, most)
+        let one = self.one()?;
+        let window = Uses::WINDOW.as_millis();
+        // A transaction that waited for this row had read its own time before the wait, so the
+        // stored start may be slightly later than that time. Only a start that differs by more than
+        // a minute belongs to another minute or to a wrong clock.
+        let is_current =
+            format!("u.since > excluded.since - {window} AND u.since < excluded.since + {window}");
+        let counted = Statement::new(format!(
+            "INSERT INTO @.trigger_use AS u (agent_id, trigger_id, since, times) \
+             SELECT a.id, $2, @now, 1 FROM @.agent a WHERE a.id = $1 AND NOT a.is_shut \
+             ON CONFLICT (agent_id, trigger_id) DO UPDATE SET \
+               since = CASE WHEN {is_current} THEN u.since ELSE excluded.since END, \
+               times = CASE WHEN {is_current} THEN u.times + 1 ELSE 1 END \
+             WHERE NOT ({is_current}) OR u.times < $3 RETURNING times"
+        ));
+        let told = Statement::new(
+            "SELECT a.is_shut, u.since, @now FROM @.agent a LEFT JOIN @.trigger_use u \
+             ON u.agent_id = a.id AND u.trigger_id = $2 WHERE a.id = $1",
+        );
+        let trigger = trigger.to_string();
+        let answers = one.shared.pool.ask(&[
+            Statement::new("SELECT pg_advisory_xact_lock_shared(hashtextextended('@', $1))").with(one.id),
+            counted.with(one.id).with(&trigger).with(most.get()),
+            told.with(one.id).with(&trigger),
+        ])?;
+        let mut last = answers.iter().rev();
+        let seen = last.next().and_then(|answer| answer.first()).ok_or_else(|| one.gone())?;
+        let is_counted = last.next().is_some_and(|answer| !answer.is_empty());
+        // A use for a moved agent is not counted, because the following delivery is refused.
+        if is_counted || seen.is(0) {
+            return Ok(Ok(()));
+        }
+        let (Some(since), Some(now)) = (seen.number::<i64>(1), seen.number::<i64>(2)) else {
+            return Err(one.shared.pool.unexpected("how often a trigger was used"));
+        };
+        let left = since.saturating_add_unsigned(window).saturating_sub(now);
+        Ok(Err(Span::from_millis(left.clamp(1, window.cast_signed()).unsigned_abs())))
     }
 }
 

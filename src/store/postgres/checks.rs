@@ -7,8 +7,7 @@ use crate::model::time::{Span, Time};
 use super::super::backend::StoreFault;
 use super::pool::ConnectionPool;
 use super::sql;
-use super::statements::FUNCTIONS;
-use super::tables::{Rows, TABLES, Table};
+use super::tables::{FUNCTIONS, Rows, TABLES, Table};
 use super::wire::{Row, Statement};
 
 /// Maximum tolerated difference between the clocks of this machine and the server, in milliseconds.

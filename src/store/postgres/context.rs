@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
@@ -57,21 +58,12 @@ pub trait AgentLock: Debug {
     /// `false` if no transaction is open.
     fn take_slot(&self) -> bool;
 
-    /// Grants a lease that the next change will write. `None` if no transaction is open.
-    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<LeaseGrant>;
+    /// Grants a lease that the next change will write. The inner value is `None` if another process
+    /// holds the lease, the outer one if no transaction is open.
+    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<Result<Option<Rc<PendingLease>>>>;
 
     /// Requests that the next change deletes a lease and clears the mark's `is_written`.
     fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<PendingLease>);
-}
-
-/// Result of a lease request under the lock.
-#[derive(Debug)]
-pub enum LeaseGrant {
-    /// Another process holds the lease.
-    Taken,
-    Ours(Rc<PendingLease>),
-    /// The last fence of the agent is invalid.
-    Damaged(Error),
 }
 
 /// State that a lease shares with the change that writes the lease.
@@ -80,9 +72,16 @@ pub struct PendingLease {
     pub fence: i64,
     /// Time by [`super::lease::boot_time`] at which the last write or heartbeat of the lease was
     /// sent.
-    pub sent_at: Cell<std::time::Duration>,
+    pub sent_at: Cell<Duration>,
     pub is_written: Cell<bool>,
     pub is_dropped: Cell<bool>,
+}
+
+impl PendingLease {
+    pub fn new(fence: i64, sent_at: Duration, is_written: bool) -> Rc<PendingLease> {
+        let (sent_at, is_written) = (Cell::new(sent_at), Cell::new(is_written));
+        Rc::new(PendingLease { fence, sent_at, is_written, is_dropped: Cell::new(false) })
+    }
 }
 
 impl StoreContext {

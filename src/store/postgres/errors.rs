@@ -30,9 +30,8 @@ pub enum RoundTripFault {
     },
     /// Another process held the lock during the whole wait.
     Locked,
-    /// The row or table already exists, because two processes created it concurrently.
-    Taken(Error),
-    /// Another transaction conflicted with this one. The caller may try again.
+    /// Another transaction conflicted with this one, or has created the same row or table. The
+    /// caller may try again.
     Crossed(Error),
     /// The server could not be reached.
     Unreachable(Error),
@@ -72,7 +71,7 @@ impl RoundTripFault {
         };
         match code.as_str() {
             "55P03" => RoundTripFault::Locked,
-            "23505" | "42P06" | "42P07" => RoundTripFault::Taken(failed(format!("{server}: {message}"))),
+            "23505" | "42P06" | "42P07" => RoundTripFault::Crossed(failed(format!("{server}: {message}"))),
             "40001" | "40P01" => RoundTripFault::Crossed(crossed(url)),
             // The server is shutting down or closing this connection, and may have executed the
             // statements.
@@ -110,8 +109,7 @@ impl RoundTripFault {
                     .with_hint("check that the server runs and can be reached, and try again")
             }
             RoundTripFault::Locked => crossed(url),
-            RoundTripFault::Taken(error)
-            | RoundTripFault::Crossed(error)
+            RoundTripFault::Crossed(error)
             | RoundTripFault::Unreachable(error)
             | RoundTripFault::Refused { error, .. }
             | RoundTripFault::Other(error) => error,

@@ -10,10 +10,9 @@ use crate::error::Result;
 use crate::model::id::TaskId;
 
 use super::super::backend::input::{InputAnswer, InputRemainder, MOST_PARTS, SAID, TaskInput, WAITING};
-use super::change::repeat;
+use super::change::{commit_outcome, repeat};
 use super::context::AgentContext;
 use super::errors::{self, RoundTripFault};
-use super::outcome::commit_outcome;
 use super::pool::Then;
 use super::statements::MAY_ACT;
 use super::wire::{Row, Statement};

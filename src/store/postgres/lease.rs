@@ -5,7 +5,6 @@
 //! clock since it sent the last heartbeat, so clocks of two machines are never compared.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::error::Result;
 
 use super::super::backend::{Beat, Lease, LeaseClaimant};
 use super::super::dir::Subject;
-use super::context::{AgentContext, LeaseGrant, PendingLease};
+use super::context::{AgentContext, PendingLease};
 use super::wire::Statement;
 use super::{errors, sql, statements};
 
@@ -59,9 +58,7 @@ pub fn take(
 ) -> Result<Option<Box<dyn Lease>>> {
     let subject = sql::subject(subject);
     let mark = match one.lock().and_then(|lock| lock.grant(&subject, claimant)) {
-        Some(LeaseGrant::Taken) => None,
-        Some(LeaseGrant::Ours(mark)) => Some(mark),
-        Some(LeaseGrant::Damaged(error)) => return Err(error),
+        Some(granted) => granted?,
         None => take_alone(one, &subject, claimant)?,
     };
     Ok(mark.map(|mark| {
@@ -95,12 +92,7 @@ fn take_alone(
     let Some(fence) = row.number(1) else { return Ok(None) };
     let key = (id, subject.to_owned());
     one.shared.leases.borrow_mut().insert(key, (fence, claimant.anchor.clone()));
-    Ok(Some(Rc::new(PendingLease {
-        fence,
-        sent_at: Cell::new(sent_at),
-        is_written: Cell::new(true),
-        is_dropped: Cell::new(false),
-    })))
+    Ok(Some(PendingLease::new(fence, sent_at, true)))
 }
 
 impl PgLease {

@@ -1,17 +1,15 @@
 //! Records in PostgreSQL: one schema is one store, which many machines share.
 //!
 //! - [`Postgres`]: the store. `agent`: records of one agent. `read_view`: one revision. `txn`: the
-//!   agent's lock and its changes; `change`: changes of several round trips; `outcome`: commit
-//!   outcome of a change whose answer was lost. `dump`: everything that an agent consists of.
+//!   agent's lock and its changes; `change`: the writer of changes, and the creation of an agent.
 //!   `lease`: the right to work on a run or a task. `due`: the agents to step. `watch`:
-//!   notifications of changes. `triggers`: keys and limits of triggers. `input`: input of a task on
-//!   another machine. `source`: messages of producers.
+//!   notifications of changes. `input`: input of a task on another machine.
 //! - `schema.sql`: the tables, with the reasons for their design, and the functions `load` and
-//!   `apply`, which read and write the records, and `arrive`, which inserts into an inbox. `statements`: calls of these, and other statements;
-//!   `sql`: values; `grants`: privileges of roles; `tables`: list of the tables; `checks`: faults
-//!   that `doctor` reports.
-//! - [`Url`]: the address of a store. `pool`: the connections; `wire`: the protocol; `context`: state that these parts share;
-//!   `errors`: error messages.
+//!   `apply`, which read and write the records, `arrive`, which inserts into an inbox, and
+//!   `take_lease`. `statements`: calls of these, and other statements; `sql`: values; `tables`:
+//!   list of the tables, and privileges of roles; `checks`: faults that `doctor` reports.
+//! - [`Url`]: the address of a store. `pool`: the connections; `wire`: the protocol; `context`:
+//!   state that these parts share; `errors`: error messages.
 //!
 //! A round trip is a batch of statements that are sent together and answered together.
 
@@ -20,21 +18,16 @@ mod change;
 mod checks;
 mod context;
 mod due;
-mod dump;
 mod errors;
-mod grants;
 mod input;
 mod lease;
-mod outcome;
 mod pool;
 mod read_view;
-mod source;
 mod sql;
 mod statements;
 mod tables;
 #[cfg(test)]
 pub mod tests;
-mod triggers;
 mod txn;
 mod url;
 mod watch;
@@ -96,9 +89,7 @@ impl Postgres {
             match pool.script(SCHEMA) {
                 Ok(_) => return Ok(true),
                 // Another process has created the store concurrently, or the answer was lost.
-                Err(RoundTripFault::Taken(_) | RoundTripFault::Lost { .. } | RoundTripFault::Crossed(_))
-                    if Instant::now() < until =>
-                {
+                Err(RoundTripFault::Lost { .. } | RoundTripFault::Crossed(_)) if Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
@@ -109,7 +100,7 @@ impl Postgres {
     /// Grants a database role its privileges as `part` in an existing store, and revokes its other
     /// privileges there.
     pub fn grant(url: Url, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
-        ConnectionPool::new(url, patience).ask(&grants::grant(part, role)).map(drop)
+        ConnectionPool::new(url, patience).ask(&tables::grant(part, role)).map(drop)
     }
 }
 

@@ -7,26 +7,32 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use uuid::Uuid;
 
 use crate::error::Result;
+use crate::model::digest::sha256;
 use crate::model::id::MessageId;
-use crate::model::message::{InboxKey, Priority};
+use crate::model::message::{InboxKey, Message, Priority, WakeHint};
 use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::backend::{EachLine, EachOp, ImportedFile, KeyWindow, Order, ReadView};
+use super::super::backend::{ENDED, EachLine, EachOp, ImportedFile, KeyWindow, Op, Order, ReadView};
+use super::super::dir::archive;
+use super::super::dir::record::{decode, encode};
 use super::context::AgentContext;
 use super::statements::{BRIEFS, HEAD};
 use super::wire::{Row, Statement, Value};
-use super::{dump, errors, source, sql};
+use super::{errors, sql};
 
-/// Maximum numbers of lines that the first query and each later query return.
-const FEW_LINES: usize = 32;
-const MANY_LINES: usize = 512;
+/// Maximum numbers of rows of the first page and of each later page: for a reader who may need only
+/// a few lines, and for a copy of all data. Most records are smaller than a kilobyte, the largest
+/// have a megabyte.
+const LINES: [usize; 2] = [32, 512];
+const COPIED: [usize; 2] = [64, 64];
 
 #[derive(Debug)]
 pub struct PgReadView {
@@ -106,12 +112,12 @@ impl PgReadView {
                 let key = key(row.get(1)?, row.get(2)?)?;
                 self.messages.push(key);
                 if let Some(text) = row.text(3) {
-                    self.texts.get_mut().insert(key, source::message(text, row.get(4)));
+                    self.texts.get_mut().insert(key, message_of(text, row.get(4)));
                 }
             }
             "hint" => {
                 let id = MessageId(Uuid::parse_str(row.get(1)?).ok()?);
-                self.hints.insert(id, source::hint(row.text(2)?, row.get(3)));
+                self.hints.insert(id, hint_of(row.text(2)?, row.get(3)));
             }
             "brief" => self.past.as_mut()?.briefs.push((row.number(1)?, row.text(2)?)),
             "ended" => self.past.as_mut()?.ended.push((row.text(1)?, row.text(2)?)),
@@ -138,7 +144,7 @@ impl PgReadView {
         Ok((rows, is_same))
     }
 
-    pub fn changed<T>(&self) -> Result<T> {
+    fn changed<T>(&self) -> Result<T> {
         Err(errors::changed(self.one.shared.pool.url(), self.one.name.as_str()))
     }
 
@@ -156,41 +162,78 @@ impl PgReadView {
         self.messages.first().is_some_and(|key| key.id.to_string() == id)
     }
 
-    /// Passes lines of a table to `each`, ordered by `seq`, until `each` returns false. `after`:
-    /// sequence number before the first line.
-    fn lines(&self, lines: &LineQuery, mut after: Option<i64>, each: &mut EachLine<'_>) -> Result<()> {
-        let LineQuery { table, condition, values, is_descending } = lines;
-        let (order, sign) = if *is_descending { ("DESC", '<') } else { ("ASC", '>') };
-        let sql = format!(
-            "SELECT t.seq, t.body FROM @.{table} t WHERE t.agent_id = $1 AND t.revision <= $2 \
-             AND ($3::bigint IS NULL OR t.seq {sign} $3) AND {condition} ORDER BY t.seq {order} LIMIT $4"
-        );
-        let mut most = FEW_LINES;
-        loop {
-            let asked =
-                Statement::new(sql.clone()).with(self.one.id).with(self.seen_at).with(after).with(most);
-            let rows = self.one.ask(values.iter().cloned().fold(asked, Statement::with))?;
-            for row in &rows {
-                if !each(row.get(1).unwrap_or_default())? {
-                    return Ok(());
-                }
-            }
-            if rows.len() < most {
-                return Ok(());
-            }
-            after = rows.last().and_then(|row| row.number(0));
-            most = MANY_LINES;
-        }
+    /// Passes the lines of a table to `each` until `each` returns false. `condition`: SQL condition
+    /// for the line `t`, whose parameters begin with `$4`. `after`: sequence number before the first
+    /// line.
+    fn lines(
+        &self,
+        table: &str,
+        (condition, mut values): (&str, Vec<Value>),
+        (is_descending, after): (bool, Option<i64>),
+        each: &mut EachLine<'_>,
+    ) -> Result<()> {
+        let (order, sign) = if is_descending { ("DESC", '<') } else { ("ASC", '>') };
+        values.insert(0, self.seen_at.into());
+        let lines = PagedQuery {
+            sql: &format!(
+                "SELECT t.seq, t.body FROM @.{table} t WHERE t.agent_id = $1 AND ($2::bigint IS NULL OR t.seq {sign} $2) \
+                 AND t.revision <= $3 AND {condition} ORDER BY t.seq {order}"
+            ),
+            first: &[after.map(|seq| seq.to_string())],
+            marks: &[0],
+            values,
+            sizes: LINES,
+        };
+        lines.each(&self.one, &mut |row| each(row.get(1).unwrap_or_default()))
+    }
+
+    /// Passes all rows of a query to `each`, as `read` parses them. Other fields: as in
+    /// [`PagedQuery`].
+    fn copy<T>(
+        &self,
+        (sql, first, marks): (&str, &[&str], &[usize]),
+        values: Vec<Value>,
+        read: impl Fn(&Row) -> Option<T>,
+        each: &mut dyn FnMut(T) -> Result<()>,
+    ) -> Result<()> {
+        let first: Vec<_> = first.iter().map(|text| Some((*text).to_owned())).collect();
+        let all = PagedQuery { sql, first: &first, marks, values, sizes: COPIED };
+        let unexpected = || self.one.shared.pool.unexpected("records");
+        all.each(&self.one, &mut |row| each(read(row).ok_or_else(unexpected)?).map(|()| true))
     }
 }
 
-/// Query for lines of the archive or of the events.
-struct LineQuery {
-    table: &'static str,
-    /// SQL condition for the line `t`, whose parameters begin with `$5`.
-    condition: String,
+/// Query whose rows are read in pages, so that only one page is in memory. Its parameters are the
+/// agent, the position after which a page begins, and `values`.
+struct PagedQuery<'q> {
+    sql: &'q str,
+    /// Position before the first row.
+    first: &'q [Option<String>],
+    /// Columns that contain the position of a row.
+    marks: &'q [usize],
     values: Vec<Value>,
-    is_descending: bool,
+    /// Maximum numbers of rows of the first page and of each later page.
+    sizes: [usize; 2],
+}
+
+impl PagedQuery<'_> {
+    /// Passes the rows to `each` until `each` returns false.
+    fn each(&self, one: &AgentContext, each: &mut dyn FnMut(&Row) -> Result<bool>) -> Result<()> {
+        let (mut after, [mut most, later]) = (self.first.to_vec(), self.sizes);
+        loop {
+            let asked = Statement::new(format!("{} LIMIT {most}", self.sql)).with(one.id);
+            let asked = after.into_iter().fold(asked, Statement::with);
+            let rows = one.ask(self.values.iter().cloned().fold(asked, Statement::with))?;
+            for row in &rows {
+                if !each(row)? {
+                    return Ok(());
+                }
+            }
+            let Some(last) = rows.last().filter(|_| rows.len() == most) else { return Ok(()) };
+            after = self.marks.iter().map(|column| last.text(*column)).collect();
+            most = later;
+        }
+    }
 }
 
 impl ReadView for PgReadView {
@@ -252,7 +295,7 @@ impl ReadView for PgReadView {
         let row = rows.first();
         match row.and_then(|row| row.get(1)) {
             Some(text) => {
-                let text = source::message(text.to_owned(), row.and_then(|row| row.get(2)));
+                let text = message_of(text.to_owned(), row.and_then(|row| row.get(2)));
                 self.texts.borrow_mut().insert(key, text.clone());
                 Ok(Some(text))
             }
@@ -275,7 +318,7 @@ impl ReadView for PgReadView {
                     .with(column(|key| key.id.0.to_string())),
             )?;
             let read = |row: &Row| {
-                let text = source::message(row.text(2)?, row.get(3));
+                let text = message_of(row.text(2)?, row.get(3));
                 Some((key(row.get(0)?, row.get(1)?)?, text))
             };
             let mut found: Vec<(InboxKey, String)> = answer.iter().filter_map(read).collect();
@@ -297,7 +340,7 @@ impl ReadView for PgReadView {
         self.ask_text(
             "SELECT d.body FROM @.dedupe d WHERE d.agent_id = s.agent_id AND d.key_sha = decode($2, 'hex') \
              AND ($3::bigint IS NULL OR d.admitted_at >= $3)",
-            [sql::digest(key).into(), self.one.forgotten.get().into()],
+            [sha256(key.as_bytes()).into(), self.one.forgotten.get().into()],
         )
     }
 
@@ -326,23 +369,33 @@ impl ReadView for PgReadView {
             }
             _ => {}
         }
-        let (mut condition, kinds) = sql::one_of("t.kind", 5, kinds);
+        let (mut condition, kinds) = sql::one_of("t.kind", 4, kinds);
         let mut values = vec![kinds];
         if let Some(ids) = ids {
-            let (of_ids, ids) = sql::one_of("t.id", 6, ids);
+            let (of_ids, ids) = sql::one_of("t.id", 5, ids);
             condition = format!("{condition} AND {of_ids}");
             values.push(ids);
         }
-        let lines = LineQuery { table: "archive", condition, values, is_descending: true };
-        self.lines(&lines, after, each)
+        self.lines("archive", (&condition, values), (true, after), each)
     }
 
     fn plans(&self, each: &mut dyn FnMut(String, String) -> Result<()>) -> Result<()> {
-        dump::plans(self, each)
+        let sql = "SELECT p.id, encode(p.body, 'hex') FROM @.plan p WHERE p.agent_id = $1 AND p.id > $2 ORDER BY p.id";
+        let read = |row: &Row| Some((row.text(0)?, sql::text_of_hex(row.get(1)?)?));
+        self.copy((sql, &[""], &[0]), Vec::new(), read, &mut |(id, text)| each(id, text))
     }
 
     fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
-        dump::lines(self, before, each)
+        let before = before.map(Time::as_millis);
+        let sql = "SELECT t.kind, t.id, t.at, t.body, t.seq FROM @.archive t \
+                   WHERE t.agent_id = $1 AND (t.kind, t.seq) > ($2, $3::bigint) AND t.revision <= $4 \
+                   AND ($5::bigint IS NULL OR t.at < $5 AND t.kind <> $6::text) ORDER BY t.kind, t.seq";
+        let values = vec![self.seen_at.into(), before.into(), ENDED.into()];
+        self.copy((sql, &["", "0"], &[0, 4]), values, ended, each)?;
+        let sql = "SELECT t.number, t.at, t.body, t.seq FROM @.event t WHERE t.agent_id = $1 AND t.seq > $2 \
+                   AND t.revision <= $3 AND ($4::bigint IS NULL OR t.at < $4) ORDER BY t.seq";
+        self.copy((sql, &["0"], &[3]), vec![self.seen_at.into(), before.into()], event, each)?;
+        if self.one.revision()? == Some(self.seen_at) { Ok(()) } else { self.changed() }
     }
 
     fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()> {
@@ -350,16 +403,40 @@ impl ReadView for PgReadView {
             Order::NewestFirst | Order::Since(None) => None,
             Order::Since(Some(since)) => Some(since.as_millis()),
         };
-        let lines = LineQuery {
-            table: "event",
-            condition: "($5::bigint IS NULL OR t.at >= $5)".to_owned(),
-            values: vec![since.into()],
-            is_descending: order == Order::NewestFirst,
-        };
-        self.lines(&lines, None, each)
+        let condition = ("($4::bigint IS NULL OR t.at >= $4)", vec![since.into()]);
+        self.lines("event", condition, (order == Order::NewestFirst, None), each)
     }
 
     fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
-        dump::files(self, each)
+        let sql = "SELECT f.path, f.written_at, f.digest FROM @.file f WHERE f.agent_id = $1 AND f.path > $2 ORDER BY f.path";
+        let read = |row: &Row| {
+            Some(ImportedFile { path: row.text(0)?, written_at: row.number(1)?, digest: row.text(2)? })
+        };
+        self.copy((sql, &[""], &[0]), Vec::new(), read, each)
     }
+}
+
+fn ended(row: &Row) -> Option<Op> {
+    let (kind, at) = (archive::kind(row.get(0)?)?, Time::from_millis(row.number(2)?));
+    Some(Op::Ended { kind, id: row.text(1), at, text: row.text(3)? })
+}
+
+fn event(row: &Row) -> Option<Op> {
+    Some(Op::Event { seq: row.number(0)?, at: Time::from_millis(row.number(1)?), text: row.text(2)? })
+}
+
+/// Returns the text of a message with its producer as the source. `by`: role of that producer.
+///
+/// Returns an invalid message, or a message that claims to interject, unchanged: readers reject
+/// both.
+fn message_of(text: String, by: Option<&str>) -> String {
+    let sourced = by.and_then(|by| decode::<Message>(Path::new(""), text.as_bytes()).ok()?.said_by(by).ok());
+    sourced.map_or(text, |sourced| String::from_utf8(encode(&sourced)).unwrap_or_default())
+}
+
+/// Returns the text of a hint with its producer as the source, like [`message_of`].
+fn hint_of(text: String, by: Option<&str>) -> String {
+    let sourced =
+        by.and_then(|by| Some(decode::<WakeHint>(Path::new(""), text.as_bytes()).ok()?.said_by(by)));
+    sourced.map_or(text, |sourced| String::from_utf8(encode(&sourced)).unwrap_or_default())
 }

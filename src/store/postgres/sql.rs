@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::model::record::Plane;
@@ -45,11 +44,6 @@ pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
 /// Decodes UTF-8 text from the output of `encode(…, 'hex')`. `None` for invalid text.
 pub fn text_of_hex(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of_hex(hex)?).ok()
-}
-
-/// SHA-256 of a dedupe key in hexadecimal digits, which the index contains instead of the key.
-pub fn digest(key: &str) -> String {
-    hex(&Sha256::digest(key.as_bytes()))
 }
 
 pub fn plane(plane: Plane) -> &'static str {

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
+use crate::model::digest::sha256;
 use crate::workdir;
 
 use super::super::backend::{Arrival, ImportedFile, Op};
@@ -24,10 +25,6 @@ pub const HEAD: usize = 256;
 
 /// Number of briefs that the function `load` returns: as many as a turn receives.
 pub const BRIEFS: usize = 5;
-
-/// Database functions that a role needs to step agents and to read them.
-pub const FUNCTIONS: [&str; 7] =
-    ["load", "apply", "may_act", "arrive", "take_lease", "deliver", "make_months"];
 
 /// Loads a read view of one revision. `with_past`: with the archive lines that the claim of a
 /// message needs.
@@ -203,7 +200,7 @@ pub fn op_row(op: &Op) -> OpRow {
         Op::Taken(key) => row("taken", [some(key.priority.digit()), some(key.id.0)]),
         Op::Heard(id) => row("taken", [some(HINT), some(id.0)]),
         Op::Key { key, admitted_at, text } => {
-            row("key", [some(sql::digest(key)), some(admitted_at.as_millis()), some(text)])
+            row("key", [some(sha256(key.as_bytes())), some(admitted_at.as_millis()), some(text)])
         }
         Op::TriggerKey { trigger, digest, key } => {
             row("trigger_key", [some(trigger), some(digest), some(sql::hex(key))])

@@ -1,5 +1,10 @@
-//! List of the tables in `schema.sql`, with properties that `schema.sql` does not contain. A new
-//! table must be added to both.
+//! List of the tables in `schema.sql`, with properties that `schema.sql` does not contain, and the
+//! privileges of database roles. A new table must be added to both.
+
+use postgres_protocol::escape::escape_identifier;
+
+use super::super::backend::DatabaseRole;
+use super::wire::Statement;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
@@ -51,7 +56,46 @@ pub const TABLES: [Table; 19] = [
     of("anchor", Rows::Store),
 ];
 
-pub const META: &str = "meta";
+const META: &str = "meta";
+
+/// Database functions that a role needs to step agents and to read them.
+pub const FUNCTIONS: [&str; 7] =
+    ["load", "apply", "may_act", "arrive", "take_lease", "deliver", "make_months"];
+
+/// Returns statements that grant a database role its privileges as `part` in this store and revoke
+/// its other privileges there.
+pub fn grant(part: DatabaseRole, role: &str) -> Vec<Statement> {
+    let role = escape_identifier(role);
+    let all = TABLES.map(|table| format!("@.{}", table.name)).join(",");
+    // Default privileges may let no role call a function without a grant.
+    let functions = FUNCTIONS.map(|function| format!("@.{function}")).join(",");
+    let mut statements = vec![
+        format!("REVOKE ALL ON {all} FROM {role}"),
+        format!("REVOKE ALL ON FUNCTION {functions} FROM {role}"),
+        format!("GRANT USAGE ON SCHEMA @ TO {role}"),
+    ];
+    match part {
+        DatabaseRole::Ticker => statements.extend([
+            format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}"),
+            format!("REVOKE INSERT, UPDATE, DELETE ON @.{META} FROM {role}"),
+            format!(
+                "GRANT EXECUTE ON FUNCTION @.load, @.apply, @.may_act, @.arrive, @.take_lease, @.make_months TO {role}"
+            ),
+        ]),
+        DatabaseRole::Reader => {
+            statements.extend(TABLES.map(|Table { name, shown, .. }| {
+                let columns = shown.map_or_else(String::new, |columns| format!(" ({columns})"));
+                format!("GRANT SELECT{columns} ON @.{name} TO {role}")
+            }));
+            statements.push(format!("GRANT EXECUTE ON FUNCTION @.load, @.may_act TO {role}"));
+        }
+        DatabaseRole::Producer => statements.extend([
+            format!("GRANT SELECT ON @.{META} TO {role}"),
+            format!("GRANT EXECUTE ON FUNCTION @.deliver TO {role}"),
+        ]),
+    }
+    statements.into_iter().map(Statement::new).collect()
+}
 
 #[cfg(test)]
 mod tests {

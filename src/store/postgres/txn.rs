@@ -15,7 +15,7 @@ use super::super::backend::{LeaseClaimant, Op, Ops, ReadView, RemoteTxn, Txn};
 use super::super::dir::Subject;
 use super::super::settings::Settings;
 use super::change::{self, ChangeRows, repeat};
-use super::context::{AgentContext, AgentLock, LeaseGrant, PendingLease};
+use super::context::{AgentContext, AgentLock, PendingLease};
 use super::errors::{self, RoundTripFault};
 use super::pool::{BEGIN, Then};
 use super::read_view::{LeaseRow, PgReadView};
@@ -318,34 +318,29 @@ impl AgentLock for TxnState {
         self.returned.borrow_mut().push(ReturnedLease { subject, anchor, mark: Rc::clone(mark) });
     }
 
-    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<LeaseGrant> {
+    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<Result<Option<Rc<PendingLease>>>> {
         let open = self.open.borrow();
         let seen = &open.as_ref()?.seen;
         let theirs =
             seen.leases.get(subject).filter(|leased| leased.is_alive && leased.anchor != claimant.anchor);
         if theirs.is_some() {
-            return Some(LeaseGrant::Taken);
+            return Some(Ok(None));
         }
         if !(0..lease::FENCES).contains(&seen.fence) {
             let url = self.one.shared.pool.url();
-            return Some(LeaseGrant::Damaged(errors::no_fence(url, &self.one.name, seen.fence)));
+            return Some(Err(errors::no_fence(url, &self.one.name, seen.fence)));
         }
         let mut granted = self.granted.borrow_mut();
         granted.retain(|granted| !granted.mark.is_dropped.get());
         let last = granted.last().map_or(seen.fence, |granted| granted.mark.fence);
-        let mark = Rc::new(PendingLease {
-            fence: last + 1,
-            sent_at: Cell::new(lease::boot_time()),
-            is_written: Cell::new(false),
-            is_dropped: Cell::new(false),
-        });
+        let mark = PendingLease::new(last + 1, lease::boot_time(), false);
         granted.push(GrantedLease {
             subject: subject.to_owned(),
             claimant: claimant.clone(),
             mark: Rc::clone(&mark),
             after: seen.fence,
         });
-        Some(LeaseGrant::Ours(mark))
+        Some(Ok(Some(mark)))
     }
 }
 

@@ -163,7 +163,6 @@ impl Subscription for PgSubscription {
                 RoundTripFault::Lost { .. }
                 | RoundTripFault::Unreachable(_)
                 | RoundTripFault::Locked
-                | RoundTripFault::Taken(_)
                 | RoundTripFault::Crossed(_),
             ) => ListenState::Closed(Instant::now().checked_add(RETRY_DELAY)),
             // The role may not write rows, or the server is read-only, so attempts are useless.

@@ -2,13 +2,15 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::beneath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
-use crate::model::id::{AgentName, TaskId};
+use crate::model::digest::sha256;
+use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
@@ -20,7 +22,7 @@ use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords};
+use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, UseOutcome};
 use super::super::dir::record::decode;
 use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
 use super::change::AgentTxn;
@@ -404,6 +406,34 @@ impl<'s> Agent<'s> {
             self.source.local.make_local_dir()?;
         }
         Ok(&self.source.local)
+    }
+}
+
+/// Data of triggers outside their records: the keys of signatures, and the uses of the last minute.
+/// They belong to this machine if the records are files; in a database all machines share them.
+impl Agent<'_> {
+    /// Returns the key of a trigger's signatures. `None` if this clone of the state directory lacks
+    /// the key, or a stream has brought the agent into its store.
+    pub fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
+        let key = self.records().trigger_key(trigger.id, &trigger.secret_sha256)?;
+        Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
+    }
+
+    /// True if the key of a trigger's signatures is stored.
+    pub fn has_key(&self, trigger: &Trigger) -> Result<bool> {
+        self.records().has_trigger_key(trigger.id, &trigger.secret_sha256)
+    }
+
+    /// Removes every key of a trigger except that with this hash. Called once no record names the
+    /// others. A database has removed them with the commit.
+    pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
+        self.records().forget_trigger_keys(trigger, but)
+    }
+
+    /// Counts one use of a trigger, if it has not been used `most` times in this minute. The inner
+    /// `Err` is the time until the next permitted use.
+    pub fn use_trigger(&self, id: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
+        self.records().use_trigger(id, most, now)
     }
 }
 

@@ -5,6 +5,8 @@ use std::cell::{Cell, RefCell};
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
+use crate::model::digest::sha256;
+use crate::model::id::TriggerId;
 use crate::model::preemption::Checkpoint;
 use crate::model::retention::Retention;
 use crate::model::state::State;
@@ -81,6 +83,13 @@ impl<'a> AgentTxn<'a> {
     /// Adds these operations to the next commit under this lock.
     pub(super) fn change_along(&self, ops: Vec<Op>) {
         self.along.borrow_mut().extend(ops);
+    }
+
+    /// Stores the key of a trigger's signatures with the next commit, which has the record that
+    /// names the key's hash.
+    pub fn keep_key(&self, trigger: TriggerId, key: &str) {
+        let (key, digest) = (key.as_bytes().to_vec(), sha256(key.as_bytes()));
+        self.change_along(vec![Op::TriggerKey { trigger, digest, key }]);
     }
 
     /// Stores a checkpoint with the next commit under this lock, replacing the run's earlier

@@ -63,11 +63,6 @@ impl Snapshot<'_> {
         Ok(found)
     }
 
-    /// Returns the newest version of a message in the archive.
-    pub fn ended_message(&self, id: MessageId) -> Result<Option<Message>> {
-        self.ended_by(&id.to_string())
-    }
-
     /// Returns those of `ids` whose messages are in the archive.
     pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
         let place = self.archive::<Message>();

@@ -19,7 +19,6 @@ mod ops;
 mod slots;
 mod snapshot;
 mod source;
-mod triggers;
 mod watch;
 
 use std::path::Path;

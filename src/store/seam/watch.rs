@@ -36,18 +36,14 @@ const MOST: usize = 16;
 pub struct RecordWatch {
     /// Watch on files; `None` until a file is followed.
     files: Option<dir::DirWatch>,
-    /// Subscription; `None` until an agent is followed whose records are in another store.
-    remote: Option<RemoteWatch>,
+    /// Followed agents whose records are in another store, at most one more than [`MOST`].
+    remote: Vec<AgentName>,
+    /// Subscription to the agents; `None` if they are too many, or none.
+    subscription: Option<Box<dyn Subscription>>,
+    /// True if the caller also waits for arrivals of these agents.
+    for_arrivals: bool,
     /// True if the caller has waited. A command whose first read succeeds needs no subscription.
     has_waited: bool,
-}
-
-struct RemoteWatch {
-    /// Subscription to the agents; `None` if they are too many.
-    subscription: Option<Box<dyn Subscription>>,
-    agents: Vec<AgentName>,
-    /// True if the caller also waits for arrivals.
-    for_arrivals: bool,
 }
 
 impl RecordWatch {
@@ -96,20 +92,18 @@ impl RecordWatch {
     }
 
     fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) {
-        let Some(remote) = &store.remote else { return };
-        let remote = self.remote.get_or_insert_with(|| {
-            let subscription = Some(remote.subscribe());
-            RemoteWatch { subscription, agents: Vec::new(), for_arrivals }
-        });
-        remote.for_arrivals |= for_arrivals;
-        let Some(subscription) = &mut remote.subscription else { return };
-        if !remote.agents.contains(name) {
-            remote.agents.push(name.clone());
+        let Some(backend) = &store.remote else { return };
+        self.for_arrivals |= for_arrivals;
+        if !self.remote.contains(name) && self.remote.len() <= MOST {
+            self.remote.push(name.clone());
         }
-        if remote.agents.len() > MOST {
-            remote.subscription = None;
-        } else if self.has_waited {
-            subscription.listen(&remote.agents);
+        if self.remote.len() > MOST {
+            self.subscription = None;
+            return;
+        }
+        let subscription = self.subscription.get_or_insert_with(|| backend.subscribe());
+        if self.has_waited {
+            subscription.listen(&self.remote);
         }
     }
 
@@ -124,7 +118,7 @@ impl RecordWatch {
     }
 
     fn of_store(&self) -> Option<BorrowedFd<'_>> {
-        self.remote.as_ref()?.subscription.as_ref()?.readable()
+        self.subscription.as_ref()?.readable()
     }
 
     /// True if a record or file has changed since the last call. The caller then reads all that it
@@ -140,19 +134,16 @@ impl RecordWatch {
     }
 
     fn has_store_news(&mut self) -> bool {
-        let subscription = self.remote.as_mut().and_then(|remote| remote.subscription.as_mut());
-        subscription.is_some_and(|subscription| subscription.was_notified())
+        self.subscription.as_mut().is_some_and(|subscription| subscription.was_notified())
     }
 
     /// Returns the maximum pause between two reads without a notification.
     fn most(&self) -> Duration {
-        let is_deaf = |remote: &RemoteWatch| {
-            remote.subscription.as_ref().is_none_or(|subscription| !subscription.is_sure())
-        };
+        let is_deaf = || !self.subscription.as_ref().is_some_and(|subscription| subscription.is_sure());
         let no_file_tells = self.files.as_ref().is_some_and(|files| files.readable().is_none());
-        if no_file_tells || self.remote.as_ref().is_some_and(is_deaf) {
+        if no_file_tells || !self.remote.is_empty() && is_deaf() {
             UNTOLD
-        } else if self.remote.as_ref().is_some_and(|remote| remote.for_arrivals) {
+        } else if self.for_arrivals {
             ARRIVALS
         } else {
             TOLD
@@ -176,7 +167,7 @@ impl RecordWatch {
                 // The next read sends a request to the store, and output may be written all the
                 // time.
                 is_written = true;
-                wait = wait.min(if self.remote.is_some() { UNTOLD } else { Duration::ZERO });
+                wait = wait.min(if self.remote.is_empty() { Duration::ZERO } else { UNTOLD });
             }
             let left = wait.saturating_sub(begun.elapsed());
             if left.is_zero() {
@@ -261,8 +252,8 @@ mod tests {
         std::fs::write(&file, "one").unwrap();
         let mut watch = of_files(dir.path());
         let mut took = |tells| {
-            let subscription: Option<Box<dyn Subscription>> = Some(Box::new(Tells(tells)));
-            watch.remote = Some(RemoteWatch { subscription, agents: Vec::new(), for_arrivals: false });
+            watch.subscription = Some(Box::new(Tells(tells)));
+            watch.remote = vec!["a".parse().unwrap()];
             std::fs::rename(&file, dir.path().join("other")).unwrap();
             std::fs::rename(dir.path().join("other"), &file).unwrap();
             let begun = Instant::now();
