@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use crate::beneath::accounts;
 use crate::error::{Error, IoContext, Result, describe};
 use crate::model::bound::MAX_SETTINGS;
+use crate::model::digest;
 use crate::model::place::PlaceId;
 
 use super::dir::authors::is_writable_by_others;
@@ -64,13 +64,14 @@ impl Anchor {
         for dir in start.ancestors() {
             let root = dir.join(layout::STATE_DIR);
             if is_store(&root)? {
-                return match whose(&root)? {
-                    None => Ok(Anchor::at(root)),
-                    Some(doubt) => match is_trusted(&root, settings)? {
-                        Trusted::Yes => Ok(Anchor::at(root)),
-                        Trusted::No => Err(refused(&root, &doubt, settings, None)),
-                        Trusted::Unknown(why) => Err(refused(&root, &doubt, settings, Some(&why))),
-                    },
+                let Some(doubt) = whose(&root)? else { return Ok(Anchor::at(root)) };
+                return match is_trusted(&root, settings)? {
+                    Ok(true) => Ok(Anchor::at(root)),
+                    Ok(false) => Err(refused(&root, &doubt, settings, "")),
+                    Err(why) => {
+                        let unread = format!("; {why}, so nothing says that you trust it");
+                        Err(refused(&root, &doubt, settings, &unread))
+                    }
                 };
             }
         }
@@ -89,8 +90,7 @@ impl Anchor {
     /// Returns the local state directory for a database URL: below `state`, the directory for local
     /// state of this user's programs.
     pub fn of_url(url: &str, state: &Path) -> Result<Anchor> {
-        let digest = Sha256::digest(super::seam::shown(url)?.as_bytes());
-        let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = digest::hex(&[super::seam::shown(url)?.as_bytes()], 16);
         Ok(Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR)))
     }
 
@@ -209,9 +209,9 @@ fn whose(root: &Path) -> Result<Option<Doubt>> {
     Ok(None)
 }
 
-/// Error for an untrusted state directory. `unread`: reason why the settings can't be read, if any.
-fn refused(root: &Path, doubt: &Doubt, settings: Option<&Path>, unread: Option<&str>) -> Error {
-    let unread = unread.map(|why| format!("; {why}, so nothing says that you trust it")).unwrap_or_default();
+/// Error for an untrusted state directory. `unread`: end of the message if the settings can't be
+/// read.
+fn refused(root: &Path, doubt: &Doubt, settings: Option<&Path>, unread: &str) -> Error {
     let message = format!(
         "found {}, but {}: the programs that it names would be run as you{unread}",
         root.display(),
@@ -247,24 +247,16 @@ struct Trust {
     directories: Vec<String>,
 }
 
-/// Trust in a state directory, according to the user's settings file.
-enum Trusted {
-    Yes,
-    No,
-    /// The settings can't be read, for this reason.
-    Unknown(String),
-}
-
-fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<Trusted> {
-    let Some(path) = settings else { return Ok(Trusted::No) };
+/// True if the user's settings file lists the state directory. The inner error is the reason why
+/// the settings can't be read.
+fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<Result<bool, String>> {
+    let Some(path) = settings else { return Ok(Ok(false)) };
     let bytes = match read_settings(path) {
         Ok(bytes) => bytes,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(Trusted::No);
+            return Ok(Ok(false));
         }
-        Err(error) => {
-            return Ok(Trusted::Unknown(format!("can't read {}: {}", path.display(), describe(&error))));
-        }
+        Err(error) => return Ok(Err(format!("can't read {}: {}", path.display(), describe(&error)))),
     };
     let UserSettings { trust } = config::parse(path, config::utf8(path, &bytes)?)?;
     let real = root.canonicalize().context("look at", root)?;
@@ -276,7 +268,7 @@ fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<Trusted> {
                     || Some(listed.as_path()) == real.parent()
             })
     });
-    Ok(if is_listed { Trusted::Yes } else { Trusted::No })
+    Ok(Ok(is_listed))
 }
 
 /// Reads a settings file. Refuses everything but a plain file of limited size, and never blocks on

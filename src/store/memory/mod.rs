@@ -40,7 +40,6 @@ struct MemoryAgent {
     leases: RefCell<Vec<(Subject, u64, LeaseClaimant)>>,
     /// Fencing token of the run that has taken a slot.
     slot: Cell<Option<u64>>,
-    is_removed: Cell<bool>,
     claim: RefCell<Option<Claim>>,
     loses_leases: Cell<bool>,
     is_cut_off: Cell<bool>,
@@ -96,13 +95,12 @@ impl Backend for Memory {
     }
 
     fn agents(&self) -> Result<Vec<AgentName>> {
-        let agents = self.0.borrow();
-        Ok(agents.iter().filter(|(_, known)| !known.is_removed.get()).map(|(name, _)| name.clone()).collect())
+        Ok(self.0.borrow().keys().cloned().collect())
     }
 
     fn due(&self, now: Time, pools: &[Pool], _: Option<&LeaseClaimant>) -> Result<DueAgents> {
         let mut due = DueAgents::default();
-        for (name, known) in self.0.borrow().iter().filter(|(_, known)| !known.is_removed.get()) {
+        for (name, known) in self.0.borrow().iter() {
             let texts = known.texts.borrow();
             if !pools.contains(&texts.policy.pool) {
                 continue;
@@ -121,8 +119,9 @@ impl Backend for Memory {
 
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
         let agents = self.0.borrow();
-        let known = agents.get(name).filter(|known| !known.is_removed.get());
-        Ok(known.map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn RemoteRecords>))
+        Ok(agents
+            .get(name)
+            .map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn RemoteRecords>))
     }
 
     fn deliver(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
@@ -168,14 +167,13 @@ impl Backend for Memory {
 
     fn had_name(&self, _: &AgentName) -> Result<Vec<(AgentName, String)>> {
         let agents = self.0.borrow();
-        let living = agents.iter().filter(|(_, known)| !known.is_removed.get());
-        Ok(living.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
+        let all = agents.iter();
+        Ok(all.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
     }
 
     fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
         let agents = self.0.borrow();
-        let living = agents.values().filter(|known| !known.is_removed.get());
-        let named = living.filter_map(|known| known.texts.borrow().room.clone());
+        let named = agents.values().filter_map(|known| known.texts.borrow().room.clone());
         Ok(named.filter(|room| names.contains(room)).collect())
     }
 
@@ -411,7 +409,7 @@ impl RemoteTxn for MemoryTxn {
             let keys = self.0.texts.borrow().trigger_keys.clone();
             heir.edit(|texts| texts.trigger_keys.extend(keys));
         }
-        self.0.is_removed.set(true);
+        self.1.borrow_mut().retain(|_, known| !Rc::ptr_eq(known, &self.0));
         Ok(())
     }
 }

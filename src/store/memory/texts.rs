@@ -24,7 +24,6 @@ pub struct Texts {
     pub number: u64,
     pub state: String,
     pub due: Option<Time>,
-    is_at_rest: bool,
     open: BTreeMap<(Plane, String), String>,
     plans: BTreeMap<String, String>,
     pub inbox: BTreeMap<InboxKey, String>,
@@ -80,10 +79,8 @@ impl Texts {
         match op {
             Op::Identity(text) => self.identity = text,
             Op::Policy(settings) => self.policy = settings,
-            Op::State { revision, text, due, is_at_rest } => {
-                (self.due, self.is_at_rest) = (due, is_at_rest);
-                self.number = revision;
-                self.state = text;
+            Op::State { revision, text, due, is_at_rest: _ } => {
+                (self.number, self.state, self.due) = (revision, text, due);
             }
             Op::Open { plane, id, text } => drop(self.open.insert((plane, id), text)),
             Op::Closed { plane, id } => {

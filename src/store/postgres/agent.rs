@@ -1,6 +1,6 @@
 //! Records of one agent: the operations without its lock.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use super::context::{AgentContext, StoreContext};
 use super::input::PgInput;
 use super::pool::ConnectionPool;
 use super::read_view::PgReadView;
-use super::statements::{ClaimedLease, MAY_ACT};
+use super::statements::ClaimedLease;
 use super::wire::{Row, Statement};
 use super::{errors, lease, sql, statements, txn};
 
@@ -39,30 +39,18 @@ pub struct PgAgent {
     /// Access to the records; `None` for a producer, who may insert into the inbox but read no
     /// records.
     one: Option<Rc<AgentContext>>,
-    /// Facts that the lookup of the agent has returned.
-    glance: Prefetched,
+    /// Facts that the lookup of the agent has returned. Another query or change may make them
+    /// outdated, and discards them.
+    glance: RefCell<Prefetched>,
     room: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Prefetched {
-    at: Cell<Instant>,
-    revision: Cell<Option<u64>>,
-    state: RefCell<Option<String>>,
-    has_arrivals: Cell<Option<bool>>,
-}
-
-impl Prefetched {
-    /// Discards the prefetched facts, because another query or change may make them outdated.
-    fn forget(&self) {
-        self.revision.take();
-        self.state.take();
-        self.has_arrivals.take();
-    }
-
-    fn if_fresh<T>(&self, fact: Option<T>) -> Option<T> {
-        fact.filter(|_| self.at.get().elapsed() < GLANCE)
-    }
+    at: Option<Instant>,
+    revision: Option<u64>,
+    state: Option<String>,
+    has_arrivals: Option<bool>,
 }
 
 impl PgAgent {
@@ -78,14 +66,10 @@ impl PgAgent {
         let answer = pool.ask_one(asked.with(name.as_str()))?;
         let Some(row) = answer.first() else { return Ok(None) };
         let read = || {
-            let glance = Prefetched {
-                at: Cell::new(at),
-                revision: Cell::new(Some(row.number(3)?)),
-                state: RefCell::new(Some(row.text(4)?)),
-                has_arrivals: Cell::new(Some(row.is(5))),
-            };
+            let (revision, state) = (Some(row.number(3)?), Some(row.text(4)?));
+            let glance = Prefetched { at: Some(at), revision, state, has_arrivals: Some(row.is(5)) };
             let one = AgentContext::new(shared, name, row.number(0)?, [row.text(2)?, row.text(1)?]);
-            let one = Some(Rc::new(one));
+            let (one, glance) = (Some(Rc::new(one)), RefCell::new(glance));
             Some(PgAgent { one, glance, room: row.text(6), ..PgAgent::of_producer(shared, name) })
         };
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
@@ -93,13 +77,14 @@ impl PgAgent {
 
     /// Returns an agent of this name, which need not exist, for a producer.
     pub fn of_producer(shared: &Rc<StoreContext>, name: &AgentName) -> PgAgent {
-        let glance = Prefetched {
-            at: Cell::new(Instant::now()),
-            revision: Cell::default(),
-            state: RefCell::default(),
-            has_arrivals: Cell::default(),
-        };
-        PgAgent { shared: Rc::clone(shared), name: name.clone(), one: None, glance, room: None }
+        let (shared, name) = (Rc::clone(shared), name.clone());
+        PgAgent { shared, name, one: None, glance: RefCell::default(), room: None }
+    }
+
+    /// Takes a prefetched fact, if it is not too old.
+    fn fresh<T>(&self, take: impl FnOnce(&mut Prefetched) -> Option<T>) -> Option<T> {
+        let mut glance = self.glance.borrow_mut();
+        take(&mut glance).filter(|_| glance.at.is_some_and(|at| at.elapsed() < GLANCE))
     }
 
     fn one(&self) -> Result<&Rc<AgentContext>> {
@@ -124,11 +109,11 @@ impl PgAgent {
 }
 
 /// Inserts arrivals into an inbox, in one round trip, under the conditions of
-/// [`statements::arrive`]. Returns its row. `may_lock`: true if a retry after a lost answer may wait
-/// for the agent's lock.
+/// [`statements::arrive`]. Returns its row. `may_lock`: true if a retry after a lost answer may
+/// wait for the agent's lock.
 fn arrive(
     pool: &ConnectionPool,
-    agent: (Option<i64>, Option<&str>),
+    agent: (Option<i64>, &AgentName),
     arrivals: &[Arrival],
     (lease, size): (&ClaimedLease, Option<(u64, u64)>),
     may_lock: bool,
@@ -151,7 +136,7 @@ pub fn tell(
     size: (u64, u64),
 ) -> Result<Option<String>> {
     let lease = ClaimedLease::default();
-    let (may_lock, agent) = (shared.lock_of(name).is_none(), (None, Some(name.as_str())));
+    let (may_lock, agent) = (shared.lock_of(name).is_none(), (None, name));
     let came = arrive(&shared.pool, agent, std::slice::from_ref(message), (&lease, Some(size)), may_lock)?;
     Ok(came.filter(|row| row.is(0) && !row.is(1)).and_then(|row| row.text(2)))
 }
@@ -166,7 +151,7 @@ impl AgentRecords for PgAgent {
     }
 
     fn is_quiet(&self, _: &State) -> Result<bool> {
-        if let Some(has_arrivals) = self.glance.if_fresh(self.glance.has_arrivals.take()) {
+        if let Some(has_arrivals) = self.fresh(|glance| glance.has_arrivals.take()) {
             return Ok(!has_arrivals);
         }
         let asked = Statement::new("SELECT NOT EXISTS (SELECT FROM @.inbox WHERE agent_id = $1)");
@@ -179,14 +164,14 @@ impl AgentRecords for PgAgent {
             return Ok(true);
         }
         let Some(one) = &self.one else { return self.deliver(arrivals) };
-        self.glance.forget();
+        self.glance.take();
         let asked_at = Instant::now();
         // A retry must not lock the agent if this process has the lock, or it would deadlock.
         let may_lock = !one.lock().is_some_and(|lock| lock.is_open());
         let came =
-            arrive(&one.shared.pool, (Some(one.id), None), arrivals, (&one.claimed(), None), may_lock)?;
-        self.glance.at.set(asked_at);
-        self.glance.state.replace(came.as_ref().and_then(|row| row.text(2)));
+            arrive(&one.shared.pool, (Some(one.id), &self.name), arrivals, (&one.claimed(), None), may_lock)?;
+        let state = came.as_ref().and_then(|row| row.text(2));
+        self.glance.replace(Prefetched { at: Some(asked_at), state, ..Prefetched::default() });
         let row = came.ok_or_else(|| one.gone())?;
         if !row.is(0) {
             return Err(errors::fenced(one.name.as_str()));
@@ -195,7 +180,7 @@ impl AgentRecords for PgAgent {
     }
 
     fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
-        self.glance.forget();
+        self.glance.take();
         let one = self.one()?;
         let rows = one.ask(statements::load(one.id, false))?;
         let seen = PgReadView::read(one, &rows, false)?.ok_or_else(|| one.gone())?;
@@ -213,7 +198,7 @@ impl AgentRecords for PgAgent {
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.glance.forget();
+        self.glance.take();
         let one = self.one()?;
         let asked = Statement::new(
             "SELECT encode(b.bytes, 'hex') FROM @.blob b WHERE b.agent_id = $1 AND b.subject = $2 AND b.name = $3 AND b.part = $4",
@@ -290,7 +275,7 @@ impl RemoteRecords for PgAgent {
     }
 
     fn state(&self) -> Result<String> {
-        if let Some(state) = self.glance.if_fresh(self.glance.state.take()) {
+        if let Some(state) = self.fresh(|glance| glance.state.take()) {
             return Ok(state);
         }
         let one = self.one()?;
@@ -300,19 +285,19 @@ impl RemoteRecords for PgAgent {
     }
 
     fn version(&self) -> Option<u64> {
-        if let Some(revision) = self.glance.if_fresh(self.glance.revision.take()) {
+        if let Some(revision) = self.fresh(|glance| glance.revision.take()) {
             return Some(revision);
         }
         self.one.as_ref()?.revision().ok().flatten()
     }
 
     fn lock(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
-        self.glance.forget();
+        self.glance.take();
         txn::begin(self.one()?, patience)
     }
 
     fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
-        self.glance.forget();
+        self.glance.take();
         lease::take(self.one()?, subject, claimant)
     }
 
@@ -331,7 +316,7 @@ impl RemoteRecords for PgAgent {
         if claimed.subject.is_none() {
             return Ok(false);
         }
-        let asked = claimed.statement(format!("SELECT {MAY_ACT}"), one.id);
+        let asked = claimed.statement("SELECT @.may_act($1, $2, $3, $4)", one.id);
         Ok(one.ask(asked)?.first().is_some_and(|row| !row.is(0)))
     }
 

@@ -1,5 +1,6 @@
 //! Writer of changes of any size, in transactions of several round trips, and the creation of an
-//! agent. If the answer to a commit is lost, the server reports the outcome by the transaction's id.
+//! agent. If the answer to a commit is lost, the server reports the outcome by the transaction's
+//! id.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ const OUTCOME_PATIENCE: Duration = Duration::from_secs(20);
 /// Delay before the next query for a commit outcome.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Approximate maximum size of the rows of one round trip, and of a row without its texts, in bytes.
+/// Approximate maximum size of the rows of one round trip, and of a row without its texts, in
+/// bytes.
 const AT_ONCE: usize = 1 << 20;
 const OVERHEAD: usize = 200;
 

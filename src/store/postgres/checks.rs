@@ -1,12 +1,13 @@
 //! Checks of `doctor` for a database: durability of acknowledged changes, and integrity of the
 //! tables.
 
+use uuid::Uuid;
+
 use crate::error::Result;
 use crate::model::time::{Span, Time};
 
 use super::super::backend::StoreFault;
 use super::pool::ConnectionPool;
-use super::sql;
 use super::tables::{FUNCTIONS, Rows, TABLES, Table};
 use super::wire::{Row, Statement};
 
@@ -162,6 +163,8 @@ const MINUTE: u64 = 60_000;
 fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<StoreFault>> {
     let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
     let before = Time::from_millis(now.as_millis().saturating_sub(overdue));
+    // Greater than each id that was created before that time, and not greater than later ones.
+    let least_id = Uuid::from_u128(u128::from(u64::try_from(before.as_millis()).unwrap_or(0)) << 80);
     // An agent with an immediate step has a due time far in the past, so the age of its state is
     // compared, too. The query searches the state's text, because PostgreSQL's JSON operators fail
     // on `\u0000`. A machine that ticks an agent by name leaves no trace except the agent's lease.
@@ -175,8 +178,7 @@ fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<S
            WHERE NOT EXISTS (SELECT FROM @.lease l WHERE l.agent_id = w.id AND l.expires_at > @now)
            GROUP BY w.pool ORDER BY w.pool"#,
     );
-    let answer =
-        pool.ask_one(asked.with(before.to_string()).with(before.as_millis()).with(sql::least_id_of(before)))?;
+    let answer = pool.ask_one(asked.with(before.to_string()).with(before.as_millis()).with(least_id))?;
     let mut faults = Vec::new();
     for row in &answer {
         let (Some(name), Some(count)) = (row.get(0), row.number::<u64>(1)) else {

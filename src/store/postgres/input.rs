@@ -14,7 +14,6 @@ use super::change::{commit_outcome, repeat};
 use super::context::AgentContext;
 use super::errors::{self, RoundTripFault};
 use super::pool::Then;
-use super::statements::MAY_ACT;
 use super::wire::{Row, Statement};
 use super::{sql, statements};
 
@@ -36,45 +35,6 @@ impl PgInput {
     fn statement(&self, sql: impl Into<Cow<'static, str>>) -> Statement {
         Statement::new(sql).with(self.one.id).with(self.task.to_string())
     }
-
-    /// Returns statements that add input. A lock on the task's record orders concurrent senders, so
-    /// that `seq` follows the order of commits. The end of the task precedes the input or sees it.
-    /// The last row has three flags: the input was added, the task has a supervisor, the process is
-    /// not fenced.
-    fn saying(&self, words: Uuid, bytes: &[u8]) -> [Statement; 3] {
-        let heard = has_live_supervisor("$5");
-        let lease = self.one.claimed();
-        let of_task = |sql: String| lease.statement(sql, self.one.id).with(self.task.to_string());
-        // Parts are encoded as text, because the array parameter contains texts.
-        let parts = bytes.chunks(SAID).map(sql::hex).collect::<Vec<_>>();
-        let added = of_task(format!(
-            "INSERT INTO @.task_input (agent_id, task_id, words, at, bytes) \
-             SELECT $1::bigint, $5, $6::uuid, @now, decode(v.part, 'hex') \
-             FROM unnest($7::text[]) WITH ORDINALITY v (part, number) \
-             WHERE {heard} AND {MAY_ACT} AND $8::bigint + \
-               (SELECT coalesce(sum(length(bytes)), 0) FROM @.task_input WHERE agent_id = $1 AND task_id = $5) <= {WAITING} \
-             ORDER BY v.number"
-        ));
-        let told = of_task(format!(
-            "SELECT EXISTS (SELECT FROM @.task_input WHERE agent_id = $1 AND task_id = $5 AND words = $6), {heard}, {MAY_ACT}"
-        ));
-        [
-            self.statement(
-                "SELECT FROM @.record WHERE agent_id = $1 AND kind = 'task' AND id = $2 FOR NO KEY UPDATE",
-            ),
-            added.with(words).with(parts).with(bytes.len()),
-            told.with(words),
-        ]
-    }
-}
-
-/// Returns the SQL condition that the task is open and its supervisor has a live lease. `task`:
-/// parameter, after the agent `$1`.
-fn has_live_supervisor(task: &str) -> String {
-    format!(
-        "EXISTS (SELECT FROM @.record r WHERE r.agent_id = $1 AND r.kind = 'task' AND r.id = {task}) \
-         AND EXISTS (SELECT FROM @.lease l WHERE l.agent_id = $1 AND l.subject = {task} AND l.expires_at > @now)"
-    )
 }
 
 impl TaskInput for PgInput {
@@ -90,7 +50,11 @@ impl TaskInput for PgInput {
             statements::limits(pool.patience().as_millis().max(1)),
             Statement::new("SELECT pg_current_xact_id()"),
         ];
-        let saying = self.saying(words, bytes);
+        // Parts are encoded as text, because the array parameter contains texts.
+        let parts = bytes.chunks(SAID).map(sql::hex).collect::<Vec<_>>();
+        let said = "SELECT * FROM @.say($1, $5, $6, $7, $8, $9, $2, $3, $4)";
+        let said = self.one.claimed().statement(said, self.one.id).with(self.task.to_string());
+        let saying = [said.with(words).with(parts).with(bytes.len()).with(WAITING)];
         repeat(pool, || {
             let mut connection = pool.take()?;
             let Some(answers) = pool.send_open(&mut connection, &begun, Duration::ZERO)? else {
@@ -128,11 +92,12 @@ impl TaskInput for PgInput {
     }
 
     fn rest(&self, words: Uuid) -> Result<InputRemainder> {
-        let asked = self.statement(format!(
-            "SELECT coalesce(sum(length(bytes)), 0), coalesce(bool_or(is_refused), false), {} FROM @.task_input \
-             WHERE agent_id = $1 AND task_id = $2 AND words = $3",
-            has_live_supervisor("$2")
-        ));
+        let asked = self.statement(
+            "SELECT coalesce(sum(length(bytes)), 0), coalesce(bool_or(is_refused), false), \
+             EXISTS (SELECT FROM @.record r WHERE r.agent_id = $1 AND r.kind = 'task' AND r.id = $2) \
+             AND EXISTS (SELECT FROM @.lease l WHERE l.agent_id = $1 AND l.subject = $2 AND l.expires_at > @now) \
+             FROM @.task_input WHERE agent_id = $1 AND task_id = $2 AND words = $3",
+        );
         let answer = self.one.ask(asked.with(words))?;
         let read = answer.first().and_then(|row| {
             Some(InputRemainder { bytes: row.number(0)?, is_refused: row.is(1), is_heard: row.is(2) })

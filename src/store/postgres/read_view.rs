@@ -163,8 +163,8 @@ impl PgReadView {
     }
 
     /// Passes the lines of a table to `each` until `each` returns false. `condition`: SQL condition
-    /// for the line `t`, whose parameters begin with `$4`. `after`: sequence number before the first
-    /// line.
+    /// for the line `t`, whose parameters begin with `$4`. `after`: sequence number before the
+    /// first line.
     fn lines(
         &self,
         table: &str,

@@ -195,6 +195,25 @@ BEGIN
 END $arrive$;
 REVOKE ALL ON FUNCTION @.arrive FROM PUBLIC;
 
+-- Adds input for the command of a task, all or nothing, if the process may act for its lease, the task has a live supervisor, and at most
+-- `most` bytes wait then. `parts`: hexadecimal digits of `more` bytes. Returns true for an addition, and the first two conditions.
+CREATE FUNCTION @.say(agent bigint, task text, words uuid, parts text[], more bigint, most bigint, subject text, fence bigint, run text)
+RETURNS TABLE (is_added boolean, is_heard boolean, is_valid boolean) LANGUAGE plpgsql AS $say$
+BEGIN
+  -- This lock orders concurrent senders, so that `seq` follows the order of commits. The end of the task precedes the input or sees it.
+  PERFORM FROM @.record r WHERE r.agent_id = agent AND r.kind = 'task' AND r.id = task FOR NO KEY UPDATE;
+  is_heard := FOUND AND EXISTS (SELECT FROM @.lease l WHERE l.agent_id = agent AND l.subject = task AND l.expires_at > @now);
+  is_valid := @.may_act(agent, say.subject, say.fence, run);
+  is_added := is_heard AND is_valid
+    AND more + (SELECT coalesce(sum(length(t.bytes)), 0) FROM @.task_input t WHERE t.agent_id = agent AND t.task_id = task) <= most;
+  IF is_added THEN
+    INSERT INTO @.task_input (agent_id, task_id, words, at, bytes)
+      SELECT agent, task, say.words, @now, decode(v.part, 'hex') FROM unnest(parts) WITH ORDINALITY v (part, number) ORDER BY v.number;
+  END IF;
+  RETURN NEXT;
+END $say$;
+REVOKE ALL ON FUNCTION @.say FROM PUBLIC;
+
 -- Inserts messages and hints like `arrive`, with the caller's role as their producer. A producer can't read tables, so it calls this.
 -- Returns `arrived`, `shut` or `gone`. Refuses messages that interject, and records above the maximum size.
 CREATE FUNCTION @.deliver(agent text, prios smallint[], ids uuid[], bodies text[], again boolean) RETURNS text

@@ -2,10 +2,7 @@
 
 use std::fmt::Write;
 
-use uuid::Uuid;
-
 use crate::model::record::Plane;
-use crate::model::time::Time;
 
 use super::super::dir::Subject;
 use super::wire::Value;
@@ -59,13 +56,6 @@ pub fn plane(plane: Plane) -> &'static str {
 
 pub fn plane_of(word: &str) -> Option<Plane> {
     Plane::ALL.into_iter().find(|one| plane(*one) == word)
-}
-
-/// Lower bound for ids: greater than each id that was created before `at`, and not greater than any
-/// id created later.
-pub fn least_id_of(at: Time) -> Uuid {
-    let millis = u128::from(u64::try_from(at.as_millis()).unwrap_or(0));
-    Uuid::from_u128(millis << 80)
 }
 
 /// Value of the column `subject` in a row of `lease`.

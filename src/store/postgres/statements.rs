@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 use crate::model::digest::sha256;
+use crate::model::id::AgentName;
 use crate::workdir;
 
 use super::super::backend::{Arrival, ImportedFile, Op};
@@ -63,10 +64,6 @@ pub struct ClaimedLease {
     pub run: Option<String>,
 }
 
-/// SQL condition: the process acts for no lease, or for a valid lease of the agent `$1`. The
-/// parameters after that are those of [`ClaimedLease`].
-pub const MAY_ACT: &str = "@.may_act($1, $2, $3, $4)";
-
 impl ClaimedLease {
     /// Returns a statement whose first four parameters are the agent and this lease.
     pub fn statement(&self, sql: impl Into<Cow<'static, str>>, agent: impl Into<Value>) -> Statement {
@@ -75,15 +72,15 @@ impl ClaimedLease {
     }
 }
 
-/// Inserts arrivals into the inbox of an agent, which has this id or name, if this lease is valid
-/// and the agent accepts a body of this size. `size`: size, and default limit of the sender's
-/// machine. `again`: retry after a lost answer, without ids of ended messages; true in it: under the
-/// lock of the agent.
+/// Inserts arrivals into the inbox of an agent if this lease is valid and the agent accepts a body
+/// of this size. `id`: if known; otherwise the name is looked up. `size`: size, and default limit
+/// of the sender's machine. `again`: `None` for the first attempt; a retry after a lost answer
+/// leaves out messages that have ended since, and `Some(true)` takes the lock of the agent for it.
 ///
 /// The row has the condition, `is_shut`, and the text of the agent's state, which the sender needs
 /// next. There is no row if the agent does not exist.
 pub fn arrive(
-    agent: (Option<i64>, Option<&str>),
+    (id, name): (Option<i64>, &AgentName),
     arrivals: &[Arrival],
     lease: &ClaimedLease,
     size: Option<(u64, u64)>,
@@ -94,9 +91,9 @@ pub fn arrive(
     lease
         .statement(
             "SELECT * FROM @.arrive($1, $5, NULL, $6::text[]::smallint[], $7::text[]::uuid[], $8, $9, $10, $2, $3, $4, $11, $12)",
-            agent.0,
+            id,
         )
-        .with(agent.1)
+        .with(name.as_str())
         .with(priorities)
         .with(ids)
         .with(texts)

@@ -59,8 +59,8 @@ pub const TABLES: [Table; 19] = [
 const META: &str = "meta";
 
 /// Database functions that a role needs to step agents and to read them.
-pub const FUNCTIONS: [&str; 7] =
-    ["load", "apply", "may_act", "arrive", "take_lease", "deliver", "make_months"];
+pub const FUNCTIONS: [&str; 8] =
+    ["load", "apply", "may_act", "arrive", "take_lease", "say", "deliver", "make_months"];
 
 /// Returns statements that grant a database role its privileges as `part` in this store and revoke
 /// its other privileges there.
@@ -79,7 +79,7 @@ pub fn grant(part: DatabaseRole, role: &str) -> Vec<Statement> {
             format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}"),
             format!("REVOKE INSERT, UPDATE, DELETE ON @.{META} FROM {role}"),
             format!(
-                "GRANT EXECUTE ON FUNCTION @.load, @.apply, @.may_act, @.arrive, @.take_lease, @.make_months TO {role}"
+                "GRANT EXECUTE ON FUNCTION @.load, @.apply, @.may_act, @.arrive, @.take_lease, @.say, @.make_months TO {role}"
             ),
         ]),
         DatabaseRole::Reader => {

@@ -353,10 +353,9 @@ impl Txn for PgTxn {
     }
 
     fn commit(&self, base: u64, ops: &[Op]) -> Result<()> {
-        let made = ops.iter().find_map(|op| match op {
-            Op::State { revision, .. } => Some(*revision),
-            _ => None,
-        });
+        let made = ops
+            .iter()
+            .find_map(|op| if let Op::State { revision, .. } = op { Some(*revision) } else { None });
         let rows: ChangeRows<'_> = &|each| ops.iter().map(op_row).try_for_each(each);
         self.state.change(made.unwrap_or(base), rows, |seen| self.state.check_base(base, seen))
     }

@@ -218,7 +218,7 @@ impl<'a> AgentTxn<'a> {
         if state.moved.is_some() != was_moved {
             ops.push(Op::Shut(state.moved.is_some()));
         }
-        ops.push(ops::state(state));
+        ops.push(ops::state(state, ops::text(state)));
         Ok(ops)
     }
 

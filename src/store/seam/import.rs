@@ -60,8 +60,7 @@ impl<'s> AgentImport<'s> {
         if self.store.remote.is_none() {
             return self.dir.place_if_free();
         }
-        let prepared = self.prepare(now)?;
-        self.create(&prepared, now)
+        Ok(self.create(now)?.is_none())
     }
 
     /// Makes the agent appear, replacing an agent of this name that was moved away.
@@ -69,10 +68,7 @@ impl<'s> AgentImport<'s> {
         if self.store.remote.is_none() {
             return self.dir.place(now);
         }
-        let prepared = self.prepare(now)?;
-        if self.create(&prepared, now)? {
-            return Ok(Appeared::New);
-        }
+        let Some(prepared) = self.create(now)? else { return Ok(Appeared::New) };
         let name = self.agent.name();
         let there = self.store.agent(name)?;
         let locked = there.change(now)?;
@@ -86,25 +82,20 @@ impl<'s> AgentImport<'s> {
         Ok(Appeared::Back)
     }
 
-    /// Creates the agent in the database. Returns `false` if its name is taken.
-    fn create(&mut self, prepared: &PreparedDir, now: Time) -> Result<bool> {
-        let Some(remote) = &self.store.remote else { return Ok(false) };
-        self.dir.may_be_named(true);
-        let ops = |each: &mut EachOp<'_>| all(&self.agent, prepared, now, each);
-        let is_new = remote.create(self.agent.name(), &ops)?;
-        if is_new {
-            self.local_agent().move_in(prepared)?;
-        } else {
-            self.dir.may_be_named(false);
-        }
-        Ok(is_new)
-    }
-
-    /// Turns the staged files into the local agent directory that the records will name.
-    fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
+    /// Turns the staged files into the local agent directory that the records name, and creates the
+    /// agent in the database. Returns the directory if the agent's name is taken.
+    fn create(&mut self, now: Time) -> Result<Option<PreparedDir>> {
         let prepared = self.dir.prepare(now)?;
         self.agent = Agent::of_dir(self.store, self.dir.agent().clone());
-        Ok(prepared)
+        let Some(remote) = &self.store.remote else { return Ok(Some(prepared)) };
+        self.dir.may_be_named(true);
+        let ops = |each: &mut EachOp<'_>| all(&self.agent, &prepared, now, each);
+        if remote.create(self.agent.name(), &ops)? {
+            self.local_agent().move_in(&prepared)?;
+            return Ok(None);
+        }
+        self.dir.may_be_named(false);
+        Ok(Some(prepared))
     }
 
     /// Returns the final local agent directory.

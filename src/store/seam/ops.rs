@@ -30,29 +30,27 @@ pub fn text<T: Record>(record: &T) -> String {
 
 /// Returns the operations that create an agent.
 pub fn of_new(new: &NewAgent) -> Vec<Op> {
-    let mut ops = vec![Op::Identity(text(&new.identity)), policy(new.policy.clone()), open(&new.trigger)];
+    let mut ops = vec![
+        Op::Identity(text(&new.identity)),
+        Op::Policy(Settings::of(new.policy.clone())),
+        open(&new.trigger),
+    ];
     ops.extend(new.events.iter().map(event));
-    ops.push(state(&new.state));
+    ops.push(state(&new.state, text(&new.state)));
     ops
 }
 
-/// Returns the operation for a new state, with its due time.
+/// Returns the operation for a state with this text, with its due time.
 ///
 /// An agent that is not idle is due at once. So is an agent with a run, with open tasks, or with
 /// messages or notifications to deliver: only the files outside the records show if their processes
 /// live.
-pub fn state(state: &State) -> Op {
-    let (revision, due, is_at_rest) = (state.revision, due(state), state.is_at_rest());
-    Op::State { revision, due, is_at_rest, text: text(state) }
+pub fn state(state: &State, text: String) -> Op {
+    Op::State { revision: state.revision, due: due(state), is_at_rest: state.is_at_rest(), text }
 }
 
 pub fn event(event: &Event) -> Op {
     Op::Event { seq: event.seq, at: event.at, text: into_text(encode_plain_line(event)) }
-}
-
-/// Returns the operation for the settings of an agent, with the pool in them.
-pub fn policy(text: String) -> Op {
-    Op::Policy(Settings::of(text))
 }
 
 fn open<T: OpenRecord>(record: &T) -> Op {

@@ -8,8 +8,9 @@ use crate::error::Result;
 use crate::model::state::State;
 
 use super::super::backend::contents::contents;
-use super::super::backend::{AgentRecords, EachOp, Op, ReadView, RemoteRecords, due};
+use super::super::backend::{AgentRecords, EachOp, Op, ReadView, RemoteRecords};
 use super::super::dir::{self, layout};
+use super::ops;
 
 /// Local part of an agent, and its records in files or another store.
 #[derive(Debug)]
@@ -49,8 +50,7 @@ impl<'s> RecordSource<'s> {
     pub fn copy(&self, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
         let text = view.state()?;
         let state = self.state(&text)?;
-        let (revision, due, is_at_rest) = (state.revision, due(&state), state.is_at_rest());
-        each(Op::State { revision, due, is_at_rest, text })?;
+        each(ops::state(&state, text))?;
         each(Op::Shut(state.moved.is_some()))?;
         contents(self.records(), view, each)
     }

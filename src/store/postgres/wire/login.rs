@@ -1,5 +1,7 @@
 //! Login on a new socket: TLS, authentication, and a check that the server is suitable.
 
+use std::collections::BTreeMap;
+
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::md5_hash;
@@ -260,17 +262,12 @@ impl Login<'_> {
         reason = "most messages have no place here, and more may be added"
     )]
     fn get_ready(mut self) -> Result<PgSession, WireFault> {
-        let (mut version, mut quotes, mut encoding, mut backend) = (None, None, None, None);
+        let (mut parameters, mut backend) = (BTreeMap::new(), None);
         loop {
             match self.next()? {
                 Message::ParameterStatus(body) => {
                     let (name, value) = (body.name().unwrap_or_default(), body.value().unwrap_or_default());
-                    match name {
-                        "server_version" => version = Some(value.to_owned()),
-                        "standard_conforming_strings" => quotes = Some(value.to_owned()),
-                        "server_encoding" => encoding = Some(value.to_owned()),
-                        _ => {}
-                    }
+                    parameters.insert(name.to_owned(), value.to_owned());
                 }
                 Message::BackendKeyData(body) => backend = Some(body.process_id()),
                 Message::ReadyForQuery(_) => break,
@@ -278,17 +275,18 @@ impl Login<'_> {
             }
         }
         let host = self.url.host.text();
-        let said = version.unwrap_or_default();
-        if major_version(&said).is_none_or(|major| major < OLDEST) {
+        let given = |name: &str| parameters.get(name).map(String::as_str);
+        let said = given("server_version").unwrap_or_default();
+        if major_version(said).is_none_or(|major| major < OLDEST) {
             return unfit(format!("{host} is PostgreSQL {said}: dormouse needs version 14 or newer"));
         }
-        if quotes.as_deref() != Some("on") {
+        if given("standard_conforming_strings") != Some("on") {
             return unfit(format!(
                 "{host} has not standard_conforming_strings = on, so texts can't be quoted safely: turn it on for this \
                  server, database and role"
             ));
         }
-        if let Some(encoding) = encoding.filter(|encoding| encoding != "UTF8") {
+        if let Some(encoding) = given("server_encoding").filter(|encoding| *encoding != "UTF8") {
             return unfit(format!(
                 "the database {} keeps text in {encoding}: make one with ENCODING 'UTF8'",
                 self.url.database

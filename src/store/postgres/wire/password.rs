@@ -67,44 +67,36 @@ fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
     let is_socket = matches!(url.host, Host::Socket(_));
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let [its_host, its_port, database, its_user, password] = fields(line)?;
-        let fits = |pattern: &PassfileField, value: &str| pattern.raw == "*" || pattern.text == value;
+        let fits = |pattern: &str, value: &str| pattern == "*" || plain(pattern) == value;
         // Other clients match `localhost` if the socket is in the default directory.
         let fits_host = fits(&its_host, &host.to_lowercase())
             || fits(&its_host, &host)
-            || is_socket && its_host.text == "localhost";
+            || is_socket && plain(&its_host) == "localhost";
         let is_it =
             fits_host && fits(&its_port, &port) && fits(&database, &url.database) && fits(&its_user, user);
-        is_it.then_some(password.text)
+        is_it.then(|| plain(&password))
     })
 }
 
-/// Field of a password line, with and without its backslashes.
-#[derive(Default)]
-struct PassfileField {
-    raw: String,
-    text: String,
+/// Splits a password line into five fields, which keep their backslashes. A backslash escapes a
+/// colon or a backslash.
+fn fields(line: &str) -> Option<[String; 5]> {
+    let mut fields = vec![String::new()];
+    let mut is_escaped = false;
+    for c in line.trim_end_matches('\r').chars() {
+        if c == ':' && !is_escaped {
+            fields.push(String::new());
+            continue;
+        }
+        is_escaped = c == '\\' && !is_escaped;
+        fields.last_mut()?.push(c);
+    }
+    <[String; 5]>::try_from(fields).ok().filter(|fields| !fields[4].is_empty())
 }
 
-/// Splits a password line into five fields. A backslash escapes a colon or a backslash.
-fn fields(line: &str) -> Option<[PassfileField; 5]> {
-    let mut fields: [PassfileField; 5] = Default::default();
-    let mut at = 0;
-    let mut chars = line.trim_end_matches('\r').chars();
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' => {
-                let next = chars.next().unwrap_or('\\');
-                let field = fields.get_mut(at)?;
-                field.raw.extend([c, next]);
-                field.text.push(next);
-            }
-            ':' => at += 1,
-            c => {
-                let field = fields.get_mut(at)?;
-                field.raw.push(c);
-                field.text.push(c);
-            }
-        }
-    }
-    (at == 4 && !fields[4].text.is_empty()).then_some(fields)
+/// Removes the backslashes that escape the next character.
+fn plain(field: &str) -> String {
+    let mut chars = field.chars();
+    std::iter::from_fn(|| chars.next().map(|c| if c == '\\' { chars.next().unwrap_or(c) } else { c }))
+        .collect()
 }

@@ -13,7 +13,6 @@ use postgres_protocol::{IsNull, Oid};
 pub(super) const SYNC: usize = 5;
 
 const TEXT: Oid = 25;
-const BYTES: Oid = 17;
 const TEXTS: Oid = 1009;
 
 /// SQL expression for the server's current time, in milliseconds since 1970.
@@ -46,15 +45,7 @@ impl Statement {
 
     /// Appends the messages that execute the statement. Error if a text contains NUL.
     pub(super) fn write(&self, schema: &str, buffer: &mut BytesMut) -> Result<(), String> {
-        let types = self.values.iter().map(|value| match value {
-            Value::Null | Value::Text(_) => 0,
-            Value::Bytes(_) => BYTES,
-            Value::Texts(_) | Value::Table(_) => TEXTS,
-        });
-        let formats = self.values.iter().map(|value| match value {
-            Value::Null | Value::Text(_) => 0,
-            Value::Bytes(_) | Value::Texts(_) | Value::Table(_) => 1,
-        });
+        let (types, formats): (Vec<Oid>, Vec<i16>) = self.values.iter().map(Value::encoding).unzip();
         let bound = |error| match error {
             BindError::Conversion(error) => error.to_string(),
             BindError::Serialization(error) => error.to_string(),
@@ -72,7 +63,6 @@ impl Statement {
 pub enum Value {
     Null,
     Text(String),
-    Bytes(Vec<u8>),
     /// Array of texts.
     Texts(Vec<String>),
     /// Array of rows, all with an equal number of texts.
@@ -83,11 +73,18 @@ pub enum Value {
 type EncodeError = Box<dyn Error + Send + Sync>;
 
 impl Value {
+    /// Returns the type, 0 if the statement determines it, and the format: 0 text, 1 binary.
+    fn encoding(&self) -> (Oid, i16) {
+        match self {
+            Value::Null | Value::Text(_) => (0, 0),
+            Value::Texts(_) | Value::Table(_) => (TEXTS, 1),
+        }
+    }
+
     fn write(&self, buffer: &mut BytesMut) -> Result<IsNull, EncodeError> {
         match self {
             Value::Null => return Ok(IsNull::Yes),
             Value::Text(text) => return write_text(text, buffer),
-            Value::Bytes(bytes) => buffer.put_slice(bytes),
             Value::Texts(texts) => {
                 array_to_sql(
                     dimensions([texts.len()])?,
@@ -139,12 +136,6 @@ shown_as_text!(&str, &String, bool, i64, u32, u64, u128, usize, uuid::Uuid);
 impl From<String> for Value {
     fn from(text: String) -> Value {
         Value::Text(text)
-    }
-}
-
-impl From<&[u8]> for Value {
-    fn from(bytes: &[u8]) -> Value {
-        Value::Bytes(bytes.to_vec())
     }
 }
 
