@@ -16,7 +16,10 @@ const ZONES: &str = "zoneinfo/";
 const LOCALTIME: &str = "etc/localtime";
 const TIMEZONE: &str = "etc/timezone";
 
-const DAY: i64 = 24 * 3600;
+const YEAR: i64 = 366 * 24 * 3600;
+
+/// Time after which no compiled zone lists changes that its rule does not describe.
+const LISTED: i64 = 100 * YEAR;
 
 /// Maximum number of links in a chain; a longer chain is taken for a cycle.
 const LINKS: usize = 16;
@@ -102,113 +105,14 @@ fn named_by(path: &Path) -> Option<Zone> {
 /// Returns the zone of a compiled file: the zone in `/etc/timezone` or the rule at the file's end,
 /// if it agrees with the file since a year ago.
 fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
-    let file = Compiled::read(bytes).ok_or("is not a compiled time zone with a rule for years to come")?;
+    let (file, rule) =
+        Zone::compiled(bytes).ok_or("is not a compiled time zone with a rule for years to come")?;
     let named = said_by_debian(root).and_then(|name| name.parse().ok());
     named
         .into_iter()
-        .chain([file.rule.clone()])
-        .find(|zone| file.agrees(zone, now - 365 * DAY))
+        .chain([rule])
+        .find(|zone| file.agrees(zone, now - YEAR, now + LISTED))
         .ok_or_else(|| "is a compiled time zone without a name, and no rule describes it".to_owned())
-}
-
-/// Content of a compiled time zone (RFC 9636): offsets, each with its first second, and a rule for
-/// the time after the last of them.
-struct Compiled {
-    offsets: Vec<(i64, i64)>,
-    rule: Zone,
-}
-
-/// Header with the counts of a part of a compiled file.
-struct Header {
-    isutcnt: usize,
-    isstdcnt: usize,
-    leapcnt: usize,
-    timecnt: usize,
-    typecnt: usize,
-    charcnt: usize,
-}
-
-impl Header {
-    fn take(bytes: &mut &[u8]) -> Option<Header> {
-        if take(bytes, 4)? != b"TZif" || take(bytes, 16)?[0] < b'2' {
-            return None;
-        }
-        let mut count = || usize::try_from(number(take(bytes, 4)?)).ok();
-        let (isutcnt, isstdcnt, leapcnt) = (count()?, count()?, count()?);
-        let (timecnt, typecnt, charcnt) = (count()?, count()?, count()?);
-        Some(Header { isutcnt, isstdcnt, leapcnt, timecnt, typecnt, charcnt })
-    }
-
-    /// Skips the data after the offsets, in a part whose times have `width` bytes.
-    fn skip_rest(&self, bytes: &mut &[u8], width: usize) -> Option<()> {
-        let leaps = self.leapcnt.checked_mul(width + 4)?;
-        take(bytes, self.charcnt.checked_add(leaps)?.checked_add(self.isstdcnt)?.checked_add(self.isutcnt)?)?;
-        Some(())
-    }
-}
-
-fn take<'b>(bytes: &mut &'b [u8], length: usize) -> Option<&'b [u8]> {
-    let (taken, left) = bytes.split_at_checked(length)?;
-    *bytes = left;
-    Some(taken)
-}
-
-/// Parses a signed big-endian number.
-fn number(bytes: &[u8]) -> i64 {
-    let sign = if bytes.first().is_some_and(|byte| byte & 0x80 != 0) { -1 } else { 0 };
-    bytes.iter().fold(sign, |number, byte| number << 8 | i64::from(*byte))
-}
-
-impl Compiled {
-    fn read(mut bytes: &[u8]) -> Option<Compiled> {
-        let bytes = &mut bytes;
-        // The first part, with times of four bytes, is only for old readers.
-        let old = Header::take(bytes)?;
-        take(bytes, old.timecnt.checked_mul(5)?.checked_add(old.typecnt.checked_mul(6)?)?)?;
-        old.skip_rest(bytes, 4)?;
-        let header = Header::take(bytes)?;
-        if header.leapcnt != 0 {
-            return None;
-        }
-        let moments = take(bytes, header.timecnt.checked_mul(8)?)?;
-        let kinds = take(bytes, header.timecnt)?;
-        let types = take(bytes, header.typecnt.checked_mul(6)?)?;
-        header.skip_rest(bytes, 8)?;
-        let rule = std::str::from_utf8(bytes).ok()?.strip_prefix('\n')?.strip_suffix('\n')?.parse().ok()?;
-        let offsets = moments.chunks_exact(8).zip(kinds).map(|(at, kind)| {
-            let offset = types.chunks_exact(6).nth(usize::from(*kind))?.get(..4)?;
-            Some((number(at), number(offset)))
-        });
-        Some(Compiled { offsets: offsets.collect::<Option<_>>()?, rule })
-    }
-
-    /// True if a zone has the offsets of this file since the time `since`.
-    fn agrees(&self, zone: &Zone, since: i64) -> bool {
-        let last = self.offsets.last().map_or(i64::MIN, |(at, _)| *at);
-        let until_next = self.offsets.iter().skip(1).map(|(at, _)| *at).chain([i64::MAX]);
-        let is_listed = self.offsets.iter().zip(until_next).all(|((at, offset), next)| {
-            // The rule applies since the time of the last offset.
-            next <= since
-                || *at == last
-                || [since.max(*at), next - 1].iter().all(|at| zone.offset(*at) == *offset)
-        });
-        if !is_listed || *zone == self.rule {
-            return is_listed;
-        }
-        // Five years contain every change of a rule.
-        let mut at = since.max(last);
-        let until = at + 5 * 366 * DAY;
-        loop {
-            if zone.offset(at) != self.rule.offset(at) {
-                return false;
-            }
-            at = match (zone.next_change(at, until), self.rule.next_change(at, until)) {
-                (Some(one), Some(other)) if one == other => one,
-                (None, None) => return true,
-                (Some(_), Some(_)) | (Some(_), None) | (None, Some(_)) => return false,
-            };
-        }
-    }
 }
 
 #[cfg(test)]
@@ -251,25 +155,32 @@ mod tests {
         }
     }
 
-    /// Returns a compiled zone without times in its old part, and with `offsets` in its new part.
-    fn compiled(offsets: &[(i64, i32)], rule: &str) -> Vec<u8> {
+    /// Returns a compiled zone without times in its old part, and with `changes` in its new part:
+    /// time, offset, whether it is summer time, and name.
+    fn compiled(changes: &[(i64, i32, bool, &str)], rule: &str) -> Vec<u8> {
         let header = |times: u32, types: u32| {
-            let counts = [0, 0, 0, times, types, 4u32].map(u32::to_be_bytes).concat();
+            let counts = [0, 0, 0, times, types, 5 * types].map(u32::to_be_bytes).concat();
             [b"TZif2".as_slice(), &[0; 15], &counts].concat()
         };
-        let count = u32::try_from(offsets.len()).unwrap();
-        let mut bytes = [header(0, 1), vec![0; 6], b"LMT\0".to_vec(), header(count, count)].concat();
-        bytes.extend(offsets.iter().flat_map(|(at, _)| at.to_be_bytes()));
+        let count = u32::try_from(changes.len()).unwrap();
+        let mut bytes = [header(0, 1), vec![0; 6], b"LMT\0\0".to_vec(), header(count, count.max(1))].concat();
+        bytes.extend(changes.iter().flat_map(|(at, ..)| at.to_be_bytes()));
         bytes.extend(0..u8::try_from(count).unwrap());
-        bytes.extend(
-            offsets.iter().flat_map(|(_, offset)| [offset.to_be_bytes().as_slice(), &[0, 0]].concat()),
-        );
-        bytes.extend(b"LMT\0");
+        let kinds = changes.iter().zip((0..).step_by(5));
+        bytes.extend(kinds.flat_map(|((_, offset, is_summer, _), name)| {
+            [offset.to_be_bytes().as_slice(), &[u8::from(*is_summer), name]].concat()
+        }));
+        bytes.extend(changes.iter().flat_map(|(.., name)| format!("{name:\0<5}").into_bytes()));
+        if changes.is_empty() {
+            bytes.extend(b"\0\0\0\0\0\0LMT\0\0");
+        }
         bytes.extend(format!("\n{rule}\n").bytes());
         bytes
     }
 
     const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
+    const BERLIN_CHANGES: [(i64, i32, bool, &str); 2] =
+        [(828_234_000, 7200, true, "CEST"), (846_378_000, 3600, false, "CET")];
 
     #[test]
     fn tz_says_the_zone_before_the_machine_does() {
@@ -296,14 +207,14 @@ mod tests {
 
     #[test]
     fn a_machine_says_its_zone_by_a_link_a_name_or_the_content_of_a_file() {
-        let berlin = compiled(&[(828_234_000, 7200), (846_378_000, 3600)], BERLIN);
+        let berlin = compiled(&BERLIN_CHANGES, BERLIN);
         // Morocco changes its offset each Ramadan, which the rule of its file does not describe.
         let listed = [
-            (1_711_850_400, 3600),
-            (1_771_120_800, 0),
-            (1_774_144_800, 3600),
-            (1_801_965_600, 0),
-            (1_804_989_600, 3600),
+            (1_711_850_400, 3600, false, "+01"),
+            (1_771_120_800, 0, true, "+00"),
+            (1_774_144_800, 3600, false, "+01"),
+            (1_801_965_600, 0, true, "+00"),
+            (1_804_989_600, 3600, false, "+01"),
         ];
         let casablanca = compiled(&listed, "<+01>-1");
         for (machine, expected) in [
@@ -333,16 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_compiled_zone_is_refused_without_a_panic() {
-        let whole = compiled(&[(828_234_000, 7200), (846_378_000, 3600)], BERLIN);
+    fn a_damaged_compiled_zone_is_refused_without_a_panic() {
+        let whole = compiled(&BERLIN_CHANGES, BERLIN);
         for length in 0..whole.len() {
-            assert!(Compiled::read(&whole[..length]).is_none(), "{length}");
+            assert!(Zone::compiled(&whole[..length]).is_none(), "{length}");
         }
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] = 0xff;
-            if let Some(file) = Compiled::read(&damaged) {
-                file.agrees(&Zone::UTC, NOW);
+            if let Some((file, _)) = Zone::compiled(&damaged) {
+                file.agrees(&Zone::UTC, NOW, NOW + LISTED);
             }
         }
     }

@@ -1,64 +1,40 @@
-//! Time zones: named zones, with rules that are built in, and zones described by a POSIX rule.
+//! Time zones: named zones, whose rules are built in, and zones described by a POSIX rule.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveDateTime, Offset, TimeZone};
-use chrono_tz::Tz;
+use chrono::NaiveDateTime;
+use jiff::Timestamp;
+use jiff::tz::{self, TimeZone};
 
-const HOUR: i64 = 3600;
-const DAY: i64 = 24 * HOUR;
+const DAY: i64 = 24 * 3600;
 
 /// Time zone. Times are in seconds since 1970, offsets in seconds east of Greenwich.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Zone {
-    Named(Tz),
-    Rule(Box<Rule>),
-}
-
-/// POSIX rule of a time zone, such as `CET-1CEST,M3.5.0,M10.5.0/3`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    text: String,
-    offset: i64,
-    summer: Option<Summer>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Summer {
-    offset: i64,
-    begins: ZoneChange,
-    ends: ZoneChange,
-}
-
-/// Day of each year, and the local time in seconds, at which summer time begins or ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ZoneChange {
-    day: Day,
-    time: i64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Day {
-    /// Day of the year from 1 to 365, without counting 29 February.
-    Julian(u32),
-    /// Day of the year from 0 to 365, with 29 February.
-    Ordinal(u32),
-    /// Weekday in a week of a month, from 1; 5 is the last such weekday.
-    Week { month: u32, week: u32, weekday: u32 },
+pub struct Zone {
+    /// Name in the IANA database, or a POSIX rule such as `CET-1CEST,M3.5.0,M10.5.0/3`.
+    text: Cow<'static, str>,
+    zone: TimeZone,
 }
 
 impl Zone {
-    pub const UTC: Zone = Zone::Named(Tz::UTC);
+    pub const UTC: Zone = Zone { text: Cow::Borrowed("UTC"), zone: TimeZone::UTC };
+
+    /// Parses a compiled time zone (RFC 9636). Returns its transitions as a zone, and the POSIX
+    /// rule for the time after them, or `None` if the file is damaged or has no such rule.
+    pub fn compiled(bytes: &[u8]) -> Option<(Zone, Zone)> {
+        let rule =
+            std::str::from_utf8(bytes.strip_suffix(b"\n")?.rsplit(|byte| *byte == b'\n').next()?).ok()?;
+        let zone = TimeZone::tzif("", bytes).ok()?;
+        Some((Zone { text: Cow::Borrowed("compiled"), zone }, rule.parse().ok()?))
+    }
 
     /// Returns the offset of local time from UTC at a time.
     pub fn offset(&self, at: i64) -> i64 {
-        let utc = DateTime::from_timestamp(at, 0).unwrap_or_default().naive_utc();
-        match self {
-            Zone::Named(zone) => i64::from(zone.offset_from_utc_datetime(&utc).fix().local_minus_utc()),
-            Zone::Rule(rule) => rule.offset(at),
-        }
+        let at = Timestamp::from_second(at).unwrap_or_default();
+        i64::from(self.zone.to_offset(at).seconds())
     }
 
     /// Returns the times at which clocks show a local time, the earlier first: one, two if clocks
@@ -79,37 +55,34 @@ impl Zone {
     /// Returns the first time after `from`, and at or before `until`, at which the offset of local
     /// time changes.
     pub fn next_change(&self, from: i64, until: i64) -> Option<i64> {
-        // No zone changes its offset twice within a week.
-        const STEP: i64 = 7 * DAY;
         let offset = self.offset(from);
-        let mut before = from;
-        while before < until {
-            let mut after = until.min(before + STEP);
-            if self.offset(after) == offset {
-                before = after;
-                continue;
+        let changes = self.zone.following(Timestamp::from_second(from).ok()?);
+        let mut changes = changes.map(|change| change.timestamp().as_second());
+        changes.find(|at| *at > until || self.offset(*at) != offset).filter(|at| *at <= until)
+    }
+
+    /// True if two zones have the same offsets from one time to another.
+    pub fn agrees(&self, other: &Zone, since: i64, until: i64) -> bool {
+        let mut at = since;
+        loop {
+            let changes = [self, other].map(|zone| zone.next_change(at, until));
+            if self.offset(at) != other.offset(at) || changes[0] != changes[1] {
+                return false;
             }
-            while after - before > 1 {
-                let middle = before + (after - before) / 2;
-                if self.offset(middle) == offset { before = middle } else { after = middle }
-            }
-            return Some(after);
+            let Some(next) = changes[0] else { return true };
+            at = next;
         }
-        None
     }
 }
 
 /// Returns the names of all time zones, in order.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name())
+pub fn names() -> impl Iterator<Item = String> {
+    tz::db().available().map(|name| name.to_string())
 }
 
 impl fmt::Display for Zone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Zone::Named(zone) => zone.name(),
-            Zone::Rule(rule) => &rule.text,
-        })
+        f.pad(&self.text)
     }
 }
 
@@ -117,128 +90,11 @@ impl FromStr for Zone {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Zone, String> {
-        if let Ok(zone) = text.parse() {
-            return Ok(Zone::Named(zone));
-        }
-        let rule = Parser { left: text }.rule(text);
-        rule.map(|rule| Zone::Rule(Box::new(rule)))
+        let named = TimeZone::get(text).ok().filter(|zone| zone.iana_name() == Some(text));
+        let found = named.filter(|zone| !zone.is_unknown()).or_else(|| TimeZone::posix(text).ok());
+        found
+            .map(|zone| Zone { text: Cow::Owned(text.to_owned()), zone })
             .ok_or_else(|| format!("`{text}` is not a time zone: write it like Europe/Berlin or UTC"))
-    }
-}
-
-impl Rule {
-    fn offset(&self, at: i64) -> i64 {
-        let Some(summer) = &self.summer else { return self.offset };
-        let local = DateTime::from_timestamp(at + self.offset, 0).unwrap_or_default();
-        let begins = summer.begins.shown_in(local.year()) - self.offset;
-        let ends = summer.ends.shown_in(local.year()) - summer.offset;
-        let is_summer = if begins < ends { begins <= at && at < ends } else { !(ends <= at && at < begins) };
-        if is_summer { summer.offset } else { self.offset }
-    }
-}
-
-impl ZoneChange {
-    /// Returns the local time of the change in a year, in local seconds since 1970.
-    fn shown_in(&self, year: i32) -> i64 {
-        let first = |month| NaiveDate::from_ymd_opt(year, month, 1).unwrap_or_default();
-        let day = match self.day {
-            Day::Julian(day) => {
-                let skipped = u64::from(first(1).leap_year() && day >= 60);
-                first(1) + Days::new(u64::from(day) - 1 + skipped)
-            }
-            Day::Ordinal(day) => first(1) + Days::new(u64::from(day)),
-            Day::Week { month, week, weekday } => {
-                let ahead = (weekday + 7 - first(month).weekday().num_days_from_sunday()) % 7;
-                let day = first(month) + Days::new(u64::from(ahead + 7 * (week - 1)));
-                if day.month() == month { day } else { day - Days::new(7) }
-            }
-        };
-        day.and_time(chrono::NaiveTime::MIN).and_utc().timestamp() + self.time
-    }
-}
-
-/// Parser of a POSIX rule.
-struct Parser<'t> {
-    left: &'t str,
-}
-
-impl Parser<'_> {
-    fn rule(mut self, text: &str) -> Option<Rule> {
-        self.name()?;
-        let offset = -self.time(24)?;
-        if self.left.is_empty() {
-            return Some(Rule { text: text.to_owned(), offset, summer: None });
-        }
-        self.name()?;
-        let summer = if self.left.starts_with(',') { offset + HOUR } else { -self.time(24)? };
-        // A rule without the start of summer time is refused: no default is right everywhere.
-        let begins = self.change()?;
-        let ends = self.change()?;
-        let summer = Some(Summer { offset: summer, begins, ends });
-        self.left.is_empty().then(|| Rule { text: text.to_owned(), offset, summer })
-    }
-
-    fn take(&mut self, prefix: char) -> Option<()> {
-        self.left = self.left.strip_prefix(prefix)?;
-        Some(())
-    }
-
-    /// Takes the longest prefix of characters for which `fits` returns true.
-    fn while_fits(&mut self, fits: impl Fn(char) -> bool) -> &str {
-        let end = self.left.find(|c| !fits(c)).unwrap_or(self.left.len());
-        let (taken, left) = self.left.split_at(end);
-        self.left = left;
-        taken
-    }
-
-    fn name(&mut self) -> Option<()> {
-        let is_quoted = self.take('<').is_some();
-        let fits = |c: char| c.is_ascii_alphabetic() || is_quoted && (c.is_ascii_digit() || "+-".contains(c));
-        let length = self.while_fits(fits).len();
-        if is_quoted {
-            self.take('>')?;
-        }
-        (length >= 3).then_some(())
-    }
-
-    fn number(&mut self, least: u32, most: u32) -> Option<u32> {
-        let number = self.while_fits(|c| c.is_ascii_digit()).parse().ok()?;
-        (least..=most).contains(&number).then_some(number)
-    }
-
-    /// Takes `[+|-]hh[:mm[:ss]]` and returns it in seconds.
-    fn time(&mut self, hours: u32) -> Option<i64> {
-        let sign = if self.take('-').is_some() {
-            -1
-        } else {
-            let _ = self.take('+');
-            1
-        };
-        let mut seconds = i64::from(self.number(0, hours)?) * HOUR;
-        for unit in [60, 1] {
-            if self.take(':').is_none() {
-                break;
-            }
-            seconds += i64::from(self.number(0, 59)?) * unit;
-        }
-        Some(sign * seconds)
-    }
-
-    fn change(&mut self) -> Option<ZoneChange> {
-        self.take(',')?;
-        let day = if self.take('J').is_some() {
-            Day::Julian(self.number(1, 365)?)
-        } else if self.take('M').is_some() {
-            let month = self.number(1, 12)?;
-            self.take('.')?;
-            let week = self.number(1, 5)?;
-            self.take('.')?;
-            Day::Week { month, week, weekday: self.number(0, 6)? }
-        } else {
-            Day::Ordinal(self.number(0, 365)?)
-        };
-        let time = if self.take('/').is_some() { self.time(167)? } else { 2 * HOUR };
-        Some(ZoneChange { day, time })
     }
 }
 
@@ -296,7 +152,7 @@ mod tests {
         let (julian, ordinal) = (zone("AAA3BBB,J60/0,J300/0"), zone("AAA3BBB,59/0,299/0"));
         let second_of_march = 1_835_481_600 + 2 * DAY;
         assert_eq!((julian.offset(second_of_march), ordinal.offset(second_of_march)), (-7200, -7200));
-        let leap_day = 1_835_395_200 + 6 * HOUR;
+        let leap_day = 1_835_395_200 + 6 * 3600;
         assert_eq!((julian.offset(leap_day), ordinal.offset(leap_day)), (-10800, -7200));
     }
 

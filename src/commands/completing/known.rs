@@ -220,8 +220,9 @@ fn work(item: WorkItem) -> Candidate {
 }
 
 /// Returns the words that begin with `typed`, without descriptions.
-fn bare<'a>(words: impl Iterator<Item = &'a str>, typed: &str) -> Vec<Candidate> {
-    words.filter(|word| word.starts_with(typed)).map(|word| (word.to_owned(), String::new())).collect()
+fn bare(words: impl Iterator<Item: Into<String>>, typed: &str) -> Vec<Candidate> {
+    let words = words.map(Into::<String>::into).filter(|word| word.starts_with(typed));
+    words.map(|word| (word, String::new())).collect()
 }
 
 /// Returns the agents on the command line, or all agents if there are few.

@@ -38,8 +38,8 @@ impl<'t> AddedTimer<'t> {
             Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
             Schedule::At { .. } | Schedule::Every { .. } => None,
         };
-        let zone = named.as_ref().or(zone::local().ok()).unwrap_or(&Zone::UTC);
-        AddedTimer { action, timer, time_zone: zone.to_string(), next_local: timer.next_at.in_zone(zone) }
+        let zone = named.or_else(|| zone::local().ok().cloned()).unwrap_or(Zone::UTC);
+        AddedTimer { action, timer, time_zone: zone.to_string(), next_local: timer.next_at.in_zone(&zone) }
     }
 }
 

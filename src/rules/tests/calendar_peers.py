@@ -11,6 +11,9 @@ import zoneinfo
 from croniter import croniter
 from cronsim import CronSim
 
+# The package tzdata, not the machine's files, which may be older.
+zoneinfo.reset_tzpath(to=[])
+
 
 def shown(fires, count):
     try:

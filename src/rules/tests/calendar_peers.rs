@@ -19,8 +19,8 @@ const ZONES: &[&str] = &[
 ];
 
 const YEAR: i64 = 366 * 24 * 3600;
-/// Start of 2026.
-const SINCE: i64 = 1_767_225_600;
+/// Start of 2019. All compared fires are in the past, whose time zones no later database changes.
+const SINCE: i64 = 1_546_300_800;
 
 const FIRES: usize = 5;
 
@@ -91,7 +91,7 @@ fn changes(zone: &Zone) -> Vec<i64> {
 fn expressions_fire_as_croniter_and_cronsim_have_it() {
     let python = std::env::var_os("CRON_PYTHON").unwrap_or_else(|| "python3".into());
     let has_them =
-        Command::new(&python).args(["-c", "import croniter, cronsim"]).stderr(Stdio::null()).status();
+        Command::new(&python).args(["-c", "import croniter, cronsim, tzdata"]).stderr(Stdio::null()).status();
     if !has_them.is_ok_and(|status| status.success()) {
         assert!(std::env::var_os("CI").is_none(), "croniter and cronsim are not installed");
         eprintln!("left out: croniter and cronsim (PyPI) are not installed");

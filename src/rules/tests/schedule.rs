@@ -105,9 +105,9 @@ fn a_fixed_time_fires_once_in_the_night_of_a_change_and_a_wildcard_follows_clock
             "05T01:45+11:00 05T01:45+10:30 05T02:45+10:30",
         ),
         // The change is at midnight, so that a day starts an hour late or starts twice.
-        ("@daily", "America/Havana", "2026-03-07T12:00:00Z", "08T01:00-04:00 09T00:00-04:00"),
-        ("@midnight", "America/Havana", "2026-10-31T12:00:00Z", "01T00:00-04:00 02T00:00-05:00"),
-        ("0 0 * * sun", "America/Havana", "2026-10-31T12:00:00Z", "01T00:00-04:00 08T00:00-05:00"),
+        ("@daily", "America/Havana", "2025-03-08T12:00:00Z", "09T01:00-04:00 10T00:00-04:00"),
+        ("@midnight", "America/Havana", "2025-11-01T12:00:00Z", "02T00:00-04:00 03T00:00-05:00"),
+        ("0 0 * * sun", "America/Havana", "2025-11-01T12:00:00Z", "02T00:00-04:00 09T00:00-05:00"),
         // A whole day: too long for a change of summer time, so its fires are lost.
         ("0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "29T12:00-10:00 31T12:00+14:00"),
         ("30 2 * * *", "CET-1CEST,M3.5.0,M10.5.0/3", spring, "29T03:00+02:00 30T02:30+02:00"),

@@ -14,7 +14,7 @@ struct Room {
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [
-    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 16_329, goal: 10_800 },
+    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 16_179, goal: 10_800 },
     Room {
         name: "store: interface, typed access",
         paths: &[
@@ -43,7 +43,7 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
-        ceiling: 1_337,
+        ceiling: 1_235,
         goal: 800,
     },
 ];
