@@ -19,9 +19,9 @@ pub const TEMPLATES: &[&str] = &["script", "llm", "reviewer", "nightly"];
 /// Without DIR, --dir or DORMOUSE_DIR names the place, or else it is the working directory.
 ///
 /// With a URL (postgres://...) it creates the tables of a store in a database. --grant then gives a
-/// role of that database the rights of a `ticker`, which may do everything, a `producer`, which may
-/// `enqueue` and `wake` in its own name and reads nothing, or a `reader`. A role that had other
-/// rights before loses them.
+/// role of that database the rights of a `ticker`, a `producer` or a `reader`. A ticker may do
+/// everything; a producer may `enqueue` and `wake` in its own name and reads nothing. A role that
+/// had other rights before loses them.
 #[derive(Debug, Args)]
 pub struct InitArgs {
     /// Directory to create it in
@@ -36,8 +36,8 @@ pub struct InitArgs {
 ///
 /// The agent is `booting` until it is started. The turn command follows `--`, as a program and its
 /// arguments; --shell takes one line for sh instead; --from takes a whole agent.toml. --template
-/// creates an agent that is ready to run, with its turn command as AGENT.sh beside the state
-/// directory: a script for you to edit, with comments that explain it.
+/// creates an agent that is ready to run. Its turn command is AGENT.sh beside the state directory, a
+/// script for you to edit, with comments that explain it.
 ///
 /// The secret of the agent's trigger is shown only now: on a terminal, with --json, or in the file
 /// of --secret-file; never with --quiet.
@@ -77,9 +77,9 @@ pub struct CreateArgs {
 
 /// Copy an agent's settings to a new agent
 ///
-/// The new agent has the settings and hooks of the other one, and nothing else: no messages, no
-/// history, and only a trigger of its own. It is `booting` until it is started. Its turns run the
-/// same program, in the same directory.
+/// The new agent has the settings and hooks of the other agent, but no messages and no history. It
+/// gets a new trigger. It is `booting` until it is started. Its turns run the same program, in the
+/// same directory.
 #[derive(Debug, Args)]
 pub struct CloneArgs {
     /// The agent to copy

@@ -20,7 +20,7 @@ pub const OUTSIDE_KINDS: &[&str] =
 /// Admits one message and prints its id. Once the id is printed, the message survives a crash. TEXT
 /// is the text itself, `-` for stdin, or `@FILE`. Without TEXT, stdin is read unless it is a
 /// terminal. With --await it waits for the end of the message and prints the brief of its turn
-/// instead of the id: another process must run the steps.
+/// instead of the id. Another process must run the steps.
 #[derive(Debug, Args)]
 pub struct EnqueueArgs {
     /// Which agent
@@ -36,9 +36,9 @@ pub struct EnqueueArgs {
     /// Accept a past time for --at: the next step then admits the message
     #[arg(long, requires = "at")]
     pub past_ok: bool,
-    /// Read one message per line of stdin, each a JSON object with text or body, and kind, origin,
-    /// priority, dedupe_key, ttl, expires_at, resource, work_item_id, wait_id, correlation_id,
-    /// allow_empty. If one line is bad, no message is admitted
+    /// Read one message per line of stdin, each a JSON object. Its fields are text or body, kind,
+    /// origin, priority, dedupe_key, ttl, expires_at, resource, work_item_id, wait_id,
+    /// correlation_id, allow_empty. If one line is bad, no message is admitted
     #[arg(long, conflicts_with_all = ["text", "body_json", "kind", "dedupe_key", "work_item", "wait"])]
     pub batch: bool,
     /// Wait until the message, or each of the batch, has ended, and print the brief of its turn.

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 /// Print configuration by which a machine ticks this state directory
 ///
-/// A unit for systemd, a crontab line, or a property list for launchd, with the paths of this
+/// A unit for systemd, a crontab line, or a property list for launchd. It contains the paths of this
 /// program and of this state directory, quoted for that format. Nothing is installed: each text
 /// begins with the name of its file.
 #[derive(Debug, Args)]

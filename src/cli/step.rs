@@ -49,7 +49,7 @@ pub struct TickArgs {
     /// Ignore an agent that was moved away meanwhile; `tick --all` passes this to each tick
     #[arg(long, hide = true)]
     pub unless_moved: bool,
-    /// Step the agents that stdin names, one a line, each when it is named: `tick --follow` and
+    /// Step each agent that a line of stdin names, when the line arrives. `tick --follow` and
     /// `--jobs` use this if a new process for each step is expensive
     #[arg(long, hide = true, conflicts_with_all = ["agents", "all", "follow", "dry_run", "commit", "push"])]
     pub by_line: bool,

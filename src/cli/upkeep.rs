@@ -72,9 +72,9 @@ pub struct ExportArgs {
 
 /// Read agents from a stream that export wrote
 ///
-/// Each agent of the stream is checked as by doctor, and appears when it is complete; an agent that
+/// Each agent of the stream is checked as by doctor, and appears when it is complete. An agent that
 /// exists already is refused, unless it was moved away from here. A stream contains agent.toml and
-/// hooks, which a tick will run: import only what you would run.
+/// hooks, which a tick will run, so import only streams that you trust.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     /// The file with the stream; `-`, or none: stdin
@@ -143,7 +143,7 @@ pub struct CheckOutcomeArgs {
 /// Print the completions of a shell
 ///
 /// They complete commands, flags, the agents of the state directory, and the ids of their records
-/// with descriptions: at each key the shell runs `dormouse`, which therefore has to be in PATH.
+/// with descriptions. At each key the shell runs `dormouse`, which must be in PATH.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// Which shell

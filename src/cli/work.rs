@@ -224,7 +224,7 @@ pub enum TimerCommand {
         /// With --catch-up skip: send a fire that is at most this late [default: until the next]
         #[arg(long, value_name = "DURATION", requires = "catch_up")]
         grace: Option<Span>,
-        /// A name that only one active timer of the agent can have: the same command again changes
+        /// A name that only one active timer of the agent can have. The same command again changes
         /// nothing, and a command with another setting replaces the timer
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
