@@ -40,7 +40,7 @@ fn every_command_can_be_killed_at_every_call() {
         .iter()
         .map(|scenario| {
             let template = (scenario.prepare)();
-            let args = (scenario.args)(&template);
+            let args = scenario.args(&template);
             (template, args)
         })
         .collect();

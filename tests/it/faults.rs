@@ -44,7 +44,7 @@ fn every_command_can_fail_at_every_call() {
         .iter()
         .map(|scenario| {
             let template = (scenario.prepare)();
-            let args = (scenario.args)(&template);
+            let args = scenario.args(&template);
             (template, args)
         })
         .collect();
@@ -203,7 +203,7 @@ fn writes_may_be_torn_at_any_length() {
     }
     each_in_parallel(&cases, |(scenario, size, is_ignored)| {
         let sandbox = (scenario.prepare)();
-        let args = (scenario.args)(&sandbox);
+        let args = scenario.args(&sandbox);
         let before = Before::of(&sandbox);
         let files_before = records(&sandbox.agent(AGENT));
         let ignore = if *is_ignored { "trap '' XFSZ; " } else { "" };

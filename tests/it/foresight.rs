@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::scenarios::{AGENT, SCENARIOS, created, queued, started, words};
+use crate::scenarios::{AGENT, SCENARIOS, Scenario, TICK, after, created, queued, started, words};
 use crate::setup::{
     Beside, decision, edit_state, eventually, extend_policy, field, hook, objects, processes, record, say,
     wait_for,
@@ -24,34 +24,22 @@ const SAMPLE: usize = 120;
 /// How many steps are compared after a cut.
 const STEPS: usize = 3;
 
-struct Situation {
-    name: &'static str,
-    prepare: fn() -> Sandbox,
-    args: fn(&Sandbox) -> Vec<String>,
-    stdin: &'static str,
-}
-
-/// A task that lasts until this test says so, or has removed the directory that it runs in.
-const UNTIL_GO: &str = "until test -e go || ! test -e \"$HOME\"; do sleep 0.05; done";
-
-const TICK: fn(&Sandbox) -> Vec<String> = |_| words("tick ada");
-
 /// Beyond those of the crash tests: what has more than one process, or lies in the inbox in numbers.
-const SITUATIONS: &[Situation] = &[
-    Situation {
+const SITUATIONS: &[Scenario] = &[
+    Scenario {
         name: "the backoff of a failure is over",
         prepare: || {
-            let sandbox = created("false", "[recovery]\nmax_attempts = 3\n");
-            sandbox.run(words("start ada"));
-            sandbox.run(words("enqueue ada hello"));
+            let sandbox = after(
+                created("false", "[recovery]\nmax_attempts = 3\n"),
+                &["start ada", "enqueue ada hello"],
+            );
             sandbox.cmd(words("tick ada")).output();
             sandbox.pass(3600);
             sandbox
         },
-        args: TICK,
-        stdin: "",
+        ..TICK
     },
-    Situation {
+    Scenario {
         name: "an outcome that begins a task and delegates",
         prepare: || {
             const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *task_result*) ;; *)
@@ -60,55 +48,41 @@ const SITUATIONS: &[Situation] = &[
                     {"do": "task.start", "delegate": "kid", "text": "help"},
                     {"do": "wait", "kind": "task", "reason": "the help of the kid"}]}' > "$DORMOUSE_OUTCOME"
                 esac"#;
-            let sandbox = created(ANSWER, "");
-            sandbox.run(words("start ada"));
-            sandbox.run(words("enqueue ada hello"));
-            sandbox
+            after(created(ANSWER, ""), &["start ada", "enqueue ada hello"])
         },
-        args: TICK,
-        stdin: "",
+        ..TICK
     },
-    Situation {
+    Scenario {
         name: "an outcome that the last attempt leaves, and then the agent stops",
         prepare: || {
-            let sandbox = created("false", "[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n");
-            sandbox.run(words("start ada"));
-            sandbox.run(words("enqueue ada hello"));
-            sandbox
+            after(
+                created("false", "[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n"),
+                &["start ada", "enqueue ada hello"],
+            )
         },
-        args: TICK,
-        stdin: "",
+        ..TICK
     },
-    Situation {
+    Scenario {
         name: "the start of a task",
         prepare: started,
-        args: |_| {
-            let command = ["task", "start", "-a", "ada", "--", "sh", "-c", UNTIL_GO];
-            command.map(str::to_owned).into()
-        },
-        stdin: "",
+        command: "task start -a ada -- sh -c UNTIL_GO",
+        ..TICK
     },
-    Situation { name: "a task without its supervisor", prepare: without_supervisor, args: TICK, stdin: "" },
-    Situation {
+    Scenario { name: "a task without its supervisor", prepare: without_supervisor, ..TICK },
+    Scenario {
         name: "the stop of an agent with a task",
         prepare: without_supervisor,
-        args: |_| words("stop ada"),
-        stdin: "",
+        command: "stop ada",
+        ..TICK
     },
-    Situation { name: "the start of a delegation", prepare: started, args: delegation, stdin: "" },
-    Situation {
+    Scenario { name: "the start of a delegation", prepare: started, command: DELEGATION, ..TICK },
+    Scenario {
         name: "the end of a delegation",
-        prepare: || {
-            let sandbox = started();
-            sandbox.run(delegation(&sandbox));
-            sandbox.run(words("enqueue kid more"));
-            sandbox.run(words("tick kid"));
-            sandbox
-        },
-        args: |_| words("tick kid"),
-        stdin: "",
+        prepare: || after(started(), &[DELEGATION, "enqueue kid more", "tick kid"]),
+        command: "tick kid",
+        ..TICK
     },
-    Situation {
+    Scenario {
         name: "more dropped files than a step takes in",
         prepare: || {
             let sandbox = started();
@@ -121,24 +95,23 @@ const SITUATIONS: &[Situation] = &[
             fs::write(sandbox.agent(AGENT).join("inbox/1-bad.json"), "{").unwrap();
             sandbox
         },
-        args: TICK,
-        stdin: "",
+        ..TICK
     },
-    Situation {
+    Scenario {
         name: "a file that interjects is dropped into a backoff",
         prepare: || {
-            let sandbox = created("false", "[recovery]\nmax_attempts = 3\nbase = \"1h\"\n");
-            sandbox.run(words("start ada"));
-            sandbox.run(words("enqueue ada hello"));
+            let sandbox = after(
+                created("false", "[recovery]\nmax_attempts = 3\nbase = \"1h\"\n"),
+                &["start ada", "enqueue ada hello"],
+            );
             sandbox.cmd(words("tick ada")).output();
             let body = "{\"text\":\"now\",\"priority\":\"interject\"}\n";
             fs::write(sandbox.agent(AGENT).join("inbox/now.json"), body).unwrap();
             sandbox
         },
-        args: TICK,
-        stdin: "",
+        ..TICK
     },
-    Situation {
+    Scenario {
         name: "a message behind many that are stale",
         prepare: || {
             let sandbox = started();
@@ -148,10 +121,9 @@ const SITUATIONS: &[Situation] = &[
             sandbox.run(words("enqueue ada fresh"));
             sandbox
         },
-        args: TICK,
-        stdin: "",
+        ..TICK
     },
-    Situation {
+    Scenario {
         name: "a message behind many that are none",
         prepare: || {
             let sandbox = started();
@@ -163,24 +135,20 @@ const SITUATIONS: &[Situation] = &[
             sandbox.run(words("enqueue ada fresh"));
             sandbox
         },
-        args: TICK,
-        stdin: "",
+        ..TICK
     },
-    Situation {
+    Scenario {
         name: "transitions that a hook is told of",
         prepare: || {
             let sandbox = queued();
             hook(&sandbox.store(), "on-state-change", "true");
             sandbox
         },
-        args: TICK,
-        stdin: "",
+        ..TICK
     },
 ];
 
-fn delegation(_: &Sandbox) -> Vec<String> {
-    words("task start -a ada --delegate kid help")
-}
+const DELEGATION: &str = "task start -a ada --delegate kid help";
 
 /// An agent with a task whose supervisor and command were killed.
 fn without_supervisor() -> Sandbox {
@@ -211,28 +179,13 @@ struct Cut {
 #[test]
 fn what_is_foreseen_is_done_wherever_a_command_was_killed() {
     needs!("strace");
-    let of_crashes =
-        SCENARIOS.iter().filter(|scenario| scenario.name != "tick: a backlog is filed").map(|scenario| {
-            Situation {
-                name: scenario.name,
-                prepare: scenario.prepare,
-                args: scenario.args,
-                stdin: scenario.stdin,
-            }
-        });
-    let situations: Vec<Situation> = of_crashes
-        .chain(SITUATIONS.iter().map(|own| Situation {
-            name: own.name,
-            prepare: own.prepare,
-            args: own.args,
-            stdin: own.stdin,
-        }))
-        .collect();
+    let of_crashes = SCENARIOS.iter().filter(|scenario| scenario.name != "tick: a backlog is filed");
+    let situations: Vec<&Scenario> = of_crashes.chain(SITUATIONS).collect();
     let only = std::env::var("DORMOUSE_FORESIGHT").unwrap_or_default();
     let templates: Vec<Sandbox> = situations.iter().map(|situation| (situation.prepare)()).collect();
     let mut cuts = Vec::new();
     for (place, (situation, template)) in situations.iter().zip(&templates).enumerate() {
-        let args = (situation.args)(template);
+        let args = situation.args(template);
         let shown: Vec<&str> = args.iter().map(String::as_str).collect();
         let points = strace::record(&template.copy(), &shown, situation.stdin).points();
         for (number, call) in points.into_iter().enumerate() {

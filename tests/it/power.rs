@@ -504,7 +504,7 @@ fn cuttable(template: &Sandbox, words: &[&str], scenario: &Scenario) -> Vec<stra
 
 fn play<'a>(scenario: &'a Scenario, killed_at: Option<usize>) -> Recorded<'a> {
     let template = (scenario.prepare)();
-    let args = (scenario.args)(&template);
+    let args = scenario.args(&template);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let ran_in = template.copy();
     let mut tape = Tape::new(&ran_in.store());
@@ -673,7 +673,7 @@ fn a_journal_that_is_found_is_made_durable_first() {
     needs!("strace");
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "work add").unwrap();
     let template = (scenario.prepare)();
-    let args = (scenario.args)(&template);
+    let args = scenario.args(&template);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let points = cuttable(&template, &words, scenario);
     let committed = points.iter().position(strace::Call::is_about_journal).unwrap();

@@ -23,7 +23,8 @@ pub const AGENT: &str = "ada";
 pub struct Scenario {
     pub name: &'static str,
     pub prepare: fn() -> Sandbox,
-    pub args: fn(&Sandbox) -> Vec<String>,
+    /// ITEM, WAIT, TIMER and DEAD are the ids of the only ones that there are, UNTIL_GO is that command.
+    pub command: &'static str,
     pub stdin: &'static str,
     /// The exit statuses that a second try may have, after a first one that was cut.
     pub again: &'static [i32],
@@ -33,117 +34,75 @@ pub struct Scenario {
     pub is_durable: bool,
 }
 
+impl Scenario {
+    pub fn args(&self, sandbox: &Sandbox) -> Vec<String> {
+        words_about(sandbox, self.command)
+    }
+}
+
+/// A task that lasts until its test says so, or has removed the directory that it runs in.
+const UNTIL_GO: &str = "until test -e go || ! test -e \"$HOME\"; do sleep 0.05; done";
+
+/// A step of an agent with one message, cut at every point; other scenarios name what they have of their own.
+pub const TICK: Scenario = Scenario {
+    name: "",
+    prepare: queued,
+    command: "tick ada",
+    stdin: "",
+    again: &[0],
+    every: 1,
+    is_durable: true,
+};
+
 /// Those that a single process goes through, from the first call to the last.
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "enqueue",
-        prepare: started,
-        args: |_| words("enqueue ada hello"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
-    },
+    Scenario { name: "enqueue", prepare: started, command: "enqueue ada hello", ..TICK },
     Scenario {
         name: "enqueue, in a clone without empty directories",
         prepare: cloned,
-        args: |_| words("enqueue ada hello"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "enqueue ada hello",
+        ..TICK
     },
     Scenario {
         name: "enqueue --dedupe-key, first",
         prepare: started,
-        args: |_| words("enqueue ada hello --dedupe-key k"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "enqueue ada hello --dedupe-key k",
+        ..TICK
     },
     Scenario {
         name: "enqueue --dedupe-key, again",
-        prepare: || {
-            let sandbox = started();
-            sandbox.run(words("enqueue ada hello --dedupe-key k"));
-            sandbox
-        },
-        args: |_| words("enqueue ada hello --dedupe-key k"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        prepare: || after(started(), &["enqueue ada hello --dedupe-key k"]),
+        command: "enqueue ada hello --dedupe-key k",
+        ..TICK
     },
     Scenario {
         name: "enqueue --dedupe-key, in a clone with keys",
         prepare: || {
-            let sandbox = started();
-            sandbox.run(words("enqueue ada hello --dedupe-key k"));
-            sandbox.run(words("enqueue ada hello --dedupe-key l"));
+            let sandbox =
+                after(started(), &["enqueue ada hello --dedupe-key k", "enqueue ada hello --dedupe-key l"]);
             forget_what_git_ignores(&sandbox);
             sandbox
         },
-        args: |_| words("enqueue ada hello --dedupe-key m"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "enqueue ada hello --dedupe-key m",
+        ..TICK
     },
     Scenario {
         name: "enqueue --batch",
         prepare: started,
-        args: |_| words("enqueue ada --batch"),
+        command: "enqueue ada --batch",
         stdin: "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
-    Scenario {
-        name: "wake",
-        prepare: started,
-        args: |_| words("wake ada look"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
-    },
-    Scenario {
-        name: "start",
-        prepare: || created(TURN, ""),
-        args: |_| words("start ada"),
-        stdin: "",
-        again: &[0, 4],
-        every: 1,
-        is_durable: true,
-    },
-    Scenario {
-        name: "stop, idle",
-        prepare: queued,
-        args: |_| words("stop ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
-    },
+    Scenario { name: "wake", prepare: started, command: "wake ada look", ..TICK },
+    Scenario { name: "start", prepare: || created(TURN, ""), command: "start ada", again: &[0, 4], ..TICK },
+    Scenario { name: "stop, idle", command: "stop ada", ..TICK },
     Scenario {
         name: "stop, an abandoned run",
         prepare: || killed_before_the_note(queued()),
-        args: |_| words("stop ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "stop ada",
+        ..TICK
     },
-    Scenario {
-        name: "tick: claim, turn, settle",
-        prepare: queued,
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
-    },
+    Scenario { name: "tick: claim, turn, settle", ..TICK },
     Scenario {
         name: "tick: claim, turn, settle, without syncs",
         prepare: || {
@@ -153,94 +112,42 @@ pub const SCENARIOS: &[Scenario] = &[
             fs::write(&path, text.replace("durability = \"full\"", "durability = \"process\"")).unwrap();
             sandbox
         },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
         is_durable: false,
+        ..TICK
     },
     Scenario {
         name: "tick: a second turn in the same month",
-        prepare: || {
-            let sandbox = queued();
-            sandbox.run(words("enqueue ada again --dedupe-key k"));
-            sandbox.run(words("tick ada"));
-            sandbox
-        },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        prepare: || after(queued(), &["enqueue ada again --dedupe-key k", "tick ada"]),
+        ..TICK
     },
-    Scenario {
-        name: "tick: a turn that fails",
-        prepare: || {
-            let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 2\n");
-            sandbox.run(words("start ada"));
-            sandbox.run(words("enqueue ada hello"));
-            sandbox
-        },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0, 7],
-        every: 1,
-        is_durable: true,
-    },
+    Scenario { name: "tick: a turn that fails", prepare: || failing(2), again: &[0, 7], ..TICK },
     Scenario {
         name: "tick: a turn that fails for the last time",
-        prepare: || {
-            let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 1\n");
-            sandbox.run(words("start ada"));
-            sandbox.run(words("enqueue ada hello"));
-            sandbox
-        },
-        args: |_| words("tick ada"),
-        stdin: "",
+        prepare: || failing(1),
         again: &[0, 7],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: a dead letter that a hook is told of",
         prepare: || {
-            let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 1\n");
+            let sandbox = failing(1);
             hook(&sandbox.store(), "on-attention", r#"cat >> "$HOME/told""#);
-            sandbox.run(words("start ada"));
-            sandbox.run(words("enqueue ada hello"));
             sandbox
         },
-        args: |_| words("tick ada"),
-        stdin: "",
         again: &[0, 7],
         every: 2,
         is_durable: false,
+        ..TICK
     },
     Scenario {
         name: "tick: reduce",
-        prepare: || {
-            let sandbox = started();
-            sandbox.run(words("enqueue ada note --kind control"));
-            sandbox
-        },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        prepare: || after(started(), &["enqueue ada note --kind control"]),
+        ..TICK
     },
     Scenario {
         name: "tick: a wake hint becomes a tick",
-        prepare: || {
-            let sandbox = started();
-            sandbox.run(words("wake ada look"));
-            sandbox
-        },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        prepare: || after(started(), &["wake ada look"]),
+        ..TICK
     },
     Scenario {
         name: "tick: hand-written files, a good one and a bad one",
@@ -251,57 +158,30 @@ pub const SCENARIOS: &[Scenario] = &[
             fs::write(inbox.join("bad.json"), "{\"text\":").unwrap();
             sandbox
         },
-        args: |_| words("tick ada"),
-        stdin: "",
         again: &[0, 7],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: recovery, the turn ended and nobody noted it",
         prepare: || killed_before_the_note(queued()),
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: recovery, the turn never began",
         prepare: || killed_before_it_began(queued()),
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: recovery, the turn's end was noted",
         prepare: || killed_after_the_note(queued()),
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: recovery, the settlement was committed and not applied",
         prepare: || killed_at(queued(), |call| call.rest.contains("/ledger/") && call.act() == "open"),
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
-    Scenario {
-        name: "tick: sleep",
-        prepare: started,
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
-    },
+    Scenario { name: "tick: sleep", prepare: started, ..TICK },
     Scenario {
         name: "tick: a backlog is filed",
         prepare: || {
@@ -315,235 +195,152 @@ pub const SCENARIOS: &[Scenario] = &[
             sandbox.run(words("wake ada"));
             sandbox
         },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
         // More than a thousand renames are much of a muchness.
         every: 61,
-        is_durable: true,
+        ..TICK
     },
-    Scenario {
-        name: "queue requeue",
-        prepare: dead,
-        args: |sandbox| {
-            let dead = sandbox.json(words("queue dead -a ada"));
-            vec!["queue".into(), "requeue".into(), dead["id"].as_str().unwrap().into()]
-        },
-        stdin: "",
-        again: &[0, 4],
-        every: 1,
-        is_durable: true,
-    },
+    Scenario { name: "queue requeue", prepare: dead, command: "queue requeue DEAD", again: &[0, 4], ..TICK },
     Scenario {
         name: "recover, a failed agent",
         prepare: || {
-            let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 2\n");
-            sandbox.run(words("start ada"));
-            sandbox.run(words("enqueue ada hello"));
+            let sandbox = failing(2);
             assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
             sandbox
         },
-        args: |_| words("recover ada"),
-        stdin: "",
+        command: "recover ada",
         again: &[0, 4],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "recover, an abandoned run",
         prepare: || killed_before_the_note(queued()),
-        args: |_| words("recover ada"),
-        stdin: "",
+        command: "recover ada",
         again: &[0, 4],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "work add",
         prepare: started,
-        args: |_| words("work add objective -a ada --plan prose --pick"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "work add objective -a ada --plan prose --pick",
+        ..TICK
     },
     Scenario {
         name: "work complete, with a plan and a wait",
         prepare: || {
-            let sandbox = started();
-            sandbox.run(words("work add objective -a ada --plan prose --pick"));
-            sandbox.run(words("wait -a ada --on external --reason why"));
-            sandbox
+            after(
+                started(),
+                &["work add objective -a ada --plan prose --pick", "wait -a ada --on external --reason why"],
+            )
         },
-        args: |sandbox| {
-            let item = only_name(sandbox, "work", ".json");
-            vec!["work".into(), "complete".into(), item, "--result".into(), "done".into()]
-        },
-        stdin: "",
+        command: "work complete ITEM --result done",
         again: &[0, 4],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "wait, in the place of another",
         prepare: || {
-            let sandbox = started();
-            sandbox.run(words("work add objective -a ada --pick"));
-            sandbox.run(words("wait -a ada --on external --reason why"));
-            sandbox
+            after(started(), &["work add objective -a ada --pick", "wait -a ada --on external --reason why"])
         },
-        args: |_| words("wait -a ada --on operator --reason why"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "wait -a ada --on operator --reason why",
+        ..TICK
     },
-    Scenario {
-        name: "timer add",
-        prepare: started,
-        args: |_| words("timer add -a ada --in 1h look"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
-    },
+    Scenario { name: "timer add", prepare: started, command: "timer add -a ada --in 1h look", ..TICK },
     Scenario {
         name: "enqueue --in",
         prepare: started,
-        args: |_| words("enqueue ada later --in 1h --dedupe-key k"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "enqueue ada later --in 1h --dedupe-key k",
+        ..TICK
     },
     Scenario {
         name: "tick: timers fire",
         prepare: || {
-            let sandbox = started();
-            sandbox.run(words("timer add -a ada --in 1m look"));
-            sandbox.run(words("enqueue ada later --in 1m"));
-            sandbox.run(words("wait -a ada --on timer --reason why --in 1m"));
+            let sandbox = after(
+                started(),
+                &[
+                    "timer add -a ada --in 1m look",
+                    "enqueue ada later --in 1m",
+                    "wait -a ada --on timer --reason why --in 1m",
+                ],
+            );
             sandbox.pass(600);
             sandbox
         },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "work update, with a new plan",
         prepare: with_item,
-        args: |sandbox| on_item(sandbox, "work update ITEM --objective other --todo one --plan prose"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "work update ITEM --objective other --todo one --plan prose",
+        ..TICK
     },
     Scenario {
         name: "work plan",
         prepare: with_item,
-        args: |sandbox| on_item(sandbox, "work plan ITEM -"),
+        command: "work plan ITEM -",
         stdin: "# Another plan\n",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "work block",
         prepare: with_item,
-        args: |sandbox| on_item(sandbox, "work block ITEM --reason why --recheck 1h"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "work block ITEM --reason why --recheck 1h",
+        ..TICK
     },
     Scenario {
         name: "work unblock",
-        prepare: || {
-            let sandbox = with_item();
-            sandbox.run(on_item(&sandbox, "work block ITEM --reason why --recheck 1h"));
-            sandbox
-        },
-        args: |sandbox| on_item(sandbox, "work unblock ITEM --reason because"),
-        stdin: "",
+        prepare: || after(with_item(), &["work block ITEM --reason why --recheck 1h"]),
+        command: "work unblock ITEM --reason because",
         again: &[0, 4],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "work pick --clear-blocker, with a wait",
         prepare: || {
-            let sandbox = with_item();
-            sandbox.run(on_item(&sandbox, "work block ITEM --reason why --recheck 1h"));
-            sandbox.run(on_item(&sandbox, "wait -a ada --on external --reason why --work-item ITEM"));
-            sandbox
+            after(
+                with_item(),
+                &[
+                    "work block ITEM --reason why --recheck 1h",
+                    "wait -a ada --on external --reason why --work-item ITEM",
+                ],
+            )
         },
-        args: |sandbox| on_item(sandbox, "work pick ITEM --clear-blocker --reason because"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "work pick ITEM --clear-blocker --reason because",
+        ..TICK
     },
     Scenario {
         name: "wait cancel",
-        prepare: || {
-            let sandbox = started();
-            sandbox.run(words("wait -a ada --on external --reason why"));
-            sandbox
-        },
-        args: |sandbox| {
-            let wait = only_name(sandbox, "waits", ".json");
-            vec!["wait".into(), "cancel".into(), wait]
-        },
-        stdin: "",
+        prepare: || after(started(), &["wait -a ada --on external --reason why"]),
+        command: "wait cancel WAIT",
         again: &[0, 3],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "timer cancel, a message that was put off",
-        prepare: || {
-            let sandbox = started();
-            sandbox.run(words("enqueue ada later --in 1h --dedupe-key k"));
-            sandbox
-        },
-        args: |sandbox| {
-            let timer = only_name(sandbox, "timers", ".json");
-            vec!["timer".into(), "cancel".into(), timer]
-        },
-        stdin: "",
+        prepare: || after(started(), &["enqueue ada later --in 1h --dedupe-key k"]),
+        command: "timer cancel TIMER",
         again: &[0, 3],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: a recheck, an expiry and a reminder are due",
         prepare: || {
-            let sandbox = with_item();
-            sandbox.run(on_item(&sandbox, "work block ITEM --reason why --recheck 1m"));
-            sandbox.run(words(
-                "wait -a ada --on external --whole-agent --reason why --recheck-at 2026-01-02T03:05:10Z",
-            ));
-            sandbox.run(words("wait -a ada --on operator --whole-agent --reason why --expires 1m"));
+            let sandbox = after(
+                with_item(),
+                &[
+                    "work block ITEM --reason why --recheck 1m",
+                    "wait -a ada --on external --whole-agent --reason why --recheck-at 2026-01-02T03:05:10Z",
+                    "wait -a ada --on operator --whole-agent --reason why --expires 1m",
+                ],
+            );
             sandbox.pass(600);
             sandbox
         },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: an outcome with actions, one of them for another agent",
         prepare: answering,
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: the outbox of a settlement that was killed before it delivered",
@@ -551,30 +348,22 @@ pub const SCENARIOS: &[Scenario] = &[
             let in_bobs = |call: &Call| call.act() == "open" && call.rest.contains("/agents/bob/tmp/");
             killed_at(answering(), in_bobs)
         },
-        args: |_| words("tick ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "tick: a turn that yields",
         prepare: yielding,
-        args: |_| words("tick ada"),
-        stdin: "",
         again: &[0, 7],
-        every: 1,
         // What the turn itself calls is another process, of whose operations the disk model knows nothing.
         is_durable: false,
+        ..TICK
     },
     Scenario {
         name: "yield, with a checkpoint",
         prepare: || killed_before_it_began(queued()).inside(AGENT),
-        args: |_| words("yield --checkpoint -"),
+        command: "yield --checkpoint -",
         stdin: "halfway\n",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "yield, with another checkpoint",
@@ -584,11 +373,9 @@ pub const SCENARIOS: &[Scenario] = &[
             assert_eq!(first.code(), 0, "{first}");
             sandbox
         },
-        args: |_| words("yield --checkpoint -"),
+        command: "yield --checkpoint -",
         stdin: "halfway\n",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "safe-point, with something to hand over",
@@ -598,52 +385,29 @@ pub const SCENARIOS: &[Scenario] = &[
             sandbox.run(words("enqueue ada more --priority interject --dedupe-key k"));
             sandbox.inside(AGENT)
         },
-        args: |_| words("safe-point"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "safe-point",
+        ..TICK
     },
     Scenario {
         name: "non-preemptible begin",
         prepare: || killed_before_it_began(queued()).inside(AGENT),
-        args: |_| words("non-preemptible begin --deadline 5s"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "non-preemptible begin --deadline 5s",
+        ..TICK
     },
-    Scenario {
-        name: "resume",
-        prepare: suspended,
-        args: |_| words("resume ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
-    },
+    Scenario { name: "resume", prepare: suspended, command: "resume ada", ..TICK },
     Scenario {
         name: "tick: a suspended run goes on",
-        prepare: || {
-            let sandbox = suspended();
-            sandbox.run(words("resume ada"));
-            sandbox
-        },
-        args: |_| words("tick ada"),
-        stdin: "",
+        prepare: || after(suspended(), &["resume ada"]),
         again: &[0, 7],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "fail, an abandoned run",
         prepare: || killed_before_the_note(queued()),
-        args: |_| words("fail ada --reason enough"),
-        stdin: "",
+        command: "fail ada --reason enough",
         // The first one may have come far enough.
         again: &[0, 4],
-        every: 1,
-        is_durable: true,
+        ..TICK
     },
     Scenario {
         name: "gc",
@@ -657,11 +421,8 @@ pub const SCENARIOS: &[Scenario] = &[
             }
             sandbox
         },
-        args: |_| words("gc ada"),
-        stdin: "",
-        again: &[0],
-        every: 1,
-        is_durable: true,
+        command: "gc ada",
+        ..TICK
     },
 ];
 
@@ -675,41 +436,53 @@ fn yielding() -> Sandbox {
         echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns""#,
         dormouse().display()
     );
-    let sandbox = created(&turn, "");
-    sandbox.run(words("start ada"));
-    sandbox.run(words("enqueue ada hello"));
-    sandbox
+    after(created(&turn, ""), &["start ada", "enqueue ada hello"])
 }
 
 fn suspended() -> Sandbox {
-    let sandbox = yielding();
-    sandbox.run(words("tick ada"));
+    after(yielding(), &["tick ada"])
+}
+
+/// After these commands.
+pub fn after(sandbox: Sandbox, lines: &[&str]) -> Sandbox {
+    for line in lines {
+        sandbox.run(words_about(&sandbox, line));
+    }
     sandbox
+}
+
+/// With a message whose turns fail.
+fn failing(max_attempts: u32) -> Sandbox {
+    let policy = format!("[recovery]\nmax_attempts = {max_attempts}\n");
+    after(created(FAILING_TURN, &policy), &["start ada", "enqueue ada hello"])
+}
+
+/// The words of a command. ITEM, WAIT, TIMER and DEAD are the ids of the only ones that there are.
+fn words_about(sandbox: &Sandbox, line: &str) -> Vec<String> {
+    let only = |dir: &str| {
+        let names = checker::names(&sandbox.agent(AGENT).join(dir));
+        let records: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(".json")).collect();
+        assert_eq!(records.len(), 1, "{names:?}");
+        records[0].to_owned()
+    };
+    let word = |word| match word {
+        "ITEM" => only("work"),
+        "WAIT" => only("waits"),
+        "TIMER" => only("timers"),
+        "DEAD" => sandbox.json(["queue", "dead", "-a", AGENT])["id"].as_str().unwrap().to_owned(),
+        "UNTIL_GO" => UNTIL_GO.to_owned(),
+        word => word.to_owned(),
+    };
+    line.split(' ').map(word).collect()
 }
 
 pub fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// The name of the only record in a directory of the agent's.
-fn only_name(sandbox: &Sandbox, dir: &str, end: &str) -> String {
-    let names = checker::names(&sandbox.agent(AGENT).join(dir));
-    let records: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(end)).collect();
-    assert_eq!(records.len(), 1, "{names:?}");
-    records[0].to_owned()
-}
-
-/// Words about the only open work item.
-fn on_item(sandbox: &Sandbox, line: &str) -> Vec<String> {
-    let item = only_name(sandbox, "work", ".json");
-    line.split(' ').map(|word| if word == "ITEM" { item.clone() } else { word.to_owned() }).collect()
-}
-
 /// With a work item that has a plan.
 fn with_item() -> Sandbox {
-    let sandbox = started();
-    sandbox.run(words("work add objective -a ada --plan prose"));
-    sandbox
+    after(started(), &["work add objective -a ada --plan prose"])
 }
 
 /// What a turn of `answering` calls whatever it makes.
@@ -727,11 +500,8 @@ fn answering() -> Sandbox {
             {"do": "enqueue", "agent": "bob", "text": "from an outcome"}]}' > "$DORMOUSE_OUTCOME"
         esac
         echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns""#;
-    let sandbox = created(ANSWER, "");
-    sandbox.run(["create", "bob", "--shell", "true"]);
-    sandbox.run(words("start ada bob"));
-    sandbox.run(words("enqueue ada hello"));
-    sandbox
+    let lines = ["create bob --shell true", "start ada bob", "enqueue ada hello"];
+    after(created(ANSWER, ""), &lines)
 }
 
 /// An agent that was never started. `policy` goes to the end of its `agent.toml`.
@@ -745,15 +515,11 @@ pub fn created(turn: &str, policy: &str) -> Sandbox {
 }
 
 pub fn started() -> Sandbox {
-    let sandbox = created(TURN, "");
-    sandbox.run(words("start ada"));
-    sandbox
+    after(created(TURN, ""), &["start ada"])
 }
 
 pub fn queued() -> Sandbox {
-    let sandbox = started();
-    sandbox.run(words("enqueue ada hello"));
-    sandbox
+    after(started(), &["enqueue ada hello"])
 }
 
 fn cloned() -> Sandbox {
@@ -774,9 +540,7 @@ pub fn forget_what_git_ignores(sandbox: &Sandbox) {
 }
 
 fn dead() -> Sandbox {
-    let sandbox = created(FAILING_TURN, "[recovery]\nmax_attempts = 1\n");
-    sandbox.run(words("start ada"));
-    sandbox.run(words("enqueue ada hello"));
+    let sandbox = failing(1);
     assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
     // Requeued, it begins with the first attempt again.
     fs::remove_file(sandbox.home().join("turns")).unwrap();

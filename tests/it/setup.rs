@@ -25,6 +25,11 @@ pub const HOOKS: [&str; 9] = [
     "on-state-change",
 ];
 
+/// The words of a line.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
 /// A state directory with the started agent `ada`, whose turns run this line of shell.
 #[track_caller]
 pub fn started(shell: &str) -> Sandbox {
