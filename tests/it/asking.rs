@@ -19,7 +19,7 @@ fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
     for said in ["looking\n", "hm\n", "all is well\n"] {
         assert!(ran.stderr.contains(said), "{ran}");
     }
-    sandbox.cmd(["ask", "ada", "again", "-q"]).stdout("all is well\n").check();
+    sandbox.cmd(["ask", "ada", "again", "-q"]).prints("all is well\n");
     let answer = sandbox.json(["ask", "ada", "--body-json", "{\"n\": 1}", "--priority", "next"]);
     assert_eq!((&answer["status"], &answer["brief"]), (&"processed".into(), &"all is well".into()));
     assert!(answer["run_id"].is_string() && answer["message_id"].is_string());
@@ -51,8 +51,7 @@ fn what_failed_for_good_is_said_once_and_ends_with_7() {
 fn a_closed_gate_is_said_before_anything_is_said_to_it() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
-    let ran = sandbox.cmd(["ask", "ada", "x"]).output();
-    assert_eq!(ran.code(), 4, "{ran}");
+    let ran = sandbox.cmd(["ask", "ada", "x"]).exits(4);
     assert!(ran.stderr.contains("hint: start it with `dormouse start ada`"), "{ran}");
     sandbox.run(["start", "ada"]);
     sandbox.run(["stop", "ada"]);
@@ -96,8 +95,7 @@ fn an_interrupt_leaves_the_message_queued_and_says_so() {
     });
     std::thread::sleep(Duration::from_millis(200));
     kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), Signal::INT).unwrap();
-    let ran = ask.end();
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = ask.end().exits(1);
     assert!(ran.stderr.contains("stays queued") && ran.stderr.contains("ended by signal 2"), "{ran}");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
 }
@@ -108,8 +106,7 @@ fn an_interrupt_ends_the_turn_and_the_message_stays() {
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
     wait_for(&sandbox.home().join("begun"));
     kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), Signal::TERM).unwrap();
-    let ran = ask.end();
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = ask.end().exits(1);
     assert!(ran.stderr.contains("stays queued"), "{ran}");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"])[0]["attempt"], 1);
 }
@@ -123,8 +120,7 @@ fn a_stop_ends_the_wait() {
         (sandbox.run(["get", "ada", "execution.state"]) == "waiting_resources\n").then_some(())
     });
     sandbox.run(["stop", "ada"]);
-    let ran = ask.end();
-    assert_eq!(ran.code(), 4, "{ran}");
+    let ran = ask.end().exits(4);
     assert!(ran.stderr.contains("`ada` is stopped: it can't answer"), "{ran}");
 }
 
@@ -157,8 +153,7 @@ fn await_says_by_its_status_how_the_message_ended() {
     extend_policy(&sandbox, "ada", LAST);
     let dead = say(&sandbox, "dies");
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    let ran = sandbox.cmd(["await", "ada", "--message", &dead]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["await", "ada", "--message", &dead]).exits(7);
     assert!(ran.stdout.contains("aborted  (gave up after 1 attempt"), "{ran}");
     let dropped = say(&sandbox, "never mind");
     sandbox.run(["queue", "drop", &dropped]);
@@ -173,8 +168,7 @@ fn await_says_that_nobody_takes_the_message_up() {
     let sandbox = started("true");
     let id = say(&sandbox, "x");
     sandbox.run(["stop", "ada"]);
-    let ran = sandbox.cmd(["await", "ada", "--message", &id, "--timeout", "10ms"]).output();
-    assert_eq!(ran.code(), 8);
+    let ran = sandbox.cmd(["await", "ada", "--message", &id, "--timeout", "10ms"]).exits(8);
     assert!(ran.stderr.starts_with("dormouse: ada is stopped: it takes up no message before"), "{ran}");
 }
 
@@ -182,8 +176,7 @@ fn await_says_that_nobody_takes_the_message_up() {
 fn await_knows_a_message_that_a_timer_brings() {
     let sandbox = started("true");
     let id = sandbox.run(["enqueue", "ada", "later", "--in", "1h"]);
-    let ran = sandbox.cmd(["await", "ada", "--message", id.trim(), "--timeout", "10ms"]).output();
-    assert_eq!(ran.code(), 8, "{ran}");
+    sandbox.cmd(["await", "ada", "--message", id.trim(), "--timeout", "10ms"]).exits(8);
     sandbox.pass(7200);
     sandbox.run(["tick", "ada", "--until-idle"]);
     assert_eq!(sandbox.cmd(["await", "ada", "--message", id.trim()]).output().code(), 0);

@@ -40,8 +40,7 @@ fn raised(sandbox: &Sandbox) -> Vec<String> {
 fn a_dead_letter_is_told_on_stderr_even_of_a_quiet_step_and_by_its_status() {
     let sandbox = hopeless();
     let id = say(&sandbox, "try");
-    let ran = sandbox.cmd(["tick", "ada", "-q", "--json"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada", "-q", "--json"]).exits(7);
     assert_eq!(
         ran.stderr,
         format!("dormouse: ada: dead letter {id}: gave up after 1 attempt: exit status 3\n")
@@ -72,8 +71,7 @@ fn what_expired_is_told_and_makes_a_step_end_with_7() {
     }
     sandbox.run(["enqueue", "ada", "once", "--dedupe-key", "k"]);
     sandbox.pass(120);
-    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).exits(7);
     assert!(ran.stderr.starts_with("dormouse: ada: message dropped msg_"), "{ran}");
     assert!(ran.stderr.ends_with(" and 1 more: ttl_expired\n"), "{ran}");
     assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 2);
@@ -91,8 +89,7 @@ fn what_the_operator_drops_and_a_copy_that_is_dropped_need_nobody() {
 fn a_rejected_file_is_told() {
     let sandbox = started("true");
     fs::write(sandbox.agent("ada").join("inbox/todo.json"), "{").unwrap();
-    let ran = sandbox.cmd(["tick", "ada", "--quiet"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada", "--quiet"]).exits(7);
     assert!(ran.stderr.starts_with("dormouse: ada: message rejected todo.json: not a message: "), "{ran}");
     assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
     assert_eq!(raised(&sandbox), ["message_rejected"]);
@@ -121,8 +118,7 @@ fn a_start_that_is_given_up_is_told_by_the_step_that_finds_it() {
     wait_for(&sandbox.home().join("begun"));
     drop(start);
     sandbox.pass(3600);
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada"]).exits(7);
     assert_eq!(ran.stderr, "dormouse: ada: the agent stopped itself: init_timeout\n");
 }
 
@@ -135,12 +131,8 @@ fn acknowledged_is_all_of_it_or_what_is_named_and_no_message_changes() {
         id
     });
     assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 3);
-    sandbox
-        .cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]])
-        .stdout("ada  acknowledged 1, 2 left\n")
-        .check();
-    let ran = sandbox.cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]]).output();
-    assert_eq!(ran.code(), 3, "{ran}");
+    sandbox.cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]]).prints("ada  acknowledged 1, 2 left\n");
+    sandbox.cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]]).exits(3);
     let letters = sandbox.json_lines(["queue", "dead", "-a", "ada"]);
     let seen: Vec<bool> = letters.iter().map(|letter| letter["acknowledged"].as_bool().unwrap()).collect();
     assert_eq!(seen, [false, true, false]);
@@ -148,7 +140,7 @@ fn acknowledged_is_all_of_it_or_what_is_named_and_no_message_changes() {
     sandbox.run(["queue", "requeue", &ids[2]]);
     assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 1, "who requeues has seen it");
     sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);
-    sandbox.cmd(["queue", "dead", "-a", "ada", "--ack"]).stdout("ada  acknowledged 0, 0 left\n").check();
+    sandbox.cmd(["queue", "dead", "-a", "ada", "--ack"]).prints("ada  acknowledged 0, 0 left\n");
     assert_eq!(record(&sandbox, "state.json").get("attention"), None);
     assert_eq!(sandbox.json_lines(["queue", "dead", "-a", "ada"]).len(), 2);
 }
@@ -175,8 +167,7 @@ fn a_hook_that_fails_is_recorded_and_not_called_again() {
     let sandbox = hopeless();
     hook(&sandbox.store(), "on-attention", r#"echo x >> "$HOME/noted"; echo no mail >&2; exit 2"#);
     say(&sandbox, "try");
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(ran.code(), 7);
+    let ran = sandbox.cmd(["tick", "ada"]).exits(7);
     assert!(ran.stderr.ends_with("ada: on-attention failed: exit status 2: no mail\n"), "{ran}");
     sandbox.pass(3600);
     sandbox.run(["tick", "ada"]);
@@ -195,8 +186,7 @@ fn what_a_killed_teller_left_a_later_step_tells() {
     let ran = sandbox.cmd(["tick", "ada"]).output();
     assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "whoever raised it is still at it: {ran}");
     drop(tick);
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada"]).exits(7);
     assert!(ran.stderr.contains("dead letter"), "{ran}");
     assert_eq!(noted(&sandbox).len(), 1);
     sandbox.pass(1200);
@@ -215,8 +205,7 @@ fn a_dead_letter_that_the_hook_itself_causes_is_told_by_a_step_outside() {
     sandbox.cmd(["tick", "ada"]).output();
     assert_eq!(noted(&sandbox).len(), 1, "no hook runs in a hook");
     sandbox.pass(1200);
-    let ran = sandbox.cmd(["tick", "bob"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    sandbox.cmd(["tick", "bob"]).exits(7);
     assert_eq!(noted(&sandbox)[1]["agent"], "bob");
 }
 
@@ -243,8 +232,7 @@ fn of_several_at_once_each_is_told_and_the_status_is_the_gravest() {
     for name in ["ada", "bob"] {
         sandbox.run(["enqueue", name, "try"]);
     }
-    let ran = sandbox.cmd(["tick", "--all", "--jobs", "2", "--until-idle"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["tick", "--all", "--jobs", "2", "--until-idle"]).exits(7);
     let mut lines: Vec<&str> = ran.stderr.lines().collect();
     lines.sort_unstable();
     assert!(lines[0].starts_with("dormouse: ada: dead letter"), "{ran}");
@@ -442,8 +430,7 @@ fn a_run_that_was_interrupted_too_often_is_told_by_whoever_recovers_it() {
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
     wait_for(&sandbox.home().join("begun"));
     drop(tick);
-    let ran = sandbox.cmd(["recover", "ada", "-q"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["recover", "ada", "-q"]).exits(0);
     assert!(ran.stderr.starts_with(&format!("dormouse: ada: message held {id}: ")), "{ran}");
     assert_eq!(noted(&sandbox).len(), 1);
 }
@@ -475,8 +462,7 @@ fn of_a_stopped_agent_a_later_step_tells_too() {
     fs::remove_file(path).unwrap();
     hook(&sandbox.store(), "on-attention", NOTE);
     assert!(sandbox.run(["next-wake", "ada"]).starts_with("2026-"), "the step that tells is due");
-    let ran = sandbox.cmd(["tick", "--all"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    sandbox.cmd(["tick", "--all"]).exits(7);
     let subjects: Vec<Value> = noted(&sandbox).iter().map(|told| told["subject"].clone()).collect();
     assert_eq!(subjects, ["dead_letter", "agent_stopped"]);
     assert_eq!(sandbox.run(["next-wake", "ada"]), "");
@@ -488,8 +474,7 @@ fn what_is_told_is_in_the_commit_of_its_step() {
     make_repository(&sandbox);
     hook(&sandbox.store(), "on-attention", NOTE);
     say(&sandbox, "try");
-    let ran = sandbox.cmd(["tick", "ada", "--commit"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    sandbox.cmd(["tick", "ada", "--commit"]).exits(7);
     assert_eq!(git(&sandbox, &["status", "--porcelain", ".dormouse/agents"]), "");
 }
 
@@ -505,8 +490,7 @@ fn a_message_to_an_agent_that_is_gone_is_told() {
     fs::copy(inbox.join(&file), outbox.join(&file[2..])).unwrap();
     edit_state(&sandbox, |state| state["outbox"] = serde_json::json!({ "messages": 1, "bytes": 500 }));
     fs::remove_dir_all(sandbox.agent("bob")).unwrap();
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada"]).exits(7);
     assert!(ran.stderr.contains("ada: message dropped msg_"), "{ran}");
     assert!(ran.stderr.contains("not delivered to `bob`"), "{ran}");
     sandbox.run(["tick", "ada"]);

@@ -27,8 +27,7 @@ fn agent() -> Sandbox {
 /// So many in one batch. Returns the ids.
 fn batch(sandbox: &Sandbox, count: usize) -> Vec<String> {
     let lines = "{\"text\":\"hello\"}\n".repeat(count);
-    let ran = sandbox.cmd(["enqueue", "a", "--batch"]).stdin(lines).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["enqueue", "a", "--batch"]).stdin(lines).exits(0);
     ran.stdout.lines().map(str::to_owned).collect()
 }
 
@@ -341,8 +340,7 @@ fn who_waits_is_told_through_the_new_inbox() {
     let waits = Beside::start(sandbox.cmd(["await", "a", "--message", &ids[1], "--timeout", "60s"]));
     sandbox.run(TICK.iter().copied());
     sandbox.run(TICK.iter().copied());
-    let ran = waits.end();
-    assert_eq!(ran.code(), 0, "{ran}");
+    waits.end().exits(0);
 }
 
 /// Something in the place of what a step makes, or that looks like what it has made.

@@ -16,8 +16,7 @@ fn alone_it_says_how_to_begin() {
     let steps = sandbox.json(NOTHING)["begin"].clone();
     for step in steps.as_array().unwrap() {
         let words: Vec<&str> = step.as_str().unwrap().split(' ').skip(1).collect();
-        let ran = sandbox.cmd(words).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        sandbox.cmd(words).exits(0);
     }
 }
 
@@ -151,8 +150,7 @@ fn what_nothing_knows_is_answered_with_what_is_near() {
 fn no_tip_leads_to_a_hidden_command() {
     let sandbox = Sandbox::new();
     for word in ["status", "pauze", "supervize"] {
-        let ran = sandbox.cmd([word, "--json"]).output();
-        assert_eq!(ran.code(), 2, "{ran}");
+        let ran = sandbox.cmd([word, "--json"]).exits(2);
         for hidden in ["pause", "supervise"] {
             assert!(!ran.stderr.contains(hidden) && !ran.stdout.contains(hidden), "{ran}");
         }

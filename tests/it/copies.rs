@@ -47,8 +47,7 @@ impl Copied {
         let Copied { sandbox, tick, .. } = self;
         assert_eq!(field(&sandbox, "execution.state"), "running");
         fs::write(sandbox.project().join("go"), "").unwrap();
-        let ran = tick.end();
-        assert_eq!(ran.code(), 0, "{ran}");
+        tick.end().exits(0);
         assert_eq!(field(&sandbox, "last_turn.terminal"), "completed");
         for file in ["begun", "ended"] {
             let lines = fs::read_to_string(sandbox.project().join(file)).unwrap();
@@ -107,8 +106,7 @@ fn a_step_in_a_copy_leaves_the_turn_of_the_original_alone() {
         let copied = Copied::new(how);
         let original = copied.sandbox.store().to_string_lossy().into_owned();
         for words in [&["tick", "ada", "--json"][..], &["tick", "ada", "--json", "--dry-run"]] {
-            let ran = copied.run(words);
-            assert_eq!(ran.code(), 0, "{ran}");
+            let ran = copied.run(words).exits(0);
             steps_aside(&objects(&ran.stdout)[0], &original);
         }
         let ran = copied.run(&["tick", "ada"]);
@@ -223,13 +221,11 @@ fn a_restore_over_a_live_directory_is_another_directory() {
         &["-c", "cp -a .dormouse ../backup; rm -rf .dormouse; cp -a ../backup .dormouse"],
         &sandbox.project(),
     );
-    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).exits(0);
     let step = &objects(&ran.stdout)[0];
     assert_eq!(step["reason"], "turn_elsewhere", "{step}");
     assert_eq!(step["evidence"][0], "it runs in another state directory", "{step}");
-    let ran = sandbox.cmd(["stop", "ada"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    sandbox.cmd(["stop", "ada"]).exits(0);
     fs::write(sandbox.project().join("go"), "").unwrap();
     wait_for(&sandbox.project().join("ended"));
     // What the turn says is not taken for the word of a turn of the restored directory.
@@ -286,8 +282,7 @@ fn a_task_of_the_original_is_left_alone() {
     assert_eq!(status(), "running");
     run(&["start", "ada"]);
     // After its timeout and a margin it is over for the copy.
-    let late = sandbox.cmd(["-C", dir, "tick", "ada"]).env("DORMOUSE_NOW", "2026-01-02T06:00:00Z").output();
-    assert_eq!(late.code(), 0, "{late}");
+    sandbox.cmd(["-C", dir, "tick", "ada"]).env("DORMOUSE_NOW", "2026-01-02T06:00:00Z").exits(0);
     assert_eq!(status(), "interrupted");
 
     // By force it is over at once, and its processes go on.
@@ -368,8 +363,7 @@ fn a_stopped_holder_of_the_lock_is_named() {
     let stop = |signal| kill_process(Pid::from_child(&held), signal).unwrap();
     stop(Signal::STOP);
     let ran = eventually("it is stopped", || {
-        let ran = sandbox.cmd(["--lock-timeout", "50ms", "tick", "ada"]).output();
-        assert_eq!(ran.code(), 5, "{ran}");
+        let ran = sandbox.cmd(["--lock-timeout", "50ms", "tick", "ada"]).exits(5);
         ran.stderr.contains("which is stopped").then_some(ran)
     });
     assert!(ran.stderr.contains(&format!("pid {}", held.id())), "{ran}");

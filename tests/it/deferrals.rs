@@ -128,14 +128,10 @@ fn each_of_the_operators_ways_leads_out() {
 #[test]
 fn what_is_refused_names_what_works() {
     let (sandbox, _) = put_off();
-    sandbox
-        .cmd(["resume", "ada"])
-        .status(4)
-        .stderr(
-            "dormouse: ada: invalid state transition: waiting_resources -> resumed\n\
-             hint: `dormouse recover ada` tries again now\n",
-        )
-        .check();
+    sandbox.cmd(["resume", "ada"]).status(4).complains(
+        "dormouse: ada: invalid state transition: waiting_resources -> resumed\n\
+         hint: `dormouse recover ada` tries again now\n",
+    );
 }
 
 #[test]
@@ -148,8 +144,7 @@ fn a_recovery_that_fails_is_tried_more_and_more_rarely_and_somebody_is_told() {
     let mut pauses = Vec::new();
     for _ in 0..4 {
         let due = field(&sandbox, "next_due_at");
-        let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", &due).output();
-        assert_eq!(ran.code(), 7, "{ran}");
+        let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", &due).exits(7);
         let stepped = &objects(&ran.stdout)[0];
         assert_eq!(
             (&stepped["decision"], &stepped["failure"]),

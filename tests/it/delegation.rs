@@ -123,8 +123,7 @@ fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
     assert_eq!(step["closure"]["outcome"], "completed");
     extend_policy(&sandbox, "boss", "\n[limits]\nmax_hops = 0\n");
     sandbox.run(["enqueue", "boss", "go"]);
-    let ran = sandbox.cmd(["tick", "boss", "--json"]).output();
-    assert_eq!(ran.code(), 7);
+    let ran = sandbox.cmd(["tick", "boss", "--json"]).exits(7);
     assert!(ran.stdout.contains("$.actions[0]: this would be hop 1"), "{}", ran.stdout);
     assert!(sandbox.json_lines(["task", "list", "-a", "boss"]).is_empty());
 }
@@ -163,8 +162,7 @@ fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() 
         (Some("cancelled"), Some("`kid` was stopped"))
     );
     // The operator has stopped it: only the operator starts it again.
-    let refused = sandbox.cmd(["task", "start", "-a", "boss", "--delegate", "kid", "third"]).output();
-    assert_eq!(refused.code(), 4, "{refused}");
+    sandbox.cmd(["task", "start", "-a", "boss", "--delegate", "kid", "third"]).exits(4);
     sandbox.run(["start", "kid"]);
     // By name.
     let third = delegate(&sandbox, "third");
@@ -222,8 +220,7 @@ fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
         let before = sandbox.run(["get", "boss", "revision"]);
         let mut line = vec!["--json", "task", "start", "-a", "boss"];
         line.extend_from_slice(args);
-        let ran = sandbox.cmd(line).output();
-        assert_eq!(ran.code(), status, "{ran}");
+        let ran = sandbox.cmd(line).exits(status);
         assert!(ran.stdout.contains(&format!("\"kind\":\"{kind}\"")), "{ran}");
         assert_eq!(sandbox.run(["get", "boss", "revision"]), before);
     };

@@ -13,8 +13,7 @@ use crate::setup::{
 /// The findings of a doctor that finds something.
 #[track_caller]
 fn findings(sandbox: &Sandbox, args: &[&str], status: i32) -> Vec<Value> {
-    let ran = sandbox.cmd(["doctor", "--json"].iter().chain(args).copied()).output();
-    assert_eq!(ran.code(), status, "{ran}");
+    let ran = sandbox.cmd(["doctor", "--json"].iter().chain(args).copied()).exits(status);
     let mut lines = objects(&ran.stdout);
     let last = lines.pop().unwrap();
     assert!(last["checked"].is_u64(), "{last}");
@@ -46,8 +45,7 @@ fn a_healthy_state_directory_has_nothing_wrong() {
         .cmd(["doctor", "nobody"])
         .status(3)
         .stdout("0 records in 1 agent: nothing wrong\n")
-        .stderr("dormouse: no agent `nobody`\nhint: there is ada\n")
-        .check();
+        .complains("dormouse: no agent `nobody`\nhint: there is ada\n");
 }
 
 #[test]
@@ -155,11 +153,10 @@ fn findings_for_people_are_a_line_each() {
     sandbox
         .cmd(["doctor"])
         .status(6)
-        .stdout(
+        .prints(
             "[SANDBOX]/project/.dormouse/agents/ada/state.json: damaged: line 2, column 13: expected value [restore it from git, a backup or an export: without it there is no agent, so `dormouse doctor --repair` leaves it where it is]\n\
              3 records in 1 agent: 1 open\n",
-        )
-        .check();
+        );
 }
 
 #[test]
@@ -226,8 +223,7 @@ fn a_hook_that_is_no_program_is_told_once() {
     sandbox.run(["create", "bob", "--", "true"]);
     let hook = sandbox.store().join("hooks/on-attention");
     fs::write(&hook, "#!/bin/sh\n").unwrap();
-    let told = sandbox.cmd(["doctor"]).output();
-    assert_eq!(told.code(), 0);
+    let told = sandbox.cmd(["doctor"]).exits(0);
     assert_eq!(told.stderr.matches("hooks/on-attention is no program").count(), 1, "{}", told.stderr);
     fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(sandbox.cmd(["doctor"]).output().stderr, "");
@@ -287,7 +283,7 @@ fn what_is_no_agent_is_told() {
     symlink("ada", agents.join("link")).unwrap();
     let found = findings(&sandbox, &[], 6);
     assert_eq!(kinds(&found), ["not_an_agent", "not_an_agent", "not_an_agent"]);
-    sandbox.cmd(["list", "--columns", "agent,status"]).stdout("AGENT  STATUS\nada    awake_idle\n").check();
+    sandbox.cmd(["list", "--columns", "agent,status"]).prints("AGENT  STATUS\nada    awake_idle\n");
 }
 
 #[test]

@@ -220,8 +220,7 @@ fn tick_later(sandbox: &Sandbox, word: &str) {
 }
 
 fn stop(sandbox: &Sandbox, grace: &str, mut beside: Vec<Beside>) {
-    let ran = sandbox.cmd(["stop", "ada", "--grace", grace]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    sandbox.cmd(["stop", "ada", "--grace", grace]).exits(0);
     beside.remove(0).end();
 }
 
@@ -706,7 +705,7 @@ fn of_all_144_pairs_the_23_edges_can_be_taken_and_121_are_refused() {
         for to in STATES {
             let can = edges.contains(&((*from).to_owned(), to.to_owned()));
             let (status, answer) = if can { (0, "yes\n") } else { (4, "no\n") };
-            sandbox.cmd(["state", "ada", "--can", to]).status(status).stdout(answer).check();
+            sandbox.cmd(["state", "ada", "--can", to]).status(status).prints(answer);
         }
         assert_eq!(changed(&before, &sandbox), Vec::<PathBuf>::new(), "{from}");
         assert_eq!(noted(&sandbox), Vec::<String>::new(), "{from}");
@@ -785,8 +784,7 @@ fn a_command_that_is_refused_changes_nothing_and_runs_no_hook() {
         }
         for refused in REFUSED.iter().filter(|refused| !words(refused.own).contains(state)) {
             let command = refused.command;
-            let ran = sandbox.cmd([&["--json"], command].concat()).output();
-            assert_eq!(ran.code(), 4, "{state}: {command:?}: {ran}");
+            let ran = sandbox.cmd([&["--json"], command].concat()).exits(4);
             let other = refused.other.iter().find(|(from, ..)| from == state);
             let message = other.map_or(refused.message, |(_, message)| message);
             let error = failure(&ran);

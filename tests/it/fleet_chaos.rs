@@ -163,8 +163,7 @@ fn two_machines_of_one_image_are_two() {
     }
     other.cmd(&["doctor"]).assert().stdout(contains("one_owner").not());
     fleet.go();
-    let ran = step.end();
-    assert_eq!(ran.code(), 0, "{ran}");
+    step.end().exits(0);
     assert_eq!(judge(&fleet.evidence(vec![message])), Vec::<String>::new());
     assert_eq!(fleet.log().iter().filter(|line| line.sign == Sign::Begin).count(), 1);
 

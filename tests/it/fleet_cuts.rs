@@ -44,8 +44,7 @@ fn done(schema: &str, cut: Option<Cut>) -> (Vec<String>, usize) {
     }
     let mut found = Vec::new();
     let mut note = |words: &[&str], fields: &[&str]| {
-        let ran = direct.cmd(["--json"].iter().chain(words).copied()).output();
-        assert_eq!(ran.code(), 0, "{cut:?}: {words:?}: {ran}");
+        let ran = direct.cmd(["--json"].iter().chain(words).copied()).exits(0);
         let shown = |object: &Value| {
             fields.iter().map(|field| object.pointer(field).cloned().unwrap_or_default()).collect::<Vec<_>>()
         };
@@ -63,8 +62,7 @@ fn done(schema: &str, cut: Option<Cut>) -> (Vec<String>, usize) {
     note(&["timer", "list", "-a", "ada"], &["/summary"]);
     note(&["run", "list", "-a", "ada", "--limit", "0"], &["/terminal", "/attempt"]);
     note(&["events", "ada", "--limit", "0"], &["/kind", "/data/status", "/data/reason", "/data/to"]);
-    let doctor = direct.cmd(["doctor"]).output();
-    assert_eq!(doctor.code(), 0, "{cut:?}: {doctor}");
+    direct.cmd(["doctor"]).exits(0);
     let left = durable().sql(&format!("SELECT count(*) FROM {schema}.lease"));
     assert_eq!(left, ["0"], "{cut:?}");
     (found, proxy.flights())

@@ -55,8 +55,7 @@ fn lives_with(name: &str, defaults: &[(&str, &str)]) {
     machine.run(["timer", "add", "-a", "ada", "--in", "100ms", "later"]);
     machine.run(["wait", "-a", "ada", "--on", "external", "--reason", "why", "--expires", "1h"]);
     eventually("the timer", || (machine.json(["tick", "ada"])["reason"] == "timer_tick").then_some(()));
-    let asked = machine.cmd(["ask", "ada", "now", "--timeout", "60s"]).output();
-    assert_eq!(asked.code(), 0, "{asked}");
+    machine.cmd(["ask", "ada", "now", "--timeout", "60s"]).exits(0);
     let task = machine.run(["task", "start", "-a", "ada", "--", "sleep", "600"]);
     machine.run(["task", "stop", task.trim_end()]);
     machine.run(["tick", "--all", "--until-idle"]);
@@ -64,16 +63,13 @@ fn lives_with(name: &str, defaults: &[(&str, &str)]) {
     // Copies and evidence.
     let file = machine.sandbox.root().join("ada.tar").to_str().unwrap().to_owned();
     machine.cmd(["export", "ada", "-o", &file]).output();
-    let ran = machine.cmd(["import", &file, "--as", "eve"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    machine.cmd(["import", &file, "--as", "eve"]).exits(0);
     for words in
         [&["list"][..], &["logs", "ada"], &["events", "ada"], &["usage"], &["explain", "eve"], &["gc"]]
     {
-        let ran = machine.cmd(words.iter().copied()).output();
-        assert_eq!(ran.code(), 0, "{words:?}: {ran}");
+        machine.cmd(words.iter().copied()).exits(0);
     }
-    let ran = machine.cmd(["doctor"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    machine.cmd(["doctor"]).exits(0);
     machine.run(["stop", "--all"]);
 }
 

@@ -59,8 +59,7 @@ fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
     let roles = Roles::of("by_producer");
     let producer = roles.machine("producer");
     let id = producer.run(["enqueue", "ada", "build it"]);
-    let ran = producer.cmd(["wake", "ada", "look", "--reason", "new commits"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    producer.cmd(["wake", "ada", "look", "--reason", "new commits"]).exits(0);
     let batch =
         producer.cmd(["enqueue", "ada", "--batch"]).stdin("{\"text\":\"1\"}\n{\"text\":\"2\"}\n").output();
     assert_eq!((batch.code(), batch.stdout.lines().count()), (0, 2), "{batch}");
@@ -100,12 +99,10 @@ fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
         (&["enqueue", "ada", "x", "--origin", "operator"], "origin_not_allowed"),
         (&["enqueue", "ada", "x", "--priority", "interject"], "priority_not_allowed"),
     ] {
-        let ran = producer.cmd(["--json"].iter().chain(args).copied()).output();
-        assert_eq!(ran.code(), 4, "{args:?}: {ran}");
+        let ran = producer.cmd(["--json"].iter().chain(args).copied()).exits(4);
         assert_eq!(objects(&ran.stdout)[0]["error"]["kind"], kind, "{args:?}: {ran}");
     }
-    let ran = producer.cmd(["enqueue", "bob", "x"]).output();
-    assert_eq!(ran.code(), 3, "{ran}");
+    producer.cmd(["enqueue", "bob", "x"]).exits(3);
 
     // And without dormouse.
     for table in [
@@ -230,8 +227,7 @@ fn a_ticker_does_everything_and_a_reader_reads() {
     assert!(ran.code() == 8 && ran.stderr.starts_with("dormouse: timed out after 1s, waiting"), "{ran}");
     ticker.run(["gc", "ada"]);
     ticker.run(["stop", "bob"]);
-    let removed = ticker.cmd(["rm", "bob"]).output();
-    assert_eq!(removed.code(), 0, "{removed}");
+    ticker.cmd(["rm", "bob"]).exits(0);
     for args in [
         &["enqueue", "ada", "x"][..],
         &["wake", "ada"],
@@ -272,12 +268,10 @@ fn a_grant_that_means_nothing_is_refused() {
     needs!("postgresql");
     let roles = Roles::of("by_grants");
     for word in ["ticker", "=x", "ticker=", "owner=x"] {
-        let ran = roles.owner.cmd(["init", "--grant", word]).output();
-        assert_eq!(ran.code(), 2, "{word}: {ran}");
+        roles.owner.cmd(["init", "--grant", word]).exits(2);
     }
     let ran = roles.owner.cmd(["init", "--grant", "ticker=no such role"]).output();
     assert!(ran.code() == 1 && ran.stderr.contains("no such role"), "{ran}");
     let directory = crate::travel::elsewhere();
-    let ran = directory.cmd(["init", "--grant", "ticker=x"]).output();
-    assert_eq!(ran.code(), 2, "{ran}");
+    directory.cmd(["init", "--grant", "ticker=x"]).exits(2);
 }

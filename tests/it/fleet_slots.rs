@@ -35,8 +35,7 @@ fn agent(machine: &Machine, name: &str, turn: &str, priority: i32) {
     let editor = machine.sandbox.root().join("add-lines");
     let line = format!("printf '\\n[scheduler]\\npriority = {priority}\\n' >>\"$1\"");
     crate::harness::write_program(&editor, &format!("#!/bin/sh\n{line}\n"));
-    let ran = machine.cmd(["edit", name]).env("EDITOR", &editor).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    machine.cmd(["edit", name]).env("EDITOR", &editor).exits(0);
     machine.run(["start", name]);
     machine.run(["enqueue", name, "work"]);
 }

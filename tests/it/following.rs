@@ -128,8 +128,7 @@ fn agents_come_and_go_and_directories_are_exchanged() {
     eventually_pending(&sandbox, "ada", 2);
     makes_no_step(&follower);
     fs::remove_dir_all(sandbox.store()).unwrap();
-    let ran = follower.end();
-    assert_eq!(ran.code(), 3, "{ran}");
+    let ran = follower.end().exits(3);
     assert!(ran.stderr.contains("not a state directory"), "{ran}");
 }
 
@@ -146,8 +145,7 @@ fn the_first_signal_lets_turns_end_and_the_second_ends_them() {
     std::thread::sleep(Duration::from_millis(100));
     assert!(lives(follower.0.id()), "it has not waited for its turn");
     fs::write(sandbox.home().join("go"), "").unwrap();
-    let ran = follower.end();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = follower.end().exits(0);
     assert!(ran.stdout.ends_with("→ completed: done\n") && ran.stderr.contains("a second signal"), "{ran}");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1, "it has begun another turn");
     for file in ["go", "begun"] {
@@ -158,8 +156,7 @@ fn the_first_signal_lets_turns_end_and_the_second_ends_them() {
     kill(&follower, Signal::INT);
     std::thread::sleep(Duration::from_millis(100));
     kill(&follower, Signal::INT);
-    let ran = follower.end();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = follower.end().exits(7);
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"])[0]["attempt"], 1, "{ran}");
 }
 
@@ -353,8 +350,7 @@ fn one_that_is_damaged_keeps_no_other_from_its_turn() {
     sandbox.run(["enqueue", "bob", "x"]);
     eventually_pending(&sandbox, "bob", 1);
     kill(&follower, Signal::TERM);
-    let ran = follower.end();
-    assert_eq!(ran.code(), 0, "{ran}");
+    follower.end().exits(0);
 }
 
 #[test]

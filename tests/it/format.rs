@@ -389,7 +389,7 @@ fn an_outcome_is_checked_before_the_turn_ends() {
         "o.json:3:26: $.actions[1].kind: invalid type: integer `7`, expected a string"
     );
     fs::write(&file, r#"{"actions": [{"do": "timer.add", "in": "1d"}]}"#).unwrap();
-    sandbox.cmd(["check-outcome", "o.json"]).stdout("o.json: an outcome with 1 action\n").check();
+    sandbox.cmd(["check-outcome", "o.json"]).prints("o.json: an outcome with 1 action\n");
     let sandbox = started("true");
     extend_policy(&sandbox, "ada", "[limits]\nmax_actions = 1\n");
     let two = r#"{"actions": [{"do": "enqueue", "text": "a"}, {"do": "enqueue", "text": "b"}]}"#;
@@ -686,8 +686,7 @@ fn is_refused(sandbox: &Sandbox, path: &Path, what: &str) -> Value {
     let before = records(sandbox);
     let mut failed = Value::Null;
     for line in ["tick ada", "explain ada", "get ada", "work add more -a ada"] {
-        let ran = sandbox.cmd(["--json"].into_iter().chain(line.split(' '))).output();
-        assert_eq!(ran.code(), 6, "{case}: {line}: {ran}");
+        let ran = sandbox.cmd(["--json"].into_iter().chain(line.split(' '))).exits(6);
         failed = failure(&ran);
         assert_eq!(failed["path"].as_str(), path.to_str(), "{case}: {line}: {failed}");
         assert_eq!(changes(&before, &records(sandbox)), Vec::<PathBuf>::new(), "{case}: {line}");

@@ -78,8 +78,7 @@ fn told(sandbox: &Sandbox) -> BTreeMap<String, Vec<Value>> {
         &["events", "ada", "--limit", "0"],
     ];
     for words in lines {
-        let ran = sandbox.cmd([&["--json"], words].concat()).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        let ran = sandbox.cmd([&["--json"], words].concat()).exits(0);
         let mut said = objects(&ran.stdout);
         said.retain(|line| line["kind"] != "collected" && line["kind"] != "record_repaired");
         told.insert(words.join(" "), said);
@@ -254,8 +253,7 @@ fn what_ended_in_a_month_that_is_gone_is_settled() {
         let report = sandbox.json(["gc"]);
         let dropped = report["dropped"].as_array().unwrap();
         assert_eq!(dropped.len(), usize::from(archive != "forever"), "{report}");
-        let shown = sandbox.cmd(["queue", "show", &message]).output();
-        assert_eq!(shown.code(), if archive == "forever" { 0 } else { 3 }, "{shown}");
+        sandbox.cmd(["queue", "show", &message]).exits(if archive == "forever" { 0 } else { 3 });
         for cache in [false, true] {
             if cache && sandbox.schema().is_none() {
                 fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
@@ -278,8 +276,7 @@ fn what_ended_in_a_month_that_is_gone_is_settled() {
         let all = past.iter().flat_map(|name| names(&there.agent("ada").join("archive").join(name)));
         let is_left = past.iter().cloned().chain(all).any(|name| name.contains("ended"));
         assert_eq!(is_left, archive != "forever", "{past:?}");
-        let ran = sandbox.cmd(["doctor"]).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        sandbox.cmd(["doctor"]).exits(0);
     }
 }
 
@@ -303,8 +300,7 @@ fn a_month_that_somebody_needs_stays() {
     sandbox.run(["queue", "drop", &dead, "--reason", "enough"]);
     sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);
     assert_eq!(dropped(&sandbox), ["2026-01"]);
-    let ran = sandbox.cmd(["doctor"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    sandbox.cmd(["doctor"]).exits(0);
 
     let idle = talking(archive);
     turn(&idle, "january");
@@ -349,8 +345,7 @@ fn settings_and_flags_that_mean_nothing_are_refused() {
         copy.cmd(["gc"]).assert().code(6).stderr(contains(says)).stderr(contains("agent.toml"));
     }
     sandbox.cmd(["gc", "bob"]).status(3).stderr("dormouse: no agent `bob`: there is ada\n").output();
-    let ran = sandbox.cmd(["gc", "--keep", "soon"]).output();
-    assert_eq!(ran.code(), 2, "{ran}");
+    sandbox.cmd(["gc", "--keep", "soon"]).exits(2);
     turn(&sandbox, "one");
     turn(&sandbox, "two");
     sandbox.pass(2 * DAY);

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::remotes::{Remote, processed, queued};
-use crate::setup::{failure, names, raw_git};
+use crate::setup::{names, raw_git};
 
 fn quarantined(remote: &Remote, at: usize, agent: &str) -> Vec<String> {
     names(&remote.agent(at, agent).join("quarantine"))
@@ -31,8 +31,7 @@ fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
     remote.sync(1);
     remote.sync(0);
     for at in 0..2 {
-        let ran = remote.ran(at, &["--json", "tick", "ada"]);
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("moved")), "{ran}");
+        remote.ran(at, &["--json", "tick", "ada"]).fails(4, "moved");
         assert!(quarantined(&remote, at, "ada").contains(&"state.json".to_owned()));
         assert!(queued(&remote.agent(at, "ada")).contains(&late), "clone {at}");
         let found = remote.ran(at, &["--json", "doctor"]);
@@ -123,8 +122,7 @@ fn nobody_moves_what_another_clone_steps() {
     let tick = crate::setup::Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]));
     crate::setup::wait_for(&remote.sandbox.root().join("begun"));
     remote.sync(1);
-    let ran = remote.ran(1, &["--json", "export", "ada", "--move", "b", "-o", "x.tar"]);
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("ticked_elsewhere")), "{ran}");
+    remote.ran(1, &["--json", "export", "ada", "--move", "b", "-o", "x.tar"]).fails(4, "ticked_elsewhere");
     fs::write(remote.sandbox.root().join("go"), "").unwrap();
     assert_eq!(tick.end().code(), 0);
 }
@@ -160,12 +158,9 @@ fn a_trigger_that_one_clone_revokes_is_revoked() {
             assert!(shown.contains("\"revoked\""), "{shown}");
             for secret in [&file, &other] {
                 let deliver = ["--json", "trigger", "deliver", id, "-a", "ada", "--secret-file"];
-                let ran = remote.ran(at, &[&deliver[..], &[secret.to_str().unwrap(), "x"]].concat());
-                assert_eq!(
-                    (ran.code(), failure(&ran)["kind"].as_str()),
-                    (4, Some("wrong_capability")),
-                    "{ran}"
-                );
+                remote
+                    .ran(at, &[&deliver[..], &[secret.to_str().unwrap(), "x"]].concat())
+                    .fails(4, "wrong_capability");
             }
             let waits = remote.run(at, &["--json", "wait", "list", "-a", "ada"]);
             assert!(!waits.contains(id) && waits.contains("\"active\""), "{waits}");
@@ -242,8 +237,7 @@ fn of_two_agents_of_one_name_one_is_believed_and_both_are_heard() {
         remote.sync(0);
         if !is_alike {
             // What people write they merge: the hint says how.
-            let ran = remote.ran(1, &["--json", "sync"]);
-            assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("merge_conflict")), "{ran}");
+            let ran = remote.ran(1, &["--json", "sync"]).fails(4, "merge_conflict");
             assert!(ran.stdout.contains("git fetch origin && git merge origin/main"), "{ran}");
             remote.git(1, &["fetch", "--quiet", "origin"]);
             let merge = raw_git(&remote.sandbox, &remote.dirs[1], &["merge", "--quiet", "origin/main"]);

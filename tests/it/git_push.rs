@@ -73,8 +73,7 @@ fn what_can_not_be_right_is_refused() {
         assert_eq!(remote.ran(0, words).code(), 2, "{words:?}");
     }
     let id = remote.enqueue(0, "ada", "hello");
-    let ran = remote.ran(0, &["--json", "tick", "ada", "--push", "nowhere"]);
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = remote.ran(0, &["--json", "tick", "ada", "--push", "nowhere"]).exits(1);
     assert!(failure(&ran)["message"].as_str().unwrap().contains("there is no remote `nowhere`"), "{ran}");
     // The remote is gone: no step begins.
     fs::rename(remote.bare(), remote.sandbox.root().join("away")).unwrap();
@@ -104,8 +103,7 @@ fn what_a_killed_clone_has_taken_is_its_own_until_its_time_is_over() {
         assert_eq!(decision(&steps[0]), "noop (turn_elsewhere)", "{steps:?}");
         assert!(steps[0]["next_due_at"].is_string());
     }
-    let ran = remote.ran(1, &["--json", "recover", "ada"]);
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("ticked_elsewhere")), "{ran}");
+    remote.ran(1, &["--json", "recover", "ada"]).fails(4, "ticked_elsewhere");
     // The clone itself goes on at once: its turn is over, and counts as interrupted.
     let copy = remote.sandbox.root().join("later");
     fs::create_dir(&copy).unwrap();
@@ -144,8 +142,7 @@ fn what_others_push_meanwhile_keeps_nobody_from_settling() {
     remote.run(1, &["-q", "work", "add", "for ada", "-a", "ada"]);
     remote.run(1, &["-q", "work", "add", "for bob", "-a", "bob"]);
     remote.sync(1);
-    let ran = tick.end();
-    assert_eq!(ran.code(), 0, "{ran}");
+    tick.end().exits(0);
     remote.agree();
     for at in 0..2 {
         assert_eq!(processed(&remote.agent(at, "ada")), BTreeMap::from([(first.clone(), 1)]));

@@ -15,8 +15,7 @@ use crate::setup::{Beside, failure, names, raw_git, started, tree, wait_for};
 fn refused(remote: &Remote, at: usize, status: i32, words: &str) {
     let before =
         (tree(&remote.dirs[at].join(".dormouse/agents/ada/inbox")), remote.git(at, &["rev-parse", "HEAD"]));
-    let ran = remote.ran(at, &["--json", "sync"]);
-    assert_eq!(ran.code(), status, "{ran}");
+    let ran = remote.ran(at, &["--json", "sync"]).exits(status);
     let failed = failure(&ran);
     assert!(failed["message"].as_str().unwrap().contains(words), "{words}: {ran}");
     assert!(failed["hint"].is_string(), "{ran}");
@@ -77,8 +76,7 @@ fn where_two_clones_have_ticked_the_one_that_came_further_is_believed() {
     for _ in 0..3 {
         remote.run(1, &["tick", "ada", "-q"]);
     }
-    let ran = remote.ran(1, &["--json", "sync"]);
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = remote.ran(1, &["--json", "sync"]).exits(0);
     let found: Value = serde_json::from_str(ran.stdout.trim()).unwrap();
     assert!(found["aside"].as_array().unwrap().iter().any(|path| path == "agents/ada/state.json"), "{found}");
     remote.sync(0);
@@ -182,8 +180,7 @@ fn where_nothing_can_be_exchanged_that_is_said() {
     remote.git(0, &["remote", "add", "other", "/nowhere"]);
     let ran = remote.ran(0, &["--json", "sync", "third"]);
     assert!(failure(&ran)["message"].as_str().unwrap().contains("there is no remote `third`"), "{ran}");
-    let ran = remote.ran(0, &["--json", "sync", "other"]);
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = remote.ran(0, &["--json", "sync", "other"]).exits(1);
     assert!(failure(&ran)["message"].as_str().unwrap().contains("can't fetch from other"), "{ran}");
     remote.git(0, &["switch", "--quiet", "--detach"]);
     refused(&remote, 0, 1, "HEAD is detached");
@@ -242,8 +239,7 @@ fn every_kind_of_clone_exchanges() {
         prepare(&dir);
         let before = raw_git(&remote.sandbox, &dir, &["diff", "--cached", "--name-status"]).stdout;
         for words in [&["enqueue", "ada", "hello"][..], &["tick", "ada", "--push", "-q"], &["sync", "-q"]] {
-            let ran = remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).output();
-            assert_eq!(ran.code(), 0, "{name}: {ran}");
+            remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).exits(0);
         }
         let after = raw_git(&remote.sandbox, &dir, &["diff", "--cached", "--name-status"]).stdout;
         assert_eq!(after, before, "{name}");
@@ -257,8 +253,7 @@ fn every_kind_of_clone_exchanges() {
     let dir = remote.sandbox.root().join("beside");
     remote.git(0, &["worktree", "add", "--quiet", dir.to_str().unwrap(), "-b", "side"]);
     for words in [&["enqueue", "ada", "hello"][..], &["tick", "ada", "--push", "-q"], &["sync", "-q"]] {
-        let ran = remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).exits(0);
     }
     remote.git(0, &["rev-parse", "--verify", "refs/dormouse/origin/side"]);
     remote.agree();
@@ -296,8 +291,7 @@ fn a_clone_that_changes_the_ends_of_lines_is_refused() {
     remote.sync(0);
     remote.git(0, &["config", "core.autocrlf", "true"]);
     for words in [&["--json", "sync"][..], &["--json", "tick", "ada", "--push"]] {
-        let ran = remote.ran(0, words);
-        assert_eq!(ran.code(), 1, "{ran}");
+        let ran = remote.ran(0, words).exits(1);
         assert!(failure(&ran)["message"].as_str().unwrap().contains("core.autocrlf is set"), "{ran}");
     }
     remote.run(0, &["doctor", "--repair"]);
@@ -314,8 +308,7 @@ fn a_remote_that_refuses_is_told_from_one_that_is_ahead() {
     let id = remote.enqueue(0, "ada", "hello");
     let begun = Instant::now();
     for words in [&["--json", "sync"][..], &["--json", "tick", "ada", "--push"]] {
-        let ran = remote.ran(0, words);
-        assert_eq!(ran.code(), 1, "{ran}");
+        let ran = remote.ran(0, words).exits(1);
         let message = failure(&ran)["message"].as_str().unwrap().to_owned();
         assert!(
             message.contains("can't push to origin, branch main") && message.contains("declined"),
@@ -343,8 +336,7 @@ fn a_remote_that_does_not_answer_is_given_up() {
     write_program(&stuck, "#!/bin/sh\nexec sleep 600\n");
     remote.git(0, &["remote", "set-url", "origin", "ssh://nobody@example.invalid/x"]);
     let begun = Instant::now();
-    let ran = remote.cmd(0, &["--json", "sync"]).env("GIT_SSH_COMMAND", &stuck).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = remote.cmd(0, &["--json", "sync"]).env("GIT_SSH_COMMAND", &stuck).exits(1);
     assert!(failure(&ran)["message"].as_str().unwrap().contains("git.timeout"), "{ran}");
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
@@ -415,8 +407,7 @@ fn a_merge_by_hand_without_the_driver_is_found() {
     let whole = fs::read_to_string(&state).unwrap();
     fs::write(&state, format!("<<<<<<< HEAD\n{whole}=======\n{whole}>>>>>>> other\n")).unwrap();
     remote.git(0, &["commit", "--quiet", "-am", "merged"]);
-    let ran = remote.ran(0, &["--json", "sync"]);
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (6, Some("damaged")), "{ran}");
+    remote.ran(0, &["--json", "sync"]).fails(6, "damaged");
 }
 
 /// While a turn runs, and while producers say more, an exchange takes nothing away.
@@ -451,8 +442,7 @@ fn each_of_two_state_directories_of_one_repository_is_exchanged_for_itself() {
     fs::create_dir_all(&other).unwrap();
     let words = |rest: &[&str]| {
         let dir = other.to_str().unwrap().to_owned();
-        let ran = remote.sandbox.cmd([&["-C", dir.as_str()], rest].concat()).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        let ran = remote.sandbox.cmd([&["-C", dir.as_str()], rest].concat()).exits(0);
         ran.stdout
     };
     words(&["init", "-q", other.to_str().unwrap()]);
@@ -462,13 +452,8 @@ fn each_of_two_state_directories_of_one_repository_is_exchanged_for_itself() {
     let there = remote.sandbox.root().join("again");
     remote.git(0, &["clone", "--quiet", remote.bare().to_str().unwrap(), there.to_str().unwrap()]);
     assert!(there.join("deep/er/[x]/.dormouse/agents/bob/state.json").exists());
-    let ran = remote
-        .sandbox
-        .cmd(["-C", there.join("deep/er/[x]").to_str().unwrap(), "enqueue", "bob", "hi"])
-        .output();
-    assert_eq!(ran.code(), 0, "{ran}");
-    let ran = remote.sandbox.cmd(["-C", there.join("deep/er/[x]").to_str().unwrap(), "sync"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    remote.sandbox.cmd(["-C", there.join("deep/er/[x]").to_str().unwrap(), "enqueue", "bob", "hi"]).exits(0);
+    remote.sandbox.cmd(["-C", there.join("deep/er/[x]").to_str().unwrap(), "sync"]).exits(0);
     assert_eq!(words(&["sync"]).trim(), "origin main: 1 file received, 0 files sent");
     assert_eq!(queued(&other.join(".dormouse/agents/bob")).len(), 1);
 }

@@ -30,8 +30,7 @@ impl Shared {
 
     #[track_caller]
     fn says(&self, user: u32, text: &str) -> String {
-        let ran = self.guest(user, &["enqueue", "a", text]);
-        assert_eq!(ran.code(), 0, "{ran}");
+        let ran = self.guest(user, &["enqueue", "a", text]).exits(0);
         objects(&ran.stdout)[0]["message_id"].as_str().unwrap().to_owned()
     }
 
@@ -87,18 +86,18 @@ fn what_a_member_says_is_run_as_that_users_word() {
     );
     assert_eq!(shared.inbox_names(), Vec::<String>::new(), "the owner removes it, though it is not his file");
     // A hint as well, from another member, and a number of messages at once.
-    let ran = shared.guest(OTHER, &["wake", "a", "look", "--reason", "new commits"]);
-    assert_eq!(ran.code(), 0, "{ran}");
+    shared.guest(OTHER, &["wake", "a", "look", "--reason", "new commits"]).exits(0);
     shared.owner(&["tick", "a"]);
     let found = shared.step();
     assert_eq!(found["hint"]["source"], format!("uid:{OTHER}"), "{found}");
     assert_eq!((&found["hint"]["reason"], &found["body"]["text"]), (&json!("new commits: look"), &json!("")));
-    let batch = shared.shell(
-        SENDER,
-        "printf '{\"text\": \"1\"}\\n\\n{\"text\": \"2\", \"priority\": \"next\"}\\n' | \
+    let batch = shared
+        .shell(
+            SENDER,
+            "printf '{\"text\": \"1\"}\\n\\n{\"text\": \"2\", \"priority\": \"next\"}\\n' | \
          ../../../../../dormouse -C ../../.. enqueue a --batch --resource r",
-    );
-    assert_eq!(batch.code(), 0, "{batch}");
+        )
+        .exits(0);
     assert_eq!(shared.inbox_names().len(), 2, "nothing but the messages is left");
     for (id, text) in batch.stdout.lines().zip(["1", "2"]) {
         let found = shared.settled(id);
@@ -114,8 +113,7 @@ fn a_member_sends_once_under_a_key() {
     let Some(shared) = shared() else { return };
     let keyed = ["enqueue", "a", "build it", "--dedupe-key", "k"];
     let said = |user| {
-        let ran = shared.guest(user, &keyed);
-        assert_eq!(ran.code(), 0, "{ran}");
+        let ran = shared.guest(user, &keyed).exits(0);
         objects(&ran.stdout)[0]["message_id"].as_str().unwrap().to_owned()
     };
     let (first, second, other) = (said(SENDER), said(SENDER), said(OTHER));
@@ -180,8 +178,7 @@ fn what_needs_more_than_the_inbox_is_refused_to_members() {
         &["queue", "list", "-a", "a"],
         &["list"],
     ] {
-        let ran = shared.guest(SENDER, args);
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (1, Some("not_allowed")), "{args:?}: {ran}");
+        shared.guest(SENDER, args).fails(1, "not_allowed");
     }
     assert_eq!(tree(&shared.state()), before);
 }
@@ -243,14 +240,13 @@ fn members_touch_nothing_but_their_own_files() {
 #[test]
 fn nothing_that_a_member_leaves_stops_the_agent() {
     let Some(shared) = shared() else { return };
-    let made = shared.shell(
+    shared.shell(
         SENDER,
         "mkfifo pipe .new-pipe && ln -s /etc/passwd link && ln -s ../state.json 2-msg_0198c9f0000070008000000000000001.json && \
          ln -s nowhere .new-link && mkdir -m 000 .new-closed && echo x > .new-open && chmod 000 .new-open && \
          mkdir -p .new-deep/a/b && touch .new-deep/a/b/c && chmod 700 .new-deep && echo '{' > garbage && \
          echo '{\"text\": \"from a program\"}' > shared.json && chmod 660 shared.json && chgrp 60004 shared.json",
-    );
-    assert_eq!(made.code(), 0, "{made}");
+    ).exits(0);
     // One who holds the inbox and what he has made there, for as long as the steps take.
     let mut holder = std::process::Command::new("setpriv")
         .args([format!("--reuid={SENDER}"), format!("--regid={SENDER}"), format!("--groups={GROUP}")])
@@ -269,8 +265,7 @@ fn nothing_that_a_member_leaves_stops_the_agent() {
         fs::read_dir(shared.state().join("agents/a/archive")).unwrap().next().unwrap().unwrap().path();
     let archive = fs::read_to_string(archive.join("message.jsonl")).unwrap();
     assert!(archive.contains("from a program"), "a file of mode 660 is taken in as well");
-    let ran = shared.dormouse(OWNER, &["stop", "a", "--now"]);
-    assert_eq!(ran.code(), 0, "{ran}");
+    shared.dormouse(OWNER, &["stop", "a", "--now"]).exits(0);
     holder.kill().unwrap();
     holder.wait().unwrap();
     // What he has closed to the owner stays, hidden, and is in the way of nothing.
@@ -305,8 +300,7 @@ fn a_member_may_be_killed_at_every_call() {
                 // Nobody who looks meanwhile takes it for anything.
                 assert_eq!(shared.dormouse(OWNER, &["queue", "list", "-a", "a"]).code(), 0);
                 shared.owner(&["wake", "a", "--reason", "look"]);
-                let ran_on = shared.dormouse(OWNER, &["--json", "tick", "a", "--until-idle"]);
-                assert_eq!(ran_on.code(), 0, "{script}: {ran_on}");
+                shared.dormouse(OWNER, &["--json", "tick", "a", "--until-idle"]).exits(0);
                 assert_eq!(shared.inbox_names(), Vec::<String>::new(), "{script}");
                 for id in ran.stdout.lines().filter(|_| command.starts_with("enqueue")) {
                     let found = shared.owner(&["queue", "show", id]);
@@ -332,8 +326,7 @@ fn several_members_at_once_do_not_disturb_each_other() {
             let (shared, said) = (&shared, &said);
             scope.spawn(move || {
                 for number in 0..8 {
-                    let ran = shared.guest(user, &["enqueue", "a", &format!("{user} {number}")]);
-                    assert_eq!(ran.code(), 0, "{ran}");
+                    let ran = shared.guest(user, &["enqueue", "a", &format!("{user} {number}")]).exits(0);
                     let id = objects(&ran.stdout)[0]["message_id"].as_str().unwrap().to_owned();
                     said.lock().unwrap().push((user, id));
                 }
@@ -426,8 +419,7 @@ fn doctor_gives_the_rights_and_takes_them_away() {
             assert_eq!(rights(&state.join(path)).0, found.0 & 0o7777, "{}", path.display());
         }
     }
-    let ran = shared.guest(SENDER, &["enqueue", "a", "x"]);
-    assert_eq!(ran.code(), 1, "{ran}");
+    shared.guest(SENDER, &["enqueue", "a", "x"]).exits(1);
 }
 
 /// An agent that is made where the inboxes are shared is shared from the first moment.
@@ -442,9 +434,9 @@ fn a_new_agent_is_shared_and_so_is_its_clone() {
     // Its git clone is not, until it is mended.
     let git = |dir: &str, args: &str| {
         let id = "git -c user.name=o -c user.email=o@o -c init.defaultBranch=main -c safe.directory=*";
-        let ran =
-            shared.run_as(OWNER, Path::new("sh"), &["-c", &format!("umask 022; cd {dir} && {id} {args}")]);
-        assert_eq!(ran.code(), 0, "{args}: {ran}");
+        shared
+            .run_as(OWNER, Path::new("sh"), &["-c", &format!("umask 022; cd {dir} && {id} {args}")])
+            .exits(0);
     };
     git(".", "init -q");
     git(".", "add .");
@@ -513,8 +505,7 @@ fn a_group_that_is_not_there_or_not_the_owners_is_said() {
 fn root_may_be_the_owner() {
     let Some(shared) = unshared(0) else { return };
     let root = |args: &[&str]| {
-        let ran = shared.dormouse(0, args);
-        assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+        let ran = shared.dormouse(0, args).exits(0);
         ran.stdout
     };
     root(&["init"]);
@@ -585,15 +576,13 @@ fn a_file_that_git_may_not_read_keeps_no_step_out_of_git() {
     let Some(shared) = shared() else { return };
     let git = |args: &str| {
         let script = format!("git -c user.name=o -c user.email=o@o {args}");
-        let ran = shared.run_as(OWNER, Path::new("sh"), &["-c", &script]);
-        assert_eq!(ran.code(), 0, "{args}: {ran}");
+        let ran = shared.run_as(OWNER, Path::new("sh"), &["-c", &script]).exits(0);
         ran.stdout
     };
     for args in ["init -q", "config user.name o", "config user.email o@o", "add .", "commit -qm all"] {
         git(args);
     }
-    let closed = shared.shell(SENDER, "echo x > .hidden && echo x > visible && chmod 000 .hidden visible");
-    assert_eq!(closed.code(), 0, "{closed}");
+    shared.shell(SENDER, "echo x > .hidden && echo x > visible && chmod 000 .hidden visible").exits(0);
     shared.owner(&["enqueue", "a", "x"]);
     let ran = shared.dormouse(OWNER, &["tick", "a", "--commit", "--lock-timeout", "1s"]);
     assert!(ran.stderr.contains("not in git") && ran.stderr.contains("visible"), "{ran}");

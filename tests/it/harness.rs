@@ -17,7 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::server::durable;
-use crate::setup::processes;
+use crate::setup::{failure, processes};
 
 /// When the first command of every sandbox runs: 2026-01-02T03:04:05Z.
 pub const START: i64 = 1_767_323_045;
@@ -547,6 +547,33 @@ impl<'s> Cmd<'s> {
         ran
     }
 
+    /// Runs it and compares the answer, whose standard output is this.
+    #[track_caller]
+    pub fn prints(self, text: &str) -> Ran {
+        self.stdout(text).check()
+    }
+
+    /// Runs it and compares the answer, whose standard error is this.
+    #[track_caller]
+    pub fn complains(self, text: &str) -> Ran {
+        self.stderr(text).check()
+    }
+
+    /// Runs it and compares the exit status.
+    #[track_caller]
+    pub fn exits(self, status: i32) -> Ran {
+        let sandbox = self.sandbox;
+        let ran = self.output();
+        assert_eq!(ran.code(), status, "{ran}\nreproduce:\n{}", sandbox.reproduction());
+        ran
+    }
+
+    /// Runs a command that has `--json` among its words, and compares the exit status and the kind of its failure.
+    #[track_caller]
+    pub fn fails(self, status: i32, kind: &str) -> Ran {
+        self.exits(status).fails(status, kind)
+    }
+
     /// Runs the command for assertions about parts of its output.
     #[track_caller]
     pub fn assert(self) -> assert_cmd::assert::Assert {
@@ -578,6 +605,20 @@ impl Ran {
     /// The exit status as a shell has it: 128 and more for signals.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// Compares the exit status.
+    #[track_caller]
+    pub fn exits(self, status: i32) -> Ran {
+        assert_eq!(self.code(), status, "{self}");
+        self
+    }
+
+    /// Compares the exit status and the kind of the failure that the answer ends with.
+    #[track_caller]
+    pub fn fails(self, status: i32, kind: &str) -> Ran {
+        assert_eq!((self.code(), failure(&self)["kind"].as_str()), (status, Some(kind)), "{self}");
+        self
     }
 }
 
@@ -719,10 +760,9 @@ fn a_command_is_compared_whole() {
         .cmd(["get", "bob", "-q"])
         .env("NO_COLOR", "1")
         .status(3)
-        .stderr("dormouse: no agent `bob`\nhint: there is ada\n")
-        .check();
+        .complains("dormouse: no agent `bob`\nhint: there is ada\n");
     sandbox.run(["start", "ada"]);
-    sandbox.cmd(["enqueue", "ada", "hello"]).stdout("msg_#1\n").check();
+    sandbox.cmd(["enqueue", "ada", "hello"]).prints("msg_#1\n");
     assert_eq!(sandbox.json(["queue", "list", "-a", "ada"])["id"], sandbox.id("msg_#1"));
     assert!(sandbox.copy().agent("ada").is_dir());
 }

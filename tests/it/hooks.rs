@@ -46,8 +46,7 @@ fn on_startup_runs_before_the_agent_is_runnable() {
 fn a_startup_that_fails_starts_nothing() {
     let sandbox = created("true");
     let path = hook(&sandbox.agent("ada"), "on-startup", "echo looking >&2; echo no disk >&2; exit 3");
-    let ran = sandbox.cmd(["start", "ada", "--json"]).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = sandbox.cmd(["start", "ada", "--json"]).exits(1);
     let message = failure(&ran)["message"].as_str().unwrap().to_owned();
     assert_eq!(message, "on-startup failed: exit status 3: no disk");
     assert_eq!(
@@ -150,8 +149,7 @@ fn an_agent_s_own_hook_goes_before_the_shared_one() {
 fn a_change_whose_hook_fails_stands_and_the_failure_is_recorded() {
     let sandbox = created("echo done");
     hook(&sandbox.agent("ada"), "on-state-change", "echo out; echo why >&2; exit 9");
-    let ran = sandbox.cmd(["start", "ada"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["start", "ada"]).exits(0);
     assert_eq!(ran.stderr, "dormouse: ada: on-state-change failed: exit status 9: why\n");
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
     let data = recorded(&sandbox)[0]["data"].clone();
@@ -177,8 +175,7 @@ fn a_hook_that_takes_too_long_is_ended_with_all_its_processes() {
     let sandbox = created("true");
     extend_policy(&sandbox, "ada", "[timeouts]\nhook = \"100ms\"\n");
     hook(&sandbox.agent("ada"), "on-startup", r#"sleep 600 & echo $! > "$HOME/noted"; wait"#);
-    let ran = sandbox.cmd(["start", "ada", "--json"]).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = sandbox.cmd(["start", "ada", "--json"]).exits(1);
     assert_eq!(failure(&ran)["message"], "on-startup failed: timed out after 100ms");
     if let Some(pid) = noted(&sandbox).first() {
         assert!(!lives(pid), "{pid} is still there");
@@ -225,8 +222,7 @@ fn what_is_refused_runs_no_hook() {
     }
     // A second start changes nothing.
     for (args, status) in [(["start", "ada"], 0), (["recover", "ada"], 4)] {
-        let ran = sandbox.cmd(args).output();
-        assert_eq!(ran.code(), status, "{ran}");
+        sandbox.cmd(args).exits(status);
     }
     assert_eq!(noted(&sandbox), Vec::<String>::new());
 }
@@ -446,8 +442,7 @@ fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
     say(&sandbox, "hello");
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
     wait_for(&sandbox.home().join("up"));
-    let ran = sandbox.cmd(["stop", "ada"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    sandbox.cmd(["stop", "ada"]).exits(0);
     tick.end();
     assert_eq!(noted(&sandbox), ["on-shutdown running"]);
     assert_eq!(field(&sandbox, "status"), "stopped");

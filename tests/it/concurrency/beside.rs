@@ -57,8 +57,7 @@ fn of_two_who_make_the_state_directory_neither_fails() {
         run(&sandbox, "init", &[0]);
         // Nobody may find it half-written meanwhile.
         run(&sandbox, "create ada -- true", &[0]);
-        let first = first.go_on();
-        assert_eq!(first.code(), 0, "{first}");
+        first.go_on().exits(0);
         let left = checker::names(&sandbox.store());
         assert_eq!(left, [".gitattributes", ".gitignore", "agents", "dormouse.toml", "hooks"]);
         is_sound(&sandbox);
@@ -91,8 +90,7 @@ fn two_repairs_do_not_mend_the_same_twice() {
         let first = Held::at(&sandbox, &["doctor", "--repair"], "", call);
         let second = sandbox.cmd(["doctor", "--repair", "--lock-timeout", "0s"]).output();
         assert!([0, 5].contains(&second.code()), "{call}: {second}");
-        let first = first.go_on();
-        assert_eq!(first.code(), 0, "{call}: {first}");
+        first.go_on().exits(0);
         assert_eq!(run(&sandbox, "queue list -a ada", &[0]).stdout, before);
         is_sound(sandbox_without(&sandbox, "quarantine"));
     }

@@ -34,8 +34,7 @@ fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
     // Who reads beside a write may see the first pages of it.
     let text = fs::read(&ledger).unwrap();
     fs::write(&ledger, &text[..text.len() - 10]).unwrap();
-    let ran = reader.go_on();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = reader.go_on().exits(0);
     let seqs: Vec<u64> = objects(&ran.stdout).iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
     assert!(seqs.len() > objects(&before).len(), "the transaction is committed");
@@ -58,10 +57,8 @@ fn a_turn_is_told_of_the_past_before_anything_else_is_written() {
     let begins = steps.iter().position(|call| call.rest.contains("/context.json\"")).unwrap();
     let told = steps[..begins].iter().rfind(|call| call.rest.contains("/message.jsonl\", {flags=O_RDONLY"));
     let tick = Held::at(&sandbox, TICK, "", told.unwrap());
-    let refused = sandbox.cmd(["queue", "drop", &other, "--lock-timeout", "0s"]).output();
-    assert_eq!(refused.code(), 5, "{refused}");
-    let ran = tick.go_on();
-    assert_eq!(ran.code(), 0, "{ran}");
+    sandbox.cmd(["queue", "drop", &other, "--lock-timeout", "0s"]).exits(5);
+    tick.go_on().exits(0);
     sandbox.run(["queue", "drop", &other]);
     let found = is_sound(&sandbox);
     assert_eq!(found.ended_as(&other), Some("dropped"));
