@@ -88,16 +88,12 @@ fn get_shows_a_field_by_its_path_raw() {
         ("current_run.run_id", "\n"),
         ("retry.not_before", "\n"),
     ] {
-        sandbox.cmd(["get", "ada", path]).stdout(value).check();
+        sandbox.cmd(["get", "ada", path]).prints(value);
     }
-    sandbox.cmd(["get", "ada", "queue.pending", "--json"]).stdout("1\n").check();
+    sandbox.cmd(["get", "ada", "queue.pending", "--json"]).prints("1\n");
     let ran = sandbox.cmd(["get", "ada", "nonsense", "--json"]).output();
     assert_eq!((ran.code(), failure(&ran)["message"].clone()), (2, json!("no field `nonsense`")));
-    sandbox
-        .cmd(["get", "nobody"])
-        .status(3)
-        .stderr("dormouse: no agent `nobody`\nhint: there is ada\n")
-        .check();
+    sandbox.cmd(["get", "nobody"]).status(3).complains("dormouse: no agent `nobody`\nhint: there is ada\n");
 }
 
 #[test]
@@ -129,8 +125,7 @@ fn reading_changes_no_byte() {
         &["schema"],
     ] {
         for json in [&[][..], &["--json"]] {
-            let ran = sandbox.cmd(args.iter().chain(json).copied()).output();
-            assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+            sandbox.cmd(args.iter().chain(json).copied()).exits(0);
         }
         assert_eq!(changes(&before, &tree(&sandbox.project())), Vec::<std::path::PathBuf>::new(), "{args:?}");
     }
@@ -166,15 +161,12 @@ fn list_shows_a_line_per_agent() {
     step(&sandbox);
     say(&sandbox, "y");
     sandbox.run(["tick", "bob"]);
-    sandbox
-        .cmd(["list"])
-        .stdout(
-            "AGENT  POSTURE           QUEUE  LAST TURN  DUE  NOTE\n\
-             ada    has_queued_input  1      3s ago     -    next is a message from you\n\
-             bob    idle              0      -          -    nothing to do\n\
-             carl   idle              0      -          -    not started yet\n",
-        )
-        .check();
+    sandbox.cmd(["list"]).prints(
+        "AGENT  POSTURE           QUEUE  LAST TURN  DUE  NOTE\n\
+         ada    has_queued_input  1      3s ago     -    next is a message from you\n\
+         bob    idle              0      -          -    nothing to do\n\
+         carl   idle              0      -          -    not started yet\n",
+    );
     let lines = sandbox.json_lines(["list"]);
     assert_eq!(
         lines[0],
@@ -219,8 +211,7 @@ fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
              ada    idle     0      -          -    nothing to do\n\
              eve    idle     0      -          -    nothing to do\n",
         )
-        .stderr(&format!("dormouse: bob: {missing}\nhint: {hint}\n"))
-        .check();
+        .complains(&format!("dormouse: bob: {missing}\nhint: {hint}\n"));
     let ran = sandbox.cmd(["list", "--json"]).output();
     let lines = objects(&ran.stdout);
     assert_eq!((ran.code(), lines.len()), (6, 3));
@@ -234,20 +225,17 @@ fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
     extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
     say(&sandbox, "x");
     step(&sandbox);
-    sandbox
-        .cmd(["explain", "ada"])
-        .stdout(
-            "ada would wait_for_timer: recovery_backoff\n\n\
-             \x20  1  stop, noop (stopped, not_started)\n\
-             \x20  2  noop (turn_in_progress, turn_elsewhere)\n\
-             \x20  3  start_recovery (retry, after_stop)\n\
-             →  4  wait_for_timer (recovery_backoff)\n\n\
-             what would change that:\n\
-             \x20 the end of the backoff, 2026-01-02T04:04:09.000Z (in 59m)\n\
-             \x20 dormouse recover ada\n\
-             \x20 a message: dormouse enqueue ada TEXT\n",
-        )
-        .check();
+    sandbox.cmd(["explain", "ada"]).prints(
+        "ada would wait_for_timer: recovery_backoff\n\n\
+         \x20  1  stop, noop (stopped, not_started)\n\
+         \x20  2  noop (turn_in_progress, turn_elsewhere)\n\
+         \x20  3  start_recovery (retry, after_stop)\n\
+         →  4  wait_for_timer (recovery_backoff)\n\n\
+         what would change that:\n\
+         \x20 the end of the backoff, 2026-01-02T04:04:09.000Z (in 59m)\n\
+         \x20 dormouse recover ada\n\
+         \x20 a message: dormouse enqueue ada TEXT\n",
+    );
 }
 
 #[test]
@@ -365,14 +353,11 @@ fn state_shows_the_machine() {
             "history": [{ "at": "2026-01-02T03:04:07.000Z", "from": "initializing", "to": "runnable", "cause": "start" }],
         })
     );
-    sandbox
-        .cmd(["state", "ada"])
-        .stdout(
-            "ada is runnable (1) since 2026-01-02T03:04:07.000Z (2s ago)\n\
-             next: scheduled\n\
-             2026-01-02T03:04:07.000Z  initializing → runnable  start\n",
-        )
-        .check();
+    sandbox.cmd(["state", "ada"]).prints(
+        "ada is runnable (1) since 2026-01-02T03:04:07.000Z (2s ago)\n\
+         next: scheduled\n\
+         2026-01-02T03:04:07.000Z  initializing → runnable  start\n",
+    );
 }
 
 #[test]
@@ -406,13 +391,12 @@ fn state_tells_the_last_transitions_newest_first_with_their_causes() {
 #[test]
 fn state_answers_whether_a_state_can_follow_by_its_status() {
     let sandbox = started("true");
-    sandbox.cmd(["state", "ada", "--can", "scheduled"]).stdout("yes\n").check();
-    sandbox.cmd(["state", "ada", "--can", "running"]).status(4).stdout("no\n").check();
+    sandbox.cmd(["state", "ada", "--can", "scheduled"]).prints("yes\n");
+    sandbox.cmd(["state", "ada", "--can", "running"]).status(4).prints("no\n");
     sandbox
         .cmd(["state", "ada", "--can", "running", "--json"])
         .status(4)
-        .stdout("{\"agent\":\"ada\",\"state\":\"runnable\",\"target\":\"running\",\"can\":false}\n")
-        .check();
+        .prints("{\"agent\":\"ada\",\"state\":\"runnable\",\"target\":\"running\",\"can\":false}\n");
     assert_eq!(sandbox.cmd(["state", "ada", "--can", "nowhere"]).output().code(), 2);
 }
 
@@ -499,13 +483,11 @@ fn a_run_is_its_record() {
     sandbox
         .cmd(["run", "show", "run_0000"])
         .status(3)
-        .stderr("dormouse: no run `run_0000`\nhint: `dormouse run list` shows the ids\n")
-        .check();
+        .complains("dormouse: no run `run_0000`\nhint: `dormouse run list` shows the ids\n");
     sandbox
         .cmd(["run", "show", "run"])
         .status(2)
-        .stderr("dormouse: `run` is too short for an id: give at least four digits of it, or `latest`\n")
-        .check();
+        .complains("dormouse: `run` is too short for an id: give at least four digits of it, or `latest`\n");
 }
 
 #[test]
@@ -515,13 +497,10 @@ fn briefs_are_newest_first_and_as_many_as_asked() {
         say(&sandbox, "x");
         step(&sandbox);
     }
-    sandbox
-        .cmd(["briefs", "ada", "--limit", "2"])
-        .stdout(
-            "2026-01-02T03:04:13.000Z  2026-01-02T03:04:13Z\n\
-             2026-01-02T03:04:11.000Z  2026-01-02T03:04:11Z\n",
-        )
-        .check();
+    sandbox.cmd(["briefs", "ada", "--limit", "2"]).prints(
+        "2026-01-02T03:04:13.000Z  2026-01-02T03:04:13Z\n\
+         2026-01-02T03:04:11.000Z  2026-01-02T03:04:11Z\n",
+    );
     assert_eq!(sandbox.json_lines(["briefs", "ada", "--limit", "0"]).len(), 3);
     let brief = &sandbox.json_lines(["briefs", "ada"])[0];
     assert_eq!(keys(brief), ["run_id", "message_id", "at", "text"]);
@@ -567,11 +546,7 @@ fn events_can_be_chosen_by_kind_time_and_number() {
         ["agent_created", "state_transition"]
     );
     for args in [["--since", "someday"], ["--kind", "party"], ["--limit", "-1"]] {
-        assert_eq!(
-            sandbox.cmd(["events", "ada"].iter().chain(&args).copied()).output().code(),
-            2,
-            "{args:?}"
-        );
+        sandbox.cmd(["events", "ada"].iter().chain(&args).copied()).exits(2);
     }
 }
 

@@ -280,8 +280,7 @@ fn half_a_line_was_never_committed() {
         assert!(objectives(&sandbox).contains(&"one".to_owned()));
         sandbox.run(["doctor"]);
         assert!(fs::read(path(&sandbox)).unwrap() == whole, "it is cut off, and the rest stays");
-        let ran = sandbox.cmd(["work", "add", "more", "-a", "ada"]).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        sandbox.cmd(["work", "add", "more", "-a", "ada"]).exits(0);
         // As it was: the next one tears another journal.
         fs::write(path(&sandbox), &whole).unwrap();
     }
@@ -297,8 +296,7 @@ fn a_line_that_is_damaged_before_the_end_stops_every_command() {
     fs::write(path(&sandbox), of_another_boot(text.as_bytes())).unwrap();
     let state = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
     for command in [&["tick", "ada"][..], &["work", "add", "x", "-a", "ada"], &["get", "ada"], &["doctor"]] {
-        let ran = sandbox.cmd(command.to_vec()).output();
-        assert_eq!(ran.code(), 6, "{command:?}: {ran}");
+        let ran = sandbox.cmd(command.to_vec()).exits(6);
         assert!(format!("{ran}").contains("line 1 is damaged"), "{command:?}: {ran}");
     }
     assert_eq!(fs::read_to_string(path(&sandbox)).unwrap().len(), text.len());

@@ -101,8 +101,7 @@ fn the_policy_says_of_which_runs_the_context_stays() {
         step(&sandbox);
         assert_eq!(left(&sandbox).len(), kept, "{context}");
         fs::write(&settings, format!("{text}[retention]\nkontext = \"none\"\n")).unwrap();
-        let ran = sandbox.cmd(["tick", "ada"]).output();
-        assert_eq!(ran.code(), 6, "{ran}");
+        let ran = sandbox.cmd(["tick", "ada"]).exits(6);
         assert!(ran.stderr.contains("dormouse.toml") && ran.stderr.contains("[retention]"), "{ran}");
     }
 }

@@ -16,7 +16,7 @@ use crate::setup::{
 #[test]
 fn init_makes_a_state_directory_for_its_owner_alone() {
     let sandbox = Sandbox::empty();
-    sandbox.cmd(["init"]).stdout("made [SANDBOX]/project/.dormouse\n").check();
+    sandbox.cmd(["init"]).prints("made [SANDBOX]/project/.dormouse\n");
     assert_eq!(names(&sandbox.store()), [".gitattributes", ".gitignore", "agents", "dormouse.toml", "hooks"]);
     for (path, (found, ..)) in tree(&sandbox.store()) {
         let expected = if path.is_dir() { 0o700 } else { 0o600 };
@@ -54,11 +54,8 @@ fn whatever_is_made_is_its_owner_s_alone() {
 fn init_again_changes_nothing() {
     let sandbox = Sandbox::new();
     let before = tree(&sandbox.store());
-    sandbox.cmd(["init"]).stdout("[SANDBOX]/project/.dormouse is there already: nothing changed\n").check();
-    sandbox
-        .cmd(["init", "--json"])
-        .stdout("{\"dir\":\"[SANDBOX]/project/.dormouse\",\"created\":false}\n")
-        .check();
+    sandbox.cmd(["init"]).prints("[SANDBOX]/project/.dormouse is there already: nothing changed\n");
+    sandbox.cmd(["init", "--json"]).prints("{\"dir\":\"[SANDBOX]/project/.dormouse\",\"created\":false}\n");
     assert_eq!(before, tree(&sandbox.store()));
 }
 
@@ -67,17 +64,14 @@ fn init_finishes_what_an_interrupted_one_left() {
     let sandbox = Sandbox::new();
     fs::remove_file(sandbox.store().join("dormouse.toml")).unwrap();
     fs::remove_dir(sandbox.store().join("hooks")).unwrap();
-    sandbox
-        .cmd(["init", "--json"])
-        .stdout("{\"dir\":\"[SANDBOX]/project/.dormouse\",\"created\":true}\n")
-        .check();
+    sandbox.cmd(["init", "--json"]).prints("{\"dir\":\"[SANDBOX]/project/.dormouse\",\"created\":true}\n");
     assert!(sandbox.store().join("hooks").is_dir());
 }
 
 #[test]
 fn init_makes_the_directory_that_it_is_told() {
     let sandbox = Sandbox::empty();
-    sandbox.cmd(["init", "else/where"]).stdout("made [SANDBOX]/project/else/where/.dormouse\n").check();
+    sandbox.cmd(["init", "else/where"]).prints("made [SANDBOX]/project/else/where/.dormouse\n");
     assert!(sandbox.project().join("else/where/.dormouse/dormouse.toml").is_file());
 }
 
@@ -109,9 +103,9 @@ fn init_leaves_a_directory_of_a_newer_format_alone() {
     let told = "dormouse: [SANDBOX]/project/.dormouse/dormouse.toml is written in format 2, newer than the \
                 format 1 that this dormouse reads\n\
                 hint: read it with the newer dormouse that wrote it; nothing was changed\n";
-    sandbox.cmd(["init"]).status(6).stderr(told).check();
-    sandbox.cmd(["list"]).status(6).stderr(told).check();
-    sandbox.cmd(["enqueue", "ada", "hello"]).status(6).stderr(told).check();
+    sandbox.cmd(["init"]).status(6).complains(told);
+    sandbox.cmd(["list"]).status(6).complains(told);
+    sandbox.cmd(["enqueue", "ada", "hello"]).status(6).complains(told);
     assert_eq!(before, tree(&sandbox.store()));
 }
 
@@ -144,13 +138,11 @@ fn without_a_state_directory_there_is_a_hint_to_make_one() {
         sandbox
             .cmd(args.iter().copied())
             .status(3)
-            .stderr(&format!(
+            .complains(&format!(
                 "dormouse: no state directory here: looked for .dormouse in [SANDBOX]/project and every directory above it\nhint: {hint}\n"
-            ))
-            .check();
+            ));
     }
-    let ran = sandbox.cmd(["list", "--json"]).output();
-    assert_eq!(ran.code(), 3);
+    let ran = sandbox.cmd(["list", "--json"]).exits(3);
     assert_eq!(
         failure(&ran),
         json!({
@@ -164,8 +156,7 @@ fn without_a_state_directory_there_is_a_hint_to_make_one() {
     sandbox
         .cmd(["-C", "/", "list"])
         .status(3)
-        .stderr("dormouse: / is not a state directory: it has no dormouse.toml\nhint: make it one with `dormouse init /`\n")
-        .check();
+        .complains("dormouse: / is not a state directory: it has no dormouse.toml\nhint: make it one with `dormouse init /`\n");
 }
 
 #[test]
@@ -209,8 +200,7 @@ fn create_for_people_says_what_it_made() {
 #[test]
 fn create_without_a_command_says_what_is_missing() {
     let sandbox = Sandbox::new();
-    let ran = sandbox.cmd(["create", "ada"]).output();
-    assert_eq!(ran.code(), 0);
+    let ran = sandbox.cmd(["create", "ada"]).exits(0);
     assert_eq!(
         ran.stderr,
         format!(
@@ -228,8 +218,7 @@ fn a_message_waits_for_the_command_that_its_agent_lacks() {
     let policy = sandbox.agent("ada").join("agent.toml");
     fs::write(policy, "description = \"nothing to run\"\n").unwrap();
     say(&sandbox, "hello");
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada"]).exits(0);
     assert!(ran.stdout.starts_with("ada  wait_for_resources (command)"), "{ran}");
 }
 
@@ -242,16 +231,14 @@ fn create_from_a_file_takes_it_as_it_is() {
     assert_eq!(fs::read_to_string(sandbox.agent("ada").join("agent.toml")).unwrap(), text);
 
     fs::write(sandbox.project().join("bad.toml"), "[turn]\ncommand = [\"x\"]\ntimeouts = 3\n").unwrap();
-    let ran = sandbox.cmd(["create", "bob", "--from", "bad.toml"]).output();
-    assert_eq!(ran.code(), 6, "{ran}");
+    let ran = sandbox.cmd(["create", "bob", "--from", "bad.toml"]).exits(6);
     assert!(ran.stderr.starts_with("dormouse: bad.toml:3:1: unknown field `timeouts`"), "{ran}");
     let ran = sandbox.cmd(["create", "bob", "--from", "/dev/zero"]).output();
     assert!(ran.code() == 6 && ran.stderr.contains("--from: more than 1048576 bytes"), "{ran}");
     sandbox
         .cmd(["create", "bob", "--from", "missing.toml"])
         .status(1)
-        .stderr("dormouse: can't read missing.toml: no such file or directory\n")
-        .check();
+        .complains("dormouse: can't read missing.toml: no such file or directory\n");
     assert_eq!(names(&sandbox.store().join("agents")), ["ada"]);
 }
 
@@ -262,8 +249,7 @@ fn create_refuses_a_name_that_is_taken() {
     sandbox
         .cmd(["create", "ada", "--", "x"])
         .status(4)
-        .stderr("dormouse: there is an agent `ada` already\nhint: see it with `dormouse get ada`\n")
-        .check();
+        .complains("dormouse: there is an agent `ada` already\nhint: see it with `dormouse get ada`\n");
     assert_eq!(before, tree(&sandbox.store()));
 }
 
@@ -276,10 +262,8 @@ fn only_names_that_are_safe_in_a_path_are_names() {
     }
     let longer = "a".repeat(65);
     for bad in ["", ".", "..", "a..b", "Ada", "a/b", "-a", "_a", ".a", "a b", "ä", "a\n", &longer] {
-        let ran = sandbox.cmd(["create", "--shell", "true", "--", bad]).output();
-        assert_eq!(ran.code(), 2, "{bad:?}: {ran}");
-        let ran = sandbox.cmd(["get", "--", bad]).output();
-        assert_eq!(ran.code(), 2, "{bad:?}: {ran}");
+        sandbox.cmd(["create", "--shell", "true", "--", bad]).exits(2);
+        sandbox.cmd(["get", "--", bad]).exits(2);
     }
     assert_eq!(names(&sandbox.store().join("agents")).len(), 5);
 }
@@ -298,12 +282,10 @@ fn a_child_has_a_parent_that_there_is() {
     sandbox
         .cmd(["create", "orphan", "--parent", "nobody", "--", "true"])
         .status(3)
-        .stderr("dormouse: no agent `nobody`\nhint: there is ada, kid\n")
-        .check();
+        .complains("dormouse: no agent `nobody`\nhint: there is ada, kid\n");
     sandbox
         .cmd(["list", "--kind", "child", "--columns", "agent,status,posture"])
-        .stdout("AGENT  STATUS   POSTURE\nkid    booting  idle\n")
-        .check();
+        .prints("AGENT  STATUS   POSTURE\nkid    booting  idle\n");
 }
 
 #[test]
@@ -316,8 +298,7 @@ fn the_ways_to_name_a_turn_command_exclude_each_other() {
         &["create", "a", "--from", "f", "--description", "d"],
         &["create", "a", "--", ""],
     ] {
-        let ran = sandbox.cmd(args.iter().copied()).output();
-        assert_eq!(ran.code(), 2, "{args:?}: {ran}");
+        sandbox.cmd(args.iter().copied()).exits(2);
     }
     assert_eq!(names(&sandbox.store().join("agents")), Vec::<String>::new());
 }
@@ -326,10 +307,7 @@ fn the_ways_to_name_a_turn_command_exclude_each_other() {
 fn start_opens_the_gate_and_nothing_else() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--", "true"]);
-    sandbox
-        .cmd(["tick", "ada"])
-        .stdout("ada  noop (not_started): start it with `dormouse start ada`\n")
-        .check();
+    sandbox.cmd(["tick", "ada"]).prints("ada  noop (not_started): start it with `dormouse start ada`\n");
     let before = names(&sandbox.agent("ada").join("inbox"));
     assert_eq!(
         sandbox.json(["start", "ada"]),
@@ -359,7 +337,7 @@ fn start_opens_the_gate_and_nothing_else() {
 fn a_second_start_changes_nothing() {
     let sandbox = started("true");
     let before = tree(&sandbox.agent("ada"));
-    sandbox.cmd(["start", "ada"]).stdout("ada  already started (awake_idle)\n").check();
+    sandbox.cmd(["start", "ada"]).prints("ada  already started (awake_idle)\n");
     assert_eq!(
         sandbox.json(["start", "ada"]),
         json!({ "agent": "ada", "action": "start", "previous_status": "awake_idle", "status": "awake_idle", "changed": false, "tasks": [] })
@@ -379,10 +357,8 @@ fn a_verb_over_several_agents_goes_on_past_one_that_it_can_not_do() {
         .cmd(["start", "ada", "nobody", "bob"])
         .status(3)
         .stdout("ada  already started (awake_idle)\nbob  booting → awake_idle\n")
-        .stderr("dormouse: no agent `nobody`\nhint: there is ada, bob\n")
-        .check();
-    let ran = sandbox.cmd(["stop", "ada", "nobody", "bob", "--json"]).output();
-    assert_eq!(ran.code(), 3);
+        .complains("dormouse: no agent `nobody`\nhint: there is ada, bob\n");
+    let ran = sandbox.cmd(["stop", "ada", "nobody", "bob", "--json"]).exits(3);
     let lines = objects(&ran.stdout);
     assert_eq!(lines.len(), 3);
     assert_eq!(lines[0]["status"], "stopped");
@@ -395,8 +371,8 @@ fn a_verb_over_several_agents_goes_on_past_one_that_it_can_not_do() {
 fn all_is_every_agent_and_excludes_names() {
     let sandbox = started("true");
     sandbox.run(["create", "bob", "--", "true"]);
-    sandbox.cmd(["stop", "--all"]).stdout("ada  awake_idle → stopped\nbob  booting → stopped\n").check();
-    sandbox.cmd(["start", "--all"]).stdout("ada  stopped → awake_idle\nbob  stopped → awake_idle\n").check();
+    sandbox.cmd(["stop", "--all"]).prints("ada  awake_idle → stopped\nbob  booting → stopped\n");
+    sandbox.cmd(["start", "--all"]).prints("ada  stopped → awake_idle\nbob  stopped → awake_idle\n");
     for verb in ["start", "stop", "tick"] {
         assert_eq!(sandbox.cmd([verb, "--all", "ada"]).output().code(), 2, "{verb}");
         assert_eq!(sandbox.cmd([verb]).output().code(), 2, "{verb}");
@@ -414,7 +390,7 @@ fn stop_keeps_what_is_queued_and_closes_the_gate() {
     assert_eq!(field(&sandbox, "posture"), "archived");
     assert_eq!(field(&sandbox, "queue.pending"), "1");
     assert_eq!(field(&sandbox, "lifecycle.runnable"), "false");
-    sandbox.cmd(["tick", "ada"]).stdout("ada  stop (stopped)\n").check();
+    sandbox.cmd(["tick", "ada"]).prints("ada  stop (stopped)\n");
     sandbox.run(["-q", "enqueue", "ada", "even later"]);
     let events = sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]);
     assert_eq!(
@@ -440,7 +416,7 @@ fn stop_keeps_what_is_queued_and_closes_the_gate() {
 fn stopping_a_stopped_agent_changes_nothing() {
     let sandbox = started("true");
     sandbox.run(["stop", "ada"]);
-    sandbox.cmd(["stop", "ada"]).stdout("ada  stopped already\n").check();
+    sandbox.cmd(["stop", "ada"]).prints("ada  stopped already\n");
     assert_eq!(sandbox.json(["stop", "ada"])["changed"], false);
     assert_eq!(
         (field(&sandbox, "status"), field(&sandbox, "execution.state")),
@@ -452,8 +428,8 @@ fn stopping_a_stopped_agent_changes_nothing() {
 fn an_agent_that_was_stopped_before_its_start_can_be_started() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--", "true"]);
-    sandbox.cmd(["stop", "ada"]).stdout("ada  booting → stopped\n").check();
-    sandbox.cmd(["start", "ada"]).stdout("ada  stopped → awake_idle\n").check();
+    sandbox.cmd(["stop", "ada"]).prints("ada  booting → stopped\n");
+    sandbox.cmd(["start", "ada"]).prints("ada  stopped → awake_idle\n");
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
 }
 
@@ -463,13 +439,11 @@ fn pause_and_resume_are_deprecated_and_say_so() {
     sandbox
         .cmd(["pause", "ada", "--reason", "x"])
         .stdout("ada  awake_idle → stopped\n")
-        .stderr("dormouse: `pause` is deprecated: it does the same as `stop`\n")
-        .check();
+        .complains("dormouse: `pause` is deprecated: it does the same as `stop`\n");
     sandbox
         .cmd(["resume", "ada"])
         .stdout("ada  stopped → awake_idle\n")
-        .stderr("dormouse: `resume` of a stopped agent is deprecated: it does the same as `start`\n")
-        .check();
+        .complains("dormouse: `resume` of a stopped agent is deprecated: it does the same as `start`\n");
 }
 
 #[test]
@@ -499,7 +473,7 @@ fn stop_asks_a_running_turn_to_end() {
     assert_eq!(field(&sandbox, "status"), "awake_running");
     assert_eq!(field(&sandbox, "posture"), "active_turn");
     let run = field(&sandbox, "current_run.run_id");
-    sandbox.cmd(["start", "ada"]).stdout("ada  already started (awake_running)\n").check();
+    sandbox.cmd(["start", "ada"]).prints("ada  already started (awake_running)\n");
     let stopped = sandbox.json(["stop", "ada", "--reason", "enough"]);
     assert_eq!((&stopped["completed_run_id"], &stopped["aborted_run_id"]), (&json!(run), &Value::Null));
     assert_eq!(stopped["status"], "stopped");
@@ -582,14 +556,10 @@ fn an_agent_that_is_removed_while_its_turn_runs_is_not_made_anew() {
 fn only_a_failed_agent_recovers() {
     let sandbox = started("true");
     let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
-    sandbox
-        .cmd(["recover", "ada"])
-        .status(4)
-        .stderr(
-            "dormouse: invalid state transition: runnable -> recovering\n\
-             hint: `dormouse tick ada` runs its next step\n",
-        )
-        .check();
+    sandbox.cmd(["recover", "ada"]).status(4).complains(
+        "dormouse: invalid state transition: runnable -> recovering\n\
+         hint: `dormouse tick ada` runs its next step\n",
+    );
     let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
     let failed = failure(&ran);
     assert_eq!(failed["message"], "invalid state transition: runnable -> recovering");
@@ -604,13 +574,11 @@ fn recover_ends_a_backoff_at_once() {
     sandbox
         .cmd(["tick", "ada"])
         .status(7)
-        .stdout("ada  start_model_turn (a message from you) → failed: exit status 1\n")
-        .check();
+        .prints("ada  start_model_turn (a message from you) → failed: exit status 1\n");
     sandbox
         .cmd(["tick", "ada"])
-        .stdout("ada  wait_for_timer (recovery_backoff)  next due 2026-01-02T04:04:09.000Z\n")
-        .check();
-    sandbox.cmd(["recover", "ada"]).stdout("ada  runnable (awake_idle)\n").check();
+        .prints("ada  wait_for_timer (recovery_backoff)  next due 2026-01-02T04:04:09.000Z\n");
+    sandbox.cmd(["recover", "ada"]).prints("ada  runnable (awake_idle)\n");
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
     assert_eq!(field(&sandbox, "last_turn.attempt"), "2");
     let recovered = sandbox.json(["recover", "ada"]);
@@ -625,14 +593,10 @@ fn recover_settles_a_run_whose_tick_is_gone() {
     let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
     wait_for(&sandbox.project().join("running"));
     let run = field(&sandbox, "current_run.run_id");
-    sandbox
-        .cmd(["recover", "ada"])
-        .status(4)
-        .stderr(&format!(
-            "dormouse: {}: there is nothing to recover\nhint: `dormouse stop` ends it\n",
-            "run_#1 is running"
-        ))
-        .check();
+    sandbox.cmd(["recover", "ada"]).status(4).complains(&format!(
+        "dormouse: {}: there is nothing to recover\nhint: `dormouse stop` ends it\n",
+        "run_#1 is running"
+    ));
     tick.0.kill().unwrap();
     tick.0.wait().unwrap();
     eventually("the lease is free", || {
@@ -666,16 +630,15 @@ fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
     assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
     let after = lease.replace(".000Z", ".001Z");
     let noop = format!("ada  noop (turn_in_progress)  next due {after}\n");
-    sandbox.cmd(["tick", "ada", "--dry-run"]).stdout(&noop).check();
+    sandbox.cmd(["tick", "ada", "--dry-run"]).prints(&noop);
     assert_eq!(sandbox.run(["next-wake", "ada"]).trim(), after);
     sandbox
         .cmd(["recover", "ada"])
         .status(4)
-        .stderr(&format!(
+        .complains(&format!(
             "dormouse: run_#1 runs on elsewhere until {lease}\nhint: if that host does not come back, use --force\n"
-        ))
-        .check();
-    sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", &lease).stdout(&noop).check();
+        ));
+    sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", &lease).prints(&noop);
     let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", after).output();
     let step = &objects(&ran.stdout)[0];
     assert!(step["recovered_run_id"].is_string(), "{ran}");
@@ -688,8 +651,7 @@ fn recover_by_force_takes_a_run_from_another_host() {
     sandbox
         .cmd(["recover", "ada", "--force"])
         .stdout("ada  runnable (awake_idle)\n")
-        .stderr("dormouse: run_#1 runs on elsewhere: its processes are left alone\n")
-        .check();
+        .complains("dormouse: run_#1 runs on elsewhere: its processes are left alone\n");
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
     assert_eq!(field(&sandbox, "queue.pending"), "1");
 }
@@ -697,13 +659,9 @@ fn recover_by_force_takes_a_run_from_another_host() {
 #[test]
 fn stop_says_that_a_turn_goes_on_elsewhere() {
     let sandbox = run_elsewhere();
-    sandbox
-        .cmd(["stop", "ada"])
-        .stdout("ada  awake_running → stopped\n")
-        .stderr(
-            "dormouse: ada: run_#1 runs on elsewhere; the agent is stopped, but its turn continues there\n",
-        )
-        .check();
+    sandbox.cmd(["stop", "ada"]).stdout("ada  awake_running → stopped\n").complains(
+        "dormouse: ada: run_#1 runs on elsewhere; the agent is stopped, but its turn continues there\n",
+    );
 }
 
 /// The whole life of an agent, command by command, as somebody at a terminal would see it.
@@ -712,114 +670,84 @@ fn the_whole_life_of_an_agent() {
     let sandbox = Sandbox::empty();
     let turn = "cat >/dev/null; case $(grep -c fragile \"$DORMOUSE_CONTEXT\") in 0) echo \"done with $DORMOUSE_ATTEMPT\";; \
                 *) test \"$DORMOUSE_ATTEMPT\" = 2 || { echo 'it broke' >&2; exit 9; }; echo mended;; esac";
-    sandbox.cmd(["init"]).stdout("made [SANDBOX]/project/.dormouse\n").check();
-    sandbox.cmd(["list"]).stderr("dormouse: no agents yet: make one with `dormouse create`\n").check();
+    sandbox.cmd(["init"]).prints("made [SANDBOX]/project/.dormouse\n");
+    sandbox.cmd(["list"]).complains("dormouse: no agents yet: make one with `dormouse create`\n");
     sandbox.run(["create", "ada", "--description", "Looks after things", "--shell", turn]);
-    sandbox
-        .cmd(["tick", "ada"])
-        .stdout("ada  noop (not_started): start it with `dormouse start ada`\n")
-        .check();
-    sandbox.cmd(["start", "ada"]).stdout("ada  booting → awake_idle\n").check();
-    sandbox.cmd(["tick", "ada"]).stdout("ada  sleep (no_pending_scheduler_facts)\n").check();
-    sandbox
-        .cmd(["tick", "ada", "--exit-code"])
-        .status(10)
-        .stdout("ada  stay_idle (already_asleep)\n")
-        .check();
-    sandbox.cmd(["enqueue", "ada", "look at the door"]).stdout("msg_#1\n").check();
-    sandbox.cmd(["enqueue", "ada", "fragile", "--priority", "next"]).stdout("msg_#2\n").check();
-    sandbox
-        .cmd(["queue", "list", "-a", "ada"])
-        .stdout(
-            "msg_#2  next  queued  a message from you  fragile\n\
-             msg_#1  normal  queued  a message from you  look at the door\n",
-        )
-        .check();
+    sandbox.cmd(["tick", "ada"]).prints("ada  noop (not_started): start it with `dormouse start ada`\n");
+    sandbox.cmd(["start", "ada"]).prints("ada  booting → awake_idle\n");
+    sandbox.cmd(["tick", "ada"]).prints("ada  sleep (no_pending_scheduler_facts)\n");
+    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  stay_idle (already_asleep)\n");
+    sandbox.cmd(["enqueue", "ada", "look at the door"]).prints("msg_#1\n");
+    sandbox.cmd(["enqueue", "ada", "fragile", "--priority", "next"]).prints("msg_#2\n");
+    sandbox.cmd(["queue", "list", "-a", "ada"]).prints(
+        "msg_#2  next  queued  a message from you  fragile\n\
+         msg_#1  normal  queued  a message from you  look at the door\n",
+    );
     sandbox
         .cmd(["tick", "ada"])
         .status(7)
-        .stdout("ada  start_model_turn (a message from you) → failed: exit status 9: it broke\n")
-        .check();
-    sandbox
-        .cmd(["get", "ada"])
-        .stdout(
-            "agent       ada\n\
-             for         Looks after things\n\
-             status      awake_idle\n\
-             posture     has_queued_input: next is a message from you\n\
-             execution   failed since 1s ago: exit status 9: it broke\n\
-             queue       2 pending\n\
-             last turn   failed 1s ago: exit status 9: it broke\n\
-             retry       now: exit status 9: it broke\n\
-             next due    2026-01-02T03:04:16.000Z (now)\n",
-        )
-        .check();
-    sandbox
-        .cmd(["tick", "ada", "--until-idle"])
-        .stdout(
-            "ada  start_recovery (retry)\n\
-             ada  start_model_turn (a message from you) → completed, attempt 2: mended\n\
-             ada  start_model_turn (a message from you) → completed: done with 1\n\
-             ada  sleep (no_pending_scheduler_facts)\n",
-        )
-        .check();
+        .prints("ada  start_model_turn (a message from you) → failed: exit status 9: it broke\n");
+    sandbox.cmd(["get", "ada"]).prints(
+        "agent       ada\n\
+         for         Looks after things\n\
+         status      awake_idle\n\
+         posture     has_queued_input: next is a message from you\n\
+         execution   failed since 1s ago: exit status 9: it broke\n\
+         queue       2 pending\n\
+         last turn   failed 1s ago: exit status 9: it broke\n\
+         retry       now: exit status 9: it broke\n\
+         next due    2026-01-02T03:04:16.000Z (now)\n",
+    );
+    sandbox.cmd(["tick", "ada", "--until-idle"]).prints(
+        "ada  start_recovery (retry)\n\
+         ada  start_model_turn (a message from you) → completed, attempt 2: mended\n\
+         ada  start_model_turn (a message from you) → completed: done with 1\n\
+         ada  sleep (no_pending_scheduler_facts)\n",
+    );
     sandbox
         .cmd(["briefs", "ada"])
-        .stdout("2026-01-02T03:04:17.000Z  done with 1\n2026-01-02T03:04:17.000Z  mended\n")
-        .check();
+        .prints("2026-01-02T03:04:17.000Z  done with 1\n2026-01-02T03:04:17.000Z  mended\n");
     let in_vain = "dormouse: ada: no turn will run: the hint ends no wait, and no work is runnable; the next \
                    turn is told of it\n";
-    sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").stderr(in_vain).check();
-    sandbox
-        .cmd(["tick", "ada", "--until-idle"])
-        .stdout(
-            "ada  emit_system_tick (wake_hint)\n\
-             ada  reduce_message_only (a scheduler tick)\n\
-             ada  sleep (no_pending_scheduler_facts)\n",
-        )
-        .check();
-    sandbox.cmd(["enqueue", "ada", "the door is open"]).stdout("msg_#4\n").check();
-    sandbox
-        .cmd(["tick", "ada", "--until-idle"])
-        .stdout(
-            "ada  start_model_turn (a message from you) → completed: done with 1\n\
-             ada  sleep (no_pending_scheduler_facts)\n",
-        )
-        .check();
-    sandbox.cmd(["stop", "ada", "--reason", "night"]).stdout("ada  asleep → stopped\n").check();
+    sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").complains(in_vain);
+    sandbox.cmd(["tick", "ada", "--until-idle"]).prints(
+        "ada  emit_system_tick (wake_hint)\n\
+         ada  reduce_message_only (a scheduler tick)\n\
+         ada  sleep (no_pending_scheduler_facts)\n",
+    );
+    sandbox.cmd(["enqueue", "ada", "the door is open"]).prints("msg_#4\n");
+    sandbox.cmd(["tick", "ada", "--until-idle"]).prints(
+        "ada  start_model_turn (a message from you) → completed: done with 1\n\
+         ada  sleep (no_pending_scheduler_facts)\n",
+    );
+    sandbox.cmd(["stop", "ada", "--reason", "night"]).prints("ada  asleep → stopped\n");
     sandbox
         .cmd(["enqueue", "ada", "in the morning"])
         .stdout("msg_#5\n")
-        .stderr("dormouse: ada is stopped: it takes this up after `dormouse start ada`\n")
-        .check();
-    sandbox.cmd(["tick", "--all"]).stdout("ada  stop (stopped)\n").check();
+        .complains("dormouse: ada is stopped: it takes this up after `dormouse start ada`\n");
+    sandbox.cmd(["tick", "--all"]).prints("ada  stop (stopped)\n");
     sandbox
         .cmd(["list", "--columns", "agent,status,posture,queue,last"])
-        .stdout("AGENT  STATUS   POSTURE  QUEUE  LAST TURN\nada    stopped  stopped  1      4s ago\n")
-        .check();
-    sandbox.cmd(["start", "ada"]).stdout("ada  stopped → awake_idle\n").check();
+        .prints("AGENT  STATUS   POSTURE  QUEUE  LAST TURN\nada    stopped  stopped  1      4s ago\n");
+    sandbox.cmd(["start", "ada"]).prints("ada  stopped → awake_idle\n");
     sandbox
         .cmd(["tick", "ada"])
-        .stdout("ada  start_model_turn (a message from you) → completed: done with 1\n")
-        .check();
-    sandbox
-        .cmd(["state", "ada"])
-        .stdout(
-            "ada is completed (8) since 2026-01-02T03:04:28.000Z (1s ago)\n\
-             next: runnable\n\
-             2026-01-02T03:04:28.000Z  running → completed   completed\n\
-             2026-01-02T03:04:28.000Z  scheduled → running   turn command starts\n\
-             2026-01-02T03:04:28.000Z  runnable → scheduled  claimed\n\
-             2026-01-02T03:04:28.000Z  completed → runnable  ready for the next message\n\
-             2026-01-02T03:04:22.000Z  running → completed   completed\n\
-             2026-01-02T03:04:22.000Z  scheduled → running   turn command starts\n\
-             2026-01-02T03:04:22.000Z  runnable → scheduled  claimed\n\
-             2026-01-02T03:04:22.000Z  completed → runnable  ready for the next message\n\
-             2026-01-02T03:04:17.000Z  running → completed   completed\n\
-             2026-01-02T03:04:17.000Z  scheduled → running   turn command starts\n",
-        )
-        .check();
-    sandbox.cmd(["doctor"]).stdout("76 records in 1 agent: nothing wrong\n").check();
+        .prints("ada  start_model_turn (a message from you) → completed: done with 1\n");
+    sandbox.cmd(["state", "ada"]).prints(
+        "ada is completed (8) since 2026-01-02T03:04:28.000Z (1s ago)\n\
+         next: runnable\n\
+         2026-01-02T03:04:28.000Z  running → completed   completed\n\
+         2026-01-02T03:04:28.000Z  scheduled → running   turn command starts\n\
+         2026-01-02T03:04:28.000Z  runnable → scheduled  claimed\n\
+         2026-01-02T03:04:28.000Z  completed → runnable  ready for the next message\n\
+         2026-01-02T03:04:22.000Z  running → completed   completed\n\
+         2026-01-02T03:04:22.000Z  scheduled → running   turn command starts\n\
+         2026-01-02T03:04:22.000Z  runnable → scheduled  claimed\n\
+         2026-01-02T03:04:22.000Z  completed → runnable  ready for the next message\n\
+         2026-01-02T03:04:17.000Z  running → completed   completed\n\
+         2026-01-02T03:04:17.000Z  scheduled → running   turn command starts\n",
+    );
+    sandbox.cmd(["doctor"]).prints("76 records in 1 agent: nothing wrong\n");
 
     let found = checker::look(&sandbox.agent("ada"));
     assert_eq!(found.complaints, Vec::<String>::new());

@@ -144,8 +144,7 @@ fn a_step_that_finds_nothing_to_do_takes_in_more_dropped_files() {
     set(&sandbox, "max_drops_per_step = 2");
     drop_files(&sandbox, (0..5).map(|number| format!("junk{number}")).chain(["last.json".to_owned()]));
     assert_eq!(sandbox.json(["tick", "a", "--dry-run"])["decision"], "start_model_turn");
-    let ran = sandbox.cmd(["--json", "tick", "a"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(["--json", "tick", "a"]).exits(7);
     let stepped: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(stepped["decision"], "start_model_turn");
     assert_eq!(fs::read_dir(sandbox.agent("a").join("inbox/rejected")).unwrap().count(), 10);
@@ -171,8 +170,7 @@ fn a_dropped_copy_is_foreseen_as_one() {
 fn an_outcome_has_as_many_actions_as_its_limit_says() {
     let sandbox = sandbox(RUNS_HOME);
     with_outcome(&sandbox, ADD, 1034);
-    let failed = sandbox.cmd(["--json", "tick", "a"]).output();
-    assert_eq!(failed.code(), 7, "{failed}");
+    let failed = sandbox.cmd(["--json", "tick", "a"]).exits(7);
     let reason = "$.actions: it has 1034 actions, more than limits.max_actions = 1000";
     assert!(failed.stdout.contains(reason), "{failed}");
     assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 0);
@@ -196,8 +194,7 @@ fn an_outcome_is_as_large_as_its_limit_says() {
     // The here-document ends with a line break, as the file does.
     let bytes = acting(ADD, 2).lines().nth(1).unwrap().len() + 1;
     set(&sandbox, &format!("max_outcome = {}", bytes - 1));
-    let failed = sandbox.cmd(["--json", "tick", "a"]).output();
-    assert_eq!(failed.code(), 7, "{failed}");
+    let failed = sandbox.cmd(["--json", "tick", "a"]).exits(7);
     let reason = format!("it has {bytes} bytes, more than limits.max_outcome = {} bytes", bytes - 1);
     assert!(failed.stdout.contains(&reason), "{failed}");
     set(&sandbox, &format!("max_outcome = {bytes}"));
@@ -217,7 +214,7 @@ fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
         .collect();
     let refused = "dormouse: 3 work items are open: one more would pass limits.max_open_work = 3\n\
         hint: complete some, or raise limits.max_open_work in agent.toml\n";
-    sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).stderr(refused).check();
+    sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).complains(refused);
     with_outcome(&sandbox, ADD, 1);
     sandbox.cmd(["tick", "a"]).assert().code(7).stdout(contains("limits.max_open_work = 3"));
     // Lowered below what is open, it only refuses what is new.
@@ -226,7 +223,7 @@ fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
     sandbox.run(["work", "complete", &items[0]]);
     sandbox.run(["work", "complete", &items[1]]);
     let refused = refused.replace("3 work items are", "1 work items are").replace("= 3", "= 1");
-    sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).stderr(&refused).check();
+    sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).complains(&refused);
     // What an outcome completes makes room for what it adds behind that.
     let swap = format!(r#"{{"do": "work.complete", "id": "{}"}}, {ADD}"#, items[2]);
     with_outcome(&sandbox, &swap, 1);
@@ -324,8 +321,7 @@ const USER: &str = "54321";
 fn a_process_that_can_not_be_started_is_said_and_costs_nothing_else() {
     let Some(crowded) = Crowded::new("true") else { return };
     must(&crowded.sandbox, crowded.cmd(1, &["enqueue", "a", "go"]).output());
-    let ran = crowded.cmd(1, &["--json", "tick", "a"]).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = crowded.cmd(1, &["--json", "tick", "a"]).exits(1);
     assert!(ran.stderr.contains("resource temporarily unavailable\nhint: no more processes may be"), "{ran}");
     let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(last["error"]["exit_status"], 1, "{ran}");

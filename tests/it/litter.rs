@@ -107,8 +107,7 @@ fn doctor_names_litter_and_removes_it() {
     fs::create_dir_all(sandbox.store().join("agents/.new-eve-1/inbox")).unwrap();
     fs::write(sandbox.store().join(".gitignore.new-1"), "").unwrap();
     let kinds = |words: &[&str]| {
-        let ran = sandbox.cmd(words.iter().copied()).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        let ran = sandbox.cmd(words.iter().copied()).exits(0);
         let mut lines = objects(&ran.stdout);
         lines.pop();
         lines.iter().filter(|line| line["kind"] == "litter").count()

@@ -31,13 +31,12 @@ fn init_makes_it_where_it_is_told_to() {
         if let Some(dir) = env {
             cmd = cmd.env("DORMOUSE_DIR", dir);
         }
-        cmd.stdout(&format!("made [SANDBOX]/{made}\n")).check();
+        cmd.prints(&format!("made [SANDBOX]/{made}\n"));
         assert!(sandbox.root().join(made).join("dormouse.toml").is_file());
     }
     sandbox
         .cmd(["-C", "one", "init"])
-        .stdout("[SANDBOX]/project/one/.dormouse is there already: nothing changed\n")
-        .check();
+        .prints("[SANDBOX]/project/one/.dormouse is there already: nothing changed\n");
     assert!(!sandbox.project().join("one/.dormouse/.dormouse").exists());
 }
 
@@ -60,8 +59,7 @@ fn init_says_where_two_words_point_to_different_places() {
     sandbox
         .cmd(["-C", "there", "init", "here"])
         .stdout("made [SANDBOX]/project/here/.dormouse\n")
-        .stderr(said)
-        .check();
+        .complains(said);
     assert!(!sandbox.project().join("there").exists());
 }
 
@@ -96,20 +94,15 @@ fn a_profile_stands_between_the_defaults_and_the_agents_own_policy() {
 fn a_profile_that_is_not_there_is_said() {
     let sandbox = Sandbox::new();
     let create = ["create", "ada", "--profile", "careful", "--", "true"];
-    sandbox
-        .cmd(create)
-        .status(2)
-        .stderr(
-            "dormouse: --profile: no profile `careful`\n\
-             hint: there is none yet: write a table [profiles.careful] into dormouse.toml\n",
-        )
-        .check();
+    sandbox.cmd(create).status(2).complains(
+        "dormouse: --profile: no profile `careful`\n\
+         hint: there is none yet: write a table [profiles.careful] into dormouse.toml\n",
+    );
     settings(&sandbox, "[profiles.fast]\n[profiles.slow]\n");
     sandbox
         .cmd(create)
         .status(2)
-        .stderr("dormouse: --profile: no profile `careful`\nhint: there is fast, slow\n")
-        .check();
+        .complains("dormouse: --profile: no profile `careful`\nhint: there is fast, slow\n");
     sandbox.run(["create", "ada", "--profile", "fast", "--", "true"]);
     sandbox.run(["start", "ada"]);
     // It is removed later.
@@ -135,8 +128,7 @@ fn a_file_of_another_profile_is_not_taken_for_one_of_this() {
     settings(&sandbox, "[profiles.fast]\n[profiles.slow]\n");
     fs::write(sandbox.project().join("own.toml"), "profile = \"slow\"\n[turn]\ncommand = [\"true\"]\n")
         .unwrap();
-    let ran = sandbox.cmd(["create", "ada", "--from", "own.toml", "--profile", "fast"]).output();
-    assert_eq!(ran.code(), 2, "{ran}");
+    sandbox.cmd(["create", "ada", "--from", "own.toml", "--profile", "fast"]).exits(2);
     sandbox.run(["create", "ada", "--from", "own.toml"]);
     assert_eq!(sandbox.json(["get", "ada", "identity.profile"]), "slow");
 }
@@ -195,13 +187,9 @@ fn a_delegation_hands_its_profile_on() {
 fn an_agent_without_a_command_is_not_started() {
     let sandbox = Sandbox::new();
     sandbox.cmd(["create", "ada"]).output();
-    sandbox
-        .cmd(["start", "ada"])
-        .status(4)
-        .stderr(
-            "dormouse: ada: `ada` has no turn command\n\
-             hint: say in its agent.toml what it runs, below [turn]: command = [\"./turn.sh\"]\n",
-        )
-        .check();
+    sandbox.cmd(["start", "ada"]).status(4).complains(
+        "dormouse: ada: `ada` has no turn command\n\
+         hint: say in its agent.toml what it runs, below [turn]: command = [\"./turn.sh\"]\n",
+    );
     assert_eq!(field(&sandbox, "status"), "booting");
 }

@@ -59,8 +59,7 @@ fn a_text_comes_from_an_argument_a_file_or_stdin() {
         (&["enqueue", "ada", "--", "--text"], "", "--text"),
     ];
     for (args, stdin, text) in cases {
-        let ran = sandbox.cmd(args.iter().copied()).stdin(*stdin).output();
-        assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+        let ran = sandbox.cmd(args.iter().copied()).stdin(*stdin).exits(0);
         assert_eq!(body(&message(&sandbox, ran.stdout.trim_end())), *text, "{args:?}");
     }
 }
@@ -75,8 +74,7 @@ fn a_body_of_json_comes_from_an_argument_a_file_or_stdin() {
         ("-", "[3]", json!([3])),
         ("null", "", json!(null)),
     ] {
-        let ran = sandbox.cmd(["enqueue", "ada", "--body-json", word]).stdin(stdin).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        let ran = sandbox.cmd(["enqueue", "ada", "--body-json", word]).stdin(stdin).exits(0);
         assert_eq!(
             message(&sandbox, ran.stdout.trim_end())["body"],
             json!({ "type": "json", "value": value })
@@ -85,33 +83,23 @@ fn a_body_of_json_comes_from_an_argument_a_file_or_stdin() {
     sandbox
         .cmd(["enqueue", "ada", "--body-json", "{"])
         .status(2)
-        .stderr(
+        .complains(
             "dormouse: --body-json: not JSON: EOF while parsing an object at line 1 column 1\n\
              hint: JSON needs double quotes: --body-json '{\"key\": \"value\"}'; for plain text leave out --body-json\n",
-        )
-        .check();
+        );
 }
 
 #[test]
 fn text_that_can_not_be_read_is_refused_with_its_place() {
     let sandbox = started("true");
-    sandbox
-        .cmd(["enqueue", "ada", "@nothing"])
-        .status(1)
-        .stderr(
-            "dormouse: can't take the text from nothing: no such file or directory\n\
-             hint: `@FILE` is the text in a file; pass a text that begins with `@` on stdin\n",
-        )
-        .check();
-    sandbox
-        .cmd(["enqueue", "ada"])
-        .stdin(&b"\xff\xfe"[..])
-        .status(2)
-        .stderr(
-            "dormouse: stdin: not UTF-8\n\
-             hint: a message is text: encode other data, or put it into a file and send its path\n",
-        )
-        .check();
+    sandbox.cmd(["enqueue", "ada", "@nothing"]).status(1).complains(
+        "dormouse: can't take the text from nothing: no such file or directory\n\
+         hint: `@FILE` is the text in a file; pass a text that begins with `@` on stdin\n",
+    );
+    sandbox.cmd(["enqueue", "ada"]).stdin(&b"\xff\xfe"[..]).status(2).complains(
+        "dormouse: stdin: not UTF-8\n\
+         hint: a message is text: encode other data, or put it into a file and send its path\n",
+    );
     assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
 }
 
@@ -121,17 +109,13 @@ fn a_body_larger_than_the_limit_is_refused_and_the_limit_named() {
     extend_policy(&sandbox, "ada", "\n[limits]\nmax_message = \"1 KiB\"\n");
     let exact = "x".repeat(1024);
     sandbox.run(["enqueue", "ada", &exact]);
+    sandbox.cmd(["enqueue", "ada"]).stdin("x".repeat(100_000)).status(4).complains(
+        "dormouse: the body has at least 1025 bytes, more than limits.max_message = 1 KiB\n\
+         hint: put it in a file and say where, or raise limits.max_message in agent.toml\n",
+    );
     sandbox
-        .cmd(["enqueue", "ada"])
-        .stdin("x".repeat(100_000))
-        .status(4)
-        .stderr(
-            "dormouse: the body has at least 1025 bytes, more than limits.max_message = 1 KiB\n\
-             hint: put it in a file and say where, or raise limits.max_message in agent.toml\n",
-        )
-        .check();
-    let ran = sandbox.cmd(["enqueue", "ada", "--json", "--body-json", &format!("\"{exact}\"")]).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].clone()), (4, json!("message_too_large")));
+        .cmd(["enqueue", "ada", "--json", "--body-json", &format!("\"{exact}\"")])
+        .fails(4, "message_too_large");
     assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 1);
 }
 
@@ -254,8 +238,7 @@ fn kinds_and_origins_that_do_not_match_are_refused() {
 fn kinds_that_are_the_runtimes_own_are_no_choice() {
     let sandbox = started("true");
     for kind in ["timer_tick", "system_tick", "task_result", "task_status"] {
-        let ran = sandbox.cmd(["enqueue", "ada", "x", "--kind", kind]).output();
-        assert_eq!(ran.code(), 2, "{kind}: {ran}");
+        sandbox.cmd(["enqueue", "ada", "x", "--kind", kind]).exits(2);
     }
 }
 
@@ -333,8 +316,7 @@ fn a_batch_keeps_its_order_and_takes_its_flags_as_defaults() {
             "--json",
         ])
         .stdin(lines)
-        .output();
-    assert_eq!(ran.code(), 0, "{ran}");
+        .exits(0);
     let answers = objects(&ran.stdout);
     let found: Vec<Value> =
         answers.iter().map(|answer| message(&sandbox, answer["message_id"].as_str().unwrap())).collect();
@@ -382,8 +364,7 @@ fn a_bad_line_of_a_batch_admits_none_and_is_named() {
             .cmd(["enqueue", "ada", "--batch"])
             .stdin(format!("{{\"text\": \"1\"}}\n\n{line}\n{{\"text\": \"4\"}}\n"))
             .status(status)
-            .stderr(&format!("dormouse: line 3 of the batch{message}\nhint: {hint}\n"))
-            .check();
+            .complains(&format!("dormouse: line 3 of the batch{message}\nhint: {hint}\n"));
     }
     assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
     assert_eq!(names(&sandbox.agent("ada").join("tmp")), Vec::<String>::new());
@@ -517,12 +498,8 @@ fn two_copies_from_two_clones_are_reduced_to_one() {
         git_in(&sandbox, &dir, &["add", "--all"]);
         git_in(&sandbox, &dir, &["commit", "--quiet", "-m", "enqueued"]);
     }
-    let pulled = raw_git(
-        &sandbox,
-        &sandbox.project(),
-        &["pull", "--quiet", "--no-rebase", "--no-edit", &there, "main"],
-    );
-    assert_eq!(pulled.code(), 0, "{pulled}");
+    raw_git(&sandbox, &sandbox.project(), &["pull", "--quiet", "--no-rebase", "--no-edit", &there, "main"])
+        .exits(0);
     fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
     assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 2);
     assert_eq!(
@@ -752,8 +729,7 @@ fn while_stopped_hints_are_recorded_as_ignored() {
     sandbox
         .cmd(["wake", "ada"])
         .stdout("msg_#1\n")
-        .stderr("dormouse: ada: no turn will run: it is stopped, and ignores the hint\n")
-        .check();
+        .complains("dormouse: ada: no turn will run: it is stopped, and ignores the hint\n");
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     sandbox.run(["start", "ada"]);
     assert_eq!(decision(&step(&sandbox)), "sleep (no_pending_scheduler_facts)");
@@ -868,10 +844,7 @@ fn a_turn_speaks_as_its_agent_with_the_run_as_its_source() {
     assert_eq!(found["source_refs"], json!([format!("ada/{}", stepped["run_id"].as_str().unwrap())]));
     assert_eq!(found["causation_id"], cause);
     assert_eq!(found["hops"], 1);
-    sandbox
-        .cmd(["tick", "bob"])
-        .stdout("bob  start_model_turn (a message from an agent) → completed\n")
-        .check();
+    sandbox.cmd(["tick", "bob"]).prints("bob  start_model_turn (a message from an agent) → completed\n");
 }
 
 #[test]
@@ -938,11 +911,10 @@ fn what_is_left_of_a_turn_that_is_over_can_not_speak_for_it() {
         .env("DORMOUSE_AGENT", "ada")
         .env("DORMOUSE_RUN", run.trim_end())
         .status(4)
-        .stderr(
+        .complains(
             "dormouse: run_#1 is no longer the current run of `ada`\n\
              hint: its turn is over: unset DORMOUSE_RUN to call this from outside\n",
-        )
-        .check();
+        );
 }
 
 #[test]
@@ -971,19 +943,16 @@ fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
     sandbox
         .cmd(["queue", "show", "msg_019b"])
         .status(4)
-        .stderr("dormouse: `msg_019b` could be any of 2: msg_#1, msg_#2\nhint: give more of the id\n")
-        .check();
+        .complains("dormouse: `msg_019b` could be any of 2: msg_#1, msg_#2\nhint: give more of the id\n");
     assert_eq!((sandbox.id("msg_#1"), sandbox.id("msg_#2")), (one, two));
     sandbox
         .cmd(["queue", "show", "abc"])
         .status(2)
-        .stderr("dormouse: `abc` is too short for an id: give at least four digits of it, or `latest`\n")
-        .check();
+        .complains("dormouse: `abc` is too short for an id: give at least four digits of it, or `latest`\n");
     sandbox
         .cmd(["queue", "show", "nothing"])
         .status(3)
-        .stderr("dormouse: no message `nothing`\nhint: `dormouse queue list` shows the ids\n")
-        .check();
+        .complains("dormouse: no message `nothing`\nhint: `dormouse queue list` shows the ids\n");
     let ran = sandbox.cmd(["queue", "show", "nothing", "--json"]).output();
     assert_eq!(
         failure(&ran),
@@ -998,21 +967,17 @@ fn queue_show_tells_the_story_of_a_message() {
     let id = say(&sandbox, "the text");
     sandbox
         .cmd(["queue", "show", &id])
-        .stdout("msg_#1  normal  queued  a message from you  the text\ncreated 2026-01-02T03:04:08.000Z (1s ago)\n\nthe text\n")
-        .check();
+        .prints("msg_#1  normal  queued  a message from you  the text\ncreated 2026-01-02T03:04:08.000Z (1s ago)\n\nthe text\n");
     step(&sandbox);
     sandbox.run(["recover", "ada"]);
     step(&sandbox);
-    sandbox
-        .cmd(["queue", "show", &id])
-        .stdout(
-            "msg_#1  normal  aborted, attempt 2  a message from you  the text\n\
-             created 2026-01-02T03:04:08.000Z (5s ago)\n\
-             attempt 1 failed: exit status 1: broken\n\
-             attempt 2 failed: exit status 1: broken\n\
-             aborted: gave up after 2 attempts: exit status 1: broken\n\nthe text\n",
-        )
-        .check();
+    sandbox.cmd(["queue", "show", &id]).prints(
+        "msg_#1  normal  aborted, attempt 2  a message from you  the text\n\
+         created 2026-01-02T03:04:08.000Z (5s ago)\n\
+         attempt 1 failed: exit status 1: broken\n\
+         attempt 2 failed: exit status 1: broken\n\
+         aborted: gave up after 2 attempts: exit status 1: broken\n\nthe text\n",
+    );
 }
 
 /// An agent with one dead letter, and its id.
@@ -1029,8 +994,7 @@ fn a_dead_letter_is_listed_with_its_reason() {
     let (sandbox, id) = with_dead_letter();
     sandbox
         .cmd(["queue", "dead", "-a", "ada"])
-        .stdout("msg_#1  normal  aborted  a message from you  poison\n    ! gave up after 1 attempt: exit status 1: broken\n")
-        .check();
+        .prints("msg_#1  normal  aborted  a message from you  poison\n    ! gave up after 1 attempt: exit status 1: broken\n");
     let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
     assert_eq!((&dead["id"], &dead["status"]), (&json!(id), &json!("aborted")));
     assert_eq!(dead["failures"][0]["reason"], "exit status 1: broken");
@@ -1047,11 +1011,7 @@ fn a_requeued_dead_letter_runs_again_from_its_first_attempt() {
     );
     sandbox.cmd(["queue", "dead", "-a", "ada"]).check();
     assert_eq!(field(&sandbox, "queue.dead"), "0");
-    sandbox
-        .cmd(["queue", "requeue", &id])
-        .status(4)
-        .stderr("dormouse: msg_#1 is still in the queue\n")
-        .check();
+    sandbox.cmd(["queue", "requeue", &id]).status(4).complains("dormouse: msg_#1 is still in the queue\n");
     assert_eq!(
         decisions(&sandbox),
         [
@@ -1061,18 +1021,16 @@ fn a_requeued_dead_letter_runs_again_from_its_first_attempt() {
         ]
     );
     assert_eq!(field(&sandbox, "last_turn.attempt"), "1");
-    sandbox
-        .cmd(["queue", "requeue", &id])
-        .status(4)
-        .stderr("dormouse: msg_#1 was processed: it does not run again\nhint: to run it again, enqueue it again\n")
-        .check();
+    sandbox.cmd(["queue", "requeue", &id]).status(4).complains(
+        "dormouse: msg_#1 was processed: it does not run again\nhint: to run it again, enqueue it again\n",
+    );
     sandbox.run(["doctor"]);
 }
 
 #[test]
 fn a_dead_letter_that_is_dropped_keeps_the_operators_reason() {
     let (sandbox, id) = with_dead_letter();
-    sandbox.cmd(["queue", "drop", &id, "--reason", "not worth it"]).stdout("dropped msg_#1\n").check();
+    sandbox.cmd(["queue", "drop", &id, "--reason", "not worth it"]).prints("dropped msg_#1\n");
     let dropped = message(&sandbox, &id);
     assert_eq!(
         (&dropped["status"], &dropped["settlement"]["reason"]),
@@ -1082,8 +1040,7 @@ fn a_dead_letter_that_is_dropped_keeps_the_operators_reason() {
     sandbox
         .cmd(["queue", "drop", &id])
         .status(4)
-        .stderr("dormouse: msg_#1 is dropped: there is nothing to drop\n")
-        .check();
+        .complains("dormouse: msg_#1 is dropped: there is nothing to drop\n");
     sandbox.run(["doctor"]);
 }
 
@@ -1108,8 +1065,7 @@ fn a_message_that_is_worked_on_is_not_dropped() {
     sandbox
         .cmd(["queue", "drop", &id])
         .status(4)
-        .stderr("dormouse: msg_#1 is being worked on\nhint: `dormouse stop` ends its turn\n")
-        .check();
+        .complains("dormouse: msg_#1 is being worked on\nhint: `dormouse stop` ends its turn\n");
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(tick.end().code(), 0);
 }
@@ -1120,7 +1076,7 @@ fn a_message_that_is_put_off_can_be_dropped_and_the_agent_goes_on_to_the_next() 
     let id = say(&sandbox, "later");
     step(&sandbox);
     say(&sandbox, "now");
-    sandbox.cmd(["queue", "drop", &id]).stdout("dropped msg_#1\n").check();
+    sandbox.cmd(["queue", "drop", &id]).prints("dropped msg_#1\n");
     assert_eq!(message(&sandbox, &id)["status"], "dropped");
     let done: Vec<String> = (0..2).map(|_| decision(&step(&sandbox))).collect();
     assert_eq!(done, ["start_recovery (after_stop)", "start_model_turn (operator_prompt) completed"]);

@@ -128,11 +128,9 @@ fn a_file_is_written_aside_and_renamed() {
     let calls = strace::calls(&sandbox, &["metrics", "-o", "dormouse.prom"]);
     assert!(calls.keys().any(|name| name.starts_with("rename")), "{calls:?}");
     // Where it can't be written, what was there stays.
-    let ran = sandbox.cmd(["metrics", "-o", "missing/dormouse.prom"]).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    sandbox.cmd(["metrics", "-o", "missing/dormouse.prom"]).exits(1);
     fs::create_dir(sandbox.project().join("dir")).unwrap();
-    let ran = sandbox.cmd(["metrics", "-o", "dir"]).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    sandbox.cmd(["metrics", "-o", "dir"]).exits(1);
     assert!(fs::read_dir(sandbox.project().join("dir")).unwrap().next().is_none());
 }
 
@@ -140,15 +138,13 @@ fn a_file_is_written_aside_and_renamed() {
 fn an_agent_that_cannot_be_read_is_counted_and_said() {
     let sandbox = lived();
     fs::write(sandbox.agent("eve").join("state.json"), "no record").unwrap();
-    let ran = sandbox.cmd(["metrics"]).output();
-    assert_eq!(ran.code(), 6, "{ran}");
+    let ran = sandbox.cmd(["metrics"]).exits(6);
     promtool(&["check", "metrics"], sandbox.root(), &ran.stdout);
     assert_eq!(value(&ran.stdout, "dormouse_agents_unreadable"), 1.0);
     assert_eq!(value(&ran.stdout, "dormouse_agent_unreadable{agent=\"eve\"}"), 1.0);
     assert_eq!(value(&ran.stdout, "dormouse_agent_queue_messages{agent=\"ada\"}"), 1.0);
     // The file is written all the same: its reader has to hear of this.
-    let ran = sandbox.cmd(["metrics", "-o", "numbers"]).output();
-    assert_eq!(ran.code(), 6, "{ran}");
+    sandbox.cmd(["metrics", "-o", "numbers"]).exits(6);
     assert!(fs::read_to_string(sandbox.project().join("numbers")).unwrap().contains("agent=\"eve\""));
 }
 

@@ -56,8 +56,7 @@ fn words_of_json(stdout: &str) -> String {
 fn make(mistake: &Mistake, template: &Sandbox) -> Option<String> {
     let Mistake { before, line, status, cure } = mistake;
     let sandbox = template.copy();
-    let prepared = shell(&sandbox, "", &format!("set -e\n{before}")).output();
-    assert_eq!(prepared.code(), 0, "{before}: {prepared}");
+    let prepared = shell(&sandbox, "", &format!("set -e\n{before}")).exits(0);
     let it = prepared.stdout.lines().last().unwrap_or_default();
     for flag in ["", "--json"] {
         let files = tree(&sandbox.project());

@@ -42,12 +42,10 @@ fn what_lists_takes_several_agents_and_says_whose_each_is() {
         let one = with(&["bob"]);
         assert_eq!(one.len(), of("bob").len(), "{list}");
         assert_eq!(one, with(&["-a", "bob"]), "{list}");
-        let ran = sandbox.cmd(list.split(' ').chain(["ada", "-a", "bob"])).output();
-        assert_eq!(ran.code(), 2, "{list}: {ran}");
+        let ran = sandbox.cmd(list.split(' ').chain(["ada", "-a", "bob"])).exits(2);
         assert!(ran.stderr.contains("`ada` as a word, and --agent bob: which is meant?"), "{ran}");
         // One that is not there hides no other.
-        let ran = sandbox.cmd(list.split(' ').chain(["nobody", "ada", "--json"])).output();
-        assert_eq!(ran.code(), 3, "{list}: {ran}");
+        let ran = sandbox.cmd(list.split(' ').chain(["nobody", "ada", "--json"])).exits(3);
         assert_eq!(ran.stdout.lines().count(), of("ada").len() + 1, "{list}: {ran}");
     }
     let text = sandbox.run(["queue", "list", "--all"]);
@@ -103,8 +101,7 @@ fn every_list_is_about_all_agents_unless_some_are_named() {
         };
         let asked = |more: &[&str], agent: &str| {
             let ran =
-                sandbox.cmd(with(&[&["--json"][..], more].concat())).env("DORMOUSE_AGENT", agent).output();
-            assert_eq!(ran.code(), 0, "{list} {more:?}: {ran}");
+                sandbox.cmd(with(&[&["--json"][..], more].concat())).env("DORMOUSE_AGENT", agent).exits(0);
             let mut lines = objects(&ran.stdout);
             for line in &mut lines {
                 // The period of `usage` ends with the command.
@@ -143,8 +140,7 @@ fn every_list_is_about_all_agents_unless_some_are_named() {
     sandbox.cmd(["stop", "--all", "--grace", "0s"]).output();
     fs::write(sandbox.agent("ada").join("state.json"), "{").unwrap();
     for (list, _) in LISTS {
-        let ran = sandbox.cmd(list.split(' ').chain(["--json"])).output();
-        assert_eq!(ran.code(), 6, "{list}: {ran}");
+        let ran = sandbox.cmd(list.split(' ').chain(["--json"])).exits(6);
         let is_ended = ["task list", "queue list"].contains(&list);
         assert!(is_ended || ran.stdout.contains("\"agent\":\"bob\""), "{list}: {ran}");
     }
@@ -186,8 +182,7 @@ fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
         &["timer", "add", "ada", "later", "--in", "1h", "-a", "bob"],
         &["trigger", "create", "ada", "-a", "bob"],
     ] {
-        let ran = sandbox.cmd(wrong.iter().copied()).output();
-        assert_eq!(ran.code(), 2, "{wrong:?}: {ran}");
+        let ran = sandbox.cmd(wrong.iter().copied()).exits(2);
         assert!(ran.stderr.contains("`ada` as a word, and --agent bob: which is meant?"), "{ran}");
     }
     for (wrong, said) in [
@@ -196,13 +191,11 @@ fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
         (&["task", "start", "ada", "text", "--", "true"], "a command takes no text"),
         (&["task", "start", "--", "true"], "which agent?"),
     ] {
-        let ran = sandbox.cmd(wrong.iter().copied()).output();
-        assert_eq!(ran.code(), 2, "{wrong:?}: {ran}");
+        let ran = sandbox.cmd(wrong.iter().copied()).exits(2);
         assert!(ran.stderr.contains(said), "{wrong:?}: {ran}");
     }
     // Another agent's record is not found under this one's name.
-    let ran = sandbox.cmd(["work", "show", &item, "bob"]).output();
-    assert_eq!(ran.code(), 3, "{ran}");
+    sandbox.cmd(["work", "show", &item, "bob"]).exits(3);
 }
 
 #[test]
@@ -289,8 +282,7 @@ fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
         ("trigger show ada", "no trigger `ada`", "trigger list ada"),
         ("queue dead ada --ack bob", "no attention `bob`", "queue dead bob --ack"),
     ] {
-        let ran = sandbox.cmd(line.split(' ')).output();
-        assert_eq!(ran.code(), 2, "{line}: {ran}");
+        let ran = sandbox.cmd(line.split(' ')).exits(2);
         assert!(ran.stderr.contains(&format!("dormouse: {message}: that is an agent\n")), "{line}: {ran}");
         assert!(ran.stderr.contains(&format!("`dormouse {hint}`")), "{line}: {ran}");
     }
@@ -303,10 +295,10 @@ fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
 fn behind_a_flag_that_takes_any_number_of_words_an_agent_is_an_agent() {
     let sandbox = two();
     let dead = |name: &str| sandbox.json(["get", name])["attention"].clone();
-    sandbox.cmd(["queue", "dead", "--ack", "ada"]).stdout("ada  acknowledged 1, 0 left\n").check();
+    sandbox.cmd(["queue", "dead", "--ack", "ada"]).prints("ada  acknowledged 1, 0 left\n");
     assert!(dead("ada").is_null() && !dead("bob").is_null());
     let id = sandbox.json_lines(["queue", "dead", "bob"])[0]["id"].as_str().unwrap().to_owned();
-    sandbox.cmd(["queue", "dead", "--ack", "bob", &id]).stdout("bob  acknowledged 1, 0 left\n").check();
+    sandbox.cmd(["queue", "dead", "--ack", "bob", &id]).prints("bob  acknowledged 1, 0 left\n");
     assert_eq!(sandbox.cmd(["queue", "dead", "--ack", "nobody"]).output().code(), 2);
     for name in ["ada", "bob"] {
         fs::write(sandbox.agent(name).join("inbox/x.json"), "{").unwrap();

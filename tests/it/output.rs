@@ -103,8 +103,7 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
         (&["list", "-q", "-v"], 2, "usage"),
     ];
     for (args, status, kind) in cases {
-        let ran = sandbox.cmd(["--json"].iter().chain(*args).copied()).output();
-        assert_eq!(ran.code(), *status, "{args:?}: {ran}");
+        let ran = sandbox.cmd(["--json"].iter().chain(*args).copied()).exits(*status);
         let failed = failure(&ran);
         assert_eq!(failed["kind"], *kind, "{args:?}: {ran}");
         assert_eq!(failed["exit_status"], *status, "{args:?}: {ran}");
@@ -159,8 +158,7 @@ fn whoever_holds_a_lock_is_named() {
     let held = fs::read_to_string(&path).unwrap();
     let lock = File::options().write(true).open(&path).unwrap();
     lock.lock().unwrap();
-    let ran = sandbox.cmd(["stop", "ada", "--lock-timeout", "0", "--json"]).output();
-    assert_eq!(ran.code(), 5, "{ran}");
+    let ran = sandbox.cmd(["stop", "ada", "--lock-timeout", "0", "--json"]).exits(5);
     let failed = failure(&ran);
     assert_eq!((&failed["kind"], &failed["path"]), (&json!("busy"), &json!(path)));
     let message = failed["message"].as_str().unwrap();
@@ -191,10 +189,10 @@ fn colours_are_for_terminals_and_for_who_asks() {
     let painted =
         format!("{}\n\x1b[1mada\x1b[0m    idle     0      -          -    nothing to do\n", head.join("  "));
     let painted = painted.as_str();
-    sandbox.cmd(["list"]).stdout(plain).check();
-    sandbox.cmd(["list", "--color", "never"]).stdout(plain).check();
-    sandbox.cmd(["list", "--color", "always"]).stdout(painted).check();
-    sandbox.cmd(["list", "--color", "always"]).env("NO_COLOR", "1").stdout(painted).check();
+    sandbox.cmd(["list"]).prints(plain);
+    sandbox.cmd(["list", "--color", "never"]).prints(plain);
+    sandbox.cmd(["list", "--color", "always"]).prints(painted);
+    sandbox.cmd(["list", "--color", "always"]).env("NO_COLOR", "1").prints(painted);
     assert_eq!(on_terminal(&sandbox, &["list"], &[]), painted);
     assert_eq!(on_terminal(&sandbox, &["list"], &[("NO_COLOR", "1")]), plain);
     assert_eq!(on_terminal(&sandbox, &["list"], &[("NO_COLOR", "")]), painted);
@@ -275,12 +273,11 @@ fn a_result_that_can_not_be_written_is_a_failure() {
 fn quiet_says_nothing_but_results_and_failures() {
     let sandbox = started("true");
     sandbox.run(["stop", "ada"]);
-    sandbox.cmd(["wake", "ada", "--quiet"]).stdout("msg_#1\n").check();
+    sandbox.cmd(["wake", "ada", "--quiet"]).prints("msg_#1\n");
     sandbox
         .cmd(["-q", "get", "nobody"])
         .status(3)
-        .stderr("dormouse: no agent `nobody`\nhint: there is ada\n")
-        .check();
+        .complains("dormouse: no agent `nobody`\nhint: there is ada\n");
 }
 
 #[test]
@@ -290,8 +287,7 @@ fn verbose_says_on_stderr_why_a_message_does_what_it_does() {
     sandbox
         .cmd(["tick", "ada", "-v"])
         .stdout("ada  start_model_turn (a message from you) → completed\n")
-        .stderr("dormouse: ada: local_continuation: prior=completed, waiting_reason=none, trigger=operator_input, contentful=true\n")
-        .check();
+        .complains("dormouse: ada: local_continuation: prior=completed, waiting_reason=none, trigger=operator_input, contentful=true\n");
 }
 
 #[test]
@@ -302,8 +298,7 @@ fn the_global_flags_go_anywhere() {
         &["--json", "-C", &project, "--lock-timeout", "1m30s", "--color", "never", "-q", "get", "ada"][..],
         &["get", "ada", "--json", "--dir", &project, "--lock-timeout", "500ms", "--color=auto", "--verbose"],
     ] {
-        let ran = sandbox.cmd(args.iter().copied()).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        let ran = sandbox.cmd(args.iter().copied()).exits(0);
         assert_eq!(objects(&ran.stdout)[0]["agent"], "ada");
     }
 }
@@ -325,10 +320,9 @@ fn the_clock_of_an_invocation_can_be_fixed() {
         .cmd(["list"])
         .env("DORMOUSE_NOW", "soon")
         .status(2)
-        .stderr(
+        .complains(
             "dormouse: DORMOUSE_NOW: `soon` is not a time: write RFC 3339 (2026-01-31T09:00:00Z) or a local date and time (2026-01-31 09:00)\n",
-        )
-        .check();
+        );
 }
 
 #[test]
@@ -414,8 +408,7 @@ fn several_failures_are_told_where_they_happen_and_the_gravest_counts() {
     fs::write(sandbox.agent("bob").join("identity.json"), "").unwrap();
     fs::write(sandbox.agent("bob").join("agent.toml"), "").unwrap();
     fs::write(sandbox.agent("bob").join("state.json"), "nonsense").unwrap();
-    let ran = sandbox.cmd(["tick", "nobody", "bob", "ada", "--json"]).output();
-    assert_eq!(ran.code(), 6);
+    let ran = sandbox.cmd(["tick", "nobody", "bob", "ada", "--json"]).exits(6);
     let kinds: Vec<Value> = objects(&ran.stdout).iter().map(|line| line["error"]["kind"].clone()).collect();
     assert_eq!(kinds, [Value::Null, json!("no_agent"), json!("damaged")]);
 }

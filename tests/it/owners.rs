@@ -107,8 +107,7 @@ fn root_reads_the_directory_of_another_user() {
         &["gc", "--dry-run"],
         &["service", "cron"],
     ] {
-        let ran = owned.dormouse(0, &[&["-C", "."], args].concat());
-        assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+        owned.dormouse(0, &[&["-C", "."], args].concat()).exits(0);
         assert_eq!((tree(&owned.state()), rights(&owned.state())), before, "{args:?}");
     }
     // The service manager is root's, unless the owner asks.
@@ -120,8 +119,7 @@ fn root_reads_the_directory_of_another_user() {
     let ran = owned.dormouse(OWNER, &["-C", ".", "service", "cron", "--system"]);
     assert!(ran.stdout.starts_with("# /etc/cron.d/dormouse-project\n"), "{ran}");
     // A directory that was only found is not even read; the hint leads to no change either.
-    let ran = owned.dormouse(0, &["--json", "list"]);
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("not_trusted")), "{ran}");
+    let ran = owned.dormouse(0, &["--json", "list"]).fails(4, "not_trusted");
     assert!(failure(&ran)["hint"].as_str().unwrap().contains("sudo -u"), "{ran}");
 }
 
@@ -130,8 +128,7 @@ fn root_reads_the_directory_of_another_user() {
 fn root_makes_no_state_directory_in_the_project_of_another_user() {
     let Some(project) = unshared(OWNER) else { return };
     for args in [&["--json", "init"][..], &["--json", "init", "new/below"]] {
-        let ran = project.dormouse(0, args);
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("not_owner")), "{ran}");
+        project.dormouse(0, args).fails(4, "not_owner");
         assert_eq!(fs::read_dir(project.sandbox.project()).unwrap().count(), 0);
     }
     project.owner(&["init"]);
@@ -143,7 +140,7 @@ fn the_umask_takes_nothing_from_the_owner() {
     let program = owned.sandbox.root().join("dormouse");
     for umask in ["777", "0", "277"] {
         let dir = format!("u{umask}");
-        let ran = owned.run_as(
+        owned.run_as(
             OWNER,
             Path::new("sh"),
             &[
@@ -155,8 +152,7 @@ fn the_umask_takes_nothing_from_the_owner() {
                     program.display()
                 ),
             ],
-        );
-        assert_eq!(ran.code(), 0, "{umask}: {ran}");
+        ).exits(0);
         let state = owned.sandbox.project().join(dir).join(".dormouse");
         for (path, uid, mode) in rights(&state) {
             let wanted = if Path::new(&path).is_dir() { 0o700 } else { 0o600 };
@@ -218,8 +214,7 @@ fn a_working_directory_that_was_removed_is_told_as_that() {
         assert!(error["hint"].as_str().unwrap().contains("--dir"), "{args}: {ran}");
     }
     for args in ["list", "tick a", "get a"] {
-        let ran = from_nowhere(&format!("-C {} {args}", owned.sandbox.project().display()));
-        assert_eq!(ran.code(), 0, "{args}: {ran}");
+        from_nowhere(&format!("-C {} {args}", owned.sandbox.project().display())).exits(0);
     }
 }
 
@@ -281,8 +276,7 @@ fn settings_of_the_user_that_cannot_be_read_trust_nothing() {
     fs::remove_file(&settings).unwrap();
     fs::write(&settings, "[trust\n").unwrap();
     mode(&settings, 0o644);
-    let ran = list();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (6, Some("damaged")), "{ran}");
+    list().fails(6, "damaged");
 }
 
 /// Only a look that finds nothing says that there is no state directory.
@@ -318,6 +312,5 @@ fn a_state_directory_that_cannot_be_looked_at_is_not_told_as_missing() {
     chown(place.join("dormouse.toml"), Some(OWNER), Some(OWNER)).unwrap();
     mode(&place, 0o700);
     mode(&place.join("dormouse.toml"), 0o700);
-    let ran = list();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (6, Some("damaged")), "{ran}");
+    list().fails(6, "damaged");
 }

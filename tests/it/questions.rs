@@ -281,8 +281,7 @@ fn an_agent_whose_settings_lost_their_command_keeps_its_messages() {
     fs::write(&settings, "").unwrap();
     say(&sandbox, "x");
     for _ in 0..8 {
-        let ran = sandbox.cmd(["tick", "ada"]).output();
-        assert_eq!(ran.code(), 0, "{ran}");
+        sandbox.cmd(["tick", "ada"]).exits(0);
         sandbox.pass(120);
     }
     let held = sandbox.json(["get", "ada"])["held"].clone();

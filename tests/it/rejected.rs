@@ -33,8 +33,7 @@ fn rejected(sandbox: &Sandbox) -> Vec<Value> {
 #[track_caller]
 fn runs_all_the_same(sandbox: &Sandbox, what: &str) -> Ran {
     let id = sandbox.run(["enqueue", "a", "hello"]);
-    let ran = sandbox.cmd(["--json", "tick", "a"]).output();
-    assert_eq!(ran.code(), 7, "{what}: {ran}");
+    let ran = sandbox.cmd(["--json", "tick", "a"]).exits(7);
     let step: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(
         (&step["message_id"], &step["terminal"]),
@@ -300,8 +299,7 @@ fn a_person_accepts_or_drops_what_was_rejected() {
     assert_eq!(one["reason"], "not a message: expected value at line 1 column 1");
     assert!(one["at"].is_string());
     // It is still none.
-    let refused = sandbox.cmd(["--json", "queue", "rejected", "-a", "a", "--accept", "one"]).output();
-    assert_eq!(refused.code(), 4, "{refused}");
+    let refused = sandbox.cmd(["--json", "queue", "rejected", "-a", "a", "--accept", "one"]).exits(4);
     assert!(
         refused.stderr.contains("one is still not a message: not a message: expected value"),
         "{refused}"
@@ -310,11 +308,11 @@ fn a_person_accepts_or_drops_what_was_rejected() {
     assert_eq!(error["error"]["kind"], "still_refused");
     // Put right, it is.
     fs::write(inbox(&sandbox).join("rejected/one"), "{\"text\": \"now it is\"}").unwrap();
-    sandbox.cmd(["queue", "rejected", "-a", "a", "--accept", "one"]).stdout("accepted one\n").check();
+    sandbox.cmd(["queue", "rejected", "-a", "a", "--accept", "one"]).prints("accepted one\n");
     assert_eq!(names(&inbox(&sandbox)), ["one", "rejected"]);
     assert_eq!(sandbox.json(["tick", "a"])["terminal"], "completed");
     // What nobody wants goes.
-    sandbox.cmd(["queue", "rejected", "-a", "a", "--drop", "two"]).stdout("dropped two\n").check();
+    sandbox.cmd(["queue", "rejected", "-a", "a", "--drop", "two"]).prints("dropped two\n");
     assert_eq!(names(&inbox(&sandbox).join("rejected")), ["three", "three.reason"]);
     assert_eq!(sandbox.json(["get", "a"])["attention"]["count"], 2);
     sandbox.run(["queue", "rejected", "-a", "a", "--drop", "--all"]);
@@ -339,8 +337,7 @@ fn which_files_is_said_once() {
         let line = ["queue", "rejected", "-a", "a"].iter().chain(args).copied();
         assert_eq!(sandbox.cmd(line).output().code(), 2, "{args:?}");
     }
-    let missing = sandbox.cmd(["queue", "rejected", "-a", "a", "--drop", "nothing"]).output();
-    assert_eq!(missing.code(), 3, "{missing}");
+    sandbox.cmd(["queue", "rejected", "-a", "a", "--drop", "nothing"]).exits(3);
     sandbox.run(["queue", "rejected", "-a", "a", "--accept", "--all"]);
 }
 
@@ -377,8 +374,7 @@ fn no_command_stumbles_over_it() {
         vec!["stop", "a"],
         vec!["start", "a"],
     ] {
-        let ran = sandbox.cmd(args.clone()).output();
-        assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+        sandbox.cmd(args.clone()).exits(0);
     }
     assert!(
         names(&inbox(&sandbox)).iter().filter(|name| [MESSAGE, HINT].contains(&name.as_str())).count() == 2

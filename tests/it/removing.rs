@@ -23,8 +23,7 @@ fn agents(sandbox: &Sandbox) -> Vec<String> {
 #[track_caller]
 fn refused(sandbox: &Sandbox, words: &[&str], status: i32, kind: &str) -> Ran {
     let before = tree(&sandbox.store().join("agents"));
-    let ran = sandbox.cmd([&["--json"], words].concat()).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (status, Some(kind)), "{words:?}: {ran}");
+    let ran = sandbox.cmd([&["--json"], words].concat()).fails(status, kind);
     let after = tree(&sandbox.store().join("agents"));
     let changed =
         after.iter().filter(|(path, found)| before.get(*path).is_none_or(|known| known.1 != found.1));
@@ -115,23 +114,20 @@ fn what_is_at_work_is_not_removed() {
     say(&here, "work");
     let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"]));
     crate::setup::wait_for(&here.home().join("on"));
-    let ran = here.cmd(["rm", "ada", "--force", "--json"]).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("turn_running")), "{ran}");
+    let ran = here.cmd(["rm", "ada", "--force", "--json"]).fails(4, "turn_running");
     assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
     fs::remove_file(here.home().join("on")).unwrap();
     tick.end();
     let task =
         here.json(["task", "start", "-a", "ada", "--", "sleep", "100"])["id"].as_str().unwrap().to_owned();
-    let ran = here.cmd(["rm", "ada", "--force", "--json"]).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("task_open")), "{ran}");
+    here.cmd(["rm", "ada", "--force", "--json"]).fails(4, "task_open");
     here.cmd(["task", "stop", &task]).output();
     here.run(["rm", "ada", "--force"]);
     let here = started("true");
     here.run(["task", "start", "-a", "ada", "--delegate", "kid", "hello"]);
     here.cmd(["tick", "ada"]).output();
     for name in ["kid", "ada"] {
-        let ran = here.cmd(["rm", name, "--force", "--json"]).output();
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("task_open")), "{ran}");
+        here.cmd(["rm", name, "--force", "--json"]).fails(4, "task_open");
     }
     here.cmd(["tick", "--all", "--until-idle"]).output();
     let ran = here.cmd(["rm", "ada", "--force"]).output();
@@ -170,8 +166,7 @@ fn a_stream_goes_to_a_new_file_beside_the_state_directory() {
         assert_eq!(fs::read(here.project().join(name)).unwrap(), b"mine");
     }
     // Where the stream can't be written, the agent stays as it was.
-    let ran = here.cmd(["rm", "ada", "-o", "/dev/full/x.tar"]).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    here.cmd(["rm", "ada", "-o", "/dev/full/x.tar"]).exits(1);
     say(&here, "still there");
 }
 
@@ -199,11 +194,9 @@ fn a_removal_can_be_killed_at_every_call() {
         );
         if is_marked {
             assert!(told.stderr.contains("dormouse rm ada"), "{what}: {told}");
-            let other = sandbox.cmd(["rm", "ada", "--force", "-o", "y.tar"]).output();
-            assert_eq!(other.code(), 4, "{what}: {other}");
+            sandbox.cmd(["rm", "ada", "--force", "-o", "y.tar"]).exits(4);
         }
-        let ran = sandbox.cmd(words).output();
-        assert_eq!(ran.code(), if there { 0 } else { 3 }, "{what}: {ran}");
+        sandbox.cmd(words).exits(if there { 0 } else { 3 });
         sandbox.run(["create", "eve", "--", "true"]);
         healthy(sandbox);
         assert_eq!(agents(sandbox), ["eve"], "{what}: litter is swept");
@@ -277,8 +270,7 @@ fn producers_lose_nothing_to_a_removal() {
                 })
                 .collect();
             thread::sleep(Duration::from_millis(40 + 23 * round));
-            let ran = here.cmd(["rm", "ada", "--force", "-o", "x.tar"]).output();
-            assert_eq!(ran.code(), 0, "{ran}");
+            here.cmd(["rm", "ada", "--force", "-o", "x.tar"]).exits(0);
             producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect::<Vec<_>>()
         });
         assert!(agents(here).is_empty());
@@ -470,8 +462,7 @@ fn what_goes_over_all_passes_over_an_agent_that_has_gone_meanwhile() {
         let at = listed.unwrap_or_else(|| held::call(&calls, "open", "dormouse.toml"));
         let command = Held::at(&here, &args, "", at);
         here.run(["rm", "bob", "--no-export", "--force"]);
-        let ran = command.go_on();
-        assert_eq!(ran.code(), if is_all { 0 } else { 3 }, "{line}: {ran}");
+        let ran = command.go_on().exits(if is_all { 0 } else { 3 });
         assert_eq!(ran.stderr.contains("no agent `bob`"), !is_all, "{line}: {ran}");
     }
 }

@@ -30,9 +30,7 @@ fn renamed(sandbox: &Sandbox, former: &str, name: &str) {
 
 #[track_caller]
 fn refused(sandbox: &Sandbox, words: &[&str], status: i32, kind: &str) -> Ran {
-    let ran = sandbox.cmd([&["--json"], words].concat()).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (status, Some(kind)), "{words:?}: {ran}");
-    ran
+    sandbox.cmd([&["--json"], words].concat()).fails(status, kind)
 }
 
 /// An agent with a child, a message, history, a signature key, and files of a person.
@@ -369,8 +367,7 @@ fn producers_lose_nothing_to_a_renaming() {
                 })
                 .collect();
             thread::sleep(Duration::from_millis(40 + 23 * round));
-            let ran = here.cmd(["rename", "ada", "eve"]).output();
-            assert_eq!(ran.code(), 0, "{ran}");
+            here.cmd(["rename", "ada", "eve"]).exits(0);
             producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect::<Vec<_>>()
         });
         assert_eq!(agents(here), ["eve"]);
@@ -423,8 +420,7 @@ fn a_file_that_is_dropped_meanwhile_goes_along() {
         let aside = here.home().join("late");
         fs::write(&aside, "{\"text\": \"late\"}\n").unwrap();
         let is_dropped = fs::rename(&aside, inbox.join("late.json")).is_ok();
-        let ran = first.go_on();
-        assert_eq!(ran.code(), 0, "{call}: {ran}");
+        let ran = first.go_on().exits(0);
         here.run(["tick", "eve", "--until-idle"]);
         let processed = here.json(["get", "eve"])["counters"]["messages_processed"].as_u64().unwrap();
         assert_eq!(processed, u64::from(is_dropped), "{call}: {ran}");

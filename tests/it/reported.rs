@@ -158,8 +158,7 @@ fn a_page_that_can_not_be_written_leaves_the_one_before() {
     assert_eq!(sandbox.cmd(["report", "nobody"]).output().code(), 3);
     assert_eq!(sandbox.cmd(["report", "--json", "-o", "-"]).output().code(), 2);
     assert_eq!(sandbox.cmd(["report", "--since", "never"]).output().code(), 2);
-    let ran = sandbox.cmd(["report", "-o", "nowhere/report.html"]).output();
-    assert_eq!(ran.code(), 1);
+    let ran = sandbox.cmd(["report", "-o", "nowhere/report.html"]).exits(1);
     assert!(ran.stderr.contains(" nowhere/report.html: "), "{ran}");
     assert_eq!(fs::read(&path).unwrap(), before);
 }
@@ -173,8 +172,7 @@ fn no_agent_and_one_that_can_not_be_read_make_a_page_too() {
     add(&sandbox, "ada", "true");
     add(&sandbox, "bob", "true");
     fs::write(sandbox.agent("bob").join("state.json"), "{ <b>").unwrap();
-    let ran = sandbox.cmd(["report", "-o", "-"]).output();
-    assert_eq!(ran.code(), 6);
+    let ran = sandbox.cmd(["report", "-o", "-"]).exits(6);
     judge(&ran.stdout);
     assert!(ran.stdout.contains("dormouse doctor bob") && ran.stdout.contains("can&#x27;t be read"));
 }

@@ -41,16 +41,14 @@ fn running(sandbox: &Sandbox, name: &str) -> (Beside, i32) {
 #[track_caller]
 fn finish(sandbox: &Sandbox, name: &str, tick: Beside) -> Value {
     fs::write(pipe(sandbox, name, "down"), "").unwrap();
-    let ran = tick.end();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = tick.end().exits(0);
     objects(&ran.stdout).remove(0)
 }
 
 /// The same at a moment of its own.
 #[track_caller]
 fn tick_at(sandbox: &Sandbox, name: &str, now: &str) -> Value {
-    let ran = sandbox.cmd(["tick", name, "--json"]).env("DORMOUSE_NOW", now).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["tick", name, "--json"]).env("DORMOUSE_NOW", now).exits(0);
     objects(&ran.stdout).remove(0)
 }
 
@@ -156,8 +154,7 @@ fn a_place_that_is_mounted_twice_is_one_place() {
     extend_policy(&sandbox, "bob", &workspace("mounted", "exclusive"));
     sandbox.run(["enqueue", "bob", "go"]);
     let (ada, _) = running(&sandbox, "ada");
-    let ran = inside(&format!("exec {} tick bob --json", own_name()));
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = inside(&format!("exec {} tick bob --json", own_name())).exits(0);
     let step = objects(&ran.stdout).remove(0);
     assert_eq!(word(&step, "reason"), "workspace");
     let place = sandbox.project().canonicalize().unwrap().join("mounted");
@@ -267,8 +264,7 @@ fn a_workspace_that_is_never_there_costs_no_attempt_and_the_message_is_held_in_t
     for cycle in 1..=3 {
         assert_eq!(word(&tick(&sandbox, "bob"), "reason"), "workspace", "{cycle}");
         sandbox.pass(400);
-        let ran = sandbox.cmd(["tick", "bob", "--json"]).output();
-        assert_eq!(ran.code(), 7, "{ran}");
+        let ran = sandbox.cmd(["tick", "bob", "--json"]).exits(7);
         let step = &objects(&ran.stdout)[0];
         assert_eq!(
             (word(step, "reason"), word(step, "failure")),
@@ -312,8 +308,7 @@ fn a_release_that_fails_is_an_error_of_the_stop() {
     let (ada, _) = running(&sandbox, "ada");
     let pid = ada.0.id().to_string();
     crate::setup::kill("STOP", &pid);
-    let ran = sandbox.cmd(["stop", "ada"]).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = sandbox.cmd(["stop", "ada"]).exits(1);
     assert!(ran.stdout.contains("awake_running → stopped"), "{ran}");
     assert!(ran.stderr.contains("is not released") && ran.stderr.contains(&format!("pid {pid}")), "{ran}");
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]).len(), 0);
@@ -524,8 +519,7 @@ fn never_do_more_turns_run_at_once_than_there_are_slots() {
             let sandbox = &sandbox;
             scope.spawn(move || {
                 while get(sandbox, name, "counters.messages_processed") != EACH.to_string() {
-                    let ran = sandbox.cmd(["tick", name, "--until-idle"]).output();
-                    assert_eq!(ran.code(), 0, "{ran}");
+                    sandbox.cmd(["tick", name, "--until-idle"]).exits(0);
                 }
             });
         }

@@ -69,8 +69,7 @@ fn used() -> Option<Shared> {
 /// All that commands do with the caches. The dedupe key of before still counts.
 fn life(used: &Shared, what: &str) {
     let run = |args: &[&str]| {
-        let ran = used.dormouse(OWNER, &[&["--json"], args].concat());
-        assert_eq!(ran.code(), 0, "{what}: {args:?}: {ran}");
+        let ran = used.dormouse(OWNER, &[&["--json"], args].concat()).exits(0);
         objects(&ran.stdout)
     };
     let again = run(&["enqueue", "a", "x", "--dedupe-key", "first"]);
@@ -129,8 +128,7 @@ fn what_is_in_the_way_is_told_and_doctor_removes_it() {
     assert!(!agent.join("tmp").exists());
     fs::write(agent.join("tmp"), "x").unwrap();
     std::os::unix::fs::chown(agent.join("tmp"), Some(OWNER), Some(OWNER)).unwrap();
-    let ran = used.dormouse(OWNER, &["enqueue", "a", "x"]);
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = used.dormouse(OWNER, &["enqueue", "a", "x"]).exits(0);
     assert!(ran.stderr.contains("agents/a/tmp: a plain file was in the way"), "{ran}");
     used.owner(&["tick", "a", "--until-idle"]);
     for (place, kind) in

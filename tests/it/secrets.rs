@@ -42,13 +42,10 @@ fn text_shows_it_on_a_terminal_and_a_pipe_says_how_to_get_one() {
     let sandbox = Sandbox::new();
     let shown = on_terminal(&sandbox, &["create", "ada", "--", "true"], &[]);
     assert_eq!(sha256(&words(&shown)[0]), kept(&sandbox, "ada"), "{shown}");
-    sandbox
-        .cmd(["create", "bob", "--", "true"])
-        .stdout(
-            "created bob\ntrigger trig_#1\n\
-             secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it\n",
-        )
-        .check();
+    sandbox.cmd(["create", "bob", "--", "true"]).prints(
+        "created bob\ntrigger trig_#1\n\
+         secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it\n",
+    );
     for args in [&["create", "cyd", "--", "true"][..], &["-q", "create", "dan", "--", "true"]] {
         let ran = sandbox.cmd(args.iter().copied()).output();
         assert_eq!(words(&format!("{}{}", ran.stdout, ran.stderr)), Vec::<String>::new(), "{ran}");

@@ -104,8 +104,7 @@ impl Shared {
     #[track_caller]
     pub fn owner(&self, args: &[&str]) -> Value {
         let args: Vec<&str> = ["--json"].into_iter().chain(args.iter().copied()).collect();
-        let ran = self.dormouse(OWNER, &args);
-        assert_eq!(ran.code(), 0, "{args:?}: {ran}");
+        let ran = self.dormouse(OWNER, &args).exits(0);
         ran.stdout.lines().last().map_or(Value::Null, |line| serde_json::from_str(line).unwrap())
     }
 
@@ -123,8 +122,7 @@ impl Shared {
     /// Drops a file as programs do: written aside, then renamed.
     #[track_caller]
     pub fn drop(&self, user: u32, name: &str, text: &str) {
-        let ran = self.shell(user, &format!("printf '%s' '{text}' > .aside && mv .aside '{name}'"));
-        assert_eq!(ran.code(), 0, "{ran}");
+        self.shell(user, &format!("printf '%s' '{text}' > .aside && mv .aside '{name}'")).exits(0);
     }
 
     /// The name and the content of the one record in the inbox.
@@ -264,11 +262,10 @@ fn a_directory_of_another_user_stops_nobody() {
     let (path, _) = shared.record();
     let key = path.file_stem().unwrap().to_str().unwrap().to_owned();
     // One that says that it holds the very message, and one where rejected files are to go.
-    let made = shared.shell(
+    shared.shell(
         SENDER,
         &format!("mkdir -m 755 {key} && cp /dev/null {key}/{key}.json && mkdir -m 000 rejected && echo rubbish > note"),
-    );
-    assert_eq!(made.code(), 0, "{made}");
+    ).exits(0);
     shared.owner(&["get", "a"]);
     shared.dormouse(OWNER, &["tick", "a", "--until-idle"]);
     let found = shared.owner(&["queue", "show", said["message_id"].as_str().unwrap()]);

@@ -444,8 +444,7 @@ fn the_directory_and_the_holder_of_a_lock_are_named_without_what_they_hide() {
     lock.lock().unwrap();
     for held in [two_lines(), json!({ "pid": 1, "host": two_lines(), "command": two_lines() }).to_string()] {
         fs::write(agent.join("lock"), held).unwrap();
-        let ran = outer.cmd(["-C", dir, "stop", "ada", "--lock-timeout", "0"]).output();
-        assert_eq!(ran.code(), 5, "{ran}");
+        let ran = outer.cmd(["-C", dir, "stop", "ada", "--lock-timeout", "0"]).exits(5);
         assert_clean(&ran.stderr, of);
     }
     fs::write(agent.join("state.json"), "").unwrap();
@@ -478,8 +477,7 @@ fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
         r"printf 'a\342\200'; sleep 0.3; printf '\256b\303'; sleep 0.3; printf '\274c\033[31m\n'; cat evil";
     fs::write(sandbox.project().join("evil"), EVIL).unwrap();
     add(&sandbox, "ada", turn);
-    let ran = sandbox.cmd(["ask", "ada", "hello"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["ask", "ada", "hello"]).exits(0);
     assert!(ran.stderr.starts_with("a\\u{202e}büc\\u{1b}[31m\n"), "{ran}");
     assert_clean(&ran.stderr, "ask");
     assert_clean(&ran.stdout, "ask");

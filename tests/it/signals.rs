@@ -542,8 +542,7 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
         let tick = Beside::start(sandbox.cmd(words.to_vec()));
         wait_for(&sandbox.home().join("up"));
         kill(tick.0.id(), Signal::TERM);
-        let ran = tick.end();
-        assert_eq!(ran.code(), 7, "{ran}");
+        let ran = tick.end().exits(7);
         assert_eq!(ran.stdout.lines().count(), 1, "{words:?}: {ran}");
         assert_eq!(noted(&sandbox, "turns"), ["ada"], "{words:?}");
         assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 1);
@@ -608,8 +607,7 @@ fn a_shutdown_hook_that_will_not_end_delays_the_stop_by_its_time_and_no_more() {
     let message = say(&sandbox, "work");
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
     wait_for(&sandbox.home().join("up"));
-    let stopped = sandbox.cmd(["stop", "ada"]).output();
-    assert_eq!(stopped.code(), 0, "{stopped}");
+    let stopped = sandbox.cmd(["stop", "ada"]).exits(0);
     assert_eq!(stopped.stderr, "dormouse: ada: on-shutdown failed: timed out after 1s\n");
     assert_eq!(tick.end().code(), 0);
     assert_eq!(all_is_well(&sandbox, "stopped").ended_as(&message), Some("aborted"));

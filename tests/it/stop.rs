@@ -342,8 +342,7 @@ fn a_run_that_can_not_be_ended_ends_the_tasks_all_the_same() {
 fn a_release_that_fails_in_a_child_ends_the_others_all_the_same() {
     let (sandbox, tasks, tick) = family("\n[workspace]\npath = \".\"\n");
     signal(&tick, Signal::STOP);
-    let ran = sandbox.cmd(["stop", "ada", "--grace", "200ms", "--json"]).output();
-    assert_eq!(ran.code(), 1, "{ran}");
+    let ran = sandbox.cmd(["stop", "ada", "--grace", "200ms", "--json"]).exits(1);
     assert!(failure(&ran)["message"].as_str().unwrap().contains("is not released"), "{ran}");
     let stopped = &objects(&ran.stdout)[0];
     assert_eq!((&stopped["status"], &stopped["tasks"]), (&json!("stopped"), &json!(tasks)), "{ran}");

@@ -160,8 +160,7 @@ fn several_agents_go_in_one_stream() {
     let all = export(&here, &["--all"]);
     // One of them is there already: none arrives.
     let before = tree(&there.store());
-    let ran = import(&there, &all, &["--json"]);
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("agent_exists")), "{ran}");
+    import(&there, &all, &["--json"]).fails(4, "agent_exists");
     assert_eq!(tree(&there.store()), before);
 }
 
@@ -183,11 +182,9 @@ fn under_another_name_only_the_name_changes() {
     let other = elsewhere();
     imported(&other, &export(&here, &["ada2"]), &["--as", "ada"]);
     assert_eq!(export(&other, &["ada"]), bytes, "and back again");
-    let ran = there.cmd(["tick", "zoe", "--until-idle", "-q"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    there.cmd(["tick", "zoe", "--until-idle", "-q"]).exits(0);
     healthy(&there);
-    let ran = import(&there, &export(&here, &["--all"]), &["--as", "one"]);
-    assert_eq!(ran.code(), 2, "{ran}");
+    import(&there, &export(&here, &["--all"]), &["--as", "one"]).exits(2);
 }
 
 #[test]
@@ -217,8 +214,7 @@ fn a_link_among_records_is_damage_and_elsewhere_left_out() {
         .stderr(contains("README: left out"));
     for place in ["work/work_0000.json", "inbox/2-x.json", "ledger/2026-01.jsonl.link"] {
         symlink("/etc/passwd", dir.join(place)).unwrap();
-        let ran = here.cmd([&["--json"], &words[..]].concat()).output();
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (6, Some("damaged")), "{place}: {ran}");
+        let ran = here.cmd([&["--json"], &words[..]].concat()).fails(6, "damaged");
         assert!(failure(&ran)["path"].as_str().unwrap().ends_with(place), "{ran}");
         fs::remove_file(dir.join(place)).unwrap();
     }
@@ -273,12 +269,10 @@ fn a_stream_that_is_not_as_it_was_written_brings_nothing() {
         (&newer, 6, "newer_schema"),
     ];
     for (bytes, status, kind) in cases {
-        let ran = import(&there, bytes, &["--json"]);
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (status, Some(kind)), "{ran}");
+        import(&there, bytes, &["--json"]).fails(status, kind);
         assert_eq!(tree(&there.store()), before);
     }
-    let ran = there.cmd(["import", "not-there.tar", "--json"]).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (1, Some("io")), "{ran}");
+    there.cmd(["import", "not-there.tar", "--json"]).fails(1, "io");
 }
 
 #[test]
@@ -308,23 +302,20 @@ fn records_are_looked_at_before_they_appear() {
             assert_eq!(ran.code(), 6, "{what}: {ran}");
             continue;
         }
-        let ran = import(&there, &fs::read(stream(&here)).unwrap(), &["--json"]);
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (6, Some("damaged")), "{what}: {ran}");
+        let ran = import(&there, &fs::read(stream(&here)).unwrap(), &["--json"]).fails(6, "damaged");
         assert!(ran.stderr.contains("agents/ada/state.json"), "{what}: {ran}");
         assert_eq!(tree(&there.store()), before, "{what}");
     }
     fs::write(&state, whole).unwrap();
     fs::write(here.agent("ada").join("agent.toml"), "[turn]\ncommand = 7\n").unwrap();
-    let ran = import(&there, &export(&here, &["ada"]), &["--json"]);
-    assert_eq!(ran.code(), 6, "{ran}");
+    import(&there, &export(&here, &["ada"]), &["--json"]).exits(6);
     assert_eq!(tree(&there.store()), before);
 }
 
 #[test]
 fn the_stream_goes_to_a_program_or_a_file() {
     let here = started("true");
-    let ran = here.cmd(["export", "ada", "--json"]).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (2, Some("usage")), "{ran}");
+    here.cmd(["export", "ada", "--json"]).fails(2, "usage");
     let said = here.json(["export", "ada", "-o", "x.tar"]);
     assert_eq!(said["agent"], "ada");
     assert_eq!(fs::metadata(here.project().join("x.tar")).unwrap().permissions().mode() & 0o777, 0o600);
@@ -373,8 +364,7 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
     let bytes = export(&here, &["ada", "--move", "host-b"]);
     assert_eq!(export(&here, &["ada", "--move", "host-b"]), bytes, "the same as often as it is needed");
     let refused = |words: &[&str]| {
-        let ran = here.cmd([&["--json"], words].concat()).output();
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("moved")), "{words:?}: {ran}");
+        let ran = here.cmd([&["--json"], words].concat()).fails(4, "moved");
         assert!(ran.stderr.contains("host-b"), "{words:?}: {ran}");
     };
     let before = tree(&here.agent("ada"));
@@ -407,10 +397,8 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
     let lines = r#"{"text":"one"}
 {"text":"two"}
 "#;
-    let ran = here.cmd(["enqueue", "ada", "--batch", "--json"]).stdin(lines).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("moved")), "{ran}");
-    let ran = here.cmd(["export", "ada", "--move", "host-c", "-o", "x.tar", "--json"]).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("moved")), "{ran}");
+    here.cmd(["enqueue", "ada", "--batch", "--json"]).stdin(lines).fails(4, "moved");
+    here.cmd(["export", "ada", "--move", "host-c", "-o", "x.tar", "--json"]).fails(4, "moved");
     let changed: Vec<PathBuf> = tree(&here.agent("ada"))
         .into_iter()
         .filter(|(path, found)| before.get(path).is_none_or(|known| known.1 != found.1))
@@ -453,8 +441,7 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
     assert_eq!(here.json(["get", "ada"])["moved"], Value::Null);
     say(&here, "again");
     assert_eq!(names(&here.store().join("agents")), ["ada", "bob"]);
-    let ran = import(&here, &back, &["--json"]);
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("agent_exists")), "{ran}");
+    import(&here, &back, &["--json"]).fails(4, "agent_exists");
 }
 
 #[test]
@@ -465,15 +452,13 @@ fn nobody_moves_what_is_at_work() {
     let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"]));
     crate::setup::wait_for(&here.home().join("on"));
     let words = ["export", "ada", "--move", "b", "-o", "x.tar", "--json"];
-    let ran = here.cmd(words).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("turn_running")), "{ran}");
+    let ran = here.cmd(words).fails(4, "turn_running");
     assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
     fs::remove_file(here.home().join("on")).unwrap();
     tick.end();
     let task =
         here.json(["task", "start", "-a", "ada", "--", "sleep", "100"])["id"].as_str().unwrap().to_owned();
-    let ran = here.cmd(words).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("task_open")), "{ran}");
+    here.cmd(words).fails(4, "task_open");
     here.cmd(["task", "stop", &task]).output();
     assert!(!here.project().join("x.tar").exists());
     assert_eq!(here.cmd(words).output().code(), 0);
@@ -531,12 +516,10 @@ fn nobody_moves_a_child_that_is_waited_for() {
     here.run(["task", "start", "-a", "ada", "--delegate", "kid", "hello"]);
     let words = ["export", "kid", "--move", "b", "-o", "x.tar", "--json"];
     here.cmd(["tick", "ada"]).output();
-    let ran = here.cmd(words).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("task_open")), "{ran}");
+    let ran = here.cmd(words).fails(4, "task_open");
     assert!(ran.stderr.contains("`ada` waits for"), "{ran}");
     here.cmd(["tick", "--all", "--until-idle"]).output();
-    let ran = here.cmd(words).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    here.cmd(words).exits(0);
 }
 
 /// The messages of an inbox, by id.
@@ -648,8 +631,7 @@ fn a_producer_that_is_held_around_its_arrival_learns_what_became_of_it() {
         let here = template.copy();
         let producer = Held::at(&here, &["enqueue", "ada", "held", "--json"], "", call);
         let bytes = export(&here, &["ada", "--move", "b"]);
-        let ran = producer.go_on();
-        assert_eq!(ran.code(), if is_taken { 0 } else { 4 }, "{ran}");
+        producer.go_on().exits(if is_taken { 0 } else { 4 });
         let there = elsewhere();
         imported(&there, &bytes, &[]);
         assert_eq!(ids(&there).len(), usize::from(is_taken));
@@ -732,10 +714,8 @@ fn an_export_that_moves_can_be_killed_at_every_call() {
     killed_everywhere(&template, &words, "", |sandbox, what| {
         healthy(sandbox);
         let is_moved = sandbox.json(["get", "ada"])["moved"].is_object();
-        let told = sandbox.cmd(["enqueue", "ada", "three"]).output();
-        assert_eq!(told.code(), if is_moved { 4 } else { 0 }, "{what}: {told}");
-        let ran = sandbox.cmd(words).output();
-        assert_eq!(ran.code(), 0, "{what}: {ran}");
+        sandbox.cmd(["enqueue", "ada", "three"]).exits(if is_moved { 4 } else { 0 });
+        sandbox.cmd(words).exits(0);
         let there = elsewhere();
         imported(&there, &fs::read(sandbox.project().join("x.tar")).unwrap(), &[]);
         assert_eq!(ids(&there).len(), if is_moved { 2 } else { 3 }, "{what}");
@@ -754,8 +734,7 @@ fn an_import_can_be_killed_at_every_call() {
     killed_everywhere(&template, &["import", "x.tar"], "", |sandbox, what| {
         let agents = sandbox.cmd(["list", "--json"]).output();
         let is_there = !objects(&agents.stdout).is_empty();
-        let ran = sandbox.cmd(["import", "x.tar"]).output();
-        assert_eq!(ran.code(), if is_there { 4 } else { 0 }, "{what}: {ran}");
+        sandbox.cmd(["import", "x.tar"]).exits(if is_there { 4 } else { 0 });
         healthy(sandbox);
         assert_eq!(ids(sandbox).len(), 1, "{what}");
         assert_eq!(sandbox.run(["tick", "ada", "-q", "--json"]).lines().count(), 1);
@@ -774,8 +753,7 @@ fn an_agent_that_comes_back_can_be_killed_at_every_call() {
     fs::write(here.project().join("x.tar"), &bytes).unwrap();
     killed_everywhere(&here, &["import", "x.tar"], "", |sandbox, what| {
         let is_back = sandbox.json(["get", "ada"])["moved"].is_null();
-        let ran = sandbox.cmd(["import", "x.tar"]).output();
-        assert_eq!(ran.code(), if is_back { 4 } else { 0 }, "{what}: {ran}");
+        sandbox.cmd(["import", "x.tar"]).exits(if is_back { 4 } else { 0 });
         sandbox.cmd(["create", "eve", "--", "true"]).output();
         healthy(sandbox);
         assert_eq!(names(&sandbox.store().join("agents")), ["ada", "eve"], "{what}");

@@ -32,8 +32,7 @@ fn deliver(sandbox: &Sandbox, id: &str, words: &[&str]) -> Ran {
 
 #[track_caller]
 fn delivered(sandbox: &Sandbox, id: &str, words: &[&str]) -> Value {
-    let ran = deliver(sandbox, id, words);
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = deliver(sandbox, id, words).exits(0);
     serde_json::from_str(ran.stdout.trim_end()).unwrap()
 }
 
@@ -119,16 +118,14 @@ fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
         let said = sandbox.run(command.iter().copied());
         assert!(!said.contains(secret) && !said.contains(&sha256(secret)), "{command:?}: {said}");
     }
-    let ran = sandbox.cmd(["trigger", "rotate", id, "--secret-file", "new"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["trigger", "rotate", id, "--secret-file", "new"]).exits(0);
     assert_eq!(mode(&sandbox.project().join("new")), 0o600);
     assert!(ran.stdout.contains("secret  in new"), "{ran}");
     sandbox.cmd(["trigger", "create", "-a", "ada"]).assert().stdout(contains("secret  not shown in a pipe"));
     let taken = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--secret-file", "new"]).output();
     assert_eq!(told(&taken), (4, "secret_file_exists".to_owned()));
     // It is no argument, and no file beneath the state directory.
-    let inside = sandbox.cmd(["trigger", "rotate", id, "--secret-file", ".dormouse/x"]).output();
-    assert_eq!(inside.code(), 2, "{inside}");
+    sandbox.cmd(["trigger", "rotate", id, "--secret-file", ".dormouse/x"]).exits(2);
 }
 
 #[test]
@@ -176,8 +173,7 @@ fn the_secret_comes_from_a_file_or_stdin() {
         let line = [&from_stdin[..5], words].concat();
         assert_eq!(sandbox.cmd(line).stdin(secret.clone()).output().code(), 2, "{words:?}");
     }
-    let body = sandbox.cmd(["trigger", "deliver", &id, "--secret-file", &id]).stdin("from a pipe").output();
-    assert_eq!(body.code(), 0, "{body}");
+    sandbox.cmd(["trigger", "deliver", &id, "--secret-file", &id]).stdin("from a pipe").exits(0);
     for (words, status) in [(&["--body-json", "{"][..], 2), (&[""], 4), (&["--dedupe-key", "", "x"], 4)] {
         assert_eq!(deliver(&sandbox, &id, words).code(), status, "{words:?}");
     }

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Cmd, Sandbox};
 use crate::setup::{
-    Beside, add, eventually, extend_policy, failure, field, names, objects, own_name, say, started, wait_for,
+    Beside, add, eventually, extend_policy, field, names, objects, own_name, say, started, wait_for,
 };
 
 const LAST: &str = "[recovery]\nmax_attempts = 1\n";
@@ -61,8 +61,7 @@ fn a_failure_shows_the_end_of_the_output() {
         words.extend(json.then_some("--json"));
         let cmd = waiting(&sandbox, sandbox.cmd(words));
         sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-        let ran = cmd.end();
-        assert_eq!(ran.code(), 7, "{ran}");
+        let ran = cmd.end().exits(7);
         if json {
             let output = objects(&ran.stdout)[0]["output"].as_str().unwrap().to_owned();
             assert!(
@@ -102,8 +101,7 @@ fn a_message_that_failed_is_tried_again_under_its_key() {
     let cmd = waiting(&sandbox, sandbox.cmd(once));
     sandbox.cmd(["tick", "ada"]).output();
     assert_eq!(cmd.end().code(), 7);
-    let ran = sandbox.cmd(once).output();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = sandbox.cmd(once).exits(7);
     assert!(ran.stderr.contains("has this key and failed before: `--retry` tries it again"), "{ran}");
     let cmd = waiting(&sandbox, sandbox.cmd(&retry));
     fs::write(sandbox.home().join("ok"), "").unwrap();
@@ -160,8 +158,7 @@ fn the_time_ends_and_the_message_stays() {
     let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "30ms"]).output();
     assert_eq!((ran.code(), ran.stdout.as_str()), (8, ""), "{ran}");
     assert!(ran.stderr.contains("stays queued; `dormouse await ada --message msg_"), "{ran}");
-    let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "0", "--json"]).output();
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (8, Some("timed_out")), "{ran}");
+    sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "0", "--json"]).fails(8, "timed_out");
     assert_eq!(pending(&sandbox), 2);
     sandbox.cmd(["enqueue", "ada", "x", "--timeout", "1s"]).status(2).output();
     assert_eq!(pending(&sandbox), 2);
@@ -236,8 +233,7 @@ fn a_closed_gate_is_said_before_anything_is_said_to_it_and_ends_the_wait() {
     let ran = cmd.end();
     assert_eq!((ran.code(), ran.stdout.as_str()), (4, ""), "{ran}");
     assert!(ran.stderr.contains("stays queued") && ran.stderr.contains("`ada` is stopped"), "{ran}");
-    let ran = sandbox.cmd(["enqueue", "ada", "x", "--await"]).output();
-    assert_eq!(ran.code(), 4, "{ran}");
+    let ran = sandbox.cmd(["enqueue", "ada", "x", "--await"]).exits(4);
     assert!(ran.stderr.contains("nothing was said to it"), "{ran}");
     assert_eq!(pending(&sandbox), 1);
 }

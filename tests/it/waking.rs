@@ -41,15 +41,13 @@ fn nobody_but_the_operator_answers_a_question_to_the_operator() {
     for flags in [&["--origin", "webhook:ci"][..], &["--origin", "channel:irc"], &["--origin", "callback:x"]]
     {
         let ran =
-            sandbox.cmd([&["--json", "enqueue", "ada", "yes", "--wait", &question], flags].concat()).output();
-        assert_eq!(ran.code(), 4, "{ran}");
+            sandbox.cmd([&["--json", "enqueue", "ada", "yes", "--wait", &question], flags].concat()).exits(4);
         assert_eq!(objects(&ran.stdout)[0]["error"]["kind"], "operators_answer", "{ran}");
     }
     let ran = sandbox.cmd(["--json", "wake", "ada", "--wait", &question]).output();
     assert_eq!(objects(&ran.stdout)[0]["error"]["kind"], "operators_answer", "{ran}");
     let line = json!({ "text": "yes", "origin": "channel:irc", "wait_id": question }).to_string();
-    let ran = sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(line.clone()).output();
-    assert_eq!(ran.code(), 4, "{ran}");
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(line.clone()).exits(4);
     // A file in the inbox, and another agent's turn.
     let dropped = json!({ "text": "yes", "wait_id": question }).to_string();
     fs::write(sandbox.agent("ada").join("inbox/note.json"), dropped).unwrap();

@@ -370,8 +370,7 @@ fn a_shell_stops_it_and_continues_it() {
 #[test]
 fn without_a_screen_it_says_what_to_use_instead() {
     let sandbox = started("true").with_real_clock();
-    let ran = sandbox.cmd(["watch"]).output();
-    assert_eq!(ran.code(), 2);
+    let ran = sandbox.cmd(["watch"]).exits(2);
     for said in ["needs a terminal", "`dormouse list`", "--json", "`dormouse logs -f`"] {
         assert!(ran.stderr.contains(said), "{ran}");
     }

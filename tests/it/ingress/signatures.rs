@@ -11,8 +11,7 @@ use crate::setup::{failure, mode, names, started};
 /// A trigger of `ada` with the secret of its sender.
 fn with_secret_of_sender(sandbox: &Sandbox, verify: &str, secret: &str) -> Hook {
     let words = ["--json", "trigger", "create", "-a", "ada", "--verify", verify, "--secret-from", "-"];
-    let ran = sandbox.cmd(words).stdin(format!("{secret}\n")).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(words).stdin(format!("{secret}\n")).exits(0);
     assert!(!ran.stdout.contains(secret), "the sender knows it: {ran}");
     let made: Value = serde_json::from_str(&ran.stdout).unwrap();
     let id = made["id"].as_str().unwrap().to_owned();
@@ -209,8 +208,7 @@ fn evidence_is_kept_as_it_was_sent() {
     let kept = sandbox.json(["queue", "show", given["message_id"].as_str().unwrap()])["body"].clone();
     assert_eq!(kept["sent"], "{\"a\":1.10,\"b\":\"\\ufffd\"}");
     let batch = "\u{feff}{\"body\": {\"a\": 1.10}}\n{\"text\": \"\\ud83d\"}\n";
-    let ran = sandbox.cmd(["--json", "enqueue", "ada", "--batch"]).stdin(batch).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["--json", "enqueue", "ada", "--batch"]).stdin(batch).exits(0);
     let bodies: Vec<Value> = ran
         .stdout
         .lines()
@@ -220,8 +218,7 @@ fn evidence_is_kept_as_it_was_sent() {
     assert_eq!(of(&bodies[0])["sent"], "{\"a\": 1.10}");
     assert_eq!(of(&bodies[1])["text"], "\u{fffd}");
     for line in ["[\"hello\"]", "[\"hello\", null, \"operator_prompt\"]"] {
-        let ran = sandbox.cmd(["--json", "enqueue", "ada", "--batch"]).stdin(format!("{line}\n")).output();
-        assert_eq!(ran.code(), 2, "{ran}");
+        let ran = sandbox.cmd(["--json", "enqueue", "ada", "--batch"]).stdin(format!("{line}\n")).exits(2);
         assert!(failure(&ran)["message"].as_str().unwrap().contains("invalid type: sequence"), "{ran}");
     }
 }
@@ -236,8 +233,7 @@ fn a_secret_of_the_sender_is_refused_where_it_is_of_no_use() {
     for (verify, secret) in
         [("secret", "\n"), ("secret", "two\nlines"), ("standard_webhooks", "whsec_no base64"), ("url", "a/b")]
     {
-        let ran = create(verify, secret);
-        assert_eq!(ran.code(), 2, "{verify} {secret:?}: {ran}");
+        let ran = create(verify, secret).exits(2);
         assert!(failure(&ran)["message"].as_str().unwrap().starts_with("--secret-from: "), "{ran}");
     }
     let short = create("secret", "abc");

@@ -168,8 +168,7 @@ impl World {
             make(&sandbox);
         }
         let editor = template.programs.path().join("edit");
-        let edit = sandbox.cmd(["edit", "ada"]).env("EDITOR", &editor).env("LINES_TO_ADD", &policy).output();
-        assert_eq!(edit.code(), 0, "{edit}");
+        sandbox.cmd(["edit", "ada"]).env("EDITOR", &editor).env("LINES_TO_ADD", &policy).exits(0);
         let mut transcript = format!("{PREAMBLE}cat >> .dormouse/agents/ada/agent.toml <<'END'{policy}END\n");
         if settings.hooks {
             let hooks = sandbox.store().join("hooks");

@@ -43,8 +43,7 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
     let tick = running(&sandbox, DEAF);
     let run = current_run(&sandbox);
     let asked = sandbox.json(["preempt", "ada", "--reason", "urgent", "--grace", "200ms"]);
-    let ran = tick.end();
-    assert_eq!(ran.code(), 7, "{ran}");
+    let ran = tick.end().exits(7);
     let stepped = crate::setup::objects(&ran.stdout).remove(0);
     assert_eq!(
         (&stepped["run_id"], &stepped["terminal"], &stepped["terminal_reason"]),
@@ -171,8 +170,7 @@ fn fail_ends_a_turn_and_counts_as_a_failed_attempt() {
         answer,
         json!({ "agent": "ada", "action": "fail", "status": "awake_idle", "execution_state": "failed", "reason": "wrong branch", "run_id": run })
     );
-    let ran = tick.end();
-    assert_eq!(ran.code(), 7, "{ran}");
+    tick.end().exits(7);
     assert_eq!(noted(&sandbox), ["asked"]);
     let shown = sandbox.json(["queue", "show", &message]);
     assert_eq!((&shown["attempt"], &shown["failures"][0]["reason"]), (&json!(2), &json!("wrong branch")));

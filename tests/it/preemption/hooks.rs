@@ -119,8 +119,7 @@ fn a_request_whose_hook_fails_stands() {
     hook(&sandbox, "on-preempt-request", "echo no mail >&2; exit 3");
     say(&sandbox, "hello");
     let tick = running(&sandbox, "up; come go; $D safe-point; note $?");
-    let ran = sandbox.cmd(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]).exits(0);
     assert_eq!(ran.stderr, "dormouse: ada: on-preempt-request failed: exit status 3: no mail\n");
     go(&sandbox, "go");
     assert_eq!(ended(tick)["terminal"], "completed");
@@ -150,8 +149,7 @@ fn a_run_whose_suspend_hook_fails_is_suspended_with_what_was_saved() {
     hook(&sandbox, "on-suspend", "echo disk full >&2; exit 1");
     say(&sandbox, "hello");
     turns(&sandbox, "printf own | $D yield --checkpoint - >/dev/null");
-    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).exits(0);
     assert_eq!(ran.stderr, "dormouse: ada: on-suspend failed: exit status 1: disk full\n");
     assert_eq!(field(&sandbox, "execution.state"), "suspended");
     assert_eq!(events(&sandbox, "hook_ended")[0]["data"]["last_line"], "disk full");

@@ -115,8 +115,7 @@ fn however_much_is_said_all_of_it_is_handed_over() {
     let lines: String = (0..70)
         .map(|number| format!("{}\n", json!({ "text": number.to_string(), "priority": "interject" })))
         .collect();
-    let ran = sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
-    assert_eq!(ran.code(), 0, "{ran}");
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).exits(0);
     go(&sandbox, "said");
     assert_eq!(ended(tick)["terminal"], "completed");
     let mut found = Vec::new();

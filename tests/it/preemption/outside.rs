@@ -244,8 +244,7 @@ fn a_bad_word_names_its_flag() {
         ("AGENT", &["preempt", "../ada", "--reason", "x"]),
         ("AGENT", &["fail", "../ada", "--reason", "x"]),
     ] {
-        let ran = sandbox.cmd(["--json"].iter().chain(args).copied()).output();
-        assert_eq!(ran.code(), 2, "{args:?}: {ran}");
+        let ran = sandbox.cmd(["--json"].iter().chain(args).copied()).exits(2);
         let error = failure(&ran);
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(flag), "{args:?}: {message}");
@@ -301,8 +300,7 @@ fn what_is_not_there_is_not_found() {
     for args in
         [&["preempt", "eve", "--reason", "x"][..], &["resume", "eve"], &["fail", "eve", "--reason", "x"]]
     {
-        let ran = sandbox.cmd(args.to_vec()).output();
-        assert_eq!(ran.code(), 3, "{args:?}: {ran}");
+        sandbox.cmd(args.to_vec()).exits(3);
     }
 }
 
