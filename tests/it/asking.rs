@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, add, edit_policy, extend_policy, objects, say, started, wait_for};
+use crate::setup::{Beside, add, edit_policy, objects, say, started, started_with};
 
 const LAST: &str = "[recovery]\nmax_attempts = 1\n";
 const AT_ONCE: &str = "[recovery]\nbase = \"10ms\"\n";
@@ -27,8 +27,7 @@ fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
 
 #[test]
 fn what_failed_is_tried_again_until_there_is_a_verdict() {
-    let sandbox = started("[ $DORMOUSE_ATTEMPT = 3 ] && echo done || exit 3").with_real_clock();
-    extend_policy(&sandbox, "ada", AT_ONCE);
+    let sandbox = started_with("[ $DORMOUSE_ATTEMPT = 3 ] && echo done || exit 3", AT_ONCE).with_real_clock();
     let ran = sandbox.cmd(["ask", "ada", "try"]).output();
     assert_eq!((ran.code(), ran.stdout.as_str()), (0, "done\n"), "{ran}");
     assert!(ran.stderr.contains("ada: attempt 2 failed: exit status 3\n"), "{ran}");
@@ -36,8 +35,7 @@ fn what_failed_is_tried_again_until_there_is_a_verdict() {
 
 #[test]
 fn what_failed_for_good_is_said_once_and_ends_with_7() {
-    let sandbox = started("exit 3");
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with("exit 3", LAST);
     let ran = sandbox.cmd(["ask", "ada", "try", "-q"]).output();
     assert_eq!((ran.code(), ran.stdout.as_str()), (7, ""), "{ran}");
     assert_eq!(ran.stderr.matches("dead letter").count(), 1, "{ran}");
@@ -75,8 +73,8 @@ fn it_waits_for_a_turn_that_another_tick_runs_and_hears_it() {
     );
     let sandbox = sandbox.with_real_clock();
     say(&sandbox, "first");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--until-idle"]));
-    wait_for(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--until-idle"]))
+        .after_it_made(&sandbox.home().join("begun"));
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "second"]));
     std::thread::sleep(Duration::from_millis(100));
     fs::write(sandbox.home().join("go"), "").unwrap();
@@ -87,8 +85,7 @@ fn it_waits_for_a_turn_that_another_tick_runs_and_hears_it() {
 
 #[test]
 fn an_interrupt_leaves_the_message_queued_and_says_so() {
-    let sandbox = started("exit 75").with_real_clock();
-    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"10m\"\n");
+    let sandbox = started_with("exit 75", "[recovery]\nbase = \"10m\"\n").with_real_clock();
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
     crate::setup::eventually("the turn was put off", || {
         (sandbox.run(["get", "ada", "execution.state"]) == "waiting_resources\n").then_some(())
@@ -103,8 +100,7 @@ fn an_interrupt_leaves_the_message_queued_and_says_so() {
 #[test]
 fn an_interrupt_ends_the_turn_and_the_message_stays() {
     let sandbox = started("touch \"$HOME/begun\"; exec sleep 600").with_real_clock();
-    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
-    wait_for(&sandbox.home().join("begun"));
+    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"])).after_it_made(&sandbox.home().join("begun"));
     kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), Signal::TERM).unwrap();
     let ran = ask.end().exits(1);
     assert!(ran.stderr.contains("stays queued"), "{ran}");
@@ -113,8 +109,7 @@ fn an_interrupt_ends_the_turn_and_the_message_stays() {
 
 #[test]
 fn a_stop_ends_the_wait() {
-    let sandbox = started("exit 75").with_real_clock();
-    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"10m\"\n");
+    let sandbox = started_with("exit 75", "[recovery]\nbase = \"10m\"\n").with_real_clock();
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
     crate::setup::eventually("the turn was put off", || {
         (sandbox.run(["get", "ada", "execution.state"]) == "waiting_resources\n").then_some(())
@@ -149,8 +144,7 @@ fn what_needs_no_turn_is_an_answer_too() {
 
 #[test]
 fn await_says_by_its_status_how_the_message_ended() {
-    let sandbox = started("[ \"$(cat)\" ] && exit 3");
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with("[ \"$(cat)\" ] && exit 3", LAST);
     let dead = say(&sandbox, "dies");
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();
     let ran = sandbox.cmd(["await", "ada", "--message", &dead]).exits(7);

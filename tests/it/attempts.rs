@@ -8,7 +8,9 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, add, decision, extend_policy, field, hook, objects, say, started, step};
+use crate::setup::{
+    Beside, add, decision, extend_policy, field, hook, objects, say, started, started_with, step, step_on,
+};
 
 /// The message of `ada`, as `queue show` says it.
 fn shown(sandbox: &Sandbox, id: &str) -> Value {
@@ -119,8 +121,8 @@ fn a_program_that_can_t_start_costs_attempts_and_every_answer_names_the_cure() {
 
 #[test]
 fn a_message_whose_turn_kills_its_tick_is_held_in_the_end_and_every_command_says_so() {
-    let sandbox = started("test -e calm || kill -9 $PPID; test -e calm");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_interruptions = 3\n");
+    let sandbox =
+        started_with("test -e calm || kill -9 $PPID; test -e calm", "\n[recovery]\nmax_interruptions = 3\n");
     let id = say(&sandbox, "x");
     for _ in 0..3 {
         let killed = sandbox.cmd(["tick", "ada"]).output();
@@ -166,8 +168,7 @@ fn a_message_whose_turn_kills_its_tick_is_held_in_the_end_and_every_command_says
 
 #[test]
 fn a_run_that_always_yields_ends_as_a_held_message() {
-    let sandbox = started("dormouse yield --for 1h");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_deferrals = 3\n");
+    let sandbox = started_with("dormouse yield --for 1h", "\n[recovery]\nmax_deferrals = 3\n");
     say(&sandbox, "x");
     let mut codes = Vec::new();
     for _ in 0..5 {
@@ -187,8 +188,7 @@ fn a_turn_is_put_off_for_35_days_at_most_and_the_cut_is_said() {
     let sandbox = started(
         r#"echo '{"deferred": {"until": "9999-01-01T00:00:00Z", "reason": "429"}}' > "$DORMOUSE_OUTCOME"; exit 75"#,
     );
-    say(&sandbox, "x");
-    let deferred = step(&sandbox);
+    let deferred = step_on(&sandbox, "x");
     assert_eq!(deferred["terminal"], "deferred");
     let until = field(&sandbox, "next_due_at");
     assert!(until.starts_with("2026-02-06T03:04:"), "{until}");

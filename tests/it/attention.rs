@@ -11,15 +11,14 @@ use serde_json::Value;
 use crate::harness::{Sandbox, write_program};
 use crate::setup::{
     Beside, add, edit_state, extend_policy, git, hook, make_repository, names, objects, record, say, started,
-    wait_for,
+    started_with,
 };
 
 const LAST: &str = "[recovery]\nmax_attempts = 1\n";
 
 /// An agent whose turns fail, and whose messages are dead at once.
 fn hopeless() -> Sandbox {
-    let sandbox = started("exit 3");
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with("exit 3", LAST);
     sandbox
 }
 
@@ -114,8 +113,7 @@ fn a_start_that_is_given_up_is_told_by_the_step_that_finds_it() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
     hook(&sandbox.store(), "on-startup", "touch \"$HOME/begun\"; exec sleep 600");
-    let start = Beside::start(sandbox.cmd(["start", "ada"]));
-    wait_for(&sandbox.home().join("begun"));
+    let start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(&sandbox.home().join("begun"));
     drop(start);
     sandbox.pass(3600);
     let ran = sandbox.cmd(["tick", "ada"]).exits(7);
@@ -179,8 +177,7 @@ fn what_a_killed_teller_left_a_later_step_tells() {
     let sandbox = hopeless();
     let path = hook(&sandbox.store(), "on-attention", "touch \"$HOME/begun\"; exec sleep 600");
     say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
     fs::remove_file(path).unwrap();
     hook(&sandbox.store(), "on-attention", NOTE);
     let ran = sandbox.cmd(["tick", "ada"]).output();
@@ -295,8 +292,7 @@ fn list_says_in_words_what_is_tried_again() {
 
 #[test]
 fn a_failure_of_an_early_step_is_not_forgotten_by_the_last() {
-    let sandbox = started("[ \"$DORMOUSE_ATTEMPT\" = 2 ] || exit 3");
-    extend_policy(&sandbox, "ada", "[recovery]\nbase = \"0s\"\n");
+    let sandbox = started_with("[ \"$DORMOUSE_ATTEMPT\" = 2 ] || exit 3", "[recovery]\nbase = \"0s\"\n");
     say(&sandbox, "try");
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
     assert_eq!((ran.code(), ran.stderr.as_str()), (7, ""), "{ran}");
@@ -423,12 +419,11 @@ fn the_units_hide_no_failure_and_are_in_order() {
 
 #[test]
 fn a_run_that_was_interrupted_too_often_is_told_by_whoever_recovers_it() {
-    let sandbox = started("touch \"$HOME/begun\"; exec sleep 600");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_interruptions = 1\n");
+    let sandbox =
+        started_with("touch \"$HOME/begun\"; exec sleep 600", "\n[recovery]\nmax_interruptions = 1\n");
     hook(&sandbox.store(), "on-attention", NOTE);
     let id = say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
     drop(tick);
     let ran = sandbox.cmd(["recover", "ada", "-q"]).exits(0);
     assert!(ran.stderr.starts_with(&format!("dormouse: ada: message held {id}: ")), "{ran}");
@@ -437,11 +432,9 @@ fn a_run_that_was_interrupted_too_often_is_told_by_whoever_recovers_it() {
 
 #[test]
 fn a_failure_that_the_operator_calls_for_is_told_too() {
-    let sandbox = started("touch \"$HOME/begun\"; exec sleep 600");
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with("touch \"$HOME/begun\"; exec sleep 600", LAST);
     say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
     let ran = sandbox.cmd(["fail", "ada", "--reason", "no good"]).output();
     let tick = tick.end();
     // Whoever settles the run says so: one of the two.
@@ -456,8 +449,7 @@ fn of_a_stopped_agent_a_later_step_tells_too() {
     extend_policy(&sandbox, "ada", "on_exhausted = \"stop\"\n");
     let path = hook(&sandbox.store(), "on-attention", "touch \"$HOME/begun\"; exec sleep 600");
     say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
     drop(tick);
     fs::remove_file(path).unwrap();
     hook(&sandbox.store(), "on-attention", NOTE);

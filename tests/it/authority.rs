@@ -6,7 +6,7 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
-use crate::setup::{add, edit_policy, extend_policy, failure, hook, own_name};
+use crate::setup::{add, edit_file, edit_policy, extend_policy, failure, hook, own_name};
 
 /// `boss` with a child `kid`, and `ada`, who is nobody's child. Each says in `home/turns` what its turns hear.
 fn family() -> Sandbox {
@@ -266,9 +266,7 @@ fn what_is_not_heard_is_told_at_delivery() {
     sandbox.run(["enqueue", "eve", "go"]);
     sandbox.cmd(["tick", "eve"]).assert().stderr(contains("is not delivered yet"));
     fs::remove_dir(zoe.join("lock")).unwrap();
-    let identity = zoe.join("identity.json");
-    let text = fs::read_to_string(&identity).unwrap();
-    fs::write(&identity, text.replace("\"public\"", "\"private\"")).unwrap();
+    edit_file(&zoe.join("identity.json"), |text| text.replace("\"public\"", "\"private\""));
     sandbox.cmd(["tick", "eve"]).assert().stderr(contains("`zoe` is private"));
     assert_eq!(sandbox.json(["get", "zoe", "queue.pending"]), 0);
     let events = sandbox.json_lines(["events", "eve", "--kind", "message_rejected"]);

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::setup::{Beside, git, make_repository, mode, names};
+use crate::setup::{Beside, git, make_repository, mode, names, texts};
 use crate::strace::{self, Call, Harm, harm};
 
 const TICK: &[&str] = &["tick", "a"];
@@ -59,7 +59,7 @@ fn piles(sandbox: &Sandbox) -> Vec<PathBuf> {
 
 fn queued(sandbox: &Sandbox) -> Vec<String> {
     let listed = sandbox.json_lines(["queue", "list", "-a", "a", "--limit", "0"]);
-    listed.iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
+    texts(&listed, "id")
 }
 
 /// Everything that was acknowledged is there once: queued or ended.

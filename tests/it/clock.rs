@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{decision, extend_policy, field, objects, say, started, step};
+use crate::setup::{decision, field, objects, say, started, started_with, step, texts};
 
 const AHEAD: &str = "2099-06-01T00:00:00Z";
 
@@ -24,7 +24,7 @@ fn until_a_turn(sandbox: &Sandbox) -> usize {
 fn repaired(sandbox: &Sandbox) -> Vec<String> {
     let events = sandbox.json_lines(["events", "ada", "--kind", "record_repaired"]);
     assert!(events.iter().all(|event| event["data"]["reason"] == "clock_in_future"), "{events:?}");
-    events.iter().map(|event| event["data"]["moment"].as_str().unwrap().to_owned()).collect()
+    texts(&events, "data.moment")
 }
 
 #[test]
@@ -37,8 +37,7 @@ fn a_turn_that_failed_or_was_put_off_by_a_clock_that_ran_ahead_is_tried_again_af
         ("exit 75", &["execution.since", "held.not_before", "held.deferred_since"]),
     ] {
         for rests in [false, true] {
-            let sandbox = started(turn);
-            extend_policy(&sandbox, "ada", "[timeouts]\nresources = \"1h\"\n");
+            let sandbox = started_with(turn, "[timeouts]\nresources = \"1h\"\n");
             say(&sandbox, "x");
             let steps = if rests { 2 } else { 1 };
             (0..steps).for_each(|_| drop(ahead(&sandbox, &["tick", "ada"])));
@@ -55,8 +54,7 @@ fn a_turn_that_failed_or_was_put_off_by_a_clock_that_ran_ahead_is_tried_again_af
 
 #[test]
 fn a_limit_that_was_reached_by_a_clock_that_ran_ahead_is_back_with_this_day() {
-    let sandbox = started("true");
-    extend_policy(&sandbox, "ada", "[limits]\nturns_per_day = 1\n");
+    let sandbox = started_with("true", "[limits]\nturns_per_day = 1\n");
     say(&sandbox, "x");
     ahead(&sandbox, &["tick", "ada"]);
     say(&sandbox, "y");

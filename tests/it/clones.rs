@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
-use crate::setup::{git_in, make_repository, names, objects, raw_git};
+use crate::setup::{git_in, make_repository, names, objects, raw_git, texts};
 
 /// What people set in their git that has a say in renames.
 const SETTINGS: [&str; 4] = [
@@ -353,7 +353,7 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
         let last = lines.pop().unwrap();
         let mended = lines.iter().filter(|line| line["repaired"] == true).count();
         assert_eq!(last["warnings"].as_u64().unwrap() as usize + mended, count, "{ran}");
-        lines.iter().map(|line| line["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        texts(&lines, "kind")
     };
     let kinds = ["git_lines", "git_lines", "git_inbox"];
     assert_eq!(found(&["doctor", "--json"], 3), kinds);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{extend_policy, started};
+use crate::setup::{edit_file, started, started_with};
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("completions").join(name)
@@ -192,8 +192,7 @@ fn proposed(sandbox: &Sandbox, line: &str) -> Vec<String> {
 
 #[test]
 fn every_value_that_is_known_is_proposed() {
-    let sandbox = started("exit 3");
-    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 1\n");
+    let sandbox = started_with("exit 3", "[recovery]\nmax_attempts = 1\n");
     let id = |line: &[&str]| sandbox.run(line.to_vec()).lines().next().unwrap().to_owned();
     let dead = id(&["enqueue", "ada", "fails"]);
     sandbox.cmd(["tick", "ada"]).output();
@@ -206,9 +205,9 @@ fn every_value_that_is_known_is_proposed() {
     let trigger = sandbox.json(["trigger", "create", "ada"])["id"].as_str().unwrap().to_owned();
     let own = sandbox.json_lines(["trigger", "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
     let run = sandbox.json(["run", "show", "latest", "ada"])["id"].as_str().unwrap().to_owned();
-    let config = sandbox.store().join("dormouse.toml");
-    let settings = fs::read_to_string(&config).unwrap();
-    fs::write(&config, settings + "[profiles.nightly]\n[profiles.\"$(x)\"]\n").unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |settings| {
+        settings + "[profiles.nightly]\n[profiles.\"$(x)\"]\n"
+    });
     for (line, expected) in [
         ("events ada --kind message_re", vec!["message_rejected", "message_requeued"]),
         ("events ada --kind=run_s", vec!["--kind=run_settled"]),

@@ -19,8 +19,7 @@ use serde_json::Value;
 use crate::checker;
 use crate::harness::{Ran, Sandbox};
 use crate::held::{Held, call};
-use crate::scenarios::words;
-use crate::setup::lives;
+use crate::setup::{lives, words};
 use crate::strace::record;
 
 const AGENT: &str = "ada";

@@ -193,8 +193,7 @@ fn a_directory_that_was_moved_is_the_same() {
     let words = ["-C", moved.to_str().unwrap(), "tick", "ada", "--json"];
     let ran = sandbox.cmd(words).output();
     assert_eq!(objects(&ran.stdout)[0]["reason"], "turn_in_progress", "{ran}");
-    tick.0.kill().unwrap();
-    tick.0.wait().unwrap();
+    tick.kill();
     fs::write(moved.join("go"), "").unwrap();
     // The step ends what the tick has left, and the message runs again after the usual pause.
     let step = eventually("the lease is free", || {

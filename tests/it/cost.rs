@@ -5,7 +5,8 @@ use std::fs;
 
 use crate::checker;
 use crate::harness::Sandbox;
-use crate::scenarios::{AGENT, created, words};
+use crate::scenarios::{AGENT, created};
+use crate::setup::words;
 use crate::strace;
 
 const FEW: usize = 10;

@@ -11,8 +11,9 @@ use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::scenarios::{
     AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, created, forget_what_git_ignores, hold,
-    killed_after_the_note, noted_ends, queued, settle, started, turns, words,
+    killed_after_the_note, noted_ends, queued, settle, started, turns,
 };
+use crate::setup::words;
 use crate::strace::{self, Call, Harm, Harmed};
 
 /// One point of one scenario.

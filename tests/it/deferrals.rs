@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{decision, extend_policy, field, hook, objects, say, started, step};
+use crate::setup::{decision, field, hook, objects, say, started, started_with, step, step_on};
 
 const UNTIL: &str = "2026-01-02T05:00:00.000Z";
 
@@ -75,8 +75,7 @@ fn a_turn_that_always_puts_itself_off_keeps_its_attempt_and_is_held_in_the_end()
         ("[timeouts]\nresources = \"10s\"\n\n[recovery]\nmax_deferrals = 6\n", true),
         ("[timeouts]\nresources = \"never\"\n\n[recovery]\nmax_deferrals = 6\n", false),
     ] {
-        let sandbox = started("exit 75");
-        extend_policy(&sandbox, "ada", policy);
+        let sandbox = started_with("exit 75", policy);
         let id = say(&sandbox, "x");
         let (mut failures, mut alarms) = (Vec::new(), 0);
         for _ in 0..60 {
@@ -136,11 +135,9 @@ fn what_is_refused_names_what_works() {
 
 #[test]
 fn a_recovery_that_fails_is_tried_more_and_more_rarely_and_somebody_is_told() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 3\nmax_delay = \"1h\"\n");
+    let sandbox = started_with("exit 1", "[recovery]\nmax_attempts = 3\nmax_delay = \"1h\"\n");
     hook(&sandbox.agent("ada"), "on-recovery-start", "echo no disk >&2; exit 1");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     let mut pauses = Vec::new();
     for _ in 0..4 {
         let due = field(&sandbox, "next_due_at");

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    changes, edit_state, field, mode, names, objects, only_file, record, say, started, step, tree,
+    changes, edit_file, edit_state, field, mode, names, objects, only_file, record, say, started, step,
+    step_on, tree,
 };
 
 /// The findings of a doctor that finds something.
@@ -29,8 +30,7 @@ fn kinds(findings: &[Value]) -> Vec<&str> {
 #[test]
 fn a_healthy_state_directory_has_nothing_wrong() {
     let sandbox = started("true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     say(&sandbox, "y");
     sandbox.run(["wake", "ada"]);
     let before = tree(&sandbox.store());
@@ -82,14 +82,12 @@ fn each_kind_of_damage_is_found_with_its_place() {
             fs::rename(&path, path.with_file_name(format!("1-msg_{}.json", "0".repeat(32)))).unwrap();
         }),
         ("damaged", "ledger/2026-01.jsonl", |sandbox| {
-            let path = sandbox.agent("ada").join("ledger/2026-01.jsonl");
-            let text = fs::read_to_string(&path).unwrap();
-            fs::write(&path, text.replacen('{', "<", 1)).unwrap();
+            edit_file(&sandbox.agent("ada").join("ledger/2026-01.jsonl"), |text| text.replacen('{', "<", 1));
         }),
         ("damaged", "archive/2026-01/message.jsonl", |sandbox| {
-            let path = sandbox.agent("ada").join("archive/2026-01/message.jsonl");
-            let text = fs::read_to_string(&path).unwrap();
-            fs::write(&path, format!("{text}{{\"half\": ")).unwrap();
+            edit_file(&sandbox.agent("ada").join("archive/2026-01/message.jsonl"), |text| {
+                format!("{text}{{\"half\": ")
+            });
         }),
         ("dead_count", "state.json", |sandbox| {
             edit_state(sandbox, |state| state["counters"]["dead"] = json!(3))
@@ -124,8 +122,7 @@ fn each_kind_of_damage_is_found_with_its_place() {
     ];
     for (kind, path, damage) in cases {
         let sandbox = started("true");
-        say(&sandbox, "x");
-        step(&sandbox);
+        step_on(&sandbox, "x");
         say(&sandbox, "y");
         damage(&sandbox);
         let before = tree(&sandbox.store());
@@ -162,8 +159,7 @@ fn findings_for_people_are_a_line_each() {
 #[test]
 fn a_repair_moves_what_can_not_be_read_to_quarantine() {
     let sandbox = started("true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     say(&sandbox, "broken");
     let path = only_file(&sandbox, "inbox");
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -184,8 +180,7 @@ fn a_repair_moves_what_can_not_be_read_to_quarantine() {
 #[test]
 fn a_repair_takes_broken_lines_out_and_keeps_the_others() {
     let sandbox = started("true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     let path = sandbox.agent("ada").join("ledger/2026-01.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     let (first, rest) = text.split_once('\n').unwrap();
@@ -204,8 +199,7 @@ fn a_repair_takes_broken_lines_out_and_keeps_the_others() {
 #[test]
 fn a_file_without_one_whole_line_is_kept_byte_for_byte() {
     let sandbox = started("true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     let path = sandbox.agent("ada").join("archive/2026-01/wait.jsonl");
     let text = "{\n  \"schema\": \"dormouse/identity/1\",\n  \"name\": \"kim\"\n}\n";
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -299,7 +293,5 @@ fn doctor_goes_on_past_an_agent_that_is_beyond_help() {
 }
 
 fn edit_bob(sandbox: &Sandbox) {
-    let path = sandbox.agent("bob").join("identity.json");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("\"bob\"", "\"eve\"")).unwrap();
+    edit_file(&sandbox.agent("bob").join("identity.json"), |text| text.replace("\"bob\"", "\"eve\""));
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::{Sandbox, copy_tree, dormouse, each_in_parallel};
 use crate::setup::{
     Beside, HOOKS, changes, edit_state, eventually, extend_policy, failure, field, has_journal, hook,
-    in_time, say, step, tree, wait_for, words,
+    in_time, say, step, tree, words,
 };
 
 /// What a turn of `ada` does is told by a file, so that one agent can be led anywhere.
@@ -98,8 +98,7 @@ fn running(sandbox: &Sandbox, word: &str) -> Beside {
     sandbox.run(["start", "ada"]);
     how(sandbox, word);
     say(sandbox, "hello");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
     tick
 }
 
@@ -139,8 +138,8 @@ fn bring(state: &str) -> (Sandbox, Vec<Beside>) {
             turned(&sandbox, "fails");
             hook(&sandbox.agent("ada"), "on-recovery-start", "echo > \"$HOME/begun\"; exec sleep 600");
             sandbox.pass(60);
-            let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-            wait_for(&sandbox.home().join("begun"));
+            let tick =
+                Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
             drop(tick);
             fs::remove_dir_all(sandbox.agent("ada").join("hooks")).unwrap();
         }
@@ -238,8 +237,7 @@ fn copy_dir(from: &Path, to: &Path) {
 fn listening(sandbox: &Sandbox) -> Beside {
     how(sandbox, "listens");
     say(sandbox, "hello");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
     fs::remove_file(sandbox.home().join("noted")).unwrap();
     tick
 }
@@ -259,8 +257,8 @@ const WALKS: &[Walk] = &[
         "initializing",
         |sandbox, _| {
             hook(&sandbox.agent("ada"), "on-startup", "echo > \"$HOME/begun\"; exec sleep 600");
-            let start = Beside::start(sandbox.cmd(["start", "ada"]));
-            wait_for(&sandbox.home().join("begun"));
+            let start =
+                Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(&sandbox.home().join("begun"));
             drop(start);
             sandbox.pass(61);
             step(sandbox);

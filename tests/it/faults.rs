@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::checker;
 use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
-use crate::scenarios::{AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, hold, queued, settle, words};
+use crate::scenarios::{AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, hold, queued, settle};
+use crate::setup::words;
 use crate::strace::{self, Call, Harm};
 
 /// These don't fail for want of room.
@@ -208,7 +209,7 @@ fn writes_may_be_torn_at_any_length() {
         let files_before = records(&sandbox.agent(AGENT));
         let ignore = if *is_ignored { "trap '' XFSZ; " } else { "" };
         let script = format!("{ignore}exec prlimit --fsize={size} \"$@\"");
-        let mut line = words("-c");
+        let mut line = vec!["-c".to_owned()];
         line.extend([script, "sh".to_owned(), crate::harness::dormouse().to_string_lossy().into_owned()]);
         line.extend(args.clone());
         let ran = sandbox.program("sh", line.into_iter().map(Into::into).collect()).output();

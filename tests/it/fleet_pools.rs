@@ -7,14 +7,14 @@ use predicates::str::contains;
 use crate::fleet::Machine;
 use crate::harness::write_program;
 use crate::server::server;
-use crate::setup::{Beside, eventually, objects};
+use crate::setup::{Beside, edit_file, eventually, objects, texts};
 
 /// Says of which pools a machine is.
 fn serve(machine: &Machine, pools: &str) {
     machine.run(["init"]);
-    let path = machine.anchor().join("dormouse.toml");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, format!("{text}\n[scheduler]\npool = {pools}\n")).unwrap();
+    edit_file(&machine.anchor().join("dormouse.toml"), |text| {
+        format!("{text}\n[scheduler]\npool = {pools}\n")
+    });
 }
 
 /// Says of which pool an agent is.
@@ -40,8 +40,7 @@ fn agent(machine: &Machine, name: &str, pool: &str) {
 fn ticked(machine: &Machine, args: &[&str]) -> Vec<String> {
     let ran = machine.cmd(["tick", "--json"].iter().chain(args).copied()).output();
     assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{ran}");
-    let mut names: Vec<String> =
-        objects(&ran.stdout).iter().map(|step| step["agent"].as_str().unwrap().to_owned()).collect();
+    let mut names = texts(&objects(&ran.stdout), "agent");
     names.sort();
     names.dedup();
     names

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::fleet::Machine;
 use crate::server::{Server, server};
-use crate::setup::objects;
+use crate::setup::{objects, words};
 
 /// A store of its own with the agent `ada`, and roles of the database that are something to it.
 struct Roles {
@@ -105,19 +105,9 @@ fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
     producer.cmd(["enqueue", "bob", "x"]).exits(3);
 
     // And without dormouse.
-    for table in [
-        "agent",
-        "state",
-        "inbox",
-        "archive",
-        "event",
-        "lease",
-        "record",
-        "dedupe",
-        "trigger_key",
-        "trigger_use",
-        "task_input",
-    ] {
+    for table in
+        words("agent state inbox archive event lease record dedupe trigger_key trigger_use task_input")
+    {
         assert!(roles.refused("producer", &format!("SELECT 1 FROM @.{table}")).is_some(), "{table}");
         assert!(roles.refused("producer", &format!("DELETE FROM @.{table}")).is_some(), "{table}");
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::fleet::Machine;
 use crate::server::server;
-use crate::setup::{Beside, eventually, objects};
+use crate::setup::{Beside, edit_file, eventually, objects};
 
 /// Machines of one store of which no more than so many turns run at once.
 fn machines<const N: usize>(schema: &str, slots: u32) -> [Machine; N] {
@@ -12,18 +12,17 @@ fn machines<const N: usize>(schema: &str, slots: u32) -> [Machine; N] {
     let machines = std::array::from_fn(|_| Machine::new(&url, None));
     for machine in &machines {
         machine.run(["init"]);
-        let path = machine.anchor().join("dormouse.toml");
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{text}\n[scheduler]\nmax_running = {slots}\npreempt_margin = 5\n"))
-            .unwrap();
+        edit_file(&machine.anchor().join("dormouse.toml"), |text| {
+            format!("{text}\n[scheduler]\nmax_running = {slots}\npreempt_margin = 5\n")
+        });
     }
     machines
 }
 
 /// A tick whose turn is up, and runs until its machine finds the file `go`.
 fn up(machine: &Machine, name: &str) -> Beside {
-    let tick = Beside::start(machine.cmd(["tick", name, "--json"]));
-    crate::setup::wait_for(&machine.sandbox.home().join(name));
+    let tick = Beside::start(machine.cmd(["tick", name, "--json"]))
+        .after_it_made(&machine.sandbox.home().join(name));
     tick
 }
 
@@ -71,8 +70,7 @@ fn a_slot_of_a_machine_that_is_gone_is_free_when_its_lease_is_over() {
     agent(&here, "bob", "echo done", 0);
     agent(&here, "eve", "echo done", 0);
     let mut ada = up(&here, "ada");
-    ada.0.kill().unwrap();
-    ada.0.wait().unwrap();
+    ada.kill();
     assert_eq!(there.json(["tick", "bob"])["reason"], "slot", "another machine can't know");
     // The locks of the machine itself tell it at once.
     assert_eq!(here.json(["tick", "eve"])["terminal"], "completed");

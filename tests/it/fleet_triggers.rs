@@ -7,6 +7,7 @@ use predicates::str::contains;
 use crate::fleet::Machine;
 use crate::ingress::{Answered, Hook, parse};
 use crate::server::{Server, server};
+use crate::setup::edit_file;
 
 /// A trigger of `ada` that was made with these flags. It takes signatures.
 fn signed(machine: &Machine, flags: &[&str]) -> Hook {
@@ -124,9 +125,9 @@ fn a_trigger_is_used_so_often_in_a_minute_by_all_machines_together() {
     let (server, schema) = (server(), "used");
     let [one, other] = two(server, schema);
     for machine in [&one, &other] {
-        let settings = machine.anchor().join("dormouse.toml");
-        let text = fs::read_to_string(&settings).unwrap();
-        fs::write(&settings, format!("{text}\n[ingress]\nper_minute = 3\n")).unwrap();
+        edit_file(&machine.anchor().join("dormouse.toml"), |text| {
+            format!("{text}\n[ingress]\nper_minute = 3\n")
+        });
     }
     let hook = signed(&one, &[]);
     // The same signed body again would be the same delivery.

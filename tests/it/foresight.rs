@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::scenarios::{AGENT, SCENARIOS, Scenario, TICK, after, created, queued, started, words};
+use crate::scenarios::{AGENT, SCENARIOS, Scenario, TICK, after, created, queued, started};
 use crate::setup::{
     Beside, decision, edit_state, eventually, extend_policy, field, hook, objects, processes, record, say,
-    wait_for,
+    words,
 };
 use crate::strace::{self, Call, Harm};
 
@@ -230,15 +230,7 @@ fn sample(cuts: Vec<Cut>) -> Vec<Cut> {
 
 /// What a decision is, apart from the ids that only the step itself makes.
 fn told(step: &Value, is_known: impl Fn(&str) -> bool) -> Value {
-    let fields = [
-        "decision",
-        "reason",
-        "evidence",
-        "continuation",
-        "model_reentry",
-        "liveness_only",
-        "recovered_run_id",
-    ];
+    let fields = words("decision reason evidence continuation model_reentry liveness_only recovered_run_id");
     let mut told: Vec<Value> = fields.iter().map(|field| step[*field].clone()).collect();
     for id in ["message_id", "work_item_id", "task_id"] {
         told.push(step[id].as_str().filter(|id| is_known(id)).into());
@@ -314,8 +306,7 @@ fn walk(dir: &std::path::Path) -> Vec<String> {
 fn a_stop_in_progress_is_foreseen() {
     let sandbox = crate::setup::started("trap : TERM; touch up; until test -e go; do sleep 0.05; done");
     say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", AGENT]));
-    wait_for(&sandbox.project().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(&sandbox.project().join("up"));
     assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a live turn")), "noop (turn_in_progress)");
     let stop = Beside::start(sandbox.cmd(["stop", AGENT, "--grace", "1h"]));
     eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
@@ -332,8 +323,7 @@ fn a_recovery_in_progress_is_foreseen() {
     say(&sandbox, "work");
     assert_eq!(sandbox.cmd(["tick", AGENT]).output().code(), 7);
     sandbox.pass(3600);
-    let tick = Beside::start(sandbox.cmd(["tick", AGENT]));
-    wait_for(&sandbox.project().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(&sandbox.project().join("up"));
     assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a live recovery")), "noop (turn_in_progress)");
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(tick.end().code(), 0);

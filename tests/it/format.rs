@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::harness::{Sandbox, copy_tree};
-use crate::setup::{changes, extend_policy, failure, names, objects, only_file, started, tree};
+use crate::setup::{
+    changes, failure, json_in, names, objects, only_file, started, started_with, tree, words,
+};
 
 /// A state directory that version 0.1 wrote, on another machine, long ago.
 fn fixture() -> PathBuf {
@@ -104,15 +106,7 @@ fn an_old_state_directory_reads_as_it_did() {
     let work = lines(&["work", "list", "-a", "ada"]);
     assert_eq!(
         column(&work, "scheduling_state"),
-        [
-            "runnable",
-            "waiting_operator",
-            "waiting_task",
-            "waiting_external",
-            "waiting_timer",
-            "waiting_system",
-            "blocked"
-        ]
+        words("runnable waiting_operator waiting_task waiting_external waiting_timer waiting_system blocked",)
     );
     let focus = work[1]["id"].as_str().unwrap();
     assert_eq!((&work[1]["current"], work[1]["todo"].as_array().unwrap().len()), (&json!(true), 3));
@@ -307,25 +301,11 @@ fn old_records_fit_the_schemas() {
     let kinds: Vec<&str> = checked.keys().map(String::as_str).collect();
     assert_eq!(
         kinds,
-        [
-            "brief",
-            "dedupe",
-            "event",
-            "identity",
-            "message",
-            "run",
-            "state",
-            "task",
-            "timer",
-            "trigger",
-            "wait",
-            "wake_hint",
-            "work"
-        ]
+        words("brief dedupe event identity message run state task timer trigger wait wake_hint work")
     );
     // The detector detects.
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/wait.json");
-    let schema: Value = serde_json::from_slice(&fs::read(place).unwrap()).unwrap();
+    let schema = json_in(place);
     let mut wrong = Vec::new();
     let bad = json!({ "schema": "dormouse/wait/1", "kind": "never", "reason": 5 });
     violations(&schema, &schema, &bad, "x", &mut wrong);
@@ -390,8 +370,7 @@ fn an_outcome_is_checked_before_the_turn_ends() {
     );
     fs::write(&file, r#"{"actions": [{"do": "timer.add", "in": "1d"}]}"#).unwrap();
     sandbox.cmd(["check-outcome", "o.json"]).prints("o.json: an outcome with 1 action\n");
-    let sandbox = started("true");
-    extend_policy(&sandbox, "ada", "[limits]\nmax_actions = 1\n");
+    let sandbox = started_with("true", "[limits]\nmax_actions = 1\n");
     let two = r#"{"actions": [{"do": "enqueue", "text": "a"}, {"do": "enqueue", "text": "b"}]}"#;
     let refused = sandbox.cmd(["check-outcome", "-", "-a", "ada"]).stdin(two).output();
     assert_eq!(refused.status.code(), Some(6), "{refused}");
@@ -566,7 +545,7 @@ const IDENTITY: &str = r#"{
 // Fields of a later time
 
 fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
-    let mut value: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let mut value = json_in(path);
     change(&mut value);
     fs::write(path, format!("{}\n", serde_json::to_string_pretty(&value).unwrap())).unwrap();
 }
@@ -605,7 +584,7 @@ fn fields_that_nobody_knows_survive_every_rewrite() {
     assert_eq!(sandbox.cmd(["tick", "ada"]).output().code(), 7);
     sandbox.run(["work", "update", &item, "--objective", "tidy up more"]);
 
-    let state: Value = serde_json::from_slice(&fs::read(agent.join("state.json")).unwrap()).unwrap();
+    let state = json_in(agent.join("state.json"));
     assert_eq!((&state["later"], &state["counters"]["later"]), (&later(), &later()));
     assert_eq!(state["pending_wake_hint"]["later"], later(), "{state}");
     let mut rewritten = Vec::new();

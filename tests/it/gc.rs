@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::server::durable;
-use crate::setup::{extend_policy, field, names, objects, say, step, tree};
+use crate::setup::{extend_policy, field, names, objects, say, step, step_on, tree};
 use crate::strace::{self, Harm};
 use crate::travel::{elsewhere, export, healthy, imported};
 
@@ -195,8 +195,7 @@ fn a_sweep_can_be_killed_anywhere() {
         turn(&sandbox, text);
     }
     sandbox.pass(31 * DAY);
-    say(&sandbox, "more");
-    step(&sandbox);
+    step_on(&sandbox, "more");
     let line = ["tick", "ada"];
     let points = strace::record(&sandbox.copy(), &line, "").points();
     assert!(points.len() > 10, "{}", points.len());

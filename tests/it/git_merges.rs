@@ -119,8 +119,8 @@ fn nobody_moves_what_another_clone_steps() {
     let turn = r#"d="${DORMOUSE_DIR%%/project*}"; touch "$d/begun"; while test ! -e "$d/go"; do sleep 0.05; done; echo done"#;
     let remote = Remote::new(&["ada"], turn, 2);
     remote.enqueue(0, "ada", "hello");
-    let tick = crate::setup::Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]));
-    crate::setup::wait_for(&remote.sandbox.root().join("begun"));
+    let tick = crate::setup::Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]))
+        .after_it_made(&remote.sandbox.root().join("begun"));
     remote.sync(1);
     remote.ran(1, &["--json", "export", "ada", "--move", "b", "-o", "x.tar"]).fails(4, "ticked_elsewhere");
     fs::write(remote.sandbox.root().join("go"), "").unwrap();

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::git_sync::clear_locks;
 use crate::remotes::{Remote, processed, queued};
-use crate::setup::{Beside, decision, eventually, failure, objects, wait_for};
+use crate::setup::{Beside, decision, eventually, failure, json_in, objects, wait_for};
 
 /// What every turn writes into one log that all clones share: its message and attempt, when it begins and when it ends.
 const LOGGED: &str = r#"log=${DORMOUSE_DIR%%/project*}; log=${log%%/clone-*}/turns
@@ -44,8 +44,7 @@ fn a_step_is_heard_of_by_the_other_clones_before_its_turn_and_after_it() {
     remote.sync(1);
     let steps = objects(&remote.run(0, &["--json", "tick", "ada", "--push"]));
     assert_eq!((steps.len(), &steps[0]["terminal"]), (1, &"completed".into()), "{steps:?}");
-    let heard: Value =
-        serde_json::from_str(&fs::read_to_string(remote.sandbox.root().join("heard")).unwrap()).unwrap();
+    let heard: Value = json_in(remote.sandbox.root().join("heard"));
     assert_eq!(heard["current_run"]["message_id"], *id);
     assert!(heard["ticked_by"]["id"].is_string());
     let log = remote.git(0, &["log", "--format=%s", "origin/main", "-3"]);
@@ -136,8 +135,8 @@ fn what_others_push_meanwhile_keeps_nobody_from_settling() {
     let turn = r#"touch "${DORMOUSE_DIR%%/project*}/begun"; sleep 2; echo done"#;
     let remote = Remote::new(&["ada", "bob"], turn, 2);
     let first = remote.enqueue(0, "ada", "one");
-    let tick = Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]));
-    wait_for(&remote.sandbox.root().join("begun"));
+    let tick = Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]))
+        .after_it_made(&remote.sandbox.root().join("begun"));
     let second = remote.enqueue(1, "ada", "two");
     remote.run(1, &["-q", "work", "add", "for ada", "-a", "ada"]);
     remote.run(1, &["-q", "work", "add", "for bob", "-a", "bob"]);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::{Sandbox, write_program};
 use crate::remotes::{Remote, processed, queued};
-use crate::setup::{Beside, failure, names, raw_git, started, tree, wait_for};
+use crate::setup::{Beside, edit_file, failure, names, raw_git, started, tree};
 
 #[track_caller]
 fn refused(remote: &Remote, at: usize, status: i32, words: &str) {
@@ -33,9 +33,7 @@ fn what_three_clones_say_and_do_comes_together() {
         remote.run(at, &["wake", "bob", "--reason", &format!("by {at}")]);
         remote.sync(at);
     }
-    let policy = remote.agent(1, "bob").join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, format!("{text}\n# of clone 1\n")).unwrap();
+    edit_file(&remote.agent(1, "bob").join("agent.toml"), |text| format!("{text}\n# of clone 1\n"));
     remote.agree();
     said.sort();
     for at in 0..3 {
@@ -403,9 +401,9 @@ fn a_merge_by_hand_without_the_driver_is_found() {
     assert!(remote.git(0, &["config", "merge.dormouse.driver"]).contains("merge-driver"));
     remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
     // Somebody commits the marks of a conflict: that goes nowhere.
-    let state = remote.agent(0, "ada").join("state.json");
-    let whole = fs::read_to_string(&state).unwrap();
-    fs::write(&state, format!("<<<<<<< HEAD\n{whole}=======\n{whole}>>>>>>> other\n")).unwrap();
+    edit_file(&remote.agent(0, "ada").join("state.json"), |whole| {
+        format!("<<<<<<< HEAD\n{whole}=======\n{whole}>>>>>>> other\n")
+    });
     remote.git(0, &["commit", "--quiet", "-am", "merged"]);
     remote.ran(0, &["--json", "sync"]).fails(6, "damaged");
 }
@@ -415,8 +413,8 @@ fn a_merge_by_hand_without_the_driver_is_found() {
 fn a_turn_that_runs_meanwhile_goes_on() {
     let remote = Remote::new(&["ada"], "echo begun > \"$DORMOUSE_DIR/../begun\"; sleep 2; echo done", 2);
     let first = remote.enqueue(0, "ada", "one");
-    let tick = Beside::start(remote.cmd(0, &["tick", "ada", "-q"]));
-    wait_for(&remote.dirs[0].join("begun"));
+    let tick =
+        Beside::start(remote.cmd(0, &["tick", "ada", "-q"])).after_it_made(&remote.dirs[0].join("begun"));
     let mut said = vec![first];
     for number in 0..4 {
         said.push(remote.enqueue(1, "ada", &format!("there {number}")));

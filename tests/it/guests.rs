@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::setup::{eventually, failure, names, objects, tree};
+use crate::setup::{eventually, failure, json_in, names, objects, tree};
 use crate::sharing::{
     GROUP, OWNER, SENDER, STRANGER, Shared, assert_is_senders, mode, sender, shared, unshared,
 };
@@ -76,7 +76,7 @@ fn what_a_member_says_is_run_as_that_users_word() {
     let path = shared.inbox().join(&arrived[0]);
     assert_eq!(rights(&path), (0o640, SENDER, GROUP));
     // It claims no more than readers will believe.
-    let written: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let written = json_in(&path);
     assert_is_senders(&written);
     let found = shared.settled(&id);
     assert_is_senders(&found);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, decision, extend_policy, failure, field, hook, lives, objects, say, step, wait_for, wait_for_line,
+    Beside, decision, extend_policy, failure, field, hook, lives, objects, say, step, step_on, wait_for_line,
 };
 
 fn created(shell: &str) -> Sandbox {
@@ -155,8 +155,7 @@ fn a_change_whose_hook_fails_stands_and_the_failure_is_recorded() {
     let data = recorded(&sandbox)[0]["data"].clone();
     assert_eq!((&data["reason"], &data["last_line"]), (&"exit status 9".into(), &"why".into()));
     assert_eq!(data["output"], "out\nwhy\n");
-    say(&sandbox, "hello");
-    let step = step(&sandbox);
+    let step = step_on(&sandbox, "hello");
     assert_eq!(step["terminal"], "completed");
     // What the hooks of a run say is in a log beside its own.
     let run = step["run_id"].as_str().unwrap();
@@ -360,8 +359,7 @@ fn a_turn_whose_schedule_hook_fails_is_failed() {
     let sandbox = created(r#"echo turn >> "$HOME/noted""#);
     hook(&sandbox.agent("ada"), "on-scheduled", "echo no room >&2; exit 3");
     sandbox.run(["start", "ada"]);
-    say(&sandbox, "hello");
-    let step = step(&sandbox);
+    let step = step_on(&sandbox, "hello");
     assert_eq!(step["terminal"], "failed");
     assert_eq!(step["terminal_reason"], "not started: on-scheduled failed: exit status 3: no room");
     assert_eq!(noted(&sandbox), Vec::<String>::new());
@@ -374,8 +372,7 @@ fn a_turn_that_goes_on_is_not_scheduled_anew() {
     let sandbox = created(r#"echo turn >> "$HOME/noted"; exit 75"#);
     hook(&sandbox.agent("ada"), "on-scheduled", r#"echo hook >> "$HOME/noted""#);
     sandbox.run(["start", "ada"]);
-    say(&sandbox, "hello");
-    step(&sandbox);
+    step_on(&sandbox, "hello");
     sandbox.pass(60);
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (resources_available) deferred");
     assert_eq!(noted(&sandbox), ["hook", "turn", "turn"]);
@@ -440,8 +437,7 @@ fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
     sandbox.run(["start", "ada"]);
     assert_eq!(noted(&sandbox), Vec::<String>::new());
     say(&sandbox, "hello");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
     sandbox.cmd(["stop", "ada"]).exits(0);
     tick.end();
     assert_eq!(noted(&sandbox), ["on-shutdown running"]);

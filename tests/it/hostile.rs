@@ -11,6 +11,7 @@ use predicates::str::contains;
 use crate::harness::{Sandbox, copy_of_dormouse, dormouse, each_in_parallel};
 use crate::journal::{NO_MARK, line, write};
 use crate::needs::leave_out;
+use crate::setup::{json_in, words};
 
 /// Commands that look, and commands that change something: whatever a script would run on a clone.
 const COMMANDS: &[&[&str]] = &[
@@ -101,29 +102,10 @@ fn nothing_leaves(sandbox: &Sandbox, what: &str, also: impl Fn(&str, i32)) {
 fn a_link_in_place_of_anything_leads_nowhere() {
     let template = live(Sandbox::in_memory());
     treasure(&template);
-    let places = [
-        "inbox",
-        "tmp",
-        "work",
-        "waits",
-        "timers",
-        "tasks",
-        "runs",
-        "ledger",
-        "archive",
-        "cache",
-        "triggers",
-        "lock",
-        "run.lock",
-        "state.json",
-        "identity.json",
-        "agent.toml",
-        "journal.jsonl",
-        "quarantine",
-        "inbox/rejected",
-        "tmp/apply",
-        "cache/dedupe",
-    ];
+    let places = words(
+        "inbox tmp work waits timers tasks runs ledger archive cache triggers lock run.lock state.json \
+         identity.json agent.toml journal.jsonl quarantine inbox/rejected tmp/apply cache/dedupe",
+    );
     each_in_parallel(&places, |place| {
         let sandbox = template.copy();
         let path = sandbox.agent("ada").join(place);
@@ -180,8 +162,7 @@ fn a_journal_that_came_with_a_clone_is_put_aside_and_the_clone_goes_on() {
     let ada = origin.agent("ada");
     symlink("../../../../treasure", ada.join("notes")).unwrap();
     let revision = origin.json(["state", "ada"]).get("revision").and_then(|r| r.as_u64());
-    let state: serde_json::Value =
-        serde_json::from_slice(&fs::read(ada.join("state.json")).unwrap()).unwrap();
+    let state: serde_json::Value = json_in(ada.join("state.json"));
     let revision = revision.or(state["revision"].as_u64()).unwrap();
     write(&ada.join("journal.jsonl"), journal(TO_STATE, "", "", revision).as_bytes());
     git(&origin.project(), &["init", "-q"]);

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{names, started};
+use crate::setup::{edit_file, names, started, words};
 
 /// A trigger of `ada`: where deliveries go to, and the secret.
 pub struct Hook {
@@ -303,20 +303,12 @@ fn agents_are_shown_to_anyone_where_that_is_meant() {
     sandbox.run(["create", "bob", "--visibility", "private", "--", "true"]);
     let get = |path: &str| exchange(&sandbox, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes(), true);
     let statuses = |paths: &[&str]| paths.iter().map(|path| get(path).status).collect::<Vec<_>>();
-    let paths = [
-        "/agents",
-        "/agents/ada",
-        "/agents/ada/state",
-        "/agents/bob",
-        "/agents/bob/state",
-        "/agents/eve",
-        "/agents/../ada",
-        "/agents/ada/x",
-    ];
+    let paths = words(
+        "/agents /agents/ada /agents/ada/state /agents/bob /agents/bob/state /agents/eve /agents/../ada \
+         /agents/ada/x",
+    );
     assert_eq!(statuses(&paths), [404; 8]);
-    let settings = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, format!("{text}\n[ingress]\nread = true\n")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n[ingress]\nread = true\n"));
     assert_eq!(statuses(&paths), [200, 200, 200, 404, 404, 404, 404, 404]);
     let lines = sandbox.json_lines(["list"]);
     let public: Vec<&Value> = lines.iter().filter(|line| line["agent"] == "ada").collect();
@@ -465,9 +457,7 @@ fn a_server_tells_a_request_in_the_environment() {
 fn too_many_deliveries_wait_a_minute() {
     let sandbox = started("true");
     let (one, other) = (hook(&sandbox, &[]), hook(&sandbox, &[]));
-    let settings = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, format!("{text}[ingress]\nper_minute = 3\n")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}[ingress]\nper_minute = 3\n"));
     let begun = sandbox.json(["trigger", "show", &one.id]);
     assert_eq!(begun["delivery_count"], 0);
     for _ in 0..3 {

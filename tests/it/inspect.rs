@@ -8,8 +8,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::setup::{
-    Beside, add, changes, decisions, eventually, extend_policy, failure, field, objects, say, started, step,
-    tree, wait_for,
+    Beside, add, changes, decisions, eventually, failure, field, objects, say, started, started_with, step,
+    step_on, texts, tree, words,
 };
 
 fn keys(value: &Value) -> Vec<&str> {
@@ -18,36 +18,18 @@ fn keys(value: &Value) -> Vec<&str> {
 
 #[test]
 fn get_shows_the_fields_of_the_contract_with_their_types() {
-    let sandbox = started("test -e good");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
-    say(&sandbox, "x");
-    step(&sandbox);
+    let sandbox = started_with("test -e good", "\n[recovery]\nbase = \"1h\"\n");
+    step_on(&sandbox, "x");
     sandbox.run(["wake", "ada"]);
     let summary = sandbox.json(["get", "ada"]);
-    for object in [
-        "identity",
-        "execution",
-        "lifecycle",
-        "queue",
-        "last_turn",
-        "closure",
-        "continuation",
-        "work",
-        "retry",
-        "limits",
-        "capabilities",
-        "counters",
-    ] {
+    for object in words(
+        "identity execution lifecycle queue last_turn closure continuation work retry limits capabilities \
+         counters",
+    ) {
         assert!(summary[object].is_object(), "{object}: {}", summary[object]);
     }
-    for list in [
-        "active_waits",
-        "active_tasks",
-        "active_children",
-        "active_timers",
-        "external_triggers",
-        "advisories",
-    ] {
+    for list in words("active_waits active_tasks active_children active_timers external_triggers advisories")
+    {
         assert!(summary[list].is_array(), "{list}: {}", summary[list]);
     }
     for text in ["agent", "status", "posture", "reason", "message_id", "next_due_at"] {
@@ -98,8 +80,7 @@ fn get_shows_a_field_by_its_path_raw() {
 
 #[test]
 fn reading_changes_no_byte() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
+    let sandbox = started_with("exit 1", "\n[recovery]\nmax_attempts = 1\n");
     let id = say(&sandbox, "x");
     let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
     say(&sandbox, "y");
@@ -135,8 +116,7 @@ fn reading_changes_no_byte() {
 fn a_state_directory_that_can_only_be_read_can_be_read() {
     use std::os::unix::fs::PermissionsExt;
     let sandbox = started("true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     let dirs: Vec<_> = tree(&sandbox.project()).into_keys().filter(|path| path.is_dir()).collect();
     let protect = |mode: u32| {
         for dir in &dirs {
@@ -157,8 +137,7 @@ fn list_shows_a_line_per_agent() {
     let sandbox = started("true");
     add(&sandbox, "bob", "true");
     sandbox.run(["create", "carl", "--", "true"]);
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     say(&sandbox, "y");
     sandbox.run(["tick", "bob"]);
     sandbox.cmd(["list"]).prints(
@@ -179,7 +158,7 @@ fn list_shows_a_line_per_agent() {
     );
     let ids = |args: &[&str]| -> Vec<String> {
         let lines = sandbox.json_lines(["list"].iter().chain(args).copied());
-        lines.iter().map(|line| line["agent"].as_str().unwrap().to_owned()).collect()
+        texts(&lines, "agent")
     };
     assert_eq!(ids(&["--posture", "idle"]), ["bob", "carl"]);
     assert_eq!(ids(&["--status", "booting", "--status", "asleep"]), ["bob", "carl"]);
@@ -221,10 +200,8 @@ fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
 
 #[test]
 fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
-    say(&sandbox, "x");
-    step(&sandbox);
+    let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
+    step_on(&sandbox, "x");
     sandbox.cmd(["explain", "ada"]).prints(
         "ada would wait_for_timer: recovery_backoff\n\n\
          \x20  1  stop, noop (stopped, not_started)\n\
@@ -241,21 +218,8 @@ fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
 #[test]
 fn explain_names_everything_that_would_wake_the_agent() {
     let sandbox = started("true");
-    let review = sandbox.run([
-        "wait",
-        "-a",
-        "ada",
-        "--on",
-        "external",
-        "--reason",
-        "review",
-        "--resource",
-        "pr#1",
-        "--recheck",
-        "1h",
-        "--expires",
-        "2h",
-    ]);
+    let review = sandbox
+        .run(words("wait -a ada --on external --reason review --resource pr#1 --recheck 1h --expires 2h"));
     sandbox.run(["wait", "-a", "ada", "--on", "operator", "--reason", "a word"]);
     let item =
         sandbox.run(["work", "add", "-a", "ada", "ship", "--blocked-by", "the crane", "--recheck", "30m"]);
@@ -318,18 +282,12 @@ fn explain_is_what_a_dry_run_says_with_its_reasons() {
 
 #[test]
 fn what_looks_wrong_is_an_advisory() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "\n[scheduler]\noverdue_after = \"1m\"\n[recovery]\nbase = \"0\"\n");
+    let sandbox = started_with("exit 1", "\n[scheduler]\noverdue_after = \"1m\"\n[recovery]\nbase = \"0\"\n");
     decisions(&sandbox);
     say(&sandbox, "x");
     let kinds = || -> Vec<String> {
         let summary = sandbox.json(["get", "ada"]);
-        summary["advisories"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|one| one["kind"].as_str().unwrap().to_owned())
-            .collect()
+        texts(summary["advisories"].as_array().unwrap(), "kind")
     };
     assert_eq!(kinds(), ["idle_posture_has_queued_input"]);
     sandbox.pass(60);
@@ -418,8 +376,7 @@ fn state_draws_the_23_edges_of_the_machine() {
 fn a_diagram_marks_the_edges_that_were_taken() {
     let sandbox = started("true");
     for _ in 0..3 {
-        say(&sandbox, "x");
-        step(&sandbox);
+        step_on(&sandbox, "x");
     }
     let mermaid = sandbox.run(["state", "ada", "--diagram", "--history"]);
     for edge in
@@ -442,8 +399,7 @@ fn runs_are_listed_newest_first_with_the_live_one() {
     step(&sandbox);
     step(&sandbox);
     fs::write(sandbox.project().join("slow"), "").unwrap();
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
     let at = |run: &Value| run["started_at"].as_str().unwrap().to_owned();
     assert_eq!(runs.len(), 3);
@@ -494,8 +450,7 @@ fn a_run_is_its_record() {
 fn briefs_are_newest_first_and_as_many_as_asked() {
     let sandbox = started("echo \"$DORMOUSE_NOW\"");
     for _ in 0..3 {
-        say(&sandbox, "x");
-        step(&sandbox);
+        step_on(&sandbox, "x");
     }
     sandbox.cmd(["briefs", "ada", "--limit", "2"]).prints(
         "2026-01-02T03:04:13.000Z  2026-01-02T03:04:13Z\n\
@@ -534,7 +489,7 @@ fn events_can_be_chosen_by_kind_time_and_number() {
     step(&sandbox);
     let kinds = |args: &[&str]| -> Vec<String> {
         let events = sandbox.json_lines(["events", "ada"].iter().chain(args).copied());
-        events.iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+        texts(&events, "kind")
     };
     assert_eq!(kinds(&["--since", "5m"]), ["scheduler_decision"]);
     assert_eq!(kinds(&["--since", "2d"]).len(), 5);

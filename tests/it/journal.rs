@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::harness::{Sandbox, copy_tree};
-use crate::setup::{field, git, has_journal, make_repository, names, say, started, step};
+use crate::setup::{edit_file, field, git, has_journal, make_repository, names, say, started, step};
 use crate::strace::{self, Call, Harm};
 
 pub const NO_MARK: &str = "--------------------------------";
@@ -436,8 +436,7 @@ fn a_missing_journal_is_made_and_its_name_is_durable() {
     let calls = strace::calls(&sandbox, &["work", "add", "one", "-a", "ada"]);
     assert_eq!((calls.get("fsync"), calls.get("fdatasync")), (Some(&1), Some(&1)), "its name, and its line");
     let ignored = sandbox.store().join(".gitignore");
-    let text = fs::read_to_string(&ignored).unwrap();
-    fs::write(&ignored, text.replace("agents/*/journal.jsonl\n", "")).unwrap();
+    edit_file(&ignored, |text| text.replace("agents/*/journal.jsonl\n", ""));
     make_repository(&sandbox);
     let ran = sandbox.cmd(["doctor", "--repair"]).output();
     assert!(ran.stdout.contains("agents/*/journal.jsonl"), "{ran}");

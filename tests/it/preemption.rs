@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{self, Beside, kill as signal, names, objects, record, say, started, step, wait_for};
+use crate::setup::{self, Beside, kill as signal, names, objects, record, say, started, step};
 
 /// What every turn here begins with. `$D` is the program under test; `note` tells the test something,
 /// `come` waits for a file that it makes, and `outside` speaks as somebody who is in no turn.
@@ -34,6 +34,14 @@ told() { if test -n "${DORMOUSE_CHECKPOINT-}"; then note "from $(cat "$DORMOUSE_
 #[track_caller]
 fn agent() -> Sandbox {
     started(r#". "$HOME/turn""#)
+}
+
+/// The same agent with a message.
+#[track_caller]
+fn with_message() -> Sandbox {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    sandbox
 }
 
 /// From here on a turn runs this.
@@ -60,8 +68,8 @@ fn step_at(sandbox: &Sandbox, now: &str) -> Value {
 #[track_caller]
 fn running(sandbox: &Sandbox, script: &str) -> Beside {
     turns(sandbox, script);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
-    wait_for(&sandbox.home().join("up"));
+    let tick =
+        Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(&sandbox.home().join("up"));
     tick
 }
 
@@ -93,8 +101,7 @@ fn noted(sandbox: &Sandbox) -> Vec<String> {
 /// An agent whose first run has been suspended, with this as its checkpoint.
 #[track_caller]
 fn suspended(checkpoint: &str) -> Sandbox {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let step =
         turn(&sandbox, &format!("printf '{checkpoint}' | $D yield --allow-empty --checkpoint - >/dev/null"));
     assert_eq!(step["terminal"], "suspended", "{step}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::checker::{self, Found};
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::hook;
+use crate::setup::{edit_file, hook, words};
 use crate::strace::{self, Call, Harm};
 
 /// Notes that it ran, outside the store, and ends well: the note is its last act.
@@ -107,9 +107,9 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "tick: claim, turn, settle, without syncs",
         prepare: || {
             let sandbox = queued();
-            let path = sandbox.store().join("dormouse.toml");
-            let text = fs::read_to_string(&path).unwrap();
-            fs::write(&path, text.replace("durability = \"full\"", "durability = \"process\"")).unwrap();
+            edit_file(&sandbox.store().join("dormouse.toml"), |text| {
+                text.replace("durability = \"full\"", "durability = \"process\"")
+            });
             sandbox
         },
         is_durable: false,
@@ -473,10 +473,6 @@ fn words_about(sandbox: &Sandbox, line: &str) -> Vec<String> {
         word => word.to_owned(),
     };
     line.split(' ').map(word).collect()
-}
-
-pub fn words(line: &str) -> Vec<String> {
-    line.split(' ').map(str::to_owned).collect()
 }
 
 /// With a work item that has a plan.

@@ -38,6 +38,14 @@ pub fn started(shell: &str) -> Sandbox {
     sandbox
 }
 
+/// The same, with more lines for its policy.
+#[track_caller]
+pub fn started_with(shell: &str, policy: &str) -> Sandbox {
+    let sandbox = started(shell);
+    extend_policy(&sandbox, "ada", policy);
+    sandbox
+}
+
 /// One more started agent.
 #[track_caller]
 pub fn add(sandbox: &Sandbox, name: &str, shell: &str) {
@@ -87,6 +95,13 @@ pub fn step(sandbox: &Sandbox) -> Value {
     lines.into_iter().next().unwrap()
 }
 
+/// Says something to `ada`, runs one step and returns its object.
+#[track_caller]
+pub fn step_on(sandbox: &Sandbox, text: &str) -> Value {
+    say(sandbox, text);
+    step(sandbox)
+}
+
 /// `decision (reason)` of a step, and how its turn ended.
 #[track_caller]
 pub fn decision(step: &Value) -> String {
@@ -113,6 +128,13 @@ pub fn objects(stdout: &str) -> Vec<Value> {
     stdout.lines().map(object).collect()
 }
 
+/// The text of one field of each object. `data.reason` is a field of a field.
+#[track_caller]
+pub fn texts(objects: &[Value], path: &str) -> Vec<String> {
+    let field = |object: &Value| path.split('.').fold(object.clone(), |found, name| found[name].clone());
+    objects.iter().map(|object| field(object).as_str().unwrap().to_owned()).collect()
+}
+
 /// The failure that an answer ends with.
 #[track_caller]
 pub fn failure(ran: &Ran) -> Value {
@@ -126,13 +148,25 @@ pub fn field(sandbox: &Sandbox, path: &str) -> String {
     sandbox.run(["get", "ada", path]).trim_end().to_owned()
 }
 
+/// The JSON in a file.
+#[track_caller]
+pub fn json_in(path: impl AsRef<Path>) -> Value {
+    let path = path.as_ref();
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
 /// A record of `ada`.
 #[track_caller]
 pub fn record(sandbox: &Sandbox, path: impl AsRef<Path>) -> Value {
-    let files = Files::of(&sandbox.agent("ada"));
-    let path = files.join(path);
-    let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    json_in(Files::of(&sandbox.agent("ada")).join(path))
+}
+
+/// Replaces a text file by what is made of it.
+#[track_caller]
+pub fn edit_file(path: &Path, edit: impl FnOnce(String) -> String) {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    fs::write(path, edit(text)).unwrap();
 }
 
 /// Changes `state.json` of `ada` by hand, in the way the program writes it.
@@ -298,6 +332,19 @@ impl Beside {
         unsafe { command.pre_exec(listen) };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Beside(command.spawn().unwrap())
+    }
+
+    /// Goes on once it has made a file.
+    #[track_caller]
+    pub fn after_it_made(self, path: impl AsRef<Path>) -> Beside {
+        wait_for(path.as_ref());
+        self
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
     }
 
     /// Waits for its end.

@@ -16,8 +16,7 @@ use super::{AGENT, fifo, heard, is_sound, run, spawn};
 use crate::checker::{self, names};
 use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel, one_in, write_program};
 use crate::held::Held;
-use crate::scenarios::words;
-use crate::setup::{HOOKS, eventually, extend_policy, lives, own_name};
+use crate::setup::{HOOKS, eventually, extend_policy, lives, own_name, words};
 use crate::strace::{Call, record_inside};
 
 /// What may come of each command, but for success. `{message}`, `{item}`, `{wait}`, `{timer}` and `{task}` are ids

@@ -17,8 +17,7 @@ use super::commands::{Ids, agent_of};
 use super::judge::Touched;
 use super::tree::{Node, Owner, Tree};
 use crate::harness::{Sandbox, dormouse};
-use crate::scenarios::words;
-use crate::setup::{eventually, extend_policy, has_journal};
+use crate::setup::{eventually, extend_policy, has_journal, json_in, words};
 
 /// When the commands run that are tried: after all that has made the directory.
 pub const NOW: &str = "2026-01-02T06:00:00Z";
@@ -180,7 +179,7 @@ fn called_in(sandbox: &Sandbox) {
     let triggers = sandbox.agent("ada").join("triggers");
     let hash: String = Sha256::digest("secret").iter().map(|byte| format!("{byte:02x}")).collect();
     for entry in fs::read_dir(&triggers).unwrap().flatten() {
-        let mut record: serde_json::Value = serde_json::from_slice(&fs::read(entry.path()).unwrap()).unwrap();
+        let mut record: serde_json::Value = json_in(entry.path());
         record["secret_sha256"] = hash.clone().into();
         fs::write(entry.path(), format!("{record:#}\n")).unwrap();
     }

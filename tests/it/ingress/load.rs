@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::servers::{Server, lighttpd};
 use super::{Answered, Hook, connect, hook, parse, queued};
 use crate::harness::Sandbox;
-use crate::setup::started;
+use crate::setup::{edit_file, started};
 
 const CONNECTIONS: usize = 32;
 
@@ -24,9 +24,9 @@ const CONNECTIONS: usize = 32;
 fn prepared() -> (Sandbox, Hook) {
     let sandbox = started("true").with_real_clock();
     let hook = hook(&sandbox, &[]);
-    let settings = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, format!("{text}[ingress]\nper_minute = 4000000000\n")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| {
+        format!("{text}[ingress]\nper_minute = 4000000000\n")
+    });
     (sandbox, hook)
 }
 

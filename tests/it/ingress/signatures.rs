@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answered, Hook, cgi, queued};
 use crate::harness::Sandbox;
-use crate::setup::{failure, mode, names, started};
+use crate::setup::{edit_file, failure, mode, names, started};
 
 /// A trigger of `ada` with the secret of its sender.
 fn with_secret_of_sender(sandbox: &Sandbox, verify: &str, secret: &str) -> Hook {
@@ -156,9 +156,9 @@ fn slack_is_answered_its_challenge() {
 #[test]
 fn an_address_is_a_capability_only_where_that_was_asked_for() {
     let sandbox = started("true");
-    let settings = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, format!("{text}\n[ingress]\nbase_url = \"https://hooks.example\"\n")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| {
+        format!("{text}\n[ingress]\nbase_url = \"https://hooks.example\"\n")
+    });
     let ran = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--verify", "url"]).output();
     assert!(ran.stderr.contains("the address of this trigger is its secret"), "{ran}");
     let made: Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -3,14 +3,16 @@
 use std::fs;
 
 use predicates::str::contains;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, edit_state, eventually, extend_policy, field, objects, record, say, step};
+use crate::setup::{
+    Beside, edit_state, eventually, extend_policy, field, json_in, objects, record, say, step,
+};
 
 use super::{
     agent, checkpoints_of, current_run, ended, events, go, noted, refused, running, signal, step_at, turn,
-    turns,
+    turns, with_message,
 };
 
 const SAVES: &str = "printf half | $D checkpoint -";
@@ -37,8 +39,7 @@ fn goes_on(sandbox: &Sandbox, attempt: u32) {
 
 #[test]
 fn the_latest_stands_and_the_turn_goes_on() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         r#"printf one | $D checkpoint - ; printf two > "$HOME/two"; $D checkpoint "$HOME/two"
@@ -58,8 +59,7 @@ fn the_latest_stands_and_the_turn_goes_on() {
 /// What it was given can be read as long as its turn runs, though it saves more.
 #[test]
 fn what_a_run_goes_on_from_is_there_until_it_ends() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(&sandbox, "printf first | $D checkpoint -; exit 1");
     sandbox.run(["recover", "ada"]);
     turn(&sandbox, &format!("{SAVES}; told; exit 1"));
@@ -98,8 +98,7 @@ fn a_turn_that_is_forced_or_failed_has_saved_it() {
 
 #[test]
 fn a_tick_that_is_killed_leaves_it_to_the_next_run() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let mut tick = running(&sandbox, &format!("{SAVES}; up; come never"));
     signal("KILL", tick.0.id());
     tick.0.wait().unwrap();
@@ -113,8 +112,7 @@ fn a_tick_that_is_killed_leaves_it_to_the_next_run() {
 
 #[test]
 fn a_run_that_stays_suspended_for_too_long_keeps_it() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(&sandbox, &format!("{SAVES}; $D yield >/dev/null"));
     assert_eq!(step_at(&sandbox, "2026-01-02T09:00:00Z")["reason"], "recovery_backoff");
     assert_eq!(field(&sandbox, "execution.reason"), "suspend_timeout");
@@ -124,8 +122,7 @@ fn a_run_that_stays_suspended_for_too_long_keeps_it() {
 
 #[test]
 fn a_run_that_is_put_off_keeps_it() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(&sandbox, &format!("{SAVES}; exit 75"));
     sandbox.pass(60);
     goes_on(&sandbox, 1);
@@ -173,8 +170,7 @@ fn a_dead_letter_keeps_it_until_it_is_dropped() {
 /// A clone may lack it. The turn begins anew then, and knows.
 #[test]
 fn a_checkpoint_that_is_not_there_holds_nobody_up() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(&sandbox, &format!("{SAVES}; $D yield >/dev/null"));
     let run = record(&sandbox, "state.json")["held"]["checkpoint"]["run_id"].as_str().unwrap().to_owned();
     fs::remove_file(checkpoints_of(&sandbox, &run).remove(0)).unwrap();
@@ -185,7 +181,7 @@ fn a_checkpoint_that_is_not_there_holds_nobody_up() {
         .assert()
         .stderr(contains("is missing: the turn starts from the beginning"));
     assert_eq!(noted(&sandbox), ["from nothing"]);
-    let context: Value = serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap();
+    let context = json_in(sandbox.home().join("context"));
     assert_eq!(context["run"]["checkpoint_lost"], json!(true));
     assert_eq!(events(&sandbox, "checkpoint_lost").len(), 1);
     // It is said once, not with every attempt.
@@ -196,8 +192,7 @@ fn a_checkpoint_that_is_not_there_holds_nobody_up() {
 
 #[test]
 fn only_a_turn_that_is_current_saves_one() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     refused(&sandbox.cmd(["--json", "checkpoint", "-"]).stdin("x").output(), "not_in_turn");
     let tick = running(&sandbox, "up; come go");
     let run = current_run(&sandbox);
@@ -213,8 +208,7 @@ fn only_a_turn_that_is_current_saves_one() {
 /// Each is whole, and the last one that was committed stands.
 #[test]
 fn of_many_at_once_one_stands() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         r#"for n in 1 2 3 4 5 6; do { seq 1 5000; echo "end $n"; } | $D checkpoint - & done; wait; exit 1"#,
@@ -245,8 +239,7 @@ fn a_run_that_is_held_from_before_goes_on() {
 
 #[test]
 fn an_empty_checkpoint_replaces_none_unless_that_is_meant() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let step = turn(
         &sandbox,
         r#"saved() { note "$? $(cat "$DORMOUSE_DIR/agents/ada/runs/$DORMOUSE_RUN"/checkpoint-*)"; }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::setup::{Beside, field, say};
+use crate::setup::{self, Beside, field, json_in, say};
 use crate::strace::{self, Harm, Harmed};
 
 use super::{agent, current_run, ended, go, running, suspended, turn};
@@ -138,10 +138,9 @@ fn a_safe_point_that_is_killed_loses_no_message() {
 
 /// A document at home.
 fn read(sandbox: &Sandbox, name: &str) -> Value {
-    serde_json::from_slice(&fs::read(sandbox.home().join(name)).unwrap()).unwrap()
+    json_in(sandbox.home().join(name))
 }
 
 fn texts(messages: &Value) -> Vec<String> {
-    let messages = messages.as_array().cloned().unwrap_or_default();
-    messages.iter().map(|message| message["body"]["text"].as_str().unwrap().to_owned()).collect()
+    setup::texts(messages.as_array().map_or(&[], Vec::as_slice), "body.text")
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{Beside, eventually, extend_policy, field, names, say};
 
-use super::{agent, current_run, ended, go, noted, running, signal, turn};
+use super::{agent, current_run, ended, go, noted, running, signal, turn, with_message};
 
 /// A turn whose section ends when the test says `go`, and which then ends when it is asked to.
 const IN_A_SECTION: &str = r#"trap 'note asked; exit 1' TERM
@@ -26,8 +26,7 @@ fn a_stop_and_a_failure_wait_for_a_section() {
     for (args, terminal) in
         [(&["stop", "ada"][..], "aborted"), (&["fail", "ada", "--reason", "enough"][..], "failed")]
     {
-        let sandbox = agent();
-        say(&sandbox, "hello");
+        let sandbox = with_message();
         let tick = running(&sandbox, IN_A_SECTION);
         let ending = Beside::start(sandbox.cmd(args.iter().copied()));
         eventually("the end that is coming", || {
@@ -44,8 +43,7 @@ fn a_stop_and_a_failure_wait_for_a_section() {
 #[test]
 fn with_now_nobody_waits_for_a_section() {
     for args in [&["stop", "ada", "--now"][..], &["fail", "ada", "--reason", "enough", "--now"]] {
-        let sandbox = agent();
-        say(&sandbox, "hello");
+        let sandbox = with_message();
         let tick = running(&sandbox, IN_A_SECTION);
         sandbox.run(args.iter().copied().chain((args[0] == "stop").then_some("--grace=100ms")));
         ended(tick);
@@ -57,8 +55,7 @@ fn with_now_nobody_waits_for_a_section() {
 /// Whoever waits for a section sees that somebody else does not.
 #[test]
 fn a_second_stop_hurries_the_first() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, IN_A_SECTION);
     let run = current_run(&sandbox);
     let patient = Beside::start(sandbox.cmd(["stop", "ada", "--json", "--grace", "100ms"]));
@@ -133,8 +130,7 @@ fn the_leader_hears_it_first_unless_the_group_shall() {
 /// A shell waits for its client before it hears its own signal: after half of the grace the client is told.
 #[test]
 fn a_leader_that_waits_for_its_client_hears_it_in_time() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         r#"trap 'printf half | $D checkpoint -; note saved; exit 1' TERM
@@ -184,8 +180,7 @@ fn a_turn_that_ends_in_time_is_completed_with_all_it_says() {
 /// The tick may be gone when the stop sees that the turn has ended well: what was noted counts.
 #[test]
 fn a_stop_that_finds_the_end_noted_takes_it() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, r#"trap 'echo bye; exit 0' TERM; up; while :; do sleep 0.01; done"#);
     let run = current_run(&sandbox);
     sandbox.run(["stop", "ada"]);

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, decision, edit_policy, eventually, extend_policy, failure, field, lives, record, say, step,
-    wait_for,
+    Beside, decision, edit_policy, eventually, extend_policy, failure, field, json_in, lives, record, say,
+    step,
 };
 
 use super::{
     agent, current_run, ended, events, go, hook, noted, refused, running, signal, step_at, suspended, turn,
-    turns,
+    turns, with_message,
 };
 
 /// A turn that notes that it was asked to end, and does.
@@ -211,8 +211,7 @@ fn fail_settles_a_run_whose_tick_is_gone() {
 /// What has yielded is given up as well, and what it has saved is there for the next attempt.
 #[test]
 fn fail_comes_before_a_yield() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, &format!("printf here | $D yield --checkpoint - >/dev/null; {POLITE}"));
     sandbox.run(["fail", "ada", "--reason", "wrong branch"]);
     assert_eq!(ended(tick)["terminal"], "failed");
@@ -244,14 +243,12 @@ fn fail_ends_a_stop_in_progress() {
 
 #[test]
 fn fail_ends_a_recovery_and_its_hook() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     assert_eq!(turn(&sandbox, "exit 1")["terminal"], "failed");
     hook(&sandbox, "on-recovery-start", "up; come never");
     hook(&sandbox, "on-recovery-complete", "note complete");
     sandbox.pass(60);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
     assert_eq!(field(&sandbox, "execution.state"), "recovering");
     let answer = sandbox.json(["fail", "ada", "--reason", "no disk"]);
     assert_eq!((&answer["execution_state"], &answer["run_id"]), (&json!("failed"), &Value::Null));
@@ -288,8 +285,7 @@ fn fail_is_refused_where_nothing_runs() {
 
 #[test]
 fn a_turn_does_not_fail_itself_but_may_ask_itself_to_yield() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         r#"$D --json fail ada --reason "no idea" > "$HOME/answer"; note $?
@@ -298,7 +294,7 @@ fn a_turn_does_not_fail_itself_but_may_ask_itself_to_yield() {
     );
     assert_eq!(stepped["terminal"], "completed");
     assert_eq!(noted(&sandbox), ["4", "0", "10"]);
-    let answer: Value = serde_json::from_slice(&fs::read(sandbox.home().join("answer")).unwrap()).unwrap();
+    let answer = json_in(sandbox.home().join("answer"));
     assert_eq!(answer["error"]["kind"], "own_turn");
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, add, decision, extend_policy, field, say, step, wait_for};
+use crate::setup::{Beside, add, decision, extend_policy, field, say, step};
 
 use super::{agent, ended, events, go, hook, noted, running, signal, suspended, turn, turns};
 
@@ -211,8 +211,7 @@ fn occupied(sandbox: &Sandbox) -> Beside {
     extend_policy(sandbox, "ada", workspace);
     extend_policy(sandbox, "bob", workspace);
     sandbox.run(["enqueue", "bob", "hold it"]);
-    let bob = Beside::start(sandbox.cmd(["tick", "bob"]));
-    wait_for(&sandbox.home().join("bob"));
+    let bob = Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(&sandbox.home().join("bob"));
     bob
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{objects, say};
+use crate::setup::{json_in, objects, say};
 
 use super::{agent, current_run, ended, go, noted, running, turn, turns};
 
@@ -176,9 +176,7 @@ fn the_next_attempt_is_told_what_was_said_to_the_one_that_failed() {
     let stepped =
         turn(&sandbox, r#"cp "$DORMOUSE_CONTEXT" "$HOME/context"; $D safe-point; $D yield >/dev/null"#);
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("suspended"), &json!(2)));
-    let context = |sandbox: &Sandbox| -> Value {
-        serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap()
-    };
+    let context = |sandbox: &Sandbox| -> Value { json_in(sandbox.home().join("context")) };
     assert_eq!(texts(context(&sandbox)["interjected"].as_array().unwrap()), ["mind the gap", "and the dog"]);
     // So is the one that goes on, and no other message is.
     sandbox.run(["resume", "ada"]);

@@ -6,9 +6,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
-use crate::setup::{Beside, add, changes, eventually, failure, field, objects, record, say, step, tree};
+use crate::setup::{
+    Beside, add, changes, eventually, failure, field, objects, record, say, step, texts, tree,
+};
 
-use super::{agent, checkpoints_of, current_run, ended, go, hook, noted, refused, running, suspended, turn};
+use super::{
+    agent, checkpoints_of, current_run, ended, go, hook, noted, refused, running, suspended, turn,
+    with_message,
+};
 
 /// What a turn says to the machine that runs it; `ran` is what no section may have run.
 const FROM_INSIDE: [&[&str]; 7] = [
@@ -66,16 +71,14 @@ fn who_runs_no_turn_is_not_preempted() {
 /// A run whose tick is gone is none that could yield.
 #[test]
 fn a_run_whose_tick_was_killed_is_not_preempted() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     drop(running(&sandbox, "up; come never"));
     changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
 }
 
 #[test]
 fn a_run_that_is_being_stopped_is_not_preempted() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, "trap : TERM; up; come go; $D safe-point; $D yield >/dev/null; note $?");
     let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1d"]));
     eventually("a stop in progress", || {
@@ -131,8 +134,7 @@ fn all_of_them(extra: &str) -> String {
 #[track_caller]
 fn kinds(sandbox: &Sandbox) -> Vec<String> {
     let answers = fs::read_to_string(sandbox.home().join("answers")).unwrap();
-    let kinds =
-        objects(&answers).iter().map(|line| line["error"]["kind"].as_str().unwrap().to_owned()).collect();
+    let kinds = texts(&objects(&answers), "error.kind");
     assert_eq!(noted(sandbox), ["4"; FROM_INSIDE.len()]);
     assert!(!sandbox.project().join("ran").exists());
     kinds
@@ -154,8 +156,7 @@ fn a_turn_speaks_for_no_other_agent() {
 
 #[test]
 fn a_turn_that_is_over_says_nothing_more() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let run = turn(&sandbox, "true")["run_id"].as_str().unwrap().to_owned();
     say(&sandbox, "another");
     let tick = running(&sandbox, "up; come go");
@@ -176,8 +177,7 @@ fn a_turn_that_is_over_says_nothing_more() {
 
 #[test]
 fn a_background_task_is_no_turn() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     fs::write(sandbox.project().join("saved"), "x").unwrap();
     let script =
         format!("D={}\n{}\n{}\ngo", crate::harness::dormouse().display(), super::WORDS, all_of_them(""));
@@ -191,8 +191,7 @@ fn a_background_task_is_no_turn() {
 /// Nobody is suspended by a mistake in what should be saved.
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_not_yielded_with() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     fs::create_dir(sandbox.project().join("dir")).unwrap();
     let step = turn(
         &sandbox,
@@ -206,8 +205,7 @@ fn a_checkpoint_that_cannot_be_read_is_not_yielded_with() {
     assert_eq!(step["terminal"], "completed");
     assert_eq!(noted(&sandbox), ["1", "1", "1", "4", "4"]);
     let answers = fs::read_to_string(sandbox.home().join("answers")).unwrap();
-    let messages: Vec<String> =
-        objects(&answers).iter().map(|line| line["error"]["message"].as_str().unwrap().to_owned()).collect();
+    let messages = texts(&objects(&answers), "error.message");
     assert!(messages[0].contains("missing: no such file or directory"), "{messages:?}");
     assert!(messages[1].contains("dir: is a directory"), "{messages:?}");
     for (message, came) in messages[3..].iter().zip(["67108865", "at least 67108865"]) {
@@ -219,8 +217,7 @@ fn a_checkpoint_that_cannot_be_read_is_not_yielded_with() {
 
 #[test]
 fn the_largest_checkpoint_is_taken_whole() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(&sandbox, "head -c 67108864 /dev/zero | $D yield --checkpoint - >/dev/null");
     assert_eq!(stepped["terminal"], "suspended");
     let run = stepped["run_id"].as_str().unwrap();
@@ -267,8 +264,7 @@ fn a_bad_word_names_its_flag() {
 /// The turn, its hooks and the next attempt are told why: there must be something to tell.
 #[test]
 fn a_reason_says_something() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, "up; come go");
     hook(&sandbox, "on-preempt-request", r#"note "asked""#);
     for verb in ["preempt", "fail"] {
@@ -307,8 +303,7 @@ fn what_is_not_there_is_not_found() {
 /// What a command says in a turn would stand in the way of what the turn itself has to say.
 #[test]
 fn the_commands_of_a_turn_say_no_more_than_is_promised() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let step = turn(
         &sandbox,
         r#"exec 2>&1
@@ -325,8 +320,7 @@ fn the_commands_of_a_turn_say_no_more_than_is_promised() {
 
 #[test]
 fn each_command_answers_with_one_object() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         r#"run() { $D --json "$@" >> "$HOME/answers"; }
@@ -361,8 +355,7 @@ fn each_command_answers_with_one_object() {
 /// Whoever listens no more changes nothing about what is done.
 #[test]
 fn a_closed_pipe_is_no_failure() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         r#"mkfifo "$HOME/pipe"
@@ -388,8 +381,7 @@ fn a_closed_pipe_is_no_failure() {
 
 #[test]
 fn a_reason_cannot_forge_a_line() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let reason = "urgent\nada  all is well";
     fs::write(sandbox.home().join("reason"), reason).unwrap();
     turn(

@@ -4,11 +4,11 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::setup::{Beside, add, decision, extend_policy, field, objects, say, step, wait_for};
+use crate::setup::{Beside, add, decision, extend_policy, field, json_in, objects, say, step};
 
 use super::{
     agent, checkpoints_of, current_run, ended, events, go, noted, running, signal, step_at, suspended, turn,
-    turns,
+    turns, with_message,
 };
 
 /// What a run is asked, says and leaves behind from one end to the other.
@@ -74,7 +74,7 @@ fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
     assert_eq!(noted(&sandbox), [format!("{second} 1 {message}"), "again: 0".to_owned()]);
     assert_eq!(fs::read(sandbox.home().join("given")).unwrap(), b"page 3\0\xff\n\n");
     // It starts with no request.
-    let state: Value = serde_json::from_slice(&fs::read(sandbox.home().join("state")).unwrap()).unwrap();
+    let state = json_in(sandbox.home().join("state"));
     assert_eq!(state["current_run"]["preemption"], Value::Null);
     assert_eq!(
         (field(&sandbox, "execution.state"), field(&sandbox, "queue.pending")),
@@ -101,8 +101,7 @@ fn an_empty_checkpoint_is_one() {
 
 #[test]
 fn a_turn_may_yield_without_a_checkpoint_and_unasked() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(&sandbox, "$D yield --json");
     assert_eq!(decision(&stepped), "start_model_turn (operator_prompt) suspended");
     assert_eq!(stepped["terminal_reason"], "its turn yielded");
@@ -160,8 +159,7 @@ fn a_checkpoint_outlives_a_resource_that_is_missing() {
     extend_policy(&sandbox, "ada", workspace);
     extend_policy(&sandbox, "bob", workspace);
     sandbox.run(["enqueue", "bob", "hold it"]);
-    let bob = Beside::start(sandbox.cmd(["tick", "bob"]));
-    wait_for(&sandbox.home().join("bob"));
+    let bob = Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(&sandbox.home().join("bob"));
     sandbox.run(["resume", "ada"]);
     turns(&sandbox, "told");
     assert_eq!(decision(&step(&sandbox)), "wait_for_resources (workspace)");
@@ -209,8 +207,7 @@ fn a_turn_that_has_yielded_is_suspended_however_it_exits() {
         );
         assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 1, "{end}");
     }
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(&sandbox, r#"$D yield >/dev/null; echo '{' > "$DORMOUSE_OUTCOME""#);
     assert_eq!(stepped["terminal"], "suspended");
 }
@@ -241,8 +238,7 @@ fn a_run_suspended_for_a_time_goes_on_by_itself_exactly_then() {
 
 #[test]
 fn a_turn_says_itself_when_it_goes_on() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turns(&sandbox, "$D yield --for never; $D yield --for 10m >/dev/null");
     let step = step_at(&sandbox, "2026-01-02T04:00:00.250Z");
     assert_eq!(
@@ -258,8 +254,7 @@ fn a_turn_says_itself_when_it_goes_on() {
 
 #[test]
 fn a_run_suspended_for_a_time_can_be_resumed_before() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(&sandbox, "outside preempt ada --reason lunch --grace 1d --for 10d >/dev/null; $D yield >/dev/null");
     sandbox.run(["resume", "ada"]);
     assert_eq!(decision(&turn(&sandbox, "told")), "start_model_turn (resume_suspended) completed");
@@ -294,8 +289,7 @@ fn a_run_that_nobody_resumes_has_failed_after_its_time() {
 
 #[test]
 fn of_two_requests_the_latest_says_why_and_the_earliest_until_when() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let ask = |words: &str| {
         format!(
             "outside preempt ada {words} >/dev/null; cp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/state\"\n"
@@ -311,14 +305,13 @@ fn of_two_requests_the_latest_says_why_and_the_earliest_until_when() {
         script.push_str(&ask(words));
         turns(&sandbox, &format!("{script}$D safe-point --json > \"$HOME/answer\"; $D yield >/dev/null"));
         assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00Z")["terminal"], "suspended");
-        let state: Value = serde_json::from_slice(&fs::read(sandbox.home().join("state")).unwrap()).unwrap();
+        let state = json_in(sandbox.home().join("state"));
         let request = &state["current_run"]["preemption"];
         assert_eq!(
             (&request["reason"], &request["force_at"], &request["resume_after"]),
             (&json!(reason), &json!(force_at), &resume_after)
         );
-        let answer: Value =
-            serde_json::from_slice(&fs::read(sandbox.home().join("answer")).unwrap()).unwrap();
+        let answer: Value = json_in(sandbox.home().join("answer"));
         assert_eq!((&answer["yield"], &answer["reason"]), (&json!(true), &json!(reason)));
         assert_eq!(field(&sandbox, "execution.reason"), reason);
         sandbox.cmd(["resume", "ada"]).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").exits(0);
@@ -358,8 +351,7 @@ fn a_suspended_agent_can_be_stopped_and_goes_on_when_it_is_started() {
 /// A later one takes the place of the one before it.
 #[test]
 fn the_checkpoint_that_counts_is_the_only_one_in_the_directory_of_its_run() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let save = |text: &str| format!("printf {text} | $D yield --checkpoint - >/dev/null; ");
     let stepped = turn(&sandbox, &(save("one") + &save("two") + "$D yield >/dev/null"));
     let [saved] = &checkpoints_of(&sandbox, stepped["run_id"].as_str().unwrap())[..] else { panic!("one") };
@@ -369,8 +361,7 @@ fn the_checkpoint_that_counts_is_the_only_one_in_the_directory_of_its_run() {
 /// A tick that is told to end while its turn has yielded already suspends the run.
 #[test]
 fn a_signal_to_the_tick_of_a_turn_that_has_yielded_suspends_it() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, "printf here | $D yield --checkpoint - >/dev/null; up; come never");
     signal("TERM", tick.0.id());
     assert_eq!(ended(tick)["terminal"], "suspended");
@@ -382,8 +373,7 @@ fn a_signal_to_the_tick_of_a_turn_that_has_yielded_suspends_it() {
 /// The same where the tick was killed: the next one finds it so.
 #[test]
 fn a_run_that_has_yielded_is_suspended_when_its_tick_is_gone() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, "printf here | $D yield --checkpoint - >/dev/null; up; come never");
     signal("KILL", tick.0.id());
     tick.end();
@@ -398,8 +388,7 @@ fn a_run_that_has_yielded_is_suspended_when_its_tick_is_gone() {
 /// With a request pending a signal to the tick is still an interruption: the turn did not yield.
 #[test]
 fn a_signal_to_the_tick_of_a_turn_that_was_asked_interrupts_it() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, "up; come never");
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]);
     signal("TERM", tick.0.id());
@@ -415,8 +404,7 @@ fn a_signal_to_the_tick_of_a_turn_that_was_asked_interrupts_it() {
 #[test]
 fn what_would_let_a_suspended_run_go_on_is_said() {
     let wakes = |pause: &str| {
-        let sandbox = agent();
-        say(&sandbox, "hello");
+        let sandbox = with_message();
         turns(
             &sandbox,
             &format!(
@@ -440,8 +428,7 @@ fn what_would_let_a_suspended_run_go_on_is_said() {
 
 #[test]
 fn that_a_turn_is_to_yield_is_said() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(&sandbox, "up; come go");
     let end = format!("the end of {}", current_run(&sandbox));
     assert_eq!(sandbox.json(["explain", "ada"])["wakes"][0], end);

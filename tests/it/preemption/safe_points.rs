@@ -6,14 +6,13 @@ use serde_json::json;
 
 use crate::setup::{objects, say, wait_for, wait_for_line};
 
-use super::{agent, current_run, ended, noted, running, turn};
+use super::{agent, current_run, ended, noted, running, turn, with_message};
 
 const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
 
 #[test]
 fn what_is_only_looked_at_stays() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         r#"outside enqueue ada "mind the gap" --priority interject >/dev/null
@@ -37,8 +36,7 @@ fn what_is_only_looked_at_stays() {
 /// Words that nobody can have read are not handed over.
 #[test]
 fn nobody_swallows_what_the_operator_says() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         r#"outside enqueue ada "mind the gap" --priority interject >/dev/null
@@ -60,8 +58,7 @@ fn nobody_swallows_what_the_operator_says() {
 
 #[test]
 fn a_safe_point_that_waits_ends_with_what_there_is_to_say() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         r#"up; $D safe-point --wait 10m > "$HOME/words"; note "words: $?"
@@ -96,8 +93,7 @@ fn a_safe_point_waits_for_the_end_of_a_section() {
 
 #[test]
 fn a_command_beside_has_its_own_streams_and_status() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         r#"beside() { $D safe-point -- "$@" 2>> "$HOME/said"; note $?; }
@@ -117,8 +113,7 @@ fn a_command_beside_has_its_own_streams_and_status() {
 
 #[test]
 fn a_command_beside_is_ended_when_the_turn_is_to_yield() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         r#"$D safe-point -- sh -c 'trap "echo asked >> $HOME/noted; exit 0" TERM; : > "$HOME/up"; while :; do sleep 0.01; done'; note "polite: $?"
@@ -132,8 +127,7 @@ fn a_command_beside_is_ended_when_the_turn_is_to_yield() {
 
 #[test]
 fn a_command_that_hears_nothing_is_killed_after_its_grace() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         r#"$D safe-point --signal INT --grace 100ms -- sh -c 'trap "echo heard >> $HOME/noted" INT; trap "" TERM; : > "$HOME/up"; while :; do sleep 0.01; done'; note "deaf: $?""#,
@@ -147,8 +141,7 @@ fn a_command_that_hears_nothing_is_killed_after_its_grace() {
 /// that shell, which waits for it, hears its own signal only then.
 #[test]
 fn a_stop_ends_the_command_and_the_turn_can_save() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         r#"trap : TERM
@@ -172,8 +165,7 @@ fn a_stop_ends_the_command_and_the_turn_can_save() {
 /// safe point that hands them over, and it is that one which says whether to yield as well.
 #[test]
 fn what_the_operator_says_ends_a_command_beside_and_stays_to_be_heard() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         r#"up; $D safe-point -v -- sleep 1000 2> "$HOME/why"; note "ended: $?"

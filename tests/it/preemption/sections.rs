@@ -5,9 +5,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{lives, objects, record, say};
+use crate::setup::{lives, objects, record};
 
-use super::{agent, ended, go, noted, running, signal, turn};
+use super::{ended, go, noted, running, signal, turn, with_message};
 
 const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
 
@@ -18,8 +18,7 @@ fn open(sandbox: &Sandbox) -> Vec<Value> {
 
 #[test]
 fn the_status_of_a_command_is_handed_on() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     fs::write(sandbox.project().join("plain"), "no program").unwrap();
     turn(
         &sandbox,
@@ -48,8 +47,7 @@ fn the_status_of_a_command_is_handed_on() {
 
 #[test]
 fn the_status_of_a_command_counts_where_its_section_could_not_be_closed() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let step = turn(
         &sandbox,
         r#"state=$DORMOUSE_DIR/agents/ada/state.json
@@ -63,8 +61,7 @@ fn the_status_of_a_command_counts_where_its_section_could_not_be_closed() {
 
 #[test]
 fn a_command_in_a_section_has_the_streams_of_whoever_calls_it() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         r#"printf 'in\0\377' | $D non-preemptible --deadline 5m -- sh -c 'cat; echo err >&2; echo "$#"' a b 'c d' > "$HOME/out" 2> "$HOME/err"
@@ -84,8 +81,7 @@ fn a_command_in_a_section_has_the_streams_of_whoever_calls_it() {
 /// Its first one after the outermost section is the one that answers.
 #[test]
 fn a_request_is_answered_after_the_outermost_section() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         &format!(
@@ -116,8 +112,7 @@ fn a_request_is_answered_after_the_outermost_section() {
 /// What the operator says is handed over in a section too: only the request waits.
 #[test]
 fn a_section_keeps_no_message_back() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         r#"$D non-preemptible begin --deadline 10m
@@ -129,8 +124,7 @@ fn a_section_keeps_no_message_back() {
 
 #[test]
 fn a_section_protects_until_its_deadline_and_not_beyond() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         &format!(
@@ -153,8 +147,7 @@ fn a_section_protects_until_its_deadline_and_not_beyond() {
 
 #[test]
 fn what_was_not_begun_is_not_ended() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         r#"$D --json non-preemptible end > "$HOME/answer"; note $?
@@ -170,8 +163,7 @@ fn what_was_not_begun_is_not_ended() {
 /// Each closes its own, in whatever order they end.
 #[test]
 fn two_commands_at_once_have_a_section_each() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         &format!(
@@ -200,8 +192,7 @@ fn two_commands_at_once_have_a_section_each() {
 /// A signal to the wrapper is meant for the command; its section is closed all the same.
 #[test]
 fn a_signal_is_passed_on_to_the_command() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         &format!(
@@ -217,8 +208,7 @@ fn a_signal_is_passed_on_to_the_command() {
 
 #[test]
 fn who_had_to_yield_before_now_begins_nothing_new() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         r#"at() { DORMOUSE_NOW=2026-01-02T04:00:$1Z; export DORMOUSE_NOW; }
@@ -242,8 +232,7 @@ fn who_had_to_yield_before_now_begins_nothing_new() {
 /// A section of a run is no section of the next one.
 #[test]
 fn sections_end_with_their_run() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(&sandbox, "$D non-preemptible begin --deadline 1d; $D yield >/dev/null");
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, &format!("$D -q non-preemptible end 2>/dev/null; note $?; {ASK}; $D safe-point; note $?"));
@@ -253,8 +242,7 @@ fn sections_end_with_their_run() {
 /// A turn that exits leaves the command of its section behind: it is ended with the turn.
 #[test]
 fn a_section_does_not_outlive_its_turn() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         r#"$D non-preemptible --deadline 1d -- sh -c 'echo $$ > "$HOME/pid.new"; mv "$HOME/pid.new" "$HOME/pid"; exec sleep 600' & come pid"#,
@@ -277,8 +265,7 @@ const GONE: &str = r#"gone() {
 
 #[test]
 fn a_section_of_a_command_ends_with_its_wrapper_and_the_command_with_it() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         &format!(
@@ -302,8 +289,7 @@ fn a_section_of_a_command_ends_with_its_wrapper_and_the_command_with_it() {
 
 #[test]
 fn a_run_is_forced_though_a_killed_wrapper_left_a_section() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         r#"$D non-preemptible --deadline 10m -- sh -c ': > "$HOME/in"; exec sleep 600' & echo $! > "$HOME/wrapper"
@@ -318,8 +304,7 @@ fn a_run_is_forced_though_a_killed_wrapper_left_a_section() {
 
 #[test]
 fn a_stop_does_not_wait_for_a_section_whose_wrapper_is_gone() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     let tick = running(
         &sandbox,
         r#"$D non-preemptible --deadline 10m -- sh -c ': > "$HOME/in"; exec sleep 600' & wrapper=$!
@@ -331,8 +316,7 @@ fn a_stop_does_not_wait_for_a_section_whose_wrapper_is_gone() {
 
 #[test]
 fn a_command_at_a_safe_point_ends_with_its_wrapper() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
+    let sandbox = with_message();
     turn(
         &sandbox,
         &format!(
