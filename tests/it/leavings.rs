@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::checker;
 use crate::harness::Sandbox;
-use crate::setup::{Beside, eventually, extend_policy, names, objects, say, step};
+use crate::setup::{Beside, eventually, extend_policy, names, objects, say, step, step_on};
 
 /// A started agent `ada` of a state directory as it is by default, whose turns run this line of shell.
 #[track_caller]
@@ -97,8 +97,7 @@ fn the_policy_says_of_which_runs_the_context_stays() {
         let settings = sandbox.store().join("dormouse.toml");
         let text = fs::read_to_string(&settings).unwrap();
         fs::write(&settings, format!("{text}[retention]\ncontext = \"none\"\n")).unwrap();
-        say(&sandbox, "x");
-        step(&sandbox);
+        step_on(&sandbox, "x");
         assert_eq!(left(&sandbox).len(), kept, "{context}");
         fs::write(&settings, format!("{text}[retention]\nkontext = \"none\"\n")).unwrap();
         let ran = sandbox.cmd(["tick", "ada"]).exits(6);

@@ -10,7 +10,7 @@ use crate::checker;
 use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{
     Beside, add, decision, decisions, edit_state, eventually, extend_policy, failure, field, hook, mode,
-    names, objects, record, say, started, step, tree, wait_for,
+    names, objects, record, say, started, started_with, step, texts, tree,
 };
 
 #[test]
@@ -316,11 +316,7 @@ fn start_opens_the_gate_and_nothing_else() {
     assert_eq!(names(&sandbox.agent("ada").join("inbox")), before);
     assert_eq!(names(&sandbox.agent("ada").join("runs")), Vec::<String>::new());
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
-    let kinds: Vec<String> = sandbox
-        .json_lines(["events", "ada"])
-        .iter()
-        .map(|event| event["kind"].as_str().unwrap().to_owned())
-        .collect();
+    let kinds = texts(&sandbox.json_lines(["events", "ada"]), "kind");
     assert_eq!(
         kinds,
         [
@@ -468,8 +464,7 @@ const STUBBORN: &str = "trap '' TERM; touch running; while :; do sleep 0.02; don
 fn stop_asks_a_running_turn_to_end() {
     let sandbox = started(POLITE);
     let message = say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     assert_eq!(field(&sandbox, "status"), "awake_running");
     assert_eq!(field(&sandbox, "posture"), "active_turn");
     let run = field(&sandbox, "current_run.run_id");
@@ -498,8 +493,7 @@ fn stop_asks_a_running_turn_to_end() {
 fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
     let sandbox = started(STUBBORN);
     say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     sandbox.run(["stop", "ada", "--grace", "100ms"]);
     tick.end();
     let execution = sandbox.json(["get", "ada"])["execution"].clone();
@@ -513,16 +507,14 @@ fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
 fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
     let sandbox = started(QUITTING);
     let message = say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     sandbox.run(["stop", "ada", "--requeue"]);
     tick.end();
     let shown = sandbox.json(["queue", "show", &message]);
     assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
     fs::remove_file(sandbox.project().join("running")).unwrap();
     sandbox.run(["start", "ada"]);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     assert_eq!(field(&sandbox, "current_run.message_id"), message);
     sandbox.run(["stop", "ada"]);
     tick.end();
@@ -532,10 +524,9 @@ fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
 fn a_stop_that_lost_its_tick_ends_the_run_itself() {
     let sandbox = started(POLITE);
     say(&sandbox, "work");
-    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
-    tick.0.kill().unwrap();
-    tick.0.wait().unwrap();
+    let mut tick =
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    tick.kill();
     let stopped = sandbox.json(["stop", "ada"]);
     assert_eq!(stopped["status"], "stopped");
     assert_eq!(field(&sandbox, "current_run"), "");
@@ -568,8 +559,7 @@ fn only_a_failed_agent_recovers() {
 
 #[test]
 fn recover_ends_a_backoff_at_once() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
     say(&sandbox, "work");
     sandbox
         .cmd(["tick", "ada"])
@@ -590,15 +580,14 @@ fn recover_ends_a_backoff_at_once() {
 fn recover_settles_a_run_whose_tick_is_gone() {
     let sandbox = started(STUBBORN);
     let message = say(&sandbox, "work");
-    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let mut tick =
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     let run = field(&sandbox, "current_run.run_id");
     sandbox.cmd(["recover", "ada"]).status(4).complains(&format!(
         "dormouse: {}: there is nothing to recover\nhint: `dormouse stop` ends it\n",
         "run_#1 is running"
     ));
-    tick.0.kill().unwrap();
-    tick.0.wait().unwrap();
+    tick.kill();
     eventually("the lease is free", || {
         let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
         (ran.code() == 0).then(|| assert_eq!(objects(&ran.stdout)[0]["interrupted_run_id"], run.as_str()))
@@ -612,10 +601,9 @@ fn recover_settles_a_run_whose_tick_is_gone() {
 fn run_elsewhere() -> Sandbox {
     let sandbox = started(STUBBORN);
     say(&sandbox, "work");
-    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
-    tick.0.kill().unwrap();
-    tick.0.wait().unwrap();
+    let mut tick =
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    tick.kill();
     edit_state(&sandbox, |state| {
         state["current_run"]["host"] = json!("elsewhere");
         state["current_run"]["boot_id"] = json!("another boot");

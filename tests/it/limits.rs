@@ -11,7 +11,7 @@ use crate::checker;
 use crate::harness::{Cmd, Ran, Sandbox, copy_of_dormouse, dormouse};
 use crate::journal::{self, NO_MARK, line};
 use crate::needs::leave_out;
-use crate::setup::edit_policy;
+use crate::setup::{edit_policy, json_in};
 use crate::strace;
 
 /// An agent `a` that is started, and whose turns run this.
@@ -459,7 +459,7 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
     let action = r#"{"do": "enqueue", "agent": "b", "text": "one of many"}"#;
     with_outcome(&sandbox, action, 20);
     sandbox.run(["tick", "a"]);
-    let read = |path: &PathBuf| serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let read = |path: &PathBuf| json_in(path);
     let said: Vec<Value> = messages(&sandbox, "b").iter().map(read).collect();
     assert_eq!(said.len(), 20);
     // Some are still there, some are dealt with, and some have not arrived.
@@ -475,7 +475,7 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
         fs::write(outbox.join(name), message.to_string()).unwrap();
     }
     let path = sandbox.agent("a").join("state.json");
-    let mut state: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let mut state = json_in(&path);
     state["outbox"] = serde_json::json!({ "messages": 20, "bytes": 20_000 });
     fs::write(&path, state.to_string()).unwrap();
     sandbox.run(["tick", "a"]);

@@ -1,7 +1,7 @@
 //! `list` as people see it: a table, in an order that they expect, as wide as their terminal.
 
 use crate::harness::Sandbox;
-use crate::setup::{add, extend_policy, started};
+use crate::setup::{add, extend_policy, started, texts};
 
 /// Agents with numbers in their names, one of which needs attention.
 fn fleet() -> Sandbox {
@@ -47,7 +47,7 @@ fn who_needs_attention_comes_first_and_numbers_count() {
     // Scripts get them as before, unless they ask.
     let names = |line: &[&str]| {
         let objects = sandbox.json_lines([&["list"][..], line].concat());
-        objects.iter().map(|object| object["agent"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        texts(&objects, "agent")
     };
     assert_eq!(names(&[]), ["a10", "a2", "ada", "zoe"]);
     assert_eq!(names(&["--sort", "queue", "--limit", "2"]), ["a10", "a2"]);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::harness::Sandbox;
-use crate::setup::{add, say, started, step};
+use crate::setup::{add, say, started, step_on};
 
 fn spawn(sandbox: &Sandbox, line: &[&str]) -> (Child, Lines) {
     let mut command: Command = sandbox.cmd(line.iter().copied()).into_command();
@@ -36,10 +36,8 @@ fn what_happened_is_told_in_words_and_local_time() {
         "case \"$(cat)\" in *'\"text\": \"fail\"'*) echo no >&2; exit 1 ;; esac; echo working; echo done",
     );
     add(&sandbox, "bob", "echo other");
-    say(&sandbox, "go");
-    step(&sandbox);
-    say(&sandbox, "fail");
-    step(&sandbox);
+    step_on(&sandbox, "go");
+    step_on(&sandbox, "fail");
     sandbox.run(["enqueue", "bob", "go"]);
     sandbox.run(["tick", "bob"]);
     let text = sandbox.run(["logs", "ada"]);
@@ -137,8 +135,7 @@ fn a_new_agent_is_heard_by_all_and_the_end_of_the_directory_is_an_end() {
 #[test]
 fn what_turns_write_neither_steers_nor_breaks_a_line() {
     let sandbox = started("printf 'a\\033[31mb\\rc\\n\\342\\200\\256d\\n'; printf 'no end'");
-    say(&sandbox, "go");
-    step(&sandbox);
+    step_on(&sandbox, "go");
     let text = sandbox.run(["logs", "ada"]);
     assert!(text.contains("| a\\u{1b}[31mb\\rc\n") && text.contains("| \\u{202e}d\n"), "{text}");
     assert!(text.contains("| no end\n"), "{text}");

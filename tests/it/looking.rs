@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{Beside, HOOKS, add, changes, hook, say, started, step, tree, wait_for};
+use crate::setup::{Beside, HOOKS, add, changes, hook, say, started, step, tree};
 
 /// An agent with everything that a step would run something for: hooks, a message, a timer that is due, a
 /// task that never began, and a turn whose tick was killed.
@@ -21,8 +21,8 @@ fn full_of_things_to_do() -> (Sandbox, String, String) {
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1s", "x"]);
     say(&sandbox, "y");
     fs::write(sandbox.project().join("stay"), "").unwrap();
-    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("begun"));
+    let mut tick =
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("begun"));
     tick.0.kill().unwrap();
     drop(tick);
     for mark in ["hooked", "begun", "stay"] {

@@ -6,13 +6,11 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{field, say, step};
+use crate::setup::{edit_file, field, say, step_on};
 
 /// More lines for the settings of the state directory.
 fn settings(sandbox: &Sandbox, lines: &str) {
-    let path = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, format!("{text}\n{lines}")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n{lines}"));
 }
 
 #[test]
@@ -81,9 +79,7 @@ fn a_profile_stands_between_the_defaults_and_the_agents_own_policy() {
     assert_eq!(field(&sandbox, "limits.max_hops"), "3");
     assert_eq!(field(&sandbox, "limits.turn_timeout_ms"), "300000");
     // The file is edited to be of another one.
-    let policy = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, text.replace("careful", "fast")).unwrap();
+    edit_file(&sandbox.agent("ada").join("agent.toml"), |text| text.replace("careful", "fast"));
     assert_eq!(field(&sandbox, "capabilities.stdin"), "none");
     sandbox.run(["create", "bob", "--profile", "careful", "--", "true"]);
     assert_eq!(sandbox.json(["get", "bob", "capabilities.stdin"]), "prompt");
@@ -179,8 +175,7 @@ fn a_delegation_hands_its_profile_on() {
     sandbox.run(["start", "ada"]);
     sandbox.run(["task", "start", "-a", "ada", "--delegate", "kid", "work"]);
     assert_eq!(sandbox.json(["get", "kid", "identity.profile"]), "careful");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::harness::Sandbox;
-use crate::setup::{extend_policy, failure, field, names, say, started, step};
+use crate::setup::{extend_policy, failure, field, names, say, started, started_with, step, step_on};
 
 fn refused(sandbox: &Sandbox, args: &[&str]) -> (i32, String) {
     let ran = sandbox.cmd([&["--json"], args].concat()).output();
@@ -143,8 +143,10 @@ fn an_answer_that_names_its_question_leaves_the_other_open() {
 
 #[test]
 fn an_error_of_a_limit_names_it_its_value_and_what_came() {
-    let sandbox = started("head -c 4194305 /dev/zero > \"$DORMOUSE_OUTCOME\"");
-    extend_policy(&sandbox, "ada", "\n[limits]\nmax_message = \"1 KiB\"\n");
+    let sandbox = started_with(
+        "head -c 4194305 /dev/zero > \"$DORMOUSE_OUTCOME\"",
+        "\n[limits]\nmax_message = \"1 KiB\"\n",
+    );
     let file = |name: &str, bytes: usize| fs::write(sandbox.project().join(name), "x".repeat(bytes)).unwrap();
     file("plan", (1 << 20) + 7);
     file("text", 2000);
@@ -183,8 +185,7 @@ fn an_error_of_a_limit_names_it_its_value_and_what_came() {
 fn an_error_says_which_agent_and_which_states_as_fields() {
     let sandbox = started("true");
     let error = |args: &[&str]| failure(&sandbox.cmd([&["--json"], args].concat()).output());
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     let moved = error(&["fail", "ada", "--reason", "r"]);
     assert_eq!(
         (&moved["kind"], &moved["from"], &moved["to"]),

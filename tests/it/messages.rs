@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, copy_tree};
 use crate::setup::{
-    Beside, add, changes, decision, decisions, extend_policy, failure, field, git, git_in, make_repository,
-    names, objects, only_file, own_name, raw_git, record, say, started, step, tree, wait_for,
+    Beside, add, changes, decision, decisions, edit_file, extend_policy, failure, field, git, git_in,
+    json_in, make_repository, names, objects, only_file, own_name, raw_git, record, say, started,
+    started_with, step, step_on, tree, words,
 };
 
 /// A turn that answers with the message it was given, on one line.
@@ -105,8 +106,7 @@ fn text_that_can_not_be_read_is_refused_with_its_place() {
 
 #[test]
 fn a_body_larger_than_the_limit_is_refused_and_the_limit_named() {
-    let sandbox = started("true");
-    extend_policy(&sandbox, "ada", "\n[limits]\nmax_message = \"1 KiB\"\n");
+    let sandbox = started_with("true", "\n[limits]\nmax_message = \"1 KiB\"\n");
     let exact = "x".repeat(1024);
     sandbox.run(["enqueue", "ada", &exact]);
     sandbox.cmd(["enqueue", "ada"]).stdin("x".repeat(100_000)).status(4).complains(
@@ -303,18 +303,7 @@ fn a_batch_keeps_its_order_and_takes_its_flags_as_defaults() {
     let lines = "{\"text\": \"1\"}\n\n{\"text\": \"2\", \"origin\": \"channel:chat\", \"resource\": \"own\"}\r\n   \n\
                  {\"body\": {\"n\": 3}, \"kind\": \"webhook_event\", \"origin\": \"webhook\", \"ttl\": \"1m\"}\n{\"text\": \"4\"}";
     let ran = sandbox
-        .cmd([
-            "enqueue",
-            "ada",
-            "--batch",
-            "--origin",
-            "callback:cb",
-            "--resource",
-            "all",
-            "--correlation-id",
-            "c",
-            "--json",
-        ])
+        .cmd(words("enqueue ada --batch --origin callback:cb --resource all --correlation-id c --json"))
         .stdin(lines)
         .exits(0);
     let answers = objects(&ran.stdout);
@@ -403,8 +392,7 @@ fn a_repeat_answers_with_the_first_ones_id_and_status() {
         |status: &str| json!({ "agent": "ada", "message_id": id, "status": status, "duplicate": true });
     let repeat = || sandbox.json(["enqueue", "ada", "one", "--dedupe-key", "k"]);
     assert_eq!(repeat(), again("queued"));
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     assert_eq!(repeat(), again("dequeued"));
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(tick.end().code(), 0);
@@ -432,8 +420,7 @@ fn a_repeat_after_the_window_is_a_message_of_its_own() {
 
 #[test]
 fn a_message_that_waits_for_longer_than_the_window_is_no_copy_of_a_later_one() {
-    let sandbox = started("true");
-    extend_policy(&sandbox, "ada", "\n[limits]\ndedupe_window = \"1h\"\n");
+    let sandbox = started_with("true", "\n[limits]\ndedupe_window = \"1h\"\n");
     say_once(&sandbox, "one", false);
     sandbox.pass(3600);
     let second = say_once(&sandbox, "two", false);
@@ -524,9 +511,9 @@ fn arrivals_and_policies_of_two_clones_merge_without_a_conflict() {
     say(&sandbox, "here");
     sandbox.run(["-C", &there, "enqueue", "ada", "there"]);
     sandbox.run(["-C", &there, "wake", "ada"]);
-    let policy = clone.join(".dormouse/agents/ada/agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, format!("description = \"changed\"\n{text}")).unwrap();
+    edit_file(&clone.join(".dormouse/agents/ada/agent.toml"), |text| {
+        format!("description = \"changed\"\n{text}")
+    });
     for dir in [sandbox.project(), clone] {
         git_in(&sandbox, &dir, &["add", "--all"]);
         git_in(&sandbox, &dir, &["commit", "--quiet", "-m", "said"]);
@@ -596,15 +583,11 @@ fn a_control_message_is_reduced_and_the_next_turn_finds_it() {
     let dropped = sandbox.run(["enqueue", "ada", "never mind"]).trim_end().to_owned();
     // Whatever an operator gives as the reason, a message that was dropped was not reduced.
     sandbox.run(["queue", "drop", &dropped, "--reason", "reduced"]);
-    say(&sandbox, "go");
-    step(&sandbox);
-    let context = || -> Value {
-        serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap()
-    };
+    step_on(&sandbox, "go");
+    let context = || -> Value { json_in(sandbox.project().join("context")) };
     assert_eq!(context()["reduced"]["count"], 1);
     assert_eq!(body(&context()["reduced"]["messages"][0]), "mind the gap");
-    say(&sandbox, "again");
-    step(&sandbox);
+    step_on(&sandbox, "again");
     assert_eq!(context()["reduced"], json!({ "count": 0, "messages": [] }), "each is told once");
 }
 
@@ -615,8 +598,7 @@ fn of_many_reduced_messages_the_newest_fifty_are_told_with_the_count() {
     sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
     say(&sandbox, "go");
     decisions(&sandbox);
-    let context: Value =
-        serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
+    let context: Value = json_in(sandbox.project().join("context"));
     assert_eq!(context["reduced"]["count"], 60);
     let told: Vec<&str> = context["reduced"]["messages"].as_array().unwrap().iter().map(body).collect();
     let expected: Vec<String> = (10..60).map(|n| n.to_string()).collect();
@@ -672,8 +654,7 @@ fn a_wake_hint_about_what_the_agent_waits_for_runs_a_turn_that_is_told() {
             "sleep (no_pending_scheduler_facts)"
         ]
     );
-    let context: Value =
-        serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
+    let context: Value = json_in(sandbox.project().join("context"));
     let message = &context["message"];
     assert_eq!((body(message), message["hint"]["reason"].as_str()), ("", Some("the build is red")));
     assert_eq!(message["origin"], json!({ "kind": "system", "id": "ci" }));
@@ -802,18 +783,10 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
     assert_eq!(names(&inbox), [".hidden", "rejected"]);
     assert_eq!(
         names(&inbox.join("rejected")),
-        [
-            "a.json",
-            "a.json.reason",
-            "b",
-            "b.reason",
-            "c.json",
-            "c.json.reason",
-            "d.json",
-            "d.json.reason",
-            "e.json",
-            "e.json.reason"
-        ]
+        words(
+            "a.json a.json.reason b b.reason c.json c.json.reason d.json d.json.reason e.json \
+             e.json.reason",
+        )
     );
     assert_eq!(fs::read_to_string(inbox.join("rejected/a.json")).unwrap(), "{\"txt\": 1}");
     assert_eq!(
@@ -833,7 +806,7 @@ fn a_turn_speaks_as_its_agent_with_the_run_as_its_source() {
     let cause = say(&sandbox, "go");
     let stepped = step(&sandbox);
     assert_eq!(stepped["terminal"], "completed", "{stepped}");
-    let answer: Value = serde_json::from_slice(&fs::read(sandbox.project().join("answer")).unwrap()).unwrap();
+    let answer = json_in(sandbox.project().join("answer"));
     let found = message(&sandbox, answer["message_id"].as_str().unwrap());
     assert_eq!(found["agent"], "bob");
     assert_eq!(found["kind"], "internal_followup");
@@ -854,8 +827,7 @@ fn a_turn_can_not_speak_as_somebody_else_of_authority() {
         "for flags in '--origin operator' '--kind control' '--kind operator_prompt' '--origin timer' '--priority interject'; do \
          {own} enqueue ada x $flags --json; echo $?; done > answers 2>/dev/null"
     ));
-    say(&sandbox, "go");
-    step(&sandbox);
+    step_on(&sandbox, "go");
     let answers = fs::read_to_string(sandbox.project().join("answers")).unwrap();
     let kinds: Vec<String> = answers
         .lines()
@@ -903,8 +875,7 @@ fn chains_of_messages_between_turns_end_at_the_hop_limit() {
 #[test]
 fn what_is_left_of_a_turn_that_is_over_can_not_speak_for_it() {
     let sandbox = started("echo $DORMOUSE_RUN > run");
-    say(&sandbox, "go");
-    step(&sandbox);
+    step_on(&sandbox, "go");
     let run = fs::read_to_string(sandbox.project().join("run")).unwrap();
     sandbox
         .cmd(["enqueue", "ada", "late"])
@@ -962,8 +933,7 @@ fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
 
 #[test]
 fn queue_show_tells_the_story_of_a_message() {
-    let sandbox = started("echo broken >&2; exit 1");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 2\n");
+    let sandbox = started_with("echo broken >&2; exit 1", "\n[recovery]\nmax_attempts = 2\n");
     let id = say(&sandbox, "the text");
     sandbox
         .cmd(["queue", "show", &id])
@@ -982,8 +952,8 @@ fn queue_show_tells_the_story_of_a_message() {
 
 /// An agent with one dead letter, and its id.
 fn with_dead_letter() -> (Sandbox, String) {
-    let sandbox = started("test -e good || { echo broken >&2; exit 1; }");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
+    let sandbox =
+        started_with("test -e good || { echo broken >&2; exit 1; }", "\n[recovery]\nmax_attempts = 1\n");
     let id = say(&sandbox, "poison");
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
     (sandbox, id)
@@ -1059,8 +1029,7 @@ fn a_queued_message_can_be_dropped_and_brought_back() {
 fn a_message_that_is_worked_on_is_not_dropped() {
     let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
     let id = say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     assert_eq!(message(&sandbox, &id)["status"], "dequeued");
     sandbox
         .cmd(["queue", "drop", &id])

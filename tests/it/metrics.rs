@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::harness::Sandbox;
 use crate::ingress::get;
-use crate::setup::{add, extend_policy, say, started, step};
+use crate::setup::{add, edit_file, say, started, started_with, step_on};
 use crate::strace;
 
 /// Runs promtool, which has to be content. Where it is not installed that is said.
@@ -40,14 +40,15 @@ fn value(text: &str, series: &str) -> f64 {
 /// `ada` has done all sorts of things, `eve` nothing.
 fn lived() -> Sandbox {
     let outcome = r#"{"usage": {"input_tokens": 7, "output_tokens": 5, "cost_usd": 0.25}}"#;
-    let sandbox = started(&format!(
-        "case \"$(cat)\" in *'\"text\": \"fail\"'*) exit 1 ;; esac; echo '{outcome}' > \"$DORMOUSE_OUTCOME\""
-    ));
-    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 1\n");
+    let sandbox = started_with(
+        &format!(
+            "case \"$(cat)\" in *'\"text\": \"fail\"'*) exit 1 ;; esac; echo '{outcome}' > \"$DORMOUSE_OUTCOME\""
+        ),
+        "[recovery]\nmax_attempts = 1\n",
+    );
     sandbox.run(["create", "eve", "--visibility", "private", "--shell", "true"]);
     for text in ["one", "two", "fail"] {
-        say(&sandbox, text);
-        step(&sandbox);
+        step_on(&sandbox, text);
     }
     say(&sandbox, "later");
     sandbox
@@ -183,9 +184,9 @@ fn over_http_nobody_is_named_who_should_not_be() {
     promtool(&["check", "metrics"], sandbox.root(), text);
     assert_eq!(value(text, "dormouse_dead_letters"), 1.0);
     assert!(!text.contains("agent=") && !text.contains("tokens") && !text.contains("cost"), "{text}");
-    let path = sandbox.store().join("dormouse.toml");
-    let settings = fs::read_to_string(&path).unwrap();
-    fs::write(&path, format!("{settings}[ingress]\nread = true\n")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |settings| {
+        format!("{settings}[ingress]\nread = true\n")
+    });
     let text = get(&sandbox, "/metrics");
     assert!(text.contains("agent=\"ada\"") && !text.contains("agent=\"eve\""), "{text}");
     fs::write(sandbox.agent("eve").join("state.json"), "no record").unwrap();

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{add, failure, objects, own_name, say, started, step};
+use crate::setup::{add, failure, objects, own_name, say, started, step, words};
 
 /// An agent with something of everything to show, and the ids of a message and a run of it.
 fn furnished() -> (Sandbox, String, String) {
@@ -371,28 +371,10 @@ fn generated_texts_are_printed() {
 fn every_command_has_help() {
     let sandbox = Sandbox::empty();
     let help = sandbox.run(["--help"]);
-    for command in [
-        "init",
-        "create",
-        "start",
-        "stop",
-        "enqueue",
-        "wake",
-        "tick",
-        "get",
-        "list",
-        "explain",
-        "state",
-        "queue",
-        "run",
-        "briefs",
-        "events",
-        "recover",
-        "doctor",
-        "schema",
-        "completions",
-        "man",
-    ] {
+    for command in words(
+        "init create start stop enqueue wake tick get list explain state queue run briefs events recover \
+         doctor schema completions man",
+    ) {
         assert!(help.lines().any(|line| line.trim_start().starts_with(&format!("{command} "))), "{command}");
         let own = sandbox.run([command, "--help"]);
         assert!(own.contains(&format!("Usage: dormouse {command}")), "{own}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
-use crate::setup::{failure, objects, tree};
+use crate::setup::{edit_file, failure, objects, tree};
 use crate::sharing::{OWNER, Shared, mode, unshared};
 
 /// A state directory of the owner's with a started agent `a`, which has one message.
@@ -223,9 +223,9 @@ fn a_working_directory_that_was_removed_is_told_as_that() {
 fn a_working_directory_of_a_turn_that_was_removed_is_named() {
     let Some(owned) = owned() else { return };
     owned.set("[workspace]\npath = \"work\"\n");
-    let policy = owned.state().join("agents/a/agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, text.replace("[turn]\n", "[turn]\nworkdir = \"work\"\n")).unwrap();
+    edit_file(&owned.state().join("agents/a/agent.toml"), |text| {
+        text.replace("[turn]\n", "[turn]\nworkdir = \"work\"\n")
+    });
     let ran = owned.dormouse(OWNER, &["tick", "a"]);
     let told = format!("{}{}", ran.stdout, ran.stderr);
     assert!(told.contains("work") && !told.contains("panicked"), "{ran}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{dormouse, write_program};
+use crate::setup::words;
 
 fn run(command: &mut Command) -> String {
     let ran = command.output().unwrap();
@@ -86,15 +87,12 @@ fn is_installed_and_removed(package: &Path, root: &Path) {
     let pages = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("man")).unwrap();
     let pages = pages.map(|page| page.unwrap().file_name().into_string().unwrap());
     let pages = pages.filter(|name| name.ends_with(".1")).map(|name| format!("usr/share/man/man1/{name}.gz"));
-    let others = [
-        "usr/bin/dormouse",
-        "usr/lib/systemd/user/dormouse@.service",
-        "usr/share/bash-completion/completions/dormouse",
-        "usr/share/doc/dormouse/copyright",
-        "usr/share/fish/vendor_completions.d/dormouse.fish",
-        "usr/share/zsh/vendor-completions/_dormouse",
-    ];
-    for path in pages.chain(others.map(str::to_owned)) {
+    let others = words(
+        "usr/bin/dormouse usr/lib/systemd/user/dormouse@.service \
+         usr/share/bash-completion/completions/dormouse usr/share/doc/dormouse/copyright \
+         usr/share/fish/vendor_completions.d/dormouse.fish usr/share/zsh/vendor-completions/_dormouse",
+    );
+    for path in pages.chain(others.into_iter().map(str::to_owned)) {
         assert!(files.contains(&path), "{path}: {files:#?}");
     }
     let program = root.join("usr/bin/dormouse");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
 use crate::needs::leave_out;
-use crate::setup::{eventually, failure, mode, only_file, say, started, step, tree};
+use crate::setup::{eventually, failure, mode, only_file, say, started, step, tree, words};
 
 /// Runs a command as somebody who owns nothing here; nothing where the tests can't be that.
 pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
@@ -60,18 +60,7 @@ fn open_to_all() -> Open {
     let done = say(&sandbox, "x");
     let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
     sandbox.run(["work", "add", "x", "-a", "ada", "--plan", "y"]);
-    sandbox.run([
-        "wait",
-        "-a",
-        "ada",
-        "--whole-agent",
-        "--on",
-        "external",
-        "--resource",
-        "r",
-        "--reason",
-        "x",
-    ]);
+    sandbox.run(words("wait -a ada --whole-agent --on external --resource r --reason x"));
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "x"]);
     let task = sandbox.run(["task", "start", "-a", "ada", "--", "true"]).trim_end().to_owned();
     eventually("the end of the task", || {

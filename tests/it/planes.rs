@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
     add, changes, decision, decisions, eventually, extend_policy, failure, field, names, objects, say,
-    started, step, tree,
+    started, step, step_on, texts, tree,
 };
 
 /// Notes the text of every message that a turn is given, a line each, outside the store.
@@ -46,7 +46,7 @@ fn shown(sandbox: &Sandbox, item: &str) -> Value {
 
 fn waits(sandbox: &Sandbox) -> Vec<String> {
     let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
-    waits.iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect()
+    texts(&waits, "id")
 }
 
 fn timers(sandbox: &Sandbox) -> Vec<Value> {
@@ -142,7 +142,7 @@ fn items_are_listed_in_the_order_of_their_making_and_by_how_they_stand() {
     sandbox.run(["work", "complete", &done, "--result", "it went well"]);
     let list = |flags: &[&str]| {
         let found = sandbox.json_lines([&["work", "list", "-a", "ada"], flags].concat());
-        found.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        texts(&found, "id")
     };
     assert_eq!(list(&[]), [&free, &blocked, &asking].map(String::clone));
     assert_eq!(list(&["--state", "completed"]), std::slice::from_ref(&done));
@@ -521,8 +521,7 @@ fn what_is_about_something_else_resolves_nothing_and_says_so() {
         (&json!("liveness_only"), &json!("unchanged"))
     );
     // An operator goes on in spite of the wait, and does not end it.
-    say(&sandbox, "how is it going?");
-    let over = step(&sandbox);
+    let over = step_on(&sandbox, "how is it going?");
     assert_eq!(over["continuation"]["class"], "resume_override");
     assert_eq!(waits(&sandbox), [waiting]);
     assert_eq!(over["closure"]["waiting_reason"], "awaiting_external_change");

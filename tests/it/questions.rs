@@ -8,7 +8,7 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{add, decisions, extend_policy, field, hook, objects, say, started, step};
+use crate::setup::{add, decisions, extend_policy, field, hook, objects, say, started, step, step_on};
 
 /// A turn that asks the operator, unless the operator has answered.
 const ASKS: &str = r#"if [ "$(jq -r .message.body.text < "$DORMOUSE_CONTEXT")" = go ]; then
@@ -317,8 +317,7 @@ fn a_turn_repairs_collects_and_clones_no_more_than_its_own() {
     let lines = commands.map(|command| format!("dormouse {command} >&2; echo $? >> \"$HOME/codes\"\n"));
     let sandbox = started(&lines.concat());
     add(&sandbox, "bob", "true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     let codes = fs::read_to_string(sandbox.home().join("codes")).unwrap();
     assert_eq!(codes, "4\n4\n4\n4\n4\n0\n", "it may look, and change nothing");
 }
@@ -327,8 +326,7 @@ fn a_turn_repairs_collects_and_clones_no_more_than_its_own() {
 fn a_turn_that_was_put_off_or_suspended_has_not_failed() {
     for (shell, state) in [("exit 75", "waiting_resources"), ("dormouse yield", "suspended")] {
         let sandbox = started(shell);
-        say(&sandbox, "x");
-        let ran = step(&sandbox);
+        let ran = step_on(&sandbox, "x");
         assert_eq!(ran["execution_state"], state, "{ran}");
         assert_eq!(ran["closure"]["outcome"], "waiting", "{ran}");
         assert_eq!(sandbox.json(["get", "ada"])["closure"]["outcome"], "waiting");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::scenarios::words;
+use crate::setup::{texts, words};
 use crate::strace::{self, Call, Harm};
 
 const CACHE: &str = "cache/open/work";
@@ -56,7 +56,7 @@ fn an_edit_in_place_is_seen_although_a_step_has_remembered_the_record() {
     let before = inode(CACHE);
     let objectives = || {
         let items = sandbox.json_lines(["work", "list", "-a", "ada"]);
-        items.iter().map(|item| item["objective"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        texts(&items, "objective")
     };
     let name = checker::names(&agent.join("work")).into_iter().next().unwrap();
     let path = agent.join("work").join(name);

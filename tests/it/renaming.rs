@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
 use crate::held::{self, Held};
-use crate::setup::{add, failure, hook, names, objects, own_name, say, started};
+use crate::setup::{add, failure, hook, names, objects, own_name, say, started, texts};
 use crate::strace::{self, Harm};
 use crate::travel::{export, healthy, killed_everywhere};
 
@@ -19,7 +19,7 @@ fn agents(sandbox: &Sandbox) -> Vec<String> {
 
 fn queued(sandbox: &Sandbox, name: &str) -> Vec<String> {
     let lines = sandbox.json_lines(["queue", "list", "-a", name, "--limit", "0"]);
-    lines.iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
+    texts(&lines, "id")
 }
 
 #[track_caller]
@@ -160,8 +160,7 @@ fn a_turn_is_not_renamed_and_renames_only_children() {
     let here =
         started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
     say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"]));
-    crate::setup::wait_for(&here.home().join("on"));
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(&here.home().join("on"));
     let ran = refused(&here, &["rename", "ada", "eve"], 4, "turn_running");
     assert!(failure(&ran)["hint"].as_str().unwrap().contains("dormouse stop ada"), "{ran}");
     fs::remove_file(here.home().join("on")).unwrap();

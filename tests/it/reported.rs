@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::Sandbox;
-use crate::setup::{add, extend_policy, say, started, step, tree};
+use crate::setup::{add, say, started, started_with, step, step_on, tree};
 
 /// The page of all agents.
 #[track_caller]
@@ -64,13 +64,12 @@ fn an_agent_that_nobody_ticks_is_named_first_with_the_reason() {
 
 #[test]
 fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
-    let sandbox = started(
+    let sandbox = started_with(
         "test -e good && printf '{\"brief\":\"all is well\",\"usage\":{\"input_tokens\":1200,\"cost_usd\":0.25}}' > \"$DORMOUSE_OUTCOME\"",
+        "\n[recovery]\nbase = \"1s\"\nmax_attempts = 2\n",
     );
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1s\"\nmax_attempts = 2\n");
     add(&sandbox, "bob", "true");
-    say(&sandbox, "first");
-    step(&sandbox);
+    step_on(&sandbox, "first");
     sandbox.pass(60);
     // It recovers, and then tries again.
     step(&sandbox);
@@ -123,8 +122,7 @@ fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
 #[test]
 fn the_same_state_and_clock_make_the_same_page_and_nothing_else_changes() {
     let sandbox = started("true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     let before = tree(&sandbox.store());
     let at = "2026-01-02T05:00:00Z";
     let told: Value =
@@ -181,15 +179,14 @@ fn no_agent_and_one_that_can_not_be_read_make_a_page_too() {
 const HOSTILE: &str = "\u{202e}gnp\u{200f}\u{0} {{ 7*7 }} </title></script><script>alert(1)</script>\"><svg onload=alert(1)>'--><img src=x onerror=alert(1)> &lt; \u{1b}[31m";
 
 fn hostile() -> Sandbox {
-    let sandbox = started(
+    let sandbox = started_with(
         "cat > /dev/null; cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"; test ! -e \"$HOME/bad\" || { cat \"$HOME/bad\" >&2; exit 1; }",
+        "\n[recovery]\nbase = \"1s\"\nmax_attempts = 1\n",
     );
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1s\"\nmax_attempts = 1\n");
     let long = HOSTILE.repeat(1000);
     let outcome = serde_json::json!({ "brief": HOSTILE, "usage": { "model": HOSTILE } });
     fs::write(sandbox.home().join("outcome"), outcome.to_string()).unwrap();
-    say(&sandbox, "one");
-    step(&sandbox);
+    step_on(&sandbox, "one");
     fs::write(sandbox.home().join("bad"), &long).unwrap();
     say(&sandbox, "two");
     sandbox.pass(60);
@@ -238,8 +235,7 @@ fn a_directory_with_a_hostile_name_stays_text() {
 #[test]
 fn an_agent_that_was_moved_away_says_where_it_is() {
     let sandbox = started("true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     add(&sandbox, "bob", "true");
     for name in ["ada", "bob"] {
         sandbox.run(["export", name, "--move", "host-b:<b>/srv", "-o", &format!("{name}.tar")]);
@@ -286,8 +282,7 @@ fn multiply(sandbox: &Sandbox, turns: u64) {
 #[test]
 fn ten_thousand_turns_make_no_large_page() {
     let sandbox = started("printf '{\"brief\":\"as always\"}' > \"$DORMOUSE_OUTCOME\"");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     multiply(&sandbox, 10_000);
     sandbox.pass(3600);
     let page = page(&sandbox, &[]);

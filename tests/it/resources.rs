@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use crate::harness::Sandbox;
 use crate::needs::leave_out;
-use crate::setup::{Beside, add, eventually, extend_policy, lives, names as names_in, objects, own_name};
+use crate::setup::{
+    Beside, add, edit_file, eventually, extend_policy, json_in, lives, names as names_in, objects, own_name,
+};
 
 /// A turn that says that it runs, and goes on when it is told to.
 const HELD: &str = r#"echo $$ > "$HOME/$DORMOUSE_AGENT.up"; cat "$HOME/$DORMOUSE_AGENT.down""#;
@@ -199,16 +201,15 @@ fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() 
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
     // It leaves a process that the kernel does not take along.
-    let policy = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, text.replace("echo $$", "sleep 100000 & echo $$")).unwrap();
+    edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
+        text.replace("echo $$", "sleep 100000 & echo $$")
+    });
     add(&sandbox, "bob", "true");
     extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
     sandbox.run(["enqueue", "bob", "go"]);
     let (mut ada, pid) = running(&sandbox, "ada");
     assert_eq!(word(&tick(&sandbox, "bob"), "reason"), "workspace");
-    ada.0.kill().unwrap();
-    ada.0.wait().unwrap();
+    ada.kill();
     eventually("the turn goes with its tick", || (!lives(pid)).then_some(()));
     // However often it is tried: who could not have the place has not been there.
     let steps = [sandbox.json(["tick", "bob", "--dry-run"]), tick(&sandbox, "bob"), tick(&sandbox, "bob")];
@@ -343,7 +344,7 @@ fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
         assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
         let runs = sandbox.agent("ada").join("runs");
         let last = fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
-        let context: Value = serde_json::from_slice(&fs::read(last.join("context.json")).unwrap()).unwrap();
+        let context = json_in(last.join("context.json"));
         let told = &context["capabilities"]["limits"]["left"][limit];
         assert_eq!(told.to_string(), if limit.starts_with("turns") { "0" } else { left }, "{limit}");
 
@@ -390,9 +391,9 @@ fn a_limit_that_is_raised_counts_with_the_next_step() {
         ("turns_per_day", false),
         "a person is told"
     );
-    let policy = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, text.replace("turns_per_day = 0", "turns_per_day = 1")).unwrap();
+    edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
+        text.replace("turns_per_day = 0", "turns_per_day = 1")
+    });
     assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
     sandbox.run(["enqueue", "ada", "go"]);
     assert_eq!(word(&tick(&sandbox, "ada"), "next_due_at"), "2026-01-03T00:00:00.000Z");
@@ -435,9 +436,9 @@ fn a_limit_that_makes_no_sense_is_refused_where_it_is_read() {
 }
 
 fn max_running(sandbox: &Sandbox, slots: u32) {
-    let config = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, format!("{text}\n[scheduler]\nmax_running = {slots}\n")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| {
+        format!("{text}\n[scheduler]\nmax_running = {slots}\n")
+    });
 }
 
 #[test]
@@ -463,8 +464,7 @@ fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
         assert_eq!(step["evidence"], why);
     }
     assert!(step["next_due_at"].is_string());
-    ada.0.kill().unwrap();
-    ada.0.wait().unwrap();
+    ada.kill();
     assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
     finish(&sandbox, "bob", bob);
     sandbox.run(["doctor"]);

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
 use crate::output::on_terminal;
-use crate::setup::{HOOKS, failure, hook, mode, names, only_file, tree};
+use crate::setup::{HOOKS, edit_file, failure, hook, mode, names, only_file, tree};
 
 /// What could be a secret in a text: 64 hexadecimal digits.
 fn words(text: &str) -> Vec<String> {
@@ -231,9 +231,9 @@ fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
             say(args);
         }
         // Damaged, it is talked about.
-        let path = sandbox.agent(name).join("triggers").join(&trigger);
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("active", "sleepy")).unwrap();
+        edit_file(&sandbox.agent(name).join("triggers").join(&trigger), |text| {
+            text.replace("active", "sleepy")
+        });
         say(&["get", name]);
         say(&["doctor"]);
     }

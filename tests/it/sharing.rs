@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
 use crate::needs::leave_out;
-use crate::setup::eventually;
+use crate::setup::{edit_file, eventually, json_in};
 
 pub const OWNER: u32 = 60_001;
 /// Has a name wherever there are users at all.
@@ -69,9 +69,9 @@ impl Shared {
 
     /// Adds the setting, and nothing else.
     pub fn share(&self, group: impl std::fmt::Display) {
-        let path = self.state().join("dormouse.toml");
-        let before = fs::read_to_string(&path).unwrap();
-        fs::write(path, format!("{before}\n[sharing]\ngroup = {group}\n")).unwrap();
+        edit_file(&self.state().join("dormouse.toml"), |before| {
+            format!("{before}\n[sharing]\ngroup = {group}\n")
+        });
     }
 
     pub fn run_as(&self, user: u32, program: &Path, args: &[&str]) -> Ran {
@@ -129,7 +129,7 @@ impl Shared {
     fn record(&self) -> (PathBuf, Value) {
         let mut found = fs::read_dir(self.inbox()).unwrap().map(|entry| entry.unwrap().path());
         let path = found.find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
-        let content = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let content = json_in(&path);
         (path, content)
     }
 
@@ -142,9 +142,9 @@ impl Shared {
     }
 
     pub fn set(&self, text: &str) {
-        let path = self.sandbox.project().join(".dormouse/agents/a/agent.toml");
-        let before = fs::read_to_string(&path).unwrap();
-        fs::write(path, format!("{before}{text}")).unwrap();
+        edit_file(&self.sandbox.project().join(".dormouse/agents/a/agent.toml"), |before| {
+            format!("{before}{text}")
+        });
     }
 }
 

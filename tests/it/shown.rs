@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
 use crate::output::on_terminal;
-use crate::setup::{Beside, add, failure, lives, objects, only_file, step, wait_for};
+use crate::setup::{Beside, add, failure, json_in, lives, objects, only_file, step, words};
 
 /// Asks a terminal to paint, to change its title, to go back and to clear; turns the direction of writing;
 /// and has of every kind of character that nobody sees.
@@ -296,21 +296,10 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         assert_clean(&ran.stderr, name);
     }
     // Every command that there is stands above, or shows nothing that somebody else has said.
-    let shows_nothing = [
-        "ask",
-        "ingress",
-        "start",
-        "stop",
-        "recover",
-        "fail",
-        "preempt",
-        "resume",
-        "safe-point",
-        "checkpoint",
-        "yield",
-        "non-preemptible",
-        "wake",
-    ];
+    let shows_nothing = words(
+        "ask ingress start stop recover fail preempt resume safe-point checkpoint yield non-preemptible \
+         wake",
+    );
     let mut known: BTreeSet<&str> = commands.iter().flatten().copied().collect();
     known.extend(shows_nothing);
     let help = sandbox.run(["--help"]);
@@ -372,7 +361,7 @@ fn what_can_not_be_read_is_quoted_without_what_it_hides() {
     let work = only_file(&sandbox, "work");
     let ledger = only_file(&sandbox, "ledger");
     let with = |path: &PathBuf, field: &str| {
-        let mut record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        let mut record = json_in(path);
         record[field] = json!(evil);
         record.to_string()
     };
@@ -483,8 +472,8 @@ fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
     assert_clean(&ran.stdout, "ask");
     // A turn that another tick runs is listened to in the same way.
     add(&sandbox, "bob", &format!("{turn}; touch begun; while test ! -e go; do sleep 0.1; done"));
-    let asked = Beside::start(sandbox.cmd(["ask", "bob", "hello"]));
-    wait_for(&sandbox.project().join("begun"));
+    let asked =
+        Beside::start(sandbox.cmd(["ask", "bob", "hello"])).after_it_made(&sandbox.project().join("begun"));
     let listens = sandbox.cmd(["ask", "bob", "again", "--timeout", "300ms"]).output();
     assert_clean(&listens.stderr, "ask beside another");
     let pid = asked.0.id();

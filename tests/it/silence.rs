@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    decision, decisions, eventually, extend_policy, has_journal, objects, say, started, step,
+    decision, decisions, eventually, has_journal, json_in, objects, say, started, started_with, step, texts,
 };
 
 /// Notes the text of each message that a turn is given, and the waits that it ends.
@@ -30,7 +30,7 @@ fn wait(sandbox: &Sandbox, kind: &str, flags: &[&str]) -> String {
 
 fn waits(sandbox: &Sandbox) -> Vec<String> {
     let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
-    waits.iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect()
+    texts(&waits, "id")
 }
 
 /// How the waits of `ada` have ended, in that order.
@@ -140,8 +140,10 @@ fn the_result_of_a_task_that_nobody_waits_for_is_heard_while_another_is_awaited(
 fn a_dead_letter_or_a_runnable_item_keeps_no_event_and_no_hint_from_a_wait() {
     for with_dead_letter in [false, true] {
         for by_hint in [false, true] {
-            let sandbox = started("grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true");
-            extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 1\n");
+            let sandbox = started_with(
+                "grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true",
+                "[recovery]\nmax_attempts = 1\n",
+            );
             wait(&sandbox, "external", &["--resource", "pr:1", "--recheck", "10d"]);
             if with_dead_letter {
                 say(&sandbox, "poison");
@@ -217,8 +219,10 @@ fn an_event_in_time_satisfies_the_wait_however_late_the_step_comes() {
 
 #[test]
 fn an_answer_whose_turn_fails_for_good_leaves_the_question_open_and_says_so() {
-    let sandbox = started("grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true");
-    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 2\n");
+    let sandbox = started_with(
+        "grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true",
+        "[recovery]\nmax_attempts = 2\n",
+    );
     let question = wait(&sandbox, "operator", &[]);
     decisions(&sandbox);
     let answer = say(&sandbox, "poison");
@@ -247,7 +251,7 @@ fn a_hint_is_evidence_whose_source_and_reason_are_told() {
     wait(&sandbox, "external", &["--resource", "disk"]);
     sandbox.run(["wake", "ada", "--source", "cron", "--reason", "nightly", "--resource", "disk"]);
     decisions(&sandbox);
-    let context: Value = serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap();
+    let context = json_in(sandbox.home().join("context"));
     let message = &context["message"];
     assert_eq!(message["authority_class"], "integration_signal");
     assert_eq!(message["body_is"], "evidence");
@@ -333,8 +337,7 @@ fn what_a_wait_kept_out_is_looked_at_when_the_wait_ends_in_any_way() {
 #[test]
 fn unmatched_input_gets_a_turn_at_once_where_the_agent_is_set_up_so() {
     needs!("jq");
-    let sandbox = started(NOTING);
-    extend_policy(&sandbox, "ada", "[inbox]\nunmatched = \"run\"\n");
+    let sandbox = started_with(NOTING, "[inbox]\nunmatched = \"run\"\n");
     wait(&sandbox, "operator", &[]);
     decisions(&sandbox);
     sandbox.run(["enqueue", "ada", "news", "--origin", "channel:chat"]);

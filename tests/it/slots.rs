@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{Beside, add, extend_policy, hook, objects, wait_for};
+use crate::setup::{Beside, add, edit_file, extend_policy, hook, objects, texts};
 
 /// What happens meanwhile.
 type Happens = fn(&Sandbox);
@@ -26,16 +26,15 @@ fn agent(sandbox: &Sandbox, name: &str, priority: i32) {
 
 fn settings(slots: u32, margin: &str) -> Sandbox {
     let sandbox = Sandbox::new();
-    let path = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, format!("{text}\n[scheduler]\nmax_running = {slots}\n{margin}\n")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| {
+        format!("{text}\n[scheduler]\nmax_running = {slots}\n{margin}\n")
+    });
     sandbox
 }
 
 /// A tick of an agent whose turn is up.
 fn up(sandbox: &Sandbox, name: &str) -> Beside {
-    let tick = Beside::start(sandbox.cmd(["tick", name, "--json"]));
-    wait_for(&sandbox.home().join(name));
+    let tick = Beside::start(sandbox.cmd(["tick", name, "--json"])).after_it_made(&sandbox.home().join(name));
     tick
 }
 
@@ -46,7 +45,7 @@ fn tick(sandbox: &Sandbox, name: &str) -> Value {
 
 fn asked(sandbox: &Sandbox, name: &str) -> Vec<String> {
     let events = sandbox.json_lines(["events", name, "--kind", "preemption_requested"]);
-    events.iter().map(|event| event["data"]["reason"].as_str().unwrap().to_owned()).collect()
+    texts(&events, "data.reason")
 }
 
 fn terminal(tick: Beside) -> Value {

@@ -7,7 +7,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{add, extend_policy, field, only_file, say, started, step};
+use crate::setup::{add, edit_file, extend_policy, field, json_in, only_file, say, started, step, step_on};
 
 fn keys(value: &Value) -> BTreeSet<String> {
     value.as_object().unwrap_or_else(|| panic!("{value}")).keys().cloned().collect()
@@ -36,9 +36,7 @@ const PARTS: &[(&str, &str)] = &[
 #[test]
 fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing() {
     let sandbox = Sandbox::new();
-    let settings = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, format!("{text}\n[profiles.p]\n")).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n[profiles.p]\n"));
     add(&sandbox, "boss", "true");
     // Between them these agents are in every situation that a field is about.
     let turn =
@@ -99,8 +97,7 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
     }
     sandbox.cmd(["tick", "bob"]).output();
     look(&sandbox.json(["get", "bob"]));
-    let inside: Value =
-        serde_json::from_str(&fs::read_to_string(sandbox.home().join("inside")).unwrap()).unwrap();
+    let inside: Value = json_in(sandbox.home().join("inside"));
     look(&inside);
     extend_policy(&sandbox, "cyd", "\n[recovery]\nmax_attempts = 1\n");
     sandbox.cmd(["tick", "cyd"]).output();
@@ -164,8 +161,7 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
 #[test]
 fn the_closure_that_holds_now_and_the_recorded_one_are_two() {
     let sandbox = started("true");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     sandbox.run(["wait", "-a", "ada", "--on", "operator", "--reason", "why"]);
     let found = sandbox.json(["get", "ada"]);
     assert_eq!(found["closure"]["outcome"], "waiting");
@@ -196,8 +192,7 @@ fn work_is_counted_by_how_it_stands() {
 fn money_is_shown_as_people_write_it() {
     let sandbox = started(r#"echo '{"usage":{"cost_usd":0.0189}}' > "$DORMOUSE_OUTCOME""#);
     for _ in 0..3 {
-        say(&sandbox, "x");
-        step(&sandbox);
+        step_on(&sandbox, "x");
     }
     assert_eq!(field(&sandbox, "counters.cost_usd"), "0.0567");
     // A record of an older version has the dust of many sums in it.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Sandbox, dormouse, each_in_parallel};
-use crate::setup::{Beside, eventually, processes};
+use crate::setup::{Beside, edit_file, eventually, json_in, processes};
 use crate::strace::{self, Call, Harm};
 
 /// A started agent whose turns append the id of their message to `home/turns`.
@@ -360,7 +360,7 @@ fn a_task_of_a_host_that_is_gone_can_be_given_up() {
     }
     fs::write(sandbox.agent("ada").join(format!("tasks/{other}.json")), task.to_string()).unwrap();
     let path = sandbox.agent("ada").join("state.json");
-    let mut state: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut state = json_in(&path);
     state["open_tasks"] = 1.into();
     fs::write(&path, state.to_string()).unwrap();
     let ran = sandbox.cmd(["task", "stop", &other]).output();
@@ -378,9 +378,9 @@ fn a_task_of_a_host_that_is_gone_can_be_given_up() {
 #[test]
 fn an_agent_that_its_failure_stops_ends_its_tasks() {
     let sandbox = agent_that("exit 1");
-    let toml = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&toml).unwrap();
-    fs::write(&toml, text + "\n[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n").unwrap();
+    edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
+        text + "\n[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n"
+    });
     let id = start(&sandbox, &[], "sleep 600");
     sandbox.run(["enqueue", "ada", "x"]);
     sandbox.cmd(["tick", "ada"]).exits(7);

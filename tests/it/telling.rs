@@ -7,7 +7,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, decision, failure, field, hook, objects, record, say, started, step, wait_for};
+use crate::setup::{
+    Beside, decision, failure, field, hook, json_in, objects, record, say, started, step, step_on, wait_for,
+};
 
 /// Notes its name and how the agent stands.
 const NOTE: &str =
@@ -53,8 +55,7 @@ fn each_hook_runs_in_the_state_that_it_is_named_after() {
         ("exit 1", "failed"),
     ] {
         turns(script);
-        say(&sandbox, "go on");
-        step(&sandbox);
+        step_on(&sandbox, "go on");
         assert_eq!(
             (noted(&sandbox), field(&sandbox, "execution.state")),
             (scheduled.map(str::to_owned).to_vec(), then.into())
@@ -117,8 +118,7 @@ fn a_turn_can_not_yield_before_it_is_begun() {
     say(&sandbox, "hello");
     assert_eq!(step(&sandbox)["terminal"], "completed");
     assert_eq!(noted(&sandbox), ["4"]);
-    let answer: Value =
-        serde_json::from_str(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).unwrap();
+    let answer: Value = json_in(sandbox.home().join("answer"));
     assert_eq!(answer["error"]["kind"], "invalid_state_transition");
 }
 
@@ -177,8 +177,8 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
         );
         let message = say(&sandbox, "hello");
         let before = edges(&sandbox, 0).len();
-        let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
-        wait_for(&sandbox.home().join("up"));
+        let tick =
+            Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(&sandbox.home().join("up"));
         assert_eq!(
             (field(&sandbox, "execution.state"), field(&sandbox, "status")),
             ("scheduled".into(), "awake_running".into())
@@ -228,8 +228,7 @@ fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
     hook(&sandbox.agent("ada"), "on-state-change", &stays);
     say(&sandbox, "hello");
     let before = edges(&sandbox, 0).len();
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
     assert_eq!(
         field(&sandbox, "execution.state"),
         "scheduled",
@@ -253,8 +252,7 @@ fn what_a_start_has_not_told_the_next_step_tells() {
     let sandbox = started("true");
     sandbox.run(["create", "bob", "--shell", "true"]);
     hook(&sandbox.store(), "on-state-change", r#": > "$HOME/up"; exec sleep 600"#);
-    let start = Beside::start(sandbox.cmd(["start", "bob"]));
-    wait_for(&sandbox.home().join("up"));
+    let start = Beside::start(sandbox.cmd(["start", "bob"])).after_it_made(&sandbox.home().join("up"));
     drop(start);
     hook(&sandbox.store(), "on-state-change", EDGE);
     for told in [vec!["initializing runnable".to_owned()], Vec::new()] {
@@ -311,8 +309,7 @@ fn two_processes_that_tell_at_once_tell_each_transition_once() {
     hook(&sandbox.agent("ada"), "on-state-change", &format!("sleep 0.1; {EDGE}"));
     say(&sandbox, "hello");
     let before = edges(&sandbox, 0).len();
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
     let stop = Beside::start(sandbox.cmd(["stop", "ada"]));
     // Steps beside them find what is still to be told, and leave it to those two.
     for _ in 0..10 {
@@ -416,8 +413,8 @@ fn a_tick_can_be_killed_at_every_call_between_its_commits() {
 fn the_end_of_a_turn_that_is_told_to_end_is_told_by_the_next_step() {
     let sandbox = started(r#": > "$HOME/up"; exec sleep 600"#);
     say(&sandbox, "hello");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
-    wait_for(&sandbox.home().join("up"));
+    let tick =
+        Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(&sandbox.home().join("up"));
     hook(
         &sandbox.agent("ada"),
         "on-state-change",

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{decision, eventually, failure, objects};
+use crate::setup::{decision, edit_file, eventually, failure, objects, step_on};
 
 /// A key that must be seen by the model alone.
 const KEY: &str = "sk-test-0123456789";
@@ -69,8 +69,7 @@ fn a_reviewer_reviews_what_is_a_commit() {
     let git = "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m 'WIP: all'";
     let made = Command::new("sh").args(["-c", git]).current_dir(sandbox.project()).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    say(&sandbox, "HEAD");
-    let said = step(&sandbox);
+    let said = step_on(&sandbox, "HEAD");
     assert!(brief(&said).starts_with("reviewed ") && brief(&said).ends_with(": 1 remarks"), "{said}");
     let reviews: Vec<_> = fs::read_dir(sandbox.project().join("reviews")).unwrap().collect();
     assert_eq!(reviews.len(), 1);
@@ -127,8 +126,7 @@ fn ask_at(sandbox: &Sandbox, api: &str, url: &str) {
         Some(("# LLM_USD_PER_MILLION_IN" | "# LLM_USD_PER_MILLION_OUT", _)) => line.replace("# ", ""),
         _ => line.to_owned(),
     };
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.lines().map(|line| set(line) + "\n").collect::<String>()).unwrap();
+    edit_file(&path, |text| text.lines().map(|line| set(line) + "\n").collect::<String>());
 }
 
 #[test]
@@ -155,8 +153,7 @@ fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
     // Whatever a message says arrives as it is.
     ask_at(&sandbox, "openai", &format!("{}/echo", model.1));
     for text in hostile() {
-        say(&sandbox, &text);
-        step(&sandbox);
+        step_on(&sandbox, &text);
         let asked = fs::read_to_string(sandbox.home().join("asked")).unwrap();
         let last: Value = serde_json::from_str(asked.lines().last().unwrap()).unwrap();
         let content = last["body"]["messages"][1]["content"].as_str().unwrap();
@@ -192,8 +189,7 @@ fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
         let sandbox = Sandbox::new();
         make(&sandbox, "llm");
         ask_at(&sandbox, "openai", &format!("{}/{path}", model.1));
-        say(&sandbox, "hello");
-        let stepped = step(&sandbox);
+        let stepped = step_on(&sandbox, "hello");
         assert_eq!(stepped["terminal"], terminal, "{path}: {stepped}");
         assert!(stepped.to_string().contains(&said.replace('"', "\\\"")), "{path}: {stepped}");
         let held = sandbox.json(["get", "ada"])["held"]["deferred"].clone();
@@ -211,8 +207,7 @@ fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
     let sandbox = Sandbox::new();
     make(&sandbox, "llm");
     ask_at(&sandbox, "openai", "http://127.0.0.1:1/");
-    say(&sandbox, "hello");
-    let stepped = step(&sandbox);
+    let stepped = step_on(&sandbox, "hello");
     assert!(stepped.to_string().contains("http://127.0.0.1:1/ can't be asked: curl: (7)"), "{stepped}");
 }
 

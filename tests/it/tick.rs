@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, add, changes, decision, decisions, edit_state, extend_policy, field, git, make_repository, names,
-    objects, record, say, started, step, tree, wait_for,
+    Beside, add, changes, decision, decisions, edit_state, field, git, json_in, make_repository, names,
+    objects, record, say, started, started_with, step, step_on, tree, words,
 };
 
 #[test]
@@ -60,17 +60,7 @@ fn a_step_is_an_object_of_the_contracts_fields() {
     let rested = step(&sandbox);
     assert_eq!(
         rested.as_object().unwrap().keys().collect::<Vec<_>>(),
-        [
-            "agent",
-            "decision",
-            "reason",
-            "model_reentry",
-            "liveness_only",
-            "status",
-            "execution_state",
-            "posture",
-            "duration_ms"
-        ],
+        words("agent decision reason model_reentry liveness_only status execution_state posture duration_ms",),
         "what does not apply is absent"
     );
 }
@@ -105,10 +95,8 @@ fn an_idle_step_writes_nothing() {
 
 #[test]
 fn a_backoff_that_is_not_over_is_written_once() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
-    say(&sandbox, "x");
-    step(&sandbox);
+    let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
+    step_on(&sandbox, "x");
     step(&sandbox);
     let before = tree(&sandbox.store());
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
@@ -127,8 +115,10 @@ fn a_backoff_that_is_not_over_is_written_once() {
 
 #[test]
 fn a_dry_run_changes_no_byte_and_says_what_tick_then_does() {
-    let sandbox = started("test ! -e broken || exit 3; test ! -e busy || exit 75");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"20s\"\n");
+    let sandbox = started_with(
+        "test ! -e broken || exit 3; test ! -e busy || exit 75",
+        "\n[recovery]\nbase = \"20s\"\n",
+    );
     let same = |what: &str| {
         let before = tree(&sandbox.project());
         let said = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).output();
@@ -180,7 +170,7 @@ fn a_dry_run_sees_a_repeat_that_is_dropped() {
     let path = sandbox.agent("ada").join(format!("inbox/2-{}.json", first.trim_end()));
     let twin = format!("msg_{}", "f".repeat(32).replacen("ffffffffffff", "0fffffffffff7", 1));
     let twin = &twin[..36];
-    let mut copy: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut copy = json_in(&path);
     copy["id"] = json!(twin);
     fs::write(path.with_file_name(format!("2-{twin}.json")), serde_json::to_vec(&copy).unwrap()).unwrap();
     step(&sandbox);
@@ -340,10 +330,8 @@ fn a_failed_turn_is_tried_again_after_longer_and_longer_pauses() {
 
 #[test]
 fn a_backoff_is_over_exactly_when_it_says() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"10s\"\n");
-    say(&sandbox, "x");
-    step(&sandbox);
+    let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"10s\"\n");
+    step_on(&sandbox, "x");
     let due = field(&sandbox, "retry.not_before");
     assert_eq!(due, "2026-01-02T03:04:19.000Z");
     assert_eq!(field(&sandbox, "next_due_at"), due);
@@ -362,8 +350,7 @@ fn a_pause_can_be_fixed_bounded_and_drawn_by_chance() {
         ("base = \"10s\"\nmax_delay = \"15s\"", [10, 15, 15], [10, 15, 15]),
         ("strategy = \"jittered\"\nbase = \"100s\"\njitter = 0.5", [100, 200, 400], [150, 300, 600]),
     ] {
-        let sandbox = started("exit 1");
-        extend_policy(&sandbox, "ada", &format!("\n[recovery]\n{policy}\n"));
+        let sandbox = started_with("exit 1", &format!("\n[recovery]\n{policy}\n"));
         say(&sandbox, "x");
         for attempt in 0..3 {
             step(&sandbox);
@@ -376,8 +363,10 @@ fn a_pause_can_be_fixed_bounded_and_drawn_by_chance() {
 
 #[test]
 fn a_poisonous_message_does_not_keep_the_next_one_from_its_turn() {
-    let sandbox = started("! grep -q poison \"$DORMOUSE_CONTEXT\"");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"0\"\nmax_attempts = 2\n");
+    let sandbox = started_with(
+        "! grep -q poison \"$DORMOUSE_CONTEXT\"",
+        "\n[recovery]\nbase = \"0\"\nmax_attempts = 2\n",
+    );
     say(&sandbox, "poison");
     let next = say(&sandbox, "food");
     let all = decisions(&sandbox);
@@ -398,10 +387,8 @@ fn a_poisonous_message_does_not_keep_the_next_one_from_its_turn() {
 
 #[test]
 fn a_message_that_nobody_could_run_stops_the_agent_where_that_is_wished() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n");
-    say(&sandbox, "x");
-    let stepped = step(&sandbox);
+    let sandbox = started_with("exit 1", "\n[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n");
+    let stepped = step_on(&sandbox, "x");
     assert_eq!((&stepped["terminal"], &stepped["status"]), (&json!("failed"), &json!("stopped")));
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     assert_eq!(field(&sandbox, "queue.dead"), "1");
@@ -419,10 +406,8 @@ fn a_message_that_nobody_could_run_stops_the_agent_where_that_is_wished() {
 
 #[test]
 fn an_interjection_of_the_operator_ends_a_backoff() {
-    let sandbox = started("! grep -q poison \"$DORMOUSE_CONTEXT\"");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
-    say(&sandbox, "poison");
-    step(&sandbox);
+    let sandbox = started_with("! grep -q poison \"$DORMOUSE_CONTEXT\"", "\n[recovery]\nbase = \"1h\"\n");
+    step_on(&sandbox, "poison");
     sandbox.run(["enqueue", "ada", "patience", "--priority", "next"]);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
     let urgent = sandbox.run(["enqueue", "ada", "now", "--priority", "interject"]);
@@ -436,8 +421,7 @@ fn an_interjection_of_the_operator_ends_a_backoff() {
 
 #[test]
 fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
-    let sandbox = started("! grep -q poison \"$DORMOUSE_CONTEXT\"");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    let sandbox = started_with("! grep -q poison \"$DORMOUSE_CONTEXT\"", "\n[recovery]\nbase = \"1h\"\n");
     sandbox.run(["enqueue", "ada", "poison", "--priority", "interject"]);
     step(&sandbox);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
@@ -479,8 +463,7 @@ fn a_step_says_how_the_agent_stands_after_it() {
 #[test]
 fn a_failed_agent_that_was_stopped_recovers_after_its_start() {
     let sandbox = started("exit 1");
-    say(&sandbox, "x");
-    step(&sandbox);
+    step_on(&sandbox, "x");
     sandbox.run(["stop", "ada"]);
     assert_eq!(field(&sandbox, "execution.state"), "failed");
     sandbox.run(["start", "ada"]);
@@ -542,8 +525,7 @@ fn resources_that_never_come_lead_to_a_recovery_after_300_seconds() {
 fn a_step_beside_a_live_turn_is_a_noop() {
     let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
     say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
     let beside = step(&sandbox);
     assert_eq!(decision(&beside), "noop (turn_in_progress)");
@@ -561,11 +543,10 @@ fn a_step_beside_a_live_turn_is_a_noop() {
 fn a_run_whose_tick_was_killed_is_interrupted_and_its_message_replays() {
     let sandbox = started("test -e running || { touch running; sleep 1000; }");
     let id = say(&sandbox, "x");
-    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let mut tick =
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     let run = field(&sandbox, "current_run.run_id");
-    tick.0.kill().unwrap();
-    tick.0.wait().unwrap();
+    tick.kill();
     let recovered = step(&sandbox);
     assert_eq!(recovered["recovered_run_id"], run.as_str());
     assert_eq!(decision(&recovered), "wait_for_timer (recovery_backoff)");
@@ -631,24 +612,17 @@ fn after_a_step_with_commit_the_state_directory_is_clean() {
 fn git_keeps_the_truth_and_only_the_truth() {
     let sandbox = started("echo out; echo err >&2");
     make_repository(&sandbox);
-    say(&sandbox, "one");
-    step(&sandbox);
+    step_on(&sandbox, "one");
     say(&sandbox, "queued");
     sandbox.run(["enqueue", "ada", "x", "--dedupe-key", "k"]);
     git(&sandbox, &["add", ".dormouse"]);
     let run = names(&sandbox.agent("ada").join("runs")).remove(0);
     let trigger = names(&sandbox.agent("ada").join("triggers")).remove(0);
     let inbox: Vec<String> = names(&sandbox.agent("ada").join("inbox"));
-    let mut expected: Vec<String> = [
-        "agent.toml",
-        "archive/2026-01/brief.jsonl",
-        "archive/2026-01/message.jsonl",
-        "archive/2026-01/run.jsonl",
-        "identity.json",
-        "inbox/.gitkeep",
-        "ledger/2026-01.jsonl",
-        "state.json",
-    ]
+    let mut expected: Vec<String> = words(
+        "agent.toml archive/2026-01/brief.jsonl archive/2026-01/message.jsonl archive/2026-01/run.jsonl \
+         identity.json inbox/.gitkeep ledger/2026-01.jsonl state.json",
+    )
     .iter()
     .map(|path| format!(".dormouse/agents/ada/{path}"))
     .collect();
@@ -667,8 +641,7 @@ fn git_keeps_the_truth_and_only_the_truth() {
 fn a_clone_works_on_another_path_without_its_empty_directories() {
     let sandbox = started("true");
     make_repository(&sandbox);
-    say(&sandbox, "one");
-    step(&sandbox);
+    step_on(&sandbox, "one");
     say(&sandbox, "two");
     git(&sandbox, &["add", "--all"]);
     git(&sandbox, &["commit", "--quiet", "-m", "all"]);
@@ -733,8 +706,7 @@ fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
 
 #[test]
 fn an_interjection_whose_time_is_over_ends_no_backoff() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\n");
+    let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
     say(&sandbox, "hello");
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
     sandbox.run(["enqueue", "ada", "quick", "--priority", "interject", "--ttl", "1s"]);

@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::setup::words;
+
 /// A Rust file: its path below the crate, and what is in it.
 struct Source {
     path: String,
@@ -308,17 +310,9 @@ fn every_file_begins_by_saying_what_it_is() {
 
 #[test]
 fn only_transitions_move_an_agent() {
-    let fields = [
-        "status",
-        "execution",
-        "current_run",
-        "sleeping_until",
-        "pending_wake_hint",
-        "moved",
-        "ticked_by",
-        "resting",
-        "revision",
-    ];
+    let fields = words(
+        "status execution current_run sleeping_until pending_wake_hint moved ticked_by resting revision",
+    );
     let found = offences(&shipped(), |source, line| {
         !source.path.starts_with("src/rules/transition/")
             && fields.iter().any(|field| {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
     Beside, decision, eventually, extend_policy, failure, field, hook, objects, own_name, record, say,
-    started, step, wait_for, wait_for_line,
+    started, started_with, step, step_on, wait_for_line,
 };
 
 /// A state that a step ends when its time is over.
@@ -69,16 +69,15 @@ fn agent_in(limited: &Limited, setting: Option<&str>) -> Sandbox {
         "[recovery]\nstrategy = \"fixed\"\nbase = \"1d\"\nmax_delay = \"1d\"\n\n[timeouts]\n{timeout}"
     );
     extend_policy(&sandbox, "ada", &policy);
-    say(&sandbox, "hello");
-    step(&sandbox);
+    step_on(&sandbox, "hello");
     if limited.state == "recovering" {
         hook(
             &sandbox.agent("ada"),
             "on-recovery-start",
             r#"test -e "$HOME/go" && exit; echo begun > "$HOME/begun"; exec sleep 600"#,
         );
-        let recovery = Beside::start(sandbox.cmd(["recover", "ada"]));
-        wait_for(&sandbox.home().join("begun"));
+        let recovery =
+            Beside::start(sandbox.cmd(["recover", "ada"])).after_it_made(&sandbox.home().join("begun"));
         drop(recovery);
         fs::write(sandbox.home().join("go"), "").unwrap();
     }
@@ -252,8 +251,7 @@ fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
         "on-startup",
         r#"echo up > "$HOME/up"; while ! test -e "$HOME/go"; do sleep 0.02; done"#,
     );
-    let start = Beside::start(sandbox.cmd(["start", "ada"]));
-    wait_for(&sandbox.home().join("up"));
+    let start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(&sandbox.home().join("up"));
     fs::write(sandbox.home().join("go"), "").unwrap();
     assert_eq!(start.end().code(), 0);
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
@@ -323,8 +321,7 @@ fn a_stop_kills_when_its_limit_is_over() {
             extend_policy(&sandbox, "ada", &format!("[timeouts]\nshutdown = {setting}\n"));
         }
         say(&sandbox, "hello");
-        let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-        wait_for(&sandbox.home().join("up"));
+        let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
         let words = ["stop", "ada"].into_iter().chain(grace.into_iter().flat_map(|grace| ["--grace", grace]));
         let stop = Beside::start(sandbox.cmd(words));
         eventually("shutting_down", || (field(&sandbox, "execution.state") == "shutting_down").then_some(()));
@@ -397,8 +394,7 @@ fn a_time_that_makes_no_sense_is_refused_where_it_is_read() {
         (r#""soon""#, "`soon` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d"),
         (r#""300000000000 years""#, "`300000000000 years` is longer than can be counted"),
     ] {
-        let sandbox = started("true");
-        extend_policy(&sandbox, "ada", &format!("[timeouts]\ninit = {init}\n"));
+        let sandbox = started_with("true", &format!("[timeouts]\ninit = {init}\n"));
         sandbox.cmd(["get", "ada"]).assert().code(6).stderr(contains(why));
     }
 }

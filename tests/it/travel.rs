@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel, one_in};
 use crate::held::{self, Held};
 use crate::setup::{
-    add, eventually, extend_policy, failure, field, hook, names, objects, processes, say, started, tree,
+    add, eventually, failure, field, hook, names, objects, processes, say, started, started_with, texts, tree,
 };
 use crate::strace::{self, Harm};
 
@@ -61,8 +61,10 @@ pub fn healthy(sandbox: &Sandbox) {
 /// An agent with something of every kind.
 #[track_caller]
 fn estate() -> Sandbox {
-    let sandbox = started("echo said; echo x > \"$(dirname \"$DORMOUSE_CONTEXT\")/notes\"");
-    extend_policy(&sandbox, "ada", "[retention]\ncontext = \"all\"\n");
+    let sandbox = started_with(
+        "echo said; echo x > \"$(dirname \"$DORMOUSE_CONTEXT\")/notes\"",
+        "[retention]\ncontext = \"all\"\n",
+    );
     let dir = sandbox.agent("ada");
     hook(&dir, "on-startup", "exit 0");
     say(&sandbox, "first");
@@ -449,8 +451,7 @@ fn nobody_moves_what_is_at_work() {
     let here =
         started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
     say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"]));
-    crate::setup::wait_for(&here.home().join("on"));
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(&here.home().join("on"));
     let words = ["export", "ada", "--move", "b", "-o", "x.tar", "--json"];
     let ran = here.cmd(words).fails(4, "turn_running");
     assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
@@ -473,8 +474,8 @@ fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
     let task = here.json(["task", "start", "-a", "ada", "--", "sh", "-c", "sleep 100; exit 3"])["id"].clone();
     let task = task.as_str().unwrap();
     let id = say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada", "--json"]));
-    crate::setup::wait_for(&here.home().join("begun"));
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada", "--json"]))
+        .after_it_made(&here.home().join("begun"));
     let bytes = export(&here, &["ada"]);
     let there = elsewhere().with_real_clock();
     imported(&there, &bytes, &[]);
@@ -525,7 +526,7 @@ fn nobody_moves_a_child_that_is_waited_for() {
 /// The messages of an inbox, by id.
 pub fn ids(sandbox: &Sandbox) -> Vec<String> {
     let lines = sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"]);
-    lines.iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
+    texts(&lines, "id")
 }
 
 /// The archived messages, as text.

@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::harness::{Ran, Sandbox};
 use crate::setup::{
-    Beside, add, decisions, eventually, extend_policy, failure, mode, names, own_name, record, started,
+    Beside, add, decisions, eventually, extend_policy, failure, json_in, mode, names, own_name, record,
+    started, started_with, texts,
 };
 use crate::sharing;
 
@@ -254,8 +255,7 @@ fn counts_are_of_what_was_taken_up_and_of_what_waits() {
 
 #[test]
 fn a_message_that_fails_and_is_brought_back_is_one_delivery() {
-    let sandbox = started("exit 1");
-    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 1\n");
+    let sandbox = started_with("exit 1", "[recovery]\nmax_attempts = 1\n");
     let id = make(&sandbox, &[]);
     let message = delivered(&sandbox, &id, &["one"])["message_id"].as_str().unwrap().to_owned();
     for _ in 0..2 {
@@ -416,12 +416,7 @@ fn a_wait_whose_trigger_is_revoked_says_what_it_has_left() {
     sandbox.run(["tick", "ada", "--until-idle"]);
     let kinds = || {
         let found = sandbox.json(["get", "ada"])["advisories"].clone();
-        found
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|one| one["kind"].as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
+        texts(found.as_array().unwrap(), "kind")
     };
     assert!(!kinds().contains(&"wait_without_subject".to_owned()), "{:?}", kinds());
     sandbox.run(["trigger", "revoke", &id]);
@@ -609,8 +604,7 @@ fn a_turn_is_told_where_it_is_reached_only_if_something_serves_that() {
     let told = || {
         sandbox.run(["enqueue", "ada", "go"]);
         sandbox.run(["tick", "ada"]);
-        let context: Value =
-            serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap();
+        let context: Value = json_in(sandbox.home().join("context"));
         assert_eq!(
             context.get("default_external_ingress"),
             sandbox.json(["get", "ada"]).get("default_external_ingress").filter(|told| !told.is_null())

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{
-    Beside, decision, decisions, eventually, extend_policy, field, git, git_in, hook, in_time, lives,
-    make_repository, mode, names, objects, own_name, say, started, step, wait_for,
+    Beside, decision, decisions, edit_file, eventually, field, git, git_in, hook, in_time, lives,
+    make_repository, mode, names, objects, own_name, say, started, started_with, step, step_on, wait_for,
+    words,
 };
 
 /// An agent whose `agent.toml` is this.
@@ -77,9 +78,9 @@ fn a_turn_works_in_the_directory_that_holds_the_state_directory() {
     let pwd = || fs::read_to_string(sandbox.home().join("pwd")).unwrap().trim_end().to_owned();
     assert_eq!(Path::new(&pwd()), sandbox.project());
     fs::create_dir(sandbox.project().join("below")).unwrap();
-    let policy = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, text.replace("timeout =", "workdir = \"below\"\ntimeout =")).unwrap();
+    edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
+        text.replace("timeout =", "workdir = \"below\"\ntimeout =")
+    });
     turn(&sandbox);
     assert_eq!(Path::new(&pwd()), sandbox.project().join("below"));
     fs::remove_dir(sandbox.project().join("below")).unwrap();
@@ -250,18 +251,10 @@ fn a_turn_inherits_only_what_its_policy_names() {
         environment(&sandbox).iter().map(|line| line.split('=').next().unwrap().to_owned()).collect();
     assert_eq!(
         names.iter().filter(|name| *name != "DORMOUSE_NOW").collect::<Vec<_>>(),
-        [
-            "DORMOUSE_AGENT",
-            "DORMOUSE_ATTEMPT",
-            "DORMOUSE_CONTEXT",
-            "DORMOUSE_DIR",
-            "DORMOUSE_MESSAGE",
-            "DORMOUSE_OUTCOME",
-            "DORMOUSE_PLACE",
-            "DORMOUSE_RUN",
-            "KEY",
-            "PATH"
-        ]
+        words(
+            "DORMOUSE_AGENT DORMOUSE_ATTEMPT DORMOUSE_CONTEXT DORMOUSE_DIR DORMOUSE_MESSAGE \
+             DORMOUSE_OUTCOME DORMOUSE_PLACE DORMOUSE_RUN KEY PATH",
+        )
     );
 }
 
@@ -274,21 +267,10 @@ fn the_context_on_stdin_is_the_context_in_the_file() {
     let context: Value = serde_json::from_str(&read(&sandbox, "context")).unwrap();
     assert_eq!(
         context.as_object().unwrap().keys().collect::<Vec<_>>(),
-        [
-            "schema",
-            "agent",
-            "run",
-            "message",
-            "continuation",
-            "resolves",
-            "reduced",
-            "work",
-            "waits",
-            "tasks",
-            "timers",
-            "recent_briefs",
-            "capabilities"
-        ]
+        words(
+            "schema agent run message continuation resolves reduced work waits tasks timers recent_briefs \
+             capabilities",
+        )
     );
     let run = run_dir(&sandbox);
     assert_eq!(context["agent"]["id"], "ada");
@@ -565,8 +547,7 @@ fn a_second_attempt_is_told_what_went_wrong_before() {
     let sandbox = with_policy(
         "[turn]\nshell = true\ncommand = \"cat > stdin; echo 'no key' >&2; exit 4\"\nstdin = \"prompt\"\n",
     );
-    say(&sandbox, "go");
-    step(&sandbox);
+    step_on(&sandbox, "go");
     sandbox.run(["recover", "ada"]);
     step(&sandbox);
     assert!(
@@ -846,10 +827,9 @@ fn nothing_of_a_turn_is_left_when_it_took_too_long() {
 fn a_turn_does_not_go_on_without_its_tick() {
     let sandbox = started("echo $$ > leader; sleep 1000 & echo $! > child; touch running; wait");
     say(&sandbox, "x");
-    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
-    tick.0.kill().unwrap();
-    tick.0.wait().unwrap();
+    let mut tick =
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    tick.kill();
     let leader = read(&sandbox, "leader");
     eventually("the leader dies with its tick", || (!lives(leader.trim())).then_some(()));
     step(&sandbox);
@@ -862,8 +842,7 @@ fn a_tick_that_is_asked_to_end_ends_its_turn_first() {
         "trap 'echo cleaned > cleaned; exit 0' TERM; echo $$ > running; while :; do sleep 0.02; done",
     );
     let id = say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
     let pid = rustix::process::Pid::from_child(&tick.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let ran: Ran = tick.end();
@@ -923,8 +902,7 @@ fn an_agents_policy_is_checked_before_its_turn() {
              hint: correct it with `dormouse edit ada`\n"
         ));
     }
-    let sandbox = started("true");
-    extend_policy(&sandbox, "ada", "\n[turns]\nx = 1\n");
+    let sandbox = started_with("true", "\n[turns]\nx = 1\n");
     sandbox.cmd(["get", "ada"]).assert().code(6).stderr(contains("agent.toml:8:2: unknown field `turns`"));
 }
 
@@ -986,23 +964,9 @@ fn a_prompt_does_not_deny_the_wait_that_its_message_ends() {
         (document["continuation"]["class"].clone(), document["resolves"].as_array().unwrap().len())
     };
     let denies = || read(&sandbox, "stdin").contains("You waited for something else");
-    say(&sandbox, "go");
-    step(&sandbox);
-    let wait = sandbox.json([
-        "wait",
-        "-a",
-        "ada",
-        "--on",
-        "external",
-        "--resource",
-        "r",
-        "--reason",
-        "w",
-        "--recheck",
-        "9h",
-    ]);
-    say(&sandbox, "something else");
-    step(&sandbox);
+    step_on(&sandbox, "go");
+    let wait = sandbox.json(words("wait -a ada --on external --resource r --reason w --recheck 9h"));
+    step_on(&sandbox, "something else");
     assert_eq!((class(), denies()), ((json!("resume_override"), 0), true));
     sandbox.run(["enqueue", "ada", "it is there", "--wait", wait["id"].as_str().unwrap()]);
     step(&sandbox);

@@ -3,22 +3,15 @@
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{add, extend_policy, say, started};
+use crate::setup::{add, say, started_with};
 
 /// `ada` has used something on three days, `bob` has a budget and has done nothing.
 fn lived() -> Sandbox {
-    let sandbox = started(
-        "case \"$(cat)\" in
+    let sandbox = started_with("case \"$(cat)\" in
         *'\"text\": \"fail\"'*) exit 1 ;;
         *'\"text\": \"large\"'*) echo '{\"usage\": {\"input_tokens\": 1000, \"cost_usd\": 0.1, \"model\": \"large\"}}' ;;
         *) echo '{\"usage\": {\"input_tokens\": 10, \"output_tokens\": 5, \"cost_usd\": 0.2, \"model\": \"small\"}}' ;;
-        esac > \"$DORMOUSE_OUTCOME\"",
-    );
-    extend_policy(
-        &sandbox,
-        "ada",
-        "[recovery]\nmax_attempts = 1\n[limits]\ncost_per_day = 0.5\nturns_per_hour = 10\n",
-    );
+        esac > \"$DORMOUSE_OUTCOME\"", "[recovery]\nmax_attempts = 1\n[limits]\ncost_per_day = 0.5\nturns_per_hour = 10\n");
     add(&sandbox, "bob", "true");
     for text in ["small", "large", "fail"] {
         say(&sandbox, text);

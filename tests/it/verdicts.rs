@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Cmd, Sandbox};
 use crate::setup::{
-    Beside, add, eventually, extend_policy, field, names, objects, own_name, say, started, wait_for,
+    Beside, add, eventually, field, names, objects, own_name, say, started, started_with, wait_for,
 };
 
 const LAST: &str = "[recovery]\nmax_attempts = 1\n";
@@ -42,8 +42,7 @@ fn the_brief_is_the_answer_of_a_turn_that_another_tick_runs() {
 
 #[test]
 fn what_failed_for_good_ends_with_7_and_says_why() {
-    let sandbox = started("exit 3").with_real_clock();
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with("exit 3", LAST).with_real_clock();
     let cmd = waiting(&sandbox, sandbox.cmd(["enqueue", "ada", "x", "--await"]));
     sandbox.cmd(["tick", "ada"]).output();
     let ran = cmd.end();
@@ -54,8 +53,7 @@ fn what_failed_for_good_ends_with_7_and_says_why() {
 #[test]
 fn a_failure_shows_the_end_of_the_output() {
     let turn = "seq 1 100; echo reading; echo no such branch >&2; exit 3";
-    let sandbox = started(turn).with_real_clock();
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with(turn, LAST).with_real_clock();
     for json in [false, true] {
         let mut words = vec!["enqueue", "ada", "x", "--await"];
         words.extend(json.then_some("--json"));
@@ -94,8 +92,7 @@ fn a_failure_shows_the_end_of_the_output() {
 
 #[test]
 fn a_message_that_failed_is_tried_again_under_its_key() {
-    let sandbox = started("test -e \"$HOME/ok\" && echo fine").with_real_clock();
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with("test -e \"$HOME/ok\" && echo fine", LAST).with_real_clock();
     let once = ["enqueue", "ada", "build", "--dedupe-key", "k", "--await"];
     let retry = [&once[..], &["--retry"]].concat();
     let cmd = waiting(&sandbox, sandbox.cmd(once));
@@ -125,8 +122,7 @@ fn a_message_that_failed_is_tried_again_under_its_key() {
 
 #[test]
 fn ask_tries_a_failed_message_again_under_its_key() {
-    let sandbox = started("test -e \"$HOME/ok\" && echo fine");
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with("test -e \"$HOME/ok\" && echo fine", LAST);
     sandbox.cmd(["ask", "ada", "build", "--dedupe-key", "k"]).status(7).output();
     fs::write(sandbox.home().join("ok"), "").unwrap();
     sandbox.cmd(["ask", "ada", "build", "--dedupe-key", "k"]).status(7).output();
@@ -206,8 +202,7 @@ fn what_a_timer_holds_is_waited_for() {
 #[test]
 fn a_batch_waits_for_all_and_ends_with_the_gravest_verdict() {
     let turn = r#"case "$(cat)" in *'"text": "bad"'*) exit 3 ;; *'"text": "one"'*) echo first ;; *) echo last ;; esac"#;
-    let sandbox = started(turn).with_real_clock();
-    extend_policy(&sandbox, "ada", LAST);
+    let sandbox = started_with(turn, LAST).with_real_clock();
     let lines = "{\"text\":\"one\"}\n{\"text\":\"bad\"}\n{\"text\":\"two\"}\n";
     let lines_at = sandbox.home().join("lines");
     fs::write(&lines_at, lines).unwrap();

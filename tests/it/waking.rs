@@ -6,7 +6,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{add, decision, decisions, edit_policy, objects, say, started, step};
+use crate::setup::{
+    add, decision, decisions, edit_policy, json_in, objects, say, started, step, texts, words,
+};
 
 const NOTING: &str = "cp \"$DORMOUSE_CONTEXT\" context; cat > prompt";
 
@@ -16,16 +18,16 @@ fn wait(sandbox: &Sandbox, flags: &[&str]) -> String {
 
 fn active(sandbox: &Sandbox) -> Vec<String> {
     let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
-    waits.iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect()
+    texts(&waits, "id")
 }
 
 fn advisories(sandbox: &Sandbox) -> Vec<String> {
     let advisories = sandbox.json(["get", "ada"])["advisories"].as_array().cloned().unwrap_or_default();
-    advisories.iter().map(|advisory| advisory["kind"].as_str().unwrap().to_owned()).collect()
+    texts(&advisories, "kind")
 }
 
 fn context(sandbox: &Sandbox) -> Value {
-    serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap()
+    json_in(sandbox.project().join("context"))
 }
 
 fn trigger(sandbox: &Sandbox, mode: &str) -> String {
@@ -193,18 +195,7 @@ fn ended_waits_are_listed_and_shown_with_how_they_ended() {
     let hint = sandbox.run(["enqueue", "ada", "merged", "--origin", "webhook:gh", "--resource", "pr:1"]);
     decisions(&sandbox);
     let cancelled = wait(&sandbox, &["external", "--resource", "pr:2"]);
-    let ran = sandbox.cmd([
-        "--json",
-        "wait",
-        "-a",
-        "ada",
-        "--on",
-        "external",
-        "--reason",
-        "r",
-        "--resource",
-        "pr:2",
-    ]);
+    let ran = sandbox.cmd(words("--json wait -a ada --on external --reason r --resource pr:2"));
     let ran = ran.output();
     let again = objects(&ran.stdout).remove(0);
     assert_eq!(again["replaces"], json!([cancelled]));
@@ -215,7 +206,7 @@ fn ended_waits_are_listed_and_shown_with_how_they_ended() {
     decisions(&sandbox);
     let listed = |states: &str| -> Vec<String> {
         let waits = sandbox.json_lines(["wait", "list", "-a", "ada", "--state", states]);
-        waits.iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect()
+        texts(&waits, "id")
     };
     assert_eq!(listed("ended"), [&*resolved, &*cancelled, &*expired]);
     assert_eq!(listed("all"), [&*resolved, &*cancelled, &*expired, &*again]);

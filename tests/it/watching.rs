@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::harness::Sandbox;
 use crate::needs::leave_out;
-use crate::setup::{add, eventually, extend_policy, say, started, step};
+use crate::setup::{add, eventually, extend_policy, say, started, started_with, step_on, words};
 
 use terminal::Terminal;
 
@@ -44,10 +44,8 @@ const FAILS: &str = "\n[recovery]\nmax_attempts = 1\n";
 
 /// An agent with a dead letter: its turn fails until there is a file `good`.
 fn with_dead_letter() -> Sandbox {
-    let sandbox = started("test -e good").with_real_clock();
-    extend_policy(&sandbox, "ada", FAILS);
-    say(&sandbox, "x");
-    step(&sandbox);
+    let sandbox = started_with("test -e good", FAILS).with_real_clock();
+    step_on(&sandbox, "x");
     sandbox
 }
 
@@ -483,15 +481,7 @@ fn without_watches_it_says_so_and_looks_now_and_then() {
     needs!("strace");
     let sandbox = started("true").with_real_clock();
     let own = sandbox.dormouse();
-    let args = [
-        "-qq",
-        "-o",
-        "/dev/null",
-        "-e",
-        "trace=inotify_add_watch",
-        "-e",
-        "inject=inotify_add_watch:error=ENOSPC",
-    ];
+    let args = words("-qq -o /dev/null -e trace=inotify_add_watch -e inject=inotify_add_watch:error=ENOSPC");
     let args: Vec<&str> = args.into_iter().chain([own.to_str().unwrap(), "watch"]).collect();
     let mut terminal = Terminal::of_program(&sandbox, "strace", &args, &[], 80, 24);
     terminal.shows("not every agent can be watched here");

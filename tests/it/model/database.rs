@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::harness::Sandbox;
 use crate::server::{Session, durable};
-use crate::setup::tree;
+use crate::setup::{edit_file, tree};
 
 /// A schema of one case.
 pub struct Database {
@@ -24,9 +24,9 @@ impl Database {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let schema = format!("model_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let url = durable().url(&schema);
-        let path = sandbox.store().join("dormouse.toml");
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("[store]\n", &format!("[store]\nurl = \"{url}\"\n"))).unwrap();
+        edit_file(&sandbox.store().join("dormouse.toml"), |text| {
+            text.replace("[store]\n", &format!("[store]\nurl = \"{url}\"\n"))
+        });
         sandbox.cmd(["init", &url]).exits(0);
         Database { schema, session: RefCell::new(durable().session()) }
     }

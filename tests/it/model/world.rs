@@ -23,7 +23,7 @@ use super::reference::{Millis, Model, Settings, Tag};
 use super::script::{Reference, line, moment, pipe, quoted, secret_file};
 use super::turns::FOR_EVER;
 use crate::harness::{Sandbox, dormouse, write_program};
-use crate::setup::{HOOKS, changes, names, objects, tree};
+use crate::setup::{HOOKS, changes, names, objects, tree, words};
 
 /// What differs, or what went wrong.
 pub type Failure = String;
@@ -267,15 +267,10 @@ impl World {
             _ => json!(reference.said),
         };
         let says = |record: &Value| {
-            let fields = [
-                "/objective",
-                "/reason",
-                "/summary",
-                "/correlation_id",
-                "/body/text",
-                "/message/correlation_id",
-                "/secret_sha256",
-            ];
+            let fields = words(
+                "/objective /reason /summary /correlation_id /body/text /message/correlation_id \
+                 /secret_sha256",
+            );
             fields.iter().any(|field| record.pointer(field) == Some(&said))
         };
         let begins = format!("{}_", reference.prefix);
