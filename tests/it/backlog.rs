@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::setup::{Beside, git, make_repository, mode, names, texts};
+use crate::setup::{self, Beside, git, make_repository, mode, names, texts};
 use crate::strace::{self, Call, Harm, harm};
 
 const TICK: &[&str] = &["tick", "a"];
@@ -283,7 +283,7 @@ fn nothing_is_lost_or_hidden_beside_an_exchange() {
                     let seen = queued(&sandbox);
                     let once: BTreeSet<_> = seen.iter().collect();
                     assert_eq!(once.len(), seen.len(), "shown twice");
-                    let ended = checker::names(&sandbox.agent("a").join("runs")).len();
+                    let ended = setup::names(&sandbox.agent("a").join("runs")).len();
                     assert!(seen.len() + ended + 1 >= least, "{} of {least}, {ended} ended", seen.len());
                 }
             });

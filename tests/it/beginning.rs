@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{add, failure, say, started};
+use crate::setup::{add, assert_includes, failure, say, started};
 
 const NOTHING: [&str; 0] = [];
 
@@ -38,11 +38,7 @@ fn alone_it_says_how_the_agents_stand() {
     assert!(said.contains("\n1 message pending\n"), "{said}");
     let object = sandbox.json(NOTHING);
     assert_eq!(object["postures"], json!({ "has_queued_input": 1, "idle": 2 }));
-    assert_eq!(object["not_started"], json!(["kim"]));
-    assert_eq!(
-        (&object["agents"], &object["pending"], &object["attention"]),
-        (&json!(3), &json!(1), &json!([]))
-    );
+    assert_includes(&object, json!({ "not_started": ["kim"], "agents": 3, "pending": 1, "attention": [] }));
     sandbox.cmd(["fail", "ada", "--reason", "x"]).output();
     for _ in 0..12 {
         sandbox.cmd(["tick", "ada"]).output();

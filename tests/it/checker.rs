@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::Files;
-use crate::setup::has_journal;
+use crate::setup::{has_journal, names, words};
 
 /// What lies in an agent's directory, and what is wrong with it.
 #[derive(Debug, Default)]
@@ -127,29 +127,9 @@ impl Found {
     }
 
     fn read_top(&mut self, agent: &Path) {
-        const KNOWN: &[&str] = &[
-            "agent.toml",
-            "identity.json",
-            "state.json",
-            "inbox",
-            "inbox.old",
-            "work",
-            "waits",
-            "timers",
-            "tasks",
-            "triggers",
-            "outbox",
-            "runs",
-            "ledger",
-            "archive",
-            "hooks",
-            "lock",
-            "run.lock",
-            "journal.jsonl",
-            "tmp",
-            "cache",
-        ];
-        for name in names(agent).into_iter().filter(|name| !KNOWN.contains(&name.as_str())) {
+        const KNOWN: &str = "agent.toml identity.json state.json inbox inbox.old work waits timers tasks triggers outbox \
+             runs ledger archive hooks lock run.lock journal.jsonl tmp cache";
+        for name in names(agent).into_iter().filter(|name| !words(KNOWN).contains(&name.as_str())) {
             self.complain(format!("an unknown name in the agent's directory: {name}"));
         }
         self.record(&agent.join("identity.json"), "dormouse/identity/1");
@@ -392,16 +372,6 @@ impl Found {
         }
         complaints
     }
-}
-
-/// The names in a directory, sorted; none if it is not there. Not what every inbox has for git.
-pub fn names(dir: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    names.retain(|name| name != ".gitkeep");
-    names.sort();
-    names
 }
 
 /// The files of the archive, each with its kind, in the order of months.

@@ -6,14 +6,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::{Ran, Sandbox, write_program};
-use crate::setup::{failure, field, git, hook, make_repository, names, objects, raw_git, say, started, tree};
+use crate::setup::{
+    commit_all, failure, field, git, hook, make_repository, names, objects, raw_git, say, started, tree,
+};
 
 /// `ada` with a message, in a repository with one commit.
 fn committed(shell: &str) -> Sandbox {
     let sandbox = started(shell);
     make_repository(&sandbox);
-    git(&sandbox, &["add", "--all"]);
-    git(&sandbox, &["commit", "--quiet", "-m", "start"]);
+    commit_all(&sandbox, "start");
     say(&sandbox, "hello");
     sandbox
 }
@@ -84,8 +85,7 @@ fn in_the_middle_of_something_no_step_begins() {
     for (words, what) in cases {
         let sandbox = started("true");
         make_repository(&sandbox);
-        git(&sandbox, &["add", "--all"]);
-        git(&sandbox, &["commit", "--quiet", "-m", "start"]);
+        commit_all(&sandbox, "start");
         fs::write(sandbox.project().join("code"), "one").unwrap();
         git(&sandbox, &["checkout", "--quiet", "-b", "theirs-saved"]);
         git(&sandbox, &["add", "code"]);
@@ -123,8 +123,7 @@ fn what_a_merge_left_in_the_state_directory_is_not_committed_with_its_markers() 
     let sandbox = committed("true");
     let policy = sandbox.agent("ada").join("agent.toml");
     let text = fs::read_to_string(&policy).unwrap();
-    git(&sandbox, &["add", "--all"]);
-    git(&sandbox, &["commit", "--quiet", "-m", "said"]);
+    commit_all(&sandbox, "said");
     fs::write(&policy, format!("# stashed\n{text}")).unwrap();
     git(&sandbox, &["stash", "--quiet"]);
     fs::write(&policy, format!("# committed\n{text}")).unwrap();

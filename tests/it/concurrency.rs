@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::checker;
 use crate::harness::{Ran, Sandbox};
 use crate::held::{Held, call};
-use crate::setup::{lives, words};
+use crate::setup::{lives, names, words};
 use crate::strace::record;
 
 const AGENT: &str = "ada";
@@ -97,7 +97,7 @@ fn a_thousand_messages_of_many_producers_make_a_turn_each() {
                 loop {
                     let is_over = is_over.load(Ordering::SeqCst);
                     run(&sandbox, &format!("tick {AGENT} --until-idle"), &[0]);
-                    if is_over && checker::names(&sandbox.agent(AGENT).join("inbox")).is_empty() {
+                    if is_over && names(&sandbox.agent(AGENT).join("inbox")).is_empty() {
                         break;
                     }
                 }
@@ -154,7 +154,7 @@ fn batches_do_not_sweep_each_other_away() {
         }
     });
     assert_eq!(is_sound(&sandbox).queued.len(), PRODUCERS * BATCHES);
-    let left = checker::names(&sandbox.agent(AGENT).join("tmp"));
+    let left = names(&sandbox.agent(AGENT).join("tmp"));
     assert!(left.is_empty(), "{left:?}");
 }
 

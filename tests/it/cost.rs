@@ -3,10 +3,9 @@
 
 use std::fs;
 
-use crate::checker;
 use crate::harness::Sandbox;
 use crate::scenarios::{AGENT, created};
-use crate::setup::words;
+use crate::setup::{self, words};
 use crate::strace;
 
 const FEW: usize = 10;
@@ -44,7 +43,7 @@ fn after(lived: &Sandbox, count: usize) -> Sandbox {
             fs::write(&path, others.chain([text.clone()]).collect::<String>()).unwrap();
         }
     }
-    for name in checker::names(&agent.join("tasks")).into_iter().chain(checker::names(&agent.join("runs"))) {
+    for name in setup::names(&agent.join("tasks")).into_iter().chain(setup::names(&agent.join("runs"))) {
         let dir = agent.join(if name.starts_with("run_") { "runs" } else { "tasks" });
         for number in 1..count {
             let other = dir.join(with_id(&name, number));
@@ -62,7 +61,7 @@ fn after(lived: &Sandbox, count: usize) -> Sandbox {
 }
 
 fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let paths = checker::names(dir).into_iter().map(|name| dir.join(name));
+    let paths = setup::names(dir).into_iter().map(|name| dir.join(name));
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
@@ -81,7 +80,7 @@ fn what_is_over_costs_no_call() {
     let lived = lived();
     let (few, many) = (after(&lived, FEW), after(&lived, MANY));
     let only = |dir: &str| {
-        let names = checker::names(&few.agent(AGENT).join(dir));
+        let names = setup::names(&few.agent(AGENT).join(dir));
         names.iter().find_map(|name| name.strip_suffix(".json")).unwrap().to_owned()
     };
     let (item, wait, timer) = (only("work"), only("waits"), only("timers"));

@@ -11,7 +11,7 @@ use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::scenarios::{
     AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, created, forget_what_git_ignores, hold,
-    killed_after_the_note, noted_ends, queued, settle, started, turns,
+    killed_after_the_note, noted_ends, prepared, queued, settle, started, turns,
 };
 use crate::setup::words;
 use crate::strace::{self, Call, Harm, Harmed};
@@ -37,14 +37,7 @@ struct Tally {
 #[test]
 fn every_command_can_be_killed_at_every_call() {
     needs!("strace");
-    let prepared: Vec<(Sandbox, Vec<String>)> = SCENARIOS
-        .iter()
-        .map(|scenario| {
-            let template = (scenario.prepare)();
-            let args = scenario.args(&template);
-            (template, args)
-        })
-        .collect();
+    let prepared = prepared();
     let mut cuts = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (scenario, (template, args)) in SCENARIOS.iter().zip(&prepared) {

@@ -6,7 +6,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{decision, field, hook, objects, say, started, started_with, step, step_on};
+use crate::setup::{
+    assert_includes, decision, field, hook, objects, say, started, started_with, step, step_on,
+};
 
 const UNTIL: &str = "2026-01-02T05:00:00.000Z";
 
@@ -20,10 +22,7 @@ fn put_off() -> (Sandbox, String) {
     let sandbox = started(LIMITED);
     let id = say(&sandbox, "x");
     let deferred = step(&sandbox);
-    assert_eq!(
-        (&deferred["terminal"], &deferred["terminal_reason"]),
-        (&json!("deferred"), &json!("api:x: 429"))
-    );
+    assert_includes(&deferred, json!({ "terminal": "deferred", "terminal_reason": "api:x: 429" }));
     (sandbox, id)
 }
 
@@ -143,10 +142,7 @@ fn a_recovery_that_fails_is_tried_more_and_more_rarely_and_somebody_is_told() {
         let due = field(&sandbox, "next_due_at");
         let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", &due).exits(7);
         let stepped = &objects(&ran.stdout)[0];
-        assert_eq!(
-            (&stepped["decision"], &stepped["failure"]),
-            (&json!("start_recovery"), &json!("no disk"))
-        );
+        assert_includes(&stepped, json!({ "decision": "start_recovery", "failure": "no disk" }));
         let at = |time: &str| chrono::DateTime::parse_from_rfc3339(time).unwrap().timestamp();
         pauses
             .push((at(stepped["next_due_at"].as_str().unwrap()) - at(&due), stepped["attention"].is_array()));

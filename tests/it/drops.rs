@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 #[cfg(target_os = "linux")]
 use crate::held::Held;
-use crate::setup::extend_policy;
+use crate::setup::{extend_policy, names};
 #[cfg(target_os = "linux")]
 use crate::strace::{Call, record};
 
@@ -170,7 +170,7 @@ fn a_file_that_goes_away_meanwhile_is_no_message() {
             let sandbox = sandbox();
             drop(&sandbox, "status.json", r#"{"text": "first"}"#);
             let held = Held::at(&sandbox, &args, "", call);
-            for name in crate::checker::names(&sandbox.agent("a").join("inbox")) {
+            for name in names(&sandbox.agent("a").join("inbox")) {
                 fs::remove_file(sandbox.agent("a").join("inbox").join(name)).unwrap();
             }
             held.go_on().exits(0);

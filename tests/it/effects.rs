@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::edit_policy;
+use crate::setup::{edit_policy, names};
 use crate::sharing::{OWNER, mode, unshared};
 
 /// Agents `a`, whose turns write what lies at home, and `b`.
@@ -180,7 +180,7 @@ fn every_record_at_its_limit_can_be_read() {
     fs::write(sandbox.home().join("said"), outcome.to_string()).unwrap();
     let step = sandbox.cmd(["--json", "tick", "a", "--lock-timeout", "0s"]).output();
     assert!(step.code() == 0 && step.stdout.contains("\"terminal\":\"completed\""), "{}", &step.stderr);
-    assert_eq!(crate::checker::names(&sandbox.agent("a").join("outbox")).len(), 1);
+    assert_eq!(names(&sandbox.agent("a").join("outbox")).len(), 1);
     for args in [
         &["get", "a"][..],
         &["list"],
@@ -200,7 +200,7 @@ fn every_record_at_its_limit_can_be_read() {
     drop(lock);
     says(&sandbox, &json!([]));
     sandbox.cmd(["tick", "a", "--until-idle"]).output();
-    assert_eq!(crate::checker::names(&sandbox.agent("a").join("outbox")).len(), 0);
+    assert_eq!(names(&sandbox.agent("a").join("outbox")).len(), 0);
     assert_eq!(waiting(&sandbox), 1);
     let exported = sandbox.home().join("a.tar");
     sandbox.run(["export", "a", "--output", exported.to_str().unwrap()]);

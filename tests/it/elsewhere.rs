@@ -9,41 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::harness::is_elsewhere;
+use crate::setup::words;
 
 /// Whose tests run here. `naming` stands for `renaming` as well.
-const FAMILIES: &[&str] = &[
-    "asking::",
-    "attention::",
-    "authority::",
-    "awaiting::",
-    "clock::",
-    "deferrals::",
-    "delegation::",
-    "gc::",
-    "hooks::",
-    "ingress::",
-    "inspect::",
-    "lifecycle::",
-    "limits::",
-    "messages::",
-    "metrics::",
-    "naming::",
-    "planes::",
-    "preemption::",
-    "reported::",
-    "resources::",
-    "signals::",
-    "silence::",
-    "slots::",
-    "stop::",
-    "summary::",
-    "tasks::",
-    "telling::",
-    "tick::",
-    "timeouts::",
-    "triggers::",
-    "turns::",
-];
+const FAMILIES: &str = "asking:: attention:: authority:: awaiting:: clock:: deferrals:: delegation:: gc:: hooks:: ingress:: \
+     inspect:: lifecycle:: limits:: messages:: metrics:: naming:: planes:: preemption:: reported:: \
+     resources:: signals:: silence:: slots:: stop:: summary:: tasks:: telling:: tick:: timeouts:: \
+     triggers:: turns::";
 
 /// Those among them that are about files: they read or change the files of records, drop files into an inbox, have git look
 /// at a state directory, copy one (which is another machine's then), or compare an environment or a place that names no database.
@@ -179,7 +151,7 @@ const ABOUT_FILES: &[&str] = &[
 /// Names of the tests of the families that are not about files, in order.
 fn names() -> Vec<String> {
     let listed =
-        Command::new(std::env::current_exe().unwrap()).args(FAMILIES).arg("--list").output().unwrap();
+        Command::new(std::env::current_exe().unwrap()).args(words(FAMILIES)).arg("--list").output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
     names.filter(|name| !ABOUT_FILES.contains(name)).map(str::to_owned).collect()

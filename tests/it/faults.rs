@@ -10,25 +10,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::checker;
 use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
-use crate::scenarios::{AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, hold, queued, settle};
-use crate::setup::words;
+use crate::scenarios::{
+    AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, hold, prepared, queued, settle,
+};
+use crate::setup::names;
 use crate::strace::{self, Call, Harm};
 
 /// These don't fail for want of room.
-const NO_FAULTS: &[&str] = &[
-    "exit_group",
-    "poll",
-    "ppoll",
-    "wait4",
-    "waitid",
-    "clone",
-    "clone3",
-    "fork",
-    "vfork",
-    "pidfd_open",
-    "pidfd_send_signal",
-    "kill",
-];
+const NO_FAULTS: &str =
+    "exit_group poll ppoll wait4 waitid clone clone3 fork vfork pidfd_open pidfd_send_signal kill";
 
 struct Fault<'a> {
     scenario: &'a Scenario,
@@ -41,19 +31,12 @@ struct Fault<'a> {
 #[test]
 fn every_command_can_fail_at_every_call() {
     needs!("strace");
-    let prepared: Vec<(Sandbox, Vec<String>)> = SCENARIOS
-        .iter()
-        .map(|scenario| {
-            let template = (scenario.prepare)();
-            let args = scenario.args(&template);
-            (template, args)
-        })
-        .collect();
+    let prepared = prepared();
     let mut faults = Vec::new();
     for (scenario, (template, args)) in SCENARIOS.iter().zip(&prepared) {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         let points = strace::record(&template.copy(), &words, scenario.stdin).points();
-        let points = points.into_iter().filter(|call| !NO_FAULTS.contains(&call.name.as_str()));
+        let points = points.into_iter().filter(|call| NO_FAULTS.split(' ').all(|name| name != call.name));
         for (number, call) in points.enumerate().filter(|(at, _)| at % scenario.every == 0) {
             // A full disk and a broken one everywhere, once and from here on; the others here and there.
             let harms = [
@@ -174,7 +157,7 @@ fn check_failure(
 fn records(agent: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut records = BTreeMap::new();
     let is_ours = |name: &str| !["lock", "run.lock", "journal.jsonl", "tmp", "cache"].contains(&name);
-    for name in checker::names(agent).into_iter().filter(|name| is_ours(name)) {
+    for name in names(agent).into_iter().filter(|name| is_ours(name)) {
         read(&agent.join(&name), &name, &mut records);
     }
     records
@@ -182,7 +165,7 @@ fn records(agent: &Path) -> BTreeMap<String, Vec<u8>> {
 
 fn read(path: &Path, name: &str, records: &mut BTreeMap<String, Vec<u8>>) {
     if path.is_dir() {
-        for below in checker::names(path) {
+        for below in names(path) {
             read(&path.join(&below), &format!("{name}/{below}"), records);
         }
     } else {

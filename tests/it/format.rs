@@ -106,7 +106,7 @@ fn an_old_state_directory_reads_as_it_did() {
     let work = lines(&["work", "list", "-a", "ada"]);
     assert_eq!(
         column(&work, "scheduling_state"),
-        words("runnable waiting_operator waiting_task waiting_external waiting_timer waiting_system blocked",)
+        words("runnable waiting_operator waiting_task waiting_external waiting_timer waiting_system blocked")
     );
     let focus = work[1]["id"].as_str().unwrap();
     assert_eq!((&work[1]["current"], work[1]["todo"].as_array().unwrap().len()), (&json!(true), 3));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::server::durable;
-use crate::setup::{extend_policy, field, names, objects, say, step, step_on, tree};
+use crate::setup::{assert_includes, extend_policy, field, names, objects, say, step, step_on, tree};
 use crate::strace::{self, Harm};
 use crate::travel::{elsewhere, export, healthy, imported};
 
@@ -215,10 +215,7 @@ fn a_dry_run_says_what_gc_drops() {
         with_a_past("[retention]\nruns = \"forever\"\nfailed_runs = \"forever\"\narchive = \"40d\"\n");
     let files = tree(&sandbox.store());
     let would = sandbox.json(["gc", "ada", "--dry-run"]);
-    assert_eq!(
-        (&would["agent"], &would["dry_run"], &would["runs"]),
-        (&json!("ada"), &json!(true), &json!(0))
-    );
+    assert_includes(&would, json!({ "agent": "ada", "dry_run": true, "runs": 0 }));
     assert_eq!(tree(&sandbox.store()), files, "a dry run changes nothing");
     let did = sandbox.json(["gc"]);
     assert_eq!(did["dropped"], would["dropped"]);

@@ -7,11 +7,10 @@ use std::process::Command;
 use predicates::str::contains;
 use serde_json::Value;
 
-use crate::checker;
 use crate::harness::{Cmd, Ran, Sandbox, copy_of_dormouse, dormouse};
 use crate::journal::{self, NO_MARK, line};
 use crate::needs::leave_out;
-use crate::setup::{edit_policy, json_in};
+use crate::setup::{self, edit_policy, json_in};
 use crate::strace;
 
 /// An agent `a` that is started, and whose turns run this.
@@ -86,7 +85,7 @@ fn drop_files(sandbox: &Sandbox, names: impl IntoIterator<Item = String>) {
 /// The messages right in the inbox of an agent.
 fn messages(sandbox: &Sandbox, agent: &str) -> Vec<PathBuf> {
     let dir = sandbox.agent(agent).join("inbox");
-    let names = checker::names(&dir).into_iter().filter(|name| name.starts_with("2-msg_"));
+    let names = setup::names(&dir).into_iter().filter(|name| name.starts_with("2-msg_"));
     names.map(|name| dir.join(name)).collect()
 }
 
@@ -480,7 +479,7 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
     fs::write(&path, state.to_string()).unwrap();
     sandbox.run(["tick", "a"]);
     assert_eq!(messages(&sandbox, "b").len(), 15);
-    assert_eq!(checker::names(&outbox), Vec::<String>::new());
+    assert_eq!(setup::names(&outbox), Vec::<String>::new());
     sandbox.run(["tick", "b", "--until-idle"]);
     assert_eq!(sandbox.json_lines(["events", "b", "--kind", "run_settled"]).len(), 20);
     sandbox.run(["doctor"]);
@@ -530,7 +529,7 @@ fn an_outbox_that_does_not_get_empty_is_bounded() {
         let ran = step();
         assert!(ran.code() == 0 && ran.stderr.contains("more are not delivered yet"), "{ran}");
     }
-    assert_eq!(checker::names(&sandbox.agent("a").join("outbox")).len(), 8);
+    assert_eq!(setup::names(&sandbox.agent("a").join("outbox")).len(), 8);
     assert!(fs::metadata(sandbox.agent("a").join("state.json")).unwrap().len() < 20_000);
     let ran = step();
     assert!(ran.code() == 7 && ran.stdout.contains("more than max_outbox = 8 MiB"), "{ran}");

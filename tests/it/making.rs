@@ -6,7 +6,7 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{edit_file, field, say, step_on};
+use crate::setup::{edit_file, field, step_on};
 
 /// More lines for the settings of the state directory.
 fn settings(sandbox: &Sandbox, lines: &str) {

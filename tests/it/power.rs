@@ -11,6 +11,7 @@ use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::journal;
 use crate::scenarios::{AGENT, Before, Case, SCENARIOS, Scenario, hold, settle, turns};
+use crate::setup;
 use crate::strace::{self, Harm};
 
 type Id = usize;
@@ -282,7 +283,7 @@ fn load(path: &Path, nodes: &mut Vec<Node>) -> Id {
     let id = nodes.len();
     if path.is_dir() {
         nodes.push(Node::Dir(BTreeMap::new()));
-        let names = checker::names(path).into_iter();
+        let names = setup::names(path).into_iter();
         let names = names.map(|name| (name.clone(), load(&path.join(&name), nodes))).collect();
         nodes[id] = Node::Dir(names);
     } else {

@@ -8,7 +8,9 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{add, decisions, extend_policy, field, hook, objects, say, started, step, step_on};
+use crate::setup::{
+    add, advisories, decisions, extend_policy, field, hook, objects, say, started, step, step_on,
+};
 
 /// A turn that asks the operator, unless the operator has answered.
 const ASKS: &str = r#"if [ "$(jq -r .message.body.text < "$DORMOUSE_CONTEXT")" = go ]; then
@@ -24,12 +26,6 @@ fn noted(sandbox: &Sandbox) -> Vec<Value> {
 
 fn question(sandbox: &Sandbox) -> Value {
     sandbox.json(["get", "ada"])["attention"].clone()
-}
-
-fn advisories(sandbox: &Sandbox) -> Vec<String> {
-    let summary = sandbox.json(["get", "ada"]);
-    let kinds = summary["advisories"].as_array().unwrap().iter();
-    kinds.map(|advisory| advisory["kind"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]

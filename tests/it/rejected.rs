@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::checker::names;
 use crate::harness::{Ran, Sandbox};
 use crate::needs::leave_out;
+use crate::setup::names;
 
 /// An agent `a` that is started and whose turns succeed.
 fn sandbox() -> Sandbox {

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::setup::{texts, words};
+use crate::setup::{names, texts, words};
 use crate::strace::{self, Call, Harm};
 
 const CACHE: &str = "cache/open/work";
@@ -48,7 +47,7 @@ fn an_edit_in_place_is_seen_although_a_step_has_remembered_the_record() {
     assert!(!agent.join(CACHE).exists(), "who only looks writes nothing");
     sandbox.run(["tick", "ada"]);
     assert!(agent.join(CACHE).exists());
-    assert!(checker::names(&agent.join("tmp")).is_empty());
+    assert!(names(&agent.join("tmp")).is_empty());
     let inode = |path: &str| {
         use std::os::unix::fs::MetadataExt;
         fs::metadata(agent.join(path)).unwrap().ino()
@@ -58,7 +57,7 @@ fn an_edit_in_place_is_seen_although_a_step_has_remembered_the_record() {
         let items = sandbox.json_lines(["work", "list", "-a", "ada"]);
         texts(&items, "objective")
     };
-    let name = checker::names(&agent.join("work")).into_iter().next().unwrap();
+    let name = names(&agent.join("work")).into_iter().next().unwrap();
     let path = agent.join("work").join(name);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("item 00", "edited!")).unwrap();
@@ -111,13 +110,13 @@ fn a_step_that_is_killed_or_fails_while_it_remembers_leaves_nothing_wrong() {
         let what = format!("{harm:?} at {call}: {}", harmed.ran);
         if matches!(harm, Harm::Error(_)) {
             assert_eq!(harmed.ran.code(), 0, "{what}");
-            assert!(checker::names(&sandbox.agent("ada").join("tmp")).is_empty(), "{what}");
+            assert!(names(&sandbox.agent("ada").join("tmp")).is_empty(), "{what}");
         }
         is_the_same_without(&sandbox, &what);
         sandbox.run(["tick", "ada", "--until-idle"]);
         sandbox.run(["tick", "ada"]);
         assert_eq!(sandbox.json(["get", "ada", "counters.turns"]), Value::from(1), "{what}");
-        assert!(checker::names(&sandbox.agent("ada").join("tmp")).is_empty(), "{what}");
+        assert!(names(&sandbox.agent("ada").join("tmp")).is_empty(), "{what}");
         is_the_same_without(&sandbox, &what);
     });
     assert_eq!(hit.into_inner(), cases.len());

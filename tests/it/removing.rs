@@ -13,7 +13,9 @@ use crate::harness::{Ran, Sandbox, each_in_parallel};
 use crate::held::{self, Held};
 use crate::setup::{add, failure, names, objects, own_name, say, started, tree};
 use crate::strace::{self, Harm};
-use crate::travel::{elsewhere, export, healthy, ids, imported, killed_everywhere};
+use crate::travel::{
+    around_the_arrival, elsewhere, export, healthy, ids, imported, killed_everywhere, produce,
+};
 
 fn agents(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.store().join("agents"))
@@ -244,26 +246,12 @@ fn producers_lose_nothing_to_a_removal() {
                     scope.spawn(move || {
                         let mut kept: Vec<String> = Vec::new();
                         loop {
-                            let key = format!("k{}", kept.len());
-                            let ran = match number {
-                                0 => here
-                                    .cmd(["enqueue", "ada", "--batch", "--json"])
-                                    .stdin("{\"text\":\"a\"}\n{\"text\":\"b\"}\n")
-                                    .output(),
-                                1 => {
-                                    here.cmd(["enqueue", "ada", "x", "--json", "--dedupe-key", &key]).output()
-                                }
-                                _ => here.cmd(["enqueue", "ada", "plain", "--json"]).output(),
-                            };
+                            let ran = produce(here, "ada", number, &mut kept);
                             if ran.code() != 0 {
                                 let kind = failure(&ran)["kind"].clone();
                                 assert!(kind == "moved" || kind == "no_agent", "{ran}");
                                 return kept;
                             }
-                            let said = objects(&ran.stdout);
-                            kept.extend(
-                                said.iter().map(|one| one["message_id"].as_str().unwrap().to_owned()),
-                            );
                         }
                     })
                 })
@@ -286,17 +274,12 @@ fn producers_lose_nothing_to_a_removal() {
 fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
     needs!("strace");
     let template = started("true");
-    let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
-    let arrival = held::call(&calls, "rename", "/inbox");
-    let before = calls[..calls.iter().position(|call| std::ptr::eq(call, arrival)).unwrap()]
-        .iter()
-        .rfind(|call| call.act() == "open" && call.rest.contains("/inbox"))
-        .unwrap();
+    let [before, arrival] = around_the_arrival(&template);
     for (call, makes_another, expected) in [
-        (arrival, false, "no_agent"),
-        (before, false, "no_agent"),
-        (arrival, true, "agent_replaced"),
-        (before, true, "agent_replaced"),
+        (&arrival, false, "no_agent"),
+        (&before, false, "no_agent"),
+        (&arrival, true, "agent_replaced"),
+        (&before, true, "agent_replaced"),
     ] {
         let here = template.copy();
         let producer = Held::at(&here, &["enqueue", "ada", "held", "--json"], "", call);

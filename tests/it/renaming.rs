@@ -11,15 +11,14 @@ use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
 use crate::held::{self, Held};
 use crate::setup::{add, failure, hook, names, objects, own_name, say, started, texts};
 use crate::strace::{self, Harm};
-use crate::travel::{export, healthy, killed_everywhere};
+use crate::travel::{export, healthy, killed_everywhere, produce};
 
 fn agents(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.store().join("agents"))
 }
 
 fn queued(sandbox: &Sandbox, name: &str) -> Vec<String> {
-    let lines = sandbox.json_lines(["queue", "list", "-a", name, "--limit", "0"]);
-    texts(&lines, "id")
+    texts(&sandbox.json_lines(["queue", "list", "-a", name, "--limit", "0"]), "id")
 }
 
 #[track_caller]
@@ -337,22 +336,8 @@ fn producers_lose_nothing_to_a_renaming() {
                         let mut kept: Vec<String> = Vec::new();
                         let mut name = "ada";
                         loop {
-                            let key = format!("k{}", kept.len());
-                            let ran = match number {
-                                0 => here
-                                    .cmd(["enqueue", name, "--batch", "--json"])
-                                    .stdin("{\"text\":\"a\"}\n{\"text\":\"b\"}\n")
-                                    .output(),
-                                1 => {
-                                    here.cmd(["enqueue", name, "x", "--json", "--dedupe-key", &key]).output()
-                                }
-                                _ => here.cmd(["enqueue", name, "plain", "--json"]).output(),
-                            };
+                            let ran = produce(here, name, number, &mut kept);
                             if ran.code() == 0 {
-                                let said = objects(&ran.stdout);
-                                let ids =
-                                    said.iter().map(|one| one["message_id"].as_str().unwrap().to_owned());
-                                kept.extend(ids);
                                 if name == "eve" {
                                     return kept;
                                 }

@@ -11,6 +11,7 @@ use crate::harness::Sandbox;
 use crate::needs::leave_out;
 use crate::setup::{
     Beside, add, edit_file, eventually, extend_policy, json_in, lives, names as names_in, objects, own_name,
+    started,
 };
 
 /// A turn that says that it runs, and goes on when it is told to.
@@ -243,8 +244,7 @@ fn a_task_does_not_occupy_the_workspace_of_its_agent() {
 
 #[test]
 fn a_workspace_that_is_not_there_is_waited_for() {
-    let sandbox = Sandbox::new();
-    add(&sandbox, "ada", "true");
+    let sandbox = started("true");
     extend_policy(&sandbox, "ada", &workspace("disk", "exclusive"));
     sandbox.run(["enqueue", "ada", "go"]);
     let step = tick(&sandbox, "ada");
@@ -331,8 +331,7 @@ const LIMITS: [(&str, &str, &str, &str); 4] = [
 #[test]
 fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
     for (limit, line, back_at, left) in LIMITS {
-        let sandbox = Sandbox::new();
-        add(&sandbox, "ada", SPENDS);
+        let sandbox = started(SPENDS);
         extend_policy(&sandbox, "ada", &format!("\n[limits]\n{line}\n"));
         for _ in 0..4 {
             sandbox.run(["enqueue", "ada", "go"]);
@@ -381,8 +380,7 @@ fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
 
 #[test]
 fn a_limit_that_is_raised_counts_with_the_next_step() {
-    let sandbox = Sandbox::new();
-    add(&sandbox, "ada", "true");
+    let sandbox = started("true");
     extend_policy(&sandbox, "ada", "\n[limits]\nturns_per_day = 0\n");
     sandbox.run(["enqueue", "ada", "go"]);
     let step = tick(&sandbox, "ada");
@@ -427,8 +425,7 @@ fn a_limit_that_makes_no_sense_is_refused_where_it_is_read() {
         ("turns_per_hour = -1", "invalid value: integer `-1`, expected u64"),
         ("dedupe_window = 0", "invalid type: integer `0`, expected a duration such as \"30m\""),
     ] {
-        let sandbox = Sandbox::new();
-        add(&sandbox, "ada", "true");
+        let sandbox = started("true");
         extend_policy(&sandbox, "ada", &format!("\n[limits]\n{line}\n"));
         let ran = sandbox.cmd(["get", "ada"]).output();
         assert!(ran.code() == 6 && ran.stderr.contains(why), "{ran}");

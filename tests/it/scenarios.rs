@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::checker::{self, Found};
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{edit_file, hook, words};
+use crate::setup::{self, edit_file, hook, words};
 use crate::strace::{self, Call, Harm};
 
 /// Notes that it ran, outside the store, and ends well: the note is its last act.
@@ -38,6 +38,16 @@ impl Scenario {
     pub fn args(&self, sandbox: &Sandbox) -> Vec<String> {
         words_about(sandbox, self.command)
     }
+}
+
+/// The state directory and the words of each scenario.
+pub fn prepared() -> Vec<(Sandbox, Vec<String>)> {
+    let prepare = |scenario: &Scenario| {
+        let template = (scenario.prepare)();
+        let args = scenario.args(&template);
+        (template, args)
+    };
+    SCENARIOS.iter().map(prepare).collect()
 }
 
 /// A task that lasts until its test says so, or has removed the directory that it runs in.
@@ -459,7 +469,7 @@ fn failing(max_attempts: u32) -> Sandbox {
 /// The words of a command. ITEM, WAIT, TIMER and DEAD are the ids of the only ones that there are.
 fn words_about(sandbox: &Sandbox, line: &str) -> Vec<String> {
     let only = |dir: &str| {
-        let names = checker::names(&sandbox.agent(AGENT).join(dir));
+        let names = setup::names(&sandbox.agent(AGENT).join(dir));
         let records: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(".json")).collect();
         assert_eq!(records.len(), 1, "{names:?}");
         records[0].to_owned()
@@ -612,10 +622,10 @@ pub fn acknowledged(ran: &Ran) -> BTreeSet<String> {
 pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
     let agent = sandbox.agent(AGENT);
     let runs = agent.join("runs");
-    let mut noted: BTreeSet<String> = checker::names(&runs).into_iter().collect();
+    let mut noted: BTreeSet<String> = setup::names(&runs).into_iter().collect();
     noted.retain(|run| runs.join(run).join("end.json").exists());
     let archive = agent.join("archive");
-    let settled = checker::names(&archive).into_iter().map(|month| archive.join(month).join("run.jsonl"));
+    let settled = setup::names(&archive).into_iter().map(|month| archive.join(month).join("run.jsonl"));
     let mut lines: Vec<String> = settled.flat_map(fs::read_to_string).collect();
     let journal = fs::read_to_string(agent.join("journal.jsonl")).unwrap_or_default();
     for entry in journal.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
@@ -663,8 +673,8 @@ pub fn settle(case: &Case<'_>, sandbox: &Sandbox) {
 
 fn has_backlog(sandbox: &Sandbox) -> bool {
     let inbox = sandbox.agent(AGENT).join("inbox");
-    let names = checker::names(&inbox);
-    names.len() + names.iter().map(|name| checker::names(&inbox.join(name)).len()).sum::<usize>() > 100
+    let names = setup::names(&inbox);
+    names.len() + names.iter().map(|name| setup::names(&inbox.join(name)).len()).sum::<usize>() > 100
 }
 
 /// What holds in the end, whatever happened: nothing damaged, nothing lost, nothing done twice.

@@ -128,6 +128,14 @@ pub fn objects(stdout: &str) -> Vec<Value> {
     stdout.lines().map(object).collect()
 }
 
+/// Compares some fields of an object, each whole. `closure.reason` is a field of a field, and an absent one is null.
+#[track_caller]
+pub fn assert_includes(object: &Value, expected: Value) {
+    let field = |path: &String| path.split('.').fold(object, |found, name| &found[name]).clone();
+    let found: Value = expected.as_object().unwrap().keys().map(|path| (path.clone(), field(path))).collect();
+    assert_eq!(found, expected, "{object}");
+}
+
 /// The text of one field of each object. `data.reason` is a field of a field.
 #[track_caller]
 pub fn texts(objects: &[Value], path: &str) -> Vec<String> {
@@ -154,6 +162,34 @@ pub fn json_in(path: impl AsRef<Path>) -> Value {
     let path = path.as_ref();
     let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Runs a command of `ada` that prints one id, and returns that.
+#[track_caller]
+pub fn id(sandbox: &Sandbox, args: &[&str]) -> String {
+    sandbox.run([args, &["-a", "ada"]].concat()).trim_end().to_owned()
+}
+
+/// Makes a wait of `ada`, and returns its id.
+#[track_caller]
+pub fn wait(sandbox: &Sandbox, kind: &str, flags: &[&str]) -> String {
+    id(sandbox, &[&["wait", "--on", kind, "--reason", "why"], flags].concat())
+}
+
+/// The ids of the active waits of `ada`.
+pub fn waits(sandbox: &Sandbox) -> Vec<String> {
+    texts(&sandbox.json_lines(["wait", "list", "-a", "ada"]), "id")
+}
+
+/// The kinds of the advisories of `ada`.
+pub fn advisories(sandbox: &Sandbox) -> Vec<String> {
+    texts(sandbox.json(["get", "ada"])["advisories"].as_array().unwrap(), "kind")
+}
+
+/// The lines that turns have noted in `home/heard`.
+pub fn heard(sandbox: &Sandbox) -> Vec<String> {
+    let text = fs::read_to_string(sandbox.home().join("heard")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// A record of `ada`.
@@ -395,6 +431,13 @@ pub fn make_repository(sandbox: &Sandbox) {
     )
     .unwrap();
     git(sandbox, &["init", "--quiet"]);
+}
+
+/// Commits everything in the repository around the project.
+#[track_caller]
+pub fn commit_all(sandbox: &Sandbox, message: &str) {
+    git(sandbox, &["add", "--all"]);
+    git(sandbox, &["commit", "--quiet", "-m", message]);
 }
 
 /// The program under test as a word of shell, for turns that call it.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
 use crate::output::on_terminal;
-use crate::setup::{Beside, add, failure, json_in, lives, objects, only_file, step, words};
+use crate::setup::{Beside, add, failure, json_in, lives, objects, only_file, started, step, words};
 
 /// Asks a terminal to paint, to change its title, to go back and to clear; turns the direction of writing;
 /// and has of every kind of character that nobody sees.
@@ -351,8 +351,7 @@ fn json_keeps_every_character_and_is_json() {
 /// Every file of an agent that can be read, with garbage in it, one after the other.
 #[test]
 fn what_can_not_be_read_is_quoted_without_what_it_hides() {
-    let sandbox = Sandbox::new();
-    add(&sandbox, "ada", "true");
+    let sandbox = started("true");
     sandbox.run(["enqueue", "ada", "x"]);
     sandbox.run(["tick", "ada"]);
     sandbox.run(["work", "add", "x", "-a", "ada"]);

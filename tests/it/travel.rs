@@ -18,7 +18,7 @@ use crate::held::{self, Held};
 use crate::setup::{
     add, eventually, failure, field, hook, names, objects, processes, say, started, started_with, texts, tree,
 };
-use crate::strace::{self, Harm};
+use crate::strace::{self, Call, Harm};
 
 /// Another state directory, without agents.
 pub fn elsewhere() -> Sandbox {
@@ -525,8 +525,7 @@ fn nobody_moves_a_child_that_is_waited_for() {
 
 /// The messages of an inbox, by id.
 pub fn ids(sandbox: &Sandbox) -> Vec<String> {
-    let lines = sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"]);
-    texts(&lines, "id")
+    texts(&sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"]), "id")
 }
 
 /// The archived messages, as text.
@@ -534,6 +533,30 @@ fn archived(sandbox: &Sandbox) -> String {
     let months = sandbox.agent("ada").join("archive");
     let files = names(&months).into_iter().map(|month| months.join(month).join("message.jsonl"));
     files.filter_map(|file| fs::read_to_string(file).ok()).collect()
+}
+
+/// One command of a producer: a batch, a message with a key, or a plain one. Keeps the ids that it acknowledges.
+pub fn produce(sandbox: &Sandbox, agent: &str, number: usize, kept: &mut Vec<String>) -> Ran {
+    let key = format!("k{}", kept.len());
+    let batch = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n";
+    let ran = match number {
+        0 => sandbox.cmd(["enqueue", agent, "--batch", "--json"]).stdin(batch).output(),
+        1 => sandbox.cmd(["enqueue", agent, "keyed", "--json", "--dedupe-key", &key]).output(),
+        _ => sandbox.cmd(["enqueue", agent, "plain", "--json"]).output(),
+    };
+    if ran.code() == 0 {
+        kept.extend(texts(&objects(&ran.stdout), "message_id"));
+    }
+    ran
+}
+
+/// The calls with which `enqueue` opens the inbox, and puts its message into it.
+pub fn around_the_arrival(template: &Sandbox) -> [Call; 2] {
+    let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
+    let arrival = held::call(&calls, "rename", "/inbox");
+    let until = calls.iter().take_while(|call| !std::ptr::eq(*call, arrival));
+    let before = until.filter(|call| call.act() == "open" && call.rest.contains("/inbox")).last().unwrap();
+    [before.clone(), arrival.clone()]
 }
 
 #[test]
@@ -549,32 +572,9 @@ fn producers_lose_nothing_to_a_move() {
                     scope.spawn(move || {
                         let mut kept = Vec::new();
                         for _ in 0..200 {
-                            let ran = match number {
-                                0 => here
-                                    .cmd(["enqueue", "ada", "--batch", "--json"])
-                                    .stdin("{\"text\":\"a\"}\n{\"text\":\"b\"}\n")
-                                    .output(),
-                                1 => here
-                                    .cmd([
-                                        "enqueue",
-                                        "ada",
-                                        "keyed",
-                                        "--json",
-                                        "--dedupe-key",
-                                        &format!("k{}", kept.len()),
-                                    ])
-                                    .output(),
-                                _ => here.cmd(["enqueue", "ada", "plain", "--json"]).output(),
-                            };
+                            let ran = produce(here, "ada", number, &mut kept);
                             match ran.code() {
-                                0 => {
-                                    kept.extend(
-                                        objects(&ran.stdout)
-                                            .iter()
-                                            .map(|said| said["message_id"].as_str().unwrap().to_owned()),
-                                    );
-                                    begun.store(true, Ordering::Relaxed);
-                                }
+                                0 => begun.store(true, Ordering::Relaxed),
                                 4 => {
                                     assert_eq!(failure(&ran)["kind"], "moved", "{ran}");
                                     // The part of a batch that went with it is not acknowledged, and may be there.
@@ -622,13 +622,8 @@ fn producers_lose_nothing_to_a_move() {
 fn a_producer_that_is_held_around_its_arrival_learns_what_became_of_it() {
     needs!("strace");
     let template = started("true");
-    let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
-    let arrival = held::call(&calls, "rename", "/inbox");
-    let before = calls[..calls.iter().position(|call| std::ptr::eq(call, arrival)).unwrap()]
-        .iter()
-        .rfind(|call| call.act() == "open" && call.rest.contains("/inbox"))
-        .unwrap();
-    for (call, is_taken) in [(arrival, true), (before, false)] {
+    let [before, arrival] = around_the_arrival(&template);
+    for (call, is_taken) in [(&arrival, true), (&before, false)] {
         let here = template.copy();
         let producer = Held::at(&here, &["enqueue", "ada", "held", "--json"], "", call);
         let bytes = export(&here, &["ada", "--move", "b"]);

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{
-    Beside, decision, decisions, edit_file, eventually, field, git, git_in, hook, in_time, lives,
-    make_repository, mode, names, objects, own_name, say, started, started_with, step, step_on, wait_for,
-    words,
+    Beside, assert_includes, decision, decisions, edit_file, eventually, field, git, git_in, hook, in_time,
+    lives, make_repository, mode, names, objects, own_name, say, started, started_with, step, step_on,
+    wait_for, words,
 };
 
 /// An agent whose `agent.toml` is this.
@@ -173,34 +173,16 @@ fn a_turn_inherits_the_environment_and_is_told_who_it_is() {
 }
 
 /// Every variable by which a git, of any version, tells its hooks of one repository, one commit or one push.
-const OF_GIT: [&str; 20] = [
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_AUTHOR_DATE",
-    "GIT_COMMON_DIR",
-    "GIT_CONFIG",
-    "GIT_CONFIG_COUNT",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_DIR",
-    "GIT_GRAFT_FILE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_QUARANTINE_PATH",
-    "GIT_REFLOG_ACTION",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
-];
+const OF_GIT: &str = "GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_AUTHOR_DATE GIT_COMMON_DIR GIT_CONFIG GIT_CONFIG_COUNT \
+     GIT_CONFIG_PARAMETERS GIT_DIR GIT_GRAFT_FILE GIT_IMPLICIT_WORK_TREE GIT_INDEX_FILE \
+     GIT_INTERNAL_SUPER_PREFIX GIT_NAMESPACE GIT_NO_REPLACE_OBJECTS GIT_OBJECT_DIRECTORY GIT_PREFIX \
+     GIT_QUARANTINE_PATH GIT_REFLOG_ACTION GIT_REPLACE_REF_BASE GIT_SHALLOW_FILE GIT_WORK_TREE";
 
 #[test]
 fn turns_hooks_and_tasks_inherit_no_repository_of_a_git_hook() {
     let local = Command::new("git").args(["rev-parse", "--local-env-vars"]).output().unwrap();
     let local = String::from_utf8(local.stdout).unwrap();
-    let unknown: Vec<&str> = local.lines().filter(|name| !OF_GIT.contains(name)).collect();
+    let unknown: Vec<&str> = local.lines().filter(|name| !words(OF_GIT).contains(name)).collect();
     assert_eq!(unknown, <[&str; 0]>::default(), "git has variables that are not in the list");
     let sandbox = with_policy(&format!(
         "[turn]\nshell = true\ncommand = \"env > environment; {} task start -- sh -c 'env > of-task; mv of-task task'\"\n\
@@ -209,7 +191,7 @@ fn turns_hooks_and_tasks_inherit_no_repository_of_a_git_hook() {
     ));
     hook(&sandbox.agent("ada"), "on-scheduled", "env > hook");
     say(&sandbox, "hello");
-    let tick = OF_GIT.iter().fold(sandbox.cmd(["tick", "ada"]), |tick, name| tick.env(name, "theirs"));
+    let tick = words(OF_GIT).iter().fold(sandbox.cmd(["tick", "ada"]), |tick, name| tick.env(name, "theirs"));
     assert_eq!(tick.env("GIT_AUTHOR_NAME", "Ada").output().code(), 0);
     wait_for(&sandbox.project().join("task"));
     for file in ["environment", "hook", "task"] {
@@ -595,10 +577,7 @@ fn an_outcome_file_gives_the_brief_and_the_usage() {
     );
     turn(&sandbox);
     let counters = sandbox.json(["get", "ada"])["counters"].clone();
-    assert_eq!(
-        (&counters["input_tokens"], &counters["output_tokens"], &counters["cost_usd"]),
-        (&json!(2400), &json!(600), &json!(0.5))
-    );
+    assert_includes(&counters, json!({ "input_tokens": 2400, "output_tokens": 600, "cost_usd": 0.5 }));
     sandbox.cmd(["briefs", "ada", "--limit", "1"]).prints("2026-01-02T03:04:12.000Z  Reviewed #12\n");
 }
 

@@ -7,23 +7,14 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{
-    add, decision, decisions, edit_policy, json_in, objects, say, started, step, texts, words,
+    add, advisories, assert_includes, decision, decisions, edit_policy, json_in, objects, say, started, step,
+    texts, waits, words,
 };
 
 const NOTING: &str = "cp \"$DORMOUSE_CONTEXT\" context; cat > prompt";
 
 fn wait(sandbox: &Sandbox, flags: &[&str]) -> String {
     sandbox.run([&["wait", "-a", "ada", "--reason", "why", "--on"], flags].concat()).trim_end().to_owned()
-}
-
-fn active(sandbox: &Sandbox) -> Vec<String> {
-    let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
-    texts(&waits, "id")
-}
-
-fn advisories(sandbox: &Sandbox) -> Vec<String> {
-    let advisories = sandbox.json(["get", "ada"])["advisories"].as_array().cloned().unwrap_or_default();
-    texts(&advisories, "kind")
 }
 
 fn context(sandbox: &Sandbox) -> Value {
@@ -61,7 +52,7 @@ fn nobody_but_the_operator_answers_a_question_to_the_operator() {
     assert_eq!(objects(&of_eve.stdout)[0]["terminal"], "failed", "{of_eve}");
     assert_eq!(sandbox.json_lines(["queue", "rejected", "-a", "ada"]).len(), 0);
     let ran = sandbox.cmd(["--json", "tick", "ada", "--until-idle"]).output();
-    assert_eq!(active(&sandbox), Vec::<String>::new(), "the operator's own message has answered: {ran}");
+    assert_eq!(waits(&sandbox), Vec::<String>::new(), "the operator's own message has answered: {ran}");
     assert_eq!(sandbox.json_lines(["queue", "rejected", "-a", "ada"]).len(), 1);
 }
 
@@ -143,8 +134,7 @@ fn what_an_outside_system_sends_with_a_hint_is_evidence_that_no_turn_sees() {
     sandbox.run(["trigger", "deliver", &id, "--secret-file", "secret", "obey that"]);
     assert_eq!(decisions(&sandbox)[1], "start_model_turn (system_tick) completed");
     let context = context(&sandbox);
-    assert_eq!(context["message"]["hint"]["count"], 2);
-    assert_eq!(context["message"]["trigger_id"], id.as_str());
+    assert_includes(&context, json!({ "message.hint.count": 2, "message.trigger_id": id }));
     let prompt = fs::read_to_string(sandbox.project().join("prompt")).unwrap();
     assert!(prompt.contains(&format!("A wake hint through {id}, sent 2 times: go and look.")), "{prompt}");
     assert!(!context.to_string().contains("obey"), "{context}");
@@ -160,7 +150,7 @@ fn a_hint_from_one_source_of_a_kind_ends_a_wait_for_that_kind() {
         wait(&sandbox, &["external", "--source", "webhook"]);
         sandbox.run(["wake", "ada", "--source", hint]);
         decisions(&sandbox);
-        assert_eq!(active(&sandbox).is_empty(), is_over, "{hint}");
+        assert_eq!(waits(&sandbox).is_empty(), is_over, "{hint}");
     }
 }
 
@@ -170,7 +160,7 @@ fn an_event_that_names_nothing_leaves_a_wait_that_names_something() {
     let waiting = wait(&sandbox, &["external", "--resource", "pr:1", "--recheck", "1h", "--expires", "2d"]);
     sandbox.run(["enqueue", "ada", "unrelated", "--origin", "webhook:ci"]);
     assert_eq!(decisions(&sandbox)[0], "start_model_turn (webhook_event) completed");
-    assert_eq!(active(&sandbox), [waiting]);
+    assert_eq!(waits(&sandbox), [waiting]);
 }
 
 #[test]

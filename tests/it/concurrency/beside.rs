@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::{AGENT, agent, is_sound, run};
-use crate::checker;
 use crate::harness::Sandbox;
 use crate::held::{Held, call};
-use crate::setup::{git, make_repository};
+use crate::setup::{git, make_repository, names};
 use crate::strace::record;
 
 #[test]
@@ -58,7 +57,7 @@ fn of_two_who_make_the_state_directory_neither_fails() {
         // Nobody may find it half-written meanwhile.
         run(&sandbox, "create ada -- true", &[0]);
         first.go_on().exits(0);
-        let left = checker::names(&sandbox.store());
+        let left = names(&sandbox.store());
         assert_eq!(left, [".gitattributes", ".gitignore", "agents", "dormouse.toml", "hooks"]);
         is_sound(&sandbox);
     }
@@ -98,7 +97,7 @@ fn two_repairs_do_not_mend_the_same_twice() {
 
 /// The month in which everything happened.
 fn month(sandbox: &Sandbox) -> String {
-    checker::names(&sandbox.agent(AGENT).join("archive")).remove(0)
+    names(&sandbox.agent(AGENT).join("archive")).remove(0)
 }
 
 /// What is in quarantine is for people.

@@ -13,10 +13,10 @@ use rustix::process::Pid;
 use tempfile::TempDir;
 
 use super::{AGENT, fifo, heard, is_sound, run, spawn};
-use crate::checker::{self, names};
+use crate::checker::{self};
 use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel, one_in, write_program};
 use crate::held::Held;
-use crate::setup::{HOOKS, eventually, extend_policy, lives, own_name, words};
+use crate::setup::{HOOKS, eventually, extend_policy, lives, names, own_name, words};
 use crate::strace::{Call, record_inside};
 
 /// What may come of each command, but for success. `{message}`, `{item}`, `{wait}`, `{timer}` and `{task}` are ids
@@ -239,7 +239,7 @@ fn start_task(sandbox: &Sandbox, command: &str) -> String {
 /// The processes of a sandbox.
 fn processes(sandbox: &Sandbox) -> Vec<Pid> {
     let home = format!("HOME={}", sandbox.home().display());
-    let pids = checker::names(Path::new("/proc")).into_iter().filter_map(|name| name.parse().ok());
+    let pids = names(Path::new("/proc")).into_iter().filter_map(|name| name.parse().ok());
     let pids = pids.filter(|pid: &i32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|entry| entry == home.as_bytes()) && lives(*pid)
@@ -339,7 +339,7 @@ impl Case {
         let messages = found.messages();
         let lost: Vec<_> = said.difference(&messages).collect();
         assert!(lost.is_empty(), "lost: {lost:?}: {described}");
-        for name in checker::names(&self.sandbox.store().join("agents")) {
+        for name in names(&self.sandbox.store().join("agents")) {
             let found = checker::look(&self.sandbox.agent(&name));
             assert!(found.complaints.is_empty(), "{:#?}: {described}", found.complaints);
             assert!(self.may_be_cut || found.leftovers.is_empty(), "{:?}: {described}", found.leftovers);

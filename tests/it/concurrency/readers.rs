@@ -3,10 +3,9 @@
 use std::fs;
 
 use super::{AGENT, agent, is_sound};
-use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::held::{Held, call};
-use crate::setup::objects;
+use crate::setup::{names, objects};
 use crate::strace::{Call, Harm, harm, record};
 
 /// Whose ledger has some events, as has its `state.json`.
@@ -28,8 +27,7 @@ fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
     let writes = record(&sandbox.copy(), WRITE, "").calls;
     // It has opened the ledger, and not read it.
     let reader = Held::at(&sandbox, READ, "", call(&reads, "open", "/ledger/2"));
-    let ledger =
-        sandbox.agent(AGENT).join("ledger").join(&checker::names(&sandbox.agent(AGENT).join("ledger"))[0]);
+    let ledger = sandbox.agent(AGENT).join("ledger").join(&names(&sandbox.agent(AGENT).join("ledger"))[0]);
     harm(&sandbox, WRITE, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
     // Who reads beside a write may see the first pages of it.
     let text = fs::read(&ledger).unwrap();

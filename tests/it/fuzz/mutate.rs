@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::chance::Chance;
+use crate::setup::words;
 
 /// What other files hold, and what could stand in a field.
 pub struct Pool<'a> {
@@ -100,32 +101,10 @@ const CRONS: &[&str] = &[
 ];
 
 /// Numbers as JSON may write them, though few programs read them all.
-const NUMBERS: &[&str] = &[
-    "0",
-    "-0",
-    "-1",
-    "1",
-    "2",
-    "255",
-    "256",
-    "4294967295",
-    "4294967296",
-    "9007199254740993",
-    "9223372036854775807",
-    "9223372036854775808",
-    "18446744073709551615",
-    "18446744073709551616",
-    "-9223372036854775809",
-    "1e308",
-    "1e999",
-    "-1e999",
-    "1e-999",
-    "0.1",
-    "0.30000000000000004",
-    "1E400000000",
-    "1e18446744073709551616",
-    "123456789012345678901234567890123456789012345678901234567890",
-];
+const NUMBERS: &str = "0 -0 -1 1 2 255 256 4294967295 4294967296 9007199254740993 9223372036854775807 9223372036854775808 \
+     18446744073709551615 18446744073709551616 -9223372036854775809 1e308 1e999 -1e999 1e-999 0.1 \
+     0.30000000000000004 1E400000000 1e18446744073709551616 \
+     123456789012345678901234567890123456789012345678901234567890";
 
 /// Stands in for JSON that no `Value` can hold; replaced in the text.
 const HOLE: &str = "\u{1}hole";
@@ -228,7 +207,7 @@ fn change(value: &mut Value, pool: &Pool<'_>, chance: &mut Chance) -> Option<(St
             Some((words, None))
         }
         5 => {
-            let number = *chance.pick(NUMBERS);
+            let number = *chance.pick(&words(NUMBERS));
             // A number in a number's place, where there is one.
             let numbers: Vec<Vec<String>> =
                 all.into_iter().filter(|place| at(value, place).is_some_and(|v| v.is_number())).collect();

@@ -17,27 +17,13 @@ use super::{Amount, amount, asked};
 use crate::fleet::Machine;
 use crate::harness::{copy_tree, dormouse};
 use crate::server::{Session, server};
+use crate::setup::words;
 
 const SCHEMA: &str = "fuzzed";
 
 /// What agents consist of.
-const TABLES: &[&str] = &[
-    "meta",
-    "agent",
-    "state",
-    "due",
-    "inbox",
-    "record",
-    "plan",
-    "file",
-    "dedupe",
-    "lease",
-    "archive",
-    "event",
-    "trigger_key",
-    "trigger_use",
-    "task_input",
-];
+const TABLES: &str = "meta agent state due inbox record plan file dedupe lease archive event trigger_key trigger_use \
+     task_input";
 
 /// Where texts are: the table, the column, the agent's number there, and how such a file ends.
 const TEXTS: &[(&str, &str, &str, &str)] = &[
@@ -275,7 +261,7 @@ impl Rows {
         run("wake ada look");
         let mut session = server.session();
         session.ask(&format!("CREATE SCHEMA {SCHEMA}_kept"));
-        for table in TABLES {
+        for table in words(TABLES) {
             session.ask(&format!("CREATE TABLE {SCHEMA}_kept.{table} AS TABLE {SCHEMA}.{table}"));
         }
         session.ask(&format!(
@@ -532,7 +518,7 @@ impl Rows {
                 "DELETE FROM {SCHEMA}.{table}; INSERT INTO {SCHEMA}.{table} OVERRIDING SYSTEM VALUE SELECT * FROM {SCHEMA}_kept.{table}"
             )
         };
-        let all: Vec<String> = TABLES.iter().map(back).collect();
+        let all: Vec<String> = words(TABLES).iter().map(back).collect();
         self.session.ask(&format!("BEGIN; {}; COMMIT", all.join("; ")));
         let anchor = self.machine.anchor();
         fs::remove_dir_all(&anchor).unwrap();

@@ -14,8 +14,6 @@ use super::records::Coverage;
 use super::run::Line;
 use super::{Failure, Worker};
 
-use crate::setup::words;
-
 /// One command as its help has it.
 pub struct Grammar {
     words: Vec<String>,
@@ -226,9 +224,9 @@ fn value(worker: &Worker, name: &str, possible: &[String], chance: &mut Chance) 
         "KIND[:ID]" => {
             (*chance.pick(&["operator", "webhook:ci", "channel:", "callback:a:b", "agent:bob"])).into()
         }
-        "FILE" | "FILE|-" | "DIR" => {
-            (*chance.pick(&words("outcome.json - . .. .dormouse/agents/ada/agent.toml ../bin none"))).into()
-        }
+        "FILE" | "FILE|-" | "DIR" => (*chance
+            .pick(&crate::setup::words("outcome.json - . .. .dormouse/agents/ada/agent.toml ../bin none")))
+        .into(),
         "FIELD" => (*chance.pick(&["queue.pending", "identity", "execution.state", "a.b.c"])).into(),
         _ => {
             (*chance.pick(&["hello", "two words", "-", "@outcome.json", "github:org/repo#12", "TERM"])).into()
@@ -247,8 +245,9 @@ fn hostile(worker: &Worker, chance: &mut Chance) -> OsString {
             .into(),
         4 => (*chance.pick(SPANS)).into(),
         5 => (*chance.pick(TIMES)).into(),
-        6 => (*chance
-            .pick(&words("@/dev/zero @/dev/null @. @ @none /dev/full /proc/self/mem @/proc/self/environ")))
+        6 => (*chance.pick(&crate::setup::words(
+            "@/dev/zero @/dev/null @. @ @none /dev/full /proc/self/mem @/proc/self/environ",
+        )))
         .into(),
         7 => chance.pick(&worker.copy.ids.all).into(),
         8 => (*chance.pick(&[
@@ -280,7 +279,7 @@ fn surround(worker: &Worker, line: &mut Line, chance: &mut Chance) -> Surrounded
     let mut words = vec!["a command line".to_owned()];
     let mut gone = None;
     if chance.one_in(4) {
-        let name = *chance.pick(&words(
+        let name = *chance.pick(&crate::setup::words(
             "DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_TASK DORMOUSE_NOW DORMOUSE_DIR DORMOUSE_CONTEXT \
              DORMOUSE_OUTCOME DORMOUSE_CHECKPOINT TZ COLUMNS LINES NO_COLOR CLICOLOR_FORCE HOME PATH USER \
              XDG_CONFIG_HOME XDG_RUNTIME_DIR TMPDIR LANG RUST_BACKTRACE TERM",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answered, Hook, cgi, queued};
 use crate::harness::Sandbox;
-use crate::setup::{edit_file, failure, mode, names, started};
+use crate::setup::{assert_includes, edit_file, failure, mode, names, started};
 
 /// A trigger of `ada` with the secret of its sender.
 fn with_secret_of_sender(sandbox: &Sandbox, verify: &str, secret: &str) -> Hook {
@@ -190,8 +190,7 @@ fn evidence_is_kept_as_it_was_sent() {
     let body =
         r#"{"b": 1.10, "a": 12345678901234567890123, "a": 1e400, "$serde_json::private::RawValue": "[1]"}"#;
     let kept = body_of(&sandbox, &deliver(body));
-    assert_eq!(kept["sent"], body);
-    assert_eq!(kept["value"]["a"], "1e400");
+    assert_includes(&kept, json!({ "sent": body, "value.a": "1e400" }));
     assert_eq!(kept["value"]["$serde_json::private::RawValue"], "[1]");
     // The reader of this test takes such a key for something else, so the text itself is compared.
     let deep = format!("{{\"$serde_json::private::RawValue\":{:?}}}", "[".repeat(200));

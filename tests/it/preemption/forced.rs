@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, decision, edit_policy, eventually, extend_policy, failure, field, json_in, lives, record, say,
-    step,
+    Beside, assert_includes, decision, edit_policy, eventually, extend_policy, failure, field, json_in,
+    lives, record, say, step,
 };
 
 use super::{
@@ -55,10 +55,7 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
     // Not before its time. Times of one form compare as text.
     assert!(forced[0]["at"].as_str() > asked["force_at"].as_str(), "{forced:?} {asked}");
     let shown = sandbox.json(["queue", "show", &message]);
-    assert_eq!(
-        (&shown["attempt"], &shown["failures"], &shown["setbacks"]),
-        (&json!(1), &json!(null), &json!({ "interruptions": 1 }))
-    );
+    assert_includes(&shown, json!({ "attempt": 1, "failures": null, "setbacks": { "interruptions": 1 } }));
     assert_eq!(
         ["execution.state", "execution.reason", "retry.attempt"].map(|path| field(&sandbox, path)),
         ["failed", "forced_preemption", "1"].map(str::to_owned)
@@ -83,10 +80,7 @@ fn a_turn_that_is_forced_has_failed_and_its_outcome_is_not_taken() {
     );
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "0s"]);
     let stepped = ended(tick);
-    assert_eq!(
-        (&stepped["terminal"], &stepped["terminal_reason"]),
-        (&json!("failed"), &json!("forced_preemption"))
-    );
+    assert_includes(&stepped, json!({ "terminal": "failed", "terminal_reason": "forced_preemption" }));
     assert_eq!(noted(&sandbox), ["told: 10", "too late: 0"]);
     assert_eq!(field(&sandbox, "counters.input_tokens"), "5");
     assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]), Vec::<Value>::new());

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::history::{Ended, Handicap, Luck, What};
 use super::world::{AGENTS, TRAVELLER, World, pause};
+use crate::setup;
 
 /// One of them.
 pub struct Actor<'w> {
@@ -188,7 +189,7 @@ impl<'w> Actor<'w> {
     fn look_at_message(&mut self, than: &str) -> Option<(String, Vec<u8>)> {
         let other = self.agent();
         let inbox = self.world.store().join("agents").join(other).join("inbox");
-        let names = crate::checker::names(&inbox);
+        let names = setup::names(&inbox);
         let name = names.into_iter().find(|name| name.contains("-msg_") && !name.starts_with("taken"))?;
         let bytes = fs::read(inbox.join(&name)).ok()?;
         (other != than && bytes.ends_with(b"}\n")).then_some((name, bytes))

@@ -12,8 +12,8 @@ use super::actors::merge_both_ways;
 use super::history::{Ended, Event, Handicap, What};
 use super::oracle::{Ending, Evidence, Message, Records, Run};
 use super::world::{TRAVELLER, World};
-use crate::checker::{self, Found};
-use crate::setup::{aged_rooms, notes};
+use crate::checker::Found;
+use crate::setup::{self, aged_rooms, notes};
 
 /// So often everybody is ticked until nothing is left to do.
 const ROUNDS: usize = 100;
@@ -127,17 +127,17 @@ pub fn gather(world: &World) -> Evidence {
     let arrived = |event: &&Event| matches!(&event.what, What::End { ended: Ended::Status(0), stdout, .. } if stdout.starts_with(TRAVELLER) && stdout.contains("back again"));
     evidence.moves = evidence.history.iter().filter(arrived).count();
     let west = world.west().join(".dormouse/agents");
-    evidence.litter.extend(checker::names(&west).into_iter().filter(|name| name.starts_with('.')));
+    evidence.litter.extend(setup::names(&west).into_iter().filter(|name| name.starts_with('.')));
     for place in [world.project(), world.east()] {
         let agents = place.join(".dormouse/agents");
-        let names = if place == world.project() { world.agents() } else { checker::names(&agents) };
-        evidence.litter.extend(checker::names(&agents).into_iter().filter(|name| name.starts_with('.')));
+        let names = if place == world.project() { world.agents() } else { setup::names(&agents) };
+        evidence.litter.extend(setup::names(&agents).into_iter().filter(|name| name.starts_with('.')));
         for name in names.into_iter().filter(|name| !name.starts_with('.')) {
             let dir = agents.join(&name);
             let found = world.look(&place, &name);
             evidence.litter.extend(found.leftovers.iter().map(|left| format!("{name}/tmp/{left}")));
             let is_taken = |left: &String| left.starts_with("taken~");
-            let taken = checker::names(&dir.join("inbox")).into_iter().filter(is_taken);
+            let taken = setup::names(&dir.join("inbox")).into_iter().filter(is_taken);
             evidence.litter.extend(taken.map(|left| format!("{name}/inbox/{left}")));
             if found.has_journal {
                 evidence.litter.push(format!("{name}/journal.jsonl"));
@@ -170,12 +170,12 @@ fn records(dir: &Path, found: Found) -> Records {
     let runs = found.runs.iter().map(|(id, run)| {
         (id.clone(), Run { message: word(&run["message_id"]), terminal: word(&run["terminal"]) })
     });
-    let mut rejected: BTreeSet<String> = checker::names(&dir.join("inbox/rejected"))
+    let mut rejected: BTreeSet<String> = setup::names(&dir.join("inbox/rejected"))
         .into_iter()
         .filter(|name| !name.ends_with(".reason"))
         .collect();
     // `doctor --repair` may have come before a step.
-    let quarantine = checker::names(&dir.join("quarantine"));
+    let quarantine = setup::names(&dir.join("quarantine"));
     rejected.extend(quarantine.iter().map(|name| name.strip_prefix("inbox__").unwrap_or(name).to_owned()));
     // Of two of one name the second has a number behind it.
     let given = |name: String| match name.rsplit_once('.') {

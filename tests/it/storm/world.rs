@@ -18,6 +18,7 @@ use super::base::{Base, STORM, WEST};
 use super::history::{Ended, Handicap, History, What};
 use crate::checker::{self, Found};
 use crate::harness::dormouse;
+use crate::setup;
 
 /// The agents that are there from the beginning.
 pub const AGENTS: [&str; 4] = ["ada", "bob", "cy", "dan"];
@@ -163,7 +164,7 @@ impl World {
     pub fn waiting(&self, place: &Path, agent: &str) -> usize {
         match self.schema(place) {
             Some((base, schema)) => base.waiting(schema, agent),
-            None => checker::names(&place.join(".dormouse/agents").join(agent).join("inbox")).len(),
+            None => setup::names(&place.join(".dormouse/agents").join(agent).join("inbox")).len(),
         }
     }
 
@@ -171,7 +172,7 @@ impl World {
     pub fn trigger(&self, place: &Path, agent: &str) -> Option<String> {
         match self.schema(place) {
             Some((base, schema)) => base.trigger(schema, agent),
-            None => checker::names(&place.join(".dormouse/agents").join(agent).join("triggers")).pop(),
+            None => setup::names(&place.join(".dormouse/agents").join(agent).join("triggers")).pop(),
         }
         .map(|name| name.trim_end_matches(".json").to_owned())
     }
@@ -216,7 +217,7 @@ impl World {
         if let Some(base) = &self.base {
             return base.agents(STORM);
         }
-        let mut names = checker::names(&self.store().join("agents"));
+        let mut names = setup::names(&self.store().join("agents"));
         names.retain(|name| !name.starts_with('.'));
         names
     }
