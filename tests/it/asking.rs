@@ -74,7 +74,7 @@ fn it_waits_for_a_turn_that_another_tick_runs_and_hears_it() {
     let sandbox = sandbox.with_real_clock();
     say(&sandbox, "first");
     let tick = Beside::start(sandbox.cmd(["tick", "ada", "--until-idle"]))
-        .after_it_made(&sandbox.home().join("begun"));
+        .after_it_made(sandbox.home().join("begun"));
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "second"]));
     std::thread::sleep(Duration::from_millis(100));
     fs::write(sandbox.home().join("go"), "").unwrap();
@@ -100,7 +100,7 @@ fn an_interrupt_leaves_the_message_queued_and_says_so() {
 #[test]
 fn an_interrupt_ends_the_turn_and_the_message_stays() {
     let sandbox = started("touch \"$HOME/begun\"; exec sleep 600").with_real_clock();
-    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"])).after_it_made(&sandbox.home().join("begun"));
+    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"])).after_it_made(sandbox.home().join("begun"));
     kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), Signal::TERM).unwrap();
     let ran = ask.end().exits(1);
     assert!(ran.stderr.contains("stays queued"), "{ran}");

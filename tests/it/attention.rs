@@ -18,8 +18,7 @@ const LAST: &str = "[recovery]\nmax_attempts = 1\n";
 
 /// An agent whose turns fail, and whose messages are dead at once.
 fn hopeless() -> Sandbox {
-    let sandbox = started_with("exit 3", LAST);
-    sandbox
+    started_with("exit 3", LAST)
 }
 
 fn noted(sandbox: &Sandbox) -> Vec<Value> {
@@ -113,7 +112,7 @@ fn a_start_that_is_given_up_is_told_by_the_step_that_finds_it() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
     hook(&sandbox.store(), "on-startup", "touch \"$HOME/begun\"; exec sleep 600");
-    let start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(&sandbox.home().join("begun"));
+    let start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(sandbox.home().join("begun"));
     drop(start);
     sandbox.pass(3600);
     let ran = sandbox.cmd(["tick", "ada"]).exits(7);
@@ -177,7 +176,7 @@ fn what_a_killed_teller_left_a_later_step_tells() {
     let sandbox = hopeless();
     let path = hook(&sandbox.store(), "on-attention", "touch \"$HOME/begun\"; exec sleep 600");
     say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
     fs::remove_file(path).unwrap();
     hook(&sandbox.store(), "on-attention", NOTE);
     let ran = sandbox.cmd(["tick", "ada"]).output();
@@ -423,7 +422,7 @@ fn a_run_that_was_interrupted_too_often_is_told_by_whoever_recovers_it() {
         started_with("touch \"$HOME/begun\"; exec sleep 600", "\n[recovery]\nmax_interruptions = 1\n");
     hook(&sandbox.store(), "on-attention", NOTE);
     let id = say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
     drop(tick);
     let ran = sandbox.cmd(["recover", "ada", "-q"]).exits(0);
     assert!(ran.stderr.starts_with(&format!("dormouse: ada: message held {id}: ")), "{ran}");
@@ -434,7 +433,7 @@ fn a_run_that_was_interrupted_too_often_is_told_by_whoever_recovers_it() {
 fn a_failure_that_the_operator_calls_for_is_told_too() {
     let sandbox = started_with("touch \"$HOME/begun\"; exec sleep 600", LAST);
     say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
     let ran = sandbox.cmd(["fail", "ada", "--reason", "no good"]).output();
     let tick = tick.end();
     // Whoever settles the run says so: one of the two.
@@ -449,7 +448,7 @@ fn of_a_stopped_agent_a_later_step_tells_too() {
     extend_policy(&sandbox, "ada", "on_exhausted = \"stop\"\n");
     let path = hook(&sandbox.store(), "on-attention", "touch \"$HOME/begun\"; exec sleep 600");
     say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
     drop(tick);
     fs::remove_file(path).unwrap();
     hook(&sandbox.store(), "on-attention", NOTE);

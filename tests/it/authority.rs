@@ -113,7 +113,7 @@ fn an_agent_that_a_turn_makes_is_its_child() {
     let sandbox = family();
     assert_eq!(in_turn_of(&sandbox, "boss", &["create cleo -- true", "start cleo"]), ["0"; 2]);
     let identity = &sandbox.json(["get", "cleo"])["identity"];
-    assert_includes(&identity, json!({ "parent": "boss", "kind": "child" }));
+    assert_includes(identity, json!({ "parent": "boss", "kind": "child" }));
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn a_recovery_that_fails_is_tried_more_and_more_rarely_and_somebody_is_told() {
         let due = field(&sandbox, "next_due_at");
         let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", &due).exits(7);
         let stepped = &objects(&ran.stdout)[0];
-        assert_includes(&stepped, json!({ "decision": "start_recovery", "failure": "no disk" }));
+        assert_includes(stepped, json!({ "decision": "start_recovery", "failure": "no disk" }));
         let at = |time: &str| chrono::DateTime::parse_from_rfc3339(time).unwrap().timestamp();
         pauses
             .push((at(stepped["next_due_at"].as_str().unwrap()) - at(&due), stepped["attention"].is_array()));

@@ -70,7 +70,7 @@ fn a_child_is_made_does_its_work_and_its_last_brief_is_the_result() {
     let ended = task(&sandbox, &id);
     assert_eq!(ended["status"], "completed", "{ended}");
     let result = &queue(&sandbox, "boss")[0];
-    assert_includes(&result, json!({ "kind": "task_result", "body.text": "kid: completed\nkid is done" }));
+    assert_includes(result, json!({ "kind": "task_result", "body.text": "kid: completed\nkid is done" }));
     assert_eq!(sandbox.json(["tick", "boss"])["reason"], "task_result");
     assert!(sandbox.json(["get", "boss"])["active_children"].as_array().is_some_and(Vec::is_empty));
     // The same child again.

@@ -98,8 +98,7 @@ fn running(sandbox: &Sandbox, word: &str) -> Beside {
     sandbox.run(["start", "ada"]);
     how(sandbox, word);
     say(sandbox, "hello");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
-    tick
+    Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"))
 }
 
 /// A turn that has ended.
@@ -139,7 +138,7 @@ fn bring(state: &str) -> (Sandbox, Vec<Beside>) {
             hook(&sandbox.agent("ada"), "on-recovery-start", "echo > \"$HOME/begun\"; exec sleep 600");
             sandbox.pass(60);
             let tick =
-                Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
+                Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
             drop(tick);
             fs::remove_dir_all(sandbox.agent("ada").join("hooks")).unwrap();
         }
@@ -237,7 +236,7 @@ fn copy_dir(from: &Path, to: &Path) {
 fn listening(sandbox: &Sandbox) -> Beside {
     how(sandbox, "listens");
     say(sandbox, "hello");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     fs::remove_file(sandbox.home().join("noted")).unwrap();
     tick
 }
@@ -258,7 +257,7 @@ const WALKS: &[Walk] = &[
         |sandbox, _| {
             hook(&sandbox.agent("ada"), "on-startup", "echo > \"$HOME/begun\"; exec sleep 600");
             let start =
-                Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(&sandbox.home().join("begun"));
+                Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(sandbox.home().join("begun"));
             drop(start);
             sandbox.pass(61);
             step(sandbox);

@@ -21,9 +21,7 @@ fn machines<const N: usize>(schema: &str, slots: u32) -> [Machine; N] {
 
 /// A tick whose turn is up, and runs until its machine finds the file `go`.
 fn up(machine: &Machine, name: &str) -> Beside {
-    let tick = Beside::start(machine.cmd(["tick", name, "--json"]))
-        .after_it_made(&machine.sandbox.home().join(name));
-    tick
+    Beside::start(machine.cmd(["tick", name, "--json"])).after_it_made(machine.sandbox.home().join(name))
 }
 
 const WAITS: &str =

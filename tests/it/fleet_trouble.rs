@@ -147,7 +147,7 @@ fn without_a_free_connection_commands_say_so_and_a_turn_goes_on() {
     machine.run(["create", "bob", "-q", "--shell", &turn]);
     machine.run(["start", "bob", "-q"]);
     machine.run(["enqueue", "bob", "wait for me"]);
-    let step = Beside::start(machine.cmd(["tick", "bob"])).after_it_made(&place.join("begun"));
+    let step = Beside::start(machine.cmd(["tick", "bob"])).after_it_made(place.join("begun"));
     server.sql("ALTER ROLE crowded CONNECTION LIMIT 0");
     server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'crowded'");
     let before = rows(server, schema);

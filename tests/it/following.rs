@@ -221,7 +221,7 @@ fn a_tick_that_was_killed_beside_it_is_found() {
     let turn = "test -e \"$HOME/begun\" && exit; touch \"$HOME/begun\"; exec sleep 1000";
     let sandbox = started(turn).with_real_clock();
     say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("begun"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
     let _follower = following(&sandbox, &["ada"]);
     kill(&tick, Signal::KILL);
     eventually("the message is done", || (field(&sandbox, "queue.pending") == "0").then_some(()));

@@ -306,7 +306,7 @@ fn walk(dir: &std::path::Path) -> Vec<String> {
 fn a_stop_in_progress_is_foreseen() {
     let sandbox = crate::setup::started("trap : TERM; touch up; until test -e go; do sleep 0.05; done");
     say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(&sandbox.project().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(sandbox.project().join("up"));
     assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a live turn")), "noop (turn_in_progress)");
     let stop = Beside::start(sandbox.cmd(["stop", AGENT, "--grace", "1h"]));
     eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
@@ -323,7 +323,7 @@ fn a_recovery_in_progress_is_foreseen() {
     say(&sandbox, "work");
     assert_eq!(sandbox.cmd(["tick", AGENT]).output().code(), 7);
     sandbox.pass(3600);
-    let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(&sandbox.project().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(sandbox.project().join("up"));
     assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a live recovery")), "noop (turn_in_progress)");
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(tick.end().code(), 0);

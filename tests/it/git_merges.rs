@@ -120,7 +120,7 @@ fn nobody_moves_what_another_clone_steps() {
     let remote = Remote::new(&["ada"], turn, 2);
     remote.enqueue(0, "ada", "hello");
     let tick = crate::setup::Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]))
-        .after_it_made(&remote.sandbox.root().join("begun"));
+        .after_it_made(remote.sandbox.root().join("begun"));
     remote.sync(1);
     remote.ran(1, &["--json", "export", "ada", "--move", "b", "-o", "x.tar"]).fails(4, "ticked_elsewhere");
     fs::write(remote.sandbox.root().join("go"), "").unwrap();

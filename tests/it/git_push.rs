@@ -136,7 +136,7 @@ fn what_others_push_meanwhile_keeps_nobody_from_settling() {
     let remote = Remote::new(&["ada", "bob"], turn, 2);
     let first = remote.enqueue(0, "ada", "one");
     let tick = Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]))
-        .after_it_made(&remote.sandbox.root().join("begun"));
+        .after_it_made(remote.sandbox.root().join("begun"));
     let second = remote.enqueue(1, "ada", "two");
     remote.run(1, &["-q", "work", "add", "for ada", "-a", "ada"]);
     remote.run(1, &["-q", "work", "add", "for bob", "-a", "bob"]);

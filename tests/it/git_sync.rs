@@ -414,7 +414,7 @@ fn a_turn_that_runs_meanwhile_goes_on() {
     let remote = Remote::new(&["ada"], "echo begun > \"$DORMOUSE_DIR/../begun\"; sleep 2; echo done", 2);
     let first = remote.enqueue(0, "ada", "one");
     let tick =
-        Beside::start(remote.cmd(0, &["tick", "ada", "-q"])).after_it_made(&remote.dirs[0].join("begun"));
+        Beside::start(remote.cmd(0, &["tick", "ada", "-q"])).after_it_made(remote.dirs[0].join("begun"));
     let mut said = vec![first];
     for number in 0..4 {
         said.push(remote.enqueue(1, "ada", &format!("there {number}")));

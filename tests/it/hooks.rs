@@ -437,7 +437,7 @@ fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
     sandbox.run(["start", "ada"]);
     assert_eq!(noted(&sandbox), Vec::<String>::new());
     say(&sandbox, "hello");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     sandbox.cmd(["stop", "ada"]).exits(0);
     tick.end();
     assert_eq!(noted(&sandbox), ["on-shutdown running"]);

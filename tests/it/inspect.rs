@@ -399,7 +399,7 @@ fn runs_are_listed_newest_first_with_the_live_one() {
     step(&sandbox);
     step(&sandbox);
     fs::write(sandbox.project().join("slow"), "").unwrap();
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
     let at = |run: &Value| run["started_at"].as_str().unwrap().to_owned();
     assert_eq!(runs.len(), 3);

@@ -392,7 +392,7 @@ fn stop_keeps_what_is_queued_and_closes_the_gate() {
     );
     let events = sandbox.json_lines(["events", "ada", "--kind", "control_applied"]);
     let applied = &events.last().unwrap()["data"];
-    assert_includes(&applied, json!({ "previous_status": "awake_idle", "next_status": "stopped" }));
+    assert_includes(applied, json!({ "previous_status": "awake_idle", "next_status": "stopped" }));
     sandbox.run(["start", "ada"]);
     assert_eq!(
         decisions(&sandbox),
@@ -460,7 +460,7 @@ const STUBBORN: &str = "trap '' TERM; touch running; while :; do sleep 0.02; don
 fn stop_asks_a_running_turn_to_end() {
     let sandbox = started(POLITE);
     let message = say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     assert_eq!(field(&sandbox, "status"), "awake_running");
     assert_eq!(field(&sandbox, "posture"), "active_turn");
     let run = field(&sandbox, "current_run.run_id");
@@ -488,7 +488,7 @@ fn stop_asks_a_running_turn_to_end() {
 fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
     let sandbox = started(STUBBORN);
     say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     sandbox.run(["stop", "ada", "--grace", "100ms"]);
     tick.end();
     let execution = sandbox.json(["get", "ada"])["execution"].clone();
@@ -502,14 +502,14 @@ fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
 fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
     let sandbox = started(QUITTING);
     let message = say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     sandbox.run(["stop", "ada", "--requeue"]);
     tick.end();
     let shown = sandbox.json(["queue", "show", &message]);
     assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
     fs::remove_file(sandbox.project().join("running")).unwrap();
     sandbox.run(["start", "ada"]);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     assert_eq!(field(&sandbox, "current_run.message_id"), message);
     sandbox.run(["stop", "ada"]);
     tick.end();
@@ -520,7 +520,7 @@ fn a_stop_that_lost_its_tick_ends_the_run_itself() {
     let sandbox = started(POLITE);
     say(&sandbox, "work");
     let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     tick.kill();
     let stopped = sandbox.json(["stop", "ada"]);
     assert_eq!(stopped["status"], "stopped");
@@ -575,7 +575,7 @@ fn recover_settles_a_run_whose_tick_is_gone() {
     let sandbox = started(STUBBORN);
     let message = say(&sandbox, "work");
     let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     let run = field(&sandbox, "current_run.run_id");
     sandbox.cmd(["recover", "ada"]).status(4).complains(&format!(
         "dormouse: {}: there is nothing to recover\nhint: `dormouse stop` ends it\n",
@@ -596,7 +596,7 @@ fn run_elsewhere() -> Sandbox {
     let sandbox = started(STUBBORN);
     say(&sandbox, "work");
     let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     tick.kill();
     edit_state(&sandbox, |state| {
         state["current_run"]["host"] = json!("elsewhere");

@@ -21,8 +21,7 @@ fn full_of_things_to_do() -> (Sandbox, String, String) {
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1s", "x"]);
     say(&sandbox, "y");
     fs::write(sandbox.project().join("stay"), "").unwrap();
-    let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("begun"));
+    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("begun"));
     tick.0.kill().unwrap();
     drop(tick);
     for mark in ["hooked", "begun", "stay"] {

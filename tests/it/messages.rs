@@ -392,7 +392,7 @@ fn a_repeat_answers_with_the_first_ones_id_and_status() {
         |status: &str| json!({ "agent": "ada", "message_id": id, "status": status, "duplicate": true });
     let repeat = || sandbox.json(["enqueue", "ada", "one", "--dedupe-key", "k"]);
     assert_eq!(repeat(), again("queued"));
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     assert_eq!(repeat(), again("dequeued"));
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(tick.end().code(), 0);
@@ -1016,7 +1016,7 @@ fn a_queued_message_can_be_dropped_and_brought_back() {
 fn a_message_that_is_worked_on_is_not_dropped() {
     let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
     let id = say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     assert_eq!(message(&sandbox, &id)["status"], "dequeued");
     sandbox
         .cmd(["queue", "drop", &id])

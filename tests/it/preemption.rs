@@ -68,9 +68,7 @@ fn step_at(sandbox: &Sandbox, now: &str) -> Value {
 #[track_caller]
 fn running(sandbox: &Sandbox, script: &str) -> Beside {
     turns(sandbox, script);
-    let tick =
-        Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(&sandbox.home().join("up"));
-    tick
+    Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(sandbox.home().join("up"))
 }
 
 /// Puts a hook into the directory of `ada`: shell with the same words.

@@ -114,7 +114,7 @@ fn what_is_at_work_is_not_removed() {
     let here =
         started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
     say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(&here.home().join("on"));
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(here.home().join("on"));
     let ran = here.cmd(["rm", "ada", "--force", "--json"]).fails(4, "turn_running");
     assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
     fs::remove_file(here.home().join("on")).unwrap();

@@ -159,7 +159,7 @@ fn a_turn_is_not_renamed_and_renames_only_children() {
     let here =
         started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
     say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(&here.home().join("on"));
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(here.home().join("on"));
     let ran = refused(&here, &["rename", "ada", "eve"], 4, "turn_running");
     assert!(failure(&ran)["hint"].as_str().unwrap().contains("dormouse stop ada"), "{ran}");
     fs::remove_file(here.home().join("on")).unwrap();

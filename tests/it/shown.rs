@@ -472,7 +472,7 @@ fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
     // A turn that another tick runs is listened to in the same way.
     add(&sandbox, "bob", &format!("{turn}; touch begun; while test ! -e go; do sleep 0.1; done"));
     let asked =
-        Beside::start(sandbox.cmd(["ask", "bob", "hello"])).after_it_made(&sandbox.project().join("begun"));
+        Beside::start(sandbox.cmd(["ask", "bob", "hello"])).after_it_made(sandbox.project().join("begun"));
     let listens = sandbox.cmd(["ask", "bob", "again", "--timeout", "300ms"]).output();
     assert_clean(&listens.stderr, "ask beside another");
     let pid = asked.0.id();

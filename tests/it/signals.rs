@@ -400,7 +400,7 @@ fn whoever_has_the_pid_of_a_dead_run_is_not_hit() {
             let sandbox = agent(&format!("{BEGIN}{LOOP}"), KID);
             say(&sandbox, "work");
             let mut tick =
-                Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+                Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
             tick.kill();
             eventually("the end of the turn", || processes(&sandbox).is_empty().then_some(()));
             let mut innocent = Innocent::new();
@@ -496,7 +496,7 @@ fn a_hook_dies_with_its_tick_and_what_it_left_is_ended_by_the_next() {
             name,
             &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"),
         );
-        let mut tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+        let mut tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
         tick.kill();
         sandbox.cmd(["tick", "ada"]).output();
         nothing_is_left(&sandbox, name);
@@ -518,7 +518,7 @@ fn a_start_that_is_killed_in_its_hook_leaves_nothing_to_the_next() {
         "on-startup",
         &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"),
     );
-    let mut start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let mut start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(sandbox.home().join("up"));
     start.kill();
     sandbox.run(["start", "ada"]);
     all_is_well(&sandbox, "started");
@@ -534,7 +534,7 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
         add(&sandbox, "bob", r#"echo "$DORMOUSE_AGENT" >> "$HOME/turns""#);
         let message = say(&sandbox, "work");
         sandbox.run(["enqueue", "bob", "work"]);
-        let tick = Beside::start(sandbox.cmd(words.to_vec())).after_it_made(&sandbox.home().join("up"));
+        let tick = Beside::start(sandbox.cmd(words.to_vec())).after_it_made(sandbox.home().join("up"));
         kill(tick.0.id(), Signal::TERM);
         let ran = tick.end().exits(7);
         assert_eq!(ran.stdout.lines().count(), 1, "{words:?}: {ran}");
@@ -580,7 +580,7 @@ fn jobs_end_with_who_runs_them() {
 fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
     let sandbox = agent(&format!("{BEGIN}{ZOO}trap '' TERM\n{LOOP}"), KID);
     let message = say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1d"]));
     eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
     kill(tick.0.id(), Signal::INT);
@@ -598,7 +598,7 @@ fn a_shutdown_hook_that_will_not_end_delays_the_stop_by_its_time_and_no_more() {
     extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"1s\"\n");
     hook(&sandbox.agent("ada"), "on-shutdown", &format!("{ZOO}trap '' TERM\n{LOOP}"));
     let message = say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     let stopped = sandbox.cmd(["stop", "ada"]).exits(0);
     assert_eq!(stopped.stderr, "dormouse: ada: on-shutdown failed: timed out after 1s\n");
     assert_eq!(tick.end().code(), 0);

@@ -228,7 +228,7 @@ fn a_hint_is_evidence_whose_source_and_reason_are_told() {
     decisions(&sandbox);
     let context = json_in(sandbox.home().join("context"));
     let message = &context["message"];
-    assert_includes(&message, json!({ "authority_class": "integration_signal", "body_is": "evidence" }));
+    assert_includes(message, json!({ "authority_class": "integration_signal", "body_is": "evidence" }));
     assert_eq!((&message["hint"]["source"], &message["hint"]["reason"]), (&"cron".into(), &"nightly".into()));
     assert_eq!(message["resource"], "disk");
     let admitted = sandbox.json_lines(["events", "ada", "--kind", "message_admitted"]);

@@ -34,8 +34,7 @@ fn settings(slots: u32, margin: &str) -> Sandbox {
 
 /// A tick of an agent whose turn is up.
 fn up(sandbox: &Sandbox, name: &str) -> Beside {
-    let tick = Beside::start(sandbox.cmd(["tick", name, "--json"])).after_it_made(&sandbox.home().join(name));
-    tick
+    Beside::start(sandbox.cmd(["tick", name, "--json"])).after_it_made(sandbox.home().join(name))
 }
 
 fn tick(sandbox: &Sandbox, name: &str) -> Value {

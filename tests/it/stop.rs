@@ -21,7 +21,7 @@ fn running(turn: &str) -> (Sandbox, String, Beside) {
     let sandbox = started(turn);
     let message = say(&sandbox, "work");
     let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]))
-        .after_it_made(&sandbox.project().join("running"));
+        .after_it_made(sandbox.project().join("running"));
     (sandbox, message, tick)
 }
 
@@ -143,14 +143,14 @@ fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
     let (sandbox, first, tick) = running(POLITE);
     let there = |name: &str| sandbox.project().join(name);
     hook(&sandbox.agent("ada"), "on-shutdown", "touch hook; until test -e hook-go; do sleep 0.02; done");
-    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--json"])).after_it_made(&there("hook"));
+    let stop = Beside::start(sandbox.cmd(["stop", "ada", "--json"])).after_it_made(there("hook"));
     let run = field(&sandbox, "current_run.run_id");
     fs::write(there("go"), "").unwrap();
     assert_eq!(ended_well(tick.end())["terminal"], "completed");
     ["go", "running"].iter().for_each(|name| fs::remove_file(there(name)).unwrap());
     sandbox.run(["start", "ada"]);
     let second = say(&sandbox, "more");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(&there("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(there("running"));
     fs::write(there("hook-go"), "").unwrap();
     let stopped = ended_well(stop.end());
     assert_eq!(
@@ -187,7 +187,7 @@ fn a_stop_that_is_killed_while_it_waits_is_finished_by_the_tick() {
 fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
     let (sandbox, message, tick) = running(POLITE);
     hook(&sandbox.agent("ada"), "on-shutdown", "touch hook; while :; do sleep 0.02; done");
-    let stop = Beside::start(sandbox.cmd(["stop", "ada"])).after_it_made(&sandbox.project().join("hook"));
+    let stop = Beside::start(sandbox.cmd(["stop", "ada"])).after_it_made(sandbox.project().join("hook"));
     signal(&stop, Signal::KILL);
     stop.end();
     assert_eq!(
@@ -214,8 +214,8 @@ fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
         let sandbox = started("touch begun");
         let message = say(&sandbox, "work");
         hook(&sandbox.agent("ada"), name, polite);
-        let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]))
-            .after_it_made(&sandbox.home().join("hooks"));
+        let tick =
+            Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(sandbox.home().join("hooks"));
         let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1d"]));
         let (stop, ticked) = (stop.end(), tick.end());
         assert_eq!((stop.code(), ticked.code()), (0, 0), "{stop}\n{ticked}");
@@ -235,8 +235,7 @@ fn a_tick_that_comes_too_late_begins_no_turn() {
     let sandbox = started("touch begun");
     let message = say(&sandbox, "work");
     hook(&sandbox.agent("ada"), "on-scheduled", r#"kill -STOP $PPID; touch "$HOME/up""#);
-    let tick =
-        Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(sandbox.home().join("up"));
     let stopped = sandbox.json(["stop", "ada"]);
     assert!(stopped["aborted_run_id"].is_string(), "{stopped}");
     assert_eq!(field(&sandbox, "current_run"), "");
@@ -285,7 +284,7 @@ fn family(policy: &str) -> (Sandbox, [String; 3], Beside) {
     ];
     sandbox.run(["tick", "ada"]);
     let tick = Beside::start(sandbox.cmd(["tick", "kid", "--json"]))
-        .after_it_made(&sandbox.project().join("running"));
+        .after_it_made(sandbox.project().join("running"));
     (sandbox, tasks, tick)
 }
 

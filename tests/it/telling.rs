@@ -178,7 +178,7 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
         let message = say(&sandbox, "hello");
         let before = edges(&sandbox, 0).len();
         let tick =
-            Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(&sandbox.home().join("up"));
+            Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(sandbox.home().join("up"));
         assert_eq!(
             (field(&sandbox, "execution.state"), field(&sandbox, "status")),
             ("scheduled".into(), "awake_running".into())
@@ -228,7 +228,7 @@ fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
     hook(&sandbox.agent("ada"), "on-state-change", &stays);
     say(&sandbox, "hello");
     let before = edges(&sandbox, 0).len();
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     assert_eq!(
         field(&sandbox, "execution.state"),
         "scheduled",
@@ -252,7 +252,7 @@ fn what_a_start_has_not_told_the_next_step_tells() {
     let sandbox = started("true");
     sandbox.run(["create", "bob", "--shell", "true"]);
     hook(&sandbox.store(), "on-state-change", r#": > "$HOME/up"; exec sleep 600"#);
-    let start = Beside::start(sandbox.cmd(["start", "bob"])).after_it_made(&sandbox.home().join("up"));
+    let start = Beside::start(sandbox.cmd(["start", "bob"])).after_it_made(sandbox.home().join("up"));
     drop(start);
     hook(&sandbox.store(), "on-state-change", EDGE);
     for told in [vec!["initializing runnable".to_owned()], Vec::new()] {
@@ -309,7 +309,7 @@ fn two_processes_that_tell_at_once_tell_each_transition_once() {
     hook(&sandbox.agent("ada"), "on-state-change", &format!("sleep 0.1; {EDGE}"));
     say(&sandbox, "hello");
     let before = edges(&sandbox, 0).len();
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     let stop = Beside::start(sandbox.cmd(["stop", "ada"]));
     // Steps beside them find what is still to be told, and leave it to those two.
     for _ in 0..10 {
@@ -413,8 +413,7 @@ fn a_tick_can_be_killed_at_every_call_between_its_commits() {
 fn the_end_of_a_turn_that_is_told_to_end_is_told_by_the_next_step() {
     let sandbox = started(r#": > "$HOME/up"; exec sleep 600"#);
     say(&sandbox, "hello");
-    let tick =
-        Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(sandbox.home().join("up"));
     hook(
         &sandbox.agent("ada"),
         "on-state-change",

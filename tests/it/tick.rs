@@ -515,7 +515,7 @@ fn resources_that_never_come_lead_to_a_recovery_after_300_seconds() {
 fn a_step_beside_a_live_turn_is_a_noop() {
     let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
     say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
     let beside = step(&sandbox);
     assert_eq!(decision(&beside), "noop (turn_in_progress)");
@@ -534,7 +534,7 @@ fn a_run_whose_tick_was_killed_is_interrupted_and_its_message_replays() {
     let sandbox = started("test -e running || { touch running; sleep 1000; }");
     let id = say(&sandbox, "x");
     let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     let run = field(&sandbox, "current_run.run_id");
     tick.kill();
     let recovered = step(&sandbox);

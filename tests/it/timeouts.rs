@@ -77,7 +77,7 @@ fn agent_in(limited: &Limited, setting: Option<&str>) -> Sandbox {
             r#"test -e "$HOME/go" && exit; echo begun > "$HOME/begun"; exec sleep 600"#,
         );
         let recovery =
-            Beside::start(sandbox.cmd(["recover", "ada"])).after_it_made(&sandbox.home().join("begun"));
+            Beside::start(sandbox.cmd(["recover", "ada"])).after_it_made(sandbox.home().join("begun"));
         drop(recovery);
         fs::write(sandbox.home().join("go"), "").unwrap();
     }
@@ -251,7 +251,7 @@ fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
         "on-startup",
         r#"echo up > "$HOME/up"; while ! test -e "$HOME/go"; do sleep 0.02; done"#,
     );
-    let start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(sandbox.home().join("up"));
     fs::write(sandbox.home().join("go"), "").unwrap();
     assert_eq!(start.end().code(), 0);
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
@@ -321,7 +321,7 @@ fn a_stop_kills_when_its_limit_is_over() {
             extend_policy(&sandbox, "ada", &format!("[timeouts]\nshutdown = {setting}\n"));
         }
         say(&sandbox, "hello");
-        let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+        let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
         let words = ["stop", "ada"].into_iter().chain(grace.into_iter().flat_map(|grace| ["--grace", grace]));
         let stop = Beside::start(sandbox.cmd(words));
         eventually("shutting_down", || (field(&sandbox, "execution.state") == "shutting_down").then_some(()));

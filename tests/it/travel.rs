@@ -451,7 +451,7 @@ fn nobody_moves_what_is_at_work() {
     let here =
         started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
     say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(&here.home().join("on"));
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(here.home().join("on"));
     let words = ["export", "ada", "--move", "b", "-o", "x.tar", "--json"];
     let ran = here.cmd(words).fails(4, "turn_running");
     assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
@@ -475,7 +475,7 @@ fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
     let task = task.as_str().unwrap();
     let id = say(&here, "work");
     let tick = crate::setup::Beside::start(here.cmd(["tick", "ada", "--json"]))
-        .after_it_made(&here.home().join("begun"));
+        .after_it_made(here.home().join("begun"));
     let bytes = export(&here, &["ada"]);
     let there = elsewhere().with_real_clock();
     imported(&there, &bytes, &[]);

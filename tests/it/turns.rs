@@ -807,7 +807,7 @@ fn a_turn_does_not_go_on_without_its_tick() {
     let sandbox = started("echo $$ > leader; sleep 1000 & echo $! > child; touch running; wait");
     say(&sandbox, "x");
     let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     tick.kill();
     let leader = read(&sandbox, "leader");
     eventually("the leader dies with its tick", || (!lives(leader.trim())).then_some(()));
@@ -821,7 +821,7 @@ fn a_tick_that_is_asked_to_end_ends_its_turn_first() {
         "trap 'echo cleaned > cleaned; exit 0' TERM; echo $$ > running; while :; do sleep 0.02; done",
     );
     let id = say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.project().join("running"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
     let pid = rustix::process::Pid::from_child(&tick.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let ran: Ran = tick.end();

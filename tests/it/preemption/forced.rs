@@ -242,7 +242,7 @@ fn fail_ends_a_recovery_and_its_hook() {
     hook(&sandbox, "on-recovery-start", "up; come never");
     hook(&sandbox, "on-recovery-complete", "note complete");
     sandbox.pass(60);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(&sandbox.home().join("up"));
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     assert_eq!(field(&sandbox, "execution.state"), "recovering");
     let answer = sandbox.json(["fail", "ada", "--reason", "no disk"]);
     assert_eq!((&answer["execution_state"], &answer["run_id"]), (&json!("failed"), &Value::Null));

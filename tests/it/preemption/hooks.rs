@@ -208,8 +208,7 @@ fn occupied(sandbox: &Sandbox) -> Beside {
     extend_policy(sandbox, "ada", workspace);
     extend_policy(sandbox, "bob", workspace);
     sandbox.run(["enqueue", "bob", "hold it"]);
-    let bob = Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(&sandbox.home().join("bob"));
-    bob
+    Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(sandbox.home().join("bob"))
 }
 
 /// Once, before the turn that goes on, wherever it had to wait first.

@@ -339,7 +339,7 @@ fn each_command_answers_with_one_object() {
     let [point, begun, inner, inner_ended, outer_ended, yielded] = &answers[..] else {
         panic!("{answers:?}")
     };
-    assert_includes(&point, json!({ "yield": false, "reason": null, "interjections": [] }));
+    assert_includes(point, json!({ "yield": false, "reason": null, "interjections": [] }));
     for (answer, section, state) in
         [(begun, 1, "open"), (inner, 2, "open"), (inner_ended, 2, "closed"), (outer_ended, 1, "closed")]
     {

@@ -161,7 +161,7 @@ fn a_checkpoint_outlives_a_resource_that_is_missing() {
     extend_policy(&sandbox, "ada", workspace);
     extend_policy(&sandbox, "bob", workspace);
     sandbox.run(["enqueue", "bob", "hold it"]);
-    let bob = Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(&sandbox.home().join("bob"));
+    let bob = Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(sandbox.home().join("bob"));
     sandbox.run(["resume", "ada"]);
     turns(&sandbox, "told");
     assert_eq!(decision(&step(&sandbox)), "wait_for_resources (workspace)");
