@@ -36,8 +36,8 @@ pub struct InitArgs {
 ///
 /// The agent is `booting` until it is started. The turn command follows `--`, as a program and its
 /// arguments; --shell takes one line for sh instead; --from takes a whole agent.toml. --template
-/// creates an agent that is ready to run. Its turn command is AGENT.sh beside the state directory, a
-/// script for you to edit, with comments that explain it.
+/// creates an agent that is ready to run. Its turn command is AGENT.sh beside the state directory,
+/// a script for you to edit, with comments that explain it.
 ///
 /// The secret of the agent's trigger is shown only now: on a terminal, with --json, or in the file
 /// of --secret-file; never with --quiet.

@@ -113,8 +113,8 @@ pub struct CheckpointArgs {
 /// Suspend this turn, from inside it
 ///
 /// Saves the checkpoint. The turn should exit after that, with any status. Its message stays
-/// claimed. The same attempt continues after `dormouse resume`, or after the time of `--for`. If the
-/// request to yield has a time, too, the longer time counts.
+/// claimed. The same attempt continues after `dormouse resume`, or after the time of `--for`. If
+/// the request to yield has a time, too, the longer time counts.
 #[derive(Debug, Args)]
 pub struct YieldArgs {
     #[command(flatten)]

@@ -4,9 +4,9 @@ use clap::{Args, ValueEnum};
 
 /// Print configuration by which a machine ticks this state directory
 ///
-/// A unit for systemd, a crontab line, or a property list for launchd. It contains the paths of this
-/// program and of this state directory, quoted for that format. Nothing is installed: each text
-/// begins with the name of its file.
+/// A unit for systemd, a crontab line, or a property list for launchd. It contains the paths of
+/// this program and of this state directory, quoted for that format. Nothing is installed: each
+/// text begins with the name of its file.
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
     /// The service manager

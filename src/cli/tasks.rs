@@ -67,10 +67,10 @@ pub enum TaskCommand {
 
 /// Start a command in the background, or delegate work to a child; the result arrives as a message
 ///
-/// Returns at once. A command runs in the directory of the agent's turns, with their environment and
-/// DORMOUSE_TASK. It runs until it ends by itself, or until it or its agent is stopped. A child is a
-/// separate agent, which is created and started if it does not exist yet. Its task ends when the
-/// child has nothing left to do, and the result is the child's last brief.
+/// Returns at once. A command runs in the directory of the agent's turns, with their environment
+/// and DORMOUSE_TASK. It runs until it ends by itself, or until it or its agent is stopped. A child
+/// is a separate agent, which is created and started if it does not exist yet. Its task ends when
+/// the child has nothing left to do, and the result is the child's last brief.
 #[derive(Debug, Args)]
 pub struct TaskStartArgs {
     #[command(flatten)]
