@@ -23,8 +23,8 @@ use crate::report::list::{self, Column, ListRow};
 use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, FieldLookup, field, raw, shown};
 use crate::report::text::{count, one_line, relative, table};
+use crate::rules::due::Overdue;
 use crate::rules::execution::{can, next};
-use crate::rules::overdue::Overdue;
 use crate::store::Agent;
 
 use super::args::{answer, parse, parse_optional};
@@ -124,7 +124,7 @@ pub fn explain(session: &mut Session, args: cli::ExplainArgs) -> Result<Status> 
     let now = session.clock.now();
     let Preview { decision, draft, .. } = preview(Context::new(session, &agent), now)?;
     say_if_moved(session, &draft.records.state);
-    let mut report = decision.report();
+    let mut report = decision.report.clone();
     name_holder(&agent, &mut report)?;
     let document = explain::document(&draft.records, &report, now);
     answer(session, &document, |out| explain::text(&draft.records, &report, now, out))

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::error::Result;
-use crate::model::decision::Decision;
+use crate::model::decision::{Decision, StepAction};
 use crate::model::id::RunId;
 use crate::model::records::LeaseState;
 use crate::model::time::Time;
@@ -87,7 +87,8 @@ impl Preview {
     /// True if a step has something to do now.
     pub fn is_due(&self) -> bool {
         // A claim that lacks a resource needs one step, which holds the message.
-        let lacks = matches!(self.decision, Decision::Lack { .. }) && self.draft.records.state.held.is_none();
+        let lacks = matches!(self.decision.action, StepAction::Hold { .. })
+            && self.draft.records.state.held.is_none();
         self.decision.moves() || lacks || self.has_effects
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::error::Result;
 use crate::model::continuation::ContinuationClass;
-use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
+use crate::model::decision::{Decision, DecisionReport, StepAction};
 use crate::model::id::MessageId;
 use crate::model::message::Message;
 use crate::model::records::Records;
@@ -144,7 +144,7 @@ pub fn report_busy(
     now: Time,
     started: Instant,
 ) -> Result<StepReport> {
-    let mut report = report(state, decision.report());
+    let mut report = report(state, decision.report.clone());
     name_holder(agent, &mut report.decision)?;
     report.next_due_at = report.next_due_at.or(given_up_at(agent, state, now)?);
     report.duration_ms = millis_since(started);
@@ -160,10 +160,9 @@ fn act(
     hold: ResourceLocks,
 ) -> Result<StepReport> {
     let agent = context.agent;
-    let decision_report = decision.report();
-    match decision {
-        Decision::StartTurn { message_id, continuation, .. }
-        | Decision::Resume { message_id, continuation, .. } => {
+    let decision_report = decision.report.clone();
+    match decision.action {
+        StepAction::StartTurn { message_id, continuation } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
             draft.records.installed_hooks = installed::hooks(agent, &draft.records.state);
@@ -183,7 +182,7 @@ fn act(
             let turn = Turn { context, claimed, records, touched, lease };
             run_turn(turn, history, decision_report, grant)
         }
-        Decision::Lack { message_id, continuation, shortage } => {
+        StepAction::Hold { message_id, continuation, shortage } => {
             hold.lease.release_along();
             let message = take(&draft.records, message_id)?;
             lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
@@ -193,7 +192,7 @@ fn act(
             resources::ask_to_yield(context, priority, shortage.resource);
             Ok(report)
         }
-        Decision::StartRecovery { .. } => {
+        StepAction::Recover => {
             decided(&mut draft, &decision_report);
             let Recovery { records, failure } =
                 recover(context, locked, draft, &decision_report.reason, Some(&hold.lease))?;
@@ -201,7 +200,7 @@ fn act(
             let report = report(&records.state, decision_report);
             Ok(StepReport { posture: Some(posture), failure, ..report })
         }
-        Decision::Reduce { message_id, continuation, .. } => {
+        StepAction::Reduce { message_id, continuation } => {
             hold.lease.release_along();
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
@@ -212,28 +211,19 @@ fn act(
             let posture = posture(&records).posture;
             Ok(StepReport { posture: Some(posture), ..report(&records.state, decision_report) })
         }
-        Decision::EmitTick(tick) => {
+        StepAction::EmitTick(tick) => {
             hold.lease.release_along();
             decided(&mut draft, &decision_report);
             arrivals::emit_tick(&mut draft, &tick);
             commit(context, &locked, draft, decision_report)
         }
-        Decision::Duplicate(DuplicateTick::WakeHint) => {
+        StepAction::DropHint => {
             hold.lease.release_along();
             decided(&mut draft, &decision_report);
             ignore_duplicate_hint(&mut draft);
             commit(context, &locked, draft, decision_report)
         }
-        Decision::Stop
-        | Decision::NotStarted
-        | Decision::TurnInProgress { .. }
-        | Decision::TurnElsewhere { .. }
-        | Decision::RecoveryBackoff { .. }
-        | Decision::WaitForResources { .. }
-        | Decision::Duplicate(DuplicateTick::ContinueActive { .. } | DuplicateTick::QueuedAvailable { .. })
-        | Decision::Rest(_)
-        | Decision::StayIdle
-        | Decision::Sleep => {
+        StepAction::Leave | StepAction::Stay | StepAction::Rest => {
             hold.lease.release_along();
             rest(&mut draft, &decision);
             let retention = draft.records.policy.retention;

@@ -2,13 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::closure::WaitingReason;
 use super::continuation::Continuation;
 use super::id::{MessageId, RunId, TaskId, WaitId, WorkId};
-use super::message::MessageKind;
-use super::place::Away;
 use super::resource::Shortage;
-use super::time::Time;
 
 names! {
     "decision" DecisionKind {
@@ -104,7 +100,7 @@ impl Tick {
         }
     }
 
-    fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Tick::WakeHint { .. } => "wake_hint",
             Tick::Work { reason, .. } => reason.name(),
@@ -120,45 +116,6 @@ impl Tick {
     }
 }
 
-/// Tick that is not emitted, because a tick with its key was emitted before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DuplicateTick {
-    WakeHint,
-    ContinueActive { work_item_id: WorkId },
-    QueuedAvailable { work_item_id: WorkId },
-}
-
-impl DuplicateTick {
-    fn reason(&self) -> &'static str {
-        match self {
-            DuplicateTick::WakeHint => "duplicate_wake_hint",
-            DuplicateTick::ContinueActive { .. } => "duplicate_continue_active",
-            DuplicateTick::QueuedAvailable { .. } => "duplicate_queued_available",
-        }
-    }
-}
-
-/// Condition because of which the agent rests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RestReason {
-    AgentOperatorWait,
-    AgentExternalWait,
-    /// An active timer, or a timer wait of the agent itself.
-    Timers,
-    AgentTaskWait {
-        task_id: Option<TaskId>,
-    },
-    WorkItem {
-        work_item_id: WorkId,
-        reason: WaitingReason,
-        task_id: Option<TaskId>,
-    },
-    /// A system wait of the agent or of a work item, for which the tick was emitted already.
-    SystemWait {
-        work_item_id: Option<WorkId>,
-    },
-}
-
 /// Work item and task that a message is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageSummary {
@@ -166,93 +123,49 @@ pub struct MessageSummary {
     pub task_id: Option<TaskId>,
 }
 
-/// Next action of a step. It contains everything that its transition needs, so that no other code
-/// has to decide again.
+/// Decision of a step: what people are told, and what the step does.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Decision {
-    Stop,
-    NotStarted,
-    TurnInProgress {
-        run_id: Option<RunId>,
-    },
-    /// The run belongs to another state directory, and its lease lasts.
-    TurnElsewhere {
-        run_id: Option<RunId>,
-        away: Away,
-    },
-    StartRecovery {
-        cause: RecoveryCause,
-    },
-    RecoveryBackoff {
-        until: Time,
-    },
-    Resume {
+pub struct Decision {
+    pub report: DecisionReport,
+    pub action: StepAction,
+}
+
+/// Action of a step after its decision. It contains everything that its transition needs, so that
+/// no other code has to decide again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepAction {
+    /// Nothing, because another process works on the records.
+    Leave,
+    /// Nothing; the status of the agent stays.
+    Stay,
+    /// Nothing; the agent comes to rest.
+    Rest,
+    Recover,
+    StartTurn {
         message_id: MessageId,
-        about: MessageSummary,
-        cause: ResumeCause,
         continuation: Continuation,
     },
-    WaitForResources {
-        missing: String,
-        until: Option<Time>,
-        /// Time at which the resource is available again, if known.
-        back_at: Option<Time>,
-    },
-    /// Claim that lacks a resource: the message is held, and no turn runs.
-    Lack {
+    /// Hold the message of a claim that lacks a resource. No turn runs.
+    Hold {
         message_id: MessageId,
         continuation: Continuation,
         shortage: Shortage,
     },
-    StartTurn {
-        message_id: MessageId,
-        about: MessageSummary,
-        kind: MessageKind,
-        continuation: Continuation,
-    },
     Reduce {
         message_id: MessageId,
-        about: MessageSummary,
-        kind: MessageKind,
         continuation: Option<Continuation>,
     },
     EmitTick(Tick),
-    Duplicate(DuplicateTick),
-    Rest(RestReason),
-    StayIdle,
-    Sleep,
+    /// Remove the pending hint, because a tick with its key was emitted before.
+    DropHint,
 }
 
 impl Decision {
     /// Reason of the decision while a turn is running.
     pub const TURN_IN_PROGRESS: &str = "turn_in_progress";
 
-    /// Returns the kind and the reason as named in the contract. If a claim lacks a resource, the
-    /// reason is the name of the resource.
-    fn words(&self) -> (DecisionKind, &str) {
-        use DecisionKind as Kind;
-        match self {
-            Decision::Stop => (Kind::Stop, "stopped"),
-            Decision::NotStarted => (Kind::Noop, "not_started"),
-            Decision::TurnInProgress { .. } => (Kind::Noop, Decision::TURN_IN_PROGRESS),
-            Decision::TurnElsewhere { .. } => (Kind::Noop, "turn_elsewhere"),
-            Decision::StartRecovery { cause } => (Kind::StartRecovery, cause.name()),
-            Decision::RecoveryBackoff { .. } => (Kind::WaitForTimer, "recovery_backoff"),
-            Decision::Resume { cause, .. } => (Kind::StartModelTurn, cause.name()),
-            Decision::WaitForResources { missing, .. } => (Kind::WaitForResources, missing),
-            Decision::Lack { shortage, .. } => (Kind::WaitForResources, shortage.resource.name()),
-            Decision::StartTurn { kind, .. } => (Kind::StartModelTurn, kind.name()),
-            Decision::Reduce { kind, .. } => (Kind::ReduceMessageOnly, kind.name()),
-            Decision::EmitTick(tick) => (Kind::EmitSystemTick, tick.reason()),
-            Decision::Duplicate(tick) => (Kind::Noop, tick.reason()),
-            Decision::Rest(rest) => rest.words(),
-            Decision::StayIdle => (Kind::StayIdle, "already_asleep"),
-            Decision::Sleep => (Kind::Sleep, "no_pending_scheduler_facts"),
-        }
-    }
-
     pub fn kind(&self) -> DecisionKind {
-        self.words().0
+        self.report.decision
     }
 
     /// True if the decision changes the agent's records.
@@ -263,84 +176,6 @@ impl Decision {
     /// True if the decision claims a message for a turn, so that resources are needed.
     pub fn is_claim(&self) -> bool {
         self.kind() == DecisionKind::StartModelTurn
-    }
-
-    pub fn report(&self) -> DecisionReport {
-        let (kind, reason) = self.words();
-        let mut report = DecisionReport::new(kind, reason.to_owned());
-        match self {
-            Decision::StartTurn { message_id, about, continuation, .. }
-            | Decision::Resume { message_id, about, continuation, .. } => {
-                report.message_id = Some(*message_id);
-                (report.work_item_id, report.task_id) = (about.work_item_id, about.task_id);
-                report.continuation = Some(continuation.clone());
-            }
-            Decision::Reduce { message_id, about, continuation, .. } => {
-                report.message_id = Some(*message_id);
-                (report.work_item_id, report.task_id) = (about.work_item_id, about.task_id);
-                report.continuation = continuation.clone();
-            }
-            Decision::Lack { message_id, shortage, .. } => {
-                report.message_id = Some(*message_id);
-                report.evidence = shortage.evidence.clone();
-            }
-            Decision::WaitForResources { back_at, .. } => {
-                report.evidence = back_at.iter().map(|at| format!("back at {at}")).collect();
-            }
-            Decision::TurnInProgress { run_id } => report.run_id = *run_id,
-            Decision::TurnElsewhere { run_id, away } => {
-                report.run_id = *run_id;
-                report.evidence = vec![format!("it runs {away}")];
-            }
-            Decision::EmitTick(tick) => report.work_item_id = tick.work_item_id(),
-            Decision::Duplicate(
-                DuplicateTick::ContinueActive { work_item_id }
-                | DuplicateTick::QueuedAvailable { work_item_id },
-            ) => report.work_item_id = Some(*work_item_id),
-            Decision::Rest(rest) => {
-                (report.work_item_id, report.task_id) = rest.subjects();
-            }
-            Decision::Stop
-            | Decision::NotStarted
-            | Decision::StartRecovery { .. }
-            | Decision::RecoveryBackoff { .. }
-            | Decision::Duplicate(DuplicateTick::WakeHint)
-            | Decision::StayIdle
-            | Decision::Sleep => {}
-        }
-        report
-    }
-}
-
-impl RestReason {
-    fn words(&self) -> (DecisionKind, &'static str) {
-        use DecisionKind as Kind;
-        match self {
-            RestReason::AgentOperatorWait => (Kind::WaitForOperator, "agent_operator_wait"),
-            RestReason::AgentExternalWait => (Kind::WaitForExternalChange, "agent_external_wait"),
-            RestReason::Timers => (Kind::WaitForTimer, "active_timers"),
-            RestReason::AgentTaskWait { .. } => (Kind::WaitForTask, "agent_task_wait"),
-            RestReason::SystemWait { .. } => (Kind::WaitForResources, "system_wait"),
-            RestReason::WorkItem { reason, .. } => match reason {
-                WaitingReason::AwaitingOperatorInput => (Kind::WaitForOperator, "work_item_needs_input"),
-                WaitingReason::AwaitingExternalChange => {
-                    (Kind::WaitForExternalChange, "work_item_external_wait")
-                }
-                WaitingReason::AwaitingTimer => (Kind::WaitForTimer, "work_item_timer_wait"),
-                WaitingReason::AwaitingTaskResult => (Kind::WaitForTask, "work_item_task_wait"),
-            },
-        }
-    }
-
-    fn subjects(&self) -> (Option<WorkId>, Option<TaskId>) {
-        match self {
-            RestReason::AgentOperatorWait | RestReason::AgentExternalWait | RestReason::Timers => {
-                (None, None)
-            }
-            RestReason::AgentTaskWait { task_id } => (None, *task_id),
-            RestReason::SystemWait { work_item_id } => (*work_item_id, None),
-            RestReason::WorkItem { work_item_id, task_id, .. } => (Some(*work_item_id), *task_id),
-        }
     }
 }
 
@@ -361,10 +196,11 @@ pub struct DecisionReport {
 }
 
 impl DecisionReport {
-    fn new(decision: DecisionKind, reason: String) -> DecisionReport {
+    /// Returns a report that names no record.
+    pub fn new(decision: DecisionKind, reason: impl Into<String>) -> DecisionReport {
         DecisionReport {
             decision,
-            reason,
+            reason: reason.into(),
             message_id: None,
             work_item_id: None,
             task_id: None,

@@ -1,14 +1,22 @@
 //! Decision of a step: a ladder of twenty rungs, of which the first that applies decides (contract,
 //! semantics §8).
 
+use crate::model::closure::WaitingReason;
 use crate::model::continuation::Continuation;
-use crate::model::decision::{Decision, DecisionKind, DuplicateTick, RestReason, Tick, WorkTick};
-use crate::model::id::RunId;
+use crate::model::decision::{
+    Decision, DecisionKind, DecisionReport, MessageSummary, StepAction, Tick, WorkTick,
+};
+use crate::model::id::{MessageId, RunId, WorkId};
 use crate::model::place::Away;
 use crate::model::work::SchedulingState;
 
 use super::projection::{Gate, Projection, QueuedMessage, WorkFact};
 use super::work::waiting_reason;
+
+use DecisionKind::{
+    EmitSystemTick, Noop, ReduceMessageOnly, Sleep, StartModelTurn, StartRecovery, StayIdle, Stop,
+    WaitForExternalChange, WaitForOperator, WaitForResources, WaitForTask, WaitForTimer,
+};
 
 /// One rung of the ladder. The kind of its decision determines if the agent changes.
 pub struct Rung {
@@ -30,7 +38,7 @@ impl Rung {
 
 macro_rules! ladder {
     ($($number:literal [$($kind:ident)+] $reason:literal $holds:expr),+ $(,)?) => {
-        &[$(Rung { number: $number, kinds: &[$(DecisionKind::$kind),+], reason: $reason, holds: $holds }),+]
+        &[$(Rung { number: $number, kinds: &[$($kind),+], reason: $reason, holds: $holds }),+]
     };
 }
 
@@ -61,7 +69,29 @@ pub const LADDER: &[Rung] = ladder![
 
 /// Returns the decision of the first rung that applies; the last rung always applies.
 pub fn decide(facts: &Projection) -> Decision {
-    LADDER.iter().find_map(|rung| (rung.holds)(facts)).unwrap_or(Decision::Sleep)
+    LADDER.iter().find_map(|rung| (rung.holds)(facts)).unwrap_or_else(sleep)
+}
+
+fn decision(action: StepAction, kind: DecisionKind, reason: &str) -> Decision {
+    Decision { action, report: DecisionReport::new(kind, reason) }
+}
+
+/// Returns the decision to rest because of a work item.
+fn rest_on(item: Option<WorkId>, kind: DecisionKind, reason: &str) -> Decision {
+    let report = DecisionReport { work_item_id: item, ..DecisionReport::new(kind, reason) };
+    Decision { action: StepAction::Rest, report }
+}
+
+fn of_message(
+    action: StepAction,
+    report: DecisionReport,
+    message_id: MessageId,
+    about: MessageSummary,
+    continuation: Option<Continuation>,
+) -> Decision {
+    let MessageSummary { work_item_id, task_id } = about;
+    let message_id = Some(message_id);
+    Decision { action, report: DecisionReport { message_id, work_item_id, task_id, continuation, ..report } }
 }
 
 fn gate(facts: &Projection) -> Option<Decision> {
@@ -71,151 +101,169 @@ fn gate(facts: &Projection) -> Option<Decision> {
 /// Returns the decision for a gate that is closed; `None` if it is open.
 pub(super) fn closed(gate: Gate) -> Option<Decision> {
     match gate {
-        Gate::Stopped => Some(Decision::Stop),
-        Gate::NotStarted => Some(Decision::NotStarted),
+        Gate::Stopped => Some(decision(StepAction::Stay, Stop, "stopped")),
+        Gate::NotStarted => Some(decision(StepAction::Stay, Noop, "not_started")),
         Gate::Open => None,
     }
 }
 
 fn live_run(facts: &Projection) -> Option<Decision> {
-    facts.live_run.map(|run_id| running(run_id, facts.away.clone()))
+    facts.live_run.map(|run_id| running(run_id, facts.away.as_ref()))
 }
 
 /// Returns the decision while a run is live. `away` is the place of the run, if it is elsewhere.
-pub(super) fn running(run_id: Option<RunId>, away: Option<Away>) -> Decision {
-    match away {
-        Some(away @ Away::Directory { .. }) => Decision::TurnElsewhere { run_id, away },
+pub(super) fn running(run_id: Option<RunId>, away: Option<&Away>) -> Decision {
+    let (reason, evidence) = match away {
+        Some(Away::Directory { .. }) => {
+            ("turn_elsewhere", away.iter().map(|away| format!("it runs {away}")).collect())
+        }
         // Another machine with this state directory sees the same records as this one.
-        Some(Away::Machine { .. }) | None => Decision::TurnInProgress { run_id },
-    }
+        Some(Away::Machine { .. }) | None => (Decision::TURN_IN_PROGRESS, Vec::new()),
+    };
+    let report = DecisionReport { run_id, evidence, ..DecisionReport::new(Noop, reason) };
+    Decision { action: StepAction::Leave, report }
 }
 
 fn recovery(facts: &Projection) -> Option<Decision> {
     let backoff = facts.backoff.filter(|backoff| backoff.is_over)?;
-    Some(Decision::StartRecovery { cause: backoff.cause })
+    Some(decision(StepAction::Recover, StartRecovery, backoff.cause.name()))
 }
 
 fn backoff(facts: &Projection) -> Option<Decision> {
-    let backoff = facts.backoff.filter(|backoff| !backoff.is_over)?;
-    Some(Decision::RecoveryBackoff { until: backoff.until })
+    let backoff = facts.backoff.filter(|backoff| !backoff.is_over);
+    backoff.map(|_| decision(StepAction::Stay, WaitForTimer, "recovery_backoff"))
+}
+
+fn start_turn(reason: &str, id: MessageId, about: MessageSummary, continuation: &Continuation) -> Decision {
+    let action = StepAction::StartTurn { message_id: id, continuation: continuation.clone() };
+    let report = DecisionReport::new(StartModelTurn, reason);
+    of_message(action, report, id, about, Some(continuation.clone()))
 }
 
 fn held_may_go_on(facts: &Projection) -> Option<Decision> {
     let held = facts.held.as_ref().filter(|held| held.may_go_on && facts.shortage.is_none())?;
-    Some(Decision::Resume {
-        message_id: held.message_id,
-        about: held.about,
-        cause: held.cause,
-        continuation: held.continuation.clone(),
-    })
+    Some(start_turn(held.cause.name(), held.message_id, held.about, &held.continuation))
 }
 
 /// Returns the decision for a held run that may not resume yet, or for a claim without a resource
 /// that it needs.
 fn held_may_not(facts: &Projection) -> Option<Decision> {
-    let lack = |message_id, continuation| {
+    let hold = |message_id, continuation: &Continuation| {
         let shortage = facts.shortage.clone()?;
-        Some(Decision::Lack { message_id, continuation, shortage })
+        let report = DecisionReport {
+            message_id: Some(message_id),
+            evidence: shortage.evidence.clone(),
+            ..DecisionReport::new(WaitForResources, shortage.resource.name())
+        };
+        let continuation = continuation.clone();
+        Some(Decision { report, action: StepAction::Hold { message_id, continuation, shortage } })
     };
     match &facts.held {
         Some(held) if !held.may_go_on => {
-            let (missing, until) = (held.missing.clone(), held.until);
-            Some(Decision::WaitForResources { missing, until, back_at: held.back_at })
+            let evidence = held.back_at.iter().map(|at| format!("back at {at}")).collect();
+            let report = DecisionReport::new(WaitForResources, &held.missing);
+            Some(Decision { action: StepAction::Stay, report: DecisionReport { evidence, ..report } })
         }
-        Some(held) => lack(held.message_id, held.continuation.clone()),
+        Some(held) => hold(held.message_id, &held.continuation),
         None => {
             let (message, continuation) = next_with_reentry(facts)?;
-            lack(message.id, continuation)
+            hold(message.id, continuation)
         }
     }
 }
 
 /// Returns the next message and its continuation, if a turn runs for the message.
-fn next_with_reentry(facts: &Projection) -> Option<(&QueuedMessage, Continuation)> {
+fn next_with_reentry(facts: &Projection) -> Option<(&QueuedMessage, &Continuation)> {
     let message = facts.message.as_ref()?;
-    let continuation = message.continuation.clone().filter(|continuation| continuation.model_reentry)?;
+    let continuation = message.continuation.as_ref().filter(|continuation| continuation.model_reentry)?;
     Some((message, continuation))
 }
 
 fn message_with_reentry(facts: &Projection) -> Option<Decision> {
     let (message, continuation) = next_with_reentry(facts).filter(|_| facts.shortage.is_none())?;
-    Some(Decision::StartTurn {
-        message_id: message.id,
-        about: message.about,
-        kind: message.kind,
-        continuation,
-    })
+    Some(start_turn(message.kind.name(), message.id, message.about, continuation))
 }
 
 fn message_without_reentry(facts: &Projection) -> Option<Decision> {
-    let message = facts.message.as_ref()?;
-    if message.continuation.as_ref().is_some_and(|continuation| continuation.model_reentry) {
-        return None;
-    }
-    Some(Decision::Reduce {
-        message_id: message.id,
-        about: message.about,
-        kind: message.kind,
-        continuation: message.continuation.clone(),
-    })
+    let message = facts.message.as_ref().filter(|_| next_with_reentry(facts).is_none())?;
+    let (message_id, continuation) = (message.id, message.continuation.clone());
+    let report = DecisionReport::new(ReduceMessageOnly, message.kind.name());
+    let action = StepAction::Reduce { message_id, continuation: continuation.clone() };
+    Some(of_message(action, report, message_id, message.about, continuation))
+}
+
+fn emit(tick: Tick) -> Option<Decision> {
+    let report = DecisionReport::new(EmitSystemTick, tick.reason());
+    let report = DecisionReport { work_item_id: tick.work_item_id(), ..report };
+    Some(Decision { report, action: StepAction::EmitTick(tick) })
+}
+
+fn emit_for(reason: WorkTick, work: &WorkFact) -> Option<Decision> {
+    emit(Tick::Work { reason, work_item_id: work.id, revision: work.revision })
 }
 
 fn wake_hint(facts: &Projection) -> Option<Decision> {
     let hint = facts.hint.as_ref().filter(|hint| !hint.seen)?;
-    Some(Decision::EmitTick(Tick::WakeHint { key: hint.key.clone() }))
+    emit(Tick::WakeHint { key: hint.key.clone() })
+}
+
+/// True if an item is runnable, and has had its tick exactly if `ticked` is true.
+fn is_runnable(work: &WorkFact, ticked: bool) -> bool {
+    work.state == SchedulingState::Runnable && work.ticked == ticked
 }
 
 fn current_runnable(facts: &Projection) -> Option<Decision> {
-    let work = facts.current.filter(|work| work.state == SchedulingState::Runnable && !work.ticked)?;
-    Some(work_tick(WorkTick::ContinueActive, &work))
+    emit_for(WorkTick::ContinueActive, &facts.current.filter(|work| is_runnable(work, false))?)
 }
 
 fn queued_runnable(facts: &Projection) -> Option<Decision> {
-    let work = facts.queued.iter().find(|work| work.state == SchedulingState::Runnable && !work.ticked)?;
-    Some(work_tick(WorkTick::QueuedAvailable, work))
-}
-
-fn work_tick(reason: WorkTick, work: &WorkFact) -> Decision {
-    Decision::EmitTick(Tick::Work { reason, work_item_id: work.id, revision: work.revision })
+    emit_for(WorkTick::QueuedAvailable, facts.queued.iter().find(|work| is_runnable(work, false))?)
 }
 
 fn duplicate(facts: &Projection) -> Option<Decision> {
-    let ticked = |work: &WorkFact| work.state == SchedulingState::Runnable && work.ticked;
     if facts.hint.as_ref().is_some_and(|hint| hint.seen) {
-        return Some(Decision::Duplicate(DuplicateTick::WakeHint));
+        return Some(decision(StepAction::DropHint, Noop, "duplicate_wake_hint"));
     }
-    if let Some(work) = facts.current.filter(|work| ticked(work)) {
-        return Some(Decision::Duplicate(DuplicateTick::ContinueActive { work_item_id: work.id }));
-    }
-    let work = facts.queued.iter().find(|work| ticked(work))?;
-    Some(Decision::Duplicate(DuplicateTick::QueuedAvailable { work_item_id: work.id }))
+    let ticked = |work: &&WorkFact| is_runnable(work, true);
+    let current = facts.current.iter().find(ticked).map(|work| ("duplicate_continue_active", work));
+    let queued = || Some(("duplicate_queued_available", facts.queued.iter().find(ticked)?));
+    let (reason, work) = current.or_else(queued)?;
+    let report = DecisionReport { work_item_id: Some(work.id), ..DecisionReport::new(Noop, reason) };
+    Some(Decision { action: StepAction::Stay, report })
 }
 
 fn agent_operator_wait(facts: &Projection) -> Option<Decision> {
-    facts.agent_waits.operator.map(|_| Decision::Rest(RestReason::AgentOperatorWait))
+    facts.agent_waits.operator.map(|_| rest_on(None, WaitForOperator, "agent_operator_wait"))
 }
 
 fn agent_external_wait(facts: &Projection) -> Option<Decision> {
-    facts.agent_waits.external.map(|_| Decision::Rest(RestReason::AgentExternalWait))
+    facts.agent_waits.external.map(|_| rest_on(None, WaitForExternalChange, "agent_external_wait"))
 }
 
 fn timers(facts: &Projection) -> Option<Decision> {
     let waits = facts.timer.is_some() || facts.agent_waits.timer.is_some();
-    waits.then_some(Decision::Rest(RestReason::Timers))
+    waits.then(|| rest_on(None, WaitForTimer, "active_timers"))
 }
 
 fn agent_task_wait(facts: &Projection) -> Option<Decision> {
-    facts.agent_waits.task.map(|_| Decision::Rest(RestReason::AgentTaskWait { task_id: facts.awaited_task }))
+    facts.agent_waits.task?;
+    let report = DecisionReport::new(WaitForTask, "agent_task_wait");
+    let report = DecisionReport { task_id: facts.awaited_task, ..report };
+    Some(Decision { action: StepAction::Rest, report })
 }
 
 /// Returns the decision for the current item, else for the oldest other item that waits.
 fn work_waits(facts: &Projection) -> Option<Decision> {
     let rests = |work: &WorkFact| {
-        Some(Decision::Rest(RestReason::WorkItem {
-            work_item_id: work.id,
-            reason: waiting_reason(work.state)?,
-            task_id: work.task_id,
-        }))
+        let (kind, reason) = match waiting_reason(work.state)? {
+            WaitingReason::AwaitingOperatorInput => (WaitForOperator, "work_item_needs_input"),
+            WaitingReason::AwaitingExternalChange => (WaitForExternalChange, "work_item_external_wait"),
+            WaitingReason::AwaitingTimer => (WaitForTimer, "work_item_timer_wait"),
+            WaitingReason::AwaitingTaskResult => (WaitForTask, "work_item_task_wait"),
+        };
+        let mut rest = rest_on(Some(work.id), kind, reason);
+        rest.report.task_id = work.task_id;
+        Some(rest)
     };
     facts.current.iter().chain(&facts.queued).find_map(rests)
 }
@@ -227,21 +275,30 @@ fn system_wait(facts: &Projection) -> Option<Decision> {
     let own = facts.agent_waits.system;
     let current = facts.current.as_ref().filter(waits);
     if let Some(wait_id) = own.filter(|_| !facts.system_wait_ticked) {
-        return Some(Decision::EmitTick(Tick::OwnSystemWait { wait_id }));
+        return emit(Tick::OwnSystemWait { wait_id });
     }
     if let Some(work) = current.filter(|work| !work.ticked) {
-        return Some(work_tick(WorkTick::SystemWait, work));
+        return emit_for(WorkTick::SystemWait, work);
     }
     let work = current.or_else(|| facts.queued.iter().find(waits));
     own.or_else(|| work?.wait_id)?;
     let work_item_id = work.filter(|_| own.is_none()).map(|work| work.id);
-    Some(Decision::Rest(RestReason::SystemWait { work_item_id }))
+    Some(rest_on(work_item_id, WaitForResources, "system_wait"))
 }
 
 fn already_asleep(facts: &Projection) -> Option<Decision> {
-    facts.asleep.then_some(Decision::StayIdle)
+    facts.asleep.then(stay_idle)
+}
+
+/// Returns the decision to stay asleep, which follows the decision to sleep.
+pub(super) fn stay_idle() -> Decision {
+    rest_on(None, StayIdle, "already_asleep")
 }
 
 fn nothing(_: &Projection) -> Option<Decision> {
-    Some(Decision::Sleep)
+    Some(sleep())
+}
+
+fn sleep() -> Decision {
+    rest_on(None, Sleep, "no_pending_scheduler_facts")
 }

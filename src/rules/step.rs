@@ -81,7 +81,7 @@ pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Tim
         return BusyAction::SetLeaseRight(run.run_id);
     }
     let run_id = run.map(|run| run.run_id);
-    BusyAction::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away)))
+    BusyAction::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away.as_ref())))
 }
 
 /// Returns the next preparation, derived from `state.json` alone; `None` if none is left. The

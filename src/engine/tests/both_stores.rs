@@ -157,7 +157,7 @@ impl<'s> Play<'s> {
 
     /// Runs one step after a dry run. Returns both reports, and whether the step did anything.
     pub fn one_step(&mut self) -> Result<(String, bool)> {
-        let expected = preview(Context::new(&self.session, &self.agent), self.now)?.decision.report();
+        let expected = preview(Context::new(&self.session, &self.agent), self.now)?.decision.report;
         let report = step(Context::new(&self.session, &self.agent))?;
         let terminal = report.terminal.map(|terminal| terminal.name()).unwrap_or("-");
         let brief = report.brief.as_deref().unwrap_or("-");

@@ -61,7 +61,7 @@ fn what_a_claim_lacks_is_looked_for_as_often_as_can_be_counted() {
     let resource = Some(shortage().resource);
     records.state.held = Some(super::HeldRun { looks: u32::MAX, resource, ..held(&prompt(1), Some(at(0))) });
     records.inbox.claimed = Some(prompt(1));
-    let decided = decide(&project(&records, at(0))).report();
+    let decided = decide(&project(&records, at(0))).report;
     let mut draft = draft(records);
     lack(&mut draft, &prompt(1), continuation(), &shortage(), &decided).expect("held");
     assert_eq!(finish(draft).state.held.map(|held| held.looks), Some(u32::MAX));

@@ -81,7 +81,7 @@ fn no_step_tries_before_a_known_moment_and_none_is_late_before_it() {
             let mut draft = Draft::new(records.clone(), stamp_at(moment));
             take_in(&mut draft).expect("taken in");
             assert!(draft.is_empty(), "not late at {moment}");
-            let report = decide(&project(&draft.records, moment)).report();
+            let report = decide(&project(&draft.records, moment)).report;
             assert_eq!(report.reason, reason);
             let back = ["back at 2023-11-15T00:13:20.000Z".to_owned()];
             assert_eq!(report.evidence, if moment < at(7_200_000) { back.to_vec() } else { vec![] });
@@ -152,9 +152,11 @@ fn looks_of_a_claim_are_deferrals_of_the_same_row() {
     let mut draft = Draft::new(put_off(exited(75)), stamp_at(at(5000)));
     let message = draft.records.inbox.claimed.clone().expect("held");
     let lacking = shortage();
-    let report =
-        Decision::Lack { message_id: message.id, continuation: continuation(), shortage: lacking.clone() }
-            .report();
+    let report = DecisionReport {
+        message_id: Some(message.id),
+        evidence: lacking.evidence.clone(),
+        ..DecisionReport::new(DecisionKind::WaitForResources, lacking.resource.name())
+    };
     lack(&mut draft, &message, continuation(), &lacking, &report).expect("put off");
     let records = committed(draft);
     let lacks = the_held(&records);
@@ -191,7 +193,7 @@ fn recover_and_start_have_it_tried_by_the_next_step_and_its_row_counts_anew() {
         let late = at(599_001);
         let mut draft = Draft::new(records.clone(), stamp_at(at(599_000)));
         take_in(&mut draft).expect("taken in");
-        assert_eq!(decide(&project(&draft.records, at(599_000))).report().reason, "resources_available");
+        assert_eq!(decide(&project(&draft.records, at(599_000))).report.reason, "resources_available");
         assert_eq!(
             deadline(&records.state, &records.policy.timeouts).map(|(limit, _)| limit < late),
             Some(true)
@@ -222,7 +224,7 @@ fn a_stop_with_requeue_puts_a_held_message_back_at_its_attempt_also_when_it_is_s
             );
             let mut records = committed(draft);
             records.state.status = Status::AwakeIdle;
-            assert_eq!(decide(&project(&records, now())).report().reason, "after_stop");
+            assert_eq!(decide(&project(&records, now())).report.reason, "after_stop");
         }
     }
 }
@@ -253,7 +255,7 @@ fn the_operator_can_fail_and_drop_what_is_held() {
         drop_held(&mut dropping, prompt(1), "no longer wanted").expect("dropped");
         assert_eq!(dropping.records.inbox.claimed, None);
         assert_eq!(
-            decide(&project(&dropping.records, now())).report().reason,
+            decide(&project(&dropping.records, now())).report.reason,
             "after_stop",
             "it recovers at once"
         );
@@ -270,7 +272,7 @@ fn with(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
     arrive(&mut records);
     let mut draft = Draft::new(records, stamp_at(moment));
     take_in(&mut draft).expect("taken in");
-    let reason = decide(&project(&draft.records, moment)).report().reason;
+    let reason = decide(&project(&draft.records, moment)).report.reason;
     (reason, draft.records)
 }
 
@@ -296,7 +298,7 @@ fn an_interjection_has_it_tried_at_once_and_a_hint_does_not() {
         let (records, _) = ended(again(records, moment), exited(75), at(61_000));
         let mut draft = Draft::new(records, stamp_at(at(61_500)));
         take_in(&mut draft).expect("taken in");
-        assert_eq!(decide(&project(&draft.records, at(61_500))).report().reason, put);
+        assert_eq!(decide(&project(&draft.records, at(61_500))).report.reason, put);
         assert!(draft.is_empty());
     }
 }

@@ -216,7 +216,7 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
         let projection = projection(&facts);
         let found = decide(&projection);
         assert!(
-            found.kind().name() == decision && found.report().reason == reason,
+            found.kind().name() == decision && found.report.reason == reason,
             "{found:?} instead of {decision} ({reason}) for {facts:?}"
         );
         assert_eq!(rung(&projection), Some(number), "{facts:?}");
@@ -302,8 +302,8 @@ fn a_tick_is_keyed_by_what_it_is_for() {
         (Facts { hint: Some(false), ..QUIET }, "wake_hint:source:cron:1".to_owned()),
     ];
     for (facts, expected) in rows {
-        match decide(&projection(&facts)) {
-            Decision::EmitTick(tick) => assert_eq!(tick.key(), expected),
+        match decide(&projection(&facts)).action {
+            StepAction::EmitTick(tick) => assert_eq!(tick.key(), expected),
             other => panic!("{other:?} for {facts:?}"),
         }
     }
@@ -387,14 +387,14 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
 #[test]
 fn one_record_alone_leads_to_its_own_decision() {
     for (records, decision, reason) in single() {
-        let found = decide(&project(&records, now())).report();
+        let found = decide(&project(&records, now())).report;
         assert_eq!((found.decision.name(), found.reason.as_str()), (decision, reason), "{:?}", records.state);
     }
 }
 
 #[test]
 fn a_report_carries_the_ids_and_the_continuation_of_its_decision() {
-    let report = |facts: Facts| decide(&projection(&facts)).report();
+    let report = |facts: Facts| decide(&projection(&facts)).report;
 
     let live = report(Facts { live: true, ..QUIET });
     assert_eq!(live.run_id, Some(run_id(1)));

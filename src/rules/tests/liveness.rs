@@ -4,12 +4,10 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use crate::rules::due::next_wake;
-use crate::rules::overdue::overdue;
+use crate::rules::due::{next_wake, overdue};
 use crate::rules::posture::posture;
 use crate::rules::projection::closure;
-use crate::rules::questions::questions;
-use crate::rules::stall::{notify_at, stall};
+use crate::rules::stall::{notify_at, questions, stall};
 use crate::rules::transition::task;
 use crate::rules::work::{WaitsByItem, scheduling_state, wait_kind};
 
@@ -317,12 +315,12 @@ pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
         if world.needs_operator() {
             return Ok(decision);
         }
-        match decision {
-            Decision::RecoveryBackoff { .. } | Decision::WaitForResources { .. } => {
-                world.now = Time::from_millis(world.now.as_millis() + 3_600_000);
-            }
-            decision if !changed => return Ok(decision),
-            _ => {}
+        let is_delayed =
+            matches!(decision.kind(), DecisionKind::WaitForTimer | DecisionKind::WaitForResources);
+        if is_delayed && decision.action == StepAction::Stay {
+            world.now = Time::from_millis(world.now.as_millis() + 3_600_000);
+        } else if !changed {
+            return Ok(decision);
         }
     }
     Err("still busy".to_owned())

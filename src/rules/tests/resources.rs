@@ -14,11 +14,11 @@ fn step(records: &Records, lacking: &Shortage, moment: Time) -> Option<(Records,
     let mut records = records.clone();
     records.shortage = Some(lacking.clone());
     let decision = decide(&project(&records, moment));
-    assert_eq!(decision.report().reason, lacking.resource.name());
+    assert_eq!(decision.report.reason, lacking.resource.name());
     let mut draft = Draft::new(records, stamp_at(moment));
     let message = draft.records.inbox.head.clone().or(draft.records.inbox.claimed.clone());
     let message: Message = message.expect("a message");
-    lack(&mut draft, &message, continuation(), lacking, &decision.report()).expect("an edge leads there");
+    lack(&mut draft, &message, continuation(), lacking, &decision.report).expect("an edge leads there");
     if draft.is_empty() {
         return None;
     }

@@ -47,18 +47,30 @@ fn beside_another_process_the_first_two_rungs_decide() {
     let running = all_at_once();
     let stopped = State { status: Status::Stopped, ..all_at_once() };
     let between = State { current_run: None, ..all_at_once() };
-    let in_progress = |run_id| BusyAction::Leave(Decision::TurnInProgress { run_id });
+    let busy = |report| Decision { action: StepAction::Leave, report };
+    let in_progress = |run_id| {
+        let report = DecisionReport::new(DecisionKind::Noop, "turn_in_progress");
+        BusyAction::Leave(busy(DecisionReport { run_id, ..report }))
+    };
+    let stop = || {
+        let report = DecisionReport::new(DecisionKind::Stop, "stopped");
+        BusyAction::Leave(Decision { action: StepAction::Stay, report })
+    };
     for is_elsewhere in [false, true] {
         assert_eq!(when_busy(&running, is_elsewhere, None, now()), in_progress(Some(run_id(1))));
-        assert_eq!(when_busy(&stopped, is_elsewhere, None, now()), BusyAction::Leave(Decision::Stop));
+        assert_eq!(when_busy(&stopped, is_elsewhere, None, now()), stop());
     }
     assert_eq!(when_busy(&between, false, None, now()), in_progress(None));
     let machine = Away::Machine { host: "there".to_owned() };
     assert_eq!(when_busy(&running, true, Some(machine), now()), in_progress(Some(run_id(1))));
     let away = Away::Directory { path: Some("/copy".to_owned()), host: None };
-    let elsewhere = Decision::TurnElsewhere { run_id: Some(run_id(1)), away: away.clone() };
+    let elsewhere = busy(DecisionReport {
+        run_id: Some(run_id(1)),
+        evidence: vec!["it runs in /copy".to_owned()],
+        ..DecisionReport::new(DecisionKind::Noop, "turn_elsewhere")
+    });
     assert_eq!(when_busy(&running, true, Some(away.clone()), now()), BusyAction::Leave(elsewhere));
-    assert_eq!(when_busy(&stopped, true, Some(away), now()), BusyAction::Leave(Decision::Stop));
+    assert_eq!(when_busy(&stopped, true, Some(away), now()), stop());
     // A clock that is behind the one by which the run was claimed.
     let before = at(-3_600_000);
     assert_eq!(when_busy(&running, true, None, before), BusyAction::SetLeaseRight(run_id(1)));

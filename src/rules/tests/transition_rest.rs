@@ -1,21 +1,35 @@
 //! Steps that find nothing to run: the resting status, and the record of the decision, which is
 //! written once.
 
-use crate::model::decision::{DuplicateTick, RestReason};
 use crate::rules::transition::rest::decided;
 
 use super::*;
 
-fn on_item(reason: WaitingReason) -> Decision {
-    Decision::Rest(RestReason::WorkItem { work_item_id: work_id(1), reason, task_id: None })
+fn decision(action: StepAction, kind: DecisionKind, reason: &str) -> Decision {
+    Decision { action, report: DecisionReport::new(kind, reason) }
+}
+
+fn resting(kind: DecisionKind, reason: &str) -> Decision {
+    decision(StepAction::Rest, kind, reason)
 }
 
 fn for_task() -> Decision {
-    Decision::Rest(RestReason::AgentTaskWait { task_id: Some(task_id(1)) })
+    let mut decision = resting(DecisionKind::WaitForTask, "agent_task_wait");
+    decision.report.task_id = Some(task_id(1));
+    decision
 }
 
-fn for_timer() -> Decision {
-    Decision::Rest(RestReason::Timers)
+fn sleep() -> Decision {
+    resting(DecisionKind::Sleep, "no_pending_scheduler_facts")
+}
+
+fn stay_idle() -> Decision {
+    resting(DecisionKind::StayIdle, "already_asleep")
+}
+
+fn in_progress() -> DecisionReport {
+    let report = DecisionReport::new(DecisionKind::Noop, Decision::TURN_IN_PROGRESS);
+    DecisionReport { run_id: Some(run_id(1)), ..report }
 }
 
 fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> Status {
@@ -27,13 +41,13 @@ fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> S
 #[test]
 fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
     let elsewhere = [
-        Decision::Rest(RestReason::AgentOperatorWait),
-        Decision::Rest(RestReason::AgentExternalWait),
-        for_timer(),
-        on_item(WaitingReason::AwaitingOperatorInput),
-        on_item(WaitingReason::AwaitingExternalChange),
-        on_item(WaitingReason::AwaitingTimer),
-        Decision::Sleep,
+        resting(DecisionKind::WaitForOperator, "agent_operator_wait"),
+        resting(DecisionKind::WaitForExternalChange, "agent_external_wait"),
+        resting(DecisionKind::WaitForTimer, "active_timers"),
+        resting(DecisionKind::WaitForOperator, "work_item_needs_input"),
+        resting(DecisionKind::WaitForExternalChange, "work_item_external_wait"),
+        resting(DecisionKind::WaitForTimer, "work_item_timer_wait"),
+        sleep(),
     ];
     for decision in elsewhere {
         for state in [ExecutionState::Waiting, ExecutionState::Completed, ExecutionState::Runnable] {
@@ -41,7 +55,7 @@ fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
             assert_eq!(found, Status::Asleep, "{decision:?} in {state}");
         }
     }
-    for decision in [for_task(), on_item(WaitingReason::AwaitingTaskResult)] {
+    for decision in [for_task(), resting(DecisionKind::WaitForTask, "work_item_task_wait")] {
         let found = status_after(&decision, Status::AwakeIdle, ExecutionState::Waiting);
         assert_eq!(found, Status::AwaitingTask, "{decision:?}");
         // `awaiting_task` is allowed in `waiting` only.
@@ -72,7 +86,7 @@ fn an_agent_awaits_its_task_exactly_while_it_waits_for_a_task_that_has_not_ended
                     let mut records = waiting(before, &kinds, task_status);
                     records.timers.extend(with_timer.then(|| timer(1, 1000)));
                     let decision = decide(&project(&records, now()));
-                    if !matches!(decision, Decision::Rest(_) | Decision::Sleep | Decision::StayIdle) {
+                    if decision.action != StepAction::Rest {
                         continue;
                     }
                     let is_other = |kind: &WaitKind| matches!(kind, Operator | External | Timer);
@@ -92,22 +106,16 @@ fn an_agent_awaits_its_task_exactly_while_it_waits_for_a_task_that_has_not_ended
 
 #[test]
 fn decisions_that_do_nothing_keep_the_status() {
+    let stay = |kind, reason| decision(StepAction::Stay, kind, reason);
+    let duplicate = decision(StepAction::DropHint, DecisionKind::Noop, "duplicate_wake_hint");
     let rows = [
-        (Decision::Stop, Status::Stopped, ExecutionState::Completed),
-        (Decision::NotStarted, Status::Booting, ExecutionState::Initializing),
-        (Decision::RecoveryBackoff { until: at(1) }, Status::AwakeIdle, ExecutionState::Failed),
-        (
-            Decision::WaitForResources { missing: "a slot".to_owned(), until: None, back_at: None },
-            Status::AwakeIdle,
-            ExecutionState::WaitingResources,
-        ),
-        (Decision::Duplicate(DuplicateTick::WakeHint), Status::AwakeIdle, ExecutionState::Completed),
-        (
-            Decision::Duplicate(DuplicateTick::ContinueActive { work_item_id: work_id(1) }),
-            Status::Asleep,
-            ExecutionState::Completed,
-        ),
-        (Decision::StayIdle, Status::Asleep, ExecutionState::Completed),
+        (stay(DecisionKind::Stop, "stopped"), Status::Stopped, ExecutionState::Completed),
+        (stay(DecisionKind::Noop, "not_started"), Status::Booting, ExecutionState::Initializing),
+        (stay(DecisionKind::WaitForTimer, "recovery_backoff"), Status::AwakeIdle, ExecutionState::Failed),
+        (stay(DecisionKind::WaitForResources, "a slot"), Status::AwakeIdle, ExecutionState::WaitingResources),
+        (duplicate, Status::AwakeIdle, ExecutionState::Completed),
+        (stay(DecisionKind::Noop, "duplicate_continue_active"), Status::Asleep, ExecutionState::Completed),
+        (stay_idle(), Status::Asleep, ExecutionState::Completed),
     ];
     for (decision, status, state) in rows {
         assert_eq!(status_after(&decision, status, state), status, "{decision:?}");
@@ -128,7 +136,7 @@ fn a_rest_is_recorded_as_a_decision_with_its_reason() {
 #[test]
 fn another_process_at_work_leaves_nothing_to_record() {
     let mut draft = draft(records());
-    rest(&mut draft, &Decision::TurnInProgress { run_id: Some(run_id(1)) });
+    rest(&mut draft, &Decision { action: StepAction::Leave, report: in_progress() });
     assert!(draft.is_empty());
 }
 
@@ -179,7 +187,7 @@ fn what_a_rest_leaves_for_the_next_step_is_what_that_step_would_decide() {
         let mut draft = draft(records.clone());
         rest(&mut draft, &decide(&project(&records, now())));
         records.state = finish(draft).state;
-        let next = decide(&project(&records, now())).report();
+        let next = decide(&project(&records, now())).report;
         assert_eq!(records.state.resting, Some(next));
     }
 }
@@ -204,20 +212,20 @@ fn a_rest_for_something_else_is_recorded_again() {
 fn a_rest_that_comes_with_a_change_is_recorded_again() {
     let mut records = records();
     let mut first = draft(records.clone());
-    rest(&mut first, &Decision::Sleep);
+    rest(&mut first, &sleep());
     records.state = finish(first).state;
     let mut second = draft(records);
     second.event(EventKind::Advisory, None, serde_json::json!({}));
-    rest(&mut second, &Decision::StayIdle);
+    rest(&mut second, &stay_idle());
     let transaction = finish(second);
     assert_eq!(kinds(&transaction.events), [EventKind::Advisory, EventKind::SchedulerDecision]);
-    assert_eq!(transaction.state.resting, Some(Decision::StayIdle.report()));
+    assert_eq!(transaction.state.resting, Some(stay_idle().report));
 }
 
 #[test]
 fn a_decision_that_goes_on_to_change_something_is_recorded_with_its_report() {
     let mut draft = draft(records());
-    let report = Decision::TurnInProgress { run_id: Some(run_id(1)) }.report();
+    let report = in_progress();
     decided(&mut draft, &report);
     let transaction = finish(draft);
     assert_eq!(transaction.events[0].kind, EventKind::SchedulerDecision);

@@ -290,7 +290,7 @@ impl World {
         let twice = (self.queue.clone(), self.hints.clone(), self.records.clone());
         assert_eq!(once, twice, "applying a transaction twice is applying it once");
         if let Some(resting) = &self.records.state.resting {
-            let next = decide(&project(&self.load(), self.now)).report();
+            let next = decide(&project(&self.load(), self.now)).report;
             assert_eq!(&next, resting, "what the next step would decide");
         }
     }
@@ -592,14 +592,13 @@ impl World {
             draft.records.shortage = self.lacking.clone();
             decision = decide(&project(&draft.records, self.now));
         }
-        let report = decision.report();
+        let report = decision.report.clone();
         let take = |draft: &Draft, id: MessageId| {
             let inbox = &draft.records.inbox;
             inbox.head.iter().chain(&inbox.claimed).find(|message| message.id == id).cloned().expect("there")
         };
-        match &decision {
-            Decision::StartTurn { message_id, continuation, .. }
-            | Decision::Resume { message_id, continuation, .. } => {
+        match &decision.action {
+            StepAction::StartTurn { message_id, continuation } => {
                 assert!(continuation.model_reentry, "a turn without re-entry");
                 let message = take(&draft, *message_id);
                 decided(&mut draft, &report);
@@ -607,7 +606,7 @@ impl World {
                 self.commit(draft);
                 self.live = Some(claimed.run.run_id);
             }
-            Decision::Lack { message_id, continuation, shortage } => {
+            StepAction::Hold { message_id, continuation, shortage } => {
                 let before = self.records.state.counters.clone();
                 let message = take(&draft, *message_id);
                 lack(&mut draft, &message, continuation.clone(), shortage, &report).expect("put off");
@@ -627,12 +626,12 @@ impl World {
                 lack(&mut again, &message, continuation.clone(), shortage, &report).expect("put off");
                 assert!(again.is_empty(), "{shortage:?} recorded twice");
             }
-            Decision::StartRecovery { .. } => {
+            StepAction::Recover => {
                 decided(&mut draft, &report);
                 recover(&mut draft, &report.reason).expect("recovered");
                 self.commit(draft);
             }
-            Decision::Reduce { message_id, continuation, .. } => {
+            StepAction::Reduce { message_id, continuation } => {
                 let message = take(&draft, *message_id);
                 decided(&mut draft, &report);
                 // A timer wait whose time has come ends however its message is taken up.
@@ -644,21 +643,12 @@ impl World {
                 assert_eq!(still(&draft.records), waits, "a reduced message resolves nothing else");
                 self.commit(draft);
             }
-            Decision::EmitTick(tick) => {
+            StepAction::EmitTick(tick) => {
                 decided(&mut draft, &report);
                 emit_tick(&mut draft, tick);
                 self.commit(draft);
             }
-            Decision::Stop
-            | Decision::NotStarted
-            | Decision::TurnInProgress { .. }
-            | Decision::TurnElsewhere { .. }
-            | Decision::RecoveryBackoff { .. }
-            | Decision::WaitForResources { .. }
-            | Decision::Duplicate(_)
-            | Decision::Rest(_)
-            | Decision::StayIdle
-            | Decision::Sleep => {
+            StepAction::Leave | StepAction::Stay | StepAction::Rest | StepAction::DropHint => {
                 rest(&mut draft, &decision);
                 if draft.is_empty() {
                     return (decision, false);

@@ -483,10 +483,7 @@ fn a_deferred_turn_goes_on_where_it_was_once_its_time_has_come() {
     let early = decide(&project(&records, at(999)));
     assert_eq!(early.kind().name(), "wait_for_resources");
     let due = decide(&project(&records, at(1000)));
-    assert_eq!(
-        (due.kind().name(), due.report().reason.as_str()),
-        ("start_model_turn", "resources_available")
-    );
+    assert_eq!((due.kind().name(), due.report.reason.as_str()), ("start_model_turn", "resources_available"));
 }
 
 fn stopping(requeue: bool) -> Draft {

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
-use crate::model::decision::{Decision, DecisionReport};
+use crate::model::decision::{Decision, DecisionKind, DecisionReport, StepAction};
 use crate::model::event::{Boundary, EventKind};
 
 use crate::rules::advisory::{Advisory, advisories};
 use crate::rules::execution;
+use crate::rules::ladder::stay_idle;
 use crate::rules::projection::closure;
 
 use super::draft::Draft;
@@ -24,8 +25,7 @@ pub fn decided(draft: &mut Draft, report: &DecisionReport) {
 /// Records a decision after which the agent rests. A decision equal to the stored one is not
 /// recorded again, so that a step without news writes nothing.
 pub fn rest(draft: &mut Draft, decision: &Decision) {
-    if matches!(decision, Decision::TurnInProgress { .. } | Decision::TurnElsewhere { .. }) {
-        // Another process works on the records, so this step must not change them.
+    if decision.action == StepAction::Leave {
         return;
     }
     draft.ask();
@@ -34,22 +34,22 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     advise(draft, &found);
     let status = status_after(draft, decision);
     // The stored decision is the one that the next step would make.
-    let found_next = if matches!(decision, Decision::Sleep) { &Decision::StayIdle } else { decision };
-    let report = found_next.report();
+    let sleeps = decision.kind() == DecisionKind::Sleep;
+    let next = if sleeps { stay_idle().report } else { decision.report.clone() };
     let unchanged =
-        status == draft.records.state.status && draft.records.state.resting.as_ref() == Some(&report);
+        status == draft.records.state.status && draft.records.state.resting.as_ref() == Some(&next);
     if unchanged && draft.is_empty() {
         // The decision is unchanged, but its time is missing or in the future.
         if draft.records.state.resting(draft.now()).is_none() {
-            draft.rest(report);
+            draft.rest(next);
         }
         return;
     }
     // Warnings that no longer hold are removed from the state, which alone causes no commit.
     draft.records.state.advised = found.iter().map(Advisory::key).collect();
-    decided(draft, &decision.report());
+    decided(draft, &decision.report);
     draft.set_status(status, Boundary::LifecycleSleep);
-    draft.rest(report);
+    draft.rest(next);
 }
 
 /// Logs the warnings that are new since the last step at which the agent came to rest.
@@ -66,7 +66,7 @@ fn advise(draft: &mut Draft, found: &[Advisory]) {
 /// `awaiting_task`, because its waits can change.
 fn status_after(draft: &Draft, decision: &Decision) -> Status {
     let records = &draft.records;
-    if matches!(decision, Decision::Rest(_) | Decision::Sleep | Decision::StayIdle) {
+    if decision.action == StepAction::Rest {
         execution::resting_status(records, &closure(records), Some(decision.kind()))
     } else {
         records.state.status
