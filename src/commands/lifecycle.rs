@@ -27,8 +27,8 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::report::text::relative;
 use crate::rules::transition::lifecycle::{self, Given, retry_held};
+use crate::rules::transition::moved::let_go;
 use crate::rules::transition::preemption::{self, cut_sections};
-use crate::rules::transition::taken::let_go;
 use crate::store::{Agent, Store, Subject};
 
 use super::args::{answer, say_fault};

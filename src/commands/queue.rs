@@ -22,7 +22,7 @@ use crate::report::output::{Output, Tone};
 use crate::report::text::{one_line, relative};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
-use crate::rules::transition::rejected::{decided_about_all_rejected, decided_about_rejected};
+use crate::rules::transition::inbox::{decided_about_all_rejected, decided_about_rejected};
 use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
 use crate::store::{Agent, Reads, Rejected, Store};

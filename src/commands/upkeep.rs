@@ -14,12 +14,12 @@ use crate::engine::{authority, checks, installed, load, sync};
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
-use crate::model::outbox::Outbox;
 use crate::model::retention::{Keep, Retention};
+use crate::model::state::Outbox;
 use crate::process::hook;
 use crate::report::output::Tone;
 use crate::report::text::{bytes, count};
-use crate::rules::overdue::{Overdue, overdue};
+use crate::rules::due::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, AgentTxn, AsFiles, Collected, Finding, Remedy, Subject, Swept};
 

@@ -5,10 +5,10 @@ use std::env;
 
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Identity;
-use crate::model::authority::Reach;
 use crate::model::continuation::TriggerKind;
 use crate::model::id::AgentName;
 use crate::model::message::Origin;
+use crate::model::policy::Reach;
 use crate::model::refusal::Refusal;
 use crate::model::submission::CalledBy;
 use crate::process;

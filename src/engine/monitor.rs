@@ -4,17 +4,17 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::model::critical::Critical;
 use crate::model::id::{RunId, TaskId};
 use crate::model::policy::PreemptionPolicy;
+use crate::model::preemption::{Critical, FreeResources};
 use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::process::turn::{Monitor, MonitorDecision};
 use crate::process::{is_past, machine};
 use crate::report::progress::Age;
-use crate::rules::critical::{FreeResources, first_to_go, lacks};
 use crate::rules::preemption::{force_at, protected_until};
+use crate::rules::priority::first_to_go;
 use crate::rules::transition::preemption::{force, request, request_end};
 use crate::store::{Agent, HeldLease, StoreVersion};
 
@@ -262,7 +262,7 @@ impl<O> TurnMonitor<'_, O> {
         let store = self.context.store();
         let dir = store.anchor().path();
         let left = FreeResources { memory: machine::available_memory(), disk: machine::free_disk(dir) };
-        let Some(reason) = lacks(&self.preemption.critical, &left) else { return };
+        let Some(reason) = self.preemption.critical.lacks(&left) else { return };
         let turns = yielding_when_low(store, self.context.session.clock.now()).unwrap_or_default();
         if first_to_go(&turns).is_some_and(|turn| turn.run_id == self.run_id) {
             let grace = self.preemption.grace;

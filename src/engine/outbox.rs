@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, OriginKind};
-use crate::model::outbox::Outbox;
+use crate::model::state::Outbox;
 use crate::rules::transition::inbox::not_delivered;
 use crate::store::{Agent, Store};
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::error::{Error, Result, describe};
 use crate::model::agent::Status;
-use crate::model::critical::Critical;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
 use crate::model::policy::{Policy, WorkspaceMode};
+use crate::model::preemption::Critical;
 use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
 use crate::model::state::{CurrentRun, State};

@@ -11,7 +11,7 @@ use crate::model::submission::{Speaker, Submission};
 use crate::rules::admission;
 use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::rejected as rules;
+use crate::rules::transition::inbox as rules;
 use crate::store::{Agent, AgentTxn, Aside, Dropped, HandWritten, Snapshot, TakenFile};
 
 use super::context::Context;

@@ -19,7 +19,7 @@ use crate::model::tree::{Blob, Tree};
 use crate::process::git::Repository;
 use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
 use crate::process::jobs::{self, JobEnd, Work};
-use crate::rules::transition::taken::take;
+use crate::rules::transition::moved::take;
 use crate::store::Store;
 use crate::store::git::{
     self, Around, MERGED, MergedFile, RemoteFile, ScratchStore, agent_of, converge, refuse_foreign,

@@ -3,12 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::continuation::{Continuation, TriggerKind};
+use super::continuation::{Continuation, SchedulerTick, TriggerKind};
 use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
 use super::record::{Extra, OpenRecord, Plane, ensure, is_default, record};
-use super::scheduler_tick::SchedulerTick;
 use super::setbacks::{FailedAttempt, Setbacks};
 use super::task::TaskStatus;
 use super::time::Time;

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::authority::Authority;
-use super::critical::Critical;
+use super::id::Malformed;
 use super::inbox::InboxPolicy;
-pub use super::limit::Limit;
+use super::pool::Pool;
+use super::preemption::Critical;
 use super::record::ensure;
 use super::recovery::RecoveryPolicy;
 use super::retention::Retention;
-use super::scheduling::SchedulingPolicy;
 use super::text;
 use super::time::Span;
 
@@ -132,6 +131,52 @@ impl Default for WorkspacePolicy {
     }
 }
 
+/// Priority and pool of the agent among agents, for a tick of many agents.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SchedulingPolicy {
+    /// From -19, the most urgent, to 20.
+    pub priority: i8,
+    /// Machines that tick the agent, where several share a database: those of this pool.
+    pub pool: Pool,
+    /// Time after which an unprocessed due or queued item shows that nothing ticks the agent.
+    /// Absent: the setting of `dormouse.toml`. It affects only output.
+    pub overdue_after: Option<Limit>,
+}
+
+impl SchedulingPolicy {
+    pub const MOST_URGENT: i8 = -19;
+    pub const LEAST_URGENT: i8 = 20;
+    /// Policy for an agent that is stopped or not started, with the lowest priority.
+    pub const LEAST: SchedulingPolicy = SchedulingPolicy {
+        priority: SchedulingPolicy::LEAST_URGENT,
+        pool: Pool::COMMON,
+        overdue_after: None,
+    };
+    /// Default of `overdue_after`.
+    pub const OVERDUE_AFTER: Limit = Limit(Some(Span::from_secs(600)));
+}
+
+names! {
+    /// Agents that an agent's turns and tasks may create, start, stop, recover and tick.
+    #[derive(Default)]
+    "reach of an agent" Reach {
+        #[default]
+        Children = "children",
+        All = "all",
+    }
+}
+
+/// Rights of the agent's turns and tasks over other agents.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Authority {
+    /// Reach of its lifecycle commands: its own children, or all agents.
+    pub lifecycle: Reach,
+}
+
 names! {
     /// Processes of a turn that get SIGTERM first. After the grace, all that still live are killed.
     #[derive(Default)]
@@ -217,6 +262,32 @@ impl Default for Timeouts {
         }
     }
 }
+
+/// Span, or no limit: `0` and `"never"` switch the limit off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(pub Option<Span>);
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = |number: i64| match number {
+            0 => Ok(Limit(None)),
+            ..0 => Err(format!("`{number}`: a duration can't be negative")),
+            1.. => Err(format!("`{number}` has no unit: write \"{number}s\"")),
+        };
+        text::setting("a duration such as \"30m\", or 0 or \"never\"", deserializer, number, |text| {
+            if text == "never" {
+                return Ok(Limit(None));
+            }
+            let span: Span = text.parse().map_err(|error: Malformed| error.to_string())?;
+            Ok(Limit((span != Span::ZERO).then_some(span)))
+        })
+    }
+}
+
+schema! { Limit: {
+    "description": "A duration, or 0 or \"never\" for none",
+    "anyOf": [{ "type": "string", "examples": ["90s", "30m", "never"] }, { "const": 0 }],
+} }
 
 /// Number of bytes, written as a plain number or with `KiB`, `MiB` or `GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,10 @@
-//! Preemption: the request to a run to yield, critical sections and checkpoints (contract,
-//! execution §6).
+//! Preemption: the request to a run to yield, critical sections, checkpoints, and the limits below
+//! which a machine counts as low on memory or disk (contract, execution §6).
+
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_with::DeserializeFromStr;
 
 use super::id::{AgentName, RunId};
 use super::record::is_default;
@@ -49,3 +52,58 @@ pub struct Checkpoint {
     /// Number from 1, in the order in which the run saved them.
     pub number: u32,
 }
+
+/// Minimum of free memory and disk while a turn runs. Without limits nothing is measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Critical {
+    /// Available memory, as a share of all memory.
+    pub memory: Option<Percent>,
+    /// Free space of the file system of the state directory, as a share of its size.
+    pub disk: Option<Percent>,
+}
+
+/// Free memory and disk space of the machine, in percent; `None` if unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FreeResources {
+    pub memory: Option<f64>,
+    pub disk: Option<f64>,
+}
+
+impl Critical {
+    /// Returns text about a resource of which too little is free; `None` if all suffice.
+    pub fn lacks(&self, left: &FreeResources) -> Option<String> {
+        let low = |what: &str, least: Option<Percent>, left: Option<f64>| {
+            let (least, left) = (least?, left?);
+            (left < least.0).then(|| {
+                format!(
+                    "the machine is low on {what}: {left:.1}% is left (preemption.critical.{what} = {least})"
+                )
+            })
+        };
+        low("memory", self.memory, left.memory).or_else(|| low("disk", self.disk, left.disk))
+    }
+}
+
+/// Percentage, written like `"5%"`.
+#[derive(Debug, Clone, Copy, PartialEq, DeserializeFromStr)]
+pub struct Percent(pub f64);
+
+impl std::fmt::Display for Percent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Percent, String> {
+        let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
+        let percent = number.filter(|number| (0.0..=100.0).contains(number));
+        percent.map(Percent).ok_or_else(|| format!("`{text}` is no percentage such as \"5%\""))
+    }
+}
+
+schema! { Percent: { "type": "string", "pattern": "^[0-9.]+ *%$", "examples": ["5%"] } }

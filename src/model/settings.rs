@@ -5,9 +5,8 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Deserializer};
 
-use super::limit::Limit;
+use super::policy::{Limit, SchedulingPolicy};
 use super::pool::Pools;
-use super::scheduling::SchedulingPolicy;
 use super::text;
 use super::time::Span;
 use super::trigger::Trigger;

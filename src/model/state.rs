@@ -9,13 +9,12 @@ use super::continuation::Continuation;
 use super::decision::DecisionReport;
 use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
-use super::message::{Origin, WakeHint};
+use super::message::{Message, Origin, WakeHint};
 use super::meters::Meters;
 use super::moved::Moved;
-use super::outbox::Outbox;
 use super::place::StatePlace;
 use super::preemption::{Checkpoint, Preemption, Section};
-use super::record::{Extra, MOST_REVISIONS, ensure, is_default, record};
+use super::record::{Extra, MOST_REVISIONS, ensure, is_default, record, size};
 use super::resource::{Deferred, Resource};
 use super::run::Terminal;
 use super::setbacks::Setbacks;
@@ -176,6 +175,19 @@ impl HeldRun {
             made_way_for: None,
         }
     }
+
+    /// True if the resume time is known: the missing resource is a limit that renews itself, or the
+    /// turn named a time.
+    pub fn knows_time(&self) -> bool {
+        self.resource.is_some_and(Resource::is_limit)
+            || self.deferred.as_ref().is_some_and(|deferred| deferred.until.is_some())
+    }
+
+    /// True if the waiting time does not count towards the timeout: the resume time is known, a
+    /// known agent has the missing resource, or only the operator can resume the run.
+    pub fn is_not_late(&self) -> bool {
+        self.knows_time() || self.is_occupied || self.needs_operator
+    }
 }
 
 /// Committed transition whose hook has not been notified yet.
@@ -252,6 +264,34 @@ pub struct KeptOut {
     /// True if a step has emitted the tick that makes the agent check it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ticked: bool,
+}
+
+/// Number and size of the messages that are still to be delivered to other agents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Outbox {
+    pub messages: u64,
+    /// Size of their files.
+    pub bytes: u64,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.messages == 0
+    }
+
+    pub fn add(&mut self, message: &Message) {
+        self.messages += 1;
+        self.bytes = self.bytes.saturating_add(size(message));
+    }
+
+    /// Returns the size of an outbox that contains these messages.
+    pub fn of<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Outbox {
+        let mut outbox = Outbox::default();
+        messages.into_iter().for_each(|message| outbox.add(message));
+        outbox
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -398,6 +438,14 @@ impl State {
     pub fn needs_hook(&self) -> bool {
         let newest = self.attention.iter().flat_map(|mark| &mark.newest);
         !self.untold.is_empty() || newest.chain(&self.asked).any(|attention| attention.untold)
+    }
+
+    /// Returns the start of the consecutive deferrals for a held run that is claimed or deferred
+    /// again now. Waiting time that does not count moves the start forward.
+    pub fn deferred_since(&self, now: Time) -> Option<Time> {
+        let held = self.held.as_ref()?;
+        let waited = now.since(self.execution.since);
+        held.deferred_since.map(|since| if held.is_not_late() { since.after(waited) } else { since })
     }
 
     /// Returns everything that a person should look at as one mark: failures first, then open

@@ -1,5 +1,7 @@
 //! Changes of one transition, as a value. The store commits all of them or none.
 
+use serde::Serialize;
+
 use super::dedupe::DedupeEntry;
 use super::event::Event;
 use super::id::{AgentName, MessageId, TaskId, TimerId, TriggerId, WaitId, WorkId};
@@ -15,7 +17,8 @@ use super::wait::Wait;
 use super::work::WorkItem;
 
 /// Record to write. It replaces an existing record of the same name.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Put {
     Message(Box<Message>),
     Hint(Box<WakeHint>),
@@ -52,15 +55,8 @@ impl Put {
     /// Returns the size of the record as a file, in bytes.
     pub fn size(&self) -> u64 {
         match self {
-            Put::Message(message) | Put::Outgoing(message) => size(message),
-            Put::Hint(hint) => size(hint),
-            Put::Work(item) => size(item),
             Put::Plan(_, text) => text.len() as u64,
-            Put::Wait(wait) => size(wait),
-            Put::Timer(timer) => size(timer),
-            Put::Task(task) => size(task),
-            Put::Trigger(trigger) => size(trigger),
-            Put::Dedupe(entry) => size(entry),
+            record => size(record),
         }
     }
 }
@@ -83,7 +79,8 @@ pub enum Delete {
 }
 
 /// Ended record to append to the archive.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Archived {
     Message(Box<Message>),
     Wait(Box<Wait>),
@@ -95,22 +92,6 @@ pub enum Archived {
     /// counts.
     Run(Box<Run>),
     Brief(Box<Brief>),
-}
-
-impl Archived {
-    /// Returns the size of the record as a file, in bytes. Its line in the archive is shorter.
-    pub fn size(&self) -> u64 {
-        match self {
-            Archived::Message(message) => size(message),
-            Archived::Wait(wait) => size(wait),
-            Archived::Work(item) => size(item),
-            Archived::Timer(timer) => size(timer),
-            Archived::Task(task) => size(task),
-            Archived::Trigger(trigger) => size(trigger),
-            Archived::Run(run) => size(run),
-            Archived::Brief(brief) => size(brief),
-        }
-    }
 }
 
 /// Atomic change of one agent's records (contract, store §2).

@@ -14,7 +14,6 @@ use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::advisory::advisories;
-use crate::rules::deferral::is_known;
 use crate::rules::execution::{deadline, next};
 use crate::rules::forecast::{fires_a_turn, has_runnable_work};
 use crate::rules::ladder::LADDER;
@@ -68,7 +67,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
             wakes.push(format!("dormouse fail {agent} --reason R (this attempt is given up)"));
             wakes.push(format!("dormouse queue drop {} (the message is given up)", held.message_id));
         } else {
-            let how = if is_known(held) { "back" } else { "looked at again" };
+            let how = if held.knows_time() { "back" } else { "looked at again" };
             let when = held.not_before.map(|at| format!(", {how} {}", moment(at, now)));
             let when = when.unwrap_or_default();
             wakes.push(format!("a tick that finds the missing resource ({}){when}", held.missing));

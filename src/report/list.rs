@@ -16,7 +16,7 @@ use crate::model::record::is_default;
 use crate::model::records::Records;
 use crate::model::state::Retry;
 use crate::model::time::Time;
-use crate::rules::overdue::{Overdue, overdue};
+use crate::rules::due::{Overdue, overdue};
 use crate::rules::posture::{posture, waking_hint};
 use crate::rules::stall::stall;
 

@@ -9,8 +9,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::model::advisory::AdvisoryKind;
 use crate::model::agent::{Status, Visibility};
+use crate::model::attention::AdvisoryKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::meters::{Lengths, Meters};

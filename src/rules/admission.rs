@@ -104,6 +104,7 @@ pub fn admit(
         Speaker::Work(_) | Speaker::Outside | Speaker::File(_) => submission.dedupe_key,
     };
     let hops = one_further(caller.and_then(|caller| caller.hops), limits)?;
+    let from = Provenance { origin, delivery_surface, admission_context };
     let expires_at = submission.expires_at.or(submission.ttl.map(|ttl| stamp.now.after(ttl)));
     Ok(Message {
         priority,
@@ -119,37 +120,29 @@ pub fn admit(
         dedupe_key,
         expires_at,
         hops,
-        ..message(NewMessage {
-            id: MessageId(stamp.mint()),
-            agent: agent.clone(),
-            kind,
-            origin,
-            delivery_surface,
-            admission_context,
-            body,
-            created_at: stamp.now,
-        })
+        ..message(agent.clone(), kind, from, body, stamp)
     })
 }
 
-/// Mandatory fields of a message.
-pub struct NewMessage {
-    pub id: MessageId,
-    pub agent: AgentName,
-    pub kind: MessageKind,
+/// Sender of a message, and the way by which the message came in.
+pub struct Provenance {
     pub origin: Origin,
     pub delivery_surface: DeliverySurface,
     pub admission_context: AdmissionContext,
-    pub body: Body,
-    pub created_at: Time,
 }
 
-/// Returns a message of priority `normal` that names no other record and that no step has taken up.
-/// The trigger kind follows from the message kind, the authority from the origin.
-pub fn message(new: NewMessage) -> Message {
-    let NewMessage { id, agent, kind, origin, delivery_surface, admission_context, body, created_at } = new;
+/// Returns a new message of priority `normal` that names no other record. The trigger kind follows
+/// from the message kind, the authority from the origin.
+pub fn message(
+    agent: AgentName,
+    kind: MessageKind,
+    from: Provenance,
+    body: Body,
+    stamp: &mut Stamp,
+) -> Message {
+    let Provenance { origin, delivery_surface, admission_context } = from;
     Message {
-        id,
+        id: MessageId(stamp.mint()),
         agent,
         kind,
         priority: Priority::Normal,
@@ -174,7 +167,7 @@ pub fn message(new: NewMessage) -> Message {
         expires_at: None,
         hops: 0,
         attempt: 1,
-        created_at,
+        created_at: stamp.now,
         continuation: None,
         failures: Vec::new(),
         setbacks: Setbacks::default(),

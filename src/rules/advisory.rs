@@ -2,16 +2,15 @@
 
 use serde::Serialize;
 
-use crate::model::advisory::AdvisoryKind;
 use crate::model::agent::Status;
+use crate::model::attention::AdvisoryKind;
 use crate::model::records::Records;
 use crate::model::time::Time;
 use crate::model::wait::{Recoverability, Wait, WaitKind};
 use crate::model::work::WorkItem;
 
 use super::clock::{Ahead, ahead, unbounded};
-use super::due::next_wake;
-use super::overdue::overdue;
+use super::due::{next_wake, overdue};
 use super::stall::is_stalled;
 use super::work::{WaitsByItem, is_spent};
 

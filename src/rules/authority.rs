@@ -3,10 +3,10 @@
 //! the files directly.
 
 use crate::model::agent::{Identity, Visibility};
-use crate::model::authority::Reach;
 use crate::model::continuation::TriggerKind;
 use crate::model::id::AgentName;
 use crate::model::message::{Origin, OriginKind};
+use crate::model::policy::Reach;
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::wait::{Wait, WaitKind};

@@ -14,7 +14,6 @@ use crate::model::time::{Span, Time};
 use crate::model::timer::{Schedule, Timer};
 
 use super::limits;
-use super::retry::delay;
 use super::schedule::next_after;
 
 /// Maximum tolerated difference between the clocks of two machines.
@@ -97,7 +96,7 @@ pub fn correct_timer(timer: &mut Timer, now: Time) -> Option<Ahead> {
 
 /// Returns the longest pause before a retry that the policy can produce.
 pub fn longest(policy: &RecoveryPolicy) -> Span {
-    delay(policy, u32::MAX, 1.0).max(policy.max_delay)
+    policy.delay(u32::MAX, 1.0).max(policy.max_delay)
 }
 
 /// Returns the latest plausible time at which a held run resumes.

@@ -1,11 +1,10 @@
 //! Continuation: the meaning of a message for an agent that may wait (contract, semantics §7).
 
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
-use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
+use crate::model::continuation::{Continuation, ContinuationClass, SchedulerTick, TriggerKind};
 use crate::model::id::{TaskId, TriggerId, WaitId, WorkId};
 use crate::model::inbox::Unmatched;
 use crate::model::message::{Message, Origin, OriginKind};
-use crate::model::scheduler_tick::SchedulerTick;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind};
 

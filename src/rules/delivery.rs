@@ -9,7 +9,7 @@ use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::trigger::{DeliveryMode, Trigger};
 
-use super::admission::{NewMessage, check_size, kinds, message, one_further};
+use super::admission::{Provenance, check_size, kinds, message, one_further};
 
 /// Delivery from an outside system that has proved knowledge of the trigger's secret.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,6 +100,7 @@ pub fn admit(
                 Refusal::new("blank_message", "the message is blank")
                     .hint("a trigger whose mode is `wake_hint` takes a delivery without a body")
             })?;
+            let from = Provenance { origin, delivery_surface: surface, admission_context };
             Ok(AdmittedDelivery::Message(Box::new(Message {
                 wait_id,
                 trigger_id: Some(trigger.id),
@@ -107,16 +108,7 @@ pub fn admit(
                 source_refs,
                 dedupe_key,
                 hops,
-                ..message(NewMessage {
-                    id: MessageId(stamp.mint()),
-                    agent: trigger.agent.clone(),
-                    kind: kinds(origin.kind)[0],
-                    origin,
-                    delivery_surface: surface,
-                    admission_context,
-                    body,
-                    created_at: stamp.now,
-                })
+                ..message(trigger.agent.clone(), kinds(from.origin.kind)[0], from, body, stamp)
             })))
         }
     }

@@ -1,13 +1,21 @@
-//! Next due time of an agent. Before that time no step is needed unless something arrives.
+//! Next due time of an agent, before which no step is needed unless something arrives, and agents
+//! with due work that no process ticks (contract, semantics §15, `nobody_ticks`).
+
+use serde::Serialize;
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
-use crate::model::records::Records;
+use crate::model::policy::SchedulingPolicy;
+use crate::model::records::{LeaseState, Records};
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
+use crate::model::work::WorkItem;
 
 use super::execution::deadline;
+use super::ladder::decide;
+use super::projection::project;
 use super::stall::notify_at;
+use super::work::{WaitsByItem, is_spent};
 
 /// Returns the earliest time at which a step has something to do. `None`: only an arrival can wake
 /// the agent.
@@ -53,4 +61,89 @@ pub fn next_wake(records: &Records) -> Option<Time> {
 pub fn recovery_at(state: &State) -> Option<Time> {
     let is_failed = state.execution.state == ExecutionState::Failed;
     state.retry.as_ref().filter(|_| is_failed).map(|retry| retry.not_before)
+}
+
+/// Time since which an agent has had work for a step, and time of its last step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Overdue {
+    /// Time since which a step has had something to do.
+    pub since: Time,
+    /// Time of the agent's last step that changed something; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_step_at: Option<Time>,
+}
+
+impl Overdue {
+    /// Combines the values of several agents: the earliest `since`, and the latest step.
+    pub fn of_all<'a>(all: impl Iterator<Item = &'a Overdue>) -> Option<Overdue> {
+        all.cloned().reduce(|one, other| Overdue {
+            since: one.since.min(other.since),
+            last_step_at: one.last_step_at.max(other.last_step_at),
+        })
+    }
+
+    /// Returns text for people: since when a step has been due, and when the last step was.
+    pub fn describe(&self, now: Time) -> String {
+        let ago = |moment: Time| {
+            let seconds = now.since(moment).as_std().as_secs();
+            Span::from_secs(if seconds < 60 { seconds } else { seconds / 60 * 60 })
+        };
+        let since = ago(self.since);
+        match self.last_step_at {
+            Some(at) => format!("a step has been due for {since}, and the last one was {} ago", ago(at)),
+            None => format!("a step has been due for {since}, and none was ever made"),
+        }
+    }
+}
+
+/// Returns the agent's overdue work, if a step is due for longer than the policy allows.
+pub fn overdue(records: &Records, now: Time) -> Option<Overdue> {
+    let after = records.policy.scheduler.overdue_after.unwrap_or(SchedulingPolicy::OVERDUE_AFTER).0?;
+    longer_than(records, now, after)
+}
+
+/// Returns the agent's overdue work, if a step has been due for longer than `after`. Each step that
+/// changes something records its time, so the waiting time counts from the last such step.
+pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue> {
+    let state = &records.state;
+    if state.moved.is_some() || matches!(state.status, Status::Booting | Status::Stopped) {
+        return None;
+    }
+    let causes = causes(records, now);
+    let began = [Some(state.execution.since), state.stepped_at, not_before(records)];
+    let since = causes.min().into_iter().chain(began.into_iter().flatten()).max()?;
+    let is_late = now.since(since) > after;
+    let has_to_do = || {
+        next_due(records).is_some_and(|due| due <= now)
+            || records.inbox.drops > 0
+            || state.current_run.is_some()
+            || decide(&project(records, now)).moves()
+    };
+    // A live run is not overdue, however long it takes.
+    let is_live = state.current_run.is_some() && records.lease == LeaseState::Held;
+    (is_late && !is_live && has_to_do()).then_some(Overdue { since, last_step_at: state.stepped_at })
+}
+
+/// Returns the start times of everything that waits for a step.
+fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
+    let (state, inbox) = (&records.state, &records.inbox);
+    let waits = WaitsByItem::of(&records.waits);
+    let is_new = |item: &&WorkItem| waits.is_runnable(item) && !is_spent(records, item);
+    let work = records.works.iter().filter(is_new).map(|item| item.updated_at).min();
+    let causes = [
+        inbox.head.as_ref().map(|message| message.created_at),
+        inbox.hints.first().or(state.pending_wake_hint.as_ref()).map(|hint| hint.created_at),
+        inbox.dropped_at,
+        next_due(records).filter(|due| *due <= now),
+        // The tick of the run has died; the end of its lease is the only known time.
+        state.current_run.as_ref().map(|run| run.lease_expires_at),
+        work,
+    ];
+    causes.into_iter().flatten()
+}
+
+/// Returns the earliest time at which a step takes up input, if a backoff or a held run delays it.
+fn not_before(records: &Records) -> Option<Time> {
+    let state = &records.state;
+    recovery_at(state).or(state.held.as_ref().and_then(|held| held.not_before))
 }

@@ -9,11 +9,9 @@ use crate::model::id::TaskId;
 use crate::model::policy::Timeouts;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
-use crate::model::state::State;
+use crate::model::state::{HeldRun, State};
 use crate::model::time::Time;
 use crate::model::wait::Wait;
-
-use super::deferral::is_not_late;
 
 use ExecutionState::{
     Completed, Failed, Initializing, Recovering, Resumed, Runnable, Running, Scheduled, ShuttingDown,
@@ -124,7 +122,7 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
     let has_no_limit = match state.execution.state {
-        WaitingResources => held.is_some_and(is_not_late),
+        WaitingResources => held.is_some_and(HeldRun::is_not_late),
         Suspended => held.is_some_and(|held| held.not_before.is_some()),
         Initializing => state.execution.reason.is_none(),
         Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed | ShuttingDown

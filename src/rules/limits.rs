@@ -58,16 +58,10 @@ pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     ]
     .into_iter()
     .flatten()
-    // `None` means never. If two limits are renewed at one time, the earlier in the list is kept.
-    .reduce(|one, other| if is_later(other.back_at, one.back_at) { other } else { one })
-}
-
-fn is_later(one: Option<Time>, other: Option<Time>) -> bool {
-    match (one, other) {
-        (None, Some(_)) => true,
-        (Some(one), Some(other)) => one > other,
-        (_, None) => false,
-    }
+    // Without a time the limit is never renewed. Of limits that are renewed at one time, the first
+    // is kept.
+    .rev()
+    .max_by_key(|shortage| (shortage.back_at.is_none(), shortage.back_at))
 }
 
 fn reached(resource: Resource, window: Window, never: bool, used: String, spent: &Spent) -> Shortage {

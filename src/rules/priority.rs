@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use crate::model::id::{AgentName, RunId};
-use crate::model::scheduling::SchedulingPolicy;
+use crate::model::policy::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 
 /// Waiting time that makes an agent with due work one step more urgent. After 39 minutes the least
@@ -78,4 +78,14 @@ pub fn to_make_way<'a>(
         |turn: &&Occupying| i64::from(turn.priority) - i64::from(priority) >= i64::from(margin);
     let candidates = turns.iter().filter(|turn| turn.agent != *agent && !turn.leaves).filter(is_less_urgent);
     candidates.max_by_key(|turn| (turn.priority, turn.claimed_at, turn.run_id))
+}
+
+/// Returns the turn that yields first on a machine that is low on a resource: the least urgent
+/// turn, and among equals the latest. `None` while another turn is about to end, because its end
+/// may free enough.
+pub fn first_to_go(turns: &[Occupying]) -> Option<&Occupying> {
+    if turns.iter().any(|turn| turn.leaves) {
+        return None;
+    }
+    turns.iter().max_by_key(|turn| (turn.priority, turn.claimed_at, turn.run_id))
 }

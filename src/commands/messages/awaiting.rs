@@ -20,7 +20,7 @@ use crate::model::time::Span;
 use crate::model::timer::Timer;
 use crate::process::signals::Signals;
 use crate::report::output::{Output, listener};
-use crate::rules::overdue::{longer_than, overdue};
+use crate::rules::due::{longer_than, overdue};
 use crate::rules::posture::posture;
 use crate::store::{Agent, RecordWatch, Store, moved_away};
 

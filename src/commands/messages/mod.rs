@@ -29,7 +29,7 @@ use crate::model::trigger::{Trigger, TriggerScope};
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::rules::admission::{admit, one_further};
-use crate::rules::overdue::overdue;
+use crate::rules::due::overdue;
 use crate::store::{Agent, Store};
 
 use awaiting::{WaitLimit, await_all, refuse_closed};

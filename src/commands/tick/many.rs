@@ -8,7 +8,7 @@ use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::AgentName;
-use crate::model::scheduling::SchedulingPolicy;
+use crate::model::policy::SchedulingPolicy;
 use crate::model::time::Time;
 use crate::process::jobs::{JobEnd, Work};
 use crate::report::output::Output;

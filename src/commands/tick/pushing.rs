@@ -15,7 +15,7 @@ use crate::model::state::TickedBy;
 use crate::model::time::Span;
 use crate::process::host;
 use crate::report::step::StepReport;
-use crate::rules::transition::taken::let_go;
+use crate::rules::transition::moved::let_go;
 use crate::store::{Agent, Store};
 
 /// Time that a clone keeps an agent beyond the timeout of the agent's turn, for the work before and

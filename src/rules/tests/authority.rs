@@ -1,7 +1,7 @@
 //! Rights of a turn over other agents, as tables.
 
 use crate::model::agent::{AgentKind, Identity, Visibility};
-use crate::model::authority::Reach;
+use crate::model::policy::Reach;
 use crate::rules::authority::{agent, check_accepts, may_start, reaches};
 
 use super::*;

@@ -150,7 +150,7 @@ fn a_clock_that_goes_right_has_nothing_repaired_at_the_longest_span_of_any_polic
             records.policy.recovery.strategy = *strategy;
             records.policy.recovery.base = secs(base);
             for failures in [1, 3, 40] {
-                let pause = crate::rules::retry::delay(&records.policy.recovery, failures, 0.999);
+                let pause = records.policy.recovery.delay(failures, 0.999);
                 records.state.retry = Some(retry(&prompt(1), now().after(pause)));
                 assert_eq!(ahead(&records, now()), [], "{strategy} {base} {failures}");
             }

@@ -46,8 +46,10 @@ use uuid::Uuid;
 use crate::model::agent::Status;
 use crate::model::attention::Subject;
 use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
-use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
-use crate::model::decision::{Decision, DecisionKind, MessageSummary, RecoveryCause, ResumeCause};
+use crate::model::continuation::{Continuation, ContinuationClass, SchedulerTick, TriggerKind};
+use crate::model::decision::{
+    Decision, DecisionKind, DecisionReport, MessageSummary, RecoveryCause, ResumeCause, StepAction,
+};
 use crate::model::event::{Event, EventKind};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
@@ -66,7 +68,6 @@ use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::resource::{Deferral, Resource, Shortage};
 use crate::model::run::{Exit, Run, Terminal, Usage};
-use crate::model::scheduler_tick::SchedulerTick;
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
 use crate::model::state::{
@@ -81,7 +82,7 @@ use crate::model::turn::{Outcome, RunClaimant, TurnEnd};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, SchedulingState, Ticked, WorkItem, WorkState};
 use crate::model::zone::Zone;
-use crate::rules::admission::{NewMessage, message as admitted};
+use crate::rules::admission::{Provenance, message as admitted};
 use crate::rules::advisory::advisories;
 use crate::rules::authority::OPERATOR;
 use crate::rules::closure::AgentWaits;
@@ -208,19 +209,16 @@ fn provenance(kind: MessageKind) -> (OriginKind, AuthorityClass, Option<TriggerK
 /// Returns a message with the text "do it", at its first attempt.
 pub fn message(number: u32, kind: MessageKind) -> Message {
     let (origin, authority_class, trigger_kind) = provenance(kind);
+    let from = Provenance {
+        origin: Origin { kind: origin, id: None },
+        delivery_surface: DeliverySurface::Cli,
+        admission_context: AdmissionContext::LocalProcess,
+    };
     Message {
+        id: message_id(number),
         authority_class,
         trigger_kind,
-        ..admitted(NewMessage {
-            id: message_id(number),
-            agent: agent(),
-            kind,
-            origin: Origin { kind: origin, id: None },
-            delivery_surface: DeliverySurface::Cli,
-            admission_context: AdmissionContext::LocalProcess,
-            body: text("do it"),
-            created_at: at(-1000),
-        })
+        ..admitted(agent(), kind, from, text("do it"), &mut stamp_at(at(-1000)))
     }
 }
 

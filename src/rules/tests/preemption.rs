@@ -342,7 +342,7 @@ fn a_run_suspended_for_a_time_goes_on_then_and_has_no_timeout() {
     let mut records = live(current_run(&prompt(1)));
     records.state = transaction.state;
     assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
-    let reason = |moment: Time| decide(&project(&records, moment)).report().reason;
+    let reason = |moment: Time| decide(&project(&records, moment)).report.reason;
     assert_eq!(reason(at(7_199_999)), "suspended: make room");
     assert_eq!(reason(back), "resume_suspended");
 }
@@ -381,7 +381,7 @@ fn resume_lets_the_next_step_run_it_and_nothing_else() {
         resume(&mut draft).expect("resumed");
         let held = draft.records.state.held.clone().expect("held");
         assert_eq!(held.not_before, Some(at(after)));
-        assert_eq!(decide(&project(&draft.records, now())).report().reason, "resume_suspended");
+        assert_eq!(decide(&project(&draft.records, now())).report.reason, "resume_suspended");
         assert_eq!(finish(draft).state.execution.state, ExecutionState::Suspended);
     }
     for state in ExecutionState::ALL.iter().filter(|state| **state != ExecutionState::Suspended) {
@@ -407,7 +407,7 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     let mut records = suspended();
     records.shortage = Some(shortage());
     let mut draft = draft(records);
-    let report = decide(&project(&draft.records, at(0))).report();
+    let report = decide(&project(&draft.records, at(0))).report;
     lack(&mut draft, &prompt(1), continuation(), &shortage(), &report).expect("put off");
     let held = draft.records.state.held.clone().expect("held");
     assert_eq!((held.checkpoint, held.entered), (Some(saved(1)), Some(ExecutionState::Resumed)));

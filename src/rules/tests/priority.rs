@@ -1,9 +1,8 @@
 //! Order of agents: the more urgent is first, but none waits for ever.
 
-use crate::model::critical::{Critical, Percent};
-use crate::model::scheduling::SchedulingPolicy;
-use crate::rules::critical::{FreeResources, first_to_go, lacks};
-use crate::rules::priority::{Occupying, next_of, rank, to_make_way};
+use crate::model::policy::SchedulingPolicy;
+use crate::model::preemption::{Critical, FreeResources, Percent};
+use crate::rules::priority::{Occupying, first_to_go, next_of, rank, to_make_way};
 
 use super::*;
 
@@ -121,7 +120,7 @@ fn a_machine_is_low_below_what_the_policy_says_and_where_it_says_so() {
     ];
     for (critical, left, expected) in rows {
         let expected = expected.map(|words| format!("the machine is low on {words}"));
-        assert_eq!(lacks(&critical, &left), expected, "{left:?}");
+        assert_eq!(critical.lacks(&left), expected, "{left:?}");
     }
 }
 

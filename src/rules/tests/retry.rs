@@ -2,7 +2,6 @@
 
 use crate::model::recovery::RecoveryPolicy;
 use crate::model::recovery::Strategy;
-use crate::rules::retry::delay;
 use proptest::prelude::*;
 
 use super::*;
@@ -24,40 +23,36 @@ fn exponential_doubles_from_the_base() {
     let rows = [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (11, 1024), (12, 2048)];
     for (attempt, seconds) in rows {
         assert_eq!(
-            delay(&policy(Strategy::Exponential), attempt, 0.9),
+            policy(Strategy::Exponential).delay(attempt, 0.9),
             secs(seconds),
             "after attempt {attempt}"
         );
     }
     let slow = RecoveryPolicy { base: secs(90), ..policy(Strategy::Exponential) };
-    assert_eq!(delay(&slow, 3, 0.0), secs(360));
+    assert_eq!(slow.delay(3, 0.0), secs(360));
 }
 
 #[test]
 fn exponential_never_exceeds_max_delay_however_many_attempts() {
     for attempt in [13, 14, 40, 63, 64, 65, 66, 1000, u32::MAX] {
-        assert_eq!(
-            delay(&policy(Strategy::Exponential), attempt, 0.0),
-            secs(3600),
-            "after attempt {attempt}"
-        );
+        assert_eq!(policy(Strategy::Exponential).delay(attempt, 0.0), secs(3600), "after attempt {attempt}");
     }
     let unlimited = RecoveryPolicy {
         base: Span::from_millis(u64::MAX),
         max_delay: Span::from_millis(u64::MAX),
         ..policy(Strategy::Exponential)
     };
-    assert_eq!(delay(&unlimited, u32::MAX, 0.0), Span::from_millis(u64::MAX));
+    assert_eq!(unlimited.delay(u32::MAX, 0.0), Span::from_millis(u64::MAX));
 }
 
 #[test]
 fn fixed_is_the_base_every_time_and_capped_too() {
     let fixed = RecoveryPolicy { base: secs(7), ..policy(Strategy::Fixed) };
     for attempt in [1, 2, 5, 64, u32::MAX] {
-        assert_eq!(delay(&fixed, attempt, 0.9), secs(7), "after attempt {attempt}");
+        assert_eq!(fixed.delay(attempt, 0.9), secs(7), "after attempt {attempt}");
     }
     let capped = RecoveryPolicy { max_delay: secs(3), ..fixed };
-    assert_eq!(delay(&capped, 1, 0.0), secs(3));
+    assert_eq!(capped.delay(1, 0.0), secs(3));
 }
 
 #[test]
@@ -66,13 +61,13 @@ fn jittered_adds_the_share_that_chance_says() {
     let rows = [(1, 0.0, 1000), (1, 0.5, 1050), (2, 0.5, 2100), (5, 0.0, 16_000), (5, 0.25, 16_400)];
     for (attempt, chance, millis) in rows {
         assert_eq!(
-            delay(&jittered, attempt, chance),
+            jittered.delay(attempt, chance),
             Span::from_millis(millis),
             "attempt {attempt}, chance {chance}"
         );
     }
     let none = RecoveryPolicy { jitter: 0.0, ..jittered };
-    assert_eq!(delay(&none, 5, 0.999), secs(16));
+    assert_eq!(none.delay(5, 0.999), secs(16));
 }
 
 proptest! {
@@ -80,8 +75,8 @@ proptest! {
     fn jittered_is_never_less_than_exponential_and_at_most_ten_percent_more(
         attempt in 1u32..200, chance in 0.0f64..1.0,
     ) {
-        let plain = delay(&policy(Strategy::Exponential), attempt, chance).as_millis();
-        let jittered = delay(&policy(Strategy::Jittered), attempt, chance).as_millis();
+        let plain = policy(Strategy::Exponential).delay(attempt, chance).as_millis();
+        let jittered = policy(Strategy::Jittered).delay(attempt, chance).as_millis();
         prop_assert!(jittered >= plain);
         prop_assert!(jittered <= plain + plain / 10);
     }
@@ -96,8 +91,8 @@ proptest! {
             max_delay: Span::from_millis(max),
             ..RecoveryPolicy::default()
         };
-        let this = delay(&policy, attempt, 0.5);
+        let this = policy.delay(attempt, 0.5);
         prop_assert!(this <= policy.max_delay);
-        prop_assert!(delay(&policy, attempt + 1, 0.5) >= this);
+        prop_assert!(policy.delay(attempt + 1, 0.5) >= this);
     }
 }

@@ -173,7 +173,7 @@ fn all_held() -> Vec<(Records, &'static str)> {
 /// Returns the records after the step that finds this missing, at this time.
 fn lacking(mut records: Records, missing: &Shortage, moment: Time) -> Records {
     records.shortage = Some(missing.clone());
-    let report = decide(&project(&records, moment)).report();
+    let report = decide(&project(&records, moment)).report;
     let mut draft = Draft::new(records, stamp_at(moment));
     let message = draft.records.inbox.head.clone().or(draft.records.inbox.claimed.clone());
     lack(&mut draft, &message.expect("a message"), continuation(), missing, &report).expect("put off");
@@ -202,7 +202,7 @@ fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
         records.inbox.last_interject = Some(MessageId(stamp_at(at(90_000)).mint()));
         let mut draft = Draft::new(records.clone(), stamp_at(at(99_000_000)));
         take_in(&mut draft).expect("taken in");
-        let report = decide(&project(&draft.records, at(99_000_000))).report();
+        let report = decide(&project(&draft.records, at(99_000_000))).report;
         assert_eq!((report.decision.name(), report.reason), ("wait_for_resources", held.missing));
         let stopped = after(records, |draft| drop(stop(draft, secs(1), false, None, &OPERATOR)));
         let started = after(stopped, |draft| start(draft, &OPERATOR).expect("started"));
@@ -214,7 +214,7 @@ fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
 fn the_operator_has_four_ways_out_and_each_acknowledges_the_hold() {
     for (records, why) in all_held() {
         let recovered = after(records.clone(), |draft| retry_held(draft, &OPERATOR).expect("it waits"));
-        assert_eq!(decide(&project(&recovered, now())).report().reason, "resources_available", "{why}");
+        assert_eq!(decide(&project(&recovered, now())).report.reason, "resources_available", "{why}");
         assert_eq!(the_held(&recovered).setbacks, Setbacks::default(), "{why}");
 
         let failed = after(records.clone(), |draft| {

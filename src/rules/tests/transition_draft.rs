@@ -52,7 +52,7 @@ fn a_draft_is_empty_until_something_changes() {
     let mut with_archived = fresh();
     with_archived.archive(Archived::Message(Box::new(prompt(1))));
     let mut with_rest = fresh();
-    with_rest.rest(decide(&project(&records(), now())).report());
+    with_rest.rest(decide(&project(&records(), now())).report);
     for changed in [other_status, with_event, with_put, with_delete, with_archived, with_rest] {
         assert!(!changed.is_empty());
     }
@@ -136,7 +136,7 @@ fn a_transaction_says_when_the_agent_is_due_next() {
 #[test]
 fn what_the_last_step_rested_on_does_not_outlive_a_transaction() {
     let mut records = records();
-    let report = decide(&project(&records, now())).report();
+    let report = decide(&project(&records, now())).report;
     records.state.resting = Some(report.clone());
     let mut draft = draft(records);
     draft.event(EventKind::Advisory, None, json!({}));

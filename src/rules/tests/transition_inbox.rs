@@ -5,8 +5,7 @@ use crate::model::decision::{Tick, WorkTick};
 use crate::model::message::Hinted;
 use crate::rules::posture::waking_hint;
 use crate::rules::transition::arrival::{admit_drop, admitted, staleness};
-use crate::rules::transition::inbox::{drop_dead_letter, emit_tick};
-use crate::rules::transition::rejected::rejected;
+use crate::rules::transition::inbox::{drop_dead_letter, emit_tick, rejected};
 
 use super::*;
 
@@ -274,7 +273,7 @@ fn no_timeout_opens_the_gate_of_a_stopped_agent() {
     for (state, limit, _) in OVERDUE {
         let draft = taken_in(held_since(Status::Stopped, state, -limit - 1));
         assert_eq!(draft.records.state.status, Status::Stopped, "{state}");
-        assert_eq!(decide(&project(&draft.records, now())).report().reason, "stopped");
+        assert_eq!(decide(&project(&draft.records, now())).report.reason, "stopped");
     }
 }
 
@@ -453,8 +452,8 @@ fn a_tick_for_a_hint_without_a_body_is_without_content() {
 /// Emits the decision's tick and removes the message, as if its turn had changed nothing.
 fn tick_once(records: &mut Records) -> String {
     let decision = decide(&project(records, now()));
-    let reason = decision.report().reason;
-    if let Decision::EmitTick(tick) = decision {
+    let reason = decision.report.reason;
+    if let StepAction::EmitTick(tick) = decision.action {
         let mut draft = draft(records.clone());
         emit_tick(&mut draft, &tick);
         *records = draft.records;
@@ -509,7 +508,7 @@ fn an_item_that_waits_for_the_system_gets_one_tick_per_revision_too() {
     records.state.focus = Some(work_id(1));
     records.works.push(work(1));
     records.waits.push(wait_on(1, WaitKind::System, 1));
-    let next = |records: &Records| decide(&project(records, now())).report().decision.name();
+    let next = |records: &Records| decide(&project(records, now())).report.decision.name();
     for revision in [1, 2] {
         records.works[0].revision = revision;
         assert_eq!((next(&records), tick_once(&mut records)), ("emit_system_tick", "system_wait".to_owned()));
@@ -524,7 +523,7 @@ fn an_item_that_waits_for_the_system_gets_one_tick_per_revision_too() {
 fn a_system_wait_of_the_agents_own_gets_one_tick() {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
     records.waits.push(wait(1, WaitKind::System));
-    let next = |records: &Records| decide(&project(records, now())).report().decision.name();
+    let next = |records: &Records| decide(&project(records, now())).report.decision.name();
     for expected in ["emit_system_tick", "wait_for_resources", "wait_for_resources"] {
         assert_eq!((next(&records), tick_once(&mut records)), (expected, "system_wait".to_owned()));
     }

@@ -1,17 +1,44 @@
-//! Arrival of a message in the inbox, with its events in the ledger.
+//! Messages that dormouse itself sends (contract, semantics §9), and the arrival of a message in
+//! the inbox, with its events in the ledger.
 
 use serde_json::json;
 
 use crate::model::dedupe::DedupeEntry;
 use crate::model::event::EventKind;
 use crate::model::id::MessageId;
-use crate::model::message::{Message, MessageStatus, WakeHint};
+use crate::model::message::{
+    AdmissionContext, Body, DeliverySurface, Message, MessageKind, MessageStatus, Origin, OriginKind,
+    WakeHint,
+};
 use crate::model::records::Staleness;
 use crate::model::time::Time;
 use crate::model::transaction::Put;
 
+use crate::rules::admission::{Provenance, message};
+
 use super::draft::Draft;
 use super::trigger::count_message;
+
+/// Returns a message from dormouse itself, with the defaults of its kind.
+pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message {
+    let (origin, delivery_surface) = match kind {
+        MessageKind::TimerTick => (OriginKind::Timer, DeliverySurface::TimerScheduler),
+        MessageKind::TaskResult | MessageKind::TaskStatus => (OriginKind::Task, DeliverySurface::TaskRejoin),
+        MessageKind::OperatorPrompt
+        | MessageKind::ChannelEvent
+        | MessageKind::WebhookEvent
+        | MessageKind::CallbackEvent
+        | MessageKind::SystemTick
+        | MessageKind::InternalFollowup
+        | MessageKind::Control => (OriginKind::System, DeliverySurface::RuntimeSystem),
+    };
+    let from = Provenance {
+        origin: Origin { kind: origin, id: None },
+        delivery_surface,
+        admission_context: AdmissionContext::RuntimeOwned,
+    };
+    message(draft.records.state.agent.clone(), kind, from, body, &mut draft.stamp)
+}
 
 /// Returns the reason why a message must not be taken up any more; `None` if it may be. `first` is
 /// the message that was admitted first under the same `dedupe_key`.

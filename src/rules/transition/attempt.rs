@@ -17,8 +17,6 @@ use crate::model::state::{CurrentRun, HeldRun, Retry};
 use crate::model::time::Span;
 use crate::model::transaction::{Delete, Put};
 
-use crate::rules::retry::delay;
-
 use super::arrival::staleness;
 use super::draft::Draft;
 use super::gate::give_up;
@@ -62,7 +60,7 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
             release(draft, message, failed.continuation, failed.checkpoint);
         }
     }
-    let pause = if exhausted { Span::ZERO } else { delay(&policy, failed.number, draft.stamp.chance) };
+    let pause = if exhausted { Span::ZERO } else { policy.delay(failed.number, draft.stamp.chance) };
     draft.records.state.retry = Some(Retry {
         message_id: Some(failed.message_id),
         attempt: (!exhausted).then_some(next),
@@ -102,7 +100,7 @@ pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> 
     let policy = &draft.records.policy.recovery;
     let setbacks = run.setbacks.interrupted();
     let times = setbacks.interruptions;
-    let pause = delay(policy, times, draft.stamp.chance);
+    let pause = policy.delay(times, draft.stamp.chance);
     let held = held_after(run, setbacks);
     if times >= policy.max_interruptions {
         let why = format!("interrupted {times} times in a row (recovery.max_interruptions): {reason}");

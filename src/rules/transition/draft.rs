@@ -12,21 +12,20 @@ use crate::model::event::{Boundary, Event, EventKind, EventSchema};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{EventId, MessageId, RunId};
 use crate::model::message::{Message, MessageStatus};
-use crate::model::outbox::Outbox;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::size;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
-use crate::model::state::{HeldRun, PendingTransition, State};
+use crate::model::state::{HeldRun, Outbox, PendingTransition, State};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
 use crate::rules::due::next_due;
 use crate::rules::execution;
 use crate::rules::notification::{failure, with_run};
-use crate::rules::questions::{Question, questions};
+use crate::rules::stall::{Question, questions};
 
 /// Collects the changes of one transition. `records` has the values after the commit.
 #[derive(Debug, Clone)]
@@ -97,7 +96,7 @@ impl Draft {
         let mut written = HashSet::new();
         let puts = self.puts[before.puts.len()..].iter().rev();
         let puts = puts.filter(|put| written.insert(put.name())).map(Put::size);
-        let archived = self.archived[before.archived.len()..].iter().map(Archived::size);
+        let archived = self.archived[before.archived.len()..].iter().map(size);
         let (state, state_before) = (size(&self.records.state), size(&before.records.state));
         let grown = (state > state_before).then_some(state);
         let mut together = 0;

@@ -1,5 +1,5 @@
-//! Move of an agent to another store or name, and back. Only one place steps an agent (contract,
-//! store §6).
+//! Move of an agent to another store or name, and back, and its claim by one of several clones.
+//! Only one place steps an agent (contract, store §5 and §6).
 
 use serde_json::json;
 
@@ -7,10 +7,10 @@ use crate::model::event::EventKind;
 use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
 use crate::model::refusal::Refusal;
+use crate::model::state::{State, TickedBy};
 use crate::rules::authority;
 
 use super::draft::Draft;
-use super::taken::let_go;
 
 /// Marks the agent as moving to `to`. Refused while a turn runs or a task is open here.
 pub fn move_away(draft: &mut Draft, by: Leave, to: String) -> Result<(), Refusal> {
@@ -64,6 +64,21 @@ pub fn follow_name(draft: &mut Draft, former: &AgentName, name: &AgentName) {
     let stopped_by = &mut draft.records.state.stopped_by;
     if *stopped_by == Some(authority::agent(former)) {
         *stopped_by = Some(authority::agent(name));
+        draft.touch();
+    }
+}
+
+/// Returns the state with a clone's claim. The claim is not committed by a draft, because it is
+/// pushed to the remote first.
+pub fn take(state: State, by: TickedBy) -> State {
+    State { revision: state.revision + 1, resting: None, ticked_by: Some(by), ..state }
+}
+
+/// Releases the agent's claim by the clone `id`; with `None`, by any clone.
+pub fn let_go(draft: &mut Draft, id: Option<&str>) {
+    let state = &mut draft.records.state;
+    let is_meant = |by: &mut TickedBy| id.is_none_or(|id| by.id == id);
+    if state.ticked_by.take_if(is_meant).is_some() {
         draft.touch();
     }
 }

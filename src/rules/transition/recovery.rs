@@ -7,7 +7,6 @@ use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::state::Retry;
 use crate::rules::execution::way_on;
-use crate::rules::retry::delay;
 
 use super::draft::Draft;
 use super::gate::give_up;
@@ -67,7 +66,7 @@ pub(super) fn pause(draft: &mut Draft, reason: &str) {
     let policy = &draft.records.policy.recovery;
     let failures = draft.records.state.recovery_failures;
     let goes_on = failures >= policy.max_attempts && policy.on_exhausted == OnExhausted::Park;
-    let pause = if goes_on { policy.max_delay } else { delay(policy, failures.max(1), draft.stamp.chance) };
+    let pause = if goes_on { policy.max_delay } else { policy.delay(failures.max(1), draft.stamp.chance) };
     let not_before = draft.now().after(pause);
     let state = &mut draft.records.state;
     let (message_id, attempt) = match &state.retry {

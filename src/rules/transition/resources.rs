@@ -18,9 +18,6 @@ use crate::model::state::{CurrentRun, HeldRun};
 use crate::model::time::Time;
 use crate::model::turn::TurnEnd;
 
-use crate::rules::deferral::row_since;
-use crate::rules::retry::delay;
-
 use super::arrival::admitted;
 use super::attempt::{Attempt, fail_attempt, held_after, leave};
 use super::draft::Draft;
@@ -56,7 +53,7 @@ pub fn lack(
         // The wait for a known agent is over; its duration does not count as deferral.
         Some(_) if has_changed => None,
         Some(held) => held.deferred_since,
-        None => row_since(state, draft.now()),
+        None => state.deferred_since(draft.now()),
     };
     let base = before.clone().unwrap_or_else(|| HeldRun {
         checkpoint: message.checkpoint,
@@ -164,7 +161,7 @@ pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
 pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> Result<(), Refusal> {
     let setbacks = run.setbacks.deferred();
     let now = draft.now();
-    let pause = || delay(&draft.records.policy.recovery, setbacks.deferrals, draft.stamp.chance);
+    let pause = || draft.records.policy.recovery.delay(setbacks.deferrals, draft.stamp.chance);
     let not_before = deferred.until.unwrap_or_else(|| now.after(pause()));
     let said = deferred.describe();
     let cause = said.clone().unwrap_or_else(|| "exit status 75".to_owned());
@@ -274,6 +271,6 @@ fn next_check(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
     if shortage.resource.is_limit() {
         return shortage.back_at;
     }
-    let pause = delay(&draft.records.policy.recovery, looks, draft.stamp.chance);
+    let pause = draft.records.policy.recovery.delay(looks, draft.stamp.chance);
     Some(draft.now().after(pause))
 }

@@ -12,19 +12,17 @@ use crate::model::time::Time;
 use crate::model::work::SchedulingState;
 
 use crate::rules::execution::{deadline, is_over};
-use crate::rules::retry::delay;
 use crate::rules::stall::{notify_at, stall};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
-use super::arrival::{admit, admitted};
+use super::arrival::{admit, admitted, own_message};
 use super::attempt::put_back;
 use super::clock::set_right;
 use super::draft::Draft;
 use super::hints::{coalesce_hints, ignore_hints};
+use super::inbox::drop_settled;
 use super::lifecycle::end_late_start;
-use super::messages::own_message;
 use super::recovery;
-use super::rejected::drop_settled;
 use super::resources::try_now;
 use super::settlement::{drop_message, drop_unasked};
 use super::timer::take_in_due;
@@ -104,7 +102,7 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(reason) = gone.or(overdue) else { return Ok(()) };
     let waits = state.execution.state == ExecutionState::WaitingResources;
     let number = if waits { held.setbacks.deferrals.max(1) } else { 1 };
-    let pause = delay(&draft.records.policy.recovery, number, draft.stamp.chance);
+    let pause = draft.records.policy.recovery.delay(number, draft.stamp.chance);
     draft.records.state.held = None;
     put_back(draft, held, pause, reason)?;
     draft.becomes_idle();

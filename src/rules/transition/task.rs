@@ -5,21 +5,20 @@ use serde_json::{Value, json};
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::id::{AgentName, TaskId, WorkId};
-use crate::model::json::Sent;
-use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, MessageKind, OriginKind};
+use crate::model::message::{
+    AdmissionContext, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
+};
 use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
-use crate::model::submission::{Speaker, Submission};
 use crate::model::task::{Assignment, ChildEnd, Task, TaskEnd, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::turn::RunClaimant;
 
-use crate::rules::admission::{admit as compose, one_further};
+use crate::rules::admission::{Provenance, check_size, message, one_further};
 
-use super::arrival::admit;
+use super::arrival::{admit, own_message};
 use super::draft::Draft;
-use super::messages::own_message;
 use super::wait;
 use super::work::is_open;
 
@@ -161,23 +160,13 @@ fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
 
 /// Returns the message to the child. The parent is the sender, in the role of the operator.
 fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message, Refusal> {
-    let parent = draft.records.state.agent.clone();
-    let (text, body) = match body {
-        Body::Text { text } => (Some(text), None),
-        Body::Json { value, sent } => (None, Some(Sent { value, text: sent })),
-    };
-    let submission = Submission {
-        text,
-        body,
-        origin: Some(format!("{}:{parent}", OriginKind::Operator)),
-        ..Submission::default()
-    };
-    let limits = draft.records.policy.limits.clone();
-    Ok(Message {
+    check_size(&body, &draft.records.policy.limits)?;
+    let from = Provenance {
+        origin: Origin { kind: OriginKind::Operator, id: Some(draft.records.state.agent.to_string()) },
         delivery_surface: DeliverySurface::RuntimeSystem,
         admission_context: AdmissionContext::RuntimeOwned,
-        ..compose(child, submission, Speaker::Outside, &limits, &mut draft.stamp)?
-    })
+    };
+    Ok(message(child.clone(), MessageKind::OperatorPrompt, from, body, &mut draft.stamp))
 }
 
 /// Returns a job for the ledger. The text of an assignment is omitted, because the child gets it.

@@ -16,9 +16,8 @@ use crate::rules::admission::{check_size, in_chain};
 use crate::rules::execution::is_over;
 use crate::rules::schedule::{check, due, next_after};
 
-use super::arrival::admit;
+use super::arrival::{admit, own_message};
 use super::draft::Draft;
-use super::messages::own_message;
 use super::settlement::drop_message;
 
 /// Fields of a new timer.
@@ -207,14 +206,9 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
     message
 }
 
-/// Deadline of a wait that a message reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WaitDeadline {
-    /// End of a `timer` wait.
-    Wake,
-    Recheck,
-    Expiry,
-}
+/// Scheduler ticks about a deadline of a wait: the first word of the text, and the prefix of the key.
+const EXPIRED: (&str, &str) = ("expired", EXPIRY_KEY);
+const RECHECK: (&str, &str) = ("recheck", RECHECK_KEY);
 
 /// Sends the agent a message for each past deadline of a wait. The message has the time of the
 /// deadline and is queued by that time, so that a late step keeps the right order. The wait stays
@@ -225,20 +219,20 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     let mut told = Vec::new();
     if let Some(at) = is_due(wait.wake_at).filter(|_| wait.kind == WaitKind::Timer && wait.woken_at.is_none())
     {
-        told.push((WaitDeadline::Wake, at));
+        told.push((None, at));
         wait.woken_at = Some(now);
     }
     let expiry = wait.expires_at.filter(|limit| is_over(*limit, now));
     if let Some(limit) = expiry.filter(|_| wait.expiry_told_at.is_none()) {
         // A wait expires one millisecond after its limit.
-        told.push((WaitDeadline::Expiry, limit.after(Span::from_millis(1))));
+        told.push((Some(EXPIRED), limit.after(Span::from_millis(1))));
         wait.expiry_told_at = Some(now);
     }
     let recheck = is_due(wait.recheck_due());
     if let Some(at) = recheck {
         // An expired wait needs no recheck.
         if expiry.is_none() {
-            told.push((WaitDeadline::Recheck, at));
+            told.push((Some(RECHECK), at));
         }
         wait.advance_recheck(now);
         wait.rechecked_at = Some(now);
@@ -246,9 +240,9 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     if told.is_empty() && recheck.is_none() {
         return;
     }
-    for (deadline, at) in told {
-        let message = deadline_message(draft, &wait, deadline, at);
-        if deadline == WaitDeadline::Recheck {
+    for (tick, at) in told {
+        let message = deadline_message(draft, &wait, tick, at);
+        if tick == Some(RECHECK) {
             wait.recheck_id = Some(message.id);
         }
         admit(draft, message);
@@ -256,15 +250,13 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     draft.change_wait(wait.id, |replaced| *replaced = wait);
 }
 
-fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: WaitDeadline, at: Time) -> Message {
-    let (kind, text, key) = match deadline {
-        WaitDeadline::Wake => (MessageKind::TimerTick, wait.reason.clone(), None),
-        WaitDeadline::Recheck => {
-            (MessageKind::SystemTick, format!("recheck: {}", wait.reason), Some(RECHECK_KEY))
-        }
-        WaitDeadline::Expiry => {
-            (MessageKind::SystemTick, format!("expired: {}", wait.reason), Some(EXPIRY_KEY))
-        }
+/// Returns the message about a deadline of a wait. Without a `tick` it is the end of a timer wait,
+/// which has no key and is an ordinary trigger. With a key the message is a tick of the scheduler,
+/// which starts a turn despite other waits.
+fn deadline_message(draft: &mut Draft, wait: &Wait, tick: Option<(&str, &str)>, at: Time) -> Message {
+    let (kind, text) = match tick {
+        None => (MessageKind::TimerTick, wait.reason.clone()),
+        Some((word, _)) => (MessageKind::SystemTick, format!("{word}: {}", wait.reason)),
     };
     let mut message = own_message(draft, kind, Body::Text { text });
     message.id = MessageId(draft.stamp.mint_at(at));
@@ -277,9 +269,7 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: WaitDeadline, at: 
     message.work_item_id = wait.work_item_id;
     message.resource = wait.resource.clone();
     message.hops = wait.hops;
-    // With a key the message is a tick of the scheduler, which starts a turn despite other waits.
-    // The end of a timer wait has no key, and is an ordinary trigger.
-    message.idempotency_key = key.map(|key| format!("{key}{}:{at}", wait.id));
+    message.idempotency_key = tick.map(|(_, key)| format!("{key}{}:{at}", wait.id));
     message
 }
 

@@ -18,7 +18,6 @@ use crate::model::time::Span;
 use crate::model::turn::{RunClaimant, TurnEnd};
 
 use crate::rules::clock::{LEASE_MARGIN, LEASE_WITHOUT_TIMEOUT};
-use crate::rules::deferral::row_since;
 use crate::rules::execution::resting_status;
 use crate::rules::limits;
 use crate::rules::preemption::{is_overdue, why_suspended};
@@ -61,7 +60,7 @@ pub fn claim(
 ) -> Result<Claimed, Refusal> {
     let now = draft.now();
     let checkpoint = draft.checkpoint_of(&message);
-    let deferred_since = row_since(&draft.records.state, now);
+    let deferred_since = draft.records.state.deferred_since(now);
     let held = draft.records.state.held.take();
     let lease = draft.records.policy.turn.timeout.0.unwrap_or(LEASE_WITHOUT_TIMEOUT);
     let run = CurrentRun {

@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use crate::model::attention::{AttentionSubject, Subject};
+use crate::model::continuation::SchedulerTick;
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TaskId, WaitId, WorkId};
 use crate::model::message::{Body, Message, MessageKind};
 use crate::model::record::Record;
 use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
-use crate::model::scheduler_tick::SchedulerTick;
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::trigger::Trigger;
@@ -18,9 +18,8 @@ use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::rules::admission::in_chain;
 use crate::rules::schedule::SHORTEST;
 
-use super::arrival::admit;
+use super::arrival::{admit, own_message};
 use super::draft::Draft;
-use super::messages::own_message;
 use super::trigger::{may_have_trigger, wait_ended};
 use super::work::{is_open, revise};
 

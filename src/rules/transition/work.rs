@@ -97,7 +97,7 @@ pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkI
 /// Makes an item the current item. With `clear_blocker`, a reason, also clears its blocker, its
 /// recheck and its waits.
 pub fn pick(draft: &mut Draft, id: WorkId, clear_blocker: Option<String>) -> Result<WorkItem, Refusal> {
-    find(draft, id)?;
+    position(draft, id)?;
     if let Some(reason) = &clear_blocker {
         end_on_item(draft, id, reason);
     }
@@ -126,7 +126,7 @@ pub fn block(
 }
 
 pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, Refusal> {
-    if find(draft, id)?.blocked_by.is_none() {
+    if draft.records.works[position(draft, id)?].blocked_by.is_none() {
         return Err(Refusal::new("not_blocked", format!("{id} is not blocked")));
     }
     revise_noting(draft, id, "unblock", json!({ "reason": reason }), clear)
@@ -147,11 +147,9 @@ pub fn complete(
     result: Option<String>,
     plan: Option<String>,
 ) -> Result<WorkItem, Refusal> {
-    find(draft, id)?;
+    position(draft, id)?;
     end_on_item(draft, id, "the work item is completed");
-    if draft.records.state.focus == Some(id) {
-        draft.records.state.focus = None;
-    }
+    draft.records.state.focus.take_if(|focus| *focus == id);
     let now = draft.now();
     let at = position(draft, id)?;
     let mut item = draft.records.works.remove(at);
@@ -206,10 +204,6 @@ pub(super) fn is_open(draft: &Draft, id: WorkId) -> bool {
 fn position(draft: &Draft, id: WorkId) -> Result<usize, Refusal> {
     let at = draft.records.works.iter().position(|item| item.id == id);
     at.ok_or_else(|| Refusal::new("not_open", format!("{id} is not an open work item")))
-}
-
-fn find(draft: &Draft, id: WorkId) -> Result<&WorkItem, Refusal> {
-    position(draft, id).map(|at| &draft.records.works[at])
 }
 
 fn note(draft: &mut Draft, item: &WorkItem, action: &str, more: Value) {

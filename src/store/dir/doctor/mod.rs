@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
-use crate::model::outbox::Outbox;
 use crate::model::record::Plane;
+use crate::model::state::Outbox;
 
 use super::super::backend::StoreFault;
 use super::delete::is_husk;
