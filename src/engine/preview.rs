@@ -63,7 +63,7 @@ pub fn report_preview(context: Context<'_>) -> Result<StepReport> {
     if let Some(moved) = &draft.records.state.moved {
         return Err(moved_away(agent, moved));
     }
-    let mut report = report_busy(agent, &draft.records.state, decision, now, started)?;
+    let mut report = report_busy(agent, &draft.records.state, &decision, now, started)?;
     report.posture = Some(posture(&draft.records).posture);
     report.recovered_run_id = recovered;
     report.failure = overdue;
@@ -109,7 +109,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
             match step::when_busy(state, is_elsewhere, draft.records.away.clone(), now) {
                 BusyAction::SetLeaseRight(run_id) => has_effects |= set_lease_right(&mut draft, run_id),
                 BusyAction::Leave(decision) => {
-                    return Ok(Preview { decision, draft, recovered, overdue, has_effects });
+                    return Ok(Preview { decision: *decision, draft, recovered, overdue, has_effects });
                 }
             }
             continue;
@@ -149,7 +149,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
                 }
                 draft.look_ahead();
                 has_effects |= !draft.is_empty();
-                return Ok(Preview { decision, draft, recovered, overdue, has_effects });
+                return Ok(Preview { decision: *decision, draft, recovered, overdue, has_effects });
             }
         }
         has_effects = true;

@@ -64,7 +64,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
                     set_lease_right(&mut draft, run_id);
                     context.commit(&locked, draft)?;
                 }
-                BusyAction::Leave(decision) => return report_busy(agent, &state, decision, now, started),
+                BusyAction::Leave(decision) => return report_busy(agent, &state, &decision, now, started),
             }
             continue;
         };
@@ -95,7 +95,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
             Next::DropStale => drop(context.commit(&locked, step.draft)?),
             Next::Decided(decision) => {
                 let hold = ResourceLocks { lease, grant };
-                let mut report = act(context, locked, step.draft, decision, hold)?;
+                let mut report = act(context, locked, step.draft, *decision, hold)?;
                 context.notify();
                 report.recovered_run_id = recovered;
                 report.failure = report.failure.or(overdue);
@@ -140,7 +140,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
 pub fn report_busy(
     agent: &Agent<'_>,
     state: &State,
-    decision: Decision,
+    decision: &Decision,
     now: Time,
     started: Instant,
 ) -> Result<StepReport> {

@@ -131,7 +131,7 @@ impl Default for WorkspacePolicy {
     }
 }
 
-/// Priority and pool of the agent among agents, for a tick of many agents.
+/// Priority and pool of the agent, for a tick of many agents.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

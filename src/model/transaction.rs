@@ -54,10 +54,7 @@ impl Put {
 
     /// Returns the size of the record as a file, in bytes.
     pub fn size(&self) -> u64 {
-        match self {
-            Put::Plan(_, text) => text.len() as u64,
-            record => size(record),
-        }
+        if let Put::Plan(_, text) = self { text.len() as u64 } else { size(self) }
     }
 }
 

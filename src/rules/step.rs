@@ -69,7 +69,7 @@ pub enum BusyAction {
     /// Correct the lease of a run on another machine that claimed it with a fast clock.
     SetLeaseRight(RunId),
     /// Leave the records unchanged and report this decision.
-    Leave(Decision),
+    Leave(Box<Decision>),
 }
 
 /// Returns the action for an agent whose lease another process holds, or which another clone steps.
@@ -81,7 +81,8 @@ pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Tim
         return BusyAction::SetLeaseRight(run.run_id);
     }
     let run_id = run.map(|run| run.run_id);
-    BusyAction::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away.as_ref())))
+    let closed = closed(gate(state.status));
+    BusyAction::Leave(Box::new(closed.unwrap_or_else(|| running(run_id, away.as_ref()))))
 }
 
 /// Returns the next preparation, derived from `state.json` alone; `None` if none is left. The
@@ -120,7 +121,7 @@ pub enum Next {
     /// Commit the draft, which drops stale messages, and load again: the messages behind the stale
     /// ones were not loaded.
     DropStale,
-    Decided(Decision),
+    Decided(Box<Decision>),
 }
 
 /// Takes in what is due, and returns the next action. `draft` has the records as loaded; no other
@@ -163,5 +164,5 @@ fn decided(draft: &Draft, tried: Tried) -> Next {
     if !decision.moves() && draft.records.inbox.drops > 0 && tried.drops != Drops::NoMore {
         return Next::TakeInDrops;
     }
-    Next::Decided(decision)
+    Next::Decided(Box::new(decision))
 }

@@ -50,11 +50,11 @@ fn beside_another_process_the_first_two_rungs_decide() {
     let busy = |report| Decision { action: StepAction::Leave, report };
     let in_progress = |run_id| {
         let report = DecisionReport::new(DecisionKind::Noop, "turn_in_progress");
-        BusyAction::Leave(busy(DecisionReport { run_id, ..report }))
+        BusyAction::Leave(Box::new(busy(DecisionReport { run_id, ..report })))
     };
     let stop = || {
         let report = DecisionReport::new(DecisionKind::Stop, "stopped");
-        BusyAction::Leave(Decision { action: StepAction::Stay, report })
+        BusyAction::Leave(Box::new(Decision { action: StepAction::Stay, report }))
     };
     for is_elsewhere in [false, true] {
         assert_eq!(when_busy(&running, is_elsewhere, None, now()), in_progress(Some(run_id(1))));
@@ -69,7 +69,7 @@ fn beside_another_process_the_first_two_rungs_decide() {
         evidence: vec!["it runs in /copy".to_owned()],
         ..DecisionReport::new(DecisionKind::Noop, "turn_elsewhere")
     });
-    assert_eq!(when_busy(&running, true, Some(away.clone()), now()), BusyAction::Leave(elsewhere));
+    assert_eq!(when_busy(&running, true, Some(away.clone()), now()), BusyAction::Leave(Box::new(elsewhere)));
     assert_eq!(when_busy(&stopped, true, Some(away), now()), stop());
     // A clock that is behind the one by which the run was claimed.
     let before = at(-3_600_000);

@@ -206,7 +206,7 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
     message
 }
 
-/// Scheduler ticks about a deadline of a wait: the first word of the text, and the prefix of the key.
+/// Scheduler ticks about a deadline of a wait: first word of the text, and prefix of the key.
 const EXPIRED: (&str, &str) = ("expired", EXPIRY_KEY);
 const RECHECK: (&str, &str) = ("recheck", RECHECK_KEY);
 
