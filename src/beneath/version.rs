@@ -6,12 +6,11 @@ use std::io;
 use std::str::FromStr;
 
 use rustix::fs::Stat;
-use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// Identity of the content of a file that is only replaced as a whole: the inode number and the
 /// modification time. Its text form has 32 hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct Version {
     inode: u64,
     /// Modification time in nanoseconds since 1970.
@@ -104,20 +103,6 @@ impl FromStr for Version {
             (Some(inode), Some(written)) if text.len() == VERSION_LENGTH => Ok(Version { inode, written }),
             _ => Err("not the version of a file"),
         }
-    }
-}
-
-impl From<Version> for String {
-    fn from(version: Version) -> String {
-        version.to_string()
-    }
-}
-
-impl TryFrom<String> for Version {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Version, Self::Error> {
-        text.parse()
     }
 }
 

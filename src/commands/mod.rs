@@ -32,7 +32,7 @@ use crate::engine::notifications;
 use crate::engine::session::{GlobalOptions, Session};
 use crate::error::{Result, Status};
 use crate::model::zone;
-use crate::process::{limits, signals};
+use crate::process::{signals, spawn};
 use crate::report::output::{Output, Style};
 use crate::report::progress;
 
@@ -41,7 +41,7 @@ pub use pages::refuse_usage;
 
 /// Runs one command and returns its exit status after all output is written.
 pub fn run(cli: Cli) -> Status {
-    limits::raise_limits();
+    spawn::raise_limits();
     // Without a signal handler a progress line may remain after a signal, which is harmless.
     progress::before_drawing(|| drop(signals::before_end(progress::erase)));
     let mut out = Output::new(style(&cli.global));

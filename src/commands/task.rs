@@ -339,7 +339,7 @@ fn look_after(
             });
             seen(session, run)
         }
-        None => not_started(session, "it was stopped before it began".to_owned()),
+        None => seen(session, Err(Error::failed("it was stopped before it began"))),
     };
     // The message is sent even if no command runs, because the process that started this supervisor
     // waits for it.
@@ -405,28 +405,14 @@ fn stdin(task: &Task, dir: &Dir) -> Result<(Stdin, Option<TaskInputPipe>)> {
 }
 
 fn seen(session: &Session, run: Result<TurnResult>) -> TaskEnd {
-    match run {
-        Ok(ended) => TaskEnd {
-            exit: ended.exit,
-            timed_out: ended.timed_out,
-            cancelled_by: ended.cancelled_by,
-            ended_at: session.clock.now(),
-            stdout_bytes: ended.stdout.bytes,
-            stderr_bytes: ended.stderr.bytes,
-            last_line: ended.stdout.last_line.or(ended.stderr.last_line),
-        },
-        Err(error) => not_started(session, error.to_string()),
-    }
-}
-
-fn not_started(session: &Session, error: String) -> TaskEnd {
+    let ended = run.unwrap_or_else(|error| TurnResult::not_started(error.to_string(), None, Duration::ZERO));
     TaskEnd {
-        exit: Exit::NotStarted { error },
-        timed_out: false,
-        cancelled_by: None,
+        exit: ended.exit,
+        timed_out: ended.timed_out,
+        cancelled_by: ended.cancelled_by,
         ended_at: session.clock.now(),
-        stdout_bytes: 0,
-        stderr_bytes: 0,
-        last_line: None,
+        stdout_bytes: ended.stdout.bytes,
+        stderr_bytes: ended.stderr.bytes,
+        last_line: ended.stdout.last_line.or(ended.stderr.last_line),
     }
 }

@@ -15,7 +15,7 @@ use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::leftover::{EndedBy, LeftoverProcesses};
 use crate::process::turn::Nobody;
-use crate::process::{Patience, ProcessMark, is_past};
+use crate::process::{Patience, ProcessMark, is_past, wait_until};
 use crate::rules::preemption::protected_until;
 use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
 use crate::rules::transition::lifecycle;
@@ -29,7 +29,6 @@ use super::installed;
 use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
 use super::turn::action_facts;
-use super::wait::wait_until;
 
 /// Time that `stop` gives the tick of an ended run to notice the end.
 pub const TICK_GRACE: Duration = SCAN_PAUSE.saturating_mul(QUIET_SCANS);

@@ -37,4 +37,3 @@ pub mod tasks;
 mod tests;
 pub mod turn;
 pub mod views;
-pub mod wait;

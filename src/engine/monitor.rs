@@ -11,7 +11,7 @@ use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::process::turn::{Monitor, MonitorDecision};
-use crate::process::{is_past, machine};
+use crate::process::{host, is_past};
 use crate::report::progress::Age;
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::priority::first_to_go;
@@ -261,7 +261,7 @@ impl<O> TurnMonitor<'_, O> {
         self.measured_at = Instant::now().checked_add(MEASURES);
         let store = self.context.store();
         let dir = store.anchor().path();
-        let left = FreeResources { memory: machine::available_memory(), disk: machine::free_disk(dir) };
+        let left = FreeResources { memory: host::available_memory(), disk: host::free_disk(dir) };
         let Some(reason) = self.preemption.critical.lacks(&left) else { return };
         let turns = yielding_when_low(store, self.context.session.clock.now()).unwrap_or_default();
         if first_to_go(&turns).is_some_and(|turn| turn.run_id == self.run_id) {

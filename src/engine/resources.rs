@@ -13,8 +13,8 @@ use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
-use crate::process::ProcessMark;
 use crate::process::leftover::LeftoverProcesses;
+use crate::process::{ProcessMark, wait_until};
 use crate::rules::preemption::ends_soon;
 use crate::rules::priority::{Occupying, to_make_way};
 use crate::rules::step::{self, Next, Step, Tried};
@@ -28,7 +28,6 @@ use super::context::Context;
 use super::hooks::{self, HookEvent};
 use super::installed;
 use super::owner::away;
-use super::wait::wait_until;
 
 /// Occupied resources of one turn. Dropping this value, or the end of the process, releases them.
 #[derive(Debug, Default)]

@@ -16,8 +16,8 @@ use crate::model::id::AgentName;
 use crate::model::json;
 use crate::model::state::TickedBy;
 use crate::model::tree::{Blob, Tree};
-use crate::process::git::Repository;
 use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
+use crate::process::git::{Checkout, Repository};
 use crate::process::jobs::{self, JobEnd, Work};
 use crate::rules::transition::moved::take;
 use crate::store::Store;
@@ -145,8 +145,9 @@ impl<'s> RemoteSync<'s> {
             if from == Some(to) { Ok(Vec::new()) } else { repository.differences(from, to) }
         };
         let changes = differences(Some(&head), &target)?;
+        let checkout = Checkout { repository, line, changes: &changes, from: &head, to: &target };
         if changes.iter().any(|change| !line.is_inside(&change.path)) {
-            repository.check_out_dry(line, &changes, &head, &target)?;
+            checkout.check()?;
         }
         let sent = if terms.begins { differences(there.as_deref(), &target)? } else { Vec::new() };
         // Without a merge, all changes are this clone's own.
@@ -162,7 +163,7 @@ impl<'s> RemoteSync<'s> {
         found.aside.extend(aside);
         if head != target {
             found.received += count(&changes);
-            if !self.bring_in(session, &changes)? || !repository.check_out(line, &changes, &head, &target)? {
+            if !self.bring_in(session, &changes)? || !checkout.run()? {
                 return Ok(false);
             }
         }
@@ -422,6 +423,5 @@ impl Around for FromGit<'_> {
 /// that has changed the configuration.
 pub fn register(store: &Store) -> Result<bool> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
-    Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
-        .merge_by(&program, MERGED)
+    repository(store).merge_by(&program, MERGED)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::id::TaskId;
 use crate::model::task::Task;
-use crate::process::supervisor::{TaskInputPipe, Written};
+use crate::process::supervisor::TaskInputPipe;
 use crate::process::turn::{Monitor, MonitorDecision};
 use crate::store::Agent;
 use crate::store::backend::input::{InputAnswer, TaskInput};
@@ -130,15 +130,12 @@ impl<'a> InputReceiver<'a> {
 
     /// Writes the input that was taken to the pipe. Returns false if the pipe is full.
     fn write(&mut self) -> bool {
-        match self.input.write(&self.taken[self.at..]) {
-            Written::Some(count) => {
-                self.at += count;
-                if self.at < self.taken.len() {
-                    return false;
-                }
+        // Input for a closed pipe is discarded, like input that nobody reads.
+        if let Some(count) = self.input.write(&self.taken[self.at..]) {
+            self.at += count;
+            if self.at < self.taken.len() {
+                return false;
             }
-            // Input for a closed pipe is discarded, like input that nobody reads.
-            Written::Closed => {}
         }
         self.taken.clear();
         self.at = 0;

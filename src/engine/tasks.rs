@@ -14,7 +14,7 @@ use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
 use crate::process::leftover::LeftoverProcesses;
 use crate::process::supervisor::{self, SupervisorSpec};
-use crate::process::{Patience, ProcessMark};
+use crate::process::{Patience, ProcessMark, wait_until};
 use crate::rules::authority as rights;
 use crate::rules::delegation;
 use crate::rules::transition::draft::Draft;
@@ -27,7 +27,6 @@ use super::lookup::{Whereabouts, existing, whereabouts};
 use super::monitor::KILL_GRACE;
 use super::new_agent::SETTINGS;
 use super::owner::away_task;
-use super::wait::wait_until;
 
 /// Time that a supervisor gets to start its task, in addition to the timeout of the agent's lock.
 const BEGINS_IN: Duration = Duration::from_secs(10);

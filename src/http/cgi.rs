@@ -1,6 +1,6 @@
 //! HTTP request in environment variables, with the body on stdin (CGI/1.1, RFC 3875).
 
-use super::{HttpAnswer, HttpRequest, HttpStatus, head};
+use super::{HttpAnswer, HttpRequest, head};
 
 /// Parses a request from variables. Returns the request without body, and the body's length.
 pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest, u64), HttpAnswer> {
@@ -26,7 +26,7 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequ
     // The path in `PATH_INFO` has no query.
     request.path = target.unwrap_or_default();
     if request.method.is_empty() {
-        return Err(HttpAnswer::new(HttpStatus::BadRequest, "the server names no REQUEST_METHOD"));
+        return Err(HttpAnswer::bad_request("the server names no REQUEST_METHOD"));
     }
     // Some servers decode a chunked body of unknown length. The remaining header Transfer-Encoding
     // must then not contradict the length that the server passes.
@@ -42,14 +42,14 @@ pub fn receive(
     length: u64,
     by: super::IoDeadline,
 ) -> Result<HttpRequest, HttpAnswer> {
-    super::wire::read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
+    super::connection::read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
     Ok(request)
 }
 
 /// Writes the answer in the format of CGI.
 pub fn answer(answer: &HttpAnswer, method: &str, by: super::IoDeadline) {
     let first = format!("Status: {}", answer.status.line());
-    super::wire::send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
+    super::connection::send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
 }
 
 #[cfg(test)]

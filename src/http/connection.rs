@@ -1,12 +1,14 @@
 //! HTTP request on a connection that is stdin and stdout, as inetd and systemd pass it.
 
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{Shutdown, getpeername, shutdown};
 use rustix::stdio::{stdin, stdout};
 
-use super::wire::{IoDeadline, drain, read_body, read_some, send};
-use super::{HttpAnswer, HttpRequest, MAX_HEAD, head};
+use super::{HttpAnswer, HttpRequest, HttpStatus, MAX_HEAD, head};
 
 /// Maximum time and number of bytes for reading after the answer.
 const LINGER: Duration = Duration::from_millis(500);
@@ -21,7 +23,7 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
         }
         let most = MAX_HEAD - bytes.len();
         if read_some(stdin(), &mut bytes, most, by)? == 0 {
-            return Err(HttpAnswer::new(super::HttpStatus::BadRequest, "the request breaks off"));
+            return Err(HttpAnswer::bad_request("the request breaks off"));
         }
     };
     let head::RequestHead { mut request, length, waits } = head::parse(&bytes[..end])?;
@@ -49,4 +51,87 @@ pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
 pub fn peer() -> Option<String> {
     let address = std::net::SocketAddr::try_from(getpeername(stdin()).ok()??).ok()?;
     Some(address.ip().to_string())
+}
+
+/// Time by which a read or write must be done.
+#[derive(Debug, Clone, Copy)]
+pub struct IoDeadline(Instant);
+
+impl IoDeadline {
+    pub fn after(span: Duration) -> IoDeadline {
+        IoDeadline(Instant::now() + span)
+    }
+
+    /// Waits until a descriptor is ready. Returns false after the deadline.
+    fn ready(self, fd: BorrowedFd<'_>, for_what: PollFlags) -> bool {
+        loop {
+            let left = self.0.saturating_duration_since(Instant::now());
+            let Ok(left) = Timespec::try_from(left) else { return false };
+            match poll(&mut [PollFd::from_borrowed_fd(fd, for_what)], Some(&left)) {
+                Ok(0) => return false,
+                Ok(_) => return true,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// Reads available bytes, at most `most`, or waits for the first. Returns 0 at the end.
+fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: IoDeadline) -> Result<usize, HttpAnswer> {
+    let mut buffer = [0; 16 << 10];
+    let most = most.min(buffer.len());
+    loop {
+        if !by.ready(from.as_fd(), PollFlags::IN) {
+            return Err(HttpAnswer::new(HttpStatus::RequestTimeout, "the request has not come in time"));
+        }
+        match rustix::io::read(from.as_fd(), &mut buffer[..most]) {
+            Ok(count) => {
+                into.extend_from_slice(&buffer[..count]);
+                return Ok(count);
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(HttpAnswer::bad_request(format!("the request breaks off: {error}"))),
+        }
+    }
+}
+
+/// Reads until the body has `length` bytes.
+pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: IoDeadline) -> Result<(), HttpAnswer> {
+    while (body.len() as u64) < length {
+        let left = usize::try_from(length - body.len() as u64).unwrap_or(usize::MAX);
+        if read_some(from.as_fd(), body, left, by)? == 0 {
+            let message = format!("the body breaks off after {} of {length} bytes", body.len());
+            return Err(HttpAnswer::bad_request(message));
+        }
+    }
+    Ok(())
+}
+
+/// Writes all bytes. Drops the rest if the deadline passes or the peer closes the connection.
+pub fn send(to: impl AsFd, mut bytes: &[u8], by: IoDeadline) {
+    while !bytes.is_empty() {
+        if !by.ready(to.as_fd(), PollFlags::OUT) {
+            return;
+        }
+        // A pipe that is ready has room for 4096 bytes; a larger write could block.
+        match rustix::io::write(to.as_fd(), &bytes[..bytes.len().min(4096)]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Reads the rest of a request briefly, because the peer may lose the answer if a connection is
+/// closed with unread bytes.
+fn drain(from: impl AsFd, most: usize, by: IoDeadline) {
+    let mut left = most;
+    while left > 0 {
+        let mut nothing = Vec::new();
+        match read_some(from.as_fd(), &mut nothing, left, by) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => left -= count,
+        }
+    }
 }

@@ -20,7 +20,7 @@ pub struct RequestHead {
 /// Returns the length of the head at the beginning of `bytes`; `None` if more bytes are needed.
 /// Error when these bytes can't begin a valid head.
 pub fn end(bytes: &[u8]) -> Result<Option<usize>, HttpAnswer> {
-    let bad = |message: &str| Err(HttpAnswer::new(HttpStatus::BadRequest, message));
+    let bad = |message: &str| Err(HttpAnswer::bad_request(message));
     let mut last = 0;
     for (at, byte) in bytes.iter().enumerate().take(MAX_HEAD) {
         match (last, *byte) {
@@ -40,29 +40,24 @@ pub fn end(bytes: &[u8]) -> Result<Option<usize>, HttpAnswer> {
         last = *byte;
     }
     if bytes.len() >= MAX_HEAD {
-        return Err(HttpAnswer::new(
-            HttpStatus::HeadTooLarge,
-            format!("more than {MAX_HEAD} bytes before the body"),
-        ));
+        let message = format!("more than {MAX_HEAD} bytes before the body");
+        return Err(HttpAnswer::new(HttpStatus::HeadTooLarge, message));
     }
     Ok(None)
 }
 
 /// Parses a complete head.
 pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
-    let bad = |message: String| HttpAnswer::new(HttpStatus::BadRequest, message);
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
-        Ok(httparse::Status::Partial) => return Err(bad("the request is not whole".to_owned())),
+        Ok(httparse::Status::Partial) => return Err(HttpAnswer::bad_request("the request is not whole")),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(HttpAnswer::new(
-                HttpStatus::HeadTooLarge,
-                format!("more than {MAX_HEADERS} headers"),
-            ));
+            let message = format!("more than {MAX_HEADERS} headers");
+            return Err(HttpAnswer::new(HttpStatus::HeadTooLarge, message));
         }
-        Err(error) => return Err(bad(error.to_string())),
+        Err(error) => return Err(HttpAnswer::bad_request(error.to_string())),
     }
     let mut request = HttpRequest {
         method: parsed.method.unwrap_or_default().to_owned(),
@@ -71,11 +66,11 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
     };
     for header in parsed.headers.iter() {
         let value = std::str::from_utf8(header.value)
-            .map_err(|_| bad(format!("header {}: not UTF-8", header.name)))?;
+            .map_err(|_| HttpAnswer::bad_request(format!("header {}: not UTF-8", header.name)))?;
         request.headers.push((header.name.to_owned(), value.trim_matches([' ', '\t']).to_owned()));
     }
     if parsed.version == Some(1) && request.header("Host")?.is_none() {
-        return Err(bad("HTTP/1.1 without a header Host".to_owned()));
+        return Err(HttpAnswer::bad_request("HTTP/1.1 without a header Host"));
     }
     let length = length(&request)?;
     let waits = match request.header("Expect")? {
@@ -92,7 +87,7 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
 pub fn path(target: &str) -> Result<String, HttpAnswer> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     if !path.starts_with('/') || target.contains('#') {
-        return Err(HttpAnswer::new(HttpStatus::BadRequest, "the target is not a path"));
+        return Err(HttpAnswer::bad_request("the target is not a path"));
     }
     Ok(path.to_owned())
 }
@@ -102,15 +97,12 @@ pub fn length(request: &HttpRequest) -> Result<u64, HttpAnswer> {
     let length = request.header("Content-Length")?;
     if request.header("Transfer-Encoding")?.is_some() {
         let status = if length.is_some() { HttpStatus::BadRequest } else { HttpStatus::LengthRequired };
-        return Err(HttpAnswer::new(
-            status,
-            "a body comes with its Content-Length, and with no Transfer-Encoding",
-        ));
+        let message = "a body comes with its Content-Length, and with no Transfer-Encoding";
+        return Err(HttpAnswer::new(status, message));
     }
     let Some(word) = length else { return Ok(0) };
-    let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number {
-        return Err(HttpAnswer::new(HttpStatus::BadRequest, "Content-Length is not a number"));
+    if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(HttpAnswer::bad_request("Content-Length is not a number"));
     }
     match word.parse::<u64>() {
         Ok(length) if length <= MAX_BODY => Ok(length),

@@ -3,9 +3,8 @@
 pub mod cgi;
 pub mod connection;
 pub mod head;
-mod wire;
 
-pub use wire::IoDeadline;
+pub use connection::IoDeadline;
 
 /// Maximum size of the first line and the headers of a request together, in bytes.
 pub const MAX_HEAD: usize = 16 << 10;
@@ -31,9 +30,7 @@ impl HttpRequest {
         match (found.next(), found.next()) {
             (None, _) => Ok(None),
             (Some((_, value)), None) => Ok(Some(value)),
-            (Some(_), Some(_)) => {
-                Err(HttpAnswer::new(HttpStatus::BadRequest, format!("more than one header {name}")))
-            }
+            (Some(_), Some(_)) => Err(HttpAnswer::bad_request(format!("more than one header {name}"))),
         }
     }
 }
@@ -94,6 +91,11 @@ impl HttpAnswer {
     pub fn new(status: HttpStatus, message: impl Into<String>) -> HttpAnswer {
         let body = serde_json::json!({ "error": { "message": message.into() } }).to_string();
         HttpAnswer::json(status, body)
+    }
+
+    /// Returns the answer to a request that can't be understood.
+    fn bad_request(message: impl Into<String>) -> HttpAnswer {
+        HttpAnswer::new(HttpStatus::BadRequest, message)
     }
 
     pub fn json(status: HttpStatus, body: String) -> HttpAnswer {

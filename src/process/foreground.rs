@@ -14,7 +14,7 @@ use rustix::process::Pid;
 use super::patience::{is_past, poll};
 use super::signals::Signals;
 use super::turn::{Monitor, MonitorDecision};
-use super::{Patience, Signal, kernel, spawn};
+use super::{Patience, Signal, spawn, table};
 use crate::error::{IoContext, Result, describe};
 
 /// Exit statuses of a shell: the command is not found, and the command can't be run.
@@ -93,7 +93,7 @@ fn watch(
 ) -> Result<(ExitStatus, bool)> {
     let pid = Pid::from_child(&child);
     let this = Path::new("the command");
-    let ended = kernel::open(pid).context("watch", this)?;
+    let ended = table::open(pid).context("watch", this)?;
     // The command is not reaped yet, so no other process can have the command's pid.
     let send = |signal| {
         let _ = rustix::process::kill_process(pid, signal);

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, pidfd_send_signal};
 
 use super::patience::poll;
 use super::table::{self, Environment, ProcessStat, immortal, process_path};
-use super::{KILL_TAKES, PLACE, Patience, ProcessMark, Signal, host, kernel, place_of};
+use super::{KILL_TAKES, PLACE, Patience, ProcessMark, Signal, host, place_of};
 use crate::beneath::Spot;
 use crate::error::{IoContext, Result};
 use crate::model::policy::FirstTold;
@@ -210,7 +210,7 @@ impl Pinned {
     /// the handle then refers to the compared process or to none.
     fn of(process: &ProcessStat) -> Result<Option<Pinned>> {
         let pid = process.pid;
-        match kernel::open(pid) {
+        match table::open(pid) {
             Ok(handle) => {
                 let still = ProcessStat::read(pid).is_some_and(|now| now.is_same(process) && !now.zombie);
                 Ok(still.then_some(Pinned { pid, handle }))
@@ -226,7 +226,7 @@ impl Pinned {
     }
 
     fn send(&self, signal: Signal) -> Result<()> {
-        match kernel::send(&self.handle, signal) {
+        match pidfd_send_signal(&self.handle, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(errno) => Err(errno).context("signal", &process_path(self.pid)),
         }
@@ -439,7 +439,7 @@ mod tests {
     #[test]
     fn a_zombie_is_gone() {
         let turn = Turn::start(Some(run_id()), "echo");
-        let leader = kernel::open(turn.pid()).unwrap();
+        let leader = table::open(turn.pid()).unwrap();
         let mut fds = [PollFd::new(&leader, PollFlags::IN)];
         rustix::event::poll(&mut fds, None).unwrap();
         assert_eq!(turn.found(), []);

@@ -8,19 +8,16 @@ pub mod host;
 pub mod jobs;
 pub mod keys;
 pub mod leftover;
-pub mod limits;
-pub mod machine;
 pub mod notify;
 pub mod program;
 pub mod screen;
+pub mod signals;
+pub mod spawn;
 pub mod supervisor;
 pub mod turn;
 
-mod kernel;
 mod output;
 mod patience;
-pub mod signals;
-mod spawn;
 mod table;
 
 use std::time::Duration;
@@ -29,7 +26,7 @@ use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::place::PlaceId;
 
-pub use patience::{Patience, is_past};
+pub use patience::{Patience, is_past, wait_until};
 pub use rustix::process::Signal;
 
 /// Variable with the id of the task that a process supervises. A supervisor outlives the turn that

@@ -1,10 +1,15 @@
-//! Time limits for processes to end before they are killed.
+//! Waiting for other processes with a time limit.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+
+use crate::error::Result;
+
+/// Pause of `wait_until` between two checks.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Number of parts of a time limit, and the minimum number of waits for a part.
 const PARTS: u32 = 20;
@@ -74,9 +79,38 @@ pub fn is_past(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }
 
+/// Waits until `is_so` returns true. Returns false if that takes too long.
+///
+/// `patience` limits the sum of the pauses, not the elapsed time, so that the other process gets
+/// more time on a machine that is suspended or overloaded.
+pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let mut left = patience;
+    while !is_so()? {
+        if left.is_zero() {
+            return Ok(false);
+        }
+        std::thread::sleep(PAUSE);
+        left = left.saturating_sub(PAUSE);
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_loses_patience_for_a_machine_that_stands_still() {
+        for (until, found) in [(4, true), (5, false)] {
+            let mut looks = 0;
+            let is_so = wait_until(PAUSE * 3, || {
+                std::thread::sleep(PAUSE * 10);
+                looks += 1;
+                Ok(looks == until)
+            });
+            assert_eq!((is_so.unwrap(), looks), (found, 4));
+        }
+    }
 
     #[test]
     fn after_a_standstill_processes_get_the_rest_of_their_time() {

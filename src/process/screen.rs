@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::iter;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::panic;
 use std::path::Path;
 use std::sync::Arc;
@@ -110,22 +110,6 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         leave(&self.stderr);
-    }
-}
-
-/// Source of keys, readable when a key was pressed.
-#[derive(Debug)]
-pub struct Keyboard(io::Stdin);
-
-impl Keyboard {
-    pub fn new() -> Keyboard {
-        Keyboard(io::stdin())
-    }
-}
-
-impl AsFd for Keyboard {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Start of a turn: its process group, its end with its parent, and the record of the group's
-//! leader.
+//! Start of child processes: limits of the system, their end with their parent, and for a turn its
+//! process group and the record of the group's leader.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,16 +7,39 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Signal, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use signal_hook::consts::SIGXFSZ;
 
 use super::leftover::leader;
-use super::program;
+use super::signals::{ignored, is_in};
 use super::turn::{Stdin, TurnSpec};
-use super::{PLACE, host, kernel, limits, place_of};
+use super::{PLACE, host, place_of, program};
 use crate::error::{Error, IoContext, Result, describe};
+
+/// Limit of open files that this process was started with.
+static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises the limit of open files of this process as far as allowed; the commands that it starts get
+/// the original limit. Makes a write beyond the limit of file sizes fail with an error instead of a
+/// kill by SIGXFSZ. Must be called once, at the start.
+pub fn raise_limits() {
+    let found = getrlimit(Resource::Nofile);
+    let widened = Rlimit { current: found.maximum, maximum: found.maximum };
+    // On an error, the process runs with the original limit.
+    if found.current != found.maximum && setrlimit(Resource::Nofile, widened).is_ok() {
+        let _ = OPEN_FILES.set(found);
+    }
+    // Without a limit of file sizes, the system never sends SIGXFSZ.
+    if getrlimit(Resource::Fsize).current.is_some() && !is_in(ignored(), SIGXFSZ) {
+        // With a handler, the write fails. Unlike an ignored signal, children do not inherit the
+        // handler.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    }
+}
 
 /// Takes stdin from this process, so that children do not inherit it.
 pub fn take_stdin() -> Result<File> {
@@ -32,15 +55,11 @@ pub fn null() -> Result<File> {
     File::options().read(true).write(true).open(path).context("open", path)
 }
 
-pub enum Spawned {
-    Yes(Child),
-    /// The command can't start; the reason names the program or directory.
-    No(String),
-}
-
-pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
+/// Starts a turn. Inner error: the reason why its command can't start, which names the program or
+/// directory.
+pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
     let Some((program, arguments)) = spec.argv.split_first() else {
-        return Ok(Spawned::No("the command is empty".to_owned()));
+        return Ok(Err("the command is empty".to_owned()));
     };
     let stdin = match &spec.stdin {
         Stdin::Null => Stdio::null(),
@@ -61,54 +80,46 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.env(spec.mark.name, &spec.mark.id).env(PLACE, place);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let parent = rustix::process::getpid();
-    // SAFETY: the closure runs between fork and exec. The closure makes async-signal-safe system
-    // calls on its own stack, and allocates nothing.
-    #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
-    unsafe {
-        command.pre_exec(move || Ok(introduce(parent, &leader)?))
-    };
+    // The record comes second: a kill of this process ends the child, or the record shows the child.
+    tie(&mut command, Signal::KILL);
+    in_child(&mut command, move || introduce(&leader));
     give_back(&mut command);
     match command.spawn() {
-        Ok(child) => Ok(Spawned::Yes(child)),
-        Err(error) => refusal(spec, error).map(Spawned::No),
+        Ok(child) => Ok(Ok(child)),
+        Err(error) => refusal(spec, error).map(Err),
     }
 }
 
 /// Sets a command's limit of open files to the limit at the start of this process, because programs
 /// that use `select` fail with more than 1,024 open files.
 pub fn give_back(command: &mut Command) {
-    let Some(found) = limits::open_files() else { return };
-    // SAFETY: the closure runs between fork and exec. The closure makes one system call and
-    // allocates nothing.
-    #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
-    unsafe {
-        command.pre_exec(move || Ok(setrlimit(Resource::Nofile, found)?))
-    };
+    if let Some(found) = OPEN_FILES.get() {
+        in_child(command, || setrlimit(Resource::Nofile, found.clone()));
+    }
 }
 
 /// Makes the kernel send a signal to a command when this process ends for any reason.
 pub fn tie(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
-    // SAFETY: the closure runs between fork and exec. The closure makes async-signal-safe system
-    // calls, and allocates nothing.
+    in_child(command, move || {
+        rustix::process::set_parent_process_death_signal(Some(signal))?;
+        // The parent may have ended before the child requested the signal.
+        if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
+    });
+}
+
+/// Makes `act` run in the child before exec. `act` may only make async-signal-safe system calls on
+/// its own stack, and must allocate nothing.
+fn in_child(command: &mut Command, act: impl Fn() -> rustix::io::Result<()> + Send + Sync + 'static) {
+    // SAFETY: the callers in this file pass closures that fulfil the condition.
     #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
     unsafe {
-        command.pre_exec(move || Ok(follow(parent, signal)?))
+        command.pre_exec(move || Ok(act()?))
     };
 }
 
-/// Makes the kernel signal the child when its parent ends. Runs in the child before exec.
-fn follow(parent: Pid, signal: Signal) -> rustix::io::Result<()> {
-    kernel::signal_with_parent(signal)?;
-    // The parent may have ended before the child requested the signal.
-    if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
-}
-
-/// Records the child as the leader. Runs in the child before exec. After this call, a kill of the
-/// tick also ends the child, or the record makes the child findable.
-fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
-    follow(parent, Signal::KILL)?;
+/// Records the child as the leader. Runs in the child before exec.
+fn introduce(leader: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut line = [0; 2048];
     let length = rustix::io::read(&stat, &mut line)?;

@@ -142,15 +142,6 @@ pub struct TaskInputPipe {
     writer: OwnedFd,
 }
 
-/// Result of writing to a pipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
-    /// Number of bytes written. The pipe has no room for more at present.
-    Some(usize),
-    /// No command reads the pipe.
-    Closed,
-}
-
 impl TaskInputPipe {
     pub fn make(spot: &Spot) -> Result<TaskInputPipe> {
         spot.make_pipe()?;
@@ -167,19 +158,20 @@ impl TaskInputPipe {
         asked.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
-    /// Writes as many bytes as the pipe has room for, without blocking.
-    pub fn write(&self, bytes: &[u8]) -> Written {
+    /// Writes as many bytes as the pipe has room for, without blocking, and returns their number;
+    /// `None` if no command reads the pipe.
+    pub fn write(&self, bytes: &[u8]) -> Option<usize> {
         let mut count = 0;
         while count < bytes.len() {
             match rustix::io::write(&self.writer, &bytes[count..]) {
                 Ok(some) => count += some,
                 Err(Errno::INTR) => {}
-                Err(Errno::PIPE) => return Written::Closed,
+                Err(Errno::PIPE) => return None,
                 // The pipe has no room, or can't be written now.
                 Err(_) => break,
             }
         }
-        Written::Some(count)
+        Some(count)
     }
 }
 
@@ -258,14 +250,14 @@ mod tests {
         reader.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"hello you");
         // The supervisor itself writes the input that other machines have sent.
-        assert_eq!(input.write(b" too"), Written::Some(4));
+        assert_eq!(input.write(b" too"), Some(4));
         let mut said = [0; 4];
         reader.read_exact(&mut said).unwrap();
         assert_eq!(&said, b" too");
         assert!(input.is_read());
         let much = vec![0; 4 << 20];
-        let Written::Some(count) = input.write(&much) else { panic!("somebody reads") };
-        assert!(0 < count && count < much.len() && input.write(&much) == Written::Some(0));
+        let count = input.write(&much).expect("somebody reads");
+        assert!(0 < count && count < much.len() && input.write(&much) == Some(0));
         // The input is larger than any pipe.
         let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("bytes and no more"), "{error}");
@@ -275,7 +267,7 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(60);
         assert!(wait_for(&input.writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");
         assert!(!input.is_read());
-        assert_eq!(input.write(b"lost"), Written::Closed);
+        assert_eq!(input.write(b"lost"), None);
         let error = feed(&path, b"lost", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
     }

@@ -1,10 +1,11 @@
-//! Processes in /proc: parent, group, start time, environment.
+//! Handles of processes, and processes in /proc: parent, group, start time, environment.
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, getpid};
+use rustix::process::{Pid, PidfdFlags, getpid};
 
 use super::SUPERVISOR;
 use crate::error::{Error, IoContext, Result};
@@ -53,6 +54,11 @@ impl ProcessStat {
             start: fields.nth(15)?.parse().ok()?,
         })
     }
+}
+
+/// Opens a descriptor that always refers to `pid`, and is readable when that process ends.
+pub fn open(pid: Pid) -> rustix::io::Result<OwnedFd> {
+    rustix::process::pidfd_open(pid, PidfdFlags::empty())
 }
 
 /// Returns every visible process.

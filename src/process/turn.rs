@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, WaitOptions, getpid, pidfd_send_signal, set_child_subreaper};
 
 pub use super::output::Captured;
 
@@ -18,9 +18,9 @@ use super::leftover;
 use super::output::OutputLog;
 use super::patience::{is_past, poll};
 use super::signals::Signals;
-use super::spawn::{Spawned, spawn};
+use super::spawn::spawn;
 use super::table::{self, immortal, process_path};
-use super::{KILL_TAKES, Patience, ProcessMark, Signal, kernel};
+use super::{KILL_TAKES, Patience, ProcessMark, Signal};
 use crate::beneath::Spot;
 use crate::error::{Error, IoContext, Result};
 use crate::model::policy::FirstTold;
@@ -120,6 +120,21 @@ pub struct TurnResult {
     pub stderr: Captured,
 }
 
+impl TurnResult {
+    /// Returns the result of a turn without a process.
+    pub fn not_started(error: String, cancelled_by: Option<i32>, duration: Duration) -> TurnResult {
+        TurnResult {
+            exit: Exit::NotStarted { error },
+            timed_out: false,
+            cancelled_by,
+            by_itself: false,
+            duration,
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+        }
+    }
+}
+
 /// Runs one turn and returns when none of its processes is left, except supervisors of background
 /// tasks. Every other child of this process counts as part of the turn, so no second turn can run
 /// at the same time. An error is a failure of this process. The turn has then ended, too, unless
@@ -131,18 +146,8 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
     let stdout = OutputLog::new(&spec.stdout, spec.max_output);
     let stderr = OutputLog::new(&spec.stderr, spec.max_output);
     let child = match spawn(spec)? {
-        Spawned::Yes(child) => child,
-        Spawned::No(error) => {
-            return Ok(TurnResult {
-                exit: Exit::NotStarted { error },
-                timed_out: false,
-                cancelled_by: signals.release(),
-                by_itself: false,
-                duration: started.elapsed(),
-                stdout: Captured::default(),
-                stderr: Captured::default(),
-            });
-        }
+        Ok(child) => child,
+        Err(error) => return Ok(TurnResult::not_started(error, signals.release(), started.elapsed())),
     };
     let mut live = Live::new(child, stdout, stderr, &signals)?;
     live.stdout.listener = spec.listener.map(|make| make());
@@ -181,15 +186,15 @@ struct Adoption;
 
 impl Adoption {
     fn begin() -> Result<Adoption> {
-        kernel::adopt_orphans(true).context("adopt the orphans of", Path::new("this process"))?;
+        set_child_subreaper(Some(getpid())).context("adopt the orphans of", Path::new("this process"))?;
         Ok(Adoption)
     }
 }
 
 impl Drop for Adoption {
     fn drop(&mut self) {
-        // This call can't fail, because the call with `true` has succeeded.
-        let _ = kernel::adopt_orphans(false);
+        // This call can't fail, because the call in `begin` has succeeded.
+        let _ = set_child_subreaper(None);
     }
 }
 
@@ -216,7 +221,7 @@ struct Live<'a> {
 impl<'a> Live<'a> {
     fn new(mut child: Child, stdout: OutputLog, stderr: OutputLog, signals: &'a Signals) -> Result<Live<'a>> {
         let group = Pid::from_child(&child);
-        let leader = match kernel::open(group) {
+        let leader = match table::open(group) {
             Ok(leader) => leader,
             Err(errno) => {
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
@@ -274,8 +279,8 @@ impl<'a> Live<'a> {
         let mut patience = Patience::of(grace);
         let mut leads = spec.first == FirstTold::Leader && !self.leader_ended;
         if leads {
-            let _ = kernel::send(&self.leader, Signal::TERM);
-            let _ = kernel::send(&self.leader, Signal::CONT);
+            let _ = pidfd_send_signal(&self.leader, Signal::TERM);
+            let _ = pidfd_send_signal(&self.leader, Signal::CONT);
         } else {
             self.signal_group(Signal::TERM);
             self.signal_group(Signal::CONT);
@@ -460,7 +465,7 @@ fn signal_child(child: Pid, signal: Signal) {
 }
 
 fn handles(children: &[Pid]) -> Vec<OwnedFd> {
-    children.iter().take(WATCHED).filter_map(|child| kernel::open(*child).ok()).collect()
+    children.iter().take(WATCHED).filter_map(|child| table::open(*child).ok()).collect()
 }
 
 #[cfg(test)]
@@ -814,7 +819,7 @@ mod tests {
             std::thread::yield_now();
         }
         let leader = leftover::leader(&at(dir.path()).join("leader")).unwrap().unwrap();
-        let handle = kernel::open(leader.pid).unwrap();
+        let handle = table::open(leader.pid).unwrap();
         let run = &ProcessMark::run(format!("run_{}", us.id()));
         us.kill().unwrap();
         us.wait().unwrap();

@@ -8,6 +8,7 @@ mod fleet;
 mod keys;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
 use crate::process::jobs::Jobs;
-use crate::process::screen::{self, Keyboard, Screen};
+use crate::process::screen::{self, Screen};
 use crate::process::signals::{OfTerminal, Signals};
 use crate::report::dashboard::{
     AgentDetail, AgentRow, FleetView, Foot, ScreenContents, ScreenView, draw, next_change, visible_rows,
@@ -162,7 +163,7 @@ impl Dashboard {
         (signals, terminal): (&Signals, &OfTerminal),
         screen: &mut Screen,
     ) -> Result<Status> {
-        let keyboard = Keyboard::new();
+        let keyboard = io::stdin();
         loop {
             let height = screen.size().height;
             let until = self.looks_at();

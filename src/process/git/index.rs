@@ -20,59 +20,54 @@ impl Repository<'_> {
         mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
     ) -> Result<Option<String>> {
         // Git processes of a killed sync may still run for a moment.
-        self.retry_while_blocked(|| self.try_snapshot(line, (subject, body), &mut take_up))
-    }
-
-    fn try_snapshot(
-        &self,
-        line: &RemoteBranch,
-        (subject, body): (&str, &str),
-        take_up: &mut impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
-    ) -> Result<Option<String>> {
-        let head = self.head()?;
-        let own = OwnIndex::copy(line)?;
-        let index = &own.call();
-        let touched = self.changed_paths(line, index)?;
-        if touched.is_empty() && head.is_some() {
-            return Ok(head);
-        }
-        // Files that are staged outside the state directory are not part of this commit.
-        let tree = head.as_deref().unwrap_or("--empty");
-        let words: &[&str] =
-            if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
-        self.must(words, index)?;
-        take_up(
-            &|paths| {
-                let words = ["add", "--all", "--ignore-errors", "--"];
-                let said = self.call(&[&words[..], paths].concat(), index)?;
-                // A file that another user has put into a shared inbox, and that its owner can't
-                // read, is left out.
-                let is_closed = said.stderr.contains("Permission denied");
-                if is_closed { Ok(()) } else { self.checked(said, SEE_STATUS).map(drop) }
-            },
-            &touched,
-        )?;
-        let words = ["diff-index", "--cached", "--quiet", tree];
-        if let Some(head) = &head
-            && self.call(&words, index)?.is_success()
-        {
-            self.align_index(line, head)?;
-            return Ok(Some(head.clone()));
-        }
-        let said = self.call(&commit_words(subject, body), index)?;
-        if !said.is_success() && !said.stderr.trim().is_empty() && (self.settings.hooks || self.settings.sign)
-        {
-            let message = format!("git commit in {}: {}", self.state_dir.display(), said.reason());
-            let hint =
-                "[git] in dormouse.toml turns on the repository's hooks and signing: see why they fail";
-            return Err(refuse(message, hint_about(said.reason(), hint)));
-        }
-        self.checked(said, SEE_STATUS)?;
-        let now = self.head()?;
-        if let Some(now) = &now {
-            self.align_index(line, now)?;
-        }
-        Ok(now)
+        self.retry_while_blocked(|| {
+            let head = self.head()?;
+            let own = OwnIndex::copy(line)?;
+            let index = &own.call();
+            let touched = self.changed_paths(line, index)?;
+            if touched.is_empty() && head.is_some() {
+                return Ok(head);
+            }
+            // Files that are staged outside the state directory are not part of this commit.
+            let tree = head.as_deref().unwrap_or("--empty");
+            let words: &[&str] =
+                if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
+            self.must(words, index)?;
+            take_up(
+                &|paths| {
+                    let words = ["add", "--all", "--ignore-errors", "--"];
+                    let said = self.call(&[&words[..], paths].concat(), index)?;
+                    // A file that another user has put into a shared inbox, and that its owner can't
+                    // read, is left out.
+                    let is_closed = said.stderr.contains("Permission denied");
+                    if is_closed { Ok(()) } else { self.checked(said, SEE_STATUS).map(drop) }
+                },
+                &touched,
+            )?;
+            let words = ["diff-index", "--cached", "--quiet", tree];
+            if let Some(head) = &head
+                && self.call(&words, index)?.is_success()
+            {
+                self.align_index(line, head)?;
+                return Ok(Some(head.clone()));
+            }
+            let said = self.call(&commit_words(subject, body), index)?;
+            if !said.is_success()
+                && !said.stderr.trim().is_empty()
+                && (self.settings.hooks || self.settings.sign)
+            {
+                let message = format!("git commit in {}: {}", self.state_dir.display(), said.reason());
+                let hint =
+                    "[git] in dormouse.toml turns on the repository's hooks and signing: see why they fail";
+                return Err(refuse(message, hint_about(said.reason(), hint)));
+            }
+            self.checked(said, SEE_STATUS)?;
+            let now = self.head()?;
+            if let Some(now) = &now {
+                self.align_index(line, now)?;
+            }
+            Ok(now)
+        })
     }
 
     /// Sets the clone's index to the committed state directory, even after a sync was killed.
@@ -94,101 +89,6 @@ impl Repository<'_> {
         Ok(paths.map(str::to_owned).collect())
     }
 
-    /// Error when uncommitted changes outside the state directory block a commit. Changes no file.
-    pub fn check_out_dry(
-        &self,
-        line: &RemoteBranch,
-        changes: &[PathChange],
-        from: &str,
-        to: &str,
-    ) -> Result<()> {
-        let said = self.would_check_out(line, changes, from, to)?;
-        if said.is_success() {
-            return Ok(());
-        }
-        let there = self.there_already(line, changes, from, to)?;
-        if there.is_empty() {
-            return self.not_in_the_way(&said);
-        }
-        self.set_index(line, &there)?;
-        self.not_in_the_way(&self.would_check_out(line, changes, from, to)?)
-    }
-
-    /// Returns files outside the state directory that have the content of the commit but not its
-    /// index entry, because git was killed between the two writes.
-    fn there_already(
-        &self,
-        line: &RemoteBranch,
-        changes: &[PathChange],
-        from: &str,
-        to: &str,
-    ) -> Result<Vec<PathChange>> {
-        let own = OwnIndex::copy(line)?;
-        let names = |words: &[&str]| -> Result<BTreeSet<String>> {
-            Ok(self.must(words, &own.call())?.text().split('\0').map(str::to_owned).collect())
-        };
-        let staged = names(&["diff-index", "--cached", "-z", "--name-only", "--no-renames", from])?;
-        names(&["read-tree", to])?;
-        let _ = self.call(&["update-index", "-q", "--refresh"], &own.call())?;
-        let different = names(&["diff-files", "-z", "--name-only"])?;
-        let is_there = |change: &&PathChange| {
-            let is_outside = change.after.is_some() && !line.is_inside(&change.path);
-            is_outside && !staged.contains(&change.path) && !different.contains(&change.path)
-        };
-        Ok(changes.iter().filter(is_there).cloned().collect())
-    }
-
-    fn would_check_out(
-        &self,
-        line: &RemoteBranch,
-        changes: &[PathChange],
-        from: &str,
-        to: &str,
-    ) -> Result<GitResult> {
-        let own = OwnIndex::copy(line)?;
-        let inside = changes.iter().filter(|change| line.is_inside(&change.path));
-        self.update_index(line, own.call(), inside.map(PathChange::entry))?;
-        let index = own.call();
-        let _ = self.call(&["update-index", "-q", "--refresh"], &index)?;
-        self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)
-    }
-
-    /// Checks out a commit. The files of the state directory are already in place; git updates all
-    /// other files, or fails before changing one. Returns false if another commit was made
-    /// meanwhile.
-    pub fn check_out(
-        &self,
-        line: &RemoteBranch,
-        changes: &[PathChange],
-        from: &str,
-        to: &str,
-    ) -> Result<bool> {
-        let inside: Vec<PathChange> =
-            changes.iter().filter(|change| line.is_inside(&change.path)).cloned().collect();
-        self.set_index(line, &inside)?;
-        if inside.len() < changes.len() {
-            let _ = self.run(&["update-index", "-q", "--refresh"])?;
-            self.not_in_the_way(&self.run(&["read-tree", "-m", "-u", from, to])?)?;
-        }
-        let said = self.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
-        if !said.is_success() && self.head()?.as_deref() != Some(from) {
-            return Ok(false);
-        }
-        self.checked(said, SEE_STATUS)?;
-        Ok(true)
-    }
-
-    fn not_in_the_way(&self, said: &GitResult) -> Result<()> {
-        if said.is_success() {
-            return Ok(());
-        }
-        Err(Error::refused(
-            "uncommitted_changes",
-            format!("uncommitted changes prevent the merge: {}", said.reason()),
-        )
-        .with_hint("commit or move it, then do this again; nothing has changed"))
-    }
-
     /// Sets entries of the clone's index, or removes entries without an object.
     fn set_index(&self, line: &RemoteBranch, changes: &[PathChange]) -> Result<()> {
         self.retry_while_blocked(|| {
@@ -196,6 +96,91 @@ impl Repository<'_> {
             self.update_index(line, GitCall::default(), changes.iter().map(PathChange::entry))
         })
     }
+}
+
+/// Checkout of one commit in place of another.
+pub struct Checkout<'c> {
+    pub repository: &'c Repository<'c>,
+    pub line: &'c RemoteBranch,
+    /// Paths that differ between the commits.
+    pub changes: &'c [PathChange],
+    pub from: &'c str,
+    pub to: &'c str,
+}
+
+impl Checkout<'_> {
+    /// Error when uncommitted changes outside the state directory block the checkout. Changes no
+    /// file.
+    pub fn check(&self) -> Result<()> {
+        let said = self.dry_run()?;
+        if said.is_success() {
+            return Ok(());
+        }
+        let there = self.there_already()?;
+        if there.is_empty() {
+            return not_in_the_way(&said);
+        }
+        self.repository.set_index(self.line, &there)?;
+        not_in_the_way(&self.dry_run()?)
+    }
+
+    /// Returns files outside the state directory that have the content of the commit but not its
+    /// index entry, because git was killed between the two writes.
+    fn there_already(&self) -> Result<Vec<PathChange>> {
+        let own = OwnIndex::copy(self.line)?;
+        let names = |words: &[&str]| -> Result<BTreeSet<String>> {
+            Ok(self.repository.must(words, &own.call())?.text().split('\0').map(str::to_owned).collect())
+        };
+        let staged = names(&["diff-index", "--cached", "-z", "--name-only", "--no-renames", self.from])?;
+        names(&["read-tree", self.to])?;
+        let _ = self.repository.call(&["update-index", "-q", "--refresh"], &own.call())?;
+        let different = names(&["diff-files", "-z", "--name-only"])?;
+        let is_there = |change: &&PathChange| {
+            let is_outside = change.after.is_some() && !self.line.is_inside(&change.path);
+            is_outside && !staged.contains(&change.path) && !different.contains(&change.path)
+        };
+        Ok(self.changes.iter().filter(is_there).cloned().collect())
+    }
+
+    fn dry_run(&self) -> Result<GitResult> {
+        let own = OwnIndex::copy(self.line)?;
+        let inside = self.changes.iter().filter(|change| self.line.is_inside(&change.path));
+        self.repository.update_index(self.line, own.call(), inside.map(PathChange::entry))?;
+        let index = own.call();
+        let _ = self.repository.call(&["update-index", "-q", "--refresh"], &index)?;
+        self.repository.call(&["read-tree", "-m", "-u", "-n", self.from, self.to], &index)
+    }
+
+    /// Checks out the commit. The files of the state directory are already in place; git updates
+    /// all other files, or fails before changing one. Returns false if another commit was made
+    /// meanwhile.
+    pub fn run(&self) -> Result<bool> {
+        let (repository, from, to) = (self.repository, self.from, self.to);
+        let inside = self.changes.iter().filter(|change| self.line.is_inside(&change.path));
+        let inside: Vec<PathChange> = inside.cloned().collect();
+        repository.set_index(self.line, &inside)?;
+        if inside.len() < self.changes.len() {
+            let _ = repository.run(&["update-index", "-q", "--refresh"])?;
+            not_in_the_way(&repository.run(&["read-tree", "-m", "-u", from, to])?)?;
+        }
+        let said = repository.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
+        if !said.is_success() && repository.head()?.as_deref() != Some(from) {
+            return Ok(false);
+        }
+        repository.checked(said, SEE_STATUS)?;
+        Ok(true)
+    }
+}
+
+fn not_in_the_way(said: &GitResult) -> Result<()> {
+    if said.is_success() {
+        return Ok(());
+    }
+    Err(Error::refused(
+        "uncommitted_changes",
+        format!("uncommitted changes prevent the merge: {}", said.reason()),
+    )
+    .with_hint("commit or move it, then do this again; nothing has changed"))
 }
 
 /// Temporary copy of the clone's index, removed when dropped. Each process has its own copy,

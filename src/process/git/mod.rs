@@ -17,9 +17,11 @@ use rustix::fs::{Access, MemfdFlags};
 use rustix::process::{Pid, Signal};
 
 use super::patience::wait_for;
-use super::{kernel, spawn};
+use super::{spawn, table};
 use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::GitSettings;
+
+pub use index::Checkout;
 
 /// Pause before the next call of git after another process has blocked git.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -189,27 +191,25 @@ impl<'a> Repository<'a> {
     /// the repository are not changed. Retries while other processes block the commit. Returns
     /// git's message about unreadable files, which are left out.
     pub fn commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
-        self.retry_while_blocked(|| self.try_to_commit(subject, body))
-    }
-
-    fn try_to_commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
-        let done = |said: &GitResult| {
-            let words = Some(said.stderr.trim()).filter(|words| !words.is_empty()).unwrap_or(NO_REASON);
-            let message = format!("git in {}: {words}", self.state_dir.display());
-            let hint = "the step is done and recorded; only its git commit is missing";
-            if said.is_success() { Ok(()) } else { Err(refuse(message, hint)) }
-        };
-        let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
-        // A file in a shared inbox that its owner can't read must not prevent the commit of the
-        // other files.
-        let is_closed = added.stderr.contains("Permission denied") && !added.stderr.contains("fatal:");
-        if !is_closed {
-            done(&added)?;
-        }
-        if !self.run(&["diff", "--cached", "--quiet", "--", "."])?.is_success() {
-            done(&self.run(&[&commit_words(subject, body)[..], &["--", "."]].concat())?)?;
-        }
-        Ok(is_closed.then(|| added.stderr.trim().to_owned()))
+        self.retry_while_blocked(|| {
+            let done = |said: &GitResult| {
+                let words = Some(said.stderr.trim()).filter(|words| !words.is_empty()).unwrap_or(NO_REASON);
+                let message = format!("git in {}: {words}", self.state_dir.display());
+                let hint = "the step is done and recorded; only its git commit is missing";
+                if said.is_success() { Ok(()) } else { Err(refuse(message, hint)) }
+            };
+            let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
+            // A file in a shared inbox that its owner can't read must not prevent the commit of the
+            // other files.
+            let is_closed = added.stderr.contains("Permission denied") && !added.stderr.contains("fatal:");
+            if !is_closed {
+                done(&added)?;
+            }
+            if !self.run(&["diff", "--cached", "--quiet", "--", "."])?.is_success() {
+                done(&self.run(&[&commit_words(subject, body)[..], &["--", "."]].concat())?)?;
+            }
+            Ok(is_closed.then(|| added.stderr.trim().to_owned()))
+        })
     }
 
     /// Configures git in this clone to merge files that match one of the patterns, relative to the
@@ -328,7 +328,7 @@ impl<'a> Repository<'a> {
     fn wait(&self, mut child: Child, words: &[&str]) -> Result<ExitStatus> {
         let pid = Pid::from_child(&child);
         let git = Path::new("git");
-        let ended = kernel::open(pid).context("watch", git)?;
+        let ended = table::open(pid).context("watch", git)?;
         let is_over =
             |time| wait_for(&ended, PollFlags::IN, Instant::now().checked_add(time)).context("wait for", git);
         if is_over(self.settings.timeout.as_std())? {
