@@ -122,8 +122,7 @@ impl<'a> Context<'a> {
         let (mut transaction, mut records) = draft.finish_and_keep()?;
         let transitions = pending.mark_transitions(agent, &mut transaction, installed_hooks)?;
         records.state = locked.commit(transaction)?;
-        pending.add_transitions(agent.name(), transitions);
-        pending.add_attentions(&records.state.agent, &raised);
+        pending.add(agent.name(), transitions, &raised);
         session.raised.borrow_mut().extend(raised);
         Ok(records)
     }

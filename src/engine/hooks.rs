@@ -6,7 +6,6 @@
 use std::path::PathBuf;
 use std::thread;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::beneath::Spot;
@@ -32,24 +31,13 @@ use super::session::Session;
 /// Maximum length of a hook's output in the ledger, in bytes; the end of the output is kept.
 const OUTPUT_MAX: usize = 4096;
 
-/// Event for which a hook is called, and its data for the hook.
-#[derive(Debug, Clone, Serialize)]
+/// Event for which a hook is called.
+#[derive(Debug, Clone)]
 pub struct HookEvent {
     agent: AgentName,
-    pub from: Option<ExecutionState>,
-    to: Option<ExecutionState>,
-    task_id: Option<MessageId>,
-    reason: Option<String>,
     run_id: Option<RunId>,
-    /// Failure that a starting or ended recovery is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<FailureTold>,
-    /// True if a recovery succeeded, false if it failed; only for `on-recovery-complete`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    success: Option<bool>,
-    /// Attention for which `on-attention` is called; absent for all other hooks.
-    #[serde(skip)]
-    attention: Option<Attention>,
+    /// JSON object for the hook, without the hook's name.
+    data: Value,
 }
 
 impl HookEvent {
@@ -59,58 +47,80 @@ impl HookEvent {
         let is_recovering = state.execution.state == ExecutionState::Recovering;
         let failure = rules::failure(state).filter(|_| is_recovering);
         let failed = failure.as_ref();
-        HookEvent {
-            agent: state.agent.clone(),
-            from: Some(state.execution.state),
-            to: Some(to),
-            task_id: run
-                .map(|run| run.message_id)
-                .or(state.execution.task_id)
-                .or(failed.and_then(|failure| failure.message_id)),
-            reason,
-            run_id: run.map(|run| run.run_id).or(failed.and_then(|failure| failure.run_id)),
-            failure,
-            success: None,
-            attention: None,
-        }
+        let task_id = run
+            .map(|run| run.message_id)
+            .or(state.execution.task_id)
+            .or(failed.and_then(|failure| failure.message_id));
+        let run_id = run.map(|run| run.run_id).or(failed.and_then(|failure| failure.run_id));
+        HookEvent::between((state.execution.state, to), &state.agent, (task_id, run_id), reason, failed)
+    }
+
+    /// Replaces the state from which the agent comes.
+    pub fn from(mut self, state: ExecutionState) -> HookEvent {
+        self.data["from"] = json!(state);
+        self
     }
 
     /// Returns the event of an attention.
     pub fn about(agent: &AgentName, attention: &Attention) -> HookEvent {
-        HookEvent {
-            agent: agent.clone(),
-            from: None,
-            to: None,
-            task_id: attention.about.message_id,
-            reason: Some(attention.reason.clone()),
-            run_id: attention.about.run_id,
-            failure: None,
-            success: None,
-            attention: Some(attention.clone()),
+        let mut data = json!({
+            "agent": agent,
+            "at": attention.at,
+            "subject": attention.subject,
+            "reason": attention.reason,
+            "count": attention.count,
+        });
+        if let Some(command) = &attention.answer_with {
+            extend(&mut data, json!({ "options": attention.options, "answer_with": command }));
         }
+        extend(&mut data, json!(attention.about));
+        HookEvent { agent: agent.clone(), run_id: attention.about.run_id, data }
     }
 
     /// Returns the event of a transition, for `on-state-change`.
     pub fn transition(agent: &AgentName, pending: &PendingTransition) -> HookEvent {
-        HookEvent {
-            agent: agent.clone(),
-            from: Some(pending.from),
-            to: Some(pending.to),
-            task_id: pending.task_id,
-            reason: Some(pending.cause.clone()),
-            run_id: pending.run_id,
-            failure: pending.failure.clone(),
-            success: None,
-            attention: None,
-        }
+        let (ids, reason) = ((pending.task_id, pending.run_id), Some(pending.cause.clone()));
+        HookEvent::between((pending.from, pending.to), agent, ids, reason, pending.failure.as_ref())
     }
 
-    /// Returns the event for `on-recovery-complete`, if this is a transition that ends a recovery.
-    pub fn end_of_recovery(&self) -> Option<HookEvent> {
-        let ends = |state| self.from == Some(ExecutionState::Recovering) && self.to == Some(state);
-        let went_well = ends(ExecutionState::Runnable);
-        let has_ended = went_well || ends(ExecutionState::Failed);
-        has_ended.then(|| HookEvent { success: Some(went_well), ..self.clone() })
+    /// Returns the event for `on-recovery-complete`, if this transition ends a recovery.
+    pub fn end_of_recovery(agent: &AgentName, pending: &PendingTransition) -> Option<HookEvent> {
+        let went_well = pending.to == ExecutionState::Runnable;
+        let has_ended = went_well || pending.to == ExecutionState::Failed;
+        (has_ended && pending.from == ExecutionState::Recovering).then(|| {
+            let mut event = HookEvent::transition(agent, pending);
+            event.data["success"] = json!(went_well);
+            event
+        })
+    }
+
+    /// `failure`: the failure that a starting or ended recovery is about.
+    fn between(
+        (from, to): (ExecutionState, ExecutionState),
+        agent: &AgentName,
+        (task_id, run_id): (Option<MessageId>, Option<RunId>),
+        reason: Option<String>,
+        failure: Option<&FailureTold>,
+    ) -> HookEvent {
+        let mut data = json!({
+            "agent": agent,
+            "from": from,
+            "to": to,
+            "task_id": task_id,
+            "reason": reason,
+            "run_id": run_id,
+        });
+        if let Some(failure) = failure {
+            data["failure"] = json!(failure);
+        }
+        HookEvent { agent: agent.clone(), run_id, data }
+    }
+}
+
+/// Adds the fields of an object to an object.
+fn extend(object: &mut Value, fields: Value) {
+    if let (Value::Object(object), Value::Object(fields)) = (object, fields) {
+        object.extend(fields);
     }
 }
 
@@ -277,12 +287,14 @@ impl InstalledHook<'_> {
         if let Some(fence) = self.fence.filter(|_| current.is_some()) {
             set(&mut env, FENCE, fence.to_string().into());
         }
+        let mut document = json!({ "hook": self.name });
+        extend(&mut document, event.data.clone());
         let spec = HookSpec {
             name: self.name,
             program: self.program.clone(),
             workdir: workspace_path(agent.store(), &policy),
             env,
-            document: document(self.name, event),
+            document: format!("{document}\n").into_bytes(),
             tmp: agent.workdir().tmp(),
             log: self.log(event),
             timeout: timeout.map(Span::as_std),
@@ -296,33 +308,6 @@ impl InstalledHook<'_> {
         let dir = self.context.agent.workdir().run(event.run_id?);
         dir.exists().then(|| dir.hook_log())
     }
-}
-
-/// Returns the JSON document that a hook gets on standard input.
-fn document(hook: &str, event: &HookEvent) -> Vec<u8> {
-    let mut document = json!({ "hook": hook });
-    let mut extend = |value: Value| {
-        if let (Value::Object(document), Value::Object(fields)) = (&mut document, value) {
-            document.extend(fields);
-        }
-    };
-    match &event.attention {
-        None => extend(json!(event)),
-        Some(attention) => {
-            extend(json!({
-                "agent": event.agent,
-                "at": attention.at,
-                "subject": attention.subject,
-                "reason": attention.reason,
-                "count": attention.count,
-            }));
-            if let Some(command) = &attention.answer_with {
-                extend(json!({ "options": attention.options, "answer_with": command }));
-            }
-            extend(json!(attention.about));
-        }
-    }
-    format!("{document}\n").into_bytes()
 }
 
 /// Returns the reason why a hook counts as failed; `None` if it succeeded.

@@ -9,10 +9,8 @@ use crate::model::records::{BrokenWait, Inbox, InstalledHooks, LeaseState, Recor
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
-use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
-use crate::model::work::WorkItem;
 use crate::report::context::{self, History};
 use crate::rules::admission::check_size;
 use crate::rules::transition::arrival::staleness;
@@ -55,39 +53,25 @@ impl Loading {
 
 /// Loads the open records at one revision. `state` is the state of that revision.
 pub fn records(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, at: Loading) -> Result<Records> {
-    let open = open(seen, &state)?;
-    load_rest(agent, seen, state, open, at)
+    records_with(agent, seen, state, None, at)
 }
 
-/// Open work items, waits, timers and tasks.
-pub struct OpenRecordSet {
-    works: Vec<WorkItem>,
-    waits: Vec<Wait>,
-    timers: Vec<Timer>,
-    tasks: Vec<Task>,
-}
-
-impl From<Records> for OpenRecordSet {
-    fn from(Records { works, waits, timers, tasks, .. }: Records) -> OpenRecordSet {
-        OpenRecordSet { works, waits, timers, tasks }
-    }
-}
-
-pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<OpenRecordSet> {
-    // The directory also has output of ended tasks, so it is not listed if no task is open.
-    let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
-    Ok(OpenRecordSet { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
-}
-
-/// Loads the inbox, policy and other remaining records at the revision of `open`.
-pub fn load_rest(
+/// Loads the open records at one revision. `known`: records whose work items, waits, timers and tasks
+/// are those of this revision, so that they are not read.
+pub fn records_with(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
     state: State,
-    open: OpenRecordSet,
+    known: Option<Records>,
     Loading { lease, now, purpose }: Loading,
 ) -> Result<Records> {
-    let OpenRecordSet { works, waits, timers, tasks } = open;
+    let (works, waits, timers, tasks) = match known {
+        Some(Records { works, waits, timers, tasks, .. }) => (works, waits, timers, tasks),
+        // The directory of tasks also has output of ended tasks, so it is not listed if no task is
+        // open.
+        None if state.open_tasks == 0 => (seen.open()?, seen.open()?, seen.open()?, Vec::new()),
+        None => (seen.open()?, seen.open()?, seen.open()?, seen.open()?),
+    };
     let policy = agent.policy()?;
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;

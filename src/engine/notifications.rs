@@ -6,6 +6,8 @@
 //! the marks by another commit. If the process is killed before that, or was called from a hook, a
 //! later step notifies. So each notification is sent at least once.
 
+use std::collections::VecDeque;
+
 use crate::error::Result;
 use crate::model::attention::Attention;
 use crate::model::id::AgentName;
@@ -27,21 +29,20 @@ const LINE: usize = 500;
 /// Reports the attentions that this process has raised and not yet reported, for commands that end
 /// without a call of `Context::tell`.
 pub fn notify_rest(session: &Session) {
-    let next = || session.pending.borrow().next_with_attentions();
-    let Some(first) = next() else { return };
-    let told = session.store().and_then(|store| {
-        let mut name = Some(first);
-        while let Some(known) = name {
-            let agent = store.agent(&known)?;
-            let attentions = session.pending.borrow_mut().take_attentions(&known);
-            Context::new(session, &agent).notify_attentions(&attentions);
-            name = next();
+    // The locks in `pending` keep other processes from reporting the same attentions.
+    let pending = session.pending.take();
+    let mut left = VecDeque::from(pending.with_attentions());
+    let mut notify = || -> Result<()> {
+        let store = if left.is_empty() { return Ok(()) } else { session.store()? };
+        while let Some((name, attentions)) = left.front() {
+            Context::new(session, &store.agent(name)?).notify_attentions(attentions);
+            left.pop_front();
         }
         Ok(())
-    });
-    if let Err(error) = told {
-        for (name, attention) in session.pending.take().attentions() {
-            say(session, name, attention);
+    };
+    if let Err(error) = notify() {
+        for (name, attentions) in &left {
+            attentions.iter().for_each(|attention| say(session, name, attention));
         }
         session.out.note(&error.to_string());
     }
@@ -130,7 +131,8 @@ impl Context<'_> {
     fn notify_transitions(self, pending: Pending) -> Result<()> {
         let Pending { transitions, is_heard, mut lock, .. } = pending;
         let changed = is_heard.then(|| hooks::find(self, ON_STATE_CHANGE)).flatten();
-        let has_recovered = transitions.iter().any(|one| self.end_of_recovery(one).is_some());
+        let has_recovered =
+            transitions.iter().any(|one| HookEvent::end_of_recovery(self.agent.name(), one).is_some());
         let recovered = has_recovered.then(|| hooks::find(self, ON_RECOVERY_COMPLETE)).flatten();
         let first = transitions.first().map_or(0, |one| one.seq);
         if changed.is_some() && self.agent.peek()?.untold.iter().any(|one| one.seq < first) {
@@ -180,15 +182,13 @@ impl Context<'_> {
                     told.push(transition.seq);
                 }
             }
-            if let (Some(hook), Some(event)) = (recovered, self.end_of_recovery(transition)) {
+            if let (Some(hook), Some(event)) =
+                (recovered, HookEvent::end_of_recovery(agent.name(), transition))
+            {
                 hooks::report_failure(session, hook.run(&event));
             }
         }
         self.clear_transitions(&told, killed_at)
-    }
-
-    fn end_of_recovery(self, transition: &PendingTransition) -> Option<HookEvent> {
-        HookEvent::transition(self.agent.name(), transition).end_of_recovery()
     }
 
     fn clear_transitions(self, told: &[u64], killed_at: Option<u64>) -> Result<()> {

@@ -64,7 +64,7 @@ impl Notifications {
     }
 
     /// Marks the transitions of a transaction as pending, before the commit. Returns them, and if
-    /// `on-state-change` is installed, for `add_transitions` after the commit.
+    /// `on-state-change` is installed, for `add` after the commit.
     pub fn mark_transitions(
         &mut self,
         agent: &Agent<'_>,
@@ -87,35 +87,24 @@ impl Notifications {
         Ok((transitions, is_heard))
     }
 
-    /// Adds the transitions of a commit to the pending notifications.
-    pub fn add_transitions(&mut self, agent: &AgentName, (made, is_heard): (Vec<PendingTransition>, bool)) {
-        if !made.is_empty() {
+    /// Adds the transitions and attentions of a commit to the pending notifications.
+    pub fn add(
+        &mut self,
+        agent: &AgentName,
+        (made, is_heard): (Vec<PendingTransition>, bool),
+        raised: &[Attention],
+    ) {
+        if !made.is_empty() || !raised.is_empty() {
             let pending = self.of(agent);
             pending.transitions.extend(made);
             pending.is_heard |= is_heard;
+            pending.attentions.extend_from_slice(raised);
         }
     }
 
-    /// Adds the attentions that a commit has raised to the pending notifications.
-    pub fn add_attentions(&mut self, agent: &AgentName, raised: &[Attention]) {
-        if !raised.is_empty() {
-            self.of(agent).attentions.extend_from_slice(raised);
-        }
-    }
-
-    /// Removes and returns the pending attentions about one agent.
-    pub fn take_attentions(&mut self, name: &AgentName) -> Vec<Attention> {
-        std::mem::take(&mut self.of(name).attentions)
-    }
-
-    /// Returns all attentions that were not reported yet, with their agents.
-    pub fn attentions(&self) -> impl Iterator<Item = (&AgentName, &Attention)> {
-        self.agents.iter().flat_map(|(name, pending)| pending.attentions.iter().map(move |one| (name, one)))
-    }
-
-    /// Returns the first agent with attentions that were not reported yet.
-    pub fn next_with_attentions(&self) -> Option<AgentName> {
-        let (name, _) = self.agents.iter().find(|(_, pending)| !pending.attentions.is_empty())?;
-        Some(name.clone())
+    /// Returns all attentions that were not reported yet, by agent.
+    pub fn with_attentions(&self) -> Vec<(&AgentName, &[Attention])> {
+        let agents = self.agents.iter().map(|(name, pending)| (name, pending.attentions.as_slice()));
+        agents.filter(|(_, attentions)| !attentions.is_empty()).collect()
     }
 }

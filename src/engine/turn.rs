@@ -14,9 +14,9 @@ use crate::model::id::RunId;
 use crate::model::policy::{CommandSpec, OnDisconnect, Policy, StdinForm};
 use crate::model::records::{LeaseState, Records};
 use crate::model::refusal::Refusal;
-use crate::model::run::{Exit, Run};
+use crate::model::run::Run;
 use crate::model::trigger::Trigger;
-use crate::model::turn::{Outcome, TurnEnd};
+use crate::model::turn::TurnEnd;
 use crate::model::wait::WaitKind;
 use crate::process::turn::{Nobody, Stdin, TurnResult, TurnSpec};
 use crate::process::{self, ProcessMark};
@@ -41,7 +41,7 @@ use super::installed;
 use super::load::{self, Loading, Purpose};
 use super::lookup::{check_named, ended_task};
 use super::monitor::{self, KILL_GRACE, LeaseKeeper};
-use super::outcome;
+use super::outcome::{self, Mended};
 use super::session::Session;
 use super::tasks;
 
@@ -94,7 +94,10 @@ pub fn run(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
         process::turn::run(&spec, &mut LeaseKeeper::new(monitor, &turn.lease)).map(Ok)
     });
     let end = match ended {
-        Ok(Ok(ended)) => end_of(turn, ended),
+        Ok(Ok(ended)) => {
+            let path = turn.context.agent.workdir().run(run_id).outcome();
+            end_of(session, ended, outcome::read(&path, &turn.records.policy.limits))
+        }
         Ok(Err(unfit)) => not_run(session, unfit.to_string(), started.elapsed()),
         Err(error) => {
             let end = not_run(session, error.to_string(), started.elapsed());
@@ -115,21 +118,8 @@ pub fn run(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
 }
 
 fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
-    TurnEnd {
-        exit: Exit::NotStarted { error },
-        timed_out: false,
-        cancelled_by: session.cancelled_by.get(),
-        by_itself: false,
-        is_prevented: false,
-        ended_at: session.clock.now(),
-        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        outcome: Ok(Outcome::default()),
-        notes: Vec::new(),
-        stdout_bytes: 0,
-        stderr_bytes: 0,
-        last_line: None,
-        last_error_line: None,
-    }
+    let ended = TurnResult::not_started(error, session.cancelled_by.get(), took);
+    end_of(session, ended, Ok(Mended::default()))
 }
 
 /// Runs the hook of a scheduled or resumed turn, and then commits `running`. Error when the hook
@@ -144,8 +134,7 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
         };
         let hook = hooks::find(turn.context, name).filter(|_| session.cancelled_by.get().is_none());
         if let Some(hook) = hook {
-            let mut event = HookEvent::of(&turn.records.state, to, None);
-            event.from = Some(from);
+            let event = HookEvent::of(&turn.records.state, to, None).from(from);
             let max_section = turn.records.policy.preemption.max_section;
             let monitor = monitor::of_run(turn.context, turn.claimed.run.run_id, max_section);
             let mut monitor = LeaseKeeper::new(monitor, &turn.lease);
@@ -199,9 +188,8 @@ pub fn before_suspension(context: Context<'_>, run_id: RunId, lease: Option<&Hel
     Ok(())
 }
 
-fn end_of(turn: &Turn<'_>, ended: TurnResult) -> TurnEnd {
-    let path = turn.context.agent.workdir().run(turn.claimed.run.run_id).outcome();
-    let (outcome, notes) = match outcome::read(&path, &turn.records.policy.limits) {
+fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) -> TurnEnd {
+    let (outcome, notes) = match read {
         Ok((outcome, notes)) => (Ok(outcome), notes),
         Err(why) => (Err(why), Vec::new()),
     };
@@ -211,7 +199,7 @@ fn end_of(turn: &Turn<'_>, ended: TurnResult) -> TurnEnd {
         cancelled_by: ended.cancelled_by,
         by_itself: ended.by_itself,
         is_prevented: false,
-        ended_at: turn.context.session.clock.now(),
+        ended_at: session.clock.now(),
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
         outcome,
         notes,
@@ -273,12 +261,9 @@ fn try_to_settle(
     let is_as_left = |known: &(Records, Touched)| {
         state == known.0.state && Some(&known.1) == seen.touched(&state).as_ref()
     };
-    let open = match known.filter(is_as_left) {
-        Some((records, _)) => records.into(),
-        None => load::open(&seen, &state)?,
-    };
+    let known = known.filter(is_as_left).map(|(records, _)| records);
     let at = Loading { lease: LeaseState::Held, now, purpose: Purpose::Look };
-    let records = load::load_rest(agent, &seen, state, open, at)?;
+    let records = load::records_with(agent, &seen, state, known, at)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let around = action_facts(context, &seen, &end)?;
     let current = draft.records.state.current_run.as_ref();
