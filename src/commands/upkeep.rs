@@ -83,7 +83,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
         let message = format!("{agents}: {}; {TICK}", late.describe(session.clock.now()));
         seen.tell(session, &store.local().concern("nobody_ticks", message), Ok(false));
     }
-    let CheckTotals { checked, open, warnings, has_merged, idle_hooks, late: _ } = seen;
+    let CheckTotals { agents, checked, open, warnings, has_merged, idle_hooks, late: _ } = seen;
     for path in idle_hooks {
         let path = path.display();
         session.out.note(&format!("{path} is no program, so it is never run: `chmod +x` makes it one"));
@@ -98,7 +98,11 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
     }
     let object = json!({ "checked": checked, "findings": open, "warnings": warnings });
     session.out.result(&object, |out| {
-        let found = if open == 0 { out.paint(Tone::Good, "nothing wrong") } else { format!("{open} open") };
+        let found = match open {
+            0 if status == Status::Done => out.paint(Tone::Good, "nothing wrong"),
+            0 => "not everything was checked".to_owned(),
+            _ => format!("{open} open"),
+        };
         let warned = match warnings {
             0 => String::new(),
             some => format!(", {}", count(some as u64, "warning", "warnings")),
@@ -106,7 +110,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
         format!(
             "{} in {}: {found}{warned}",
             count(checked as u64, "record", "records"),
-            count(names.len() as u64, "agent", "agents")
+            count(agents, "agent", "agents")
         )
     });
     Ok(status)
@@ -115,6 +119,8 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
 /// Totals of a check.
 #[derive(Default)]
 struct CheckTotals {
+    /// Number of agents whose records were checked.
+    agents: u64,
     checked: usize,
     open: usize,
     /// Number of findings that are warnings and no damage.
@@ -193,6 +199,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
     }
     drop(locked);
     notes.iter().filter(|_| mends).for_each(|note| session.out.note(note));
+    seen.agents += 1;
     seen.checked += checked;
     for (finding, done) in mended {
         seen.tell(session, &finding, done);

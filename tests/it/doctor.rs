@@ -44,7 +44,7 @@ fn a_healthy_state_directory_has_nothing_wrong() {
     sandbox
         .cmd(["doctor", "nobody"])
         .status(3)
-        .stdout("0 records in 1 agent: nothing wrong\n")
+        .stdout("0 records in 0 agents: not everything was checked\n")
         .complains("dormouse: no agent `nobody`\nhint: there is ada\n");
 }
 
