@@ -11,7 +11,7 @@ use crate::cli::{self, AgentFlag, SectionCommand};
 use crate::commands::args::{answer, bytes};
 use crate::engine::context::{Context, has_command_section};
 use crate::engine::load;
-use crate::engine::monitor::{RecordMonitor, instant_of};
+use crate::engine::monitor::{instant_of, of_state};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::CHECKPOINT;
@@ -427,7 +427,7 @@ fn run_command(
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
     }
-    let mut overseer = RecordMonitor::new(agent, |state: &State| match asked(state) {
+    let mut overseer = of_state(agent, |state: &State| match asked(state) {
         Ok(None) => {
             let now = session.clock.now();
             let run = state.current_run.as_ref();

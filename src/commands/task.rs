@@ -12,7 +12,7 @@ use crate::engine::context::Context;
 use crate::engine::effects::Effect;
 use crate::engine::environment::{claimant, environment, set};
 use crate::engine::follow::{ProcessOutput, may_be_elsewhere};
-use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, TaskMonitor};
+use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, of_task};
 use crate::engine::owner::away_task;
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
@@ -30,7 +30,7 @@ use crate::model::time::Span;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::process::supervisor::{self, Seat, TaskInputPipe};
-use crate::process::turn::{Nobody, Stdin, TurnResult, TurnSpec, run};
+use crate::process::turn::{Stdin, TurnResult, TurnSpec, run};
 use crate::process::{FENCE, ProcessMark, TASK};
 use crate::report::output::{Output, Tone, failure};
 use crate::report::text::one_line;
@@ -329,13 +329,8 @@ fn look_after(
         Some(task) => {
             let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
                 seat.begun();
-                match input {
-                    Some(input) => {
-                        let hearing = InputReceiver::new(input, &agent, id);
-                        run(&spec, &mut LeaseKeeper::new(TaskMonitor::new(hearing, &agent, id), &held))
-                    }
-                    None => run(&spec, &mut LeaseKeeper::new(TaskMonitor::new(Nobody, &agent, id), &held)),
-                }
+                let hearing = input.map(|input| InputReceiver::new(input, &agent, id));
+                run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(&agent, id), hearing)))
             });
             seen(session, run)
         }

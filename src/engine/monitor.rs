@@ -41,7 +41,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const RECORD_ATTEMPTS: u32 = 25;
 
 /// Returns a monitor's answer, with `limit` as the latest time of the next call.
-pub fn asked_by(fate: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
+fn asked_by(fate: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
     match fate {
         MonitorDecision::Ends => MonitorDecision::Ends,
         MonitorDecision::GoesOn { ask_again } => {
@@ -50,90 +50,50 @@ pub fn asked_by(fate: MonitorDecision, limit: Option<Instant>) -> MonitorDecisio
     }
 }
 
-/// Renews a lease while another monitor decides, and ends the command when the lease is lost.
-pub struct LeaseKeeper<'a, O> {
-    inner: O,
-    lease: Option<&'a HeldLease>,
-}
+/// Two monitors: the first that ends the command decides. After the timeout, and about a signal, the
+/// second is called.
+impl<A: Monitor, B: Monitor> Monitor for (A, B) {
+    fn ask(&mut self) -> MonitorDecision {
+        match self.0.ask() {
+            MonitorDecision::Ends => MonitorDecision::Ends,
+            MonitorDecision::GoesOn { ask_again } => asked_by(self.1.ask(), ask_again),
+        }
+    }
 
-impl<'a, O> LeaseKeeper<'a, O> {
-    pub fn new(inner: O, lease: impl Into<Option<&'a HeldLease>>) -> LeaseKeeper<'a, O> {
-        LeaseKeeper { inner, lease: lease.into() }
+    fn late(&mut self) -> MonitorDecision {
+        match self.0.ask() {
+            MonitorDecision::Ends => MonitorDecision::Ends,
+            MonitorDecision::GoesOn { .. } => self.1.late(),
+        }
+    }
+
+    fn signalled(&mut self, signal: i32) {
+        self.1.signalled(signal);
     }
 }
 
-impl<O: Monitor> Monitor for LeaseKeeper<'_, O> {
+/// Monitor that may be absent.
+impl<M: Monitor> Monitor for Option<M> {
     fn ask(&mut self) -> MonitorDecision {
-        if !self.lease.is_none_or(HeldLease::beat) {
+        self.as_mut().map_or(MonitorDecision::GoesOn { ask_again: None }, M::ask)
+    }
+}
+
+/// Renews a lease, and ends the command when the lease is lost.
+pub struct LeaseKeeper<'a>(pub Option<&'a HeldLease>);
+
+impl Monitor for LeaseKeeper<'_> {
+    fn ask(&mut self) -> MonitorDecision {
+        if !self.0.is_none_or(HeldLease::beat) {
             return MonitorDecision::Ends;
         }
-        let beats = self.lease.and_then(HeldLease::fence).map(|_| Instant::now() + BEATS);
-        asked_by(self.inner.ask(), beats)
-    }
-
-    fn late(&mut self) -> MonitorDecision {
-        if self.lease.is_none_or(HeldLease::beat) { self.inner.late() } else { MonitorDecision::Ends }
-    }
-
-    fn signalled(&mut self, signal: i32) {
-        self.inner.signalled(signal);
+        let beats = self.0.and_then(HeldLease::fence).map(|_| Instant::now() + BEATS);
+        MonitorDecision::GoesOn { ask_again: beats }
     }
 }
 
-/// Ends the command of a task that was cancelled on another machine, which can't signal its
-/// processes. Reads nothing if the records are files, because the task can then be cancelled on
-/// this machine only.
-pub struct TaskMonitor<'a, O> {
-    inner: O,
-    agent: &'a Agent<'a>,
-    id: TaskId,
-    /// Version of the records at the last read.
-    seen: Option<StoreVersion>,
-    next: Instant,
-}
-
-impl<'a, O> TaskMonitor<'a, O> {
-    pub fn new(inner: O, agent: &'a Agent<'a>, id: TaskId) -> TaskMonitor<'a, O> {
-        TaskMonitor { inner, agent, id, seen: None, next: Instant::now() + QUERY_PAUSE }
-    }
-
-    /// True if the task is being cancelled or has ended; false if its record is unreadable.
-    fn is_unwanted(&mut self) -> bool {
-        let version = self.agent.version();
-        if version.is_none() || version == self.seen {
-            return false;
-        }
-        let Ok(task) = self.agent.look(|seen, _| seen.open_one::<Task>(self.id)) else { return false };
-        self.seen = version;
-        task.is_none_or(|task| task.status == TaskStatus::Cancelling)
-    }
-}
-
-impl<O: Monitor> Monitor for TaskMonitor<'_, O> {
-    fn ask(&mut self) -> MonitorDecision {
-        let fate = self.inner.ask();
-        if !self.agent.store().is_remote() || matches!(fate, MonitorDecision::Ends) {
-            return fate;
-        }
-        if Instant::now() >= self.next {
-            if self.is_unwanted() {
-                return MonitorDecision::Ends;
-            }
-            self.next = Instant::now() + QUERY_PAUSE;
-        }
-        asked_by(fate, Some(self.next))
-    }
-
-    fn late(&mut self) -> MonitorDecision {
-        self.inner.late()
-    }
-
-    fn signalled(&mut self, signal: i32) {
-        self.inner.signalled(signal);
-    }
-}
-
-/// Reads an agent's state when it has changed or when `due` is reached; `look` then decides.
+/// Reads an agent's records by `look` when they have changed or when `due` is reached; `look` then
+/// decides.
 pub struct RecordMonitor<'a, L> {
     agent: &'a Agent<'a>,
     look: L,
@@ -144,8 +104,8 @@ pub struct RecordMonitor<'a, L> {
     next: Instant,
 }
 
-impl<'a, L: FnMut(&State) -> MonitorDecision> RecordMonitor<'a, L> {
-    pub fn new(agent: &'a Agent<'a>, look: L) -> RecordMonitor<'a, L> {
+impl<'a, L: FnMut() -> Result<MonitorDecision>> RecordMonitor<'a, L> {
+    fn new(agent: &'a Agent<'a>, look: L) -> RecordMonitor<'a, L> {
         RecordMonitor { agent, look, seen: None, due: None, next: Instant::now() + READ_PAUSE }
     }
 
@@ -154,14 +114,14 @@ impl<'a, L: FnMut(&State) -> MonitorDecision> RecordMonitor<'a, L> {
         if version == self.seen && self.due.is_none_or(|due| now < due) {
             return MonitorDecision::GoesOn { ask_again: self.due };
         }
-        // An unreadable state is no reason to end the command; the settlement will report it.
-        let Ok(state) = self.agent.peek() else { return MonitorDecision::GoesOn { ask_again: None } };
+        // Unreadable records are no reason to end the command; the settlement will report them.
+        let Ok(decision) = (self.look)() else { return MonitorDecision::GoesOn { ask_again: None } };
         self.seen = version;
-        (self.look)(&state)
+        decision
     }
 }
 
-impl<L: FnMut(&State) -> MonitorDecision> Monitor for RecordMonitor<'_, L> {
+impl<L: FnMut() -> Result<MonitorDecision>> Monitor for RecordMonitor<'_, L> {
     fn ask(&mut self) -> MonitorDecision {
         let now = Instant::now();
         if now >= self.next {
@@ -176,12 +136,32 @@ impl<L: FnMut(&State) -> MonitorDecision> Monitor for RecordMonitor<'_, L> {
     }
 }
 
+/// Monitor that decides by an agent's state.
+pub fn of_state<'a>(
+    agent: &'a Agent<'a>,
+    mut look: impl FnMut(&State) -> MonitorDecision + 'a,
+) -> impl Monitor + 'a {
+    RecordMonitor::new(agent, move || agent.peek().map(|state| look(&state)))
+}
+
+/// Ends the command of a task that is being cancelled or has ended on another machine, which can't
+/// signal its processes. `None` if the records are files, because the task can then be cancelled on
+/// this machine only.
+pub fn of_task<'a>(agent: &'a Agent<'a>, id: TaskId) -> Option<impl Monitor + 'a> {
+    let look = move || {
+        let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
+        let is_unwanted = task.is_none_or(|task| task.status == TaskStatus::Cancelling);
+        Ok(if is_unwanted { MonitorDecision::Ends } else { MonitorDecision::GoesOn { ask_again: None } })
+    };
+    agent.store().is_remote().then(|| RecordMonitor::new(agent, look))
+}
+
 /// Ends a run that is settled or condemned, that should have yielded (contract, execution §6), or
 /// whose `stop` was killed before it had ended the run. An open section is respected until its
 /// deadline. `max_section`: maximum time for a section, in case the clock was set.
 pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> impl Monitor + 'a {
     let mut grace = Grace::default();
-    RecordMonitor::new(context.agent, move |state: &State| {
+    of_state(context.agent, move |state: &State| {
         let settled = context.end_abandoned_sections(state.clone());
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);

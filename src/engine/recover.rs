@@ -21,7 +21,7 @@ use super::context::{Context, OpenTxn};
 use super::effects::{Effect, after_settlement};
 use super::hooks::{self, HookEvent, HookFailure};
 use super::installed;
-use super::monitor::{LeaseKeeper, RecordMonitor};
+use super::monitor::{LeaseKeeper, of_state};
 use super::owner::TICK_GONE;
 use super::turn::{action_facts, before_suspension, is_refusal, without_outcome};
 
@@ -119,7 +119,7 @@ pub fn recover(
             MonitorDecision::Ends
         }
     };
-    let mut monitor = LeaseKeeper::new(RecordMonitor::new(agent, lasts), lease);
+    let mut monitor = (LeaseKeeper(lease), of_state(agent, lasts));
     let failure = hook.run_within(&event, limit, &mut monitor)?;
     lease.map_or(Ok(()), |lease| lease.refuse_lost("the recovery"))?;
     let OpenTxn { locked, mut draft, .. } = context.open()?;

@@ -12,7 +12,7 @@ use crate::store::Agent;
 use crate::store::backend::input::{InputAnswer, TaskInput};
 
 use super::context::Context;
-use super::monitor::{QUERY_PAUSE, asked_by};
+use super::monitor::QUERY_PAUSE;
 
 /// Pause of the sender between two queries.
 const POLL_PAUSE: Duration = Duration::from_millis(100);
@@ -146,14 +146,13 @@ impl<'a> InputReceiver<'a> {
 
 impl Monitor for InputReceiver<'_> {
     fn ask(&mut self) -> MonitorDecision {
-        let fate = self.input.ask();
-        if matches!(fate, MonitorDecision::Ends) {
-            return fate;
-        }
-        let Ok(Some(input)) = self.agent.task_input(self.id) else { return fate };
+        self.input.close_reader();
+        let Ok(Some(input)) = self.agent.task_input(self.id) else {
+            return MonitorDecision::GoesOn { ask_again: None };
+        };
         if Instant::now() >= self.next {
             self.next = Instant::now() + self.receive(&*input);
         }
-        asked_by(fate, Some(self.next))
+        MonitorDecision::GoesOn { ask_again: Some(self.next) }
     }
 }

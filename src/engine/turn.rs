@@ -18,7 +18,7 @@ use crate::model::run::Run;
 use crate::model::trigger::Trigger;
 use crate::model::turn::TurnEnd;
 use crate::model::wait::WaitKind;
-use crate::process::turn::{Nobody, Stdin, TurnResult, TurnSpec};
+use crate::process::turn::{Stdin, TurnResult, TurnSpec};
 use crate::process::{self, ProcessMark};
 use crate::report::context::{self, History};
 use crate::report::output;
@@ -91,7 +91,7 @@ pub fn run(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
             turn.lease.outlast();
         }
-        process::turn::run(&spec, &mut LeaseKeeper::new(monitor, &turn.lease)).map(Ok)
+        process::turn::run(&spec, &mut (LeaseKeeper(Some(&turn.lease)), monitor)).map(Ok)
     });
     let end = match ended {
         Ok(Ok(ended)) => {
@@ -137,7 +137,7 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
             let event = HookEvent::of(&turn.records.state, to, None).from(from);
             let max_section = turn.records.policy.preemption.max_section;
             let monitor = monitor::of_run(turn.context, turn.claimed.run.run_id, max_section);
-            let mut monitor = LeaseKeeper::new(monitor, &turn.lease);
+            let mut monitor = (LeaseKeeper(Some(&turn.lease)), monitor);
             let hook = hook.under(turn.lease.fence());
             if let Some(failure) = hook.run_within(&event, None, &mut monitor)? {
                 return Err(Error::failed(failure.to_string()));
@@ -183,7 +183,7 @@ pub fn before_suspension(context: Context<'_>, run_id: RunId, lease: Option<&Hel
         let reason = why_suspended(run).to_owned();
         let event = HookEvent::of(&state, ExecutionState::Suspended, Some(reason));
         let hook = hook.under(lease.and_then(HeldLease::fence));
-        hooks::report_failure(session, hook.run_within(&event, None, &mut LeaseKeeper::new(Nobody, lease)));
+        hooks::report_failure(session, hook.run_within(&event, None, &mut LeaseKeeper(lease)));
     }
     Ok(())
 }

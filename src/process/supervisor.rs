@@ -14,7 +14,6 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::patience::{poll, wait_for};
-use super::turn::{Monitor, MonitorDecision};
 use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
 use crate::beneath::Spot;
 use crate::error::{Error, IoContext, Result};
@@ -158,6 +157,11 @@ impl TaskInputPipe {
         asked.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
+    /// Closes the read end of this process, because the command has started.
+    pub fn close_reader(&mut self) {
+        self.reader = None;
+    }
+
     /// Writes as many bytes as the pipe has room for, without blocking, and returns their number;
     /// `None` if no command reads the pipe.
     pub fn write(&self, bytes: &[u8]) -> Option<usize> {
@@ -172,15 +176,6 @@ impl TaskInputPipe {
             }
         }
         Some(count)
-    }
-}
-
-/// Monitor that never ends the task. Its call means that the command has started, so this process
-/// closes its read end.
-impl Monitor for TaskInputPipe {
-    fn ask(&mut self) -> MonitorDecision {
-        self.reader = None;
-        MonitorDecision::GoesOn { ask_again: None }
     }
 }
 
@@ -244,7 +239,7 @@ mod tests {
         // The first input is written before the command opens the pipe.
         feed(&path, b"hello", Duration::ZERO).unwrap();
         let mut reader = File::open(path.path()).unwrap();
-        input.ask();
+        input.close_reader();
         feed(&path, b" you", Duration::ZERO).unwrap();
         let mut said = [0; 9];
         reader.read_exact(&mut said).unwrap();

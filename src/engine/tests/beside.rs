@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::alone::alone;
 use crate::engine::context::Context;
 use crate::engine::environment::claimant;
-use crate::engine::monitor::TaskMonitor;
+use crate::engine::monitor::of_task;
 use crate::engine::step::step;
 use crate::engine::task_input::InputReceiver;
 use crate::engine::tasks::cancel;
@@ -20,7 +20,7 @@ use crate::model::record::Plane;
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::supervisor;
-use crate::process::turn::{Monitor, MonitorDecision, Nobody};
+use crate::process::turn::{Monitor, MonitorDecision};
 use crate::rules::transition::task::{self, NewJob, NewTask};
 use crate::store::backend::input::InputAnswer;
 use crate::store::backend::{Arrival, Backend, Op, each_of};
@@ -183,7 +183,7 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
     };
     let context = Context::new(&play.session, &play.agent);
     let id = context.change(|draft| task::start(draft, new)).expect("started").made.id;
-    let mut monitor = TaskMonitor::new(Nobody, &play.agent, id);
+    let mut monitor = of_task(&play.agent, id);
     let mut asked = |looks: usize| {
         let mut last = monitor.ask();
         for _ in 0..looks {
