@@ -7,24 +7,23 @@
 //! difference as a change of this clone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
-use crate::model::json;
 use crate::model::state::TickedBy;
 use crate::model::tree::{Blob, Tree};
 use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
 use crate::process::git::{Checkout, Repository};
-use crate::process::jobs::{self, JobEnd, Work};
 use crate::rules::transition::moved::take;
-use crate::store::Store;
+use crate::store::anchor::Anchor;
 use crate::store::git::{
     self, Around, MERGED, MergedFile, RemoteFile, ScratchStore, agent_of, converge, refuse_foreign,
 };
+use crate::store::{Finding, Store};
 
+use super::checks;
 use super::context::Context;
 use super::lookup::existing;
 use super::session::Session;
@@ -153,7 +152,7 @@ impl<'s> RemoteSync<'s> {
         // Without a merge, all changes are this clone's own.
         let new = if merged == head { &[] } else { &changes[..] };
         let also = if there.is_some() { &sent[..] } else { &[] };
-        self.check(&target, new.iter().chain(also))?;
+        self.check(session, &target, new.iter().chain(also))?;
         if there.as_ref() != Some(&target) && repository.push(line, &target)? == Pushed::Overtaken {
             return Ok(false);
         }
@@ -200,11 +199,9 @@ impl<'s> RemoteSync<'s> {
             take_up(&others.iter().map(String::as_str).collect::<Vec<_>>())
         })?;
         head.ok_or_else(|| {
-            Error::failed(format!(
-                "{} has nothing that git could commit",
-                self.store.anchor().path().display()
-            ))
-            .with_hint("`git status --ignored` shows the reason")
+            let message =
+                format!("{} has nothing that git could commit", self.store.anchor().path().display());
+            Error::failed(message).with_hint("`git status --ignored` shows the reason")
         })
     }
 
@@ -239,11 +236,8 @@ impl<'s> RemoteSync<'s> {
         let merged = converge(&repository.tree(line, &base)?, &ours, &theirs, &mut around)?;
         let inside = merged.conflicts.first().map(|path| format!("{}{path}", line.prefix));
         if let Some(path) = outside.cloned().or(inside) {
-            return Err(Error::refused(
-                "merge_conflict",
-                format!("{path}: it was changed here and at {}, in the same lines", line.remote),
-            )
-            .with_hint(format!(
+            let message = format!("{path}: it was changed here and at {}, in the same lines", line.remote);
+            return Err(Error::refused("merge_conflict", message).with_hint(format!(
                 "merge it by hand: `git fetch {0} && git merge {0}/{1}`, or undo one of the changes",
                 line.remote, line.branch
             )));
@@ -295,9 +289,14 @@ impl<'s> RemoteSync<'s> {
         self.repository.commit_tree(&tree, &[commit], &subject).map(Some)
     }
 
-    /// Runs `doctor` on the agents that `changes` touch, in a scratch directory with the files of
+    /// Checks the agents that `changes` touch like `doctor`, in a scratch directory with the files of
     /// the commit.
-    fn check<'c>(&self, target: &str, changes: impl Iterator<Item = &'c PathChange>) -> Result<()> {
+    fn check<'c>(
+        &self,
+        session: &Session,
+        target: &str,
+        changes: impl Iterator<Item = &'c PathChange>,
+    ) -> Result<()> {
         let (repository, line) = (&self.repository, &self.line);
         let inside = changes.filter_map(|change| change.path.strip_prefix(&line.prefix));
         let names: BTreeSet<&str> = inside.filter_map(agent_of).collect();
@@ -317,18 +316,38 @@ impl<'s> RemoteSync<'s> {
             scratch.put(path, &bytes?)?;
         }
         let present: BTreeSet<&str> = wanted.iter().filter_map(|(path, _)| agent_of(path)).collect();
-        self.look_at(scratch.path(), &present)
+        present.iter().try_for_each(|name| match self.look_at(session, scratch.path(), name) {
+            Err(error @ Error::Damaged { .. }) => Err(error),
+            done => done.map_err(|error| {
+                Error::failed(format!("the files from the remote could not be checked: {error}"))
+                    .with_hint("nothing has changed here")
+            }),
+        })
     }
 
-    fn look_at(&self, scratch: &Path, names: &BTreeSet<&str>) -> Result<()> {
-        let mut command: Vec<OsString> =
-            vec!["--dir".into(), scratch.into(), "--json".into(), "doctor".into()];
-        command.extend(names.iter().map(OsString::from));
-        let mut trouble = Ok(());
-        jobs::run(vec![Work::Process(command)], 1, None, |doctor| {
-            trouble = verdict(&doctor.lines, doctor.end, scratch, self.store.anchor().path());
-        })?;
-        trouble
+    /// Error when the records of an agent in the scratch directory are damaged.
+    fn look_at(&self, session: &Session, scratch: &Path, name: &str) -> Result<()> {
+        let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
+        let store = session.store_at(Anchor::find(Some(scratch), None)?)?;
+        let (agent, now) = (store.agent(&name)?, session.clock.now());
+        // A journal that can't be applied is among the findings.
+        let locked = agent.change_damaged(now).ok();
+        let mut found = checks::agent(&agent);
+        if let Some(locked) = &locked {
+            found.litter(locked.local());
+        }
+        // A message that two clones have settled needs a person, but the records are valid.
+        let is_of_merge =
+            |finding: &Finding| ["ended_twice", "dead_count", "outbox_count"].contains(&finding.kind);
+        let is_damage = |finding: &&Finding| !finding.remedy.is_warning() && !is_of_merge(finding);
+        let Some(finding) = found.findings.iter().find(is_damage) else { return Ok(()) };
+        let root = self.store.anchor().path().to_string_lossy();
+        let place = finding.place().replace(&*scratch.to_string_lossy(), &root);
+        let message = format!("as the merged records would have it: {}", finding.message);
+        Err(Error::damaged(place, message).with_hint(
+            "nothing has changed here: correct it in the clone that it comes from, or here with \
+             `dormouse doctor`",
+        ))
     }
 
     /// Applies the changes to the records. Returns false if a file is not as committed.
@@ -365,34 +384,6 @@ pub fn publish(context: Context<'_>, subject: &str) {
     if let Err(error) = exchange.run(session, &terms) {
         let remote = &exchange.line.remote;
         session.out.note(&format!("{subject}, and {remote} does not know it yet: {error}"));
-    }
-}
-
-/// Error when `doctor` has found damage in the merged records, or has failed.
-fn verdict(lines: &[u8], end: JobEnd, scratch: &Path, root: &Path) -> Result<()> {
-    let text = String::from_utf8_lossy(lines);
-    let found = text.lines().filter_map(|line| json::value(line.as_bytes()).ok());
-    // A message that two clones have settled needs a person, but the records are valid.
-    let of_merge = |finding: &serde_json::Value| {
-        ["ended_twice", "dead_count", "outbox_count"].iter().any(|kind| finding["kind"] == *kind)
-    };
-    let damage = found.into_iter().find(|finding| finding["warning"] == false && !of_merge(finding));
-    let place =
-        |path: &str| PathBuf::from(path.replace(&*scratch.to_string_lossy(), &root.to_string_lossy()));
-    match (damage, end) {
-        (Some(finding), _) => {
-            let said = |field: &str| finding[field].as_str().unwrap_or_default();
-            let message = format!("as the merged records would have it: {}", said("message"));
-            Err(Error::damaged(place(said("path")), message).with_hint(
-                "nothing has changed here: correct it in the clone that it comes from, or here with \
-                 `dormouse doctor`",
-            ))
-        }
-        (None, JobEnd::Exit(0 | 6)) => Ok(()),
-        (None, _) => {
-            let message = format!("the files from the remote could not be checked: {}", text.trim());
-            Err(Error::failed(message).with_hint("nothing has changed here"))
-        }
     }
 }
 
