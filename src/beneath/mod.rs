@@ -30,7 +30,7 @@ use rustix::process::geteuid;
 use crate::error::{Error, IoContext, Result};
 
 pub use changes::{Access, move_file};
-pub use version::{FileStamp, VERSION_LENGTH, Version, nanoseconds};
+pub use version::{VERSION_LENGTH, Version, nanoseconds};
 
 /// State directory that is open, or is being created.
 #[derive(Debug)]
@@ -113,8 +113,11 @@ pub struct Content {
     pub bytes: Vec<u8>,
     /// User id of the owner of the file.
     pub owner: u32,
-    /// File stamp, taken before the content was read.
-    pub stamp: FileStamp,
+    /// Version of the file before its content was read.
+    pub version: Version,
+    /// Time of the last change of content, permissions or name before the content was read, in
+    /// nanoseconds since 1970.
+    pub changed: u64,
 }
 
 /// Reason for which a path has no file with content.
@@ -253,7 +256,7 @@ impl Spot {
         Ok(self.read_owned(most)?.map(|content| content.bytes))
     }
 
-    /// Returns content, owner and stamp of a file under the conditions of [`Spot::read`].
+    /// Returns content and metadata of a file under the conditions of [`Spot::read`].
     pub fn read_owned(&self, most: u64) -> Result<Option<Content>> {
         self.read_bounded(most).or_else(|error| self.unless_scratch(error))
     }
@@ -283,7 +286,8 @@ impl Spot {
         if bytes.len() as u64 > most {
             return Err(self.too_large(bytes.len() as u64, most));
         }
-        Ok(Some(Content { bytes, owner: stat.st_uid, stamp: FileStamp::of(&stat) }))
+        let changed = nanoseconds(stat.st_ctime, stat.st_ctime_nsec);
+        Ok(Some(Content { bytes, owner: stat.st_uid, version: Version::of(&stat), changed }))
     }
 
     /// Returns the user id of the owner of the state directory.
@@ -398,18 +402,6 @@ impl Spot {
             }
         }
         Ok(())
-    }
-
-    /// Returns the stamps of files in this directory; `None` for a missing file. Needs one system
-    /// call per file, which opens no file.
-    pub fn stamps<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<Vec<Option<FileStamp>>> {
-        let Some(dir) = self.open_dir()? else { return Ok(names.map(|_| None).collect()) };
-        let stamp = |name| match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) => Ok(Some(FileStamp::of(&found))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.join(name).refused(errno, "look at")),
-        };
-        names.map(stamp).collect()
     }
 
     /// Returns all entries of this directory, sorted by name.

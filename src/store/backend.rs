@@ -303,7 +303,7 @@ pub trait Txn: Debug {
     fn now(&self) -> Result<Rc<dyn ReadView + '_>>;
 
     /// Prepares the next view: lists the inbox again, without the names `skipped`. `is_step`: the
-    /// caller is a step, which reads most open records and takes messages.
+    /// caller is a step, which takes messages.
     fn list_inbox(&self, _skipped: &[String], _is_step: bool) -> Result<()> {
         Ok(())
     }

@@ -10,7 +10,7 @@
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `effects`, `concurrency`.
-//! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `owners`, `scratch`, `clones`, `copies`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
+//! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `owners`, `scratch`, `clones`, `copies`, `git_sync`, `git_push`, `git_merges`, `replays`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`, and on several machines `fleet_chaos`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `pasting`, `format`, `cost`.
 
@@ -131,7 +131,6 @@ mod questions;
 #[cfg(target_os = "linux")]
 mod rejected;
 #[cfg(target_os = "linux")]
-mod remembering;
 mod remotes;
 mod removing;
 mod renaming;

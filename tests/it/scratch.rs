@@ -92,9 +92,7 @@ fn no_kind_of_thing_in_the_place_of_a_cache_stops_a_command() {
         .flat_map(|dir| walkdir::WalkDir::new(agent.join(dir)))
         .map(|entry| entry.unwrap().into_path())
         .collect();
-    places.extend(
-        ["tmp/apply", "cache/sweep.json", "cache/settled", "cache/open"].map(|name| agent.join(name)),
-    );
+    places.extend(["tmp/apply", "cache/sweep.json", "cache/settled"].map(|name| agent.join(name)));
     places.sort();
     // Of the files of one directory one stands for all.
     places.dedup_by(|place, other| place.is_file() && other.is_file() && place.parent() == other.parent());

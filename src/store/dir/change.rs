@@ -37,8 +37,6 @@ pub struct DirTxn<'a> {
     segments: RefCell<Option<Vec<inbox::Segment>>>,
     /// Last listing of the inbox, with the changes that were committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
-    /// True if the next view caches the open records that are read.
-    caches: Cell<bool>,
     journal: RefCell<JournalPlace>,
     pub(super) held: lock::LockGuard,
 }
@@ -60,7 +58,6 @@ impl<'a> DirTxn<'a> {
             base: Cell::new(None),
             segments: RefCell::default(),
             inbox: RefCell::default(),
-            caches: Cell::new(false),
             journal: RefCell::new(JournalPlace::Unknown),
             held,
         }
@@ -82,7 +79,7 @@ impl<'a> DirTxn<'a> {
     /// Reads the text of the current `state.json`.
     pub(super) fn state_text(&self) -> Result<String> {
         let (found, spot) = (self.agent.state_file()?, self.agent.dir.join(layout::STATE));
-        self.base.set(found.as_ref().map(|found| found.stamp.version()));
+        self.base.set(found.as_ref().map(|found| found.version));
         text(&spot, found.ok_or_else(|| missing(&spot))?.bytes)
     }
 
@@ -243,7 +240,7 @@ impl<'a> DirTxn<'a> {
             schema: journal::SCHEMA.to_owned(),
             machine: machine::id().map(str::to_owned),
             base_revision: self.agent.state_of(Some(&found.bytes))?.revision,
-            over: Some(found.stamp.version()),
+            over: Some(found.version),
             writes,
             appends,
             deletes,
@@ -390,19 +387,15 @@ impl<'a> DirTxn<'a> {
 
 impl Txn for DirTxn<'_> {
     fn now(&self) -> Result<Rc<dyn ReadView + '_>> {
-        let view = self.view();
-        let view = if self.caches.take() { view.remembering(self.agent.store.disk) } else { view };
-        Ok(Rc::new(DirReadView::under(self, view)))
+        Ok(Rc::new(DirReadView::under(self, self.view())))
     }
 
-    /// Files a long backlog before a step, so that taking messages from it stays cheap, and makes
-    /// the next view cache the open records for a step.
+    /// Files a long backlog before a step, so that taking messages from it stays cheap.
     fn list_inbox(&self, skipped: &[String], is_step: bool) -> Result<()> {
         let mut scan = self.scan()?;
         scan.pass_over(skipped.to_vec());
         if is_step {
             scan = self.file_backlog(scan)?;
-            self.caches.set(true);
         }
         self.inbox.replace(Some(Rc::new(scan)));
         Ok(())

@@ -492,8 +492,8 @@ impl UnfinishedJournal {
             Err(error) if conflict_marker(&state.bytes).is_some() => Err(error),
             Err(_) => Ok(true),
             Ok(_) => Ok(last.state() == Some(&state.bytes)
-                || self.entries().any(|entry| entry.over == Some(state.stamp.version()))
-                || state.stamp.changed() <= self.written),
+                || self.entries().any(|entry| entry.over == Some(state.version))
+                || state.changed <= self.written),
         }
     }
 }

@@ -209,11 +209,6 @@ pub fn settled(source: &str) -> String {
     format!("cache/settled/{}", source.replace('/', "-"))
 }
 
-/// Cache of the open records of a kind.
-pub fn remembered(plane: &str) -> String {
-    format!("cache/open/{plane}")
-}
-
 /// True if a transaction may write the file at this path, relative to the agent's directory.
 pub fn may_write(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {

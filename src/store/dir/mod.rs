@@ -43,7 +43,6 @@ mod owner;
 pub mod prepared;
 pub mod quarantine;
 pub mod record;
-mod record_cache;
 mod rename;
 pub mod sharing;
 mod snapshot;

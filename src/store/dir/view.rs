@@ -9,11 +9,10 @@ use crate::model::record::Record;
 
 use super::authors;
 use super::changes::{Append, add_to};
-use super::files::{self, Disk};
+use super::files;
 use super::journal::JournalEntry;
 use super::layout::AgentDir;
 use super::record::{decode, encode, text};
-use super::record_cache;
 
 /// Agent's directory, overlaid with the transactions of its journal that are not applied yet.
 #[derive(Debug)]
@@ -21,8 +20,6 @@ pub struct View<'a> {
     pub agent: &'a AgentDir,
     overlay: Option<Overlay>,
     is_locked: bool,
-    /// Disk for the cache of open records, if records that are read are to be cached.
-    remembers: Option<Disk>,
 }
 
 /// Versions of the directories of open records, one for each kind.
@@ -60,24 +57,13 @@ impl Overlay {
 impl<'a> View<'a> {
     /// Returns a view for a caller that holds the lock and has applied the journal.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
-        View { agent, overlay: None, is_locked: true, remembers: None }
+        View { agent, overlay: None, is_locked: true }
     }
 
     /// Returns a view for a caller without the lock, with the transactions that are not applied.
     pub fn over(agent: &'a AgentDir, entries: Vec<JournalEntry>) -> View<'a> {
         let overlay = (!entries.is_empty()).then(|| Overlay::of(entries));
-        View { agent, overlay, is_locked: false, remembers: None }
-    }
-
-    /// Caches the records that are read, for the next command. The caller is a step and holds the
-    /// lock.
-    pub fn remembering(self, disk: Disk) -> View<'a> {
-        View { remembers: Some(disk), ..self }
-    }
-
-    /// Disk for the cache, if records that are read are to be cached.
-    pub fn remembers(&self) -> Option<Disk> {
-        self.remembers
+        View { agent, overlay, is_locked: false }
     }
 
     /// Revision on which the last unapplied transaction is based, if there is such a transaction.
@@ -133,12 +119,8 @@ impl<'a> View<'a> {
 
     /// Returns the paths and contents of the records of a directory, sorted by file name.
     pub fn contents(&self, dir: &str) -> Result<Vec<(String, Vec<u8>)>> {
-        let paths = self.record_paths(dir)?;
-        if paths.len() >= record_cache::MANY && self.overlay.is_none() {
-            return record_cache::contents(self, dir, paths);
-        }
-        let mut contents = Vec::with_capacity(paths.len());
-        for path in paths {
+        let mut contents = Vec::new();
+        for path in self.record_paths(dir)? {
             contents.extend(self.bytes(&path)?.map(|bytes| (path, bytes)));
         }
         Ok(contents)

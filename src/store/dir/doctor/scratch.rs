@@ -26,11 +26,11 @@ enum Expected {
 fn expected(path: &str) -> Option<Expected> {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [layout::CACHE | layout::TMP] => Some(Expected::Dir),
-        [layout::CACHE, "dedupe" | "settled" | "uses" | "open"] | [layout::CACHE, "dedupe", _] => {
+        [layout::CACHE, "dedupe" | "settled" | "uses"] | [layout::CACHE, "dedupe", _] => {
             Some(Expected::Dir)
         }
         [layout::CACHE, "sweep.json" | "ticked-by"]
-        | [layout::CACHE, "settled" | "uses" | "open", _]
+        | [layout::CACHE, "settled" | "uses", _]
         | [layout::CACHE, "dedupe", _, _]
         | [layout::TMP, "apply" | "replacement"] => Some(Expected::File),
         [layout::TMP, name] if name.ends_with(".lock") => Some(Expected::File),
