@@ -66,16 +66,16 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     if let Some(mark) = &state.attention {
         let newest = mark.newest.last().map(|newest| format!(": {newest}")).unwrap_or_default();
         let message = format!("{} since {}{newest}", mark.count, mark.since);
-        checkup.find(FindingSubject::State, "needs_attention", message, Remedy::Acknowledge);
+        checkup.find(FindingSubject::State, "needs_attention", message, Remedy::ACKNOWLEDGE);
     }
     for question in state.asked.iter().filter(|_| state.status != Status::Stopped) {
         let message = question.clone().shown(&state.agent).to_string();
-        checkup.find(FindingSubject::State, "asked", message, Remedy::Consider);
+        checkup.find(FindingSubject::State, "asked", message, Remedy::CONSIDER);
     }
     let execution = state.execution.state;
     if !agrees(execution, state.status) {
         let message = format!("status `{}` does not go with execution state `{execution}`", state.status);
-        checkup.find(FindingSubject::State, "status_table", message, Remedy::None);
+        checkup.find(FindingSubject::State, "status_table", message, Remedy::NONE);
     }
     let goes = |is: bool| if is { "without" } else { "with" };
     let in_a_run = matches!(
@@ -87,12 +87,12 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     );
     if in_a_run != state.current_run.is_some() {
         let message = format!("execution state `{execution}` {} a current run", goes(in_a_run));
-        checkup.find(FindingSubject::State, "current_run", message, Remedy::None);
+        checkup.find(FindingSubject::State, "current_run", message, Remedy::NONE);
     }
     let is_held = matches!(execution, ExecutionState::Suspended | ExecutionState::WaitingResources);
     if is_held != state.held.is_some() && state.status != Status::Stopped {
         let message = format!("execution state `{execution}` {} a held run", goes(is_held));
-        checkup.find(FindingSubject::State, "held_run", message, Remedy::None);
+        checkup.find(FindingSubject::State, "held_run", message, Remedy::NONE);
     }
     Some(state)
 }
@@ -108,7 +108,7 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
         let message = format!(
             "{id} runs {away}: until {until} it is left alone here; `dormouse recover {name} --force` tries it again"
         );
-        checkup.find(FindingSubject::State, "turn_elsewhere", message, Remedy::Consider);
+        checkup.find(FindingSubject::State, "turn_elsewhere", message, Remedy::CONSIDER);
     }
     for task in tasks {
         if let Some(away @ Away::Directory { .. }) = away_task(agent, &task, now)? {
@@ -116,7 +116,7 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
             let message = format!(
                 "it runs {away}: until {until} it is left alone here; `dormouse task stop {id} --force` gives it up"
             );
-            checkup.find(FindingSubject::Task(id), "task_elsewhere", message, Remedy::Consider);
+            checkup.find(FindingSubject::Task(id), "task_elsewhere", message, Remedy::CONSIDER);
         }
     }
     Ok(())
@@ -126,16 +126,16 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
 fn references(checkup: &mut Checkup<'_>, state: &State, open: &ReadableRecords) {
     if state.open_tasks == 0 && !open.tasks.is_empty() {
         let message = format!("it says that no task is open, but there are {}", open.tasks.len());
-        checkup.find(FindingSubject::State, "task_count", message, Remedy::None);
+        checkup.find(FindingSubject::State, "task_count", message, Remedy::NONE);
     }
     if let Some(focus) = state.focus.filter(|id| !open.works.iter().any(|item| item.id == *id)) {
         let message = format!("{focus} is not an open work item");
-        checkup.find(FindingSubject::State, "dangling_focus", message, Remedy::None);
+        checkup.find(FindingSubject::State, "dangling_focus", message, Remedy::NONE);
     }
     let claimed = state.current_run.as_ref().map(|run| run.message_id);
     if let Some(id) = claimed.filter(|id| !open.queued.contains(id)) {
         let message = format!("{id} is claimed and not in the inbox");
-        checkup.find(FindingSubject::State, "dangling_message", message, Remedy::None);
+        checkup.find(FindingSubject::State, "dangling_message", message, Remedy::NONE);
     }
     for task in open.tasks.iter().filter(|task| task.status.is_terminal()) {
         let message = format!("a {} task belongs into the archive", task.status);
@@ -157,7 +157,7 @@ fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
         Some(_) => environment::fault(agent, &policy),
     };
     if let Some(message) = fault {
-        checkup.find(FindingSubject::Policy, "turn_command", message, Remedy::Consider);
+        checkup.find(FindingSubject::Policy, "turn_command", message, Remedy::CONSIDER);
     }
 }
 
@@ -167,16 +167,16 @@ fn waits(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
         let about = FindingSubject::Wait(wait.id);
         if let Some(item) = wait.work_item_id.filter(|id| !open.works.iter().any(|item| item.id == *id)) {
             let message = format!("{item} is not an open work item");
-            checkup.find(about, "dangling_wait", message, Remedy::None);
+            checkup.find(about, "dangling_wait", message, Remedy::NONE);
         }
         if let Some(id) = wait.trigger_id.filter(|id| !open.triggers.iter().any(|trigger| trigger.id == *id))
         {
             let message = format!("{id} is not an active trigger: none of its deliveries ends this wait");
-            checkup.find(about, "dangling_wait", message, Remedy::None);
+            checkup.find(about, "dangling_wait", message, Remedy::NONE);
         }
         if let Some(why) = lacks(wait, open) {
             let message = format!("{why}; the next step repairs the wait");
-            checkup.find(about, "broken_wait", message, Remedy::None);
+            checkup.find(about, "broken_wait", message, Remedy::NONE);
         }
         if !wait.is_active() {
             let message = format!("a {} wait belongs into the archive", wait.status);
@@ -207,7 +207,7 @@ fn triggers(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
         let ended = trigger.scope.wait_id().filter(|id| !open.waits.iter().any(|wait| wait.id == *id));
         if let Some(id) = ended {
             let message = format!("{id}, which it is scoped to, is not an active wait: revoke it");
-            checkup.find(FindingSubject::Trigger(trigger.id), "dangling_trigger", message, Remedy::None);
+            checkup.find(FindingSubject::Trigger(trigger.id), "dangling_trigger", message, Remedy::NONE);
         }
     }
 }

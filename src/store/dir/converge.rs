@@ -103,12 +103,15 @@ fn is_of_one_machine(parts: &[&str]) -> bool {
 /// Merges the files of two clones.
 pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around) -> Result<Converged> {
     let mut merged = Converged::default();
-    let (mut common, agents) = (BTreeSet::new(), agents([base, ours, theirs], &mut BTreeSet::new()));
-    for tree in [base, ours, theirs] {
-        common.extend(tree.keys().filter(|path| agent_of(path).is_none()).cloned());
+    let (mut common, mut agents) = (BTreeSet::new(), BTreeSet::new());
+    for path in [base, ours, theirs].into_iter().flat_map(Tree::keys) {
+        match agent_of(path) {
+            Some(name) => agents.insert(name),
+            None => common.insert(path),
+        };
     }
     for path in common {
-        text(&path, [base.get(&path), ours.get(&path), theirs.get(&path)], around, &mut merged);
+        text(path, [base, ours, theirs].map(|tree| tree.get(path)), around, &mut merged);
     }
     for name in agents {
         let prefix = format!("{}/{name}/", layout::AGENTS);
@@ -137,13 +140,6 @@ pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around
         before = Some(path);
     }
     Ok(merged)
-}
-
-fn agents(trees: [&Tree; 3], found: &mut BTreeSet<String>) -> BTreeSet<String> {
-    for tree in trees {
-        found.extend(tree.keys().filter_map(|path| agent_of(path)).map(str::to_owned));
-    }
-    std::mem::take(found)
 }
 
 /// Returns the name of the agent whose directory contains the file.
@@ -181,17 +177,22 @@ fn below<'t>(tree: &'t Tree, prefix: &str) -> Files<'t> {
     from.map_while(|(path, blob)| Some((path.strip_prefix(prefix)?, blob))).collect()
 }
 
+/// Returns the version that has the change, if the clones have not made two different changes.
+fn one_change<T: PartialEq>([base, ours, theirs]: [T; 3]) -> Option<T> {
+    match ours == base || ours == theirs {
+        true => Some(theirs),
+        false => (theirs == base).then_some(ours),
+    }
+}
+
 /// Merges a text that people write: takes the change of one clone, or has git merge two changes.
-fn text(path: &str, [base, ours, theirs]: [Option<&Blob>; 3], around: &dyn Around, merged: &mut Converged) {
-    let found = if ours == base || ours == theirs {
-        theirs.cloned()
-    } else if theirs == base {
-        ours.cloned()
-    } else if let Some(text) = around.merged_text(path) {
-        Some(text)
-    } else {
-        merged.conflicts.push(path.to_owned());
-        ours.cloned()
+fn text(path: &str, sides: [Option<&Blob>; 3], around: &dyn Around, merged: &mut Converged) {
+    let found = match one_change(sides) {
+        Some(found) => found.cloned(),
+        None => around.merged_text(path).or_else(|| {
+            merged.conflicts.push(path.to_owned());
+            sides[1].cloned()
+        }),
     };
     merged.files.extend(found.map(|blob| (path.to_owned(), MergedFile::As(blob))));
 }

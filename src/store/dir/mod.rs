@@ -292,10 +292,7 @@ impl DirStore {
             return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
         };
         if beneath::kind(&found) != FileType::Directory {
-            return Err(Error::damaged(
-                dir.path(),
-                "not a directory: an agent is never a symbolic link or a file",
-            ));
+            return Err(Error::damaged(dir.path(), NOT_A_DIRECTORY));
         }
         Ok(DirAgent::new(self, name.clone(), dir))
     }
@@ -413,6 +410,9 @@ fn refuse_root_in_the_way(home: &Path) -> Result<()> {
         Some(_) | None => Ok(()),
     }
 }
+
+/// Message about a file in the place of an agent's directory.
+const NOT_A_DIRECTORY: &str = "not a directory: an agent is never a symbolic link or a file";
 
 /// Error for a name that another agent has.
 pub(super) fn agent_exists(name: &AgentName) -> Error {

@@ -13,13 +13,23 @@ use crate::model::tree::Blob;
 use crate::store::dir::layout;
 use crate::store::dir::merge::{age, merge_lines};
 
-use super::{Around, Converged, Files, MergedFile, text};
+use super::{Around, Converged, Files, MergedFile, one_change, text};
 
 /// One of two clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Ours,
     Theirs,
+}
+
+impl Side {
+    /// Returns the values of this side, which has lost, and of the other side.
+    fn lost_and_won<T>(self, ours: T, theirs: T) -> (T, T) {
+        match self {
+            Side::Ours => (ours, theirs),
+            Side::Theirs => (theirs, ours),
+        }
+    }
 }
 
 /// An agent that both clones have changed.
@@ -44,15 +54,16 @@ impl<'t> Both<'t> {
     pub fn merge(mut self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
         let state = [&self.base, &self.ours, &self.theirs].map(|side| side.get(layout::STATE).copied());
         let [base, ours, theirs] = state;
-        let mut states = None;
+        let mut settled = None;
         if ours != base && theirs != base && ours != theirs {
             let mut read = |blob: Option<&Blob>| -> Result<Value> {
                 let bytes = blob.map(|blob| around.read(blob)).transpose()?.unwrap_or_default();
                 Ok(json::value(&bytes).unwrap_or_default())
             };
             let found = [read(base)?, read(ours)?, read(theirs)?];
-            self.loser = Some(self.loser(&found, around)?);
-            states = Some(found);
+            let loser = self.loser(&found, around)?;
+            self.loser = Some(loser);
+            settled = Some((loser, found));
         }
         let paths: BTreeSet<&str> = [&self.base, &self.ours, &self.theirs]
             .into_iter()
@@ -62,9 +73,9 @@ impl<'t> Both<'t> {
             self.file(path, around, merged)?;
         }
         self.messages(&paths, merged);
-        if let Some(states) = states {
-            self.settle_state(&states, merged);
-            self.revoke(around, merged)?;
+        if let Some((loser, states)) = settled {
+            self.settle_state(loser, &states, merged);
+            self.revoke(loser, around, merged)?;
         }
         Ok(())
     }
@@ -72,8 +83,8 @@ impl<'t> Both<'t> {
     /// Revokes a trigger that the losing clone has revoked, even if the winning clone has changed
     /// it, because its secret may be known to others. Only the trigger of a wait that is still open
     /// is kept.
-    fn revoke(&self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
-        let (lost, won) = self.sides();
+    fn revoke(&self, loser: Side, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+        let (lost, won) = loser.lost_and_won(&self.ours, &self.theirs);
         let is_revoked = |path: &&str| {
             path.split('/').next() == Some(layout::TRIGGERS)
                 && won.contains_key(*path)
@@ -104,14 +115,6 @@ impl<'t> Both<'t> {
             }
         }
         Ok(())
-    }
-
-    /// Files of the losing clone, and of the winning clone.
-    fn sides(&self) -> (&Files<'_>, &Files<'_>) {
-        match self.loser {
-            Some(Side::Ours) => (&self.ours, &self.theirs),
-            Some(Side::Theirs) | None => (&self.theirs, &self.ours),
-        }
     }
 
     /// Returns the clone whose records lose. A clone that has moved the agent away wins, because
@@ -145,10 +148,8 @@ impl<'t> Both<'t> {
             return Ok(());
         }
         if path.ends_with(layout::LINES) && (top == layout::LEDGER || top == layout::ARCHIVE) {
-            let kept = if ours == base || ours == theirs {
-                theirs.cloned().map(MergedFile::As)
-            } else if theirs == base {
-                ours.cloned().map(MergedFile::As)
+            let kept = if let Some(kept) = one_change([base, ours, theirs]) {
+                kept.cloned().map(MergedFile::As)
             } else {
                 let mut read = |blob: Option<&Blob>| {
                     blob.map(|blob| around.read(blob)).transpose().map(Option::unwrap_or_default)
@@ -163,27 +164,22 @@ impl<'t> Both<'t> {
         let is_new =
             base.is_none() && matches!(top, layout::WORK | layout::TIMERS | layout::TRIGGERS | layout::RUNS);
         let is_new = is_new || top == layout::ARCHIVE || top == layout::LEDGER || top == layout::INBOX;
-        let (kept, other) = match self.loser {
-            Some(loser) => {
-                let (lost, won) = if loser == Side::Ours { (ours, theirs) } else { (theirs, ours) };
-                if won.is_none() && lost.is_some() && (is_new || top == layout::QUARANTINE) {
-                    (if lost == base { won } else { lost }, None)
-                } else {
-                    (won, lost.filter(|_| lost != base && lost != won))
-                }
+        let (kept, other) = if let Some(loser) = self.loser {
+            let (lost, won) = loser.lost_and_won(ours, theirs);
+            if won.is_none() && lost.is_some() && (is_new || top == layout::QUARANTINE) {
+                (if lost == base { won } else { lost }, None)
+            } else {
+                (won, lost.filter(|_| lost != base && lost != won))
             }
-            None if ours == base || ours == theirs => (theirs, None),
-            None if theirs == base => (ours, None),
-            None => match (ours, theirs) {
-                (Some(ours), Some(theirs)) => {
-                    let mut read =
-                        |blob| -> Result<Value> { Ok(json::value(&around.read(blob)?).unwrap_or_default()) };
-                    let (our, their) = (read(ours)?, read(theirs)?);
-                    let is_ours = age(&our) > age(&their);
-                    if is_ours { (Some(ours), Some(theirs)) } else { (Some(theirs), Some(ours)) }
-                }
-                (one, other) => (one.or(other), None),
-            },
+        } else if let Some(kept) = one_change([base, ours, theirs]) {
+            (kept, None)
+        } else if let (Some(our), Some(their)) = (ours, theirs) {
+            let mut read =
+                |blob| -> Result<Value> { Ok(json::value(&around.read(blob)?).unwrap_or_default()) };
+            let is_ours = age(&read(our)?) > age(&read(their)?);
+            if is_ours { (ours, theirs) } else { (theirs, ours) }
+        } else {
+            (ours.or(theirs), None)
         };
         merged.files.extend(kept.map(|blob| (place, MergedFile::As(blob.clone()))));
         if let Some(other) = other {
@@ -237,29 +233,19 @@ impl<'t> Both<'t> {
         let [base, ours, theirs] = [&self.base, &self.ours, &self.theirs].map(by_key);
         for key in keys {
             let [base, ours, theirs] = [&base, &ours, &theirs].map(|side| side.get(key));
-            let (kept, other) = match self.loser {
-                Some(loser) => {
-                    let (lost, won) = if loser == Side::Ours { (ours, theirs) } else { (theirs, ours) };
-                    match (base, lost, won) {
-                        // The message has arrived in the losing clone.
-                        (None, Some((_, blob)), None) => {
-                            let direct = format!("{}/{key}.json", layout::INBOX);
-                            merged
-                                .files
-                                .insert(format!("{}{direct}", self.prefix), MergedFile::As(blob.clone()));
-                            continue;
-                        }
-                        (base, lost, won) => {
-                            let blob = |side: Option<&(String, Blob)>| side.map(|(_, blob)| blob.clone());
-                            let is_other = blob(lost) != blob(base) && blob(lost) != blob(won);
-                            (won, lost.filter(|_| is_other))
-                        }
-                    }
+            let (kept, other) = if let Some(loser) = self.loser {
+                let (lost, won) = loser.lost_and_won(ours, theirs);
+                if let (None, Some((_, blob)), None) = (base, lost, won) {
+                    // The message has arrived in the losing clone.
+                    let direct = format!("{}{}/{key}.json", self.prefix, layout::INBOX);
+                    merged.files.insert(direct, MergedFile::As(blob.clone()));
+                    continue;
                 }
-                None if ours == base || ours == theirs => (theirs, None),
-                None if theirs == base => (ours, None),
-                // One clone has removed the message, and the other clone has filed or changed it.
-                None => (ours.and(theirs), None),
+                let [was, is, wins] = [base, lost, won].map(|side| side.map(|(_, blob)| blob));
+                (won, lost.filter(|_| is != was && is != wins))
+            } else {
+                // One clone may have removed the message, and the other have filed or changed it.
+                (one_change([base, ours, theirs]).unwrap_or(ours.and(theirs)), None)
             };
             if let Some((path, blob)) = kept {
                 merged.files.insert(format!("{}{path}", self.prefix), MergedFile::As(blob.clone()));
@@ -282,8 +268,8 @@ impl<'t> Both<'t> {
 
     /// Writes the winning state with the higher counters of both clones, so that no number is used
     /// twice, and without the resting marks, which are not valid for the merged records.
-    fn settle_state(&self, [base, ours, theirs]: &[Value; 3], merged: &mut Converged) {
-        let (won, lost) = if self.loser == Some(Side::Ours) { (theirs, ours) } else { (ours, theirs) };
+    fn settle_state(&self, loser: Side, [base, ours, theirs]: &[Value; 3], merged: &mut Converged) {
+        let (lost, won) = loser.lost_and_won(ours, theirs);
         let mut state = won.clone();
         let most = |path: &[&str]| {
             let of = |state: &Value| {

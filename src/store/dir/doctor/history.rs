@@ -69,11 +69,11 @@ impl Checkup<'_> {
         if let Some(error) = first {
             let count = bad.len();
             let remedy = Remedy::QuarantineLines(bad);
-            let mut finding = Finding::unreadable(self.agent.name(), path.clone(), &error, remedy);
+            let mut finding = Finding::unreadable(path.clone(), &error, remedy);
             if conflict_marker(&bytes).is_none() && count > 1 {
                 finding.message = format!("{} ({count} lines like it)", finding.message);
             }
-            self.findings.push(finding);
+            self.add([finding]);
         }
         if !lines::is_tidy(&bytes) {
             let message = "a merge has left repeated or joined lines; each counts once";

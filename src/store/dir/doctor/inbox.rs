@@ -21,7 +21,7 @@ impl Checkup<'_> {
     pub(super) fn passed_over(&mut self, state: &State) {
         for one in passed_over(state) {
             let path = self.path(layout::INBOX).join(&one.file);
-            self.note(path, "passed_over", format!("it can't be moved: {}", one.reason), Remedy::Sort);
+            self.note(path, "passed_over", format!("it can't be moved: {}", one.reason), Remedy::SORT);
         }
     }
 
@@ -32,7 +32,7 @@ impl Checkup<'_> {
             Ok(late) => {
                 for path in late {
                     let message = format!("it came after the agent was {moved}, at {}", moved.at);
-                    self.note(inbox.join(path), "late_arrival", message, Remedy::Forward);
+                    self.note(inbox.join(path), "late_arrival", message, Remedy::FORWARD);
                 }
             }
             Err(error) => self.unreadable(self.path(layout::TAKEN), &error),
@@ -47,7 +47,7 @@ impl Checkup<'_> {
             Ok(files) => format!("{files} files could not be admitted"),
             Err(error) => return self.unreadable(dir, &error),
         };
-        self.note(dir, "rejected_files", message, Remedy::Sort);
+        self.note(dir, "rejected_files", message, Remedy::SORT);
     }
 
     /// Checks the inbox and its segments: names, contents, and that no message occurs twice.

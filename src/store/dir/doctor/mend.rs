@@ -18,16 +18,7 @@ impl DirTxn<'_> {
         let agent = self.agent;
         agent.store.files_only("`dormouse doctor`")?;
         match &finding.remedy {
-            Remedy::None
-            | Remedy::Restore
-            | Remedy::Acknowledge
-            | Remedy::Forward
-            | Remedy::Sort
-            | Remedy::Join
-            | Remedy::OneTicker
-            | Remedy::Consider
-            | Remedy::Recount(..)
-            | Remedy::AddLines(..) => return Ok(false),
+            Remedy::ByHand { .. } | Remedy::Recount(..) | Remedy::AddLines(..) => return Ok(false),
             Remedy::KeepInbox => agent.keep_inbox()?,
             Remedy::FinishExchange => self.finish_exchange()?,
             Remedy::Sweep => drop(self.sweep()?),
@@ -65,21 +56,14 @@ impl DirStore {
             Remedy::Permit(rights) => rights.set(&finding.place)?,
             Remedy::AddLines(name, lines) => self.add_for_git(name, lines)?,
             Remedy::Sweep => self.sweep(&finding.place)?,
-            Remedy::None
-            | Remedy::Restore
+            Remedy::ByHand { .. }
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
             | Remedy::Untangle
             | Remedy::Recount(..)
             | Remedy::Renew
             | Remedy::KeepInbox
-            | Remedy::Join
-            | Remedy::OneTicker
-            | Remedy::Consider
-            | Remedy::FinishExchange
-            | Remedy::Sort
-            | Remedy::Forward
-            | Remedy::Acknowledge => return Ok(false),
+            | Remedy::FinishExchange => return Ok(false),
         }
         Ok(true)
     }

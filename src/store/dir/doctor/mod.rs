@@ -21,17 +21,15 @@ use super::super::backend::StoreFault;
 use super::delete::is_husk;
 use super::record::RESTORE;
 use super::sharing::Rights;
-use super::{DirAgent, DirStore, DirTxn, git, layout};
+use super::{DirAgent, DirStore, DirTxn, NOT_A_DIRECTORY, git, layout};
 
 pub use records::{Checkup, ReadableRecords};
 
 /// Repair of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
-    /// A person must decide.
-    None,
-    /// A person must restore an essential file of the agent.
-    Restore,
+    /// A person must act, or should at least read the finding.
+    ByHand { advice: &'static str, is_warning: bool },
     /// Move the file or directory to `quarantine/`.
     Quarantine,
     /// Move these lines of the file to `quarantine/`.
@@ -42,8 +40,6 @@ pub enum Remedy {
     Protect,
     /// Set the permissions that `[sharing]` asks for.
     Permit(Rights),
-    /// A person must create the group, join it, or remove it from the settings.
-    Join,
     /// Correct the counters of dead letters and of the messages in the outbox.
     Recount(u64, Outbox),
     /// Remove stale files of killed commands. Hook directories are left to the command, which may
@@ -57,39 +53,44 @@ pub enum Remedy {
     FinishExchange,
     /// Add these lines to a file of the state directory that git reads.
     AddLines(&'static str, Vec<String>),
-    /// A person must correct or remove files that could not be admitted.
-    Sort,
-    /// A person should read the correct records about a problem, and acknowledge it.
-    Acknowledge,
-    /// A person must send on or remove a file that arrived too late for the stream of a moved
-    /// agent.
-    Forward,
-    /// A person must make sure that only one machine ticks in this state directory.
-    OneTicker,
-    /// A person should read the finding; no repair is needed.
-    Consider,
 }
 
 impl Remedy {
+    /// A person must decide.
+    pub const NONE: Remedy = Remedy::ByHand { advice: "by hand", is_warning: false };
+    /// A person must restore an essential file of the agent.
+    const RESTORE: Remedy = Remedy::ByHand { advice: RESTORE, is_warning: false };
+    /// A person should read the finding; no repair is needed.
+    pub const CONSIDER: Remedy = Remedy::warning("to be considered");
+    /// A person should read the correct records about a problem, and acknowledge it.
+    pub const ACKNOWLEDGE: Remedy = Remedy::warning("look at it, then `dormouse queue dead --ack`");
+    /// A person must correct or remove files that could not be admitted.
+    const SORT: Remedy =
+        Remedy::warning("look at it with `dormouse queue rejected`, then --accept or --drop it");
+    /// A person must send on or remove a file that arrived too late for the stream of a moved
+    /// agent.
+    const FORWARD: Remedy = Remedy::warning("say it again where the agent is now, and remove it here");
+    /// A person must create the group, join it, or remove it from the settings.
+    const JOIN: Remedy = Remedy::warning("make the group or join it, or take `sharing.group` out");
+    /// A person must make sure that only one machine ticks in this state directory.
+    const ONE_TICKER: Remedy = Remedy::warning("have one machine tick here, and no other");
+
+    const fn warning(advice: &'static str) -> Remedy {
+        Remedy::ByHand { advice, is_warning: true }
+    }
+
     /// True if the records need no repair.
     pub fn is_warning(&self) -> bool {
         match self {
+            Remedy::ByHand { is_warning, .. } => *is_warning,
             Remedy::Untangle
             | Remedy::Sweep
             | Remedy::Renew
             | Remedy::KeepInbox
             | Remedy::FinishExchange
             | Remedy::AddLines(..)
-            | Remedy::Permit(_)
-            | Remedy::Join
-            | Remedy::Sort
-            | Remedy::Acknowledge
-            | Remedy::Forward
-            | Remedy::OneTicker
-            | Remedy::Consider => true,
-            Remedy::None
-            | Remedy::Restore
-            | Remedy::Quarantine
+            | Remedy::Permit(_) => true,
+            Remedy::Quarantine
             | Remedy::QuarantineLines(_)
             | Remedy::Protect
             | Remedy::Recount(..) => false,
@@ -98,25 +99,18 @@ impl Remedy {
 
     pub fn describe(&self) -> &'static str {
         match self {
-            Remedy::None => "by hand",
+            Remedy::ByHand { advice, .. } => advice,
             Remedy::Quarantine => "move it to quarantine/",
             Remedy::QuarantineLines(_) => "move the lines to quarantine/",
             Remedy::Untangle => "leave one of each, in order",
             Remedy::Protect => "take write permission from others",
             Remedy::Permit(_) => "give it these rights",
-            Remedy::Join => "make the group or join it, or take `sharing.group` out",
             Remedy::Recount(..) => "set the counter right",
             Remedy::Sweep => "remove it",
             Remedy::Renew => "remove it: dormouse creates it again if it is needed",
             Remedy::KeepInbox => "put it there",
             Remedy::FinishExchange => "put it into its place",
             Remedy::AddLines(..) => "add what is missing",
-            Remedy::Restore => RESTORE,
-            Remedy::Sort => "look at it with `dormouse queue rejected`, then --accept or --drop it",
-            Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
-            Remedy::Forward => "say it again where the agent is now, and remove it here",
-            Remedy::OneTicker => "have one machine tick here, and no other",
-            Remedy::Consider => "to be considered",
         }
     }
 }
@@ -160,6 +154,16 @@ const MERGED_LINES: &str = "merged_lines";
 const ENDED_TWICE: &str = "ended_twice";
 
 impl Finding {
+    /// Finding about the state directory itself.
+    fn new(place: Spot, kind: &'static str, message: impl Into<String>, remedy: Remedy) -> Finding {
+        Finding { agent: None, place, shown: None, kind, message: message.into(), remedy }
+    }
+
+    /// Returns this finding as one about an agent.
+    fn of(self, agent: &AgentName) -> Finding {
+        Finding { agent: Some(agent.clone()), ..self }
+    }
+
     /// True if a git merge has caused the problem. Records in a database are never merged by git.
     pub fn is_of_merge(&self) -> bool {
         self.shown.is_none() && [MERGED_LINES, ENDED_TWICE].contains(&self.kind)
@@ -187,20 +191,20 @@ impl Finding {
         named: impl Fn(String) -> PathBuf,
     ) -> Finding {
         let shown = Some(named(self.place_in(agent)));
-        let is_kept = matches!(self.remedy, Remedy::Recount(..) | Remedy::Acknowledge);
+        let is_kept = matches!(self.remedy, Remedy::Recount(..)) || self.remedy == Remedy::ACKNOWLEDGE;
         let remedy = match self.remedy.is_warning() {
             _ if is_kept => self.remedy,
-            true => Remedy::Consider,
-            false => Remedy::None,
+            true => Remedy::CONSIDER,
+            false => Remedy::NONE,
         };
         Finding { shown, remedy, ..self }
     }
 
     /// Finding about an unreadable record, with the message of the error.
-    fn unreadable(agent: &AgentName, place: Spot, error: &Error, remedy: Remedy) -> Finding {
+    fn unreadable(place: Spot, error: &Error, remedy: Remedy) -> Finding {
         // A file of a newer version is not damaged: the newer version can read it.
         let is_whole = matches!(error, Error::Newer { .. } | Error::Io { .. });
-        let remedy = if is_whole { Remedy::None } else { remedy };
+        let remedy = if is_whole { Remedy::NONE } else { remedy };
         let at =
             error.place().map(|(line, column)| format!("line {line}, column {column}: ")).unwrap_or_default();
         let message = if let Error::Damaged { message, .. } = error {
@@ -208,7 +212,7 @@ impl Finding {
         } else {
             error.to_string()
         };
-        Finding { agent: Some(agent.clone()), place, shown: None, kind: error.kind(), message, remedy }
+        Finding::new(place, error.kind(), message, remedy)
     }
 }
 
@@ -217,64 +221,53 @@ const LEFT_ROOM: &str = "the agent is gone: what its turns and tasks left on thi
 
 /// Finding about a stale file of a killed command in the state directory itself.
 pub(in crate::store) fn left_behind(place: Spot) -> Finding {
-    let message = "left by a command that was killed while it made this".to_owned();
-    Finding { agent: None, place, shown: None, kind: "litter", message, remedy: Remedy::Sweep }
+    Finding::new(place, "litter", "left by a command that was killed while it made this", Remedy::Sweep)
 }
 
 impl DirStore {
     /// Finding about the state directory as a whole, for people to read.
     pub fn concern(&self, kind: &'static str, message: String) -> Finding {
-        let remedy = Remedy::Consider;
-        Finding { agent: None, place: self.spot(), shown: None, kind, message, remedy }
+        Finding::new(self.spot(), kind, message, Remedy::CONSIDER)
     }
 
     /// Finding about a database as a whole.
     pub(in crate::store) fn finding_of_store(&self, fault: StoreFault) -> Finding {
-        let remedy = if fault.is_warning { Remedy::Consider } else { Remedy::None };
-        let (place, shown) = (self.spot(), Some(PathBuf::from(self.shown())));
-        Finding { agent: None, place, shown, kind: fault.kind, message: fault.message, remedy }
+        let remedy = if fault.is_warning { Remedy::CONSIDER } else { Remedy::NONE };
+        let shown = Some(PathBuf::from(self.shown()));
+        Finding { shown, ..Finding::new(self.spot(), fault.kind, fault.message, remedy) }
     }
 
     /// Finds local directories of agents that another machine has deleted or renamed.
     pub(in crate::store) fn local_dirs_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
         let mut left = self.agents()?;
         left.retain(|name| known.binary_search(name).is_err());
-        let finding = |name: AgentName| Finding {
-            place: self.spot().join(layout::AGENTS).join(name.as_str()),
-            agent: Some(name),
-            shown: None,
-            kind: "left_room",
-            message: LEFT_ROOM.to_owned(),
-            remedy: Remedy::Consider,
+        let finding = |name: &AgentName| {
+            let place = self.spot().join(layout::AGENTS).join(name.as_str());
+            Finding::new(place, "left_room", LEFT_ROOM, Remedy::CONSIDER).of(name)
         };
-        Ok(left.into_iter().map(finding).collect())
+        Ok(left.iter().map(finding).collect())
     }
 
     /// Checks the state directory itself: its file system, names of agents, write permissions, and
     /// the files for git.
     pub(in crate::store) fn look_at_files(&self) -> Result<Vec<Finding>> {
-        let of =
-            |place, kind, message, remedy| Finding { agent: None, place, shown: None, kind, message, remedy };
         let mut findings = Vec::new();
         let agents = self.spot().join(layout::AGENTS);
         // With a database the local agent directories contain no records.
         let entries = if self.is_remote() { Vec::new() } else { agents.entries()? };
         for entry in entries {
-            let name = entry.name.to_string_lossy();
-            let message = if name.starts_with('.') {
+            let (name, place) = (entry.name.to_string_lossy(), agents.join(&entry.name));
+            if name.starts_with('.') {
                 continue;
-            } else if !entry.is_dir {
-                "not a directory: an agent is never a symbolic link or a file".to_owned()
+            }
+            if !entry.is_dir {
+                findings.push(Finding::new(place, "not_an_agent", NOT_A_DIRECTORY, Remedy::NONE));
             } else if let Err(error) = name.parse::<AgentName>() {
-                error.to_string()
-            } else if is_husk(&agents.join(&entry.name))? {
-                let message = "git has removed this agent, and left the files of this machine".to_owned();
-                findings.push(of(agents.join(&entry.name), "husk", message, Remedy::Sweep));
-                continue;
-            } else {
-                continue;
-            };
-            findings.push(of(agents.join(&entry.name), "not_an_agent", message, Remedy::None));
+                findings.push(Finding::new(place, "not_an_agent", error.to_string(), Remedy::NONE));
+            } else if is_husk(&place)? {
+                let message = "git has removed this agent, and left the files of this machine";
+                findings.push(Finding::new(place, "husk", message, Remedy::Sweep));
+            }
         }
         findings.extend(self.place()?);
         findings.extend(self.rights()?);
@@ -285,7 +278,7 @@ impl DirStore {
                 if !lines.is_empty() {
                     let message = format!("git is not told: {}", lines.join(", "));
                     let remedy = Remedy::AddLines(name, lines);
-                    findings.push(of(self.spot().join(name), "git_lines", message, remedy));
+                    findings.push(Finding::new(self.spot().join(name), "git_lines", message, remedy));
                 }
             }
         }

@@ -49,20 +49,12 @@ enum Reach {
 impl DirStore {
     /// Checks the file system of the state directory.
     pub(super) fn place(&self) -> Result<Vec<Finding>> {
-        let of = |kind, message, remedy| Finding {
-            agent: None,
-            place: self.spot(),
-            shown: None,
-            kind,
-            message,
-            remedy,
-        };
         let mut findings = Vec::new();
         if let Some(message) = machine::mount_of(self.anchor().path()).and_then(|mount| shared(&mount)) {
-            findings.push(of("shared_file_system", message, Remedy::OneTicker));
+            findings.push(Finding::new(self.spot(), "shared_file_system", message, Remedy::ONE_TICKER));
         }
         if let Some(message) = locks_fail(&self.spot())? {
-            findings.push(of("locks", message, Remedy::None));
+            findings.push(Finding::new(self.spot(), "locks", message, Remedy::NONE));
         }
         Ok(findings)
     }

@@ -59,7 +59,7 @@ impl Checkup<'_> {
         self.journal();
         let state = self.own::<State>(layout::STATE, |state| &state.agent)?;
         if let Err(message) = quarantine::check(&state) {
-            self.note(self.path(layout::STATE), "damaged", message, Remedy::None);
+            self.note(self.path(layout::STATE), "damaged", message, Remedy::NONE);
             return None;
         }
         self.passed_over(&state);
@@ -71,7 +71,7 @@ impl Checkup<'_> {
             let path = self.agent.workdir().checkpoint(checkpoint);
             if path.exists().is_ok_and(|there| !there) {
                 let message = "missing: the checkpoint from which a run continues";
-                self.note(path, "checkpoint", message, Remedy::None);
+                self.note(path, "checkpoint", message, Remedy::NONE);
             }
         }
         Some(state)
@@ -80,13 +80,12 @@ impl Checkup<'_> {
     /// Checks the inbox and the open records.
     pub fn open(&mut self) -> ReadableRecords {
         let (queued, results) = self.inbox();
-        let works = self.plane::<WorkItem>(|item| &item.agent);
-        let waits = self.plane::<Wait>(|wait| &wait.agent);
-        self.plane::<Timer>(|timer| &timer.agent);
-        let tasks = self.plane::<Task>(|task| &task.agent);
-        let triggers = self.plane::<Trigger>(|trigger| &trigger.agent);
-        let name = self.agent.name().clone();
-        let outbox = Outbox::of(&self.plane_of::<Message>(|_| name.clone()));
+        let works = self.plane::<WorkItem>(|item| Some(&item.agent));
+        let waits = self.plane::<Wait>(|wait| Some(&wait.agent));
+        self.plane::<Timer>(|timer| Some(&timer.agent));
+        let tasks = self.plane::<Task>(|task| Some(&task.agent));
+        let triggers = self.plane::<Trigger>(|trigger| Some(&trigger.agent));
+        let outbox = Outbox::of(&self.plane::<Message>(|_| None));
         ReadableRecords { works, waits, tasks, triggers, outbox, queued, results }
     }
 
@@ -108,8 +107,12 @@ impl Checkup<'_> {
         message: impl Into<String>,
         remedy: Remedy,
     ) {
-        let agent = Some(self.agent.name().clone());
-        self.findings.push(Finding { agent, place, shown: None, kind, message: message.into(), remedy });
+        self.add([Finding::new(place, kind, message, remedy)]);
+    }
+
+    /// Adds findings about files of the agent.
+    pub(super) fn add(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        self.findings.extend(findings.into_iter().map(|finding| finding.of(self.agent.name())));
     }
 
     pub(super) fn path(&self, relative: &str) -> Spot {
@@ -119,8 +122,8 @@ impl Checkup<'_> {
     pub(super) fn unreadable(&mut self, path: Spot, error: &Error) {
         let essential = path.parent().path() == self.agent.dir().path()
             && path.name().to_str().is_some_and(|name| ESSENTIAL.contains(&name));
-        let remedy = if essential { Remedy::Restore } else { Remedy::Quarantine };
-        self.findings.push(Finding::unreadable(self.agent.name(), path, error, remedy));
+        let remedy = if essential { Remedy::RESTORE } else { Remedy::Quarantine };
+        self.add([Finding::unreadable(path, error, remedy)]);
     }
 
     /// Reads a record; adds a finding if that fails.
@@ -139,7 +142,7 @@ impl Checkup<'_> {
         let record = self.record::<T>(&path)?;
         if owner(&record) != self.agent.name() {
             let message = format!("the record of `{}`", owner(&record));
-            self.note(path, "wrong_owner", message, Remedy::None);
+            self.note(path, "wrong_owner", message, Remedy::NONE);
         }
         Some(record)
     }
@@ -157,12 +160,8 @@ impl Checkup<'_> {
     }
 
     /// Checks a directory of open records: each must be readable, named by its own id, and owned by
-    /// this agent.
-    fn plane<T: OpenRecord>(&mut self, owner_of: impl Fn(&T) -> &AgentName) -> Vec<T> {
-        self.plane_of(|record| owner_of(record).clone())
-    }
-
-    fn plane_of<T: OpenRecord>(&mut self, owner_of: impl Fn(&T) -> AgentName) -> Vec<T> {
+    /// this agent, if `owner_of` returns an owner.
+    fn plane<T: OpenRecord>(&mut self, owner_of: impl Fn(&T) -> Option<&AgentName>) -> Vec<T> {
         let path = self.path(layout::plane(T::PLANE));
         let entries = match path.entries() {
             Ok(entries) => entries,
@@ -179,8 +178,8 @@ impl Checkup<'_> {
             }
             let path = path.join(&entry.name);
             let Some(record) = self.record::<T>(&path) else { continue };
-            let (owner, id) = (owner_of(&record), record.id());
-            if owner != *self.agent.name() || format!("{id}.json") != name {
+            let (owner, id) = (owner_of(&record).unwrap_or(self.agent.name()), record.id());
+            if owner != self.agent.name() || format!("{id}.json") != name {
                 let message = format!("its content is {id} of `{owner}`");
                 self.note(path, "wrong_name", message, Remedy::Quarantine);
                 continue;

@@ -10,7 +10,6 @@ use walkdir::{DirEntry, WalkDir};
 
 use crate::beneath::{self, Spot, accounts};
 use crate::error::{Error, Result};
-use crate::model::id::AgentName;
 
 use super::super::authors::is_writable_by_others;
 use super::super::inbox::is_own;
@@ -26,15 +25,15 @@ impl DirStore {
         let settings = self.spot().join(layout::CONFIG);
         let places = [self.spot(), self.spot().join(layout::AGENTS), settings.clone()];
         let mut findings: Vec<Finding> =
-            places.iter().filter_map(|place| writable_by_others(None, place, |_| false)).collect();
+            places.iter().filter_map(|place| writable_by_others(place, |_| false)).collect();
         let at_settings = |error: &Error| {
             let message =
                 if let Error::Damaged { message, .. } = error { message.clone() } else { error.to_string() };
-            finding(None, &settings, "sharing", message, Remedy::Join)
+            Finding::new(settings.clone(), "sharing", message, Remedy::JOIN)
         };
         match self.unshared() {
             Ok(misfits) => {
-                findings.extend(misfits.into_iter().map(|misfit| unshared(None, misfit)));
+                findings.extend(misfits.into_iter().map(unshared));
                 findings.extend(self.not_in_group()?.as_ref().map(at_settings));
             }
             Err(error @ Error::Damaged { .. }) if error.path() == Some(settings.path()) => {
@@ -49,7 +48,7 @@ impl DirStore {
         for entry in own.filter_entry(|entry| entry.path().parent() != Some(agents.path())).flatten() {
             foreign.note(&entry);
         }
-        findings.extend(foreign.findings(None));
+        findings.extend(foreign.findings());
         Ok(findings)
     }
 }
@@ -83,7 +82,7 @@ impl Foreign {
         *count += 1;
     }
 
-    fn findings(self, agent: Option<&AgentName>) -> Vec<Finding> {
+    fn findings(self) -> Vec<Finding> {
         let Foreign { dir, owner: (_, owner), open, closed } = self;
         let about = |(first, uid, count): (PathBuf, u32, usize), can: &str, remedy| {
             let below = first.strip_prefix(dir.path()).unwrap_or(&first).display().to_string();
@@ -96,31 +95,21 @@ impl Foreign {
                 "{below} belongs to {name}, and {owner} {can} {more}: `sudo chown -hR {owner} {}`",
                 dir.display()
             );
-            finding(agent, &dir, "foreign_owner", message, remedy)
+            Finding::new(dir.clone(), "foreign_owner", message, remedy)
         };
-        let open = open.map(|found| about(found, "can't change", Remedy::Consider));
-        let closed = closed.map(|found| about(found, "can't read", Remedy::None));
+        let open = open.map(|found| about(found, "can't change", Remedy::CONSIDER));
+        let closed = closed.map(|found| about(found, "can't read", Remedy::NONE));
         closed.into_iter().chain(open).collect()
     }
 }
 
 /// Finding about permissions that differ from `[sharing]`.
-fn unshared(agent: Option<&AgentName>, WrongRights { spot, mode, wanted }: WrongRights) -> Finding {
+fn unshared(WrongRights { spot, mode, wanted }: WrongRights) -> Finding {
     let message = match wanted.group {
         Some(group) => format!("mode {mode:o}: to be shared it has mode {:o} and group {group}", wanted.mode),
         None => format!("mode {mode:o}: it is not shared, so it has mode {:o}", wanted.mode),
     };
-    finding(agent, &spot, "sharing", message, Remedy::Permit(wanted))
-}
-
-fn finding(
-    agent: Option<&AgentName>,
-    place: &Spot,
-    kind: &'static str,
-    message: String,
-    remedy: Remedy,
-) -> Finding {
-    Finding { agent: agent.cloned(), place: place.clone(), shown: None, kind, message, remedy }
+    Finding::new(spot, "sharing", message, Remedy::Permit(wanted))
 }
 
 /// Returns the directory directly in an inbox that contains the path, if another user has made it.
@@ -134,11 +123,7 @@ fn dir_of_other(inbox: &Spot, path: &Path) -> Option<Spot> {
 
 /// Returns a finding if users other than the owner may write to a place. `is_meant` is true for
 /// places to which members of the sharing group may write.
-fn writable_by_others(
-    agent: Option<&AgentName>,
-    place: &Spot,
-    is_meant: impl Fn(&Stat) -> bool,
-) -> Option<Finding> {
+fn writable_by_others(place: &Spot, is_meant: impl Fn(&Stat) -> bool) -> Option<Finding> {
     let found = place.look().ok()??;
     let mode = found.st_mode & 0o7777;
     let is_open = is_writable_by_others(mode, found.st_uid, found.st_gid);
@@ -147,7 +132,7 @@ fn writable_by_others(
     }
     let who = if mode & 0o002 != 0 { "everybody".to_owned() } else { format!("group {}", found.st_gid) };
     let message = format!("mode {mode:o}: {who} may write here, and dormouse runs what this names");
-    Some(finding(agent, place, "writable_by_others", message, Remedy::Protect))
+    Some(Finding::new(place.clone(), "writable_by_others", message, Remedy::Protect))
 }
 
 impl Checkup<'_> {
@@ -182,11 +167,10 @@ impl Checkup<'_> {
                             || spot.path().starts_with(inbox.path()) && is_own(&spot).is_ok_and(|own| !own);
                         is_theirs && found.st_mode & 0o002 == 0 && members == Some(found.st_gid)
                     };
-                    let finding = writable_by_others(Some(self.agent.name()), &spot, is_meant);
-                    let Some(finding) = finding else { continue };
+                    let Some(finding) = writable_by_others(&spot, is_meant) else { continue };
                     // A directory of another user gives one finding, whatever is in it.
                     match dir_of_other(&inbox, entry.path()) {
-                        None => self.findings.push(finding),
+                        None => self.add([finding]),
                         Some(dir) if dirs_of_others.insert(dir.path().to_owned()) => {
                             let message = format!("a directory of another user; {}", finding.message);
                             self.note(dir, finding.kind, message, Remedy::Quarantine);
@@ -198,15 +182,15 @@ impl Checkup<'_> {
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
                 Err(error) => {
                     let path = self.spot_of(error.path().unwrap_or(self.agent.dir().path()));
-                    self.note(path, "unreadable", error.to_string(), Remedy::None);
+                    self.note(path, "unreadable", error.to_string(), Remedy::NONE);
                 }
             }
         }
-        self.findings.extend(foreign.findings(Some(self.agent.name())));
+        self.add(foreign.findings());
         // A group that the machine does not have is a finding of the state directory, not of each
         // agent.
         if let Ok(misfits) = store.unshared_in(self.agent.dir()) {
-            self.findings.extend(misfits.into_iter().map(|misfit| unshared(Some(self.agent.name()), misfit)));
+            self.add(misfits.into_iter().map(unshared));
         }
     }
 
