@@ -1,17 +1,19 @@
 //! Records of one agent: reads without the lock, arrivals, and the lock.
 
+use std::io::{Read, Seek, Write};
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::rc::Rc;
 
 use crate::beneath::{Content, Spot, Version};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::policy::Policy;
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
+use crate::model::trigger::Uses;
 
 use super::super::backend::{AgentRecords, Arrival, ReadView, UseOutcome};
 use super::change::DirTxn;
@@ -21,6 +23,13 @@ use super::record::{decode, text};
 use super::snapshot::DirReadView;
 use super::view::{Touched, View};
 use super::{DirStore, config, copying, files, inbox, lock, quarantine};
+
+/// Content of `.gitignore` next to the keys. With it git ignores them, even if the `.gitignore` of
+/// the state directory is older than the keys.
+const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git.\n*\n";
+
+/// Maximum bytes of a signature key.
+const MAX_KEY: u64 = 4096;
 
 /// Agent whose records are files of an open state directory.
 #[derive(Debug, Clone)]
@@ -127,6 +136,16 @@ impl<'s> DirAgent<'s> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), spot, bytes)
     }
 
+    /// Stores the key of a trigger's signatures, durably. Must be called before the record names
+    /// the key's hash. Only the owner can read the file.
+    pub(super) fn keep_key(&self, trigger: TriggerId, digest: &str, key: &[u8]) -> Result<()> {
+        let ignore = self.dir.join(layout::KEYS).join(".gitignore");
+        if !ignore.exists()? {
+            self.replace_file(&ignore, IGNORE_ALL.as_bytes())?;
+        }
+        self.replace_file(&self.dir.join(layout::key(trigger, digest)), key)
+    }
+
     /// Takes the agent's lock, waiting for other processes.
     pub(in crate::store) fn lock(&self, now: Time) -> Result<DirTxn<'_>> {
         let path = self.dir.join(layout::LOCK);
@@ -230,15 +249,42 @@ impl AgentRecords for DirAgent<'_> {
     }
 
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
-        self.read_key(trigger, digest)
+        self.dir.join(layout::key(trigger, digest)).read(MAX_KEY)
     }
 
     fn forget_trigger_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
-        self.forget_keys(trigger, but)
+        let dir = self.dir.join(layout::KEYS);
+        let kept = but.map(|hash| layout::key_name(trigger, hash));
+        let of_trigger = format!("{trigger}.");
+        for entry in dir.entries()? {
+            let Some(name) = entry.name.to_str() else { continue };
+            if name.starts_with(&of_trigger) && Some(name) != kept.as_deref() {
+                dir.join(name).remove()?;
+            }
+        }
+        Ok(())
     }
 
+    /// The counter belongs to this state directory, and is lost with it.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
-        self.count_use(trigger, most, now)
+        let spot = self.dir.join(layout::uses(trigger));
+        spot.parent().make_dirs()?;
+        let (mut file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;
+        lock::hold(&file, &spot)?;
+        let mut text = String::new();
+        // An incomplete file counts as the beginning of a new minute.
+        let _ = (&file).take(64).read_to_string(&mut text);
+        let found = text.split_once(' ').and_then(|(since, count)| {
+            let since = Time::from_millis(since.parse().ok()?);
+            Some(Uses { since, count: count.trim().parse().ok()? })
+        });
+        let uses = match Uses::with_one(found, most, now) {
+            Ok(uses) => uses,
+            Err(pause) => return Ok(Err(pause)),
+        };
+        let line = format!("{:<15} {:<10}\n", uses.since.as_millis(), uses.count);
+        file.rewind().and_then(|()| file.write_all(line.as_bytes())).context("write", &spot)?;
+        Ok(Ok(()))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::beneath::{Access, Root, Spot};
+use crate::beneath::{Root, Spot};
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::place::PlaceId;
@@ -15,7 +15,7 @@ use super::changes::{Append, Write};
 use super::converge::{agent_of, dir_of};
 use super::layout::{self, AgentDir};
 use super::lock::{self, LockGuard};
-use super::{DirAgent, DirStore, files, machine, stale_files};
+use super::{DirAgent, DirStore, files, machine};
 
 /// File that another clone has changed, made or removed.
 #[derive(Debug)]
@@ -183,30 +183,21 @@ impl DirStore {
 
     /// Creates an agent that another clone has made. Returns `false` if the name is taken.
     fn bring_agent(&self, name: &AgentName, files: &[RemoteFile]) -> Result<bool> {
-        let target = AgentDir::new(&self.root, name);
-        if target.spot().exists()? {
+        if AgentDir::new(&self.root, name).spot().exists()? {
             return Ok(false);
         }
-        let agents = self.spot().join(layout::AGENTS);
-        let staged = AgentDir::at(agents.join(format!(".new-{name}-{}", std::process::id())));
-        let _held = stale_files::make_dir_unlocked(staged.spot(), Access::Owner)?;
-        let made =
-            layout::AGENT_DIRS.iter().try_for_each(|dir| staged.join(dir).make_dirs()).and_then(|()| {
-                for file in files {
-                    let spot = staged.join(&file.path);
-                    spot.parent().make_dirs()?;
-                    self.disk.stage_unsynced(&spot, file.after.as_deref().unwrap_or_default())?;
-                    if file.is_program {
-                        spot.set_mode(0o700)?;
-                    }
-                }
-                self.disk.sync_file_system(staged.spot())?;
-                staged.spot().rename_if_free(target.spot())
-            });
-        if !matches!(made, Ok(true)) {
-            let _ = staged.spot().remove_tree();
+        let mut staged = self.stage_copy(name)?;
+        let dir = staged.agent().dir();
+        layout::AGENT_DIRS.iter().try_for_each(|name| dir.join(name).make_dirs())?;
+        for file in files {
+            let spot = dir.join(&file.path);
+            spot.parent().make_dirs()?;
+            self.disk.stage_unsynced(&spot, file.after.as_deref().unwrap_or_default())?;
+            if file.is_program {
+                spot.set_mode(0o700)?;
+            }
         }
-        made
+        staged.place_if_free()
     }
 
     /// Applies the changes of another clone to files outside the agents: settings and shared hooks.

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::rc::Rc;
 
 use crate::beneath::Version;
@@ -182,11 +181,7 @@ impl<'a> DirTxn<'a> {
 
     /// Quarantines a journal that must not be applied, and prints the reason for the user.
     fn set_journal_aside(&self, why: &str) -> Result<()> {
-        let dir = &self.agent.dir;
-        let quarantine = dir.join(layout::QUARANTINE);
-        quarantine.make_dirs()?;
-        let place = files::free_place(&quarantine, OsStr::new(layout::JOURNAL))?;
-        files::rename(&dir.join(layout::JOURNAL), &place)?;
+        let place = self.agent.quarantine(&self.agent.dir.join(layout::JOURNAL))?;
         (self.agent.store.opener.tell)(&format!(
             "{}: the journal of an interrupted command is not applied, because {why}; it is now {}",
             self.agent.name(),

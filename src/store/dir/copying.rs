@@ -27,7 +27,7 @@ use super::months::{self, Month};
 use super::record::line_text;
 use super::travel::{FileKind, place};
 use super::view::View;
-use super::{archive, layout, lines};
+use super::{layout, lines};
 
 /// Error if an exported file can't be expressed as an operation.
 pub fn refuse_unfit(view: &View<'_>) -> Result<()> {
@@ -45,7 +45,7 @@ pub fn refuse_unfit(view: &View<'_>) -> Result<()> {
         }
     }
     let mut read = 0;
-    for kind in archive::KINDS {
+    for kind in months::KINDS {
         for month in months::archive(view, kind)? {
             read += usize::from(view.exists(&month.path)?);
         }
@@ -116,7 +116,7 @@ const NOT_OURS: &str = "take it out of the agent where it comes from, and export
 pub fn history(view: &View<'_>, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
     let end = before.map(Time::month);
     let is_before = |month: &Month| end.as_ref().is_none_or(|end| month.name < *end);
-    for kind in archive::KINDS.iter().filter(|kind| before.is_none() || **kind != ENDED) {
+    for kind in months::KINDS.iter().filter(|kind| before.is_none() || **kind != ENDED) {
         for month in months::archive(view, kind)?.into_iter().filter(is_before) {
             let first = first_of(&month.name);
             each_line(view, &month.path, &mut |line| {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::beneath::Spot;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest::sha256;
 use crate::model::message::{Message, MessageStatus};
@@ -107,7 +107,7 @@ fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Dis
         disk.sync_dir(&dir.parent())
     };
     let made = fill(records, view, &staged, window, disk)
-        .and_then(|()| sync_tree(&staged, disk))
+        .and_then(|()| disk.sync_file_system(&staged))
         .and_then(|()| put_in_place());
     if made.is_err() {
         // The old cache is stale and is removed too: without a cache, the next command creates it.
@@ -169,21 +169,6 @@ pub fn entries(
         timer.message.iter().for_each(|message| note(message, MessageStatus::Queued));
     }
     Ok(found.into_values())
-}
-
-fn sync_tree(staged: &Spot, disk: Disk) -> Result<()> {
-    for day in staged.entries()? {
-        let day = staged.join(&day.name);
-        let mut written = disk.unsynced();
-        for entry in day.entries()? {
-            let spot = day.join(&entry.name);
-            let (file, _) = spot.open_file()?.ok_or_else(|| Error::gone("open", &spot))?;
-            written.add(file, &spot)?;
-        }
-        written.sync()?;
-        disk.sync_dir(&day)?;
-    }
-    disk.sync_dir(staged)
 }
 
 /// Removes the days that ended before a moment. Called when a new day begins.

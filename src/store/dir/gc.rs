@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::model::id::MessageId;
 
 use super::record::encode_plain_line;
-use super::{DirTxn, archive, layout, months};
+use super::{DirTxn, layout, months};
 
 /// A line of `ended.jsonl`: a message that ended in a month that was deleted.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl DirTxn<'_> {
     /// Deletes the files of a month, but for its `ended.jsonl`. The journal is empty, because its
     /// lines would write the files again.
     pub(super) fn remove_month(&self, month: &str) -> Result<()> {
-        let kinds = archive::KINDS.iter().filter(|kind| **kind != months::ENDED);
+        let kinds = months::KINDS.iter().filter(|kind| **kind != months::ENDED);
         let archives = kinds.map(|kind| layout::month(month, kind));
         for path in archives.chain([format!("{}/{month}{}", layout::LEDGER, layout::LINES)]) {
             let spot = self.agent.dir.join(&path);

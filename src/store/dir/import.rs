@@ -67,19 +67,12 @@ impl DirStore {
         former: &AgentName,
     ) -> Result<DirImport<'s>> {
         self.sweep_litter();
-        let dir = AgentDir::at(self.staging_of(name));
-        let held = stale_files::make_dir_unlocked(dir.spot(), Access::Owner)?;
-        Ok(DirImport {
-            agent: DirAgent::new(self, name.clone(), dir),
-            former: (former != name).then(|| former.clone()),
-            held,
-            files: 0,
-            bytes: 0,
-            is_placed: false,
-        })
+        let mut staged = self.stage_copy(name)?;
+        staged.former = Some(former).filter(|former| *former != name).cloned();
+        Ok(staged)
     }
 
-    /// Begins to stage copies of an agent's records for this process alone.
+    /// Begins to stage an agent, or copies of an agent's records for this process alone.
     pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
         let held = stale_files::make_dir_unlocked(dir.spot(), Access::Owner)?;
@@ -114,53 +107,38 @@ impl<'s> DirImport<'s> {
         }
         let spot = self.agent.dir.join(&meta.path);
         spot.parent().make_dirs()?;
-        let renamed = self.former.as_ref().filter(|_| matches!(found, FileKind::Records { .. }));
-        let length = match renamed {
-            Some(former) => self.add_renamed(former, &spot, meta, from)?,
-            None => {
-                let file = new_file(&spot)?;
-                from.copy(&mut |bytes| (&file).write_all(bytes).context("write", &spot))?;
-                finish(&file, &spot, meta)?;
-                meta.length
-            }
+        // A stream names each file once, so no file has this name yet.
+        if spot.exists()? {
+            return Err(Error::damaged(spot.path(), "the stream has something else of this name"));
+        }
+        let file = spot.create()?;
+        let mut length = 0;
+        let mut put = |bytes: &[u8]| {
+            length += bytes.len() as u64;
+            (&file).write_all(bytes).context("write", &spot)
         };
+        match self.former.as_ref().filter(|_| matches!(found, FileKind::Records { .. })) {
+            None => from.copy(&mut put)?,
+            Some(former) => {
+                let names = rename::Names { former, name: self.agent.name() };
+                if meta.path.extension().is_some_and(|ending| ending == "jsonl") {
+                    let mut lines = rename::Lines::new(names);
+                    from.copy(&mut |bytes| lines.take(bytes, &mut put))?;
+                    lines.end(&mut put)?;
+                } else {
+                    let mut bytes = Vec::new();
+                    from.copy(&mut |some| {
+                        bytes.extend_from_slice(some);
+                        Ok(())
+                    })?;
+                    put(&names.record(bytes))?;
+                }
+            }
+        }
+        finish(&file, &spot, meta)?;
         self.files += 1;
         self.bytes += length;
         Ok(())
-    }
-
-    /// Adds a file of records, with the agent's new name in them.
-    fn add_renamed(
-        &self,
-        former: &AgentName,
-        spot: &Spot,
-        meta: &Meta,
-        from: &mut impl FileSource,
-    ) -> Result<u64> {
-        let names = rename::Names { former, name: self.agent.name() };
-        if meta.path.extension().is_some_and(|ending| ending == "jsonl") {
-            let file = new_file(spot)?;
-            let mut lines = rename::Lines::new(names);
-            let mut length = 0;
-            let mut put = |bytes: &[u8]| {
-                length += bytes.len() as u64;
-                (&file).write_all(bytes).context("write", spot)
-            };
-            from.copy(&mut |bytes| lines.take(bytes, &mut put))?;
-            lines.end(&mut put)?;
-            finish(&file, spot, meta)?;
-            return Ok(length);
-        }
-        let mut bytes = Vec::new();
-        from.copy(&mut |some| {
-            bytes.extend_from_slice(some);
-            Ok(())
-        })?;
-        let bytes = names.record(bytes);
-        let file = new_file(spot)?;
-        (&file).write_all(&bytes).context("write", spot)?;
-        finish(&file, spot, meta)?;
-        Ok(bytes.len() as u64)
     }
 
     /// Adds the files that every agent has here and that no stream has.
@@ -188,11 +166,7 @@ impl<'s> DirImport<'s> {
 
     /// Renames the staged agent to its final path. Returns `false` if the name is taken, even by an
     /// agent that was moved away.
-    pub fn place_if_free(mut self) -> Result<bool> {
-        self.appear()
-    }
-
-    fn appear(&mut self) -> Result<bool> {
+    pub fn place_if_free(&mut self) -> Result<bool> {
         let store = self.agent.store;
         let target = AgentDir::new(&store.root, self.agent.name());
         let from = self.agent.dir.spot();
@@ -209,7 +183,7 @@ impl<'s> DirImport<'s> {
     /// Renames the staged agent to its final path. Replaces an agent of this name that was moved
     /// away, and moves later arrivals in the old inbox into the new inbox.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
-        if self.appear()? {
+        if self.place_if_free()? {
             return Ok(Appeared::New);
         }
         let store = self.agent.store;
@@ -244,14 +218,6 @@ impl Drop for DirImport<'_> {
             let _ = self.agent.dir.spot().remove_tree();
         }
     }
-}
-
-/// Makes a new file. A stream names each file once, so no file has this name yet.
-fn new_file(spot: &Spot) -> Result<File> {
-    if spot.exists()? {
-        return Err(Error::damaged(spot.path(), "the stream has something else of this name"));
-    }
-    spot.create()
 }
 
 /// Gives a file the mode and the time in its header.

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +20,9 @@ use uuid::Uuid;
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
-use crate::model::id::MessageId;
+use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Message, Priority, WakeHint};
+use crate::model::record::Record;
 use crate::model::records::MalformedFile;
 
 use super::authors;
@@ -424,49 +426,41 @@ pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<O
     Ok(None)
 }
 
-/// Reads a message. It must have the id in its file name and belong to this agent.
-pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
-    let Some(text) = view.arrival(path, |message: Message, user| message.said_by(user))? else {
-        return Ok(None);
-    };
-    let spot = view.agent.join(path);
-    let message: Message = decode(&spot, text.as_bytes())?;
-    check_message(&message, key, &owner(view)).map_err(|wrong| Error::damaged(spot.path(), wrong))?;
-    Ok(Some(message))
-}
-
-/// Reads a hint. It must have the id in its file name and belong to this agent.
-pub fn read_hint(view: &View<'_>, id: MessageId, path: &str) -> Result<Option<WakeHint>> {
-    let Some(text) = view.arrival(path, |hint: WakeHint, user| Ok(hint.said_by(user)))? else {
-        return Ok(None);
-    };
-    let spot = view.agent.join(path);
-    let hint: WakeHint = decode(&spot, text.as_bytes())?;
-    check_hint(&hint, id, &owner(view)).map_err(|wrong| Error::damaged(spot.path(), wrong))?;
-    Ok(Some(hint))
-}
-
-fn owner<'v>(view: &'v View<'_>) -> Cow<'v, str> {
-    view.agent.path().file_name().unwrap_or_default().to_string_lossy()
+/// Reads a message or a hint, and checks that it belongs to this agent and its file name. Returns
+/// `false` if the file is missing. `said`: see [`View::arrival`].
+pub fn is_valid<T: Record>(
+    view: &View<'_>,
+    path: &str,
+    said: impl FnOnce(T, &str) -> std::result::Result<T, String>,
+    check: impl FnOnce(&T, &str) -> std::result::Result<(), String>,
+) -> Result<bool> {
+    let Some(text) = view.arrival(path, said)? else { return Ok(false) };
+    let (spot, owner) = (view.agent.join(path), view.agent.path().file_name().unwrap_or_default());
+    check(&decode(&spot, text.as_bytes())?, &owner.to_string_lossy())
+        .map_err(|wrong| Error::damaged(spot.path(), wrong))?;
+    Ok(true)
 }
 
 /// Checks a message under this key in the inbox of this agent. The error names the fault.
 pub fn check_message(message: &Message, key: InboxKey, agent: &str) -> std::result::Result<(), String> {
-    if message.key() != key {
-        Err(format!("the file is named {key}, its content is {}", message.key()))
-    } else if message.agent.as_str() != agent {
-        Err(format!("it is a message to `{}`: it belongs into that agent's inbox", message.agent))
-    } else {
-        Ok(())
-    }
+    check_arrival("message", (&message.key(), &message.agent), (&key, agent))
 }
 
 /// Checks a hint under this id in the inbox of this agent. The error names the fault.
 pub fn check_hint(hint: &WakeHint, id: MessageId, agent: &str) -> std::result::Result<(), String> {
-    if hint.id != id {
-        Err(format!("the file is named {id}, its content is {}", hint.id))
-    } else if hint.agent.as_str() != agent {
-        Err(format!("it is a hint to `{}`: it belongs into that agent's inbox", hint.agent))
+    check_arrival("hint", (&hint.id, &hint.agent), (&id, agent))
+}
+
+/// Compares the id and the agent of a record with those that its path names.
+fn check_arrival<Id: Display + PartialEq>(
+    what: &str,
+    (id, agent): (&Id, &AgentName),
+    (id_in_path, agent_in_path): (&Id, &str),
+) -> std::result::Result<(), String> {
+    if id != id_in_path {
+        Err(format!("the file is named {id_in_path}, its content is {id}"))
+    } else if agent.as_str() != agent_in_path {
+        Err(format!("it is a {what} to `{agent}`: it belongs into that agent's inbox"))
     } else {
         Ok(())
     }

@@ -134,13 +134,21 @@ pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
 /// Locks an open file. Waits for earlier lockers, each of which keeps the lock for a moment only.
 pub fn hold(file: &File, spot: &Spot) -> Result<()> {
     let begun = Instant::now();
+    if attempt_often(file, spot)? {
+        return Ok(());
+    }
+    Err(Error::busy(spot.path(), "another process".to_owned(), begun.elapsed()))
+}
+
+/// Tries to lock a file or directory that other processes lock for a moment only.
+fn attempt_often(file: &File, path: &Path) -> Result<bool> {
     for _ in 0..TRIES_BESIDE_LOOKS {
-        if attempt(file, Sharing::Exclusive, spot)? {
-            return Ok(());
+        if attempt(file, Sharing::Exclusive, path)? {
+            return Ok(true);
         }
         std::thread::sleep(BETWEEN_TRIES);
     }
-    Err(Error::busy(spot.path(), "another process".to_owned(), begun.elapsed()))
+    Ok(false)
 }
 
 /// Takes the lock of a directory. Returns `None` if another process has it.
@@ -258,12 +266,7 @@ pub fn is_vacant(path: &Spot, sharing: Sharing) -> Result<bool> {
 fn turn_to_look(path: &Spot) -> Result<Option<File>> {
     let dir = path.parent();
     let Some(turn) = dir.open_dir()? else { return Ok(None) };
-    for _ in 0..TRIES_BESIDE_LOOKS {
-        if attempt(&turn, Sharing::Exclusive, &dir)? {
-            break;
-        }
-        std::thread::sleep(BETWEEN_TRIES);
-    }
+    attempt_often(&turn, &dir)?;
     Ok(Some(turn))
 }
 

@@ -4,7 +4,6 @@
 mod agent;
 mod alias;
 pub mod apply_remote;
-pub mod archive;
 pub mod authors;
 mod backlog;
 mod batch;
@@ -50,7 +49,6 @@ mod stale_files;
 pub mod submissions;
 pub mod sweep;
 pub mod travel;
-pub mod triggers;
 pub mod view;
 pub mod watch;
 
@@ -62,7 +60,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::FileType;
-use rustix::io::Errno;
 
 use crate::beneath::{self, Access, Root, Spot, accounts};
 use crate::error::{Error, IoContext, Result};
@@ -322,26 +319,11 @@ impl DirStore {
     /// Creates an agent, complete: before the last rename no other command sees it.
     pub(in crate::store) fn create(&self, new: &NewAgent) -> Result<()> {
         let name = &new.identity.name;
-        let target = AgentDir::new(&self.root, name);
-        let agents = self.spot().join(layout::AGENTS);
-        if target.spot().exists()? {
-            return Err(agent_exists(name));
-        }
-        self.sweep_litter();
-        let staged = AgentDir::at(self.staging_of(name));
-        let _held = stale_files::make_dir_unlocked(staged.spot(), Access::Owner)?;
-        let made = self.stage_agent(&staged, new).and_then(|()| {
-            match staged.spot().try_rename(target.spot())? {
-                // Another process has just created an agent of this name.
-                Err(Errno::NOTEMPTY | Errno::EXIST) => Err(agent_exists(name)),
-                renamed => renamed.context("create", target.path()),
-            }
-        });
-        if made.is_err() {
-            let _ = staged.spot().remove_tree();
-        }
-        made?;
-        self.disk.sync_dir(&agents)
+        self.refuse_name(name)?;
+        let mut staged = self.stage(name, name)?;
+        self.stage_agent(staged.agent().dir(), new)?;
+        // Another process may have just created an agent of this name.
+        if staged.place_if_free()? { Ok(()) } else { Err(agent_exists(name)) }
     }
 
     fn stage_agent(&self, staged: &AgentDir, new: &NewAgent) -> Result<()> {
@@ -367,8 +349,7 @@ impl DirStore {
             self.disk.stage_unsynced(&spot, &hook.content)?;
             spot.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
         }
-        self.share([staged])?;
-        self.disk.sync_file_system(staged.spot())
+        self.share([staged]).map(drop)
     }
 
     fn holder(&self, now: Time) -> lock::Holder {

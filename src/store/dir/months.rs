@@ -8,7 +8,15 @@ use std::io::{Read, Seek, SeekFrom};
 
 use crate::beneath::{Entry, Spot};
 use crate::error::{IoContext, Result};
+use crate::model::message::Message;
+use crate::model::record::Record;
+use crate::model::run::{Brief, Run};
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
+use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
 
 use super::layout;
 use super::lines;
@@ -17,6 +25,25 @@ use super::view::View;
 /// Kind of the records that remain of a deleted month of the archive: the ids of the messages that
 /// ended in the month.
 pub const ENDED: &str = "ended";
+
+/// Kinds of records in the archive.
+pub const KINDS: &[&str] = &[
+    Message::KIND,
+    Wait::KIND,
+    WorkItem::KIND,
+    Timer::KIND,
+    Task::KIND,
+    Trigger::KIND,
+    Run::KIND,
+    Brief::KIND,
+    ENDED,
+];
+
+/// Returns the kind of this name, or `None` if the archive has no such kind.
+#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no store that gives words is built in"))]
+pub fn kind(word: &str) -> Option<&'static str> {
+    KINDS.iter().find(|kind| **kind == word).copied()
+}
 
 /// One month of the ledger, or of one kind of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Files of an agent that are not records: checkpoints, and the quarantine.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use crate::beneath::Spot;
 use crate::error::Result;
@@ -45,6 +45,16 @@ impl DirAgent<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Moves a file or directory to `quarantine/`, under a name made from its path. Returns its new
+    /// place.
+    pub(super) fn quarantine(&self, spot: &Spot) -> Result<Spot> {
+        let dir = self.dir.join(layout::QUARANTINE);
+        dir.make_dirs()?;
+        let name = spot.below(self.dir.spot()).to_string_lossy().replace('/', "__");
+        let place = files::free_place(&dir, OsStr::new(&name))?;
+        files::rename(spot, &place).map(|()| place)
     }
 
     /// Writes content into `quarantine/`, under a name made from the old path. Content that is

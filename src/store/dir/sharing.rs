@@ -5,7 +5,7 @@
 //! can add files, but not touch those of other users: the directory is sticky, and the group has no
 //! permissions on the owner's files.
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::FileType;
 use rustix::process::{getegid, geteuid, getgroups};
 
 use crate::beneath::{self, Spot, accounts};
@@ -16,28 +16,13 @@ use crate::model::settings::Group;
 use super::DirStore;
 use super::layout::{self, AgentDir};
 
-/// Purpose for which a member of the group may use a file or directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GroupUse {
-    /// Directory on the path to an inbox, to pass through.
-    Way,
-    /// Settings file `dormouse.toml`, to read.
-    Settings,
-    /// Inbox, to list and to put files into. The group owns new files there, and only the user who
-    /// made a file and the owner of the inbox can remove it.
-    Inbox,
-}
-
-impl GroupUse {
-    /// Mode bits for the group, and special bits.
-    const fn bits(self) -> u32 {
-        match self {
-            GroupUse::Way => 0o010,
-            GroupUse::Settings => 0o040,
-            GroupUse::Inbox => 0o3070,
-        }
-    }
-}
+/// Mode bits for the group on a directory on the path to an inbox, to pass through.
+const WAY: u32 = 0o010;
+/// Mode bits for the group on the settings file `dormouse.toml`, to read.
+const SETTINGS: u32 = 0o040;
+/// Mode bits on an inbox, for the group to list and to put files into. The group owns new files
+/// there, and only the user who made a file and the owner of the inbox can remove it.
+const INBOX: u32 = 0o3070;
 
 /// Mode and group of a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,11 +136,10 @@ impl DirStore {
         let group = self.sharing_group()?;
         let (root, agents) = (self.spot(), self.spot().join(layout::AGENTS));
         let settings = root.join(layout::CONFIG);
-        let way = misfit(&root, GroupUse::Way, group)?;
+        let way = misfit(&root, WAY, group)?;
         let was_shared = group.is_none() && way.is_some();
-        let of_settings =
-            if was_shared { closed(&settings)? } else { misfit(&settings, GroupUse::Settings, group)? };
-        let found = [way, misfit(&agents, GroupUse::Way, group)?, of_settings];
+        let of_settings = if was_shared { closed(&settings)? } else { misfit(&settings, SETTINGS, group)? };
+        let found = [way, misfit(&agents, WAY, group)?, of_settings];
         let mut misfits: Vec<WrongRights> = found.into_iter().flatten().collect();
         if group.is_some() {
             misfits.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
@@ -175,7 +159,7 @@ impl DirStore {
         }
         let group = self.sharing_group()?;
         let inbox = agent.join(layout::INBOX);
-        let found = [misfit(agent.spot(), GroupUse::Way, group)?, misfit(&inbox, GroupUse::Inbox, group)?];
+        let found = [misfit(agent.spot(), WAY, group)?, misfit(&inbox, INBOX, group)?];
         let mut misfits: Vec<WrongRights> = found.into_iter().flatten().collect();
         if group.is_some() {
             misfits.extend(open_in(agent.spot(), |name| name == layout::INBOX)?);
@@ -194,35 +178,36 @@ fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<WrongRigh
     found.flatten().collect()
 }
 
+/// Returns the file or directory if others than its owner may use it.
 fn closed(spot: &Spot) -> Result<Option<WrongRights>> {
-    let Some(found) = permissions(spot)? else { return Ok(None) };
-    let mode = found.st_mode & 0o7777;
-    let wanted = Rights { mode: mode & 0o700, group: None };
-    Ok((mode & 0o077 != 0).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
+    unlike(spot, None, |mode| if mode & 0o077 == 0 { mode } else { mode & 0o700 })
 }
 
 /// Returns the file or directory if its permissions differ from the settings. Without a group, that
 /// is one that was shared before, recognized by a mode that is used for nothing else.
-fn misfit(spot: &Spot, part: GroupUse, group: Option<u32>) -> Result<Option<WrongRights>> {
-    let Some(found) = permissions(spot)? else { return Ok(None) };
-    let mode = found.st_mode & 0o7777;
-    let was_shared = match part {
-        GroupUse::Way => mode & 0o077 == part.bits(),
-        GroupUse::Inbox => mode & 0o3000 == part.bits() & 0o3000,
-        GroupUse::Settings => false,
-    };
-    let wanted = match group {
-        Some(_) => mode & 0o700 | part.bits(),
-        None if was_shared => mode & 0o700,
-        None => mode,
-    };
-    let wanted = Rights { mode: wanted, group };
-    let fits = mode == wanted.mode && group.is_none_or(|group| group == found.st_gid);
-    Ok((!fits).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
+fn misfit(spot: &Spot, bits: u32, group: Option<u32>) -> Result<Option<WrongRights>> {
+    unlike(spot, group, |mode| {
+        let was_shared = match bits {
+            WAY => mode & 0o077 == WAY,
+            INBOX => mode & 0o3000 == INBOX & 0o3000,
+            _ => false,
+        };
+        match group {
+            Some(_) => mode & 0o700 | bits,
+            None if was_shared => mode & 0o700,
+            None => mode,
+        }
+    })
 }
 
-/// Returns owner, mode and kind of a file; `None` for a symbolic link, which has no permissions of
-/// its own and is never followed.
-fn permissions(spot: &Spot) -> Result<Option<Stat>> {
-    Ok(spot.look()?.filter(|found| beneath::kind(found) != FileType::Symlink))
+/// Returns the file or directory if it has another mode than `wanted` makes of its mode, or another
+/// group. A symbolic link has no permissions of its own and is never followed.
+fn unlike(spot: &Spot, group: Option<u32>, wanted: impl Fn(u32) -> u32) -> Result<Option<WrongRights>> {
+    let Some(found) = spot.look()?.filter(|found| beneath::kind(found) != FileType::Symlink) else {
+        return Ok(None);
+    };
+    let mode = found.st_mode & 0o7777;
+    let wanted = Rights { mode: wanted(mode), group };
+    let fits = mode == wanted.mode && group.is_none_or(|group| group == found.st_gid);
+    Ok((!fits).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
 }

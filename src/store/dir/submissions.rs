@@ -18,11 +18,12 @@ use crate::beneath::{self, Content, Spot};
 use crate::error::{Error, Result};
 use crate::model::digest::hex;
 use crate::model::id::MessageId;
+use crate::model::message::{Message, WakeHint};
 use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::files::{self, fault_of_file};
-use super::inbox::{self, Aside, Dropped, Name, is_own, parse_name};
+use super::inbox::{self, Aside, Dropped, Name, check_hint, check_message, is_own, parse_name};
 use super::layout::AgentDir;
 use super::view::View;
 use super::{DirAgent, DirTxn, authors, layout, quarantine};
@@ -164,8 +165,14 @@ pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
     let path = Path::new(layout::INBOX).join(&place);
     let path = path.to_string_lossy();
     let found = match parse_name(name.as_encoded_bytes(), one.is_dir) {
-        Name::Message(key) => inbox::read(view, key, &path).map(|found| found.is_some()),
-        Name::Hint(id) => inbox::read_hint(view, id, &path).map(|found| found.is_some()),
+        Name::Message(key) => {
+            let check = |message: &Message, agent: &str| check_message(message, key, agent);
+            inbox::is_valid(view, &path, |message: Message, user| message.said_by(user), check)
+        }
+        Name::Hint(id) => {
+            let check = |hint: &WakeHint, agent: &str| check_hint(hint, id, agent);
+            inbox::is_valid(view, &path, |hint: WakeHint, user| Ok(hint.said_by(user)), check)
+        }
         Name::Segment(_) => Ok(true),
         Name::Drop | Name::Rejected | Name::Other => return Ok(Reads::Dropped(Dropped { place })),
     };

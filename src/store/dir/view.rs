@@ -26,31 +26,26 @@ pub struct View<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched(pub(super) Vec<Option<Version>>);
 
-/// Transactions that are not applied, with an index of their files.
-#[derive(Debug)]
+/// Changes of the transactions that are not applied.
+#[derive(Debug, Default)]
 struct Overlay {
-    entries: Vec<JournalEntry>,
-    /// For each path, the index of the transaction and of the file in its writes; `None` if the
-    /// file is deleted.
-    places: HashMap<String, Option<(usize, usize)>>,
+    /// Revision on which the last transaction is based.
+    base_revision: u64,
+    /// New content of each file; `None` if the file is deleted.
+    contents: HashMap<String, Option<String>>,
+    appends: Vec<Append>,
 }
 
 impl Overlay {
-    /// Indexes the contents of the files after these transactions.
     fn of(entries: Vec<JournalEntry>) -> Overlay {
-        let mut places = HashMap::new();
-        for (number, entry) in entries.iter().enumerate() {
-            let writes = entry.writes.iter().enumerate();
-            places.extend(writes.map(|(at, write)| (write.path.clone(), Some((number, at)))));
-            places.extend(entry.deletes.iter().map(|path| (path.clone(), None)));
+        let mut overlay = Overlay::default();
+        for JournalEntry { base_revision, writes, appends, deletes, .. } in entries {
+            overlay.base_revision = base_revision;
+            overlay.contents.extend(writes.into_iter().map(|write| (write.path, Some(write.content))));
+            overlay.contents.extend(deletes.into_iter().map(|path| (path, None)));
+            overlay.appends.extend(appends);
         }
-        Overlay { entries, places }
-    }
-
-    /// Returns the new content of a file: `Some(None)` if the file is deleted.
-    fn content(&self, path: &str) -> Option<Option<&str>> {
-        let content = |(number, at): (usize, usize)| self.entries[number].writes[at].content.as_str();
-        self.places.get(path).map(|place| place.map(content))
+        overlay
     }
 }
 
@@ -68,7 +63,7 @@ impl<'a> View<'a> {
 
     /// Revision on which the last unapplied transaction is based, if there is such a transaction.
     pub fn base_revision(&self) -> Option<u64> {
-        Some(self.overlay.as_ref()?.entries.last()?.base_revision)
+        Some(self.overlay.as_ref()?.base_revision)
     }
 
     /// True if this process holds the lock, so that no other command changes records meanwhile.
@@ -80,16 +75,21 @@ impl<'a> View<'a> {
         self.overlay.is_some()
     }
 
+    /// Returns the content of a file that the journal changes: `Some(None)` if it is deleted.
+    fn overlaid(&self, path: &str) -> Option<Option<&str>> {
+        self.overlay.as_ref()?.contents.get(path).map(Option::as_deref)
+    }
+
     /// Returns a file's content; `None` if the file is missing.
     pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        match self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
+        match self.overlaid(path) {
             Some(content) => Ok(content.map(|content| content.as_bytes().to_vec())),
             None => files::read(&self.agent.join(path)),
         }
     }
 
     pub fn exists(&self, path: &str) -> Result<bool> {
-        match self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
+        match self.overlaid(path) {
             Some(content) => Ok(content.is_some()),
             None => self.agent.join(path).exists(),
         }
@@ -107,7 +107,7 @@ impl<'a> View<'a> {
         path: &str,
         said: impl FnOnce(T, &str) -> std::result::Result<T, String>,
     ) -> Result<Option<String>> {
-        if let Some(content) = self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
+        if let Some(content) = self.overlaid(path) {
             return Ok(content.map(str::to_owned));
         }
         let spot = self.agent.join(path);
@@ -146,9 +146,9 @@ impl<'a> View<'a> {
     /// Adds the paths that the journal creates in a directory. Files that the journal deletes are
     /// found missing when they are read.
     pub fn overlay_names(&self, dir: &str, paths: &mut Vec<String>) {
-        let Some(Overlay { places, .. }) = &self.overlay else { return };
+        let Some(Overlay { contents, .. }) = &self.overlay else { return };
         let here = |path: &str| Path::new(path).parent() == Some(Path::new(dir));
-        let written = places.iter().filter(|(path, place)| place.is_some() && here(path));
+        let written = contents.iter().filter(|(path, content)| content.is_some() && here(path));
         paths.extend(written.map(|(path, _)| path.clone()));
     }
 
@@ -159,13 +159,12 @@ impl<'a> View<'a> {
     }
 
     fn appends(&self) -> impl Iterator<Item = &Append> {
-        let entries = self.overlay.iter().flat_map(|overlay| &overlay.entries);
-        entries.flat_map(|entry| &entry.appends)
+        self.overlay.iter().flat_map(|overlay| &overlay.appends)
     }
 
     /// True if the journal deletes this file.
     pub fn is_deleted(&self, path: &str) -> bool {
-        self.overlay.as_ref().is_some_and(|overlay| overlay.content(path) == Some(None))
+        self.overlaid(path) == Some(None)
     }
 
     /// Returns the lines of a file that only grows, with the lines that the journal appends.

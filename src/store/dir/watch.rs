@@ -3,6 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+
 use crate::model::id::AgentName;
 
 use crate::workdir::Dir;
@@ -21,7 +23,8 @@ pub struct DirWatch {
 
 impl DirWatch {
     pub fn new() -> DirWatch {
-        DirWatch { changes: kernel::watch().ok(), followed: Vec::new() }
+        let changes = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
+        DirWatch { changes, followed: Vec::new() }
     }
 
     /// Adds an agent's records and inbox. Called before each read of them, because the inbox may
@@ -47,15 +50,19 @@ impl DirWatch {
             self.add(all.path());
         }
         if of.exists() {
-            let dir = of.path();
-            self.changes = self.changes.take().filter(|changes| kernel::add_written(changes, dir).is_ok());
+            self.add_for(of.path(), WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO);
         }
     }
 
     /// Adds a watch on one directory. If the system has no free watches, no change at all is
     /// reported.
     pub(in crate::store) fn add(&mut self, dir: &Path) {
-        self.changes = self.changes.take().filter(|changes| kernel::add(changes, dir).is_ok());
+        let changes = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        self.add_for(dir, changes);
+    }
+
+    fn add_for(&mut self, dir: &Path, what: WatchFlags) {
+        self.changes = self.changes.take().filter(|changes| add_watch(changes, dir, what).is_ok());
     }
 
     /// Returns a descriptor that is readable after a change; `None` if the system has no free
@@ -73,26 +80,5 @@ impl DirWatch {
             is_changed = true;
         }
         is_changed
-    }
-}
-
-mod kernel {
-    use std::os::fd::OwnedFd;
-    use std::path::Path;
-
-    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
-    use rustix::io::Result;
-
-    pub fn watch() -> Result<OwnedFd> {
-        init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
-    }
-
-    pub fn add(watch: &OwnedFd, dir: &Path) -> Result<()> {
-        let changes = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-        add_watch(watch, dir, changes).map(drop)
-    }
-
-    pub fn add_written(watch: &OwnedFd, dir: &Path) -> Result<()> {
-        add_watch(watch, dir, WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO).map(drop)
     }
 }

@@ -21,7 +21,7 @@ use crate::model::run::Brief;
 use crate::model::time::Time;
 
 use super::super::backend::{ENDED, EachLine, EachOp, ImportedFile, KeyWindow, Op, Order, ReadView};
-use super::super::dir::archive;
+use super::super::dir::months;
 use super::super::dir::record::{decode, encode};
 use super::context::AgentContext;
 use super::statements::{BRIEFS, HEAD};
@@ -417,7 +417,7 @@ impl ReadView for PgReadView {
 }
 
 fn ended(row: &Row) -> Option<Op> {
-    let (kind, at) = (archive::kind(row.get(0)?)?, Time::from_millis(row.number(2)?));
+    let (kind, at) = (months::kind(row.get(0)?)?, Time::from_millis(row.number(2)?));
     Some(Op::Ended { kind, id: row.text(1), at, text: row.text(3)? })
 }
 

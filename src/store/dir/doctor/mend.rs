@@ -1,7 +1,5 @@
 //! Repairs of findings with one right repair. Unreadable content is quarantined, never deleted.
 
-use std::ffi::OsStr;
-
 use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::event::Event;
@@ -30,10 +28,10 @@ impl DirTxn<'_> {
             Remedy::Protect => protect(&finding.place)?,
             Remedy::Permit(rights) => rights.set(&finding.place)?,
             Remedy::Quarantine => {
-                if !is_journal(agent, &finding.place) {
+                if finding.place != agent.dir().join(layout::JOURNAL) {
                     self.empty_journal()?;
                 }
-                move_aside(agent, &finding.place)?;
+                agent.quarantine(&finding.place)?;
             }
             Remedy::QuarantineLines(lines) => {
                 self.empty_journal()?;
@@ -76,23 +74,6 @@ fn protect(spot: &Spot) -> Result<()> {
     spot.set_mode(found.st_mode & 0o7777 & if is_private { !0o002 } else { !0o022 })
 }
 
-/// Returns an unused path in the quarantine, with the old path in its name.
-fn quarantine_place(agent: &DirAgent<'_>, spot: &Spot) -> Result<Spot> {
-    let dir = agent.dir().join(layout::QUARANTINE);
-    dir.make_dirs()?;
-    let name = spot.below(agent.dir().spot()).to_string_lossy().replace('/', "__");
-    files::free_place(&dir, OsStr::new(&name))
-}
-
-fn is_journal(agent: &DirAgent<'_>, path: &Spot) -> bool {
-    *path == agent.dir().join(layout::JOURNAL)
-}
-
-fn move_aside(agent: &DirAgent<'_>, path: &Spot) -> Result<()> {
-    let place = quarantine_place(agent, path)?;
-    files::rename(path, &place)
-}
-
 /// Rewrites a file without some of its lines, after these were quarantined. A file with no other
 /// lines is not the program's, and is quarantined byte for byte.
 fn move_lines_aside(agent: &DirAgent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
@@ -105,7 +86,7 @@ fn move_lines_aside(agent: &DirAgent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Res
         return Ok(());
     }
     if kept.is_empty() {
-        return move_aside(agent, path);
+        return agent.quarantine(path).map(drop);
     }
     agent.put_aside(&path.below(agent.dir().spot()).to_string_lossy(), &lines::join(moved))?;
     agent.replace_file(path, &lines::join(kept))

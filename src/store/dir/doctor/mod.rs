@@ -90,10 +90,7 @@ impl Remedy {
             | Remedy::FinishExchange
             | Remedy::AddLines(..)
             | Remedy::Permit(_) => true,
-            Remedy::Quarantine
-            | Remedy::QuarantineLines(_)
-            | Remedy::Protect
-            | Remedy::Recount(..) => false,
+            Remedy::Quarantine | Remedy::QuarantineLines(_) | Remedy::Protect | Remedy::Recount(..) => false,
         }
     }
 

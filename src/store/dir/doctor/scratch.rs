@@ -26,9 +26,7 @@ enum Expected {
 fn expected(path: &str) -> Option<Expected> {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [layout::CACHE | layout::TMP] => Some(Expected::Dir),
-        [layout::CACHE, "dedupe" | "settled" | "uses"] | [layout::CACHE, "dedupe", _] => {
-            Some(Expected::Dir)
-        }
+        [layout::CACHE, "dedupe" | "settled" | "uses"] | [layout::CACHE, "dedupe", _] => Some(Expected::Dir),
         [layout::CACHE, "sweep.json" | "ticked-by"]
         | [layout::CACHE, "settled" | "uses", _]
         | [layout::CACHE, "dedupe", _, _]
