@@ -4,8 +4,9 @@
 //! Sums over agents are gauges. Every counter has the agent as a label, because a sum would
 //! decrease when an agent is deleted, and Prometheus takes a decrease for a reset.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use serde_json::{Value, json};
 
@@ -107,50 +108,54 @@ names! {
     }
 }
 
-type Labels<'a> = [(&'a str, &'a str)];
-/// Value of a label, and a function that returns an agent's count for that value.
-type Counted = (&'static str, fn(&Reading) -> u64);
+/// Number with its labels.
+struct Number<'a> {
+    /// Part of a histogram, which ends the name of the metric.
+    suffix: &'static str,
+    labels: Vec<(&'static str, Cow<'a, str>)>,
+    value: f64,
+}
 
-/// Receiver of the numbers, grouped by metric name.
-trait Sheet {
-    fn begin(&mut self, name: &str, kind: Kind, help: &str);
-    /// Adds a number to the metric of the last `begin`. `suffix`: part of a histogram.
-    fn number(&mut self, suffix: &str, labels: &Labels<'_>, value: f64);
+/// Metric with its numbers.
+struct Family<'a> {
+    name: String,
+    kind: Kind,
+    help: &'static str,
+    numbers: Vec<Number<'a>>,
 }
 
 /// Returns the metrics in the text format of Prometheus.
 pub fn text(readings: &Readings, naming: Naming, now: Time) -> String {
-    let mut sheet = Text::default();
-    write(&mut sheet, readings, naming, now);
-    sheet.text
+    let mut text = String::new();
+    families(readings, naming, now).iter().for_each(|family| family.write(&mut text));
+    text
 }
 
 /// Returns the metrics as JSON objects, one for each number.
 pub fn objects(readings: &Readings, naming: Naming, now: Time) -> Vec<Value> {
-    let mut sheet = Objects { name: String::new(), kind: Kind::Gauge, objects: Vec::new() };
-    write(&mut sheet, readings, naming, now);
-    sheet.objects
+    families(readings, naming, now).iter().flat_map(Family::objects).collect()
 }
 
-#[derive(Default)]
-struct Text {
-    name: String,
-    text: String,
-}
-
-impl Sheet for Text {
-    fn begin(&mut self, name: &str, kind: Kind, help: &str) {
-        name.clone_into(&mut self.name);
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+impl Family<'_> {
+    fn write(&self, text: &mut String) {
+        let Family { name, kind, help, numbers } = self;
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+        for Number { suffix, labels, value } in numbers {
+            let _ = write!(text, "{name}{suffix}");
+            for (at, (label, value)) in labels.iter().enumerate() {
+                let _ = write!(text, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escaped(value));
+            }
+            let _ = writeln!(text, "{} {value}", if labels.is_empty() { "" } else { "}" });
+        }
     }
 
-    fn number(&mut self, suffix: &str, labels: &Labels<'_>, value: f64) {
-        let _ = write!(self.text, "{}{suffix}", self.name);
-        for (at, (label, value)) in labels.iter().enumerate() {
-            let _ = write!(self.text, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escaped(value));
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{end} {value}");
+    fn objects(&self) -> impl Iterator<Item = Value> {
+        self.numbers.iter().map(|Number { suffix, labels, value }| {
+            let labels: serde_json::Map<String, Value> =
+                labels.iter().map(|(label, value)| ((*label).to_owned(), json!(value))).collect();
+            let name = format!("{}{suffix}", self.name);
+            json!({ "metric": name, "type": self.kind.name(), "labels": labels, "value": value })
+        })
     }
 }
 
@@ -159,269 +164,234 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-struct Objects {
-    name: String,
-    kind: Kind,
-    objects: Vec<Value>,
-}
-
-impl Sheet for Objects {
-    fn begin(&mut self, name: &str, kind: Kind, _: &str) {
-        (self.name, self.kind) = (name.to_owned(), kind);
+fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
+    let all: Vec<&Reading> = readings.readable.iter().filter(|one| !one.is_moved).collect();
+    let mut families = totals(readings, &all, now);
+    if naming == Naming::All {
+        let unreadable = readings.unreadable.iter().map(|agent| labelled("agent", agent.as_str(), 1));
+        families.push(Family {
+            name: "dormouse_agent_unreadable".to_owned(),
+            kind: Kind::Gauge,
+            help: "Agents whose records can't be read.",
+            numbers: unreadable.collect(),
+        });
     }
-
-    fn number(&mut self, suffix: &str, labels: &Labels<'_>, value: f64) {
-        let labels: serde_json::Map<String, Value> =
-            labels.iter().map(|(label, value)| ((*label).to_owned(), json!(value))).collect();
-        let name = format!("{}{suffix}", self.name);
-        self.objects
-            .push(json!({ "metric": name, "type": self.kind.name(), "labels": labels, "value": value }));
-    }
-}
-
-fn write(sheet: &mut impl Sheet, readings: &Readings, naming: Naming, now: Time) {
-    let here = |reading: &&Reading| !reading.is_moved;
-    let all: Vec<&Reading> = readings.readable.iter().filter(here).collect();
-    write_all(sheet, readings, &all, now);
-    let is_named = |reading: &&&Reading| match naming {
+    let is_named = |one: &&&Reading| match naming {
         Naming::All => true,
-        Naming::Public => reading.visibility == Visibility::Public,
+        Naming::Public => one.visibility == Visibility::Public,
         Naming::Nobody => false,
     };
     let named: Vec<&Reading> = all.iter().filter(is_named).copied().collect();
-    if naming == Naming::All {
-        sheet.begin("dormouse_agent_unreadable", Kind::Gauge, "Agents whose records can't be read.");
-        for agent in &readings.unreadable {
-            sheet.number("", &[("agent", agent.as_str())], 1.0);
-        }
-    }
-    if naming != Naming::Nobody {
-        let mut families = Families { sheet, named: &named };
-        write_state(&mut families);
-        write_history(&mut families);
-    }
+    let of_agents = METRICS.iter().map(|(name, help, values)| Family {
+        name: format!("dormouse_agent_{name}"),
+        kind: values.kind(),
+        help,
+        numbers: named.iter().flat_map(|one| values.of(one)).collect(),
+    });
+    families.extend(of_agents.filter(|_| naming != Naming::Nobody));
+    families
 }
 
-/// Value of a gauge: a number, which is summed over agents, or a time, whose minimum is taken.
-#[derive(Clone, Copy)]
-enum GaugeValue {
-    Number(fn(&Reading) -> u64),
-    Earliest(fn(&Reading) -> Option<Time>),
-}
-
-impl GaugeValue {
-    fn of(self, readings: &[&Reading]) -> Option<f64> {
-        match self {
-            GaugeValue::Number(of) => {
-                Some(number(readings.iter().fold(0, |sum: u64, one| sum.saturating_add(of(one)))))
+/// Returns the gauges of all agents together, which have no label for an agent.
+fn totals<'a>(readings: &'a Readings, all: &[&'a Reading], now: Time) -> Vec<Family<'a>> {
+    let gauge = |name: &str, help, numbers| Family {
+        name: format!("dormouse_{name}"),
+        kind: Kind::Gauge,
+        help,
+        numbers,
+    };
+    let (unreadable, moved) = (readings.unreadable.len(), readings.readable.len() - all.len());
+    let mut families = vec![
+        gauge("metrics_timestamp_seconds", "When these numbers were read.", alone(seconds(now))),
+        gauge(
+            "agents_unreadable",
+            "How many agents have records that can't be read.",
+            alone(number(unreadable as u64)),
+        ),
+        gauge(
+            "agents_moved",
+            "How many agents have moved to another store. None of the other numbers is about them.",
+            alone(number(moved as u64)),
+        ),
+    ];
+    for (name, help, values) in METRICS {
+        let total = match values {
+            Values::Summed(of) => {
+                Some(number(all.iter().fold(0, |sum: u64, one| sum.saturating_add(of(one)))))
             }
-            GaugeValue::Earliest(of) => readings.iter().filter_map(|one| of(one)).min().map(seconds),
+            Values::Earliest(of) => all.iter().filter_map(|one| of(one)).min().map(seconds),
+            Values::Gauge(_) | Values::Counter(_) | Values::Histogram(_) => continue,
+        };
+        families.push(gauge(name, help, maybe(total)));
+    }
+    let postures = Posture::ALL.iter().map(|posture| {
+        let agents = all.iter().filter(|one| one.posture == *posture).count();
+        labelled("posture", posture.name(), agents as u64)
+    });
+    families.push(gauge("agents", "How many agents have this posture.", postures.collect()));
+    families
+}
+
+/// Values of a metric for one agent.
+enum Values {
+    /// Gauge that is summed for all agents together.
+    Summed(fn(&Reading) -> u64),
+    /// Gauge whose minimum counts for all agents together.
+    Earliest(fn(&Reading) -> Option<Time>),
+    Gauge(fn(&Reading) -> Vec<Number<'_>>),
+    /// A counter is written even at zero, so that Prometheus detects its first increase.
+    Counter(fn(&Reading) -> Vec<Number<'_>>),
+    Histogram(fn(&Reading) -> Vec<Number<'_>>),
+}
+
+impl Values {
+    const fn kind(&self) -> Kind {
+        match self {
+            Values::Summed(_) | Values::Earliest(_) | Values::Gauge(_) => Kind::Gauge,
+            Values::Counter(_) => Kind::Counter,
+            Values::Histogram(_) => Kind::Histogram,
         }
+    }
+
+    /// Returns the numbers of an agent, with the agent as their first label.
+    fn of<'a>(&self, one: &'a Reading) -> Vec<Number<'a>> {
+        let mut numbers = match self {
+            Values::Summed(of) => alone(number(of(one))),
+            Values::Earliest(of) => maybe(of(one).map(seconds)),
+            Values::Gauge(of) | Values::Counter(of) | Values::Histogram(of) => of(one),
+        };
+        for number in &mut numbers {
+            number.labels.insert(0, ("agent", one.agent.as_str().into()));
+        }
+        numbers
     }
 }
 
-/// Gauges of all agents together and of each agent: suffix of the name, help text, value.
-const GAUGES: [(&str, &str, GaugeValue); 7] = [
-    ("queue_messages", "Number of queued messages.", GaugeValue::Number(|one| one.queued)),
+/// Metrics of each agent: name after `dormouse_agent_` (after `dormouse_` for all agents together),
+/// help text, values.
+const METRICS: &[(&str, &str, Values)] = &[
+    ("posture", "How the agent stands: 1 for the words that hold.", Values::Gauge(posture_labels)),
+    (
+        "state_timestamp_seconds",
+        "Since when the agent has had its state.",
+        Values::Gauge(|one| alone(seconds(one.since))),
+    ),
+    ("queue_messages", "Number of queued messages.", Values::Summed(|one| one.queued)),
     (
         "queue_oldest_timestamp_seconds",
         "When the oldest waiting message was admitted. Absent where none waits.",
-        GaugeValue::Earliest(|one| one.oldest),
+        Values::Earliest(|one| one.oldest),
     ),
-    (
-        "dead_letters",
-        "Dead letters, neither requeued nor dropped.",
-        GaugeValue::Number(|one| one.counters.dead),
-    ),
-    (
-        "rejected_files",
-        "Hand-written files that could not be admitted.",
-        GaugeValue::Number(|one| one.rejected),
-    ),
-    ("attention", "What needs a person and is not acknowledged.", GaugeValue::Number(|one| one.attention)),
-    ("questions", "Open questions to the operator.", GaugeValue::Number(|one| one.questions)),
+    ("dead_letters", "Dead letters, neither requeued nor dropped.", Values::Summed(|one| one.counters.dead)),
+    ("rejected_files", "Hand-written files that could not be admitted.", Values::Summed(|one| one.rejected)),
+    ("attention", "What needs a person and is not acknowledged.", Values::Summed(|one| one.attention)),
+    ("questions", "Open questions to the operator.", Values::Summed(|one| one.questions)),
     (
         "next_due_timestamp_seconds",
         "When the next step is due although nothing arrives. Absent where none is.",
-        GaugeValue::Earliest(|one| one.next_due_at),
+        Values::Earliest(|one| one.next_due_at),
+    ),
+    (
+        "turn_started_timestamp_seconds",
+        "When the current turn was claimed. Absent where there is none.",
+        Values::Gauge(|one| maybe(one.turn_started_at.map(seconds))),
+    ),
+    (
+        "last_turn_timestamp_seconds",
+        "When the last turn ended. Absent before the first.",
+        Values::Gauge(|one| maybe(one.last_turn_at.map(seconds))),
+    ),
+    (
+        "lacks",
+        "The resource without which a claimed turn can't continue.",
+        Values::Gauge(|one| one.lacks.iter().map(|lacks| labelled("resource", lacks.name(), 1)).collect()),
+    ),
+    (
+        "advisories",
+        "What looks wrong about the agent.",
+        Values::Gauge(|one| {
+            one.advisories.iter().map(|(kind, count)| labelled("advisory", kind.name(), *count)).collect()
+        }),
+    ),
+    (
+        "turns_total",
+        "Turns, by how they ended.",
+        Values::Counter(|one| {
+            let count = |terminal| one.meters.ended.get(terminal).copied().unwrap_or_default();
+            Terminal::ALL.iter().map(|end| labelled("terminal", end.name(), count(end))).collect()
+        }),
+    ),
+    ("turn_duration_seconds", "How long turns took.", Values::Histogram(durations)),
+    (
+        "messages_total",
+        "Messages, by what became of them.",
+        Values::Counter(|one| {
+            vec![
+                labelled("result", "processed", one.counters.messages_processed),
+                labelled("result", "reduced", one.counters.messages_reduced),
+                labelled("result", "dropped", one.counters.messages_dropped),
+            ]
+        }),
+    ),
+    (
+        "tokens_total",
+        "Tokens that turns said they used.",
+        Values::Counter(|one| {
+            vec![
+                labelled("direction", "input", one.counters.input_tokens),
+                labelled("direction", "output", one.counters.output_tokens),
+            ]
+        }),
+    ),
+    (
+        "cost_usd_total",
+        "Dollars that turns said they cost.",
+        Values::Counter(|one| alone(dollars(one.counters.cost_usd))),
+    ),
+    (
+        "lock_waits_total",
+        "How often a command waited for the lock of the agent.",
+        Values::Counter(|one| alone(number(one.meters.lock.count))),
+    ),
+    (
+        "lock_wait_seconds_total",
+        "How long commands waited for the lock of the agent.",
+        Values::Counter(|one| alone(number(one.meters.lock.sum_ms) / 1000.0)),
     ),
 ];
 
-/// Writes the sums over all agents, which have no label for an agent.
-fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now: Time) {
-    let mut gauge = |name: &str, help: &str, value: Option<f64>| {
-        sheet.begin(name, Kind::Gauge, help);
-        if let Some(value) = value {
-            sheet.number("", &[], value);
-        }
+fn posture_labels(one: &Reading) -> Vec<Number<'_>> {
+    let words =
+        [("posture", one.posture.name()), ("status", one.status.name()), ("state", one.execution.name())];
+    vec![Number { suffix: "", labels: words.map(|(label, word)| (label, word.into())).into(), value: 1.0 }]
+}
+
+fn durations(one: &Reading) -> Vec<Number<'_>> {
+    let turns = &one.meters.turns;
+    let bucket = |bound: &dyn Display, count| Number {
+        suffix: "_bucket",
+        labels: vec![("le", bound.to_string().into())],
+        value: number(count),
     };
-    gauge("dormouse_metrics_timestamp_seconds", "When these numbers were read.", Some(seconds(now)));
-    gauge(
-        "dormouse_agents_unreadable",
-        "How many agents have records that can't be read.",
-        Some(number(readings.unreadable.len() as u64)),
-    );
-    gauge(
-        "dormouse_agents_moved",
-        "How many agents have moved to another store. None of the other numbers is about them.",
-        Some(number((readings.readable.len() - all.len()) as u64)),
-    );
-    for (name, help, value) in GAUGES {
-        gauge(&format!("dormouse_{name}"), help, value.of(all));
+    let mut numbers: Vec<_> = Lengths::BOUNDS.iter().map(|le| bucket(le, turns.at_most(*le))).collect();
+    numbers.push(bucket(&"+Inf", turns.count));
+    for (suffix, value) in [("_sum", number(turns.sum_ms) / 1000.0), ("_count", number(turns.count))] {
+        numbers.push(Number { suffix, labels: Vec::new(), value });
     }
-    sheet.begin("dormouse_agents", Kind::Gauge, "How many agents have this posture.");
-    for posture in Posture::ALL {
-        let count = all.iter().filter(|one| one.posture == *posture).count();
-        sheet.number("", &[("posture", posture.name())], number(count as u64));
-    }
+    numbers
 }
 
-/// Writes the numbers of each agent, one metric family after the other.
-struct Families<'a, S> {
-    sheet: &'a mut S,
-    named: &'a [&'a Reading],
+fn labelled<'a>(label: &'static str, word: &'a str, count: u64) -> Number<'a> {
+    Number { suffix: "", labels: vec![(label, word.into())], value: number(count) }
 }
 
-/// Callback for the numbers of one family and agent: a histogram suffix, the labels besides the
-/// agent, and a value.
-type Emit<'a> = dyn FnMut(&str, &Labels<'_>, f64) + 'a;
-
-impl<S: Sheet> Families<'_, S> {
-    fn each(&mut self, name: &str, kind: Kind, help: &str, numbers: impl Fn(&Reading, &mut Emit<'_>)) {
-        self.sheet.begin(name, kind, help);
-        for one in self.named {
-            numbers(one, &mut |suffix, labels, value| {
-                let labels: Vec<_> =
-                    std::iter::once(("agent", one.agent.as_str())).chain(labels.iter().copied()).collect();
-                self.sheet.number(suffix, &labels, value);
-            });
-        }
-    }
-
-    /// Writes a metric family with at most one number for each agent.
-    fn gauge(&mut self, name: &str, help: &str, value: impl Fn(&Reading) -> Option<f64>) {
-        self.each(name, Kind::Gauge, help, |one, put| {
-            if let Some(value) = value(one) {
-                put("", &[], value);
-            }
-        });
-    }
-
-    /// Writes a counter with one number for each label value.
-    fn counters(&mut self, name: &str, help: &str, label: &str, values: &[Counted]) {
-        self.each(name, Kind::Counter, help, |one, put| {
-            values.iter().for_each(|(word, value)| put("", &[(label, word)], number(value(one))));
-        });
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: impl Fn(&Reading) -> f64) {
-        self.each(name, Kind::Counter, help, |one, put| put("", &[], value(one)));
-    }
+/// Returns at most one number, without labels.
+fn maybe(value: Option<f64>) -> Vec<Number<'static>> {
+    value.map(|value| Number { suffix: "", labels: Vec::new(), value }).into_iter().collect()
 }
 
-/// Writes the current state of each agent.
-fn write_state(families: &mut Families<'_, impl Sheet>) {
-    families.each(
-        "dormouse_agent_posture",
-        Kind::Gauge,
-        "How the agent stands: 1 for the words that hold.",
-        |one, put| {
-            let (posture, status) = (one.posture.name(), one.status.name());
-            put("", &[("posture", posture), ("status", status), ("state", one.execution.name())], 1.0);
-        },
-    );
-    families.gauge(
-        "dormouse_agent_state_timestamp_seconds",
-        "Since when the agent has had its state.",
-        |one| Some(seconds(one.since)),
-    );
-    for (name, help, value) in GAUGES {
-        families.gauge(&format!("dormouse_agent_{name}"), help, |one| value.of(&[one]));
-    }
-    families.gauge(
-        "dormouse_agent_turn_started_timestamp_seconds",
-        "When the current turn was claimed. Absent where there is none.",
-        |one| one.turn_started_at.map(seconds),
-    );
-    families.gauge(
-        "dormouse_agent_last_turn_timestamp_seconds",
-        "When the last turn ended. Absent before the first.",
-        |one| one.last_turn_at.map(seconds),
-    );
-    families.each(
-        "dormouse_agent_lacks",
-        Kind::Gauge,
-        "The resource without which a claimed turn can't continue.",
-        |one, put| {
-            if let Some(resource) = one.lacks {
-                put("", &[("resource", resource.name())], 1.0);
-            }
-        },
-    );
-    families.each(
-        "dormouse_agent_advisories",
-        Kind::Gauge,
-        "What looks wrong about the agent.",
-        |one, put| {
-            one.advisories
-                .iter()
-                .for_each(|(kind, count)| put("", &[("advisory", kind.name())], number(*count)));
-        },
-    );
-}
-
-/// Writes the history of each agent. A counter is written even at zero, so that Prometheus detects
-/// its first increase.
-fn write_history(families: &mut Families<'_, impl Sheet>) {
-    families.each("dormouse_agent_turns_total", Kind::Counter, "Turns, by how they ended.", |one, put| {
-        for terminal in Terminal::ALL {
-            let count = one.meters.ended.get(terminal).copied().unwrap_or_default();
-            put("", &[("terminal", terminal.name())], number(count));
-        }
-    });
-    families.each(
-        "dormouse_agent_turn_duration_seconds",
-        Kind::Histogram,
-        "How long turns took.",
-        |one, put| {
-            let turns = &one.meters.turns;
-            for bound in Lengths::BOUNDS {
-                put("_bucket", &[("le", &bound.to_string())], number(turns.at_most(bound)));
-            }
-            put("_bucket", &[("le", "+Inf")], number(turns.count));
-            put("_sum", &[], number(turns.sum_ms) / 1000.0);
-            put("_count", &[], number(turns.count));
-        },
-    );
-    families.counters(
-        "dormouse_agent_messages_total",
-        "Messages, by what became of them.",
-        "result",
-        &[
-            ("processed", |one| one.counters.messages_processed),
-            ("reduced", |one| one.counters.messages_reduced),
-            ("dropped", |one| one.counters.messages_dropped),
-        ],
-    );
-    families.counters(
-        "dormouse_agent_tokens_total",
-        "Tokens that turns said they used.",
-        "direction",
-        &[("input", |one| one.counters.input_tokens), ("output", |one| one.counters.output_tokens)],
-    );
-    families.counter("dormouse_agent_cost_usd_total", "Dollars that turns said they cost.", |one| {
-        dollars(one.counters.cost_usd)
-    });
-    families.counter(
-        "dormouse_agent_lock_waits_total",
-        "How often a command waited for the lock of the agent.",
-        |one| number(one.meters.lock.count),
-    );
-    families.counter(
-        "dormouse_agent_lock_wait_seconds_total",
-        "How long commands waited for the lock of the agent.",
-        |one| number(one.meters.lock.sum_ms) / 1000.0,
-    );
+fn alone(value: f64) -> Vec<Number<'static>> {
+    maybe(Some(value))
 }
 
 /// Converts a moment to seconds since 1970.
@@ -439,12 +409,16 @@ mod tests {
 
     #[test]
     fn the_value_of_a_label_stays_within_its_quotes() {
-        let mut sheet = Text::default();
-        sheet.begin("one", Kind::Gauge, "Why.");
-        sheet.number("", &[], 0.25);
-        sheet.number("_bucket", &[("agent", "a\"} 1\nb{x=\"\\"), ("le", "+Inf")], 3.0);
+        let bucket = Number {
+            suffix: "_bucket",
+            labels: vec![("agent", "a\"} 1\nb{x=\"\\".into()), ("le", "+Inf".into())],
+            value: 3.0,
+        };
+        let numbers = alone(0.25).into_iter().chain([bucket]).collect();
+        let mut text = String::new();
+        Family { name: "one".to_owned(), kind: Kind::Gauge, help: "Why.", numbers }.write(&mut text);
         assert_eq!(
-            sheet.text,
+            text,
             "# HELP one Why.\n# TYPE one gauge\none 0.25\n\
              one_bucket{agent=\"a\\\"} 1\\nb{x=\\\"\\\\\",le=\"+Inf\"} 3\n"
         );
