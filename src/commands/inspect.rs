@@ -1,7 +1,6 @@
 //! Commands `get`, `list`, `explain`, `state`, `next-wake`, and `dormouse` without a command:
 //! states of agents, and the reasons for these states.
 
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{self, AgentsArg, NextWakeArgs, WakeFormat};
@@ -22,7 +21,7 @@ use crate::report::explain::{self, EdgeCounts};
 use crate::report::list::{self, Column, ListRow};
 use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, FieldLookup, field, raw, shown};
-use crate::report::text::{count, one_line, relative, table};
+use crate::report::text::{count, one_line, present, relative, table};
 use crate::rules::due::Overdue;
 use crate::rules::execution::{can, next};
 use crate::store::Agent;
@@ -208,7 +207,7 @@ fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
 /// Returns the state machine as `state --json` shows it.
 fn machine_object(state: &State, history: &[Event]) -> Value {
     let execution = &state.execution;
-    let mut object = json!({
+    present(json!({
         "agent": state.agent,
         "state": execution.state,
         "code": execution.state.code(),
@@ -216,14 +215,9 @@ fn machine_object(state: &State, history: &[Event]) -> Value {
         "terminal": execution.state.is_terminal(),
         "next": next(execution.state),
         "history": history.iter().map(transition).collect::<Vec<_>>(),
-    });
-    if let Some(task) = execution.task_id {
-        object["task_id"] = json!(task);
-    }
-    if let Some(reason) = &execution.reason {
-        object["reason"] = json!(reason);
-    }
-    object
+        "task_id": execution.task_id,
+        "reason": execution.reason,
+    }))
 }
 
 /// Returns the state machine as text for people, with the last transitions.
@@ -259,13 +253,6 @@ fn transition(event: &Event) -> Value {
     object
 }
 
-#[serde_with::skip_serializing_none]
-#[derive(Serialize)]
-struct WakeTime {
-    agents: Vec<AgentName>,
-    next_due_at: Option<Time>,
-}
-
 pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
     let AgentsArg { agents: chosen, all } = args.agents;
     let store = session.store()?;
@@ -282,7 +269,7 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
         Ok(Status::Done)
     });
     let format = args.format;
-    let wake = WakeTime { agents: names, next_due_at: earliest };
+    let wake = present(json!({ "agents": names, "next_due_at": earliest }));
     match earliest {
         Some(at) => session.out.result(&wake, |_| written(at, format)),
         None if session.out.is_json() => session.out.json_line(&wake),

@@ -18,7 +18,7 @@ use crate::model::retention::{Keep, Retention};
 use crate::model::state::Outbox;
 use crate::process::hook;
 use crate::report::output::Tone;
-use crate::report::text::{bytes, count};
+use crate::report::text::{bytes, count, present};
 use crate::rules::due::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, AgentTxn, AsFiles, Collected, Finding, Remedy, Subject, Swept};
@@ -26,19 +26,6 @@ use crate::store::{Agent, AgentTxn, AsFiles, Collected, Finding, Remedy, Subject
 /// Hint for a state directory that no process ticks.
 const TICK: &str =
     "`dormouse tick --all` runs the steps, `dormouse service` prints a configuration that runs them";
-
-#[serde_with::skip_serializing_none]
-#[derive(Serialize)]
-struct FindingReport<'a> {
-    agent: Option<&'a AgentName>,
-    path: String,
-    kind: &'a str,
-    message: &'a str,
-    repair: &'a str,
-    repaired: bool,
-    /// True for a finding that is a warning and no damage.
-    warning: bool,
-}
 
 pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
     let store = session.store()?;
@@ -208,19 +195,21 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
 }
 
 fn say(session: &mut Session, finding: &Finding, repaired: bool) {
-    let report = FindingReport {
-        agent: finding.agent.as_ref(),
-        path: finding.place(),
-        kind: finding.kind,
-        message: &finding.message,
-        repair: finding.remedy.describe(),
-        repaired,
-        warning: finding.remedy.is_warning(),
-    };
-    session.out.result(&report, |out| {
+    let (path, remedy) = (finding.place(), finding.remedy.describe());
+    let object = present(json!({
+        "agent": finding.agent,
+        "path": path,
+        "kind": finding.kind,
+        "message": finding.message,
+        "repair": remedy,
+        "repaired": repaired,
+        // True for a finding that is no damage.
+        "warning": finding.remedy.is_warning(),
+    }));
+    session.out.result(&object, |out| {
         let done = if repaired { out.paint(Tone::Good, "repaired: ") } else { String::new() };
-        let remedy = out.paint(Tone::Quiet, &format!(" [{}]", finding.remedy.describe()));
-        format!("{done}{}: {}: {}{remedy}", out.safe(&report.path), finding.kind, out.safe(&finding.message))
+        let remedy = out.paint(Tone::Quiet, &format!(" [{remedy}]"));
+        format!("{done}{}: {}: {}{remedy}", out.safe(&path), finding.kind, out.safe(&finding.message))
     });
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Status};
 use crate::model::id::short_ids;
 
 use super::progress::{Unit, WorkProgress, is_watched, without_bar};
-use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
+use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint, present};
 
 /// Writes a message to stderr in one call, so that messages of several processes don't mix. A
 /// terminal shows short ids.
@@ -388,26 +388,19 @@ impl Output {
 
 /// Returns an error as a JSON object. `agent`: agent of the object, unless the error has one.
 pub fn failure(error: &Error, agent: Option<&str>) -> Value {
-    let mut object = json!({ "kind": error.kind(), "message": error.to_string() });
-    if let Some(hint) = error.hint() {
-        object["hint"] = json!(hint);
-    }
-    if let Some(path) = error.path() {
-        object["path"] = json!(path.to_string_lossy());
-    }
-    if let Some((line, column)) = error.place() {
-        object["line"] = json!(line);
-        if column > 0 {
-            object["column"] = json!(column);
-        }
-    }
-    if let Some(agent) = error.agent().or(agent) {
-        object["agent"] = json!(agent);
-    }
-    if let Some((from, to)) = error.edge() {
-        object["from"] = json!(from);
-        object["to"] = json!(to);
-    }
-    object["exit_status"] = json!(error.exit_status().code());
-    json!({ "error": object })
+    let (line, column) = error.place().unzip();
+    let (from, to) = error.edge().unzip();
+    let object = json!({
+        "kind": error.kind(),
+        "message": error.to_string(),
+        "hint": error.hint(),
+        "path": error.path().map(|path| path.to_string_lossy()),
+        "line": line,
+        "column": column.filter(|column| *column > 0),
+        "agent": error.agent().or(agent),
+        "from": from,
+        "to": to,
+        "exit_status": error.exit_status().code(),
+    });
+    json!({ "error": present(object) })
 }

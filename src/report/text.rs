@@ -77,6 +77,14 @@ pub fn json(value: &Value) -> String {
     escaped
 }
 
+/// Removes the fields of an object that are null.
+pub fn present(mut object: Value) -> Value {
+    if let Value::Object(fields) = &mut object {
+        fields.retain(|_, field| !field.is_null());
+    }
+    object
+}
+
 fn escape_but(text: &str, is_left: impl Fn(char) -> bool) -> Cow<'_, str> {
     if text.chars().all(&is_left) {
         return Cow::Borrowed(text);

@@ -8,9 +8,12 @@ use crate::model::settings::IngressSettings;
 use crate::model::time::Time;
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify, VerifyKind};
 
+use super::text::present;
+
 /// Returns the fields of a trigger that deliveries do not change.
 pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
-    let mut object = json!({
+    let url = ingress.url(trigger).filter(|_| trigger.is_active() && trigger.verify != Verify::Url);
+    present(json!({
         "id": trigger.id,
         "target_agent_id": trigger.agent,
         "delivery_mode": trigger.delivery_mode,
@@ -18,19 +21,11 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
         "status": trigger.status,
         "verify": trigger.verify.kind(),
         "created_at": trigger.created_at,
-    });
-    let named = [
-        ("source", trigger.source.clone()),
-        ("signature_header", trigger.verify.signature_header().map(str::to_owned)),
-        ("revoked_at", trigger.revoked_at.map(|at| at.to_string())),
-        ("url", ingress.url(trigger).filter(|_| trigger.is_active() && trigger.verify != Verify::Url)),
-    ];
-    for (field, word) in named {
-        if let Some(word) = word {
-            object[field] = json!(word);
-        }
-    }
-    object
+        "source": trigger.source,
+        "signature_header": trigger.verify.signature_header(),
+        "revoked_at": trigger.revoked_at,
+        "url": url,
+    }))
 }
 
 /// Returns a trigger with its deliveries. `waiting`: number of deliveries that no step has claimed,
@@ -38,10 +33,8 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
 pub fn object(trigger: &Trigger, waiting: (u64, Option<Time>), ingress: &IngressSettings) -> Value {
     let mut object = capability(trigger, ingress);
     object["delivery_count"] = json!(trigger.delivery_count + waiting.0);
-    if let Some(last) = trigger.last_delivered_at.max(waiting.1) {
-        object["last_delivered_at"] = json!(last);
-    }
-    object
+    object["last_delivered_at"] = json!(trigger.last_delivered_at.max(waiting.1));
+    present(object)
 }
 
 /// Default address of an agent for outside systems.

@@ -6,6 +6,8 @@ use crate::model::continuation::Runs;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::waits::WakeSource;
 
+use super::text::present;
+
 /// Returns the record with `wake_sources` and `on_wake`; for an external wait also with
 /// `recoverability`.
 pub fn object(wait: &Wait) -> Value {
@@ -22,18 +24,13 @@ pub fn object(wait: &Wait) -> Value {
 /// Lists the wake sources of a wait, each with its effect, and true if it ends the wait.
 pub fn on_wake(wait: &Wait) -> impl Iterator<Item = Value> + '_ {
     WakeSource::of(wait).into_iter().map(|source| {
-        let mut wakes = json!({
+        present(json!({
             "source": source.to_string(),
             "runs": Runs::Turn,
             "wait_id": wait.id,
             "ends_wait": source.ends_wait(),
-        });
-        if let Some(kind) = source.trigger_kind() {
-            wakes["trigger_kind"] = json!(kind);
-        }
-        if let Some(item) = wait.work_item_id {
-            wakes["work_item_id"] = json!(item);
-        }
-        wakes
+            "trigger_kind": source.trigger_kind(),
+            "work_item_id": wait.work_item_id,
+        }))
     })
 }
