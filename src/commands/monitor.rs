@@ -12,11 +12,13 @@ use crate::engine::session::{Session, agents};
 use crate::engine::views::activity;
 use crate::engine::views::readings;
 use crate::error::{Error, IoContext, Result, Status};
+use crate::model::id::AgentName;
+use crate::model::run::Run;
 use crate::report::metrics::{self, Naming};
 use crate::report::progress::Unit;
 use crate::report::text::{count, relative};
 use crate::report::timeline::{FleetHistory, html};
-use crate::report::usage::{Budget, UsageGroup, UsageTable, Used};
+use crate::report::usage::{Budget, UsageTable, Used};
 use crate::rules::limits::left;
 
 use super::args::{several_agents, time_or_ago};
@@ -26,26 +28,29 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?;
     let chosen = several_agents(&store, &args.agents)?;
-    let group = match args.by {
-        UsageBy::Agent => UsageGroup::Agent,
-        UsageBy::Day => UsageGroup::Day,
-        UsageBy::Model => UsageGroup::Model,
+    let mut table = UsageTable {
+        group: match args.by {
+            UsageBy::Agent => "agent",
+            UsageBy::Day => "day",
+            UsageBy::Model => "model",
+        },
+        rows: Default::default(),
+        budgets: Default::default(),
+        total: Used::default(),
     };
-    let mut table =
-        UsageTable { group, rows: Default::default(), budgets: Default::default(), total: Used::default() };
     let status = session.each_agent(&chosen.names, chosen.are_all, |_, name| {
         let agent = store.agent(name)?;
         let policy = agent.policy()?;
         let (state, runs) = agent.look(|seen, state| Ok((state, seen.runs_since(since)?)))?;
-        if group == UsageGroup::Agent {
+        if args.by == UsageBy::Agent {
             table.rows.entry(name.to_string()).or_default();
-            let budget = Budget { left: left(&state, &policy.limits, now), limits: policy.limits };
+            let budget = Budget::new(&policy.limits, left(&state, &policy.limits, now));
             if budget.left != Default::default() {
                 table.budgets.insert(name.to_string(), budget);
             }
         }
         for run in runs.iter().filter(|run| run.ended_at >= since) {
-            table.rows.entry(group.of(name, run)).or_default().add(run);
+            table.rows.entry(group_of(args.by, name, run)).or_default().add(run);
             table.total.add(run);
         }
         Ok(Status::Done)
@@ -66,6 +71,15 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
         session.out.line(&text);
     }
     Ok(status)
+}
+
+/// Returns the group of a turn.
+fn group_of(by: UsageBy, agent: &AgentName, run: &Run) -> String {
+    match by {
+        UsageBy::Agent => agent.to_string(),
+        UsageBy::Day => run.ended_at.local_day(),
+        UsageBy::Model => run.usage.as_ref().and_then(|usage| usage.model.clone()).unwrap_or_default(),
+    }
 }
 
 pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> {

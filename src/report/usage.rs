@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::model::id::AgentName;
-use crate::model::names;
 use crate::model::policy::Limits;
 use crate::model::run::{Run, Terminal};
 use crate::model::time::Span;
@@ -45,77 +43,53 @@ impl Used {
     }
 }
 
-names! {
-    /// Key by which turns are grouped.
-    "group" UsageGroup {
-        Agent = "agent",
-        Day = "day",
-        Model = "model",
-    }
-}
-
-impl UsageGroup {
-    /// Returns the group of a turn.
-    pub fn of(self, agent: &AgentName, run: &Run) -> String {
-        match self {
-            UsageGroup::Agent => agent.to_string(),
-            UsageGroup::Day => run.ended_at.local_day(),
-            UsageGroup::Model => run.usage.as_ref().and_then(|usage| usage.model.clone()).unwrap_or_default(),
-        }
-    }
-}
-
 /// Budget of an agent, and its remainder at present.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Budget {
-    pub limits: Limits,
+    pub limits: Allowance,
     pub left: Allowance,
 }
 
 impl Budget {
-    fn object(&self) -> Value {
-        let Limits { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day, .. } = &self.limits;
-        let mut limits = json!({
-            "turns_per_hour": turns_per_hour,
-            "turns_per_day": turns_per_day,
-            "cost_per_day": cost_per_day,
-            "tokens_per_day": tokens_per_day,
-        });
-        if let Value::Object(limits) = &mut limits {
-            limits.retain(|_, limit| !limit.is_null());
-        }
-        json!({ "limits": limits, "left": self.left })
+    pub fn new(limits: &Limits, left: Allowance) -> Budget {
+        let &Limits { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day, .. } = limits;
+        Budget { limits: Allowance { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day }, left }
     }
 
     /// Describes the remaining budget, exhausted parts first.
     fn words(&self, out: &Output) -> String {
-        let Allowance { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day } = &self.left;
-        let limits = &self.limits;
-        let number = |left: &Option<u64>, limit: Option<u64>, unit: &str| {
+        let Budget { limits, left } = self;
+        let number = |left: Option<u64>, limit: Option<u64>, unit: &str| {
             left.zip(limit).map(|(left, limit)| (left == 0, format!("{left} of {limit} {unit}")))
         };
-        let money = cost_per_day.zip(limits.cost_per_day);
-        let mut words: Vec<(bool, String)> = [
-            number(turns_per_hour, limits.turns_per_hour, "turns this hour"),
-            number(turns_per_day, limits.turns_per_day, "turns today"),
+        let money = left.cost_per_day.zip(limits.cost_per_day);
+        let words = [
+            number(left.turns_per_hour, limits.turns_per_hour, "turns this hour"),
+            number(left.turns_per_day, limits.turns_per_day, "turns today"),
             money.map(|(left, limit)| (left <= 0.0, format!("{left} of {limit} USD today"))),
-            number(tokens_per_day, limits.tokens_per_day, "tokens today"),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        words.sort_by_key(|(is_used_up, _)| !is_used_up);
-        let shown = |(is_used_up, text): &(bool, String)| {
-            if *is_used_up { out.paint(Tone::Bad, text) } else { text.clone() }
-        };
-        words.iter().map(shown).collect::<Vec<_>>().join(", ")
+            number(left.tokens_per_day, limits.tokens_per_day, "tokens today"),
+        ];
+        let (used_up, rest): (Vec<_>, Vec<_>) =
+            words.into_iter().flatten().partition(|(used_up, _)| *used_up);
+        let used_up = used_up.into_iter().map(|(_, text)| out.paint(Tone::Bad, &text));
+        used_up.chain(rest.into_iter().map(|(_, text)| text)).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Object of a group.
+#[derive(Serialize)]
+struct GroupUsage<'a> {
+    #[serde(flatten)]
+    used: &'a Used,
+    #[serde(flatten)]
+    budget: Option<&'a Budget>,
 }
 
 /// Totals of all groups.
 #[derive(Debug)]
 pub struct UsageTable {
-    pub group: UsageGroup,
+    /// Name of the key by which turns are grouped.
+    pub group: &'static str,
     pub rows: BTreeMap<String, Used>,
     pub budgets: BTreeMap<String, Budget>,
     pub total: Used,
@@ -125,12 +99,10 @@ impl UsageTable {
     /// Returns an object for each group.
     pub fn objects(&self) -> impl Iterator<Item = Value> {
         self.rows.iter().map(|(name, used)| {
-            let mut object = json!({ self.group.name(): name });
-            let more = self.budgets.get(name).map(Budget::object).unwrap_or_default();
-            for part in [json!(used), more] {
-                if let (Value::Object(object), Value::Object(part)) = (&mut object, part) {
-                    object.extend(part);
-                }
+            let mut object = json!({ self.group: name });
+            let group = json!(GroupUsage { used, budget: self.budgets.get(name) });
+            if let (Value::Object(object), Value::Object(group)) = (&mut object, group) {
+                object.extend(group);
             }
             object
         })
@@ -138,7 +110,7 @@ impl UsageTable {
 
     pub fn text(&self, out: &Output) -> String {
         let has_budgets = !self.budgets.is_empty();
-        let mut head = vec![self.group.name(), "turns", "failed", "tokens in", "out", "USD", "time"];
+        let mut head = vec![self.group, "turns", "failed", "tokens in", "out", "USD", "time"];
         head.extend(has_budgets.then_some("left"));
         let mut rows = vec![head.iter().map(|word| out.paint(Tone::Quiet, &word.to_uppercase())).collect()];
         let cells = |name: String, used: &Used, left: String| {
