@@ -22,11 +22,11 @@ use crate::model::moved::Leave;
 use crate::model::records::Records;
 use crate::report::output::Output;
 use crate::report::progress::Unit;
-use crate::report::text::{bytes, count};
+use crate::report::text::count;
 use crate::store::stream::StreamWriter;
 use crate::store::{Agent, AgentTxn, Store, moved_away};
 
-use super::{ExportedAgent, MoveRequest, about_to_leave, say_left_out, take_under, unmark};
+use super::{ExportedAgent, MoveRequest, about_to_leave, say_left_out, size_text, take_under, unmark};
 
 /// Result of `rm` for one agent.
 #[serde_with::skip_serializing_none]
@@ -68,10 +68,7 @@ impl DeleteReport {
 
     fn text(&self, out: &Output) -> String {
         let what = if self.removed { "removed" } else { "would be removed" };
-        let size = self
-            .files
-            .zip(self.bytes)
-            .map(|(files, size)| format!("{}, {}", count(files as u64, "file", "files"), bytes(size)));
+        let size = self.files.zip(self.bytes).map(|(files, size)| size_text(files, size));
         let to = match &self.exported_to {
             Some(path) => format!("exported to {}", out.safe(&path.to_string_lossy())),
             None => "not exported".to_owned(),

@@ -15,6 +15,7 @@ use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::context::Context;
 use crate::engine::environment::claimant;
+use crate::engine::lookup::existing;
 use crate::engine::new_file::Replacement;
 use crate::engine::owner::refuse_foreign_claim;
 use crate::engine::recover::account_for;
@@ -50,13 +51,18 @@ struct TransferReport {
 
 impl TransferReport {
     fn text(&self, out: &Output) -> String {
-        let size = format!("{}, {}", count(self.files as u64, "file", "files"), bytes(self.bytes));
+        let size = size_text(self.files, self.bytes);
         let back = if self.back { ", back again" } else { "" };
         match &self.moved_to {
             Some(to) => format!("{}  {size}, moved to {}", self.agent, out.safe(to)),
             None => format!("{}  {size}{back}", self.agent),
         }
     }
+}
+
+/// Formats a number of files, and their bytes.
+fn size_text(files: usize, size: u64) -> String {
+    format!("{}, {}", count(files as u64, "file", "files"), bytes(size))
 }
 
 pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
@@ -75,12 +81,11 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
     if names.is_empty() {
         return Err(Error::NoAgent { agent: "*".to_owned(), known: Some(Vec::new()), renamed: None });
     }
-    let request = ExportRequest { names, to };
     match &args.output {
         Some(path) => {
             let new = Replacement::begin(path, 0o600)?;
             let out = BufWriter::new(new.file());
-            let reports = write(session, &store, &request, out, path)?;
+            let reports = write(session, &store, (&names, to.as_ref()), out, path)?;
             new.place()?;
             for report in reports {
                 session.out.result(&report, |out| report.text(out));
@@ -93,7 +98,7 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
             }
             let stdout = Path::new("stdout");
             let out = BufWriter::new(io::stdout().lock());
-            match write(session, &store, &request, out, stdout) {
+            match write(session, &store, (&names, to.as_ref()), out, stdout) {
                 // The reader of stdout has closed the pipe before the end of the stream.
                 Err(Error::Io { source, path, .. })
                     if source.kind() == io::ErrorKind::BrokenPipe && path == stdout =>
@@ -119,15 +124,15 @@ fn check_place(to: &str) -> Result<()> {
     Err(Error::in_word("--move", message))
 }
 
-/// Writes the agents one after the other. Each agent is exported at a revision of its own.
+/// Writes the agents one after the other. Each agent is exported at a revision of its own. `to`:
+/// destination if the export moves the agents.
 fn write(
     session: &Session,
     store: &Store,
-    request: &ExportRequest,
+    (names, to): (&[AgentName], Option<&MoveRequest>),
     out: impl Write,
     name: &Path,
 ) -> Result<Vec<TransferReport>> {
-    let ExportRequest { names, to } = request;
     let mut writer: Option<StreamWriter<_>> = None;
     let mut out = Some(out);
     let mut reports = Vec::with_capacity(names.len());
@@ -135,7 +140,7 @@ fn write(
     for agent in names {
         session.is_about(agent);
         let agent = store.agent(agent)?;
-        let taken = take(session, &agent, to.as_ref())?;
+        let taken = take_under(session, &agent, &agent.change(session.clock.now())?, to)?;
         let leaving = &taken.leaving;
         say_left_out(session, &agent, leaving);
         // The output is opened after the first agent is read, so that an early error writes
@@ -171,12 +176,6 @@ fn write(
     Ok(reports)
 }
 
-/// Agents to export, and the destination if the export moves them.
-struct ExportRequest {
-    names: Vec<AgentName>,
-    to: Option<MoveRequest>,
-}
-
 struct ExportedAgent {
     leaving: DirExport,
     moved: Option<Moved>,
@@ -189,11 +188,6 @@ struct MoveRequest {
 }
 
 /// Reads an agent for export under its lock. With `going`, first marks the agent as moved.
-fn take(session: &Session, agent: &Agent<'_>, going: Option<&MoveRequest>) -> Result<ExportedAgent> {
-    let locked = agent.change(session.clock.now())?;
-    take_under(session, agent, &locked, going)
-}
-
 fn take_under(
     session: &Session,
     agent: &Agent<'_>,
@@ -243,20 +237,28 @@ fn about_to_leave(
 /// Removes the mark of a move from an agent that is kept.
 fn unmark(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, state: State) -> Result<()> {
     locked.local().forget_taken()?;
-    let desk = Context::new(session, agent);
-    let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
-    moved::arrive(&mut draft);
-    desk.commit(locked, draft).map(drop)
+    change_moved(session, agent, locked, state, |draft| drop(moved::arrive(draft)))
+}
+
+/// Changes the records of an agent that may be marked as moved. `state`: as read under the lock.
+fn change_moved(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &AgentTxn<'_>,
+    state: State,
+    rule: impl FnOnce(&mut Draft),
+) -> Result<()> {
+    let context = Context::new(session, agent);
+    let mut draft = context.draft_of(&locked.look_past_inbox(), state)?;
+    rule(&mut draft);
+    context.commit(locked, draft).map(drop)
 }
 
 /// Refuses to move a child whose parent waits for it, because the parent reads the result here.
 fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     let Some(parent) = agent.identity()?.parent else { return Ok(()) };
-    let waits = match agent.store().agent(&parent) {
-        Ok(found) => found.look(|seen, _| seen.open::<Task>())?,
-        Err(Error::NoAgent { .. }) => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let Some(found) = existing(agent.store(), &parent)? else { return Ok(()) };
+    let waits = found.look(|seen, _| seen.open::<Task>())?;
     let Some(task) = waits.iter().find(|task| task.child() == Some(agent.name())) else { return Ok(()) };
     Err(Error::refused(
         "task_open",

@@ -10,20 +10,21 @@ use serde::Serialize;
 use crate::cli;
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
+use crate::engine::lookup::existing;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::FormerName;
 use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
+use crate::model::record::is_default;
 use crate::model::trigger::{Trigger, TriggerStatus};
-use crate::report::output::Output;
 use crate::report::progress::Unit;
-use crate::report::text::{bytes, count};
+use crate::report::text::count;
 use crate::rules::authority as rights;
 use crate::rules::transition::moved;
 use crate::store::{Agent, AgentImport, Store, moved_away};
 
-use super::{ExportedAgent, MoveRequest, check, take_under, unmark};
+use super::{ExportedAgent, MoveRequest, change_moved, check, size_text, take_under, unmark};
 
 /// Result of `rename`.
 #[serde_with::skip_serializing_none]
@@ -38,22 +39,16 @@ struct RenameReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<AgentName>,
     /// Number of triggers with deliveries. Their URLs change with the name of the agent.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "is_default")]
     triggers: usize,
     /// Files that arrived in the inbox after the copy was made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     late: Vec<String>,
 }
 
-fn is_none(count: &usize) -> bool {
-    *count == 0
-}
-
 impl RenameReport {
-    fn text(&self, _: &Output) -> String {
-        let size = self.files.zip(self.bytes);
-        let size =
-            size.map(|(files, size)| format!(", {}, {}", count(files as u64, "file", "files"), bytes(size)));
+    fn text(&self) -> String {
+        let size = self.files.zip(self.bytes).map(|(files, size)| format!(", {}", size_text(files, size)));
         format!("{}  is {} now{}", self.former_name, self.agent, size.unwrap_or_default())
     }
 }
@@ -86,7 +81,7 @@ pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
         }
     };
     let report = finish(session, &store, &names, &mark, size)?;
-    session.out.result(&report, |out| report.text(out));
+    session.out.result(&report, |_| report.text());
     say_what_follows(session, &report);
     Ok(Status::Done)
 }
@@ -98,10 +93,7 @@ fn refuse_to_others(session: &Session, agent: &Agent<'_>) -> Result<()> {
 
 /// Returns the mark of an interrupted rename, if the new agent exists.
 fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<Moved>> {
-    let agent = match store.agent(name) {
-        Err(Error::NoAgent { .. }) => return Ok(None),
-        agent => agent?,
-    };
+    let Some(agent) = existing(store, name)? else { return Ok(None) };
     let Some(mark) = agent.peek()?.moved else { return Ok(None) };
     let had = agent.identity()?.former_names.pop();
     let is_ours = mark.by == Leave::Rename
@@ -137,10 +129,7 @@ fn mark(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(Expor
             }
             agent.store().refuse_name(&names.name)?;
             if before.to != going.to {
-                let desk = Context::new(session, agent);
-                let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
-                moved::redirect(&mut draft, &names.name);
-                desk.commit(&locked, draft)?;
+                change_moved(session, agent, &locked, state, |draft| moved::redirect(draft, &names.name))?;
             }
         }
         Some(before) => return Err(moved_away(agent, before)),
@@ -229,10 +218,7 @@ fn finish(
     let locked = renamed.change(session.clock.now())?;
     let state = locked.any_state()?;
     if state.moved.as_ref() == Some(mark) {
-        let desk = Context::new(session, &renamed);
-        let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
-        moved::renamed(&mut draft, &names.former);
-        desk.commit(&locked, draft)?;
+        change_moved(session, &renamed, &locked, state, |draft| moved::renamed(draft, &names.former))?;
     }
     drop(locked);
     // Every agent has a default trigger, which most agents never use.
@@ -256,10 +242,7 @@ fn delete_former(
     mark: &Moved,
     renamed: &Agent<'_>,
 ) -> Result<Vec<String>> {
-    let gone = match store.agent(&names.former) {
-        Err(Error::NoAgent { .. }) => return Ok(Vec::new()),
-        gone => gone?,
-    };
+    let Some(gone) = existing(store, &names.former)? else { return Ok(Vec::new()) };
     let locked = match gone.change(session.clock.now()) {
         Err(Error::NoAgent { .. }) => return Ok(Vec::new()),
         locked => locked?,
@@ -306,10 +289,8 @@ fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<
     }
     if agent.peek()?.stopped_by == Some(rights::agent(former)) {
         let locked = agent.change(session.clock.now())?;
-        let desk = Context::new(session, agent);
-        let mut draft = desk.draft_of(&locked.look_past_inbox(), locked.any_state()?)?;
-        moved::follow_name(&mut draft, former, name);
-        desk.commit(&locked, draft)?;
+        let state = locked.any_state()?;
+        change_moved(session, agent, &locked, state, |draft| moved::follow_name(draft, former, name))?;
     }
     Ok(names_it || is(&identity.parent, name))
 }
