@@ -12,6 +12,7 @@ use crate::cli::IngressArgs;
 use crate::engine::checks;
 use crate::engine::context::Context;
 use crate::engine::delivery::{self, DeliveryProof};
+use crate::engine::lookup::existing;
 use crate::engine::session::Session;
 use crate::engine::views::{self, ArchiveSearch};
 use crate::error::{Error, IoContext, Result, Status as Exit};
@@ -98,18 +99,13 @@ fn answer(session: &Session, mut request: HttpRequest) -> HttpAnswer {
         ["healthz" | "metrics"] => not_allowed("GET, HEAD"),
         ["agents", name, "triggers", id, in_path @ ..] if is_secret(in_path) && request.method == "POST" => {
             let delivered = deliver(session, request, (name, id, in_path.first().copied()));
-            delivered.unwrap_or_else(|refused| match refused {
-                Refused::Wrong => {
-                    let message = "no active trigger has this capability";
-                    let answer =
-                        HttpAnswer::new(HttpStatus::Unauthorized, message).with("WWW-Authenticate", "Bearer");
-                    // The delay follows all other work, because the duration of that work depends
-                    // on the refusal.
+            delivered.unwrap_or_else(|refused| {
+                // The delay follows all other work, because the duration of that work depends on
+                // the refusal.
+                if refused.status == HttpStatus::Unauthorized {
                     thread::sleep(ALIKE.saturating_sub(come.elapsed()));
-                    answer
                 }
-                Refused::Said(answer) => answer,
-                Refused::Broken(error) => unavailable(&error),
+                refused
             })
         }
         ["agents", _, "triggers", _, in_path @ ..] if is_secret(in_path) => not_allowed("POST"),
@@ -183,10 +179,7 @@ fn all_lines(session: &Session, store: &Store) -> Result<Value> {
 /// Returns the summary of a public agent; `None` if no public agent has this name.
 fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Value>> {
     let Ok(name) = name.parse::<AgentName>() else { return Ok(None) };
-    let agent = match store.agent(&name) {
-        Err(Error::NoAgent { .. }) => return Ok(None),
-        found => found?,
-    };
+    let Some(agent) = existing(store, &name)? else { return Ok(None) };
     if agent.identity()?.visibility != Visibility::Public {
         return Ok(None);
     }
@@ -232,42 +225,36 @@ fn health(session: &Session) -> HttpAnswer {
     }
 }
 
-/// Reason for refusing a delivery.
-enum Refused {
-    /// The sender has no valid capability.
-    Wrong,
-    Said(HttpAnswer),
-    Broken(Error),
-}
-
-impl From<HttpAnswer> for Refused {
-    fn from(answer: HttpAnswer) -> Refused {
-        Refused::Said(answer)
+impl From<Error> for HttpAnswer {
+    fn from(error: Error) -> HttpAnswer {
+        match error.kind() {
+            "message_too_large" | "record_too_large" => {
+                HttpAnswer::new(HttpStatus::TooLarge, error.to_string())
+            }
+            "blank_message" | "invalid_dedupe_key" => {
+                HttpAnswer::new(HttpStatus::BadRequest, error.to_string())
+            }
+            _ => unavailable(&error),
+        }
     }
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
-        let status = match error.kind() {
-            "message_too_large" | "record_too_large" => HttpStatus::TooLarge,
-            "blank_message" | "invalid_dedupe_key" => HttpStatus::BadRequest,
-            _ => return Refused::Broken(error),
-        };
-        Refused::Said(HttpAnswer::new(status, error.to_string()))
-    }
+/// Returns the answer to a sender without a valid capability.
+fn wrong() -> HttpAnswer {
+    let message = "no active trigger has this capability";
+    HttpAnswer::new(HttpStatus::Unauthorized, message).with("WWW-Authenticate", "Bearer")
 }
 
 fn deliver(
     session: &Session,
     mut request: HttpRequest,
     (name, id, in_path): (&str, &str, Option<&str>),
-) -> std::result::Result<HttpAnswer, Refused> {
+) -> Result<HttpAnswer, HttpAnswer> {
     let store = session.store()?;
     let settings = store.local().ingress();
-    let agent = match name.parse::<AgentName>().map(|name| store.agent(&name)) {
-        Ok(Ok(agent)) => Some(agent),
-        Ok(Err(Error::NoAgent { .. })) | Err(_) => None,
-        Ok(Err(error)) => return Err(error.into()),
+    let agent = match name.parse::<AgentName>() {
+        Ok(name) => existing(&store, &name)?,
+        Err(_) => None,
     };
     request.header("Authorization")?;
     let header = |name: &str| request.header(name).ok().flatten().map(str::to_owned);
@@ -275,8 +262,8 @@ fn deliver(
     let sent = signature::SignedRequest { body: &request.body, header: &header, in_path };
     let proof = DeliveryProof::Request { request: sent, now, tolerance: settings.tolerance };
     let open = delivery::open(agent.as_ref(), id.parse::<TriggerId>().ok(), &proof)?;
-    let DeliveryProof::Request { request: sent, .. } = proof else { return Err(Refused::Wrong) };
-    let (Some(agent), Some((trigger, shown))) = (agent, open) else { return Err(Refused::Wrong) };
+    let DeliveryProof::Request { request: sent, .. } = proof else { return Err(wrong()) };
+    let (Some(agent), Some((trigger, shown))) = (agent, open) else { return Err(wrong()) };
     let signed_key = match shown {
         Shown::Signed => signature::delivery_key(&trigger.verify, &sent),
         Shown::Said => None,
@@ -290,7 +277,7 @@ fn deliver(
     if let Err(pause) = agent.use_trigger(trigger.id, settings.per_minute, now)? {
         let message = format!("more than [ingress] per_minute = {}", settings.per_minute);
         let seconds = pause.as_millis().div_ceil(1000).max(1);
-        return Err(HttpAnswer::new(HttpStatus::TooMany, message).with("Retry-After", seconds).into());
+        return Err(HttpAnswer::new(HttpStatus::TooMany, message).with("Retry-After", seconds));
     }
     if trigger.verify == Verify::Slack
         && let Some(challenge) = challenge(body.as_ref())
@@ -317,7 +304,7 @@ fn challenge(body: Option<&Body>) -> Option<&str> {
 }
 
 /// Parses the body as JSON, a form or text, by its content type. An empty request has no body.
-fn body(request: &HttpRequest, sent: Vec<u8>) -> std::result::Result<Option<Body>, HttpAnswer> {
+fn body(request: &HttpRequest, sent: Vec<u8>) -> Result<Option<Body>, HttpAnswer> {
     if sent.is_empty() {
         return Ok(None);
     }
@@ -337,7 +324,7 @@ fn body(request: &HttpRequest, sent: Vec<u8>) -> std::result::Result<Option<Body
     if is_json { json(&text).map(Some) } else { Ok(Some(Body::Text { text })) }
 }
 
-fn json(text: &str) -> std::result::Result<Body, HttpAnswer> {
+fn json(text: &str) -> Result<Body, HttpAnswer> {
     if values(text) > MAX_VALUES {
         return Err(HttpAnswer::new(
             HttpStatus::TooLarge,
@@ -351,7 +338,7 @@ fn json(text: &str) -> std::result::Result<Body, HttpAnswer> {
 
 /// Parses a form into an object of texts. A repeated field becomes a list. If `payload` is the only
 /// field, its JSON is the body, as GitHub and Slack send it.
-fn form(text: &str) -> std::result::Result<Body, HttpAnswer> {
+fn form(text: &str) -> Result<Body, HttpAnswer> {
     if text.matches('&').count() >= MAX_VALUES {
         return Err(HttpAnswer::new(
             HttpStatus::TooLarge,
@@ -413,7 +400,7 @@ fn values(text: &str) -> usize {
 }
 
 /// Returns the sender's id of this delivery, used as the dedupe key.
-fn key(request: &HttpRequest, settings: &IngressSettings) -> std::result::Result<Option<String>, HttpAnswer> {
+fn key(request: &HttpRequest, settings: &IngressSettings) -> Result<Option<String>, HttpAnswer> {
     for name in &settings.dedupe_headers {
         if let Some(key) = request.header(name)? {
             return Ok(Some(key.to_owned()));
