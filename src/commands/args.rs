@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::cli::{AgentAndText, AgentFlag, AgentFlags, RecordArg};
 use crate::engine::environment;
-use crate::engine::lookup::{self, ResolvedId};
+use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session, agents};
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::bound::{Bound, MAX_SETTINGS};
@@ -169,6 +169,22 @@ pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
     Ok(Some(answer))
 }
 
+/// Poll interval for agents that can't be watched.
+pub const LOOKS: Span = Span::from_secs(5);
+
+/// Returns the poll interval for a number of agents that can't be watched: each thousand of them
+/// lengthen it by `LOOKS`.
+pub fn looks_at(unwatched: usize) -> Span {
+    LOOKS.times(1 + unwatched as u64 / 1000)
+}
+
+/// Returns the message that agents can't be watched.
+pub fn cannot_watch() -> String {
+    format!(
+        "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
+    )
+}
+
 /// Warns that the turn command can't be started now. This is no error, because the command's
 /// program may be installed later.
 pub fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
@@ -280,22 +296,16 @@ pub fn name_agents<W: AsRef<OsStr>>(store: &Store, args: &mut AgentFlags, words:
     if args.words.is_empty() { Err(which_agent()) } else { Ok(()) }
 }
 
-/// Finds the open record that the arguments name. `what` is its noun in errors.
-pub fn find_open<T: OpenRecord>(
-    store: &Store,
-    what: &'static str,
-    args: &RecordArg,
-) -> Result<ResolvedId<T::Id>> {
-    lookup::open::<T>(store, optional_agent(&args.agent)?, what, &args.id)
+/// Finds the open record that the arguments name. Returns its agent and its id.
+pub fn find_open<'s, T: OpenRecord>(store: &'s Store, args: &RecordArg) -> Result<(Agent<'s>, T::Id)> {
+    let (name, id) = lookup::open::<T>(store, optional_agent(&args.agent)?, &args.id)?;
+    Ok((store.agent(&name)?, id))
 }
 
-/// Finds the record that the arguments name, open or ended. `what` is its noun in errors.
-pub fn find_any<T: OpenRecord>(
-    store: &Store,
-    what: &'static str,
-    args: &RecordArg,
-) -> Result<ResolvedId<T::Id>> {
-    lookup::open_or_archived::<T>(store, optional_agent(&args.agent)?, what, &args.id)
+/// Finds the record that the arguments name, open or ended. Returns its agent and its id.
+pub fn find_any<'s, T: OpenRecord>(store: &'s Store, args: &RecordArg) -> Result<(Agent<'s>, T::Id)> {
+    let (name, id) = lookup::open_or_archived::<T>(store, optional_agent(&args.agent)?, &args.id)?;
+    Ok((store.agent(&name)?, id))
 }
 
 /// Parses the JSON of `--body-json`.
@@ -308,19 +318,20 @@ pub fn json_body(word: &str, bound: &Bound) -> Result<Sent> {
 }
 
 /// Finds an open record of the agent by its id or a part of the id.
-pub fn open_id<T: OpenRecord>(
-    agent: &Agent<'_>,
-    what: &'static str,
-    part: Option<&str>,
-) -> Result<Option<T::Id>> {
-    let find = |part| lookup::open::<T>(agent.store(), Some(agent.name().clone()), what, part);
-    part.map(|part| find(part).map(|found| found.id)).transpose()
+pub fn open_id<T: OpenRecord>(agent: &Agent<'_>, part: Option<&str>) -> Result<Option<T::Id>> {
+    let find = |part| lookup::open::<T>(agent.store(), Some(agent.name().clone()), part);
+    part.map(|part| find(part).map(|(_, id)| id)).transpose()
 }
 
 /// Reads a record, open or ended. Fails if it does not exist.
-pub fn read_record<T: OpenRecord>(agent: &Agent<'_>, what: &'static str, id: T::Id) -> Result<T> {
+pub fn read_record<T: OpenRecord>(agent: &Agent<'_>, id: T::Id) -> Result<T> {
     let found = agent.look(|seen, _| open_or_ended(&seen, id))?;
-    found.ok_or_else(|| Error::NoRecord { what, id: id.to_string() })
+    found.ok_or_else(|| no_record::<T>(id))
+}
+
+/// Returns the error about a record that does not exist.
+pub fn no_record<T: OpenRecord>(id: T::Id) -> Error {
+    Error::NoRecord { what: lookup::nouns::<T>().0, id: id.to_string() }
 }
 
 /// Returns a record from a snapshot, open or ended; `None` if it does not exist.

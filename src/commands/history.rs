@@ -8,7 +8,7 @@ use crate::cli::{BriefsArgs, EventsArgs, LogsArgs, RunArgs, RunCommand};
 use crate::commands::args::{answer, each_listed, optional_agent, several_agents, time_or_ago};
 use crate::engine::follow::OutputTail;
 use crate::engine::follow::{Beginning, Follower, ProcessOutput, may_be_elsewhere};
-use crate::engine::lookup::{self, ResolvedId};
+use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
 use crate::model::event::{Event, EventKind};
@@ -29,13 +29,13 @@ pub fn run(session: &mut Session, args: RunArgs) -> Result<Status> {
             each_listed(session, &store, &agents, |session, agent| list(session, agent, limit))
         }
         RunCommand::Show { id, agent, stdout, stderr, follow } => {
-            let agent = optional_agent(&agent)?;
-            let found = lookup::run(&store, agent, &id)?;
+            let (name, id) = lookup::run(&store, optional_agent(&agent)?, &id)?;
+            let agent = store.agent(&name)?;
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             if follow || stdout || stderr {
-                show_output(session, &store.agent(&found.agent)?, found.id, stream, follow)
+                show_output(session, &agent, id, stream, follow)
             } else {
-                show(session, &store, &found)
+                show(session, &agent, id)
             }
         }
     }
@@ -91,9 +91,8 @@ fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status
     Ok(Status::Done)
 }
 
-fn show(session: &mut Session, store: &Store, found: &ResolvedId<RunId>) -> Result<Status> {
-    let agent = store.agent(&found.agent)?;
-    let run = object(&agent, found.id)?.ok_or(Error::NoRecord { what: "run", id: found.id.to_string() })?;
+fn show(session: &mut Session, agent: &Agent<'_>, id: RunId) -> Result<Status> {
+    let run = object(agent, id)?.ok_or(Error::NoRecord { what: "run", id: id.to_string() })?;
     answer(session, &run, |out| {
         let mut text = format!("{}\n", run_line(&run, out));
         if let Value::Object(fields) = &run {

@@ -61,15 +61,19 @@ pub fn checkpoint(session: &mut Session, args: cli::CheckpointArgs) -> Result<St
     let (_, saved) =
         save(session, &agent, run_id, Some(&bytes), |draft| rules::save(draft, run_id).map(Some))?;
     let path = saved.map(|saved| agent.workdir().checkpoint(saved).to_string_lossy().into_owned());
-    if session.out.is_json() {
-        let object =
-            json!({ "agent": agent.name(), "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
-        session.out.json_line(&object);
-    } else {
-        // Only --verbose prints the path, so that the output of a turn does not contain it.
-        session.out.detail(&format!("saved {}", path.unwrap_or_default()));
-    }
+    let object = json!({ "agent": agent.name(), "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
+    report(session, &object, &format!("saved {}", path.unwrap_or_default()));
     Ok(Status::Done)
+}
+
+/// Prints the object with --json, else the text with --verbose only, so that the output of a turn
+/// does not contain it.
+fn report(session: &mut Session, object: &Value, text: &str) {
+    if session.out.is_json() {
+        session.out.json_line(object);
+    } else {
+        session.out.detail(text);
+    }
 }
 
 /// Reads a checkpoint. An empty checkpoint is refused by default, because an empty input is usually
@@ -114,7 +118,7 @@ fn save(
     agent: &Agent<'_>,
     run_id: RunId,
     bytes: Option<&[u8]>,
-    rule: impl FnOnce(&mut Draft) -> std::result::Result<Option<Checkpoint>, Refusal>,
+    rule: impl FnOnce(&mut Draft) -> Result<Option<Checkpoint>, Refusal>,
 ) -> Result<(State, Option<Checkpoint>)> {
     let staged = bytes.map(|bytes| agent.local().stage_checkpoint(run_id, bytes)).transpose()?;
     let mut open = Context::new(session, agent).open()?;
@@ -200,7 +204,6 @@ fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32
     Ok(Context::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
-/// Prints the section with --json or --verbose, so that the output of a turn does not contain it.
 fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Section, what: &str) {
     let object = json!({
         "agent": agent,
@@ -209,15 +212,8 @@ fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Sectio
         "until": section.until,
         "state": what,
     });
-    if session.out.is_json() {
-        session.out.json_line(&object);
-    } else {
-        session.out.detail(&format!(
-            "section {} is {what}, respected until {}",
-            section.number,
-            section.until.local()
-        ));
-    }
+    let text = format!("section {} is {what}, respected until {}", section.number, section.until.local());
+    report(session, &object, &text);
 }
 
 /// Maximum number of messages that one safe point delivers.

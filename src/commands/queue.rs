@@ -9,7 +9,7 @@ use crate::cli::{self, QueueArgs, QueueCommand, RecordArg};
 use crate::commands::args::{answer, each_listed, name_agents, optional_agent, several_agents};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
-use crate::engine::lookup::{self, ResolvedId, matches_id, waiting_or_ended};
+use crate::engine::lookup::{self, matches_id, waiting_or_ended};
 use crate::engine::session::{Chosen, Session};
 use crate::engine::submissions::read_submission;
 use crate::error::{Error, Result, Status};
@@ -19,7 +19,7 @@ use crate::model::message::{Message, MessageStatus};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::report::output::{Output, Tone};
-use crate::report::text::{one_line, relative};
+use crate::report::text::{one_line, present, relative};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
 use crate::rules::transition::inbox::{decided_about_all_rejected, decided_about_rejected};
@@ -29,7 +29,10 @@ use crate::store::{Agent, Reads, Rejected, Store};
 
 pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
     let store = session.store()?;
-    let named = |message: &RecordArg| lookup::message(&store, optional_agent(&message.agent)?, &message.id);
+    let named = |message: &RecordArg| {
+        let (name, id) = lookup::message(&store, optional_agent(&message.agent)?, &message.id)?;
+        Ok::<_, Error>((store.agent(&name)?, id))
+    };
     match args.command {
         QueueCommand::List { agents, limit } => {
             each_listed(session, &store, &agents, |session, agent| list(session, agent, limit))
@@ -44,15 +47,14 @@ pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
         QueueCommand::Rejected(args) => rejected(session, &store, args),
-        QueueCommand::Show(message) => show(session, &store, named(&message)?),
+        QueueCommand::Show(message) => show(session, &named(&message)?),
         QueueCommand::Requeue(message) => {
-            let found = named(&message)?;
-            change(session, &store, found, "requeued", |draft, message, _| rules::requeue(draft, message))
+            change(session, &named(&message)?, "requeued", |draft, message, _| rules::requeue(draft, message))
         }
         QueueCommand::Drop { message, reason } => {
             let found = named(&message)?;
             let reason = reason.unwrap_or_else(|| "dropped by the operator".to_owned());
-            change(session, &store, found, "dropped", move |draft, message, state| {
+            change(session, &found, "dropped", move |draft, message, state| {
                 drop_one(draft, message, state, &reason)
             })
         }
@@ -123,10 +125,9 @@ fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -
     )
 }
 
-fn show(session: &mut Session, store: &Store, found: ResolvedId<MessageId>) -> Result<Status> {
-    let (message, state) =
-        store.agent(&found.agent)?.look(|seen, state| Ok((waiting_or_ended(&seen, found.id)?, state)))?;
-    let message = message.ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
+fn show(session: &mut Session, (agent, id): &(Agent<'_>, MessageId)) -> Result<Status> {
+    let (message, state) = agent.look(|seen, state| Ok((waiting_or_ended(&seen, *id)?, state)))?;
+    let message = message.ok_or(Error::NoRecord { what: "message", id: id.to_string() })?;
     let status =
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
     let now = session.clock.now();
@@ -226,33 +227,26 @@ fn not_to_look_at(store: &Store, word: &str) -> Error {
 
 fn change(
     session: &mut Session,
-    store: &Store,
-    found: ResolvedId<MessageId>,
+    (agent, id): &(Agent<'_>, MessageId),
     done: &str,
-    rule: impl FnOnce(&mut Draft, Message, &State) -> std::result::Result<(), Refusal>,
+    rule: impl FnOnce(&mut Draft, Message, &State) -> Result<(), Refusal>,
 ) -> Result<Status> {
-    let agent: Agent<'_> = store.agent(&found.agent)?;
-    authority::reach_records(Context::new(session, &agent), "settle messages of")?;
-    let desk = Context::new(session, &agent);
+    authority::reach_records(Context::new(session, agent), "settle messages of")?;
+    let desk = Context::new(session, agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
-    let message = waiting_or_ended(&locked.look(&state)?, found.id)?
-        .ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
+    let message = waiting_or_ended(&locked.look(&state)?, *id)?
+        .ok_or(Error::NoRecord { what: "message", id: id.to_string() })?;
     let mut draft = desk.draft_of(&locked.look_again(), state.clone())?;
     rule(&mut draft, message, &state)?;
     desk.commit(&locked, draft)?;
     drop(locked);
     desk.notify();
-    let object = json!({ "agent": found.agent, "message_id": found.id, "action": done });
-    answer(session, &object, |_| format!("{done} {}", found.id))
+    let object = json!({ "agent": agent.name(), "message_id": id, "action": done });
+    answer(session, &object, |_| format!("{done} {id}"))
 }
 
-fn drop_one(
-    draft: &mut Draft,
-    message: Message,
-    state: &State,
-    reason: &str,
-) -> std::result::Result<(), Refusal> {
+fn drop_one(draft: &mut Draft, message: Message, state: &State, reason: &str) -> Result<(), Refusal> {
     if message.settlement.is_some() {
         return rules::drop_dead_letter(draft, message, reason);
     }
@@ -316,13 +310,11 @@ impl FileDecision {
 fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     for one in agent.look(|seen, state| seen.rejected(&state))? {
         let file = one.name();
-        let mut object = json!({
+        let object = json!({
             "agent": agent.name(), "path": file, "at": one.at, "size": one.size, "stays": one.stays,
+            "reason": one.reason,
         });
-        if let Some(reason) = &one.reason {
-            object["reason"] = json!(reason);
-        }
-        session.out.result(&object, |out| {
+        session.out.result(&present(object), |out| {
             let reason = one.reason.as_deref().unwrap_or("nothing says why");
             let stays = if one.stays { ", stays in inbox/" } else { "" };
             format!(
@@ -356,7 +348,7 @@ fn decide(
         let mut open = desk.open()?;
         for one in some {
             let done = apply(desk, &open, verdict, one);
-            if let Ok(Done::As(_)) = &done {
+            if let Ok(true) = done {
                 decided_about_rejected(&mut open.draft, verdict.event(), &one.name());
                 agent.local().forget_rejected(&mut open.draft.records.state, one);
             }
@@ -367,7 +359,7 @@ fn decide(
         }
         open.commit()?;
         for (one, done) in said {
-            status = status.graver(say_done(session, agent.name(), one, done));
+            status = status.graver(say_done(session, agent.name(), one, verdict, done));
         }
     }
     Ok(status)
@@ -383,37 +375,27 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     named.iter().map(find).collect()
 }
 
-/// Result of a decision for one file.
-enum Done {
-    As(FileDecision),
-    /// The file no longer exists.
-    Gone,
-    /// The file still can't be admitted.
-    Refused(String),
-}
-
-fn apply(desk: Context<'_>, open: &OpenTxn<'_>, verdict: FileDecision, one: &Rejected) -> Result<Done> {
+/// Carries out a decision for one file. Returns false if the file no longer exists.
+fn apply(desk: Context<'_>, open: &OpenTxn<'_>, verdict: FileDecision, one: &Rejected) -> Result<bool> {
     let local = open.locked.local();
     match verdict {
         FileDecision::Drop => local.remove_rejected(one)?,
         FileDecision::Accept => match judge(desk, open, one)? {
-            None => return Ok(Done::Gone),
+            None => return Ok(false),
             Some(Ok(())) => local.bring_back(one)?,
             Some(Err(reason)) => {
                 local.reject_again(one, &reason)?;
-                return Ok(Done::Refused(reason));
+                let message = format!("{} is still not a message: {reason}", one.name());
+                return Err(Error::refused("still_refused", message)
+                    .with_hint("correct the file in inbox/rejected/, and accept it again"));
             }
         },
     }
-    Ok(Done::As(verdict))
+    Ok(true)
 }
 
 /// Checks if a step would admit the file now. Returns `None` if the file no longer exists.
-fn judge(
-    desk: Context<'_>,
-    open: &OpenTxn<'_>,
-    one: &Rejected,
-) -> Result<Option<std::result::Result<(), String>>> {
+fn judge(desk: Context<'_>, open: &OpenTxn<'_>, one: &Rejected) -> Result<Option<Result<(), String>>> {
     let seen = open.locked.look_past_inbox();
     Ok(match seen.read_rejected(one)? {
         Reads::Gone => None,
@@ -426,19 +408,19 @@ fn judge(
     })
 }
 
-fn say_done(session: &mut Session, agent: &AgentName, one: &Rejected, done: Result<Done>) -> Status {
+fn say_done(
+    session: &mut Session,
+    agent: &AgentName,
+    one: &Rejected,
+    verdict: FileDecision,
+    done: Result<bool>,
+) -> Status {
     let file = one.name();
-    let word = match done {
-        Ok(Done::As(FileDecision::Accept)) => "accepted",
-        Ok(Done::As(FileDecision::Drop)) => "dropped",
-        Ok(Done::Gone) => "gone",
-        Ok(Done::Refused(reason)) => {
-            let error = Error::refused("still_refused", format!("{file} is still not a message: {reason}"))
-                .with_hint("correct the file in inbox/rejected/, and accept it again");
-            session.out.failure(&error, None, Some(agent.as_str()));
-            return error.exit_status();
-        }
-        Err(error) => {
+    let word = match (done, verdict) {
+        (Ok(true), FileDecision::Accept) => "accepted",
+        (Ok(true), FileDecision::Drop) => "dropped",
+        (Ok(false), _) => "gone",
+        (Err(error), _) => {
             session.out.failure(&error, None, Some(agent.as_str()));
             return error.exit_status();
         }

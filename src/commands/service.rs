@@ -88,7 +88,7 @@ pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> 
     Ok(Status::Done)
 }
 
-fn render(template: &str, spec: &ServiceSpec) -> std::result::Result<String, minijinja::Error> {
+fn render(template: &str, spec: &ServiceSpec) -> Result<String, minijinja::Error> {
     let mut environment = templates(AutoEscape::None, UndefinedBehavior::Strict)?;
     environment.add_filter("specifiers", |text: &str| for_specifiers(text));
     environment.add_filter("command", |word: &str| for_systemd(word, false));

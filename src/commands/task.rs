@@ -57,9 +57,8 @@ pub fn task(session: &mut Session, args: TaskArgs) -> Result<Status> {
             each_listed(session, &store, &agents, |session, agent| list(session, agent, ended))
         }
         TaskCommand::Status(task) => {
-            let found = find_any::<Task>(&store, "task", &task)?;
-            let agent = store.agent(&found.agent)?;
-            let task = read(&agent, found.id)?;
+            let (agent, id) = find_any::<Task>(&store, &task)?;
+            let task: Task = read_record(&agent, id)?;
             let mut waits = agent.look(|seen, _| seen.open::<Wait>())?;
             waits.retain(|wait| wait.is_active() && wait.task_id() == Some(task.id));
             let mut object = json!(task);
@@ -74,31 +73,31 @@ pub fn task(session: &mut Session, args: TaskArgs) -> Result<Status> {
             })
         }
         TaskCommand::Output { task, stderr, follow, bytes } => {
-            let found = find_any::<Task>(&store, "task", &task)?;
-            let (agent, id) = (&store.agent(&found.agent)?, found.id);
+            let (agent, id) = find_any::<Task>(&store, &task)?;
+            let agent = &agent;
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             let dir = agent.workdir().task(id);
             let elsewhere =
                 if may_be_elsewhere(agent, &dir) { machine_of(session, agent, id, stream)? } else { None };
             let output = ProcessOutput { agent, dir, stream, last: bytes, elsewhere };
             let object = |text: &str| json!({ "task_id": id, "text": text });
-            output.print(session, follow, object, || Ok(read(agent, id)?.status.is_terminal()))?;
+            output.print(session, follow, object, || {
+                Ok(read_record::<Task>(agent, id)?.status.is_terminal())
+            })?;
             Ok(Status::Done)
         }
         TaskCommand::Input { id, agent, text } => {
-            let found = find_any::<Task>(&store, "task", &RecordArg { id, agent })?;
-            let agent = store.agent(&found.agent)?;
+            let (agent, id) = find_any::<Task>(&store, &RecordArg { id, agent })?;
             authority::reach_records(Context::new(session, &agent), "speak to a task of")?;
-            input(session, &agent, found.id, text.as_deref())
+            input(session, &agent, id, text.as_deref())
         }
         TaskCommand::Stop { task, grace, force } => {
-            let found = find_any::<Task>(&store, "task", &task)?;
-            let agent = store.agent(&found.agent)?;
+            let (agent, id) = find_any::<Task>(&store, &task)?;
             authority::reach_records(Context::new(session, &agent), "stop a task of")?;
             if force {
-                give_up(session, &agent, found.id)?;
+                give_up(session, &agent, id)?;
             }
-            stop(session, &agent, found.id, grace)
+            stop(session, &agent, id, grace)
         }
     }
 }
@@ -127,7 +126,7 @@ fn wanted(
     message: Option<String>,
 ) -> Result<NewTask> {
     let store = agent.store();
-    let work_item_id = open_id::<WorkItem>(agent, "open work item", args.work_item.as_deref())?;
+    let work_item_id = open_id::<WorkItem>(agent, args.work_item.as_deref())?;
     let caller = session.caller(store)?;
     let job = match &args.delegate {
         None => NewJob::Command { argv: args.command },
@@ -153,11 +152,6 @@ fn wanted(
         hops: caller.and_then(|caller| caller.hops),
         at: claimant(store)?,
     })
-}
-
-/// Reads a task, open or ended.
-fn read(agent: &Agent<'_>, id: TaskId) -> Result<Task> {
-    read_record(agent, "task", id)
 }
 
 fn line(task: &Task, out: &Output) -> String {
@@ -200,12 +194,12 @@ fn start(session: &mut Session, agent: &Agent<'_>, new: NewTask) -> Result<Statu
             desk.run_effects([Effect::Task(Box::new(task.clone()), TaskAction::HandOver)])?;
         }
     }
-    let task = read(agent, task.id)?;
+    let task: Task = read_record(agent, task.id)?;
     answer(session, &task, |_| task.id.to_string())
 }
 
 fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
-    let task = read(agent, id)?;
+    let task: Task = read_record(agent, id)?;
     if !task.status.is_terminal() {
         if !is_ours(agent, &task, session.clock.now())? {
             refuse_elsewhere(session, agent, &task)?;
@@ -216,14 +210,14 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Re
         }
         stop_tasks(Context::new(session, agent), std::slice::from_ref(&task), grace)?;
     }
-    let task = read(agent, id)?;
+    let task: Task = read_record(agent, id)?;
     show(session, &task);
     Ok(Status::Done)
 }
 
 /// Abandons a task of another machine or state directory, because `stop` ends only local tasks.
 fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
-    let task = read(agent, id)?;
+    let task: Task = read_record(agent, id)?;
     let away = away_task(agent, &task, session.clock.now())?;
     match away.filter(|_| !task.status.is_terminal()) {
         Some(away) => tasks::give_up(Context::new(session, agent), id, &away),
@@ -233,7 +227,7 @@ fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
 
 /// Returns the name of the machine that has the output of a task; `None` if there is no output.
 fn machine_of(session: &Session, agent: &Agent<'_>, id: TaskId, stream: Stream) -> Result<Option<String>> {
-    let task = read(agent, id)?;
+    let task: Task = read_record(agent, id)?;
     let retention = agent.policy().unwrap_or_default().retention;
     let is_past = task.ended_at.is_some_and(|at| retention.tasks.is_past(at, session.clock.now()));
     let has_said = stream.of(task.stdout_bytes, task.stderr_bytes) != Some(0);
@@ -261,7 +255,7 @@ fn own_task() -> Option<TaskId> {
 }
 
 fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str>) -> Result<Status> {
-    let task = read(agent, id)?;
+    let task: Task = read_record(agent, id)?;
     let refused = |kind, message, hint: &str| Err(Error::refused(kind, message).with_hint(hint));
     if task.status.is_terminal() {
         return refused(

@@ -8,7 +8,7 @@ use crate::cli::{RecordArg, SecretArgs, TriggerArgs, TriggerCommand};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
 use crate::engine::delivery::{self, DeliveryProof};
-use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger};
+use crate::engine::lookup::active_trigger;
 use crate::engine::secret::Secret;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -30,7 +30,8 @@ use crate::rules::transition::trigger::{self as rules, NewTrigger};
 use crate::store::{Agent, Snapshot, Store};
 
 use super::args::{
-    answer, bytes, each_listed, ended_records, find_any, find_open, json_body, open_id, required_agent, text,
+    answer, bytes, each_listed, ended_records, find_any, find_open, json_body, no_record, open_id,
+    required_agent, text,
 };
 
 /// Maximum size of a file with a secret.
@@ -48,7 +49,7 @@ pub fn trigger(session: &mut Session, args: TriggerArgs) -> Result<Status> {
     match args.command {
         TriggerCommand::Create { agent, mode, resource, wait, source, verify, signature_header, secret } => {
             let agent = store.agent(&required_agent(&agent)?)?;
-            let wait = open_id::<Wait>(&agent, "active wait", wait.as_deref())?;
+            let wait = open_id::<Wait>(&agent, wait.as_deref())?;
             let scope = match (resource, wait) {
                 (Some(resource), _) => TriggerScope::Resource(resource),
                 (None, Some(wait)) => TriggerScope::Wait(wait),
@@ -64,20 +65,20 @@ pub fn trigger(session: &mut Session, args: TriggerArgs) -> Result<Status> {
             each_listed(session, &store, &agents, |session, agent| list(session, agent, revoked))
         }
         TriggerCommand::Show(trigger) => {
-            let found = find_any::<Trigger>(&store, "trigger", &trigger)?;
-            show(session, &store.agent(&found.agent)?, found.id)
+            let (agent, id) = find_any::<Trigger>(&store, &trigger)?;
+            show(session, &agent, id)
         }
         TriggerCommand::Deliver { id, text, agent, secret_file, body_json, dedupe_key } => {
             let said = DeliveryWords { text, body_json, dedupe_key, secret_file };
             deliver(session, &store, &RecordArg { id, agent }, said)
         }
         TriggerCommand::Rotate { trigger, secret } => {
-            let found = find_open::<Trigger>(&store, ACTIVE_TRIGGER, &trigger)?;
-            rotate(session, &store.agent(&found.agent)?, found.id, &secret)
+            let (agent, id) = find_open::<Trigger>(&store, &trigger)?;
+            rotate(session, &agent, id, &secret)
         }
         TriggerCommand::Revoke(trigger) => {
-            let found = find_any::<Trigger>(&store, "trigger", &trigger)?;
-            revoke(session, &store.agent(&found.agent)?, found.id)
+            let (agent, id) = find_any::<Trigger>(&store, &trigger)?;
+            revoke(session, &agent, id)
         }
     }
 }
@@ -241,7 +242,7 @@ fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, PendingDeliver
             Ok(archived.map(|trigger| (trigger, PendingDeliveries::default())))
         }
     })?;
-    found.ok_or_else(|| Error::NoRecord { what: "trigger", id: id.to_string() })
+    found.ok_or_else(|| no_record::<Trigger>(id))
 }
 
 /// Returns the pending deliveries of each trigger. The trigger's record counts the deliveries that
@@ -349,13 +350,11 @@ fn deliver(session: &mut Session, store: &Store, named: &RecordArg, said: Delive
     }
     let secret = bytes(&said.secret_file.to_string_lossy(), &SECRET)?;
     // An unknown trigger and a wrong secret cause the same error.
-    let found = match find_open::<Trigger>(store, ACTIVE_TRIGGER, named) {
-        Ok(found) => Some(found),
-        Err(Error::NoRecord { .. }) => None,
+    let (target, id) = match find_open::<Trigger>(store, named) {
+        Ok((agent, id)) => (Some(agent), Some(id)),
+        Err(Error::NoRecord { .. }) => (None, None),
         Err(error) => return Err(error),
     };
-    let target = found.as_ref().map(|found| store.agent(&found.agent)).transpose()?;
-    let id = found.map(|found| found.id);
     let open = delivery::open(target.as_ref(), id, &DeliveryProof::Secret(secret.trim_ascii()))?;
     let (Some(agent), Some((trigger, _))) = (target, open) else {
         return Err(Error::refused(

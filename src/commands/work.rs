@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::cli::{RecordArg, WorkArgs, WorkCommand};
 use crate::engine::authority;
 use crate::engine::context::Context;
-use crate::engine::lookup::ResolvedId;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::PLAN;
@@ -26,12 +25,11 @@ use crate::store::{Agent, Store};
 
 pub use waits::wait;
 
-use super::args::{agent_and_text, answer, each_listed, ended_records, find_any, open_or_ended, text};
+use super::args::{
+    agent_and_text, answer, each_listed, ended_records, find_any, no_record, open_or_ended, text,
+};
 
 pub use timer::timer;
-
-/// Noun for a work item in errors.
-const WORK_ITEM: &str = "work item";
 
 /// Action that a turn may take only on its own agent and the agent's children.
 const CHANGE: &str = "change the records of";
@@ -40,7 +38,7 @@ const CHANGE: &str = "change the records of";
 fn change<T>(
     session: &Session,
     agent: &Agent<'_>,
-    rule: impl FnOnce(&mut Draft) -> std::result::Result<T, Refusal>,
+    rule: impl FnOnce(&mut Draft) -> Result<T, Refusal>,
 ) -> Result<T> {
     authority::reach_records(Context::new(session, agent), CHANGE)?;
     Ok(Context::new(session, agent).change(rule)?.made)
@@ -115,11 +113,10 @@ fn change_work(
     session: &mut Session,
     store: &Store,
     item: &RecordArg,
-    rule: impl FnOnce(&mut Draft, WorkId) -> std::result::Result<WorkItem, Refusal>,
+    rule: impl FnOnce(&mut Draft, WorkId) -> Result<WorkItem, Refusal>,
 ) -> Result<Status> {
-    let found = find_any::<WorkItem>(store, WORK_ITEM, item)?;
-    let agent = store.agent(&found.agent)?;
-    let changed = change(session, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
+    let (agent, id) = find_any::<WorkItem>(store, item)?;
+    let changed = change(session, &agent, |draft| rule(draft, id).map(|item| changed(draft, item)))?;
     show_changed(session, changed)
 }
 
@@ -129,12 +126,11 @@ fn complete_work(
     item: &RecordArg,
     result: Option<String>,
 ) -> Result<Status> {
-    let found = find_any::<WorkItem>(store, WORK_ITEM, item)?;
-    let agent = store.agent(&found.agent)?;
+    let (agent, id) = find_any::<WorkItem>(store, item)?;
     authority::reach_records(Context::new(session, &agent), CHANGE)?;
     let mut open = Context::new(session, &agent).open()?;
-    let plan = open.locked.look_past_inbox().plan(found.id)?;
-    let done = work::complete(&mut open.draft, found.id, result, plan)?;
+    let plan = open.locked.look_past_inbox().plan(id)?;
+    let done = work::complete(&mut open.draft, id, result, plan)?;
     let changed = changed(&open.draft, done);
     open.commit()?;
     show_changed(session, changed)
@@ -157,17 +153,17 @@ fn plan(session: &mut Session, store: &Store, item: &RecordArg, word: Option<Str
         let change = WorkChange { plan: Some(plan), ..WorkChange::default() };
         return change_work(session, store, item, |draft, id| work::update(draft, id, change));
     }
-    let found = find_any::<WorkItem>(store, WORK_ITEM, item)?;
-    let plan = store.agent(&found.agent)?.look(|seen, _| {
-        let open = seen.plan(found.id)?;
-        let archived = || seen.ended_one::<WorkItem>(found.id);
+    let (agent, id) = find_any::<WorkItem>(store, item)?;
+    let plan = agent.look(|seen, _| {
+        let open = seen.plan(id)?;
+        let archived = || seen.ended_one::<WorkItem>(id);
         Ok(match open {
             Some(plan) => Some(plan),
             None => archived()?.and_then(|item| item.plan),
         })
     })?;
-    let plan = plan.ok_or_else(|| Error::NoRecord { what: "plan of work item", id: found.id.to_string() })?;
-    let object = json!({ "id": found.id, "plan": plan });
+    let plan = plan.ok_or_else(|| Error::NoRecord { what: "plan of work item", id: id.to_string() })?;
+    let object = json!({ "id": id, "plan": plan });
     answer(session, &object, |out| out.whole(&plan))
 }
 
@@ -230,12 +226,11 @@ fn list_work(
 }
 
 fn show_work(session: &mut Session, store: &Store, item: &RecordArg) -> Result<Status> {
-    let ResolvedId { agent, id } = find_any::<WorkItem>(store, WORK_ITEM, item)?;
-    let agent = store.agent(&agent)?;
+    let (agent, id) = find_any::<WorkItem>(store, item)?;
     let (item, waits, focus, plan) = agent.look(|seen, state| {
         Ok((open_or_ended::<WorkItem>(&seen, id)?, seen.open::<Wait>()?, state.focus, seen.plan(id)?))
     })?;
-    let item = item.ok_or_else(|| Error::NoRecord { what: WORK_ITEM, id: id.to_string() })?;
+    let item = item.ok_or_else(|| no_record::<WorkItem>(id))?;
     let waits = WaitsByItem::of(&waits);
     answer(session, &work_object(&item, &waits, focus), |out| {
         let mut text = format!("{}\n", work_line(&item, &waits, focus, out));

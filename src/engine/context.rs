@@ -91,7 +91,7 @@ impl<'a> Context<'a> {
     /// changes nothing.
     pub fn change<T, E: Into<Error>>(
         self,
-        rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
+        rule: impl FnOnce(&mut Draft) -> Result<T, E>,
     ) -> Result<Committed<T>> {
         self.open()?.change(rule)
     }
@@ -100,7 +100,7 @@ impl<'a> Context<'a> {
     /// the lock.
     pub fn try_change<T, E: Into<Error>>(
         self,
-        rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
+        rule: impl FnOnce(&mut Draft) -> Result<T, E>,
     ) -> Result<Option<Committed<T>>> {
         self.try_open()?.map(|open| open.change(rule)).transpose()
     }
@@ -174,7 +174,7 @@ impl<'a> OpenTxn<'a> {
     /// Changes the draft by a rule, commits the draft, and releases the lock.
     pub fn change<T, E: Into<Error>>(
         mut self,
-        rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
+        rule: impl FnOnce(&mut Draft) -> Result<T, E>,
     ) -> Result<Committed<T>> {
         let made = rule(&mut self.draft).map_err(E::into)?;
         let is_changed = !self.draft.is_empty();

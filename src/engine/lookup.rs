@@ -4,7 +4,7 @@ use crate::error::{Error, Result, list_of};
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use crate::model::message::Message;
-use crate::model::record::OpenRecord;
+use crate::model::record::{OpenRecord, Plane};
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::trigger::Trigger;
@@ -15,12 +15,6 @@ use crate::rules::transition::wait::EndedTask;
 use crate::store::{Agent, Snapshot, Store};
 
 use super::load;
-
-/// Complete id that a part of an id matches, and the agent of the record.
-pub struct ResolvedId<Id> {
-    pub agent: AgentName,
-    pub id: Id,
-}
 
 /// Name of the newest record, in place of an id.
 pub const LATEST: &str = "latest";
@@ -33,7 +27,7 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
     what: &'static str,
     part: &str,
     ids: impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
-) -> Result<ResolvedId<Id>> {
+) -> Result<(AgentName, Id)> {
     let wrong = match find_in(store, agent.as_ref(), what, part, &ids) {
         Err(error @ (Error::Usage { .. } | Error::NoRecord { .. } | Error::NoAgent { .. })) => error,
         found => return found,
@@ -58,7 +52,7 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
     what: &'static str,
     part: &str,
     ids: &impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
-) -> Result<ResolvedId<Id>> {
+) -> Result<(AgentName, Id)> {
     if part.len() < 4 {
         let message =
             format!("`{part}` is too short for an id: give at least four digits of it, or `latest`");
@@ -68,7 +62,7 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
         Some(name) => vec![name.clone()],
         None => store.agents()?,
     };
-    let mut found: Vec<ResolvedId<Id>> = Vec::new();
+    let mut found: Vec<(AgentName, Id)> = Vec::new();
     for name in names {
         let mut matching: Vec<Id> = match store.agent(&name).and_then(|agent| ids(&agent)) {
             Err(error) if agent.is_none() && error.has_left() => continue,
@@ -77,17 +71,17 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
         matching.retain(|id| part == LATEST || matches_id(&id.to_string(), part));
         matching.sort();
         matching.dedup();
-        found.extend(matching.into_iter().map(|id| ResolvedId { agent: name.clone(), id }));
+        found.extend(matching.into_iter().map(|id| (name.clone(), id)));
     }
     if part == LATEST {
-        let newest = found.into_iter().max_by_key(|one| one.id);
+        let newest = found.into_iter().max_by_key(|(_, id)| *id);
         return newest.ok_or(Error::NoRecord { what, id: part.to_owned() });
     }
     match found.len() {
         0 => Err(Error::NoRecord { what, id: part.to_owned() }),
         1 => Ok(found.remove(0)),
         several => {
-            let some: Vec<String> = found.iter().take(5).map(|one| one.id.to_string()).collect();
+            let some: Vec<String> = found.iter().take(5).map(|(_, id)| id.to_string()).collect();
             Err(Error::refused(
                 "ambiguous_id",
                 format!("`{part}` could be any of {several}: {}", some.join(", ")),
@@ -132,8 +126,8 @@ pub fn waiting_or_ended(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Mes
     seen.ended_one::<Message>(id)
 }
 
-/// Looks up a message in the inbox or the archive.
-pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<MessageId>> {
+/// Looks up a message in the inbox or the archive. Returns its agent and its id.
+pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<(AgentName, MessageId)> {
     find(store, agent, "message", part, |agent| {
         agent.look(|seen, _| {
             let mut ids: Vec<MessageId> = seen.keys()?.into_iter().map(|key| key.id).collect();
@@ -153,24 +147,22 @@ pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Re
     })
 }
 
-/// Looks up an open record of type `T`. `what` names the type in errors.
+/// Looks up an open record of type `T`.
 pub fn open<T: OpenRecord>(
     store: &Store,
     agent: Option<AgentName>,
-    what: &'static str,
     part: &str,
-) -> Result<ResolvedId<T::Id>> {
-    find(store, agent, what, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
+) -> Result<(AgentName, T::Id)> {
+    find(store, agent, nouns::<T>().1, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
 }
 
-/// Looks up an open or archived record of type `T`. `what` names the type in errors.
+/// Looks up an open or archived record of type `T`.
 pub fn open_or_archived<T: OpenRecord>(
     store: &Store,
     agent: Option<AgentName>,
-    what: &'static str,
     part: &str,
-) -> Result<ResolvedId<T::Id>> {
-    find(store, agent, what, part, |agent| {
+) -> Result<(AgentName, T::Id)> {
+    find(store, agent, nouns::<T>().0, part, |agent| {
         agent.look(|seen, _| {
             let mut ids = seen.open_ids::<T>()?;
             // Users mostly mean an open record, so the archive is read only if no open id matches.
@@ -186,7 +178,7 @@ pub fn open_or_archived<T: OpenRecord>(
 }
 
 /// Looks up a run, live or settled.
-pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<RunId>> {
+pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<(AgentName, RunId)> {
     find(store, agent, "run", part, |agent| {
         agent.look(|seen, state| {
             let live = state.current_run.map(|run| run.run_id);
@@ -254,20 +246,29 @@ pub fn check_named(
     if let Some(id) = work
         && !seen.is_open::<WorkItem>(id)?
     {
-        return Err(Error::NoRecord { what: "open work item", id: id.to_string() });
+        return Err(Error::NoRecord { what: nouns::<WorkItem>().1, id: id.to_string() });
     }
     let Some(id) = wait else { return Ok(()) };
     match seen.open_one::<Wait>(id)? {
         Some(wait) => Ok(may_name(&wait, trigger)?),
-        None => Err(Error::NoRecord { what: "active wait", id: id.to_string() }),
+        None => Err(Error::NoRecord { what: nouns::<Wait>().1, id: id.to_string() }),
     }
 }
 
-/// Description of an active trigger, for errors.
-pub const ACTIVE_TRIGGER: &str = "active trigger";
+/// Returns the noun for a record of type `T`, and for one that is open, in errors.
+pub const fn nouns<T: OpenRecord>() -> (&'static str, &'static str) {
+    match T::PLANE {
+        Plane::Work => ("work item", "open work item"),
+        Plane::Waits => ("wait", "active wait"),
+        Plane::Timers => ("timer", "active timer"),
+        Plane::Tasks => ("task", "open task"),
+        Plane::Triggers => ("trigger", "active trigger"),
+        Plane::Outbox => ("message", "undelivered message"),
+    }
+}
 
 /// Returns a trigger. Error when it does not exist or is not active.
 pub fn active_trigger(seen: &Snapshot<'_>, id: TriggerId) -> Result<Trigger> {
     let found = seen.open_one::<Trigger>(id)?.filter(Trigger::is_active);
-    found.ok_or_else(|| Error::NoRecord { what: ACTIVE_TRIGGER, id: id.to_string() })
+    found.ok_or_else(|| Error::NoRecord { what: nouns::<Trigger>().1, id: id.to_string() })
 }

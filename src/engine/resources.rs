@@ -72,7 +72,7 @@ fn take(
     records: &Records,
     now: Time,
     purpose: Intent,
-) -> Result<std::result::Result<TurnResources, Shortage>> {
+) -> Result<Result<TurnResources, Shortage>> {
     let store = agent.store();
     let policy = &records.policy;
     let mut grant = TurnResources::default();
@@ -103,7 +103,7 @@ fn take(
 }
 
 /// Occupied resource; `None` if it is free and was only checked.
-type GrantedResource<T> = std::result::Result<Option<T>, Shortage>;
+type GrantedResource<T> = Result<Option<T>, Shortage>;
 
 fn workspace(
     agent: &Agent<'_>,

@@ -153,7 +153,7 @@ pub fn read_submission(
     seen: &Snapshot<'_>,
     policy: &Policy,
     file: &Dropped,
-) -> Result<Option<std::result::Result<Message, String>>> {
+) -> Result<Option<Result<Message, String>>> {
     let HandWritten { bytes, user, id } = match seen.read_dropped(file)? {
         Some(Ok(said)) => said,
         Some(Err(why)) => return Ok(Some(Err(why))),

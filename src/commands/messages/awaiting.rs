@@ -103,7 +103,7 @@ fn wanted(store: &Store, args: &cli::AwaitArgs) -> Result<AwaitCondition> {
 /// Returns the id of a message in the records, or of a message that a timer will send.
 fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
     let missing = match lookup::message(store, Some(name.clone()), part) {
-        Ok(found) => return Ok(found.id),
+        Ok((_, id)) => return Ok(id),
         Err(missing @ Error::NoRecord { .. }) => missing,
         Err(error) => return Err(error),
     };

@@ -19,8 +19,7 @@ use crate::report::progress::Unit;
 use crate::rules::admission::admit as make;
 use crate::store::Agent;
 
-use super::guests;
-use super::sender::Sender;
+use super::sender::{self, Sender};
 
 /// Maximum size of a batch line without the body, in bytes.
 const LINE_MARGIN: u64 = 64 << 10;
@@ -134,7 +133,7 @@ fn batch_message(
     submission: Submission,
     stamp: &mut Stamp,
 ) -> Result<Message> {
-    guests::check_line(agent.store(), &submission)?;
+    sender::check_line(agent.store(), &submission)?;
     let speaker = sender.speaker();
     let message =
         make(agent.name(), submission, speaker, &sender.policy.limits, stamp)?.triggering(sender.trigger);

@@ -3,7 +3,6 @@
 pub mod ask;
 pub mod awaiting;
 mod batch;
-mod guests;
 mod sender;
 
 use serde::Serialize;
@@ -13,16 +12,16 @@ use crate::cli;
 use crate::commands::args::{answer, json_body, moment, open_id, text};
 use crate::engine::context::Context;
 use crate::engine::delivery::{self, AdmittedArrival, OnRepeat, admit_each_once};
-use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger, check_named, waiting_or_ended};
+use crate::engine::lookup::{active_trigger, check_named, waiting_or_ended};
 use crate::engine::session::Session;
 use crate::engine::{authority, load};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::author::is_users;
 use crate::model::bound::Bound;
-use crate::model::id::{AgentName, MessageId, TriggerId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, WaitId, WorkId};
 use crate::model::message::{AdmissionContext, DeliverySurface, Message, OriginKind, WakeHint};
-use crate::model::policy::{Policy, Size};
+use crate::model::policy::Size;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::Time;
 use crate::model::trigger::{Trigger, TriggerScope};
@@ -95,8 +94,8 @@ pub fn take(
     later: Option<Time>,
 ) -> Result<AdmittedArrival> {
     let mut sender = Sender::of(session, agent, said)?;
-    let work = open_id::<WorkItem>(agent, "open work item", said.work_item.as_deref())?;
-    let wait = open_id::<Wait>(agent, "active wait", said.wait.as_deref())?;
+    let work = open_id::<WorkItem>(agent, said.work_item.as_deref())?;
+    let wait = open_id::<Wait>(agent, said.wait.as_deref())?;
     let submission = submission(said, (work, wait), sender.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
     // A message after the chain pause starts a new chain.
@@ -225,13 +224,13 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     if args.wait.is_some() {
         authority::owners(&store, "--wait")?;
     }
-    let limits = guests::policy(&store, &agent)?.limits;
+    let limits = sender::policy(&store, &agent)?.limits;
     let bound = Bound::message("the hint", limits.max_message);
     let guest = store.guest();
     let caller = if guest.is_none() { session.caller(&store)? } else { None };
     let hops = one_further(caller.as_ref().and_then(|caller| caller.hops), &limits)?;
     if let Some(user) = guest {
-        guests::check_name(user, args.source.as_deref())?;
+        sender::check_name(user, args.source.as_deref())?;
     }
     let source = hint_source(&agent, caller.as_ref(), args.source)?;
     let said = args.text.as_ref().map(|word| text("TEXT", Some(word), &bound)).transpose()?;
@@ -245,10 +244,10 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     if args.trigger.is_some() {
         authority::owners(&store, "--trigger")?;
     }
-    let trigger_id: Option<TriggerId> = open_id::<Trigger>(&agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
+    let trigger_id = open_id::<Trigger>(&agent, args.trigger.as_deref())?;
     let trigger = trigger_id.map(|id| agent.look(|seen, _| active_trigger(&seen, id))).transpose()?;
     let scope = trigger.as_ref().map(|trigger| &trigger.scope);
-    let wait_id = open_id::<Wait>(&agent, "active wait", args.wait.as_deref())?;
+    let wait_id = open_id::<Wait>(&agent, args.wait.as_deref())?;
     if wait_id.is_some() {
         agent.look(|seen, _| check_named(&seen, (None, wait_id), None))?;
     }
@@ -321,7 +320,11 @@ fn enqueue_unseen(
     }
     // The ordinary path reports the error after checking that the agent exists.
     let Ok(policy) = store.local().policy_from("", "") else { return Ok(None) };
-    let Ok(message) = message(session, &args.agent, &args.said, &policy) else { return Ok(None) };
+    let made = submission(&args.said, (None, None), policy.limits.max_message).and_then(|submission| {
+        let stamp = &mut session.clock.stamp()?;
+        Ok(admit(&args.agent, submission, Speaker::Outside, &policy.limits, stamp)?)
+    });
+    let Ok(message) = made else { return Ok(None) };
     let told = store.tell(&message, message.body.bytes() as u64, policy.limits.max_message)?;
     Ok(told.map(|state| (message, state.ok().map(|state| state.status))))
 }
@@ -334,16 +337,4 @@ fn needs_a_look(args: &cli::EnqueueArgs) -> bool {
     let is_told = is_given(&said.text) || is_given(&said.body_json);
     let named = [&said.dedupe_key, &said.work_item, &said.wait, at];
     *awaits || *batch || within.is_some() || !is_told || named.iter().any(|named| named.is_some())
-}
-
-fn message(
-    session: &Session,
-    agent: &AgentName,
-    said: &cli::MessageArgs,
-    policy: &Policy,
-) -> Result<Message> {
-    let submission = submission(said, (None, None), policy.limits.max_message)?;
-    let speaker = Speaker::Outside;
-    let message = admit(agent, submission, speaker, &policy.limits, &mut session.clock.stamp()?)?;
-    Ok(message)
 }

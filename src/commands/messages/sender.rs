@@ -1,17 +1,19 @@
-//! Sender of the messages of one command.
+//! Sender of the messages of one command, and the limits of `enqueue` and `wake` for a member of the
+//! sharing group, equal to those of a file that the member writes into the inbox.
 
 use crate::cli;
 use crate::commands::args::parse_optional;
-use crate::engine::authority;
+use crate::engine::authority::{self, owners_only};
 use crate::engine::session::Session;
 use crate::error::Result;
+use crate::model::author::source;
 use crate::model::continuation::TriggerKind;
-use crate::model::message::Origin;
+use crate::model::message::{MessageKind, Origin, OriginKind};
 use crate::model::policy::Policy;
-use crate::model::submission::{Caller, Speaker};
-use crate::store::Agent;
-
-use super::guests;
+use crate::model::refusal::Refusal;
+use crate::model::submission::{Caller, Speaker, Submission};
+use crate::rules::admission::kinds;
+use crate::store::{Agent, Store};
 
 /// Sender of a message, and the sender's limits.
 pub struct Sender {
@@ -28,8 +30,8 @@ impl Sender {
     /// Returns the sender. Refuses one that the agent does not accept or that names another origin.
     pub fn of(session: &Session, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Sender> {
         let store = agent.store();
-        guests::check(store, said)?;
-        let policy = guests::policy(store, agent)?;
+        check(store, said)?;
+        let policy = policy(store, agent)?;
         let user = store.guest().map(str::to_owned);
         let caller = if user.is_none() { session.caller(store)? } else { None };
         let trigger = match &caller {
@@ -46,5 +48,51 @@ impl Sender {
             (None, Some(caller)) => Speaker::Work(caller),
             (None, None) => Speaker::Outside,
         }
+    }
+}
+
+/// Refuses flags that are reserved for the owner of the state directory.
+fn check(store: &Store, said: &cli::MessageArgs) -> Result<()> {
+    let needs =
+        [("--retry", said.retry), ("--work-item", said.work_item.is_some()), ("--wait", said.wait.is_some())];
+    Ok(judge(store.guest(), said.origin.as_deref(), said.kind, needs)?)
+}
+
+/// Refuses fields of a batch line that are reserved for the owner of the state directory.
+pub fn check_line(store: &Store, line: &Submission) -> Result<(), Refusal> {
+    let needs = [("work_item_id", line.work_item_id.is_some()), ("wait_id", line.wait_id.is_some())];
+    judge(store.guest(), line.origin.as_deref(), line.kind, needs)
+}
+
+fn judge(
+    user: Option<&str>,
+    origin: Option<&str>,
+    kind: Option<MessageKind>,
+    needs: impl IntoIterator<Item = (&'static str, bool)>,
+) -> Result<(), Refusal> {
+    let Some(user) = user else { return Ok(()) };
+    check_name(user, origin)?;
+    if let Some(kind) = kind.filter(|kind| !kinds(OriginKind::Channel).contains(kind)) {
+        let message = format!("a message from `channel` can't be of kind `{kind}`");
+        return Err(Refusal::new("kind_origin_mismatch", message).hint("leave out the kind"));
+    }
+    needs.into_iter().find(|(_, asked)| *asked).map_or(Ok(()), |(what, _)| Err(owners_only(what)))
+}
+
+/// Refuses a sender name other than the member's own.
+pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
+    let Some(named) = named else { return Ok(()) };
+    let message = format!("`{named}`: the file is yours, so it is of `{}`", source(user));
+    Err(Refusal::new("origin_not_allowed", message)
+        .hint("leave it out: a file speaks in the name of the user who owns it"))
+}
+
+/// Returns the policy of an agent, or the default policy if the member can't read the agent's.
+pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
+    match agent.policy() {
+        Err(error) if store.guest().is_some() && error.kind() == "not_allowed" => {
+            store.local().policy_from(&agent.settings(), "")
+        }
+        policy => policy,
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 
 use crate::cli;
+use crate::commands::args::{LOOKS, cannot_watch, looks_at};
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::preview::forecast;
@@ -24,12 +25,6 @@ use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told};
 
 use super::many::{self, Urgency, own_tick, print_tick};
-
-/// Poll interval for an agent that can't be watched, and for an agent whose turn or task another
-/// process runs, because the death of a process changes no file. Each `AGENTS_IN_A_LOOK` unwatched
-/// agents lengthen the interval by `LOOKS`.
-const LOOKS: Span = Span::from_secs(5);
-const AGENTS_IN_A_LOOK: u64 = 1000;
 
 /// Interval of queries to a database for the due agents. One query covers all agents.
 const ASKS: Span = Span::from_secs(2);
@@ -117,7 +112,7 @@ struct TickFollower<'a> {
     machines: usize,
     /// Time of the next read of the list of agents; `None` if a watch suffices.
     list_at: Option<Time>,
-    unwatched: u64,
+    unwatched: usize,
     is_ending: bool,
     /// True if the state directory was missing at the last check. A backup may restore it.
     is_gone: bool,
@@ -288,7 +283,9 @@ impl TickFollower<'_> {
         if names.is_empty() {
             return;
         }
-        let again = LOOKS.times(1 + self.unwatched / AGENTS_IN_A_LOOK);
+        // An agent whose turn or task another process runs is polled, too, because the death of a
+        // process changes no file.
+        let again = looks_at(self.unwatched);
         for name in names {
             let Some(agent) = self.followed.get_mut(&name) else { continue };
             if agent.runs {
@@ -330,13 +327,11 @@ impl TickFollower<'_> {
             };
             agent.stands(due, now, || Urgency::of(&self.store, &name));
         }
-        let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count() as u64;
+        let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count();
         let are_new = std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0;
         // Agents in a database are never watched, so this note would not help the user.
         if are_new && !self.store.is_remote() {
-            session.out.note(&format!(
-                "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
-            ));
+            session.out.note(&cannot_watch());
         }
     }
 

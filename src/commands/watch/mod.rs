@@ -29,6 +29,8 @@ use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
 use crate::store::{News, RecordWatch, Store, Told};
 
+use super::args::{LOOKS, cannot_watch, looks_at};
+
 use acts::{Act, result_text};
 use fleet::Fleet;
 
@@ -37,11 +39,6 @@ const SLICE: Duration = Duration::from_millis(40);
 
 /// Minimum time between two reads, which limits the load during frequent changes.
 const PICTURE: Duration = Duration::from_millis(100);
-
-/// Poll interval for agents that can't be watched. Each `AGENTS_IN_A_LOOK` of them lengthen the
-/// interval by `LOOKS`.
-const LOOKS: Span = Span::from_secs(5);
-const AGENTS_IN_A_LOOK: u64 = 1000;
 
 /// Delay of the first check for the return of a missing state directory.
 const PUT_BACK: Span = Span::from_secs(1);
@@ -109,7 +106,7 @@ enum FooterState {
 /// Agent that the detail view shows.
 struct DetailState {
     name: AgentName,
-    seen: std::result::Result<AgentDetail, String>,
+    seen: Result<AgentDetail, String>,
     said: Option<LastOutput>,
     /// Subscription to changes of an agent in a database, for which files raise no event.
     heard: RecordWatch,
@@ -329,13 +326,11 @@ impl Dashboard {
         }
         // Agents in a database are never watched, so this note would not help the user.
         if self.unwatched.is_empty() && !self.store.is_remote() {
-            self.talk = FooterState::Said(format!(
-                "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
-            ));
+            self.talk = FooterState::Said(cannot_watch());
         }
         self.unwatched.insert(name.clone());
         if self.look_at.is_none() {
-            self.look_soon(session, LOOKS.times(1 + self.unwatched.len() as u64 / AGENTS_IN_A_LOOK));
+            self.look_soon(session, looks_at(self.unwatched.len()));
         }
     }
 

@@ -89,8 +89,8 @@ pub fn timer(session: &mut Session, args: cli::TimerArgs) -> Result<Status> {
             Ok(status)
         }
         TimerCommand::Cancel(timer) => {
-            let found = find_open::<Timer>(&store, "active timer", &timer)?;
-            let timer = change(session, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
+            let (agent, id) = find_open::<Timer>(&store, &timer)?;
+            let timer = change(session, &agent, |draft| timer::cancel(draft, id))?;
             answer(session, &timer, |_| format!("cancelled {}", timer.id))
         }
     }

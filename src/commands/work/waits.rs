@@ -9,7 +9,7 @@ use crate::commands::args::{
 };
 use crate::engine::authority;
 use crate::engine::context::Context;
-use crate::engine::lookup::{self, ACTIVE_TRIGGER, active_trigger, ended_task};
+use crate::engine::lookup::{self, active_trigger, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::model::id::WorkId;
@@ -22,7 +22,7 @@ use crate::report::wait as shown_wait;
 use crate::rules::transition::wait::{self, NewWait, Recheck, Set, WaitOwner};
 use crate::store::{Agent, Store};
 
-use super::{CHANGE, WORK_ITEM, change, moment_in};
+use super::{CHANGE, change, moment_in};
 
 pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
     let store = session.store()?;
@@ -32,16 +32,15 @@ pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
             each_listed(session, &store, &agents, |session, agent| list_waits(session, agent, &states))
         }
         Some(WaitCommand::Show(wait)) => {
-            let found = find_any::<Wait>(&store, "wait", &wait)?;
-            let wait = read_record::<Wait>(&store.agent(&found.agent)?, "wait", found.id)?;
-            say_wait(session, &wait);
+            let (agent, id) = find_any::<Wait>(&store, &wait)?;
+            say_wait(session, &read_record(&agent, id)?);
             Ok(Status::Done)
         }
         Some(WaitCommand::Cancel(wait)) => {
-            let found = find_open::<Wait>(&store, "active wait", &wait)?;
-            let wait = change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
-            let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
-            answer(session, &object, |_| format!("cancelled {}", wait.id))
+            let (agent, id) = find_open::<Wait>(&store, &wait)?;
+            change(session, &agent, |draft| wait::cancel(draft, id))?;
+            let object = json!({ "agent": agent.name(), "wait_id": id, "action": "cancelled" });
+            answer(session, &object, |_| format!("cancelled {id}"))
         }
         None => set_wait(session, &store, args),
     }
@@ -81,13 +80,13 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
     let named: Option<WorkId> = match &args.work_item {
         Some(part) => {
             let agent = Some(agent.name().clone());
-            Some(lookup::open_or_archived::<WorkItem>(store, agent, WORK_ITEM, part)?.id)
+            Some(lookup::open_or_archived::<WorkItem>(store, agent, part)?.1)
         }
         None => None,
     };
     let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
     let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
-    let trigger_id = open_id::<Trigger>(&agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
+    let trigger_id = open_id::<Trigger>(&agent, args.trigger.as_deref())?;
     let mut new = NewWait {
         // clap ensures that the kind and the reason are given, so the defaults are unused.
         kind: args.on.unwrap_or(WaitKind::Operator),

@@ -261,7 +261,7 @@ fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
     })?;
     let dead = dead.expect("a dead letter");
     let found = lookup::message(play.store, None, &dead.id.to_string())?;
-    assert_eq!(found.id, dead.id);
+    assert_eq!(found.1, dead.id);
     Context::new(&play.session, &play.agent).change(|draft| requeue(draft, dead))?;
     play.steps()?;
     play.passes(Span::from_secs(3600));
@@ -314,8 +314,8 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     let lease = play.agent.lease(Subject::Task(id), play.now)?.expect("a free lease");
     assert!(play.agent.is_leased(Subject::Task(id))?);
     play.steps()?;
-    let found = lookup::open::<Task>(play.store, None, "task", &id.to_string())?;
-    assert_eq!(found.id, id);
+    let found = lookup::open::<Task>(play.store, None, &id.to_string())?;
+    assert_eq!(found.1, id);
     let end = TaskEnding::Lost("nobody saw it".to_owned());
     Context::new(&play.session, &play.agent).change(|draft| task::finish(draft, id, end))?;
     drop(lease);

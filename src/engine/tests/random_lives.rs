@@ -135,7 +135,7 @@ impl Play<'_> {
     fn on_open<T: OpenRecord>(
         &self,
         at: usize,
-        change: impl FnOnce(&mut Draft, &T) -> std::result::Result<(), Refusal>,
+        change: impl FnOnce(&mut Draft, &T) -> Result<(), Refusal>,
     ) -> Result<String> {
         let mut open: Vec<T> = self.agent.look(|seen, _| seen.open())?;
         if at >= open.len() {
@@ -220,7 +220,7 @@ fn ended<T: crate::model::record::Record>(seen: &Snapshot<'_>) -> Result<Vec<Val
     Ok(all)
 }
 
-fn said<T, E: Into<Error>>(result: std::result::Result<T, E>) -> String {
+fn said<T, E: Into<Error>>(result: Result<T, E>) -> String {
     result.map_or_else(|error| error.into().to_string(), |_| "done".to_owned())
 }
 
@@ -320,7 +320,7 @@ proptest! {
 
 /// Runs these acts. After each, checks that the store names the agent as due whenever a dry run
 /// finds something to do, now or at some later times.
-fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Backend>) -> std::result::Result<(), TestCaseError> {
+fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Backend>) -> Result<(), TestCaseError> {
     let home = tempfile::tempdir().expect("a directory");
     let store = Store::with(made(home.path()), opener(), elsewhere).expect("open");
     let mut play = Play::new(&store).expect("made");
@@ -356,7 +356,7 @@ fn a_dead_letter_requeued_twice_in_one_moment() {
 }
 
 /// Runs these acts on both stores.
-fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Backend>) -> std::result::Result<(), TestCaseError> {
+fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Backend>) -> Result<(), TestCaseError> {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let memory = Store::with(made(other.path()), opener(), elsewhere).expect("open");
