@@ -38,8 +38,8 @@ const ROOMS: [Room; 9] = [
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 7_986, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 12_403, goal: 8_500 },
-    Room { name: "report", paths: &["report/"], ceiling: 5_074, goal: 3_300 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 12_297, goal: 8_500 },
+    Room { name: "report", paths: &["report/"], ceiling: 5_005, goal: 3_300 },
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
