@@ -94,7 +94,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
 /// that use `select` fail with more than 1,024 open files.
 pub fn give_back(command: &mut Command) {
     if let Some(found) = OPEN_FILES.get() {
-        in_child(command, || setrlimit(Resource::Nofile, found.clone()));
+        in_child(command, || setrlimit(Resource::Nofile, *found));
     }
 }
 
