@@ -391,35 +391,28 @@ fn instead_of(agent: &str, known: &[String]) -> String {
 
 /// Returns a hint for an error of the system, if there is one.
 fn hint_at(source: &io::Error) -> Option<String> {
-    const BY_NUMBER: &[(Errno, &str)] = &[
-        (Errno::MFILE, "raise the limit of open files (`ulimit -n`) and try again"),
-        (Errno::NFILE, "the machine has no room for more open files: try again"),
-    ];
-    const BY_KIND: &[(io::ErrorKind, &str)] = &[
-        (
-            io::ErrorKind::FileTooLarge,
-            "raise the limit of file sizes (`ulimit -f`) and try again; no record is half-written",
-        ),
-        (
-            io::ErrorKind::OutOfMemory,
-            "there is not enough memory: raise the limit (`ulimit -v`), or try again",
-        ),
+    let hint = match (Errno::from_io_error(source), source.kind()) {
+        (Some(Errno::MFILE), _) => "raise the limit of open files (`ulimit -n`) and try again",
+        (Some(Errno::NFILE), _) => "the machine has no room for more open files: try again",
+        (_, io::ErrorKind::FileTooLarge) => {
+            "raise the limit of file sizes (`ulimit -f`) and try again; no record is half-written"
+        }
+        (_, io::ErrorKind::OutOfMemory) => {
+            "there is not enough memory: raise the limit (`ulimit -v`), or try again"
+        }
         // Only the start of a process causes this error, because all other calls wait.
-        (
-            io::ErrorKind::WouldBlock,
-            "no more processes may be started: raise the limit (`ulimit -u`), or try again",
-        ),
-        (io::ErrorKind::StorageFull, "free disk space and try again; no record is half-written"),
-        (io::ErrorKind::QuotaExceeded, "free disk space and try again; no record is half-written"),
-        (
-            io::ErrorKind::PermissionDenied,
-            "see its owner and mode with `ls -ld`: run this as the owner, or give yourself the right with `chmod`",
-        ),
-    ];
-    let errno = Errno::from_io_error(source);
-    let by_number = BY_NUMBER.iter().find(|(known, _)| Some(*known) == errno).map(|(_, hint)| hint);
-    let by_kind = || BY_KIND.iter().find(|(known, _)| *known == source.kind()).map(|(_, hint)| hint);
-    by_number.or_else(by_kind).map(|hint| (*hint).to_owned())
+        (_, io::ErrorKind::WouldBlock) => {
+            "no more processes may be started: raise the limit (`ulimit -u`), or try again"
+        }
+        (_, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            "free disk space and try again; no record is half-written"
+        }
+        (_, io::ErrorKind::PermissionDenied) => {
+            "see its owner and mode with `ls -ld`: run this as the owner, or give yourself the right with `chmod`"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
 }
 
 /// Adds the action and the path to I/O errors, so that the user sees no error without them.

@@ -529,10 +529,8 @@ impl Spot {
             if found != FileType::RegularFile && at + 1 == parts.len() {
                 let expected =
                     if found == FileType::Directory { "plain file" } else { "plain file or a directory" };
-                return Some(Error::damaged(
-                    here.path,
-                    format!("{}: expected a {expected}", describe(found)),
-                ));
+                let message = format!("{}: expected a {expected}", describe(found));
+                return Some(Error::damaged(here.path, message));
             }
         }
         Some(Error::damaged(here.path, "a plain file: expected a directory"))

@@ -7,14 +7,14 @@ use serde_json::json;
 use crate::cli;
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::{Committed, Context};
-use crate::engine::effects::{Effect, after_failure};
-use crate::engine::gate::{Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
+use crate::engine::effects::{self, Effect, after_failure};
+use crate::engine::gate::{Stop, Stopped, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
 use crate::engine::monitor::KILL_GRACE;
 use crate::engine::owner::{away, away_task, refuse_foreign_claim};
 use crate::engine::resources::run_preempt_hook;
 use crate::engine::session::Session;
-use crate::engine::stop::{Stopped, stop_agent};
-use crate::engine::{hooks, installed, recover, tasks};
+use crate::engine::stop::stop_agent;
+use crate::engine::{hooks, installed, tasks};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
@@ -371,7 +371,7 @@ fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunI
         return Ok(desk.commit(&locked, draft)?.state);
     }
     let lease = lease.flatten();
-    Ok(recover::recover(Context::new(session, agent), locked, draft, ASKED_FOR, lease.as_ref())?
+    Ok(effects::recover(Context::new(session, agent), locked, draft, ASKED_FOR, lease.as_ref())?
         .records
         .state)
 }

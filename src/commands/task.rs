@@ -10,7 +10,7 @@ use crate::cli::{self, AgentAndText, AgentFlag, RecordArg, TaskArgs, TaskCommand
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::effects::Effect;
-use crate::engine::environment::{claimant, environment, set};
+use crate::engine::environment::{claimant, environment};
 use crate::engine::follow::{ProcessOutput, may_be_elsewhere};
 use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, of_task};
 use crate::engine::owner::away_task;
@@ -31,7 +31,7 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::process::supervisor::{self, Seat, TaskInputPipe};
 use crate::process::turn::{Stdin, TurnResult, TurnSpec, run};
-use crate::process::{FENCE, ProcessMark, TASK};
+use crate::process::{ProcessMark, TASK};
 use crate::report::output::{Output, Tone, failure};
 use crate::report::text::one_line;
 use crate::rules::transition::task::{self as rules, NewJob, NewTask, TaskEnding};
@@ -302,7 +302,7 @@ pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Stat
     if let Err(error) = &done {
         let why =
             if is_json { failure(error, Some(args.agent.as_str())).to_string() } else { error.to_string() };
-        seat.not_begun(&why);
+        seat.report(&why);
     }
     done.map(|()| Status::Done)
 }
@@ -362,14 +362,10 @@ fn prepare(
     let dir = agent.workdir().task(task.id);
     dir.make()?;
     let (stdin, input) = stdin(task, &dir)?;
-    let mut env = environment(agent, &policy, None);
-    if let Some(fence) = fence {
-        set(&mut env, FENCE, fence.to_string().into());
-    }
     let spec = TurnSpec {
         argv: argv.iter().map(OsString::from).collect(),
         workdir: store.anchor().leads_to(&policy.turn.workdir),
-        env,
+        env: environment(agent, &policy, None, fence),
         mark: ProcessMark::task(task.id),
         stdin,
         stdout: dir.stream(Stream::Stdout),

@@ -79,11 +79,9 @@ pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Res
 pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if store.agent(&caller)?.policy()?.authority.lifecycle != Reach::All => {
-            Err(Error::refused(
-                "not_its_own",
-                format!("a turn or task of `{caller}` may not {verb} the whole state directory"),
-            )
-            .with_hint("`authority.lifecycle = \"all\"` in its agent.toml lets it"))
+            let message = format!("a turn or task of `{caller}` may not {verb} the whole state directory");
+            Err(Error::refused("not_its_own", message)
+                .with_hint("`authority.lifecycle = \"all\"` in its agent.toml lets it"))
         }
         Some(_) | None => Ok(()),
     }
@@ -165,11 +163,10 @@ pub fn refuse_from_inside(context: Context<'_>, verb: &str) -> Result<()> {
         }
     }
     let whose = if caller.agent == *agent.name() { "" } else { "a child of " };
-    Err(Error::refused(
-        kind,
-        format!("this is a {what} of {whose}`{}` itself: it can't {verb} its own agent", agent.name()),
-    )
-    .with_hint(format!("end the {what}; then {verb} the agent from outside")))
+    let message =
+        format!("this is a {what} of {whose}`{}` itself: it can't {verb} its own agent", agent.name());
+    Err(Error::refused(kind, message)
+        .with_hint(format!("end the {what}; then {verb} the agent from outside")))
 }
 
 /// Error when a member of the sharing group needs more rights than to write to the inbox. `what`

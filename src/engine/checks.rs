@@ -63,19 +63,19 @@ pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
 /// Checks the files that every step reads, and that the fields of `state.json` agree.
 fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     let state = checkup.essentials()?;
+    let mut find = |kind, message, remedy| checkup.find(FindingSubject::State, kind, message, remedy);
     if let Some(mark) = &state.attention {
         let newest = mark.newest.last().map(|newest| format!(": {newest}")).unwrap_or_default();
         let message = format!("{} since {}{newest}", mark.count, mark.since);
-        checkup.find(FindingSubject::State, "needs_attention", message, Remedy::ACKNOWLEDGE);
+        find("needs_attention", message, Remedy::ACKNOWLEDGE);
     }
     for question in state.asked.iter().filter(|_| state.status != Status::Stopped) {
-        let message = question.clone().shown(&state.agent).to_string();
-        checkup.find(FindingSubject::State, "asked", message, Remedy::CONSIDER);
+        find("asked", question.clone().shown(&state.agent).to_string(), Remedy::CONSIDER);
     }
     let execution = state.execution.state;
     if !agrees(execution, state.status) {
         let message = format!("status `{}` does not go with execution state `{execution}`", state.status);
-        checkup.find(FindingSubject::State, "status_table", message, Remedy::NONE);
+        find("status_table", message, Remedy::NONE);
     }
     let goes = |is: bool| if is { "without" } else { "with" };
     let in_a_run = matches!(
@@ -87,12 +87,11 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     );
     if in_a_run != state.current_run.is_some() {
         let message = format!("execution state `{execution}` {} a current run", goes(in_a_run));
-        checkup.find(FindingSubject::State, "current_run", message, Remedy::NONE);
+        find("current_run", message, Remedy::NONE);
     }
     let is_held = matches!(execution, ExecutionState::Suspended | ExecutionState::WaitingResources);
     if is_held != state.held.is_some() && state.status != Status::Stopped {
-        let message = format!("execution state `{execution}` {} a held run", goes(is_held));
-        checkup.find(FindingSubject::State, "held_run", message, Remedy::NONE);
+        find("held_run", format!("execution state `{execution}` {} a held run", goes(is_held)), Remedy::NONE);
     }
     Some(state)
 }
@@ -124,18 +123,16 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
 
 /// Checks that records named by `state.json` exist, and that no open record has a terminal status.
 fn references(checkup: &mut Checkup<'_>, state: &State, open: &ReadableRecords) {
+    let mut find = |kind, message| checkup.find(FindingSubject::State, kind, message, Remedy::NONE);
     if state.open_tasks == 0 && !open.tasks.is_empty() {
-        let message = format!("it says that no task is open, but there are {}", open.tasks.len());
-        checkup.find(FindingSubject::State, "task_count", message, Remedy::NONE);
+        find("task_count", format!("it says that no task is open, but there are {}", open.tasks.len()));
     }
     if let Some(focus) = state.focus.filter(|id| !open.works.iter().any(|item| item.id == *id)) {
-        let message = format!("{focus} is not an open work item");
-        checkup.find(FindingSubject::State, "dangling_focus", message, Remedy::NONE);
+        find("dangling_focus", format!("{focus} is not an open work item"));
     }
     let claimed = state.current_run.as_ref().map(|run| run.message_id);
     if let Some(id) = claimed.filter(|id| !open.queued.contains(id)) {
-        let message = format!("{id} is claimed and not in the inbox");
-        checkup.find(FindingSubject::State, "dangling_message", message, Remedy::NONE);
+        find("dangling_message", format!("{id} is claimed and not in the inbox"));
     }
     for task in open.tasks.iter().filter(|task| task.status.is_terminal()) {
         let message = format!("a {} task belongs into the archive", task.status);
@@ -164,23 +161,22 @@ fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
 /// Checks that the records to which waits refer exist.
 fn waits(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
     for wait in &open.waits {
-        let about = FindingSubject::Wait(wait.id);
+        let mut find =
+            |kind, message, remedy| checkup.find(FindingSubject::Wait(wait.id), kind, message, remedy);
         if let Some(item) = wait.work_item_id.filter(|id| !open.works.iter().any(|item| item.id == *id)) {
-            let message = format!("{item} is not an open work item");
-            checkup.find(about, "dangling_wait", message, Remedy::NONE);
+            find("dangling_wait", format!("{item} is not an open work item"), Remedy::NONE);
         }
         if let Some(id) = wait.trigger_id.filter(|id| !open.triggers.iter().any(|trigger| trigger.id == *id))
         {
             let message = format!("{id} is not an active trigger: none of its deliveries ends this wait");
-            checkup.find(about, "dangling_wait", message, Remedy::NONE);
+            find("dangling_wait", message, Remedy::NONE);
         }
         if let Some(why) = lacks(wait, open) {
-            let message = format!("{why}; the next step repairs the wait");
-            checkup.find(about, "broken_wait", message, Remedy::NONE);
+            find("broken_wait", format!("{why}; the next step repairs the wait"), Remedy::NONE);
         }
         if !wait.is_active() {
             let message = format!("a {} wait belongs into the archive", wait.status);
-            checkup.find(about, "not_open", message, Remedy::Quarantine);
+            find("not_open", message, Remedy::Quarantine);
         }
     }
 }

@@ -25,17 +25,22 @@ pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
 }
 
 /// Returns the environment of a command: inherited variables, the policy's variables, the agent's
-/// name, and variables about the run, if the command acts for a run.
+/// name, variables about the run, if the command acts for a run, and the fencing token of its
+/// lease.
 pub fn environment(
     agent: &Agent<'_>,
     policy: &Policy,
     run: Option<&CurrentRun>,
+    fence: Option<u64>,
 ) -> Vec<(OsString, OsString)> {
     let store = agent.store();
     let mut env = inherited(store, policy);
     let mut set = |name: &str, value: OsString| set(&mut env, name, value);
     set("DORMOUSE_DIR", store.anchor().path().into());
     set("DORMOUSE_AGENT", agent.name().as_str().into());
+    if let Some(fence) = fence {
+        set(process::FENCE, fence.to_string().into());
+    }
     let Some(run) = run else { return env };
     set(process::RUN, run.run_id.to_string().into());
     set("DORMOUSE_ATTEMPT", run.attempt.to_string().into());
@@ -96,7 +101,7 @@ pub fn fault(agent: &Agent<'_>, policy: &Policy) -> Option<String> {
             vec![OsString::from(first)]
         }
     };
-    let env = environment(agent, policy, None);
+    let env = environment(agent, policy, None, None);
     let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
     program::fault(&argv, &agent.store().anchor().leads_to(&policy.turn.workdir), path)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
-use crate::model::id::RunId;
+use crate::model::id::{RunId, TaskId};
 use crate::model::message::Origin;
 use crate::model::place::Away;
 use crate::model::policy::{FirstTold, PreemptionPolicy};
@@ -64,10 +64,8 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Comm
         }
         open = context.open()?;
         if state.status != AgentStatus::Stopped && open.draft.records.state.status == AgentStatus::Stopped {
-            return Err(Error::refused(
-                "stopped_meanwhile",
-                format!("`{}` was stopped while it was starting", agent.name()),
-            ));
+            let message = format!("`{}` was stopped while it was starting", agent.name());
+            return Err(Error::refused("stopped_meanwhile", message));
         }
     }
     let started = open.change(|draft| lifecycle::start(draft, by))?;
@@ -100,18 +98,19 @@ impl EndedRun {
     }
 }
 
-/// Agent whose gate was closed, and whose run was ended as far as possible.
-pub struct Halted {
+/// Result of a stop.
+pub struct Stopped {
     pub state: State,
     pub previous: AgentStatus,
     pub changed: bool,
     pub run: Option<EndedRun>,
-    pub grace: Span,
-    /// Error that kept the run from ending, although the gate was closed.
-    pub ended: Result<()>,
+    pub tasks: Vec<TaskId>,
+    /// Error that kept the run, a task or the workspace from being released. The gate is closed
+    /// even then.
+    pub cleared: Result<()>,
 }
 
-impl Halted {
+impl Stopped {
     /// True if the gate is still closed. If another command has started the agent again, the stop
     /// must not touch the new work.
     pub fn is_stopped(&self) -> bool {
@@ -119,8 +118,9 @@ impl Halted {
     }
 }
 
-/// Closes the gate of an agent, runs the shutdown hook, and ends the run.
-pub fn halt(context: Context<'_>, how: &Stop) -> Result<Halted> {
+/// Closes the gate of an agent, runs the shutdown hook, and ends the run as far as possible.
+/// Returns the grace of the stop, too.
+pub fn halt(context: Context<'_>, how: &Stop) -> Result<(Stopped, Span)> {
     let (mut halted, mut before) = close_gate(context, how)?;
     let beside = before.beside.take();
     let mut end = || end_run_of_halted(context, &mut halted, &before);
@@ -132,20 +132,21 @@ pub fn halt(context: Context<'_>, how: &Stop) -> Result<Halted> {
             ended?;
         }
     }
-    Ok(halted)
+    Ok((halted, before.grace))
 }
 
 /// Facts about an agent from before its gate was closed.
 struct BeforeStop<'a> {
     run: Option<RunId>,
     was_recovering: bool,
+    grace: Span,
     preemption: PreemptionPolicy,
     /// Hook to run while the run is ended.
     beside: Option<(InstalledHook<'a>, HookEvent)>,
 }
 
 /// Ends the run of an agent whose gate was closed.
-fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeStop<'_>) -> Result<()> {
+fn end_run_of_halted(context: Context<'_>, halted: &mut Stopped, before: &BeforeStop<'_>) -> Result<()> {
     let agent = context.agent;
     // The run may have ended by itself while the hook ran.
     halted.run = before.run.map(|id| EndedRun::of(id, &halted.state));
@@ -162,9 +163,9 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeS
     halted.run = None;
     wait_for_section(context, &run, &before.preemption)?;
     let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(context.session.clock.now()));
-    match end_run(context, &run, left.min(halted.grace).as_std(), before.preemption.signal) {
+    match end_run(context, &run, left.min(before.grace).as_std(), before.preemption.signal) {
         // An error here must not keep the tasks from being ended.
-        Err(error) => halted.ended = Err(error),
+        Err(error) => halted.cleared = Err(error),
         Ok(state) => {
             // A run on another machine may continue; then no run has ended here.
             let goes_on = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
@@ -178,7 +179,7 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeS
 /// Commits that the gate is closed, runs the shutdown hook, and commits that the shutdown begins.
 /// Without a hook, or with `how.now`, there is one commit. With `how.now` the hook is returned, and
 /// runs while the turn is ended.
-fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Halted, BeforeStop<'a>)> {
+fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeStop<'a>)> {
     let mut open = context.open()?;
     let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
@@ -209,10 +210,12 @@ fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Halted, BeforeSto
             context.change(|draft| shut_down(draft, grace))?.state
         }
     };
-    let halted = Halted { state, previous: before.status, changed, run: None, grace, ended: Ok(()) };
+    let (previous, tasks) = (before.status, Vec::new());
+    let halted = Stopped { state, previous, changed, run: None, tasks, cleared: Ok(()) };
     let before = BeforeStop {
         run: before.current_run.map(|run| run.run_id),
         was_recovering: before.execution.state == ExecutionState::Recovering,
+        grace,
         preemption,
         beside,
     };

@@ -16,15 +16,14 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Limit;
 use crate::model::run::Exit;
-use crate::model::state::{CurrentRun, FailureTold, PendingTransition, State};
+use crate::model::state::{FailureTold, PendingTransition, State};
 use crate::model::time::Span;
-use crate::process::FENCE;
 use crate::process::hook::{self, HookSpec};
 use crate::process::turn::{Monitor, Nobody, TurnResult};
 use crate::rules::notification as rules;
 
 use super::context::Context;
-use super::environment::{environment, set, workspace_path};
+use super::environment::{environment, workspace_path};
 use super::installed::{is_nested, program};
 use super::session::Session;
 
@@ -151,13 +150,6 @@ pub fn find<'a>(context: Context<'a>, name: &'static str) -> Option<InstalledHoo
     Some(InstalledHook { context, name, program, fence: None })
 }
 
-/// Identity under which commands that the hook calls act.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaks {
-    AsItsRun,
-    AsOperator,
-}
-
 /// Failure of a hook, with its last line of stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookFailure {
@@ -208,7 +200,7 @@ impl InstalledHook<'_> {
         limit: Option<Limit>,
         monitor: &mut dyn Monitor,
     ) -> Result<Option<HookFailure>> {
-        let (spec, timeout) = self.spec(event, limit, Speaks::AsItsRun)?;
+        let (spec, timeout) = self.spec(event, limit, event.run_id)?;
         let ran = hook::run(&spec, monitor)?;
         self.conclude(event, timeout, ran)
     }
@@ -220,7 +212,7 @@ impl InstalledHook<'_> {
         event: &HookEvent,
         act: impl FnOnce() -> T,
     ) -> (T, Result<Option<HookFailure>>) {
-        let (spec, timeout) = match self.spec(event, None, Speaks::AsOperator) {
+        let (spec, timeout) = match self.spec(event, None, None) {
             Ok(prepared) => prepared,
             Err(error) => return (act(), Err(error)),
         };
@@ -267,26 +259,24 @@ impl InstalledHook<'_> {
         Ok(failure)
     }
 
-    /// Returns the specification of the hook's process, and its timeout.
+    /// Returns the specification of the hook's process, and its timeout. `speaks_as`: run as which
+    /// commands of the hook act; `None` for the operator.
     fn spec(
         &self,
         event: &HookEvent,
         limit: Option<Limit>,
-        speaks: Speaks,
+        speaks_as: Option<RunId>,
     ) -> Result<(HookSpec, Option<Span>)> {
         let agent = self.context.agent;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
         // Commands of the hook act as its run only while that is the current run.
-        let is_its = |run: &CurrentRun| speaks == Speaks::AsItsRun && Some(run.run_id) == event.run_id;
-        let current = agent.peek()?.current_run.filter(is_its);
+        let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == speaks_as);
         if let Some(run) = &current {
             agent.workdir().run(run.run_id).make()?;
         }
-        let mut env = environment(agent, &policy, current.as_ref());
-        if let Some(fence) = self.fence.filter(|_| current.is_some()) {
-            set(&mut env, FENCE, fence.to_string().into());
-        }
+        let fence = self.fence.filter(|_| current.is_some());
+        let env = environment(agent, &policy, current.as_ref(), fence);
         let mut document = json!({ "hook": self.name });
         extend(&mut document, event.data.clone());
         let spec = HookSpec {

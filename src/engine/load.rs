@@ -56,8 +56,8 @@ pub fn records(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, at: Loading
     records_with(agent, seen, state, None, at)
 }
 
-/// Loads the open records at one revision. `known`: records whose work items, waits, timers and tasks
-/// are those of this revision, so that they are not read.
+/// Loads the open records at one revision. `known`: records whose work items, waits, timers and
+/// tasks are those of this revision, so that they are not read.
 pub fn records_with(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,

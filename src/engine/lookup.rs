@@ -82,11 +82,8 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
         1 => Ok(found.remove(0)),
         several => {
             let some: Vec<String> = found.iter().take(5).map(|(_, id)| id.to_string()).collect();
-            Err(Error::refused(
-                "ambiguous_id",
-                format!("`{part}` could be any of {several}: {}", some.join(", ")),
-            )
-            .with_hint("give more of the id"))
+            let message = format!("`{part}` could be any of {several}: {}", some.join(", "));
+            Err(Error::refused("ambiguous_id", message).with_hint("give more of the id"))
         }
     }
 }

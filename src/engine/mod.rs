@@ -22,8 +22,6 @@ pub mod outbox;
 pub mod outcome;
 pub mod owner;
 pub mod pending;
-pub mod preview;
-pub mod recover;
 pub mod resources;
 pub mod secret;
 pub mod session;

@@ -50,8 +50,8 @@ fn asked_by(fate: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
     }
 }
 
-/// Two monitors: the first that ends the command decides. After the timeout, and about a signal, the
-/// second is called.
+/// Two monitors: the first that ends the command decides. After the timeout, and about a signal,
+/// the second is called.
 impl<A: Monitor, B: Monitor> Monitor for (A, B) {
     fn ask(&mut self) -> MonitorDecision {
         match self.0.ask() {
@@ -186,11 +186,12 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
         if run.condemned.is_some() || run.stopping.is_some() {
             return MonitorDecision::Ends;
         }
-        match force_under_lock(context, run_id, over) {
-            Ok(true) => MonitorDecision::Ends,
+        // The force is committed before any signal is sent. From then on no section can be opened.
+        match context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over))) {
+            Ok(Some(forced)) if forced.made => MonitorDecision::Ends,
             // A section was opened, or another process has the lock. The next call reads the state
             // again.
-            Ok(false) | Err(_) => {
+            Ok(Some(_) | None) | Err(_) => {
                 MonitorDecision::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) }
             }
         }
@@ -315,11 +316,4 @@ impl Grace {
         }
         self.seen.and_then(|(_, end)| end)
     }
-}
-
-/// Commits that the run is forced to end, before any signal is sent. From then on no section can be
-/// opened.
-fn force_under_lock(context: Context<'_>, run_id: RunId, over: Time) -> Result<bool> {
-    let forced = context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)))?;
-    Ok(forced.is_some_and(|forced| forced.made))
 }

@@ -69,12 +69,8 @@ pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool>
 
 /// Returns the time from which a run or claim elsewhere counts as lost; `None` without one.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
-    let mut run = state.current_run.as_ref();
-    if let Some(current) = run
-        && away(agent, current, now)?.is_none()
-    {
-        run = None;
-    }
+    let is_away = away_run(agent, state, now)?.is_some();
+    let run = state.current_run.as_ref().filter(|_| is_away);
     let taken = foreign_claim(agent, state, now)?;
     let ends = run.map(|run| run.lease_expires_at).into_iter().chain(taken.map(|by| by.expires_at));
     Ok(ends.max().map(|end| end.after(Span::from_millis(1))))
@@ -105,9 +101,7 @@ pub fn foreign_claim<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Resu
 pub fn refuse_foreign_claim(agent: &Agent<'_>, state: &State, now: Time) -> Result<()> {
     let Some(by) = foreign_claim(agent, state, now)? else { return Ok(()) };
     let name = agent.name();
-    Err(Error::refused(
-        "ticked_elsewhere",
-        format!("`{name}` is stepped by a clone on {} until {}", by.host, by.expires_at),
-    )
-    .with_hint(format!("if that clone does not come back: `dormouse recover {name} --force`")))
+    let message = format!("`{name}` is stepped by a clone on {} until {}", by.host, by.expires_at);
+    Err(Error::refused("ticked_elsewhere", message)
+        .with_hint(format!("if that clone does not come back: `dormouse recover {name} --force`")))
 }

@@ -22,7 +22,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::rules::transition::resources::released;
 use crate::store::anchor::Workspace;
-use crate::store::{Agent, HeldLease, LockGuard, Occupant, Sharing, Slot, Store, Subject};
+use crate::store::{Agent, LockGuard, Occupant, Sharing, Slot, Store, Subject};
 
 use super::context::Context;
 use super::hooks::{self, HookEvent};
@@ -34,14 +34,6 @@ use super::owner::away;
 pub struct TurnResources {
     _workspace: Option<LockGuard>,
     _slot: Option<Slot>,
-}
-
-/// Locks that a tick holds for its turn.
-#[derive(Debug)]
-pub struct ResourceLocks {
-    /// Lease of the run, which is released first, as soon as the run is settled.
-    pub lease: HeldLease,
-    pub grant: TurnResources,
 }
 
 /// Purpose of a check for the resources.
@@ -322,11 +314,8 @@ pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
     })?;
     if !is_free {
         let Occupant { described, .. } = store.local().occupant(&workspace);
-        return Err(Error::failed(format!(
-            "{} is not released: {described} still has it",
-            workspace.path().display()
-        ))
-        .with_hint("the agent is stopped; end that process"));
+        let message = format!("{} is not released: {described} still has it", workspace.path().display());
+        return Err(Error::failed(message).with_hint("the agent is stopped; end that process"));
     }
     context.update(|draft| released(draft, run_id, &workspace.path().to_string_lossy()))
 }

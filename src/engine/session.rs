@@ -289,11 +289,9 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     // After a restore, a run of another directory may have the same id.
     let here = store.local().state_place()?.id;
     let Some(run) = state.current_run.filter(|run| run.run_id == run_id && run.place.id == here) else {
-        return Err(Error::refused(
-            "run_not_current",
-            format!("{run_id} is no longer the current run of `{agent}`"),
-        )
-        .with_hint("its turn is over: unset DORMOUSE_RUN to call this from outside"));
+        let message = format!("{run_id} is no longer the current run of `{agent}`");
+        return Err(Error::refused("run_not_current", message)
+            .with_hint("its turn is over: unset DORMOUSE_RUN to call this from outside"));
     };
     let by = CalledBy::Turn { run_id, message_id: run.message_id };
     Ok(Caller { agent, by, hops: Some(run.hops) })
@@ -304,11 +302,9 @@ fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result
     let found = store.agent(&agent)?;
     found.refuse_fenced()?;
     let Some(task) = found.look(|seen, _| seen.open_one::<Task>(task_id))? else {
-        return Err(Error::refused(
-            "task_ended",
-            format!("{task_id} is no longer an open task of `{agent}`"),
-        )
-        .with_hint("it has ended: unset DORMOUSE_TASK to call this from outside"));
+        let message = format!("{task_id} is no longer an open task of `{agent}`");
+        return Err(Error::refused("task_ended", message)
+            .with_hint("it has ended: unset DORMOUSE_TASK to call this from outside"));
     };
     // A message that a task sends after a long pause starts a new chain.
     let pause = store.agent(&agent)?.policy()?.limits.chain_pause;

@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::error::Result;
-use crate::model::agent::Status;
 use crate::model::id::TaskId;
-use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskStatus};
 use crate::model::time::Span;
 use crate::rules::authority as rights;
@@ -14,30 +12,18 @@ use crate::store::Agent;
 
 use super::context::Context;
 use super::delegate::{self, Withdrawn};
-use super::gate::{EndedRun, Halted, Stop, halt};
+use super::gate::{Stop, Stopped, halt};
 use super::monitor::KILL_GRACE;
 use super::owner::away_task;
 use super::session::Session;
 use super::{resources, tasks};
 
-/// Result of a stop.
-pub struct Stopped {
-    pub state: State,
-    pub previous: Status,
-    pub changed: bool,
-    pub run: Option<EndedRun>,
-    pub tasks: Vec<TaskId>,
-    /// Error that kept the run, a task or the workspace from being released. The gate is closed
-    /// even then.
-    pub cleared: Result<()>,
-}
-
 /// Closes the gate of an agent, ends its run and its tasks, and stops the children of its
 /// delegations.
 pub fn stop_agent(context: Context<'_>, how: &Stop) -> Result<Stopped> {
     let agent = context.store().agent(context.agent.name())?;
-    let (ending, halted) = begin_stop(context.session, agent, how)?;
-    ending.end_children().conclude(halted).map(|(_, stopped)| stopped)
+    let (ending, stopped) = begin_stop(context.session, agent, how)?;
+    ending.end_children().conclude(stopped).map(|(_, stopped)| stopped)
 }
 
 /// Ends open tasks: commands in parallel, then one child after the other. Errors are returned after
@@ -79,18 +65,18 @@ struct Awaited {
     task: TaskId,
     end: ChildEnd,
     withdrawn: Withdrawn,
-    halted: Halted,
+    stopped: Stopped,
 }
 
 /// Closes the gate of an agent and ends its run and the commands of its tasks. The caller then
 /// stops the children.
-fn begin_stop<'s>(session: &'s Session, agent: Agent<'s>, how: &Stop) -> Result<(EndingTasks<'s>, Halted)> {
-    let halted = halt(Context::new(session, &agent), how)?;
-    let mut ending = EndingTasks::new(session, agent, halted.grace);
-    if halted.is_stopped() {
+fn begin_stop<'s>(session: &'s Session, agent: Agent<'s>, how: &Stop) -> Result<(EndingTasks<'s>, Stopped)> {
+    let (stopped, grace) = halt(Context::new(session, &agent), how)?;
+    let mut ending = EndingTasks::new(session, agent, grace);
+    if stopped.is_stopped() {
         ending.begin_all()?;
     }
-    Ok((ending, halted))
+    Ok((ending, stopped))
 }
 
 impl<'s> EndingTasks<'s> {
@@ -115,20 +101,20 @@ impl<'s> EndingTasks<'s> {
         loop {
             if let Some((task, end)) = current.children.pop_front() {
                 match current.begin_child(&task) {
-                    Ok(Some((child, withdrawn, halted))) => {
+                    Ok(Some((child, withdrawn, stopped))) => {
                         let parent = std::mem::replace(&mut current, child);
-                        parents.push((parent, Awaited { task: task.id, end, withdrawn, halted }));
+                        parents.push((parent, Awaited { task: task.id, end, withdrawn, stopped }));
                     }
                     Ok(None) => current.finish(task.id, end, Ok(())),
                     Err(error) => current.note(Err(error)),
                 }
                 continue;
             }
-            let Some((parent, Awaited { task, end, withdrawn, halted })) = parents.pop() else {
+            let Some((parent, Awaited { task, end, withdrawn, stopped })) = parents.pop() else {
                 return current;
             };
             let child = std::mem::replace(&mut current, parent);
-            let stopped = child.conclude(halted).and_then(|(child, stopped)| {
+            let stopped = child.conclude(stopped).and_then(|(child, stopped)| {
                 withdrawn.end(Context::new(current.session, &child))?;
                 Ok(stopped.cleared)
             });
@@ -140,22 +126,21 @@ impl<'s> EndingTasks<'s> {
     }
 
     /// Completes a stop after that of the children: notifies hooks, releases the workspace.
-    fn conclude(self, halted: Halted) -> Result<(Agent<'s>, Stopped)> {
-        let is_stopped = halted.is_stopped();
-        let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
+    fn conclude(self, mut stopped: Stopped) -> Result<(Agent<'s>, Stopped)> {
+        let is_stopped = stopped.is_stopped();
         // Hooks run only now, because they would use up the turn's grace, and other processes could
         // start work meanwhile.
         self.context().notify();
         if is_stopped && !self.tasks.is_empty() {
-            state = self.agent.peek()?;
+            stopped.state = self.agent.peek()?;
         }
-        let released = match &run {
+        let released = match &stopped.run {
             Some(run) if is_stopped => resources::release(self.context(), run.id),
             Some(_) | None => Ok(()),
         };
         let EndingTasks { agent, tasks, ended, .. } = self;
-        let cleared = if is_stopped { run_ended.and(ended).and(released) } else { Ok(()) };
-        Ok((agent, Stopped { state, previous, changed, run, tasks, cleared }))
+        let cleared = if is_stopped { stopped.cleared.and(ended).and(released) } else { Ok(()) };
+        Ok((agent, Stopped { tasks, cleared, ..stopped }))
     }
 
     /// Begins to end every open task of the agent that this machine may end.
@@ -194,15 +179,15 @@ impl<'s> EndingTasks<'s> {
     }
 
     /// Begins to stop the child of a delegation. `None` if no child has to be stopped.
-    fn begin_child(&self, task: &Task) -> Result<Option<(EndingTasks<'s>, Withdrawn, Halted)>> {
+    fn begin_child(&self, task: &Task) -> Result<Option<(EndingTasks<'s>, Withdrawn, Stopped)>> {
         let Some((child, withdrawn)) = delegate::begin_withdrawal(self.session, &self.agent, task)? else {
             return Ok(None);
         };
         let reason = Some(format!("its parent has stopped {}", task.id));
         let by = rights::agent(self.agent.name());
         let how = Stop { grace: Some(self.grace), now: false, requeue: false, reason, by };
-        let (ending, halted) = begin_stop(self.session, child, &how)?;
-        Ok(Some((ending, withdrawn, halted)))
+        let (ending, stopped) = begin_stop(self.session, child, &how)?;
+        Ok(Some((ending, withdrawn, stopped)))
     }
 
     /// Ends a delegation whose child has stopped. `cleared`: error of the child's stop, if any.

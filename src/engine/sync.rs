@@ -14,8 +14,9 @@ use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::state::TickedBy;
 use crate::model::tree::{Blob, Tree};
+use crate::process::git::Repository;
 use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
-use crate::process::git::{Checkout, Repository};
+use crate::process::git::index::Checkout;
 use crate::rules::transition::moved::take;
 use crate::store::anchor::Anchor;
 use crate::store::git::{
@@ -289,8 +290,8 @@ impl<'s> RemoteSync<'s> {
         self.repository.commit_tree(&tree, &[commit], &subject).map(Some)
     }
 
-    /// Checks the agents that `changes` touch like `doctor`, in a scratch directory with the files of
-    /// the commit.
+    /// Checks the agents that `changes` touch like `doctor`, in a scratch directory with the files
+    /// of the commit.
     fn check<'c>(
         &self,
         session: &Session,

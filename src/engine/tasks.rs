@@ -136,10 +136,9 @@ fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> 
         Ok(false)
     })?;
     if let Some(away) = elsewhere.filter(|_| !is_settled) {
-        return Err(Error::failed(format!(
-            "{id} has not ended yet: it runs {away}, and its supervisor does not answer"
-        ))
-        .with_hint("it is marked: it ends when that machine reads the mark, or when its lease expires"));
+        let message = format!("{id} has not ended yet: it runs {away}, and its supervisor does not answer");
+        return Err(Error::failed(message)
+            .with_hint("it is marked: it ends when that machine reads the mark, or when its lease expires"));
     }
     if !is_settled {
         let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;

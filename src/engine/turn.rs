@@ -31,7 +31,7 @@ use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
 use crate::store::{Agent, HeldLease, Snapshot, Store, Touched};
-use crate::workdir::Stream;
+use crate::workdir::{CONTEXT, PROMPT as PROMPT_FILE, Stream};
 
 use super::authority;
 use super::context::Context;
@@ -144,8 +144,9 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
             }
             turn.lease.refuse_lost(&turn.claimed.run.run_id.to_string())?;
         }
-        if session.cancelled_by.get().is_none() {
-            begin(turn)?;
+        let begin = |draft: &mut Draft| start::begin(draft, turn.claimed.run.run_id);
+        if session.cancelled_by.get().is_none() && turn.context.change(begin)?.is_changed {
+            turn.context.notify();
         }
     }
     let why_not = match session.cancelled_by.get() {
@@ -155,14 +156,6 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
         None => "it was ended before it began".to_owned(),
     };
     Err(Error::failed(why_not))
-}
-
-/// Commits that the agent is `running`, after the hook of the claim.
-fn begin(turn: &Turn<'_>) -> Result<()> {
-    if turn.context.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
-        turn.context.notify();
-    }
-    Ok(())
 }
 
 /// True if no command has ended the run since its claim, while its hook ran. A command that ends
@@ -282,11 +275,11 @@ fn try_to_settle(
 /// Returns the error for a run that the records do not contain, because a database server took over
 /// that had not got the last commits.
 fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
-    Error::refused(
-        Error::FENCED,
-        format!("nothing of {run_id} was recorded: the records of `{}` don't contain it", agent.name()),
+    let message =
+        format!("nothing of {run_id} was recorded: the records of `{}` don't contain it", agent.name());
+    Error::refused(Error::FENCED, message).with_hint(
+        "the database may have lost its last commits; the output of the run is still on this machine",
     )
-    .with_hint("the database may have lost its last commits; the output of the run is still on this machine")
 }
 
 /// Returns the facts that the rules need for the actions of an outcome, if it has actions.
@@ -395,7 +388,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<Result<TurnSpec>> {
     let document = context::document(&places, claimed, records, history);
     let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
     bytes.push(b'\n');
-    let context = dir.write_context(&bytes)?;
+    let context = dir.write(CONTEXT, &bytes)?;
     let stdin = match policy.turn.stdin {
         StdinForm::Context => Stdin::File(context.clone()),
         StdinForm::Prompt => {
@@ -404,19 +397,16 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<Result<TurnSpec>> {
                 prompt::render(&document, own)
             });
             match rendered {
-                Ok(text) => Stdin::File(dir.write_prompt(&text)?),
+                Ok(text) => Stdin::File(dir.write(PROMPT_FILE, text.as_bytes())?),
                 Err(error) if error.is_shortage() => return Err(error),
                 Err(unfit) => return Ok(Err(unfit)),
             }
         }
         StdinForm::None => Stdin::Null,
     };
-    let mut env = environment(agent, policy, Some(&claimed.run));
+    let mut env = environment(agent, policy, Some(&claimed.run), turn.lease.fence());
     set(&mut env, "DORMOUSE_CONTEXT", context.path().into());
     set(&mut env, "DORMOUSE_OUTCOME", dir.outcome().path().into());
-    if let Some(fence) = turn.lease.fence() {
-        set(&mut env, process::FENCE, fence.to_string().into());
-    }
     Ok(Ok(TurnSpec {
         argv,
         workdir: store.anchor().leads_to(&policy.turn.workdir),

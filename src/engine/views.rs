@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, Result};
-use crate::model::agent::Identity;
+use crate::model::agent::{Identity, Status};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::{Message, MessageKind};
 use crate::model::record::Record;
@@ -121,10 +121,13 @@ fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageI
 
 /// Returns all children of an agent, each with its status.
 fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<ChildAgent>> {
-    let status =
-        |name: &AgentName| store.agent(name).and_then(|agent| agent.peek()).ok().map(|state| state.status);
     let children = children_of(store, parent)?.into_iter();
-    Ok(children.map(|agent| ChildAgent { status: status(&agent), agent }).collect())
+    Ok(children.map(|agent| ChildAgent { status: status(store, &agent), agent }).collect())
+}
+
+/// Returns the status of an agent; `None` if it can't be read.
+fn status(store: &Store, name: &AgentName) -> Option<Status> {
+    store.agent(name).and_then(|agent| agent.peek()).ok().map(|state| state.status)
 }
 
 /// Returns the names of all children of an agent. Expensive, because the identity of every agent in
@@ -141,11 +144,7 @@ pub fn children_of(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> 
 fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
     let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
     at_work
-        .map(|(task_id, child)| {
-            // An unreadable child is listed without a status.
-            let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
-            ActiveChild { task_id, agent: child.clone(), status }
-        })
+        .map(|(task_id, child)| ActiveChild { task_id, agent: child.clone(), status: status(store, child) })
         .collect()
 }
 

@@ -1,5 +1,6 @@
 //! HTTP request in environment variables, with the body on stdin (CGI/1.1, RFC 3875).
 
+use super::connection::{IoDeadline, read_body, send};
 use super::{HttpAnswer, HttpRequest, head};
 
 /// Parses a request from variables. Returns the request without body, and the body's length.
@@ -37,19 +38,15 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequ
 }
 
 /// Reads the body from stdin.
-pub fn receive(
-    mut request: HttpRequest,
-    length: u64,
-    by: super::IoDeadline,
-) -> Result<HttpRequest, HttpAnswer> {
-    super::connection::read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
+pub fn receive(mut request: HttpRequest, length: u64, by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
+    read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
     Ok(request)
 }
 
 /// Writes the answer in the format of CGI.
-pub fn answer(answer: &HttpAnswer, method: &str, by: super::IoDeadline) {
+pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
     let first = format!("Status: {}", answer.status.line());
-    super::connection::send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
+    send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@ pub mod cgi;
 pub mod connection;
 pub mod head;
 
-pub use connection::IoDeadline;
-
 /// Maximum size of the first line and the headers of a request together, in bytes.
 pub const MAX_HEAD: usize = 16 << 10;
 

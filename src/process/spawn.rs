@@ -23,9 +23,9 @@ use crate::error::{Error, IoContext, Result, describe};
 /// Limit of open files that this process was started with.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the limit of open files of this process as far as allowed; the commands that it starts get
-/// the original limit. Makes a write beyond the limit of file sizes fail with an error instead of a
-/// kill by SIGXFSZ. Must be called once, at the start.
+/// Raises the limit of open files of this process as far as allowed; the commands that it starts
+/// get the original limit. Makes a write beyond the limit of file sizes fail with an error instead
+/// of a kill by SIGXFSZ. Must be called once, at the start.
 pub fn raise_limits() {
     let found = getrlimit(Resource::Nofile);
     let widened = Rlimit { current: found.maximum, maximum: found.maximum };
@@ -80,7 +80,8 @@ pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.env(spec.mark.name, &spec.mark.id).env(PLACE, place);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // The record comes second: a kill of this process ends the child, or the record shows the child.
+    // The record comes second: a kill of this process ends the child, or the record shows the
+    // child.
     tie(&mut command, Signal::KILL);
     in_child(&mut command, move || introduce(&leader));
     give_back(&mut command);

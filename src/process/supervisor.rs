@@ -116,15 +116,11 @@ impl Seat {
     /// Reports to the starting process that the supervisor has begun.
     pub fn begun(&mut self) {
         let begun = std::mem::take(&mut self.begun);
-        self.say(&begun);
+        self.report(&begun);
     }
 
-    /// Reports to the starting process why the supervisor has not begun.
-    pub fn not_begun(&mut self, why: &str) {
-        self.say(why);
-    }
-
-    fn say(&mut self, word: &str) {
+    /// Reports to the starting process why the supervisor has not begun, unless it has.
+    pub fn report(&mut self, word: &str) {
         if let Some(mut starter) = self.starter.take() {
             // The starting process may have ended, so an error is ignored.
             let _ = writeln!(starter, "{word}");

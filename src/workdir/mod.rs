@@ -24,8 +24,8 @@ const TASKS: &str = "tasks";
 const TMP: &str = "tmp";
 const HOOKS: &str = "hooks";
 /// Names in the directory of a run or a task.
-const CONTEXT: &str = "context.json";
-const PROMPT: &str = "prompt.txt";
+pub const CONTEXT: &str = "context.json";
+pub const PROMPT: &str = "prompt.txt";
 const OUTCOME: &str = "outcome.json";
 const END: &str = "end.json";
 /// Name of `end.json` while the file is written.
@@ -75,10 +75,7 @@ impl Stream {
 
     /// Returns the file name of this output's log.
     pub fn name(self) -> &'static str {
-        match self {
-            Stream::Stdout => STDOUT,
-            Stream::Stderr => STDERR,
-        }
+        self.of(STDOUT, STDERR)
     }
 }
 
@@ -171,16 +168,6 @@ impl Dir {
         self.spot.join(OUTCOME)
     }
 
-    /// Writes the context of a turn. Returns its path.
-    pub fn write_context(&self, bytes: &[u8]) -> Result<Spot> {
-        self.write(CONTEXT, bytes)
-    }
-
-    /// Writes the context as text. Returns its path.
-    pub fn write_prompt(&self, text: &str) -> Result<Spot> {
-        self.write(PROMPT, text.as_bytes())
-    }
-
     /// Notes the end of the run or task before it is committed. The note survives a kill; after a
     /// power cut the run or task counts as interrupted.
     pub fn note_end(&self, end: &impl Serialize) -> Result<()> {
@@ -202,7 +189,8 @@ impl Dir {
         json::read(&bytes).map(Some).map_err(wrong)
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<Spot> {
+    /// Writes a file of this directory. Returns its path.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<Spot> {
         let spot = self.spot.join(name);
         let created = match spot.create() {
             // No parent directory is created, so that a removed agent does not reappear in part.

@@ -5,9 +5,9 @@
 //! No local record changes before the push is accepted, so a refused push leaves nothing to undo.
 
 use crate::engine::context::Context;
-use crate::engine::preview::{preview, report_preview};
 use crate::engine::session::Session;
 use crate::engine::step::busy_step;
+use crate::engine::step::{preview, report_preview};
 use crate::engine::sync::{RemoteSync, SyncOptions};
 use crate::error::Result;
 use crate::model::refusal::Refusal;

@@ -37,8 +37,8 @@ impl Repository<'_> {
                 &|paths| {
                     let words = ["add", "--all", "--ignore-errors", "--"];
                     let said = self.call(&[&words[..], paths].concat(), index)?;
-                    // A file that another user has put into a shared inbox, and that its owner can't
-                    // read, is left out.
+                    // A file that another user has put into a shared inbox, and that its owner
+                    // can't read, is left out.
                     let is_closed = said.stderr.contains("Permission denied");
                     if is_closed { Ok(()) } else { self.checked(said, SEE_STATUS).map(drop) }
                 },
@@ -176,11 +176,9 @@ fn not_in_the_way(said: &GitResult) -> Result<()> {
     if said.is_success() {
         return Ok(());
     }
-    Err(Error::refused(
-        "uncommitted_changes",
-        format!("uncommitted changes prevent the merge: {}", said.reason()),
-    )
-    .with_hint("commit or move it, then do this again; nothing has changed"))
+    let message = format!("uncommitted changes prevent the merge: {}", said.reason());
+    Err(Error::refused("uncommitted_changes", message)
+        .with_hint("commit or move it, then do this again; nothing has changed"))
 }
 
 /// Temporary copy of the clone's index, removed when dropped. Each process has its own copy,

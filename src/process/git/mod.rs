@@ -2,7 +2,7 @@
 //! repository configures (hooks, signing) run only if the settings allow them.
 
 pub mod exchange;
-mod index;
+pub mod index;
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,8 +20,6 @@ use super::patience::wait_for;
 use super::{spawn, table};
 use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::GitSettings;
-
-pub use index::Checkout;
 
 /// Pause before the next call of git after another process has blocked git.
 const PAUSE: Duration = Duration::from_millis(20);

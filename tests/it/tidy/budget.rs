@@ -34,16 +34,16 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "local, process, path opening",
         paths: &["workdir/", "process/", "beneath/"],
-        ceiling: 5_178,
+        ceiling: 5_159,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 7_859, goal: 4_900 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_758, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 12_286, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 5_004, goal: 3_300 },
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
-        ceiling: 1_212,
+        ceiling: 1_200,
         goal: 800,
     },
 ];
