@@ -108,20 +108,20 @@ names! {
     }
 }
 
-/// Number with its labels.
-struct Number<'a> {
+/// Value with its labels.
+struct Sample<'a> {
     /// Part of a histogram, which ends the name of the metric.
     suffix: &'static str,
     labels: Vec<(&'static str, Cow<'a, str>)>,
     value: f64,
 }
 
-/// Metric with its numbers.
+/// Metric with its samples.
 struct Family<'a> {
     name: String,
     kind: Kind,
     help: &'static str,
-    numbers: Vec<Number<'a>>,
+    samples: Vec<Sample<'a>>,
 }
 
 /// Returns the metrics in the text format of Prometheus.
@@ -138,9 +138,9 @@ pub fn objects(readings: &Readings, naming: Naming, now: Time) -> Vec<Value> {
 
 impl Family<'_> {
     fn write(&self, text: &mut String) {
-        let Family { name, kind, help, numbers } = self;
+        let Family { name, kind, help, samples } = self;
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
-        for Number { suffix, labels, value } in numbers {
+        for Sample { suffix, labels, value } in samples {
             let _ = write!(text, "{name}{suffix}");
             for (at, (label, value)) in labels.iter().enumerate() {
                 let _ = write!(text, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escaped(value));
@@ -150,7 +150,7 @@ impl Family<'_> {
     }
 
     fn objects(&self) -> impl Iterator<Item = Value> {
-        self.numbers.iter().map(|Number { suffix, labels, value }| {
+        self.samples.iter().map(|Sample { suffix, labels, value }| {
             let labels: serde_json::Map<String, Value> =
                 labels.iter().map(|(label, value)| ((*label).to_owned(), json!(value))).collect();
             let name = format!("{}{suffix}", self.name);
@@ -173,7 +173,7 @@ fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
             name: "dormouse_agent_unreadable".to_owned(),
             kind: Kind::Gauge,
             help: "Agents whose records can't be read.",
-            numbers: unreadable.collect(),
+            samples: unreadable.collect(),
         });
     }
     let is_named = |one: &&&Reading| match naming {
@@ -186,7 +186,7 @@ fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
         name: format!("dormouse_agent_{name}"),
         kind: values.kind(),
         help,
-        numbers: named.iter().flat_map(|one| values.of(one)).collect(),
+        samples: named.iter().flat_map(|one| values.of(one)).collect(),
     });
     families.extend(of_agents.filter(|_| naming != Naming::Nobody));
     families
@@ -194,11 +194,11 @@ fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
 
 /// Returns the gauges of all agents together, which have no label for an agent.
 fn totals<'a>(readings: &'a Readings, all: &[&'a Reading], now: Time) -> Vec<Family<'a>> {
-    let gauge = |name: &str, help, numbers| Family {
+    let gauge = |name: &str, help, samples| Family {
         name: format!("dormouse_{name}"),
         kind: Kind::Gauge,
         help,
-        numbers,
+        samples,
     };
     let (unreadable, moved) = (readings.unreadable.len(), readings.readable.len() - all.len());
     let mut families = vec![
@@ -238,10 +238,10 @@ enum Values {
     Summed(fn(&Reading) -> u64),
     /// Gauge whose minimum counts for all agents together.
     Earliest(fn(&Reading) -> Option<Time>),
-    Gauge(fn(&Reading) -> Vec<Number<'_>>),
+    Gauge(fn(&Reading) -> Vec<Sample<'_>>),
     /// A counter is written even at zero, so that Prometheus detects its first increase.
-    Counter(fn(&Reading) -> Vec<Number<'_>>),
-    Histogram(fn(&Reading) -> Vec<Number<'_>>),
+    Counter(fn(&Reading) -> Vec<Sample<'_>>),
+    Histogram(fn(&Reading) -> Vec<Sample<'_>>),
 }
 
 impl Values {
@@ -253,17 +253,17 @@ impl Values {
         }
     }
 
-    /// Returns the numbers of an agent, with the agent as their first label.
-    fn of<'a>(&self, one: &'a Reading) -> Vec<Number<'a>> {
-        let mut numbers = match self {
+    /// Returns the samples of an agent, with the agent as their first label.
+    fn of<'a>(&self, one: &'a Reading) -> Vec<Sample<'a>> {
+        let mut samples = match self {
             Values::Summed(of) => alone(number(of(one))),
             Values::Earliest(of) => maybe(of(one).map(seconds)),
             Values::Gauge(of) | Values::Counter(of) | Values::Histogram(of) => of(one),
         };
-        for number in &mut numbers {
+        for number in &mut samples {
             number.labels.insert(0, ("agent", one.agent.as_str().into()));
         }
-        numbers
+        samples
     }
 }
 
@@ -360,37 +360,37 @@ const METRICS: &[(&str, &str, Values)] = &[
     ),
 ];
 
-fn posture_labels(one: &Reading) -> Vec<Number<'_>> {
+fn posture_labels(one: &Reading) -> Vec<Sample<'_>> {
     let words =
         [("posture", one.posture.name()), ("status", one.status.name()), ("state", one.execution.name())];
-    vec![Number { suffix: "", labels: words.map(|(label, word)| (label, word.into())).into(), value: 1.0 }]
+    vec![Sample { suffix: "", labels: words.map(|(label, word)| (label, word.into())).into(), value: 1.0 }]
 }
 
-fn durations(one: &Reading) -> Vec<Number<'_>> {
+fn durations(one: &Reading) -> Vec<Sample<'_>> {
     let turns = &one.meters.turns;
-    let bucket = |bound: &dyn Display, count| Number {
+    let bucket = |bound: &dyn Display, count| Sample {
         suffix: "_bucket",
         labels: vec![("le", bound.to_string().into())],
         value: number(count),
     };
-    let mut numbers: Vec<_> = Lengths::BOUNDS.iter().map(|le| bucket(le, turns.at_most(*le))).collect();
-    numbers.push(bucket(&"+Inf", turns.count));
+    let mut samples: Vec<_> = Lengths::BOUNDS.iter().map(|le| bucket(le, turns.at_most(*le))).collect();
+    samples.push(bucket(&"+Inf", turns.count));
     for (suffix, value) in [("_sum", number(turns.sum_ms) / 1000.0), ("_count", number(turns.count))] {
-        numbers.push(Number { suffix, labels: Vec::new(), value });
+        samples.push(Sample { suffix, labels: Vec::new(), value });
     }
-    numbers
+    samples
 }
 
-fn labelled<'a>(label: &'static str, word: &'a str, count: u64) -> Number<'a> {
-    Number { suffix: "", labels: vec![(label, word.into())], value: number(count) }
+fn labelled<'a>(label: &'static str, word: &'a str, count: u64) -> Sample<'a> {
+    Sample { suffix: "", labels: vec![(label, word.into())], value: number(count) }
 }
 
 /// Returns at most one number, without labels.
-fn maybe(value: Option<f64>) -> Vec<Number<'static>> {
-    value.map(|value| Number { suffix: "", labels: Vec::new(), value }).into_iter().collect()
+fn maybe(value: Option<f64>) -> Vec<Sample<'static>> {
+    value.map(|value| Sample { suffix: "", labels: Vec::new(), value }).into_iter().collect()
 }
 
-fn alone(value: f64) -> Vec<Number<'static>> {
+fn alone(value: f64) -> Vec<Sample<'static>> {
     maybe(Some(value))
 }
 
@@ -409,14 +409,14 @@ mod tests {
 
     #[test]
     fn the_value_of_a_label_stays_within_its_quotes() {
-        let bucket = Number {
+        let bucket = Sample {
             suffix: "_bucket",
             labels: vec![("agent", "a\"} 1\nb{x=\"\\".into()), ("le", "+Inf".into())],
             value: 3.0,
         };
-        let numbers = alone(0.25).into_iter().chain([bucket]).collect();
+        let samples = alone(0.25).into_iter().chain([bucket]).collect();
         let mut text = String::new();
-        Family { name: "one".to_owned(), kind: Kind::Gauge, help: "Why.", numbers }.write(&mut text);
+        Family { name: "one".to_owned(), kind: Kind::Gauge, help: "Why.", samples }.write(&mut text);
         assert_eq!(
             text,
             "# HELP one Why.\n# TYPE one gauge\none 0.25\n\

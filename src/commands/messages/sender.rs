@@ -1,5 +1,5 @@
-//! Sender of the messages of one command, and the limits of `enqueue` and `wake` for a member of the
-//! sharing group, equal to those of a file that the member writes into the inbox.
+//! Sender of the messages of one command, and the limits of `enqueue` and `wake` for a member of
+//! the sharing group, equal to those of a file that the member writes into the inbox.
 
 use crate::cli;
 use crate::commands::args::parse_optional;
