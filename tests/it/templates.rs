@@ -153,7 +153,8 @@ fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
     // Whatever a message says arrives as it is.
     ask_at(&sandbox, "openai", &format!("{}/echo", model.1));
     for text in hostile() {
-        step_on(&sandbox, &text);
+        say(&sandbox, &text);
+        step(&sandbox);
         let asked = fs::read_to_string(sandbox.home().join("asked")).unwrap();
         let last: Value = serde_json::from_str(asked.lines().last().unwrap()).unwrap();
         let content = last["body"]["messages"][1]["content"].as_str().unwrap();
@@ -189,7 +190,8 @@ fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
         let sandbox = Sandbox::new();
         make(&sandbox, "llm");
         ask_at(&sandbox, "openai", &format!("{}/{path}", model.1));
-        let stepped = step_on(&sandbox, "hello");
+        say(&sandbox, "hello");
+        let stepped = step(&sandbox);
         assert_eq!(stepped["terminal"], terminal, "{path}: {stepped}");
         assert!(stepped.to_string().contains(&said.replace('"', "\\\"")), "{path}: {stepped}");
         let held = sandbox.json(["get", "ada"])["held"]["deferred"].clone();
@@ -207,7 +209,8 @@ fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
     let sandbox = Sandbox::new();
     make(&sandbox, "llm");
     ask_at(&sandbox, "openai", "http://127.0.0.1:1/");
-    let stepped = step_on(&sandbox, "hello");
+    say(&sandbox, "hello");
+    let stepped = step(&sandbox);
     assert!(stepped.to_string().contains("http://127.0.0.1:1/ can't be asked: curl: (7)"), "{stepped}");
 }
 
