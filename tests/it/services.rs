@@ -201,7 +201,8 @@ fn debians_cron_runs_it() {
     assert_eq!(turns(), 1);
     fs::write(home.join("go"), "").unwrap();
     eventually("both messages are done", || {
-        (busy.json(["-C", busy_word, "get", "bob"])["queue"]["pending"] == 0).then_some(())
+        let seen = busy.json(["-C", busy_word, "get", "bob"]);
+        (seen["queue"]["pending"] == 0 && seen["current_run"].is_null()).then_some(())
     });
     assert_eq!(turns(), 2);
     for mail in mails() {
