@@ -67,10 +67,11 @@ pub fn records_with(
 ) -> Result<Records> {
     let (works, waits, timers, tasks) = match known {
         Some(Records { works, waits, timers, tasks, .. }) => (works, waits, timers, tasks),
-        // The directory of tasks also has output of ended tasks, so it is not listed if no task is
-        // open.
-        None if state.open_tasks == 0 => (seen.open()?, seen.open()?, seen.open()?, Vec::new()),
-        None => (seen.open()?, seen.open()?, seen.open()?, seen.open()?),
+        None => {
+            // The directory also has output of ended tasks, so it is not listed if no task is open.
+            let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
+            (seen.open()?, seen.open()?, seen.open()?, tasks)
+        }
     };
     let policy = agent.policy()?;
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
