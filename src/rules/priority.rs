@@ -76,16 +76,16 @@ pub fn to_make_way<'a>(
     }
     let is_less_urgent =
         |turn: &&Occupying| i64::from(turn.priority) - i64::from(priority) >= i64::from(margin);
-    let candidates = turns.iter().filter(|turn| turn.agent != *agent && !turn.leaves).filter(is_less_urgent);
-    candidates.max_by_key(|turn| (turn.priority, turn.claimed_at, turn.run_id))
+    least_urgent(turns.iter().filter(|turn| turn.agent != *agent && !turn.leaves).filter(is_less_urgent))
 }
 
-/// Returns the turn that yields first on a machine that is low on a resource: the least urgent
-/// turn, and among equals the latest. `None` while another turn is about to end, because its end
-/// may free enough.
+/// Returns the turn that yields first on a machine that is low on a resource. `None` while another
+/// turn is about to end, because its end may free enough.
 pub fn first_to_go(turns: &[Occupying]) -> Option<&Occupying> {
-    if turns.iter().any(|turn| turn.leaves) {
-        return None;
-    }
-    turns.iter().max_by_key(|turn| (turn.priority, turn.claimed_at, turn.run_id))
+    if turns.iter().any(|turn| turn.leaves) { None } else { least_urgent(turns.iter()) }
+}
+
+/// Returns the least urgent turn, and among equals the latest.
+fn least_urgent<'a>(turns: impl Iterator<Item = &'a Occupying>) -> Option<&'a Occupying> {
+    turns.max_by_key(|turn| (turn.priority, turn.claimed_at, turn.run_id))
 }
