@@ -260,8 +260,8 @@ impl Values {
             Values::Earliest(of) => maybe(of(one).map(seconds)),
             Values::Gauge(of) | Values::Counter(of) | Values::Histogram(of) => of(one),
         };
-        for number in &mut samples {
-            number.labels.insert(0, ("agent", one.agent.as_str().into()));
+        for sample in &mut samples {
+            sample.labels.insert(0, ("agent", one.agent.as_str().into()));
         }
         samples
     }

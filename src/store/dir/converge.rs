@@ -179,10 +179,7 @@ fn below<'t>(tree: &'t Tree, prefix: &str) -> Files<'t> {
 
 /// Returns the version that has the change, if the clones have not made two different changes.
 fn one_change<T: PartialEq>([base, ours, theirs]: [T; 3]) -> Option<T> {
-    match ours == base || ours == theirs {
-        true => Some(theirs),
-        false => (theirs == base).then_some(ours),
-    }
+    if ours == base || ours == theirs { Some(theirs) } else { (theirs == base).then_some(ours) }
 }
 
 /// Merges a text that people write: takes the change of one clone, or has git merge two changes.
