@@ -3,8 +3,8 @@
 //!
 //! Because of this order, a sync may be killed at any time. A merge creates git objects only. After
 //! the push, the records of each agent are changed under its lock and through its journal; then the
-//! branch is moved. If the sync is killed between these changes, the next sync merges the
-//! difference as a change of this clone.
+//! branch is moved. If the sync is killed between these changes, the next sync takes the files that
+//! were applied as known to both clones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
-use crate::model::state::TickedBy;
+use crate::model::state::{State, TickedBy};
 use crate::model::tree::{Blob, Tree};
 use crate::process::git::Repository;
 use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
@@ -20,7 +20,8 @@ use crate::process::git::index::Checkout;
 use crate::rules::transition::moved::take;
 use crate::store::anchor::Anchor;
 use crate::store::git::{
-    self, Around, MERGED, MergedFile, RemoteFile, ScratchStore, agent_of, converge, refuse_foreign,
+    self, Around, MERGED, MergedFile, RemoteFile, ScratchStore, agent_of, converge, correct_base,
+    refuse_foreign,
 };
 use crate::store::{Finding, Store};
 
@@ -91,11 +92,6 @@ impl<'s> RemoteSync<'s> {
         Ok(RemoteSync { store, repository, line })
     }
 
-    /// Returns a sync with a remote that this process has already opened.
-    pub fn again(store: &'s Store, line: RemoteBranch) -> RemoteSync<'s> {
-        RemoteSync { store, repository: repository(store), line }
-    }
-
     /// Syncs this clone with the remote branch in both directions, with retries.
     pub fn run(&self, session: &Session, terms: &SyncOptions<'_>) -> Result<SyncResult> {
         let _alone = git::alone_in_clone(self.store.local(), &self.line.git_dir, session.clock.now())?;
@@ -132,7 +128,7 @@ impl<'s> RemoteSync<'s> {
     ) -> Result<bool> {
         let (repository, line) = (&self.repository, &self.line);
         let head = self.snapshot(session, terms.message)?;
-        let there = if fetches { repository.fetch(line)? } else { repository.known_commit(line)? };
+        let there = if fetches { repository.fetch(line)? } else { repository.commit_of(&line.known)? };
         let (merged, aside) = self.merge(&head, there.as_deref())?;
         let mut target = merged.clone();
         if let Some((name, by)) = terms.takes {
@@ -163,6 +159,7 @@ impl<'s> RemoteSync<'s> {
         found.aside.extend(aside);
         if head != target {
             found.received += count(&changes);
+            repository.note_applied(&target)?;
             if !self.bring_in(session, &changes)? || !checkout.run()? {
                 return Ok(false);
             }
@@ -234,7 +231,11 @@ impl<'s> RemoteSync<'s> {
         let text = repository.tree(line, &by_git.tree)?;
         let outside = by_git.conflicts.iter().find(|path| !line.is_inside(path));
         let mut around = FromGit { exchange: self, text: &text, conflicts: &by_git.conflicts };
-        let merged = converge(&repository.tree(line, &base)?, &ours, &theirs, &mut around)?;
+        let mut base = repository.tree(line, &base)?;
+        if let Some(applied) = repository.half_applied(head)? {
+            correct_base(&mut base, &ours, &repository.tree(line, &applied)?);
+        }
+        let merged = converge(&base, &ours, &theirs, &mut around)?;
         let inside = merged.conflicts.first().map(|path| format!("{}{path}", line.prefix));
         if let Some(path) = outside.cloned().or(inside) {
             let message = format!("{path}: it was changed here and at {}, in the same lines", line.remote);
@@ -273,7 +274,7 @@ impl<'s> RemoteSync<'s> {
         let path = git::state_of(name);
         let agent = self.store.agent(name)?;
         let Some(bytes) = self.repository.content_at(&self.line, commit, &path)? else { return Ok(None) };
-        let state = git::read_state(&self.store.anchor().path().join(&path), &bytes)?;
+        let state: State = git::decode(&self.store.anchor().path().join(&path), &bytes)?;
         if let Some(other) = &state.ticked_by {
             if other.id == by.id {
                 return Ok(Some(commit.to_owned()));
@@ -283,7 +284,7 @@ impl<'s> RemoteSync<'s> {
             }
         }
         agent.local().note_ticked(&by.id)?;
-        let blob = self.repository.keep(&git::write_state(&take(state, by.clone())))?;
+        let blob = self.repository.keep(&git::encode(&take(state, by.clone())))?;
         let changes = BTreeMap::from([(path, Some(blob))]);
         let subject = format!("{name}: taken by {}", by.host);
         let tree = self.repository.write_tree(&self.line, commit, &changes)?;
@@ -308,7 +309,7 @@ impl<'s> RemoteSync<'s> {
         let wanted: Vec<(&String, &Blob)> = tree
             .iter()
             .filter(|(path, blob)| {
-                blob.is_file() && agent_of(path).map_or(git::is_settings(path), |name| names.contains(name))
+                blob.is_file() && agent_of(path).map_or(*path == git::CONFIG, |name| names.contains(name))
             })
             .collect();
         let scratch = ScratchStore::make(&line.git_dir, "dormouse-check")?;
@@ -378,7 +379,8 @@ pub fn publish(context: Context<'_>, subject: &str) {
     let session = context.session;
     let Some(line) = session.publishes_to.clone() else { return };
     let terms = SyncOptions { message: (subject, ""), ..SyncOptions::default() };
-    let exchange = RemoteSync::again(context.store(), line);
+    let store = context.store();
+    let exchange = RemoteSync { store, repository: repository(store), line };
     if let Err(error) = exchange.run(session, &terms) {
         let remote = &exchange.line.remote;
         session.out.note(&format!("{subject}, and {remote} does not know it yet: {error}"));

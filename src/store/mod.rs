@@ -39,19 +39,18 @@ pub mod tests;
 pub mod git {
     pub use super::dir::apply_remote::{RemoteFile, ScratchStore, alone_in_clone};
     pub use super::dir::converge::{
-        Around, MergedFile, agent_of, converge, dir_of, is_settings, read_state, refuse_foreign, state_of,
-        write_state,
+        Around, CONFIG, MergedFile, agent_of, converge, correct_base, dir_of, refuse_foreign, state_of,
     };
     pub use super::dir::merge::{InWorkTree, MERGED, Merged, merge};
+    pub use super::dir::record::{decode, encode};
 }
 
 pub use backend::{DatabaseRole, DueAgents, at_once};
 pub use dir::{
     Appeared, Aside, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, LockGuard,
-    NewAgent, Occupant, Opener, ReadableRecords, Reads, Rejected, Remedy, Sharing, Subject, Swept, TakenFile,
-    Touched, Waiting,
+    NewAgent, News, Occupant, Opener, ReadableRecords, Reads, Rejected, Remedy, Sharing, Subject, Swept,
+    TakenFile, Told, Touched, Waiting,
 };
-pub use dir::{News, Told};
 pub use seam::{
     Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store,
     StoreVersion, is_url, moved_away,

@@ -107,6 +107,41 @@ fn what_one_clone_says_while_another_one_ticks_is_heard_once() {
     remote.agree();
 }
 
+/// Killed after it has applied what another clone has pushed, and before the branch is moved.
+#[test]
+fn what_a_killed_sync_has_applied_is_no_change_of_this_clone() {
+    let remote = Remote::new(&["ada", "bob"], "echo done", 2);
+    let keyed = |round: usize| {
+        remote.run(0, &["-q", "enqueue", "ada", "keyed", "--dedupe-key", &format!("k{round}")]);
+    };
+    for round in 0..3 {
+        keyed(round);
+        fs::write(remote.agent(0, "ada").join("inbox/by-hand.json"), r#"{"text": "by hand"}"#).unwrap();
+        fs::write(remote.agent(0, "bob").join("inbox/by-hand.json"), r#"{"text": "by hand"}"#).unwrap();
+        remote.sync(0);
+        let before = remote.git(1, &["rev-parse", "HEAD"]);
+        remote.sync(1);
+        remote.git(1, &["reset", "--quiet", "--mixed", before.trim()]);
+        if round == 1 {
+            // Changed since by another command.
+            remote.run(1, &["-q", "enqueue", "ada", "keyed", "--dedupe-key", "here"]);
+        }
+        keyed(round + 10);
+        remote.run(0, &["tick", "--all", "--until-idle", "-q"]);
+        remote.sync(0);
+        let found = remote.sync(1);
+        assert_eq!(found["aside"].as_array().map(Vec::len), Some((round == 1).into()), "{found}");
+        remote.sync(0);
+        remote.run(0, &["tick", "--all", "--until-idle", "-q"]);
+    }
+    remote.agree();
+    let counts = ["ada", "bob"].map(|name| processed(&remote.agent(0, name)));
+    assert_eq!(
+        counts.map(|found| (found.len(), found.values().max().copied())),
+        [(10, Some(1)), (3, Some(1))]
+    );
+}
+
 /// As a git leaves it that was killed between the files of a checkout and its index.
 #[test]
 fn what_is_there_already_is_in_nobody_s_way() {

@@ -164,7 +164,7 @@ fn a_message_belongs_to_the_agent_that_it_names() {
     let sandbox = sandbox();
     sandbox.run(["create", "b", "--", "true"]);
     sandbox.run(["start", "b"]);
-    let id = sandbox.run(["enqueue", "b", "for b"]).trim().to_owned();
+    let id = sandbox.run(["-q", "enqueue", "b", "for b", "--dedupe-key", "k"]).trim().to_owned();
     let name = format!("2-{id}.json");
     fs::rename(sandbox.agent("b").join("inbox").join(&name), inbox(&sandbox).join(&name)).unwrap();
     // Readers say so.
@@ -183,6 +183,10 @@ fn a_message_belongs_to_the_agent_that_it_names() {
     assert!(shown.code() == 6 && shown.stderr.contains(reason), "{shown}");
     assert_eq!(sandbox.cmd(["doctor"]).output().code(), 6);
     assert_ne!(sandbox.json(["tick", "a", "--dry-run"])["decision"], "start_model_turn");
+    // Its key is none of this agent's.
+    let own = sandbox.run(["-q", "enqueue", "a", "for b", "--dedupe-key", "k"]).trim().to_owned();
+    assert_ne!(own, id);
+    sandbox.run(["queue", "drop", &own, "-a", "a", "-q"]);
     // The step too.
     let ran = sandbox.cmd(["tick", "a"]).output();
     assert!(ran.code() == 7 && ran.stderr.contains(reason), "{ran}");

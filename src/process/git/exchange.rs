@@ -21,7 +21,7 @@ pub struct RemoteBranch {
     pub git_dir: PathBuf,
     pub(super) index: PathBuf,
     /// Ref with the last known commit of the remote branch.
-    known: String,
+    pub known: String,
     /// Id of no object: as many zeros as an object id of this repository has digits.
     no_object: String,
     ssh: Option<&'static str>,
@@ -52,6 +52,8 @@ pub struct PathChange {
     pub after: Option<Blob>,
 }
 
+/// Commit whose files a sync has begun to apply in this work tree.
+const APPLIED: &str = "refs/worktree/dormouse-applied";
 const MAKE_ONE: &str = "make it with `git remote add`, or name another one";
 
 impl Repository<'_> {
@@ -127,17 +129,21 @@ impl Repository<'_> {
         ))
     }
 
-    /// Returns the checked-out commit; `None` if the branch has no commit.
-    pub fn head(&self) -> Result<Option<String>> {
-        self.commit_of("HEAD")
+    /// Records that the files of a commit are being applied to the state directory.
+    pub fn note_applied(&self, commit: &str) -> Result<()> {
+        self.ask(&["update-ref", APPLIED, commit], SEE_STATUS).map(drop)
     }
 
-    /// Returns the last known commit of the remote branch; `None` if none is known.
-    pub fn known_commit(&self, line: &RemoteBranch) -> Result<Option<String>> {
-        self.commit_of(&line.known)
+    /// Returns the commit that a sync has begun to apply, if `head` doesn't contain it: the sync
+    /// was killed.
+    pub fn half_applied(&self, head: &str) -> Result<Option<String>> {
+        let Some(applied) = self.commit_of(APPLIED)? else { return Ok(None) };
+        let base = self.base(head, &applied)?;
+        Ok(Some(applied).filter(|applied| base.as_ref() != Some(applied)))
     }
 
-    fn commit_of(&self, name: &str) -> Result<Option<String>> {
+    /// Returns the commit that a name, such as `HEAD`, stands for; `None` if it stands for none.
+    pub fn commit_of(&self, name: &str) -> Result<Option<String>> {
         self.one_if_any(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])
     }
 
@@ -165,7 +171,7 @@ impl Repository<'_> {
         ];
         let said = self.call(&words, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
         if said.is_success() {
-            return self.known_commit(line);
+            return self.commit_of(&line.known);
         }
         if said.stderr.contains("couldn't find remote ref") {
             return Ok(None);
@@ -264,8 +270,7 @@ impl Repository<'_> {
 
     /// Returns the merge base of two commits; `None` if they have no common ancestor.
     pub fn base(&self, ours: &str, theirs: &str) -> Result<Option<String>> {
-        let bases = self.one_if_any(&["merge-base", ours, theirs])?;
-        Ok(bases.and_then(|bases| bases.lines().next().map(str::to_owned)))
+        self.one_if_any(&["merge-base", ours, theirs])
     }
 
     /// Merges two commits by git, without a work tree. In the state directory, git merges only
@@ -274,22 +279,9 @@ impl Repository<'_> {
         // git names conflicts by paths from its working directory: the top of the repository.
         let up = self.ask(&["rev-parse", "--show-cdup"], SEE_STATUS)?;
         let up = Some(up.trim_end()).filter(|up| !up.is_empty()).unwrap_or(".");
-        let words = [
-            "-C",
-            up,
-            "-c",
-            "merge.dormouse.driver=false",
-            "-c",
-            "merge.directoryRenames=false",
-            "merge-tree",
-            "--write-tree",
-            "--name-only",
-            "--no-messages",
-            "-z",
-            ours,
-            theirs,
-        ];
-        let mut said = self.run(&words)?;
+        let settings = ["-C", up, "-c", "merge.dormouse.driver=false", "-c", "merge.directoryRenames=false"];
+        let words = ["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs];
+        let mut said = self.run(&[&settings[..], &words].concat())?;
         // Exit status 1: some paths are in conflict.
         if said.status.code() != Some(1) {
             said = self.checked(said, SEE_STATUS)?;

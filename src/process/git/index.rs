@@ -21,7 +21,7 @@ impl Repository<'_> {
     ) -> Result<Option<String>> {
         // Git processes of a killed sync may still run for a moment.
         self.retry_while_blocked(|| {
-            let head = self.head()?;
+            let head = self.commit_of("HEAD")?;
             let own = OwnIndex::copy(line)?;
             let index = &own.call();
             let touched = self.changed_paths(line, index)?;
@@ -62,7 +62,7 @@ impl Repository<'_> {
                 return Err(refuse(message, hint_about(said.reason(), hint)));
             }
             self.checked(said, SEE_STATUS)?;
-            let now = self.head()?;
+            let now = self.commit_of("HEAD")?;
             if let Some(now) = &now {
                 self.align_index(line, now)?;
             }
@@ -164,7 +164,7 @@ impl Checkout<'_> {
             not_in_the_way(&repository.run(&["read-tree", "-m", "-u", from, to])?)?;
         }
         let said = repository.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
-        if !said.is_success() && repository.head()?.as_deref() != Some(from) {
+        if !said.is_success() && repository.commit_of("HEAD")?.as_deref() != Some(from) {
             return Ok(false);
         }
         repository.checked(said, SEE_STATUS)?;

@@ -11,13 +11,13 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
-use crate::model::state::State;
 use crate::model::tree::{Blob, Tree};
 
 use both::Both;
 
+pub use super::layout::CONFIG;
+
 use super::layout;
-use super::record::{decode, encode};
 
 /// Questions that a merge asks its caller.
 pub trait Around {
@@ -100,6 +100,22 @@ fn is_of_one_machine(parts: &[&str]) -> bool {
     }
 }
 
+/// Corrects the common base for a clone in which a sync was killed while it applied a commit. The
+/// files that this clone has from the commit are no changes of its own.
+pub fn correct_base(base: &mut Tree, ours: &Tree, applied: &Tree) {
+    let paths: BTreeSet<&String> = [&*base, ours, applied].into_iter().flat_map(Tree::keys).collect();
+    let changed: Vec<String> =
+        paths.into_iter().filter(|path| ours.get(*path) != base.get(*path)).cloned().collect();
+    let is_applied = |path: &&String| ours.get(*path) == applied.get(*path);
+    let agents: BTreeSet<_> = changed.iter().filter(is_applied).map(|path| agent_of(path)).collect();
+    for path in changed.iter().filter(|path| agents.contains(&agent_of(path))) {
+        match applied.get(path) {
+            Some(blob) => base.insert(path.clone(), blob.clone()),
+            None => base.remove(path),
+        };
+    }
+}
+
 /// Merges the files of two clones.
 pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around) -> Result<Converged> {
     let mut merged = Converged::default();
@@ -156,20 +172,6 @@ pub fn dir_of(agent: &AgentName) -> String {
 /// Path of an agent's `state.json`.
 pub fn state_of(agent: &AgentName) -> String {
     format!("{}/{}", dir_of(agent), layout::STATE)
-}
-
-/// True for the path of the settings of all agents.
-pub fn is_settings(path: &str) -> bool {
-    path == layout::CONFIG
-}
-
-/// Reads a `state.json`. Errors name `place`.
-pub fn read_state(place: &Path, bytes: &[u8]) -> Result<State> {
-    decode(place, bytes)
-}
-
-pub fn write_state(state: &State) -> Vec<u8> {
-    encode(state)
 }
 
 fn below<'t>(tree: &'t Tree, prefix: &str) -> Files<'t> {

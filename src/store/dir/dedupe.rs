@@ -16,6 +16,7 @@ use crate::model::timer::Timer;
 use super::super::backend::ReadView;
 use super::evidence::each_ended;
 use super::files::{self, Disk};
+use super::inbox::check_message;
 use super::keys::{KeyWindow, is_there, whole};
 use super::layout;
 use super::record::{decode, encode};
@@ -120,7 +121,9 @@ fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Dis
 
 fn fill(records: &dyn ReadView, view: &View<'_>, staged: &Spot, window: KeyWindow, disk: Disk) -> Result<()> {
     staged.make_dirs()?;
-    for entry in entries(records, &view.agent.join(layout::ARCHIVE), window.now, window.length)? {
+    let agent = view.agent.path().file_name().unwrap_or_default().to_string_lossy();
+    let archive = view.agent.join(layout::ARCHIVE);
+    for entry in entries(records, (&agent, &archive), window.now, window.length)? {
         let relative = path(&entry.key, entry.admitted_at);
         let target = staged.join(relative.trim_start_matches(layout::DEDUPE).trim_start_matches('/'));
         target.parent().make_dirs()?;
@@ -131,10 +134,10 @@ fn fill(records: &dyn ReadView, view: &View<'_>, staged: &Spot, window: KeyWindo
 
 /// Returns the entries of the dedupe keys under which messages were admitted within the window. Of
 /// the ended messages of a key the latest counts, and a queued message only if none has ended:
-/// otherwise a step drops it as a duplicate. `archive`: path of the archive for errors.
+/// otherwise a step drops it as a duplicate. `archive`: path of the agent's archive for errors.
 pub fn entries(
     records: &dyn ReadView,
-    archive: &Path,
+    (agent, archive): (&str, &Path),
     now: Time,
     window: Span,
 ) -> Result<impl Iterator<Item = DedupeEntry>> {
@@ -159,8 +162,9 @@ pub fn entries(
     })?;
     for key in records.messages(usize::MAX)? {
         let text = records.message(key)?.unwrap_or_default();
-        // A step quarantines a message that can't be read.
-        let message = decode::<Message>(Path::new(layout::INBOX), text.as_bytes());
+        // A step quarantines a message that can't be read, or that is to another agent.
+        let message = decode::<Message>(Path::new(layout::INBOX), text.as_bytes()).ok();
+        let message = message.filter(|message| check_message(message, key, agent).is_ok());
         message.iter().for_each(|message| note(message, MessageStatus::Queued));
     }
     // A message that a timer holds has been admitted too, so its key counts.
@@ -181,8 +185,7 @@ pub fn forget_old_days(view: &View<'_>, before: Time) -> Result<()> {
     for entry in dir.entries()? {
         let Some(name) = entry.name.to_str() else { continue };
         if entry.is_dir && name.len() == oldest.len() && name < oldest.as_str() {
-            let old = dir.join(name);
-            old.remove_tree()?;
+            dir.join(name).remove_tree()?;
         }
     }
     Ok(())

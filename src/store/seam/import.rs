@@ -7,8 +7,7 @@ use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::super::backend::{EachOp, Op};
-use super::super::dir::prepared::PreparedDir;
-use super::super::dir::{self, Appeared, agent_exists, dedupe, layout};
+use super::super::dir::{self, Appeared, agent_exists, dedupe, layout, prepared::PreparedDir};
 use super::{Agent, Store, ops};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.
@@ -111,7 +110,8 @@ fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut EachOp<'
     source.copy(&*view, each)?;
     each(Op::LocalDir(prepared.name.clone()))?;
     let window = agent.policy()?.limits.dedupe_window;
-    dedupe::entries(&*view, &source.place(layout::ARCHIVE), now, window)?.try_for_each(|entry| {
+    let place = source.place(layout::ARCHIVE);
+    dedupe::entries(&*view, (agent.name().as_str(), &place), now, window)?.try_for_each(|entry| {
         each(Op::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: ops::text(&entry) })
     })
 }

@@ -593,10 +593,14 @@ impl<'w> Actor<'w> {
 pub fn merge_both_ways(world: &World) -> bool {
     let (project, clone) = (world.project(), world.clone());
     unlock(world, &project);
+    let alone = [&clone, &project].map(|place| after_sync(world, place));
+    if alone.iter().any(Option::is_none) {
+        return false;
+    }
     let merged = record(world, &clone)
         .and_then(|()| between_steps(world, || record(world, &project)))
-        // A `sync` that was killed leaves what it has brought in as a change of its clone. A message that is gone on both
-        // sides, and one like it that is new on one of them, would then be a rename to git, and a conflict.
+        // A message that is gone on both sides, and one like it that is new on one of them, would be a rename to git,
+        // and a conflict.
         .and_then(|()| {
             pull(
                 world,
@@ -611,6 +615,18 @@ pub fn merge_both_ways(world: &World) -> bool {
         .history
         .note(merged.as_ref().map_or_else(|why| What::Unmerged { why: why.clone() }, |()| What::Merged));
     merged.is_ok()
+}
+
+/// Keeps every `sync` out of a clone. What one that was killed has applied there, git would take for a change of the clone,
+/// so `None` until another one has finished it.
+fn after_sync(world: &World, clone: &Path) -> Option<fs::File> {
+    let lock = fs::File::create(clone.join(".git/dormouse.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let commit = |name: &str| world.aside("git", clone, &["rev-parse", "--verify", "--quiet", name]);
+    let (is_applied, applied) = commit("refs/worktree/dormouse-applied");
+    let is_whole =
+        !is_applied || world.aside("git", clone, &["merge-base", "--is-ancestor", applied.trim(), "HEAD"]).0;
+    is_whole.then_some(lock)
 }
 
 type Said = Result<(), String>;

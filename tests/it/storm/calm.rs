@@ -21,7 +21,7 @@ const ROUNDS: usize = 100;
 /// Lets the storm calm: afterwards nothing waits, and every agent has been asked for a sign of life.
 pub fn calm(world: &World) {
     world.history.note(What::Calm);
-    let merged = world.base.is_some() || (0..30).any(|_| merge_both_ways(world) || wait(500));
+    let merged = world.base.is_some() || (0..30).any(|_| can_merge(world) || wait(500));
     assert!(merged, "git is kept from merging");
     for agent in world.agents() {
         let (_, said) = call(world, &["timer", "list", "-a", &agent, "--json"]);
@@ -47,6 +47,17 @@ pub fn calm(world: &World) {
     calm_traveller(world);
     // Supervisors of tasks, and what turns have left, end a moment after.
     let _ = (0..100).any(|_| world.processes().is_empty() || wait(100));
+}
+
+/// Finishes in both clones what a killed `sync` has begun, and merges them. What was dropped into inboxes and forbids a `sync`
+/// is quarantined first, in the clone that ticks.
+fn can_merge(world: &World) -> bool {
+    let ours = |place: &Path, words: &[&str]| {
+        world.aside(crate::harness::dormouse().to_str().unwrap(), place, words);
+    };
+    ours(&world.project(), &["doctor", "--repair"]);
+    [world.project(), world.clone(), world.project()].iter().for_each(|place| ours(place, &["sync"]));
+    merge_both_ways(world)
 }
 
 /// The same for the agent that was moved about and is back in the east.

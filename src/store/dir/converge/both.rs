@@ -176,8 +176,7 @@ impl<'t> Both<'t> {
         } else if let (Some(our), Some(their)) = (ours, theirs) {
             let mut read =
                 |blob| -> Result<Value> { Ok(json::value(&around.read(blob)?).unwrap_or_default()) };
-            let is_ours = age(&read(our)?) > age(&read(their)?);
-            if is_ours { (ours, theirs) } else { (theirs, ours) }
+            if age(&read(our)?) > age(&read(their)?) { (ours, theirs) } else { (theirs, ours) }
         } else {
             (ours.or(theirs), None)
         };
@@ -261,8 +260,7 @@ impl<'t> Both<'t> {
     fn put_message_aside(&self, key: &str, blob: &Blob, merged: &mut Converged) {
         let path = format!("{}/{key}.json", layout::INBOX);
         merged.aside.push(format!("{}{path}", self.prefix));
-        let name = path.replace('/', "__");
-        let place = format!("{}{}/{name}", self.prefix, layout::QUARANTINE);
+        let place = format!("{}{}/{}", self.prefix, layout::QUARANTINE, path.replace('/', "__"));
         merged.files.entry(place).or_insert(MergedFile::As(blob.clone()));
     }
 
