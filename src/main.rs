@@ -35,7 +35,7 @@ compile_error!("dormouse needs Linux");
 mod needs;
 #[cfg(test)]
 mod alone;
-mod beneath;
+mod cap_fs;
 mod cli;
 mod clock;
 mod commands;

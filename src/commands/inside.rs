@@ -423,7 +423,7 @@ fn run_command(
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
     }
-    let mut overseer = of_state(agent, |state: &State| match asked(state) {
+    let mut monitor = of_state(agent, |state: &State| match asked(state) {
         Ok(None) => {
             let now = session.clock.now();
             let run = state.current_run.as_ref();
@@ -436,7 +436,7 @@ fn run_command(
         }
         Ok(Some(_)) | Err(_) => MonitorDecision::Ends,
     });
-    let ran = foreground::run(&args.argv, &mut overseer, &ending)?;
+    let ran = foreground::run(&args.argv, &mut monitor, &ending)?;
     if let Some(trouble) = &ran.trouble {
         session.out.note(trouble);
     }

@@ -121,12 +121,12 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
     let mut names = agents(&store, named, named.is_empty())?;
     names.sort();
     let home = store.anchor().home().to_string_lossy().into_owned();
-    let mut chronicle = FleetHistory { home, since, now, agents: Vec::new(), unreadable: Vec::new() };
+    let mut history = FleetHistory { home, since, now, agents: Vec::new(), unreadable: Vec::new() };
     let mut status = Status::Done;
     let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
     for name in &names {
         match store.agent(name).and_then(|agent| activity(&agent, since, now)) {
-            Ok(activity) => chronicle.agents.push(activity),
+            Ok(activity) => history.agents.push(activity),
             // A missing agent that the user named is an error, and no page is written.
             Err(error @ Error::NoAgent { .. }) if !named.is_empty() => return Err(error),
             // The agent was deleted after the names were listed.
@@ -134,13 +134,13 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
             Err(error) => {
                 session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
                 status = status.graver(error.exit_status());
-                chronicle.unreadable.push((name.clone(), error.to_string()));
+                history.unreadable.push((name.clone(), error.to_string()));
             }
         }
         progress.advance(1);
     }
     drop(progress);
-    let page = html(&chronicle)?;
+    let page = html(&history)?;
     if to_stdout {
         session.out.raw(page.as_bytes());
         return Ok(status);
@@ -148,13 +148,13 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
     replace(&args.output, 0o666, &page)?;
     let object = json!({
         "path": args.output.to_string_lossy(),
-        "agents": chronicle.agents.len(),
+        "agents": history.agents.len(),
         "since": since,
         "until": now,
         "bytes": page.len(),
     });
     session.out.result(&object, |out| {
-        let agents = count(chronicle.agents.len() as u64, "agent", "agents");
+        let agents = count(history.agents.len() as u64, "agent", "agents");
         format!("{}: {agents} since {}", out.safe(&args.output.to_string_lossy()), since.local())
     });
     Ok(status)

@@ -81,9 +81,9 @@ fn show_object(message: &Message, status: MessageStatus) -> Value {
 
 fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
-    let (messages, misfits, total) = agent.look(|seen, state| {
+    let (messages, malformed, total) = agent.look(|seen, state| {
         let total = seen.keys()?.len();
-        let (mut messages, mut misfits) = (Vec::new(), Vec::new());
+        let (mut messages, mut malformed) = (Vec::new(), Vec::new());
         for waiting in seen.first(limit.min(total))? {
             match seen.try_read(&waiting)? {
                 Some(Ok(message)) => {
@@ -91,11 +91,11 @@ fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status
                     let is_held = needs_operator(&state, message.id);
                     messages.push((message, status, is_held));
                 }
-                Some(Err(misfit)) => misfits.push(misfit),
+                Some(Err(file)) => malformed.push(file),
                 None => {}
             }
         }
-        Ok((messages, misfits, total))
+        Ok((messages, malformed, total))
     })?;
     for (message, status, is_held) in &messages {
         let mut object = show_object(message, *status);
@@ -104,13 +104,13 @@ fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status
         }
         session.out.result(&object, |out| line(message, *status, *is_held, out));
     }
-    for misfit in &misfits {
-        session.out.failure(&agent.damage(misfit), None, Some(agent.name().as_str()));
+    for file in &malformed {
+        session.out.failure(&agent.damage(file), None, Some(agent.name().as_str()));
     }
-    if messages.len() + misfits.len() < total {
+    if messages.len() + malformed.len() < total {
         session.out.note(&format!("{} of {total}; --limit 0 lists all", messages.len()));
     }
-    Ok(if misfits.is_empty() { Status::Done } else { Status::Damaged })
+    Ok(if malformed.is_empty() { Status::Done } else { Status::Damaged })
 }
 
 fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -> String {

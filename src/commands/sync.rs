@@ -30,7 +30,7 @@ pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
         "commit": found.commit,
         "received": found.received,
         "sent": found.sent,
-        "aside": found.aside,
+        "quarantined": found.quarantined,
     });
     answer(session, &object, |_| {
         let files = |number: usize| count(number as u64, "file", "files");
@@ -50,9 +50,9 @@ pub fn merge_driver(session: &mut Session, args: cli::MergeDriverArgs) -> Result
             let top = std::env::current_dir().context("find", Path::new("the working directory"))?;
             let store = session.store_at(Anchor::at(top.join(root)))?;
             // The other version is saved before `put` overwrites the file.
-            let aside = store.agent(&agent)?.local().put_aside(&file, &other)?;
+            let quarantined = store.agent(&agent)?.local().put_aside(&file, &other)?;
             put(&kept)?;
-            session.out.note(&format!("{path}: the other version is in {aside}"));
+            session.out.note(&format!("{path}: the other version is in {quarantined}"));
         }
         Merged::Conflict => return Err(Error::damaged(&args.path, "one of its versions is not a record")),
     }

@@ -158,7 +158,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
     };
     let mut found = checks::agent(files.as_ref().map_or(agent, AsFiles::agent));
     if let (Some(locked), None) = (&locked, &files) {
-        found.litter(locked.local());
+        found.stale_files(locked.local());
     }
     // Records that can't be read are already reported by the checks above.
     let _ = checks::elsewhere(&mut found, agent, session.clock.now());

@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::attention::Attention;
 use crate::model::event::EventKind;
@@ -294,7 +294,7 @@ impl InstalledHook<'_> {
 
     /// Returns the log file of the event's run; `None` if there is no run, or its directory is
     /// gone.
-    fn log(&self, event: &HookEvent) -> Option<Spot> {
+    fn log(&self, event: &HookEvent) -> Option<CapPath> {
         let dir = self.context.agent.workdir().run(event.run_id?);
         dir.exists().then(|| dir.hook_log())
     }

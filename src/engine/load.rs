@@ -162,13 +162,13 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
         .as_ref()
         .map(|run| run.message_id)
         .or(state.held.as_ref().map(|held| held.message_id));
-    let (hints, misfits) = seen.hints()?;
+    let (hints, malformed) = seen.hints()?;
     let dropped = seen.dropped()?;
     let first = dropped.first().filter(|_| purpose == Purpose::Look);
     let mut inbox = Inbox {
         hints,
-        misfits,
-        drops: dropped.len(),
+        malformed,
+        submissions: dropped.len(),
         dropped_at: first.map(|file| seen.dropped_at(file)).transpose()?.flatten(),
         has_background: seen.has_background()?,
         last_interject: seen.last_interject()?,
@@ -179,7 +179,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
     {
         match seen.try_read(&waiting)? {
             Some(Ok(message)) => inbox.claimed = Some(message),
-            Some(Err(misfit)) => inbox.misfits.push(misfit),
+            Some(Err(file)) => inbox.malformed.push(file),
             None => {}
         }
     }
@@ -195,8 +195,8 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
             }
             let message = match seen.try_read(waiting)? {
                 Some(Ok(message)) => message,
-                Some(Err(misfit)) => {
-                    inbox.misfits.push(misfit);
+                Some(Err(file)) => {
+                    inbox.malformed.push(file);
                     continue;
                 }
                 None => continue,
@@ -206,7 +206,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
                 && message.attempt == 1
                 && let Err(refusal) = check_size(&message.body, &policy.limits)
             {
-                inbox.misfits.push(seen.unfit(waiting, refusal.message));
+                inbox.malformed.push(seen.unfit(waiting, refusal.message));
                 continue;
             }
             if purpose == Purpose::Step && seen.is_settled(message.id, now)? {

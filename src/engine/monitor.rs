@@ -41,8 +41,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const RECORD_ATTEMPTS: u32 = 25;
 
 /// Returns a monitor's answer, with `limit` as the latest time of the next call.
-fn asked_by(fate: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
-    match fate {
+fn asked_by(decision: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
+    match decision {
         MonitorDecision::Ends => MonitorDecision::Ends,
         MonitorDecision::GoesOn { ask_again } => {
             MonitorDecision::GoesOn { ask_again: ask_again.into_iter().chain(limit).min() }

@@ -81,16 +81,16 @@ impl Context<'_> {
         let Some(_alone) = self.agent.lock_notifications(Sharing::Exclusive)? else { return Ok(()) };
         let state = self.agent.peek()?;
         let marked = state.attention.into_iter().flat_map(|mark| mark.newest).chain(state.asked);
-        let attentions: Vec<Attention> = marked
-            .filter(|attention| attention.untold)
-            .map(|attention| attention.shown(self.agent.name()))
-            .collect();
+        let attentions: Vec<Attention> =
+            marked.filter(|one| one.pending).map(|one| one.shown(self.agent.name())).collect();
         self.notify_attentions(&attentions);
         self.session.raised.borrow_mut().extend(attentions);
         match hooks::find(self, ON_STATE_CHANGE) {
-            Some(hook) => self.run_hooks(&state.untold, Some(&hook), None),
+            Some(hook) => self.run_hooks(&state.transitions, Some(&hook), None),
             // The hook was removed after the transitions were marked.
-            None => self.clear_transitions(&state.untold.iter().map(|one| one.seq).collect::<Vec<_>>(), None),
+            None => {
+                self.clear_transitions(&state.transitions.iter().map(|one| one.seq).collect::<Vec<_>>(), None)
+            }
         }
     }
 
@@ -103,7 +103,7 @@ impl Context<'_> {
         let hook = hooks::find(self, ON_ATTENTION);
         // Without a hook there is no mark to clear. A command called from a hook leaves the
         // notification to a later step.
-        let is_due = hook.is_some() || (attentions.iter().any(|one| one.untold) && !is_nested());
+        let is_due = hook.is_some() || (attentions.iter().any(|one| one.pending) && !is_nested());
         let mut told = Vec::new();
         for attention in attentions {
             // A process that got a signal to end leaves the rest to a later step.
@@ -135,11 +135,11 @@ impl Context<'_> {
             transitions.iter().any(|one| HookEvent::end_of_recovery(self.agent.name(), one).is_some());
         let recovered = has_recovered.then(|| hooks::find(self, ON_RECOVERY_COMPLETE)).flatten();
         let first = transitions.first().map_or(0, |one| one.seq);
-        if changed.is_some() && self.agent.peek()?.untold.iter().any(|one| one.seq < first) {
+        if changed.is_some() && self.agent.peek()?.transitions.iter().any(|one| one.seq < first) {
             drop(lock);
             lock = self.agent.lock_notifications(Sharing::Exclusive)?;
             if lock.is_some() {
-                let mut left = self.agent.peek()?.untold;
+                let mut left = self.agent.peek()?.transitions;
                 left.retain(|one| one.seq < first);
                 self.run_hooks(&left, changed.as_ref(), None)?;
             } else {

@@ -79,10 +79,10 @@ impl Notifications {
         let is_heard = installed_hooks.on_state_change || program(agent, ON_STATE_CHANGE).is_some();
         if is_heard {
             self.lock(agent)?;
-            transaction.state.untold.extend(transitions.iter().cloned());
+            transaction.state.transitions.extend(transitions.iter().cloned());
         } else {
             // A hook that is installed later is not notified of earlier transitions.
-            transaction.state.untold.clear();
+            transaction.state.transitions.clear();
         }
         Ok((transitions, is_heard))
     }

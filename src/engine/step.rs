@@ -17,7 +17,7 @@ use crate::report::context::History;
 use crate::report::step::StepReport;
 use crate::rules::due::next_due;
 use crate::rules::posture::posture;
-use crate::rules::step::{self, Before, BusyAction, Drops, Next, Tried};
+use crate::rules::step::{self, Before, BusyAction, Next, Submissions, Tried};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::hints::ignore_duplicate_hint;
@@ -52,7 +52,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
     let mut tried = Tried::default();
     let (mut recovered, mut overdue) = (None, None);
     // Names of unmovable files, which this step skips.
-    let mut stuck = Vec::<String>::new();
+    let mut unmovable = Vec::<String>::new();
     loop {
         let now = session.clock.now();
         let locked = agent.change(now)?;
@@ -80,7 +80,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
                 continue;
             }
         }
-        let seen = locked.look_for_step(&state, &stuck)?;
+        let seen = locked.look_for_step(&state, &unmovable)?;
         let records = load::records(agent, &seen, state, Loading::unleased(now, Purpose::Step))?;
         drop(seen);
         let draft = Draft::new(records, session.clock.stamp()?);
@@ -88,13 +88,13 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         overdue = step.overdue.or(overdue);
         match step.next {
             // The step has changed this draft, so the records are loaded again.
-            Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
-            Next::TakeInDrops => {
+            Next::TakeIn if tried.submissions == Submissions::Some => tried.submissions = Submissions::NotYet,
+            Next::TakeIn => {
                 let taken = submissions::take_in(context, &locked, step.draft)?;
-                tried.drops = if taken.any { Drops::Some } else { Drops::NoMore };
-                stuck.extend(taken.stuck);
+                tried.submissions = if taken.any { Submissions::Some } else { Submissions::NoMore };
+                unmovable.extend(taken.unmovable);
             }
-            Next::SetAside => stuck.extend(submissions::set_aside(context, &locked, step.draft)?),
+            Next::SetAside => unmovable.extend(submissions::set_aside(context, &locked, step.draft)?),
             Next::DropStale => drop(context.commit(&locked, step.draft)?),
             Next::Decided(decision) => {
                 let mut report = act(context, locked, step.draft, *decision, (grant, lease))?;
@@ -431,17 +431,17 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
             continue;
         }
         // Files are admitted to the records as they were before the step changed the draft.
-        let untouched = (draft.records.inbox.drops > 0).then(|| draft.clone());
+        let untouched = (draft.records.inbox.submissions > 0).then(|| draft.clone());
         let (step, _) = resources::step(agent, draft, tried, resources::Intent::Look)?;
         draft = step.draft;
         overdue = step.overdue.or(overdue);
         match step.next {
-            Next::TakeInDrops => {
-                tried.drops = Drops::Some;
+            Next::TakeIn => {
+                tried.submissions = Submissions::Some;
                 draft = untouched.unwrap_or(draft);
                 submissions::preview(context, &mut draft, &mut waiting)?;
             }
-            Next::SetAside => draft.records.inbox.misfits.clear(),
+            Next::SetAside => draft.records.inbox.malformed.clear(),
             Next::DropStale => {}
             Next::Decided(decision) => {
                 if !decision.moves() {

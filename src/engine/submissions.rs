@@ -35,7 +35,7 @@ pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<D
             draft.records.inbox.offer(&message);
         }
     }
-    draft.records.inbox.drops = waiting.len();
+    draft.records.inbox.submissions = waiting.len();
     Ok(())
 }
 
@@ -53,7 +53,7 @@ pub struct TakenIn {
     /// True if the records or files have changed.
     pub any: bool,
     /// Names of the files that can be neither admitted nor moved.
-    pub stuck: Vec<String>,
+    pub unmovable: Vec<String>,
 }
 
 /// Admits hand-written files in the inbox, and quarantines invalid ones: in one transaction, and at
@@ -63,19 +63,19 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
     forget_changed(agent, &mut draft);
     let most = at_once(&draft.records.policy);
     let mut admitted = Vec::new();
-    let mut stuck = Vec::new();
+    let mut unmovable = Vec::new();
     let mut count = 0;
     let mut bytes = 0;
     let seen = locked.look_again();
     for file in seen.dropped()? {
-        if count + stuck.len() >= most || bytes >= AT_ONCE {
+        if count + unmovable.len() >= most || bytes >= AT_ONCE {
             break;
         }
         let taken = match locked.local().claim_submission(&file)? {
             TakenFile::As(taken) => taken,
             TakenFile::NotNow => continue,
             TakenFile::Not(why) => {
-                stuck.push(pass_over(agent, &mut draft, &file, &why));
+                unmovable.push(pass_over(agent, &mut draft, &file, &why));
                 continue;
             }
         };
@@ -88,14 +88,14 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
                 admit_drop(&mut draft, message, first);
                 admitted.push(taken);
             }
-            Some(Err(reason)) => stuck.extend(reject(agent, locked, &mut draft, &taken, &reason)?),
+            Some(Err(reason)) => unmovable.extend(reject(agent, locked, &mut draft, &taken, &reason)?),
         }
         count += 1;
     }
-    let any = count > 0 || !stuck.is_empty() || !draft.is_empty();
+    let any = count > 0 || !unmovable.is_empty() || !draft.is_empty();
     context.commit(locked, draft)?;
     admitted.iter().try_for_each(|taken| locked.local().remove_submission(taken))?;
-    Ok(TakenIn { any, stuck })
+    Ok(TakenIn { any, unmovable })
 }
 
 /// Quarantines inbox files that have the name of a message or hint but are invalid or of another
@@ -104,13 +104,13 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
 pub fn set_aside(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Vec<String>> {
     let agent = context.agent;
     forget_changed(agent, &mut draft);
-    let mut stuck = Vec::new();
+    let mut unmovable = Vec::new();
     let most = at_once(&draft.records.policy);
-    for misfit in std::mem::take(&mut draft.records.inbox.misfits).into_iter().take(most) {
-        stuck.extend(reject(agent, locked, &mut draft, &Dropped::from(&misfit), &misfit.reason)?);
+    for file in std::mem::take(&mut draft.records.inbox.malformed).into_iter().take(most) {
+        unmovable.extend(reject(agent, locked, &mut draft, &Dropped::from(&file), &file.reason)?);
     }
     context.commit(locked, draft)?;
-    Ok(stuck)
+    Ok(unmovable)
 }
 
 /// Quarantines a file. Returns the file's name if it can't be moved.

@@ -20,7 +20,7 @@ use crate::process::git::index::Checkout;
 use crate::rules::transition::moved::take;
 use crate::store::anchor::Anchor;
 use crate::store::git::{
-    self, Around, MERGED, MergedFile, RemoteFile, ScratchStore, agent_of, converge, correct_base,
+    self, MERGED, MergeContext, MergedFile, RemoteFile, ScratchStore, agent_of, correct_base, merge_trees,
     refuse_foreign,
 };
 use crate::store::{Finding, Store};
@@ -48,7 +48,7 @@ pub struct SyncResult {
     pub received: usize,
     pub sent: usize,
     /// Paths of records of which the version of one clone was quarantined.
-    pub aside: Vec<String>,
+    pub quarantined: Vec<String>,
     /// Commit that is now checked out and on the remote branch.
     pub commit: String,
     /// True if another clone has claimed the agent that this clone wanted to claim.
@@ -58,7 +58,7 @@ pub struct SyncResult {
 impl SyncResult {
     /// Prints the paths of records that have a quarantined version.
     pub fn print_quarantined(&self, session: &Session) {
-        for path in &self.aside {
+        for path in &self.quarantined {
             session.out.note(&format!("{path}: another version of it is in quarantine/"));
         }
     }
@@ -129,7 +129,7 @@ impl<'s> RemoteSync<'s> {
         let (repository, line) = (&self.repository, &self.line);
         let head = self.snapshot(session, terms.message)?;
         let there = if fetches { repository.fetch(line)? } else { repository.commit_of(&line.known)? };
-        let (merged, aside) = self.merge(&head, there.as_deref())?;
+        let (merged, quarantined) = self.merge(&head, there.as_deref())?;
         let mut target = merged.clone();
         if let Some((name, by)) = terms.takes {
             match self.claim_commit(&merged, name, by, session)? {
@@ -156,7 +156,7 @@ impl<'s> RemoteSync<'s> {
         let count =
             |changes: &[PathChange]| changes.iter().filter(|change| line.is_inside(&change.path)).count();
         found.sent += count(&sent);
-        found.aside.extend(aside);
+        found.quarantined.extend(quarantined);
         if head != target {
             found.received += count(&changes);
             repository.note_applied(&target)?;
@@ -230,12 +230,12 @@ impl<'s> RemoteSync<'s> {
         let by_git = repository.merge(head, there)?;
         let text = repository.tree(line, &by_git.tree)?;
         let outside = by_git.conflicts.iter().find(|path| !line.is_inside(path));
-        let mut around = FromGit { exchange: self, text: &text, conflicts: &by_git.conflicts };
+        let mut context = FromGit { exchange: self, text: &text, conflicts: &by_git.conflicts };
         let mut base = repository.tree(line, &base)?;
         if let Some(applied) = repository.half_applied(head)? {
             correct_base(&mut base, &ours, &repository.tree(line, &applied)?);
         }
-        let merged = converge(&base, &ours, &theirs, &mut around)?;
+        let merged = merge_trees([&base, &ours, &theirs], &mut context)?;
         let inside = merged.conflicts.first().map(|path| format!("{}{path}", line.prefix));
         if let Some(path) = outside.cloned().or(inside) {
             let message = format!("{path}: it was changed here and at {}, in the same lines", line.remote);
@@ -260,7 +260,7 @@ impl<'s> RemoteSync<'s> {
         }
         let subject = format!("Merge branch {} of {}", line.branch, line.remote);
         let tree = repository.write_tree(line, &by_git.tree, &changes)?;
-        Ok((repository.commit_tree(&tree, &[head, there], &subject)?, merged.aside))
+        Ok((repository.commit_tree(&tree, &[head, there], &subject)?, merged.quarantined))
     }
 
     /// Returns a commit with this clone's claim on the agent. `None` if another clone has one.
@@ -394,7 +394,7 @@ struct FromGit<'e> {
     conflicts: &'e [String],
 }
 
-impl Around for FromGit<'_> {
+impl MergeContext for FromGit<'_> {
     fn read(&mut self, blob: &Blob) -> Result<Vec<u8>> {
         Ok(self.exchange.repository.contents(&[&blob.id])?.next().transpose()?.unwrap_or_default())
     }

@@ -116,7 +116,7 @@ pub struct Attention {
     pub count: u64,
     /// True if the hook `on-attention` has not been notified yet.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub untold: bool,
+    pub pending: bool,
 }
 
 impl Attention {

@@ -54,9 +54,9 @@ pub struct Inbox {
     pub hints: Vec<WakeHint>,
     /// Malformed files: before the head, in place of a hint, or in place of the claimed message.
     /// The step quarantines them.
-    pub misfits: Vec<MalformedFile>,
+    pub malformed: Vec<MalformedFile>,
     /// Number of dropped files that no step has taken in.
-    pub drops: usize,
+    pub submissions: usize,
     /// Modification time of the first dropped file; loaded only for reading commands.
     pub dropped_at: Option<Time>,
     /// True if a message of background priority may be queued.

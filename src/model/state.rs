@@ -417,7 +417,7 @@ pub struct State {
     /// Transitions that the hook `on-state-change` has not been told of yet, oldest first. Empty
     /// for an agent without that hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub untold: Vec<PendingTransition>,
+    pub transitions: Vec<PendingTransition>,
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -437,7 +437,7 @@ impl State {
     /// was killed.
     pub fn needs_hook(&self) -> bool {
         let newest = self.attention.iter().flat_map(|mark| &mark.newest);
-        !self.untold.is_empty() || newest.chain(&self.asked).any(|attention| attention.untold)
+        !self.transitions.is_empty() || newest.chain(&self.asked).any(|attention| attention.pending)
     }
 
     /// Returns the start of the consecutive deferrals for a held run that is claimed or deferred

@@ -53,7 +53,7 @@ impl Default for EndOptions {
 
 /// Runs a command until it ends or its monitor ends it. A signal to end this process is passed on
 /// to the command, because this process has work to do after the command.
-pub fn run(argv: &[OsString], overseer: &mut dyn Monitor, ending: &EndOptions) -> Result<CommandResult> {
+pub fn run(argv: &[OsString], monitor: &mut dyn Monitor, ending: &EndOptions) -> Result<CommandResult> {
     let failed = |status, trouble| CommandResult {
         status,
         trouble: Some(trouble),
@@ -71,7 +71,7 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Monitor, ending: &EndOptions) -
     }
     let ran = match command.spawn() {
         Ok(child) => {
-            let (status, was_ended) = watch(child, &signals, overseer, ending)?;
+            let (status, was_ended) = watch(child, &signals, monitor, ending)?;
             let was_signalled = status.signal().is_some();
             CommandResult { status: code(status), trouble: None, was_signalled, was_ended }
         }
@@ -88,7 +88,7 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Monitor, ending: &EndOptions) -
 fn watch(
     mut child: Child,
     signals: &Signals,
-    overseer: &mut dyn Monitor,
+    monitor: &mut dyn Monitor,
     ending: &EndOptions,
 ) -> Result<(ExitStatus, bool)> {
     let pid = Pid::from_child(&child);
@@ -102,7 +102,7 @@ fn watch(
     let mut patience: Option<Patience> = None;
     loop {
         if patience.is_none() && is_past(ask_again) {
-            match overseer.ask() {
+            match monitor.ask() {
                 MonitorDecision::GoesOn { ask_again: then } => ask_again = then,
                 MonitorDecision::Ends => {
                     send(ending.signal);

@@ -15,7 +15,7 @@ use super::leftover::LeftoverProcesses;
 use super::table::ProcessStat;
 use super::turn::{self, Monitor, Stdin, TurnResult, TurnSpec};
 use super::{HOOK, ProcessMark};
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
 use crate::model::policy::FirstTold;
 
@@ -37,9 +37,9 @@ pub struct HookSpec {
     /// Input on stdin.
     pub document: Vec<u8>,
     /// Directory in which the hook's scratch directory is created.
-    pub tmp: Spot,
+    pub tmp: CapPath,
     /// File to which the hook's output is appended.
-    pub log: Option<Spot>,
+    pub log: Option<CapPath>,
     pub timeout: Option<Duration>,
 }
 
@@ -50,10 +50,10 @@ pub fn is_there(path: &Path) -> bool {
 
 /// Runs a hook until none of its processes is left. Returns the hook's result and output. First
 /// ends leftover processes of earlier hooks whose command was killed.
-pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, String)> {
+pub fn run(hook: &HookSpec, monitor: &mut dyn Monitor) -> Result<(TurnResult, String)> {
     end_abandoned(&hook.tmp)?;
     let scratch = HookScratch::make(&hook.tmp)?;
-    let file = |name: &str| scratch.spot.join(name);
+    let file = |name: &str| scratch.cap.join(name);
     let mut env = hook.env.clone();
     env.push((HOOK.into(), hook.name.into()));
     let document = file("document.json");
@@ -62,7 +62,7 @@ pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, S
         argv: vec![hook.program.clone().into()],
         workdir: hook.workdir.clone(),
         env,
-        mark: ProcessMark::hook(&scratch.spot),
+        mark: ProcessMark::hook(&scratch.cap),
         stdin: Stdin::File(document),
         stdout: file("stdout"),
         stderr: file("stderr"),
@@ -73,7 +73,7 @@ pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, S
         kill_grace: KILL_GRACE,
         first: FirstTold::Group,
     };
-    let ended = turn::run(&spec, overseer)?;
+    let ended = turn::run(&spec, monitor)?;
     let mut said = Vec::new();
     for path in [&spec.stdout, &spec.stderr] {
         // A cut log has an additional line between its head and its tail.
@@ -92,55 +92,55 @@ pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, S
 /// directory is removed when the hook has ended. Names are never reused, so that a late removal of
 /// an abandoned directory can't remove the directory of a later hook.
 struct HookScratch {
-    spot: Spot,
+    cap: CapPath,
     _lock: File,
 }
 
 impl HookScratch {
-    fn make(tmp: &Spot) -> Result<HookScratch> {
+    fn make(tmp: &CapPath) -> Result<HookScratch> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let this = rustix::process::getpid();
         let start = ProcessStat::read(this).map_or(0, |process| process.start);
         loop {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
-            let spot = tmp.join(format!("{SCRATCH}{this}-{start}-{number}"));
-            spot.make_dirs()?;
+            let cap = tmp.join(format!("{SCRATCH}{this}-{start}-{number}"));
+            cap.make_dirs()?;
             // An unlocked directory counts as abandoned, so another command may remove it.
-            let Some(lock) = spot.open_dir()? else { continue };
+            let Some(lock) = cap.open_dir()? else { continue };
             let locked = match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => continue,
-                locked => locked.context("lock", &spot),
+                locked => locked.context("lock", &cap),
             };
             // Dropping `scratch` removes the directory, even if the directory could not be locked.
-            let scratch = HookScratch { spot, _lock: lock };
+            let scratch = HookScratch { cap, _lock: lock };
             locked?;
-            if rustix::fs::fstat(&scratch._lock).context("look at", &scratch.spot)?.st_nlink > 0 {
+            if rustix::fs::fstat(&scratch._lock).context("look at", &scratch.cap)?.st_nlink > 0 {
                 return Ok(scratch);
             }
         }
     }
 
     /// Locks and returns the scratch directory of a hook whose command was killed; else `None`.
-    fn abandoned(spot: Spot) -> Option<HookScratch> {
-        let lock = spot.open_dir().ok()??;
+    fn abandoned(cap: CapPath) -> Option<HookScratch> {
+        let lock = cap.open_dir().ok()??;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(HookScratch { spot, _lock: lock })
+        Some(HookScratch { cap, _lock: lock })
     }
 }
 
 impl Drop for HookScratch {
     fn drop(&mut self) {
         // A directory that can't be removed is harmless.
-        let _ = self.spot.remove_tree();
+        let _ = self.cap.remove_tree();
     }
 }
 
 /// Ends leftover processes of hooks whose command was killed, and removes their directories.
-pub fn end_abandoned(tmp: &Spot) -> Result<()> {
+pub fn end_abandoned(tmp: &CapPath) -> Result<()> {
     for entry in tmp.entries()? {
         let is_one = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());
         if let Some(scratch) = is_one.then(|| HookScratch::abandoned(tmp.join(entry.name))).flatten() {
-            LeftoverProcesses::find(&ProcessMark::hook(&scratch.spot), &scratch.spot.join(LEADER))?
+            LeftoverProcesses::find(&ProcessMark::hook(&scratch.cap), &scratch.cap.join(LEADER))?
                 .end(KILL_GRACE)?;
         }
     }
@@ -150,7 +150,7 @@ pub fn end_abandoned(tmp: &Spot) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beneath::at;
+    use crate::cap_fs::at;
 
     #[test]
     fn a_locked_directory_is_not_abandoned_whatever_its_name_says() {
@@ -159,7 +159,7 @@ mod tests {
         let held = HookScratch::make(&tmp).unwrap();
         // In another container the hook's process may be invisible.
         let renamed = tmp.join("hook-1-1");
-        held.spot.rename(&renamed).unwrap();
+        held.cap.rename(&renamed).unwrap();
         end_abandoned(&tmp).unwrap();
         assert!(renamed.exists().unwrap());
         drop(held);
@@ -172,14 +172,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
         let first = HookScratch::make(&tmp).unwrap();
-        let (spot, opened) = (first.spot.clone(), first.spot.open_dir().unwrap().unwrap());
+        let (cap, opened) = (first.cap.clone(), first.cap.open_dir().unwrap().unwrap());
         drop(first);
         // The lock is free now. A command that takes the lock must not remove the directory of a
         // later hook.
         flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
         let second = HookScratch::make(&tmp).unwrap();
-        assert_ne!(second.spot.path(), spot.path());
-        drop(HookScratch { spot, _lock: opened });
-        assert!(second.spot.exists().unwrap());
+        assert_ne!(second.cap.path(), cap.path());
+        drop(HookScratch { cap, _lock: opened });
+        assert!(second.cap.exists().unwrap());
     }
 }

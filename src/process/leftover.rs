@@ -12,7 +12,7 @@ use rustix::process::{Pid, pidfd_send_signal};
 use super::patience::poll;
 use super::table::{self, Environment, ProcessStat, immortal, process_path};
 use super::{KILL_TAKES, PLACE, Patience, ProcessMark, Signal, host, place_of};
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
 use crate::model::policy::FirstTold;
 
@@ -59,7 +59,7 @@ pub enum EndedBy {
 impl LeftoverProcesses {
     /// Searches for the processes. `leader_file`: leader file of the turn. If that file is missing
     /// or invalid, a process belongs to the run only by its environment.
-    pub fn find(mark: &ProcessMark, leader_file: &Spot) -> Result<LeftoverProcesses> {
+    pub fn find(mark: &ProcessMark, leader_file: &CapPath) -> Result<LeftoverProcesses> {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
         let mut found =
             LeftoverProcesses { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
@@ -260,19 +260,19 @@ const MAX_LEADER: u64 = 64 << 10;
 /// Reads the leader of a turn's process group from the turn's leader file. `None` if the turn did
 /// not start, if the machine was rebooted since, or if the turn was started from another state
 /// directory.
-pub fn leader(spot: &Spot) -> Result<Option<ProcessStat>> {
-    let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
+pub fn leader(cap: &CapPath) -> Result<Option<ProcessStat>> {
+    let Some(text) = cap.read(MAX_LEADER)? else { return Ok(None) };
     // A line without a line end is incomplete, so a number in it may be cut.
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut next = || lines.next().unwrap_or_default();
     let (boot, place, line) = (next(), next(), next());
-    let is_ours = boot == host::boot_id().as_bytes() && place == place_of(spot)?.to_string().as_bytes();
+    let is_ours = boot == host::boot_id().as_bytes() && place == place_of(cap)?.to_string().as_bytes();
     Ok(ProcessStat::parse(line).filter(|_| is_ours))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::beneath::at;
+    use crate::cap_fs::at;
     use std::fs;
     use std::io::Read;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -292,7 +292,7 @@ mod tests {
     /// Child that leads a group like the leader of a turn. Dropping this value ends the group.
     struct Turn {
         child: Child,
-        leader: Spot,
+        leader: CapPath,
         _dir: TempDir,
         _alone: Alone,
     }

@@ -22,7 +22,7 @@ mod table;
 
 use std::time::Duration;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::place::PlaceId;
 
@@ -95,9 +95,9 @@ impl ProcessMark {
     }
 }
 
-/// Returns the identity of the state directory that contains `spot`.
-fn place_of(spot: &Spot) -> Result<PlaceId> {
-    let (device, inode) = spot.numbers_of_root()?;
+/// Returns the identity of the state directory that contains `cap`.
+fn place_of(cap: &CapPath) -> Result<PlaceId> {
+    let (device, inode) = cap.numbers_of_root()?;
     Ok(PlaceId { device, inode })
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
 
 /// Maximum length of the recorded last line, in bytes.
@@ -28,7 +28,7 @@ pub struct Captured {
 /// somewhere inside the ring buffer. Logs are evidence and are not synced.
 #[derive(Debug)]
 pub struct OutputLog {
-    spot: Spot,
+    cap: CapPath,
     /// Log file, created for the first byte, so that a process without output has no log.
     file: Option<File>,
     head: u64,
@@ -40,15 +40,15 @@ pub struct OutputLog {
 }
 
 impl OutputLog {
-    pub fn new(spot: &Spot, bound: u64) -> OutputLog {
+    pub fn new(cap: &CapPath, bound: u64) -> OutputLog {
         let head = bound / 2;
         let tail = bound - head;
-        let (spot, last) = (spot.clone(), LastLine::default());
-        OutputLog { spot, file: None, head, tail, seen: 0, last, failed: false }
+        let (cap, last) = (cap.clone(), LastLine::default());
+        OutputLog { cap, file: None, head, tail, seen: 0, last, failed: false }
     }
 
     pub fn path(&self) -> &Path {
-        &self.spot
+        &self.cap
     }
 
     pub fn take(&mut self, bytes: &[u8]) -> Result<()> {
@@ -62,9 +62,9 @@ impl OutputLog {
     fn add(&mut self, bytes: &[u8]) -> Result<()> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => self.spot.create()?,
+            None => self.cap.create()?,
         };
-        let written = self.write(&file, bytes).context("write", &self.spot);
+        let written = self.write(&file, bytes).context("write", &self.cap);
         self.file = Some(file);
         written
     }
@@ -109,9 +109,9 @@ impl OutputLog {
 
     /// Copies the log into a new file and renames that file, so that the log is always complete.
     fn put_in_order(&self, file: &File, left_out: u64) -> Result<()> {
-        let mut name = self.spot.name().to_owned();
+        let mut name = self.cap.name().to_owned();
         name.push(".part");
-        let part = self.spot.parent().join(name);
+        let part = self.cap.parent().join(name);
         let copied = part.create().and_then(|to| {
             let oldest = self.in_ring(self.seen);
             let gap = format!("\n[dormouse: {left_out} bytes left out]\n");
@@ -119,8 +119,8 @@ impl OutputLog {
                 .and_then(|()| (&to).write_all(gap.as_bytes()))
                 .and_then(|()| copy(file, self.head + oldest, self.tail - oldest, &to))
                 .and_then(|()| copy(file, self.head, oldest, &to))
-                .context("write", &self.spot)?;
-            part.rename(&self.spot)
+                .context("write", &self.cap)?;
+            part.rename(&self.cap)
         });
         if copied.is_err() {
             // The error of the copy is more useful than an error of this removal.
@@ -181,7 +181,7 @@ impl LastLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beneath::at;
+    use crate::cap_fs::at;
 
     /// Returns the log after these chunks, and the value that `finish` returned.
     fn logged(bound: u64, pieces: &[&[u8]]) -> (String, Captured) {

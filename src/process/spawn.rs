@@ -63,11 +63,11 @@ pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
     };
     let stdin = match &spec.stdin {
         Stdin::Null => Stdio::null(),
-        Stdin::File(spot) => spot.open_file()?.ok_or_else(|| Error::gone("open", spot))?.0.into(),
-        Stdin::Pipe(spot) => {
-            let end = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
+        Stdin::File(cap) => cap.open_file()?.ok_or_else(|| Error::gone("open", cap))?.0.into(),
+        Stdin::Pipe(cap) => {
+            let end = cap.open_pipe(OFlags::RDONLY)?.context("open", cap)?;
             // The open must not block, but the command must wait for its input.
-            rustix::fs::fcntl_setfl(&end, OFlags::empty()).context("open", spot)?;
+            rustix::fs::fcntl_setfl(&end, OFlags::empty()).context("open", cap)?;
             end.into()
         }
     };

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::patience::{poll, wait_for};
 use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::place::PlaceId;
 
@@ -138,11 +138,11 @@ pub struct TaskInputPipe {
 }
 
 impl TaskInputPipe {
-    pub fn make(spot: &Spot) -> Result<TaskInputPipe> {
-        spot.make_pipe()?;
+    pub fn make(cap: &CapPath) -> Result<TaskInputPipe> {
+        cap.make_pipe()?;
         // Opening a pipe for writing, without waiting, fails if the pipe has no reader.
-        let reader = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
-        let writer = spot.open_pipe(OFlags::WRONLY)?.context("open", spot)?;
+        let reader = cap.open_pipe(OFlags::RDONLY)?.context("open", cap)?;
+        let writer = cap.open_pipe(OFlags::WRONLY)?.context("open", cap)?;
         Ok(TaskInputPipe { reader: Some(reader), writer })
     }
 
@@ -177,7 +177,7 @@ impl TaskInputPipe {
 
 /// Writes to the input of a task. Refused as `nobody_listens` if no command reads the pipe, or if
 /// the command has not read all bytes after `patience`.
-pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
+pub fn feed(path: &CapPath, bytes: &[u8], patience: Duration) -> Result<()> {
     let nobody = |why: &str| {
         Error::refused("nobody_listens", format!("{}: {why}", path.display()))
             .with_hint("`dormouse task status` shows whether it still runs")
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn input_reaches_the_reader_and_never_blocks() {
         let dir = tempfile::tempdir().unwrap();
-        let path = crate::beneath::at(dir.path()).join("stdin");
+        let path = crate::cap_fs::at(dir.path()).join("stdin");
         let error = feed(&path, b"too early", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
         let mut input = TaskInputPipe::make(&path).unwrap();

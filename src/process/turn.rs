@@ -21,7 +21,7 @@ use super::signals::Signals;
 use super::spawn::spawn;
 use super::table::{self, immortal, process_path};
 use super::{KILL_TAKES, Patience, ProcessMark, Signal};
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
@@ -48,10 +48,10 @@ pub struct TurnSpec {
     pub mark: ProcessMark,
     pub stdin: Stdin,
     /// Log of stdout. A stream without output has no log.
-    pub stdout: Spot,
-    pub stderr: Spot,
+    pub stdout: CapPath,
+    pub stderr: CapPath,
     /// File that records the leader of the process group for `LeftoverProcesses`.
-    pub leader: Spot,
+    pub leader: CapPath,
     /// Creates a listener for each stream, which receives the output immediately.
     pub listener: Option<fn() -> ChunkListener>,
     /// Limit of each log, in bytes.
@@ -100,9 +100,9 @@ impl Monitor for Nobody {
 #[derive(Debug, Clone)]
 pub enum Stdin {
     Null,
-    File(Spot),
+    File(CapPath),
     /// Named pipe whose other end is already open.
-    Pipe(Spot),
+    Pipe(CapPath),
 }
 
 /// Result of a turn.
@@ -139,7 +139,7 @@ impl TurnResult {
 /// tasks. Every other child of this process counts as part of the turn, so no second turn can run
 /// at the same time. An error is a failure of this process. The turn has then ended, too, unless
 /// the error reports a process that does not end.
-pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
+pub fn run(spec: &TurnSpec, monitor: &mut dyn Monitor) -> Result<TurnResult> {
     let started = Instant::now();
     let signals = Signals::hold()?;
     let orphans = Adoption::begin()?;
@@ -152,11 +152,11 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
     let mut live = Live::new(child, stdout, stderr, &signals)?;
     live.stdout.listener = spec.listener.map(|make| make());
     live.stderr.listener = spec.listener.map(|make| make());
-    let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), overseer)?;
+    let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), monitor)?;
     let timed_out = cut == Some(Cut::Late);
     let by_itself = live.leader_ended && cut.is_none() && live.cancelled_by.is_none();
     if let Some(signal) = live.cancelled_by {
-        overseer.signalled(signal);
+        monitor.signalled(signal);
     }
     if cut.is_some() || live.cancelled_by.is_some() || live.trouble.is_some() {
         live.end(spec, spec.kill_grace)?;
@@ -248,11 +248,11 @@ impl<'a> Live<'a> {
 
     /// Waits until the leader has ended or there is a reason to end it. Returns the reason if it is
     /// the timeout or the monitor.
-    fn watch(&mut self, mut until: Option<Instant>, overseer: &mut dyn Monitor) -> Result<Option<Cut>> {
+    fn watch(&mut self, mut until: Option<Instant>, monitor: &mut dyn Monitor) -> Result<Option<Cut>> {
         let mut ask_again = Some(Instant::now());
         loop {
             if is_past(ask_again) {
-                match overseer.ask() {
+                match monitor.ask() {
                     MonitorDecision::GoesOn { ask_again: then } => ask_again = then,
                     MonitorDecision::Ends => return Ok(Some(Cut::Told)),
                 }
@@ -262,7 +262,7 @@ impl<'a> Live<'a> {
                 return Ok(None);
             }
             if is_past(until) {
-                match overseer.late() {
+                match monitor.late() {
                     MonitorDecision::GoesOn { ask_again: then } => until = then,
                     MonitorDecision::Ends => return Ok(Some(Cut::Late)),
                 }
@@ -476,7 +476,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use crate::beneath::at;
+    use crate::cap_fs::at;
 
     use super::super::table::ProcessStat;
     use super::super::{PLACE, RUN, leftover::LeftoverProcesses, mark, place_of, run_id, signals};

@@ -174,7 +174,7 @@ impl ListRow {
             missing: state.held.as_ref().map(|held| held.missing.clone()),
             lineage,
             hint: next_act(state.status),
-            pending: arrivals.queued.len() + records.inbox.drops,
+            pending: arrivals.queued.len() + records.inbox.submissions,
             rejected: arrivals.rejected,
             reduced: state.counters.reduced_since_turn,
             pending_wake_hint: waking_hint(records),

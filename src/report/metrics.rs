@@ -68,7 +68,7 @@ impl Reading {
             status: state.status,
             execution: state.execution.state,
             since: state.execution.since,
-            queued: (arrivals.queued.len() + records.inbox.drops) as u64,
+            queued: (arrivals.queued.len() + records.inbox.submissions) as u64,
             oldest: arrivals.queued.iter().filter_map(|key| key.id.minted_at()).min(),
             rejected: arrivals.rejected as u64,
             attention: state.attention.as_ref().map_or(0, |mark| mark.count),

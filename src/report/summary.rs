@@ -85,7 +85,7 @@ pub struct Facts<'a> {
 impl Facts<'_> {
     /// Number of queued messages and of files in the inbox that are not admitted yet.
     fn pending(&self) -> usize {
-        self.arrivals.queued.len() + self.records.inbox.drops
+        self.arrivals.queued.len() + self.records.inbox.submissions
     }
 }
 
@@ -247,7 +247,7 @@ fn queue(facts: &Facts<'_>) -> Value {
         "by_priority": by_priority,
         "oldest_at": oldest_at,
         "dead": facts.records.state.counters.dead,
-        "dropped_files": facts.records.inbox.drops,
+        "dropped_files": facts.records.inbox.submissions,
         "rejected": facts.arrivals.rejected,
     })
 }

@@ -115,7 +115,7 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
     let is_late = now.since(since) > after;
     let has_to_do = || {
         next_due(records).is_some_and(|due| due <= now)
-            || records.inbox.drops > 0
+            || records.inbox.submissions > 0
             || state.current_run.is_some()
             || decide(&project(records, now)).moves()
     };

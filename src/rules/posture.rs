@@ -75,7 +75,7 @@ pub fn posture(records: &Records) -> PostureReport {
         let reason = format!("next is a wake hint from {}", hint.source);
         return PostureReport::new(Posture::HasQueuedInput, reason);
     }
-    if records.inbox.drops > 0 {
+    if records.inbox.submissions > 0 {
         return PostureReport::new(Posture::HasQueuedInput, "next is a file that was put into the inbox");
     }
     if let Some(item) = runnable_work(records) {

@@ -82,7 +82,7 @@ fn is_at_work(records: &Records) -> bool {
 pub fn has_input(records: &Records) -> bool {
     let inbox = &records.inbox;
     inbox.head.is_some()
-        || inbox.drops > 0
+        || inbox.submissions > 0
         || !inbox.hints.is_empty()
         || records.state.pending_wake_hint.is_some()
 }

@@ -21,10 +21,10 @@ use super::transition::take_in::take_in;
 /// Preparations that this step has already tried, so that a failing one is not repeated.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tried {
-    pub telling: bool,
+    pub notifying: bool,
     pub outbox: bool,
     pub tasks: bool,
-    pub drops: Drops,
+    pub submissions: Submissions,
 }
 
 impl Tried {
@@ -32,7 +32,7 @@ impl Tried {
     /// tick may have settled it meanwhile.
     pub fn note(&mut self, before: Before) {
         match before {
-            Before::Tell => self.telling = true,
+            Before::Tell => self.notifying = true,
             Before::Settle(_) => {}
             Before::Deliver => self.outbox = true,
             Before::LookAfterTasks => self.tasks = true,
@@ -42,7 +42,7 @@ impl Tried {
 
 /// Progress of a step in taking in dropped files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Drops {
+pub enum Submissions {
     #[default]
     NotYet,
     Some,
@@ -88,7 +88,7 @@ pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Tim
 /// Returns the next preparation, derived from `state.json` alone; `None` if none is left. The
 /// caller holds the lease, so no other process works on the records.
 pub fn first(state: &State, tried: Tried) -> Option<Before> {
-    if state.needs_hook() && !tried.telling {
+    if state.needs_hook() && !tried.notifying {
         Some(Before::Tell)
     } else if let Some(run) = &state.current_run {
         Some(Before::Settle(run.run_id))
@@ -115,7 +115,7 @@ pub struct Step {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
     /// Admit dropped files as messages.
-    TakeInDrops,
+    TakeIn,
     /// Quarantine malformed inbox files.
     SetAside,
     /// Commit the draft, which drops stale messages, and load again: the messages behind the stale
@@ -128,10 +128,10 @@ pub enum Next {
 /// process works on them.
 pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
     let inbox = &draft.records.inbox;
-    if inbox.drops > 0 && tried.drops == Drops::NotYet {
-        return Ok(Step { draft, next: Next::TakeInDrops, overdue: None });
+    if inbox.submissions > 0 && tried.submissions == Submissions::NotYet {
+        return Ok(Step { draft, next: Next::TakeIn, overdue: None });
     }
-    if !inbox.misfits.is_empty() {
+    if !inbox.malformed.is_empty() {
         return Ok(Step { draft, next: Next::SetAside, overdue: None });
     }
     let only_stale = inbox.head.is_none() && !inbox.stale.is_empty();
@@ -161,8 +161,8 @@ impl Step {
 /// Returns the next action. Dropped files that were left for later come before a rest.
 fn decided(draft: &Draft, tried: Tried) -> Next {
     let decision = decide(&project(&draft.records, draft.now()));
-    if !decision.moves() && draft.records.inbox.drops > 0 && tried.drops != Drops::NoMore {
-        return Next::TakeInDrops;
+    if !decision.moves() && draft.records.inbox.submissions > 0 && tried.submissions != Submissions::NoMore {
+        return Next::TakeIn;
     }
     Next::Decided(Box::new(decision))
 }

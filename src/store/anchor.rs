@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
-use crate::beneath::accounts;
+use crate::cap_fs::accounts;
 use crate::error::{Error, IoContext, Result, describe};
 use crate::model::bound::MAX_SETTINGS;
 use crate::model::digest;

@@ -38,10 +38,11 @@ pub mod tests;
 /// another clone.
 pub mod git {
     pub use super::dir::apply_remote::{RemoteFile, ScratchStore, alone_in_clone};
-    pub use super::dir::converge::{
-        Around, CONFIG, MergedFile, agent_of, converge, correct_base, dir_of, refuse_foreign, state_of,
-    };
     pub use super::dir::merge::{InWorkTree, MERGED, Merged, merge};
+    pub use super::dir::merge_trees::{
+        CONFIG, MergeContext, MergedFile, agent_of, correct_base, dir_of, merge_trees, refuse_foreign,
+        state_of,
+    };
     pub use super::dir::record::{decode, encode};
 }
 

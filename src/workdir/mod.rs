@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::bound::RECORD;
 use crate::model::id::{RunId, TaskId};
@@ -47,14 +47,14 @@ const MOST: u64 = RECORD.most.0 * 2;
 /// Local files of one agent.
 #[derive(Debug, Clone)]
 pub struct Workdir {
-    agent: Spot,
-    shared: Spot,
+    agent: CapPath,
+    shared: CapPath,
 }
 
 /// Directory of a run or a task.
 #[derive(Debug, Clone)]
 pub struct Dir {
-    spot: Spot,
+    cap: CapPath,
 }
 
 /// One of the two outputs of a process.
@@ -93,54 +93,54 @@ pub fn checkpoint_named(run_id: RunId, name: &str) -> Option<Checkpoint> {
 impl Workdir {
     /// Returns the local files of the agent with this directory. `shared`: directory of this
     /// machine for all agents.
-    pub fn of(agent: &Spot, shared: &Spot) -> Workdir {
+    pub fn of(agent: &CapPath, shared: &CapPath) -> Workdir {
         Workdir { agent: agent.clone(), shared: shared.clone() }
     }
 
     pub fn run(&self, id: RunId) -> Dir {
-        Dir { spot: self.agent.join(RUNS).join(id.to_string()) }
+        Dir { cap: self.agent.join(RUNS).join(id.to_string()) }
     }
 
     pub fn task(&self, id: TaskId) -> Dir {
-        Dir { spot: self.agent.join(TASKS).join(id.to_string()) }
+        Dir { cap: self.agent.join(TASKS).join(id.to_string()) }
     }
 
     /// Returns the file of a checkpoint, in the directory of the run that saved it.
-    pub fn checkpoint(&self, checkpoint: Checkpoint) -> Spot {
-        self.run(checkpoint.run_id).spot.join(name_of(checkpoint))
+    pub fn checkpoint(&self, checkpoint: Checkpoint) -> CapPath {
+        self.run(checkpoint.run_id).cap.join(name_of(checkpoint))
     }
 
     /// Returns the parent directory of the scratch directories of hooks.
-    pub fn tmp(&self) -> Spot {
+    pub fn tmp(&self) -> CapPath {
         self.agent.join(TMP).scratch()
     }
 
     /// Returns the directories of hooks with their labels. A hook in the first takes precedence.
     pub fn hooks(&self) -> [(&'static str, PathBuf); 2] {
-        [("agent", &self.agent), ("shared", &self.shared)].map(|(name, spot)| (name, spot.path().join(HOOKS)))
+        [("agent", &self.agent), ("shared", &self.shared)].map(|(name, cap)| (name, cap.path().join(HOOKS)))
     }
 }
 
 impl Dir {
     pub fn path(&self) -> &Path {
-        self.spot.path()
+        self.cap.path()
     }
 
-    pub fn cap_path(&self) -> &Spot {
-        &self.spot
+    pub fn cap_path(&self) -> &CapPath {
+        &self.cap
     }
 
     pub fn make(&self) -> Result<()> {
-        self.spot.make_dirs()
+        self.cap.make_dirs()
     }
 
     pub fn exists(&self) -> bool {
-        self.spot.is_dir().is_ok_and(|is_dir| is_dir)
+        self.cap.is_dir().is_ok_and(|is_dir| is_dir)
     }
 
     /// Returns the log of one output of the process.
-    pub fn stream(&self, stream: Stream) -> Spot {
-        self.spot.join(stream.name())
+    pub fn stream(&self, stream: Stream) -> CapPath {
+        self.cap.join(stream.name())
     }
 
     /// Returns a reader of a growing log. `last`: maximum of earlier output, in bytes.
@@ -149,23 +149,23 @@ impl Dir {
     }
 
     /// Returns the file that records the leader of the process group.
-    pub fn leader(&self) -> Spot {
-        self.spot.join(LEADER)
+    pub fn leader(&self) -> CapPath {
+        self.cap.join(LEADER)
     }
 
     /// Returns the log of the hooks of a run.
-    pub fn hook_log(&self) -> Spot {
-        self.spot.join(HOOK_LOG)
+    pub fn hook_log(&self) -> CapPath {
+        self.cap.join(HOOK_LOG)
     }
 
     /// Returns the pipe of an interactive task.
-    pub fn stdin(&self) -> Spot {
-        self.spot.join(STDIN)
+    pub fn stdin(&self) -> CapPath {
+        self.cap.join(STDIN)
     }
 
     /// Returns the file into which a turn writes its outcome.
-    pub fn outcome(&self) -> Spot {
-        self.spot.join(OUTCOME)
+    pub fn outcome(&self) -> CapPath {
+        self.cap.join(OUTCOME)
     }
 
     /// Notes the end of the run or task before it is committed. The note survives a kill; after a
@@ -173,12 +173,12 @@ impl Dir {
     pub fn note_end(&self, end: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(end).unwrap_or_default();
         line.push(b'\n');
-        self.write(END_NEW, &line)?.rename(&self.spot.join(END))
+        self.write(END_NEW, &line)?.rename(&self.cap.join(END))
     }
 
     /// Returns the noted end of the run or task; `None` if there is none or its file is damaged.
     pub fn noted_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        let path = self.spot.join(END);
+        let path = self.cap.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
         // The note is not synced: after a power cut the file may be empty, or contain zeros or a
         // part of the note.
@@ -190,18 +190,18 @@ impl Dir {
     }
 
     /// Writes a file of this directory. Returns its path.
-    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<Spot> {
-        let spot = self.spot.join(name);
-        let created = match spot.create() {
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<CapPath> {
+        let cap = self.cap.join(name);
+        let created = match cap.create() {
             // No parent directory is created, so that a removed agent does not reappear in part.
-            Err(error) if error.is_not_found() => self.spot.make_dir().and_then(|_| spot.create()),
+            Err(error) if error.is_not_found() => self.cap.make_dir().and_then(|_| cap.create()),
             created => created,
         };
-        let written = created?.write_all(bytes).context("write", &spot);
+        let written = created?.write_all(bytes).context("write", &cap);
         if written.is_err() {
-            let _ = spot.remove();
+            let _ = cap.remove();
         }
-        written.map(|()| spot)
+        written.map(|()| cap)
     }
 }
 
@@ -210,7 +210,7 @@ const MOST_SAID: u64 = 256 << 20;
 
 /// Log that a process may still write.
 pub struct GrowingLog {
-    path: Spot,
+    path: CapPath,
     inode: Option<u64>,
     /// Offset of the first byte that was neither read nor skipped.
     at: u64,
@@ -218,7 +218,7 @@ pub struct GrowingLog {
 
 impl GrowingLog {
     /// Returns a reader from the start of the log, or from its last `last` bytes.
-    pub fn open(path: Spot, last: Option<u64>) -> GrowingLog {
+    pub fn open(path: CapPath, last: Option<u64>) -> GrowingLog {
         let found = path.look().ok().flatten();
         let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
         let at = last.map_or(0, |last| length.saturating_sub(last));

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::json;
 use crate::model::run::Run;
@@ -16,7 +16,7 @@ impl Dir {
     /// the context of the turn. Idempotent. Only for a process that holds the run's lease, or held
     /// it until the settlement, so that no process of the run uses the directory.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
-        let dir = &self.spot;
+        let dir = &self.cap;
         if dir.clear(|entry| is_stale(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
             // A hook for the end of the run may have written a file since. Then the directory is
             // kept.
@@ -28,7 +28,7 @@ impl Dir {
     /// True if the directory was not cleared: it is empty, or has files that only a live run needs.
     pub fn is_uncleared(&self) -> Result<bool> {
         let (mut is_empty, mut has_notes) = (true, false);
-        self.spot.each_entry(|name, _| {
+        self.cap.each_entry(|name, _| {
             is_empty = false;
             has_notes |= [LEADER, END].map(str::as_bytes).contains(&name);
             true
@@ -38,15 +38,15 @@ impl Dir {
 }
 
 /// True if a file in the directory of a settled run can be removed.
-fn is_stale(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result<bool> {
+fn is_stale(cap: &CapPath, name: &OsStr, run: &Run, keeps_context: bool) -> Result<bool> {
     let Some(name) = name.to_str() else { return Ok(false) };
     match name {
         LEADER | END | END_NEW => Ok(true),
         CONTEXT | PROMPT => Ok(!keeps_context),
-        STDOUT => is_empty(spot, run.stdout_bytes),
-        STDERR => is_empty(spot, run.stderr_bytes),
-        HOOK_LOG => is_empty(spot, None),
-        OUTCOME => is_recorded(spot, run),
+        STDOUT => is_empty(cap, run.stdout_bytes),
+        STDERR => is_empty(cap, run.stderr_bytes),
+        HOOK_LOG => is_empty(cap, None),
+        OUTCOME => is_recorded(cap, run),
         // A transaction removes a checkpoint when it is no longer needed, and other files belong to
         // the turn that made them.
         _ => Ok(false),
@@ -54,16 +54,16 @@ fn is_stale(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result
 }
 
 /// True if a log is empty. `came`: number of bytes of the output, if they were counted.
-fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
+fn is_empty(cap: &CapPath, came: Option<u64>) -> Result<bool> {
     match came {
         Some(bytes) => Ok(bytes == 0),
-        None => Ok(spot.look()?.is_none_or(|found| found.st_size == 0)),
+        None => Ok(cap.look()?.is_none_or(|found| found.st_size == 0)),
     }
 }
 
 /// True if the record contains everything in the outcome. False if the outcome can't be parsed.
-fn is_recorded(spot: &Spot, run: &Run) -> Result<bool> {
-    let Some(bytes) = spot.read(MOST)? else { return Ok(true) };
+fn is_recorded(cap: &CapPath, run: &Run) -> Result<bool> {
+    let Some(bytes) = cap.read(MOST)? else { return Ok(true) };
     let Ok(outcome) = json::read::<Outcome>(&bytes) else { return Ok(false) };
     let Outcome { brief, actions, usage, deferred } = outcome;
     let is_told = (brief.is_none() || brief == run.brief) && (usage.is_none() || usage == run.usage);
@@ -73,7 +73,7 @@ fn is_recorded(spot: &Spot, run: &Run) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beneath::at;
+    use crate::cap_fs::at;
     use crate::model::run::Usage;
 
     fn run() -> Run {
@@ -93,10 +93,10 @@ mod tests {
     fn what_the_record_says_is_stale_and_the_rest_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let is_stale_file = |name: &str, content: &str, keeps: bool| {
-            let spot = at(dir.path()).join(name);
-            std::fs::write(spot.path(), content).expect("written");
+            let cap = at(dir.path()).join(name);
+            std::fs::write(cap.path(), content).expect("written");
             let run = Run { usage: Some(Usage { input_tokens: Some(3), ..Usage::default() }), ..run() };
-            is_stale(&spot, OsStr::new(name), &run, keeps).expect("looked at")
+            is_stale(&cap, OsStr::new(name), &run, keeps).expect("looked at")
         };
         for (name, content, expected) in [
             ("leader", "1", true),

@@ -153,7 +153,7 @@ fn the_hook_is_told_what_and_of_whom() {
     assert_eq!((&told["subject"], &told["agent"]), (&"dead_letter".into(), &"ada".into()));
     assert_eq!((&told["message_id"], &told["run_id"]), (&id.as_str().into(), &step["run_id"]));
     assert_eq!(told["reason"], "gave up after 1 attempt: exit status 3");
-    assert_eq!(record(&sandbox, "state.json")["attention"]["newest"][0].get("untold"), None);
+    assert_eq!(record(&sandbox, "state.json")["attention"]["newest"][0].get("pending"), None);
     sandbox.pass(3600);
     sandbox.run(["tick", "ada"]);
     assert_eq!(noted(&sandbox).len(), 1, "it is told once");
@@ -213,7 +213,7 @@ fn a_clock_that_ran_ahead_keeps_nothing_untold() {
     sandbox.cmd(["tick", "ada"]).output();
     edit_state(&sandbox, |state| {
         let attention = &mut state["attention"]["newest"][0];
-        attention["untold"] = true.into();
+        attention["pending"] = true.into();
         attention["at"] = "2031-01-01T00:00:00.000Z".into();
     });
     let ran = sandbox.cmd(["tick", "ada"]).output();

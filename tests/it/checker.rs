@@ -38,7 +38,7 @@ pub fn look(agent: &Path) -> Found {
     let mut found = Found { has_journal: has_journal(agent), ..Found::default() };
     found.leftovers = names(&agent.join("tmp"));
     // A lock stays: it is never deleted.
-    found.leftovers.retain(|name| name != "telling.lock");
+    found.leftovers.retain(|name| name != "notify.lock");
     let agent = &Files::of(agent);
     found.read_top(agent);
     found.read_inbox(agent);

@@ -1,4 +1,4 @@
-//! A proxy before a PostgreSQL that counts the flights of its clients, and cuts the connection at one of them.
+//! A proxy before a PostgreSQL that counts the trips of its clients, and cuts the connection at one of them.
 //!
 //! The unit tests of the store use this file, too.
 
@@ -22,7 +22,7 @@ pub enum Cut {
 
 pub struct Proxy {
     pub port: u16,
-    flights: Arc<AtomicUsize>,
+    trips: Arc<AtomicUsize>,
     is_stopped: Arc<AtomicBool>,
 }
 
@@ -41,25 +41,25 @@ impl Proxy {
     pub fn before(socket: PathBuf, cut: Option<Cut>) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (flights, is_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let proxy = Proxy { port, flights: Arc::clone(&flights), is_stopped: Arc::clone(&is_stopped) };
+        let (trips, is_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let proxy = Proxy { port, trips: Arc::clone(&trips), is_stopped: Arc::clone(&is_stopped) };
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 if is_stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                let (flights, is_stopped) = (Arc::clone(&flights), Arc::clone(&is_stopped));
+                let (trips, is_stopped) = (Arc::clone(&trips), Arc::clone(&is_stopped));
                 let socket = socket.clone();
-                std::thread::spawn(move || serve(client, &socket, cut, &flights, &is_stopped));
+                std::thread::spawn(move || serve(client, &socket, cut, &trips, &is_stopped));
             }
         });
         proxy
     }
 
-    /// How many flights there were.
-    pub fn flights(&self) -> usize {
-        self.flights.load(Ordering::SeqCst)
+    /// How many trips there were.
+    pub fn trips(&self) -> usize {
+        self.trips.load(Ordering::SeqCst)
     }
 
     /// Cuts all connections at their next flight, and lets nobody in.
@@ -73,7 +73,7 @@ fn serve(
     mut client: TcpStream,
     socket: &Path,
     cut: Option<Cut>,
-    flights: &AtomicUsize,
+    trips: &AtomicUsize,
     is_stopped: &AtomicBool,
 ) {
     let mut server = UnixStream::connect(socket).unwrap();
@@ -103,7 +103,7 @@ fn serve(
             continue;
         }
         if typed && matches!(sent[0], b'Q' | b'S') {
-            let number = flights.fetch_add(1, Ordering::SeqCst) + 1;
+            let number = trips.fetch_add(1, Ordering::SeqCst) + 1;
             if is_stopped.load(Ordering::SeqCst) || cut == Some(Cut::Before(number)) {
                 break;
             }

@@ -380,7 +380,7 @@ fn a_checkpoint_that_is_nowhere_is_found_missing() {
 #[test]
 fn a_tick_of_all_costs_what_the_due_agents_cost() {
     needs!("postgresql");
-    let flights = [0, 20_000].map(|resting| {
+    let trips = [0, 20_000].map(|resting| {
         let schema = format!("resting_{resting}");
         let owner = Machine::new(&server().url(&schema), None).with_ada("dormouse enqueue bob hello -q && echo done");
         owner.run(["create", "bob", "--shell", "echo done"]);
@@ -404,9 +404,9 @@ fn a_tick_of_all_costs_what_the_due_agents_cost() {
         let names: Vec<_> = stepped.iter().map(|step| step["agent"].as_str().unwrap()).collect();
         assert_eq!(names, ["ada", "bob"]);
         assert_eq!(machine.cmd(["tick", "--all", "--exit-code"]).output().code(), 10);
-        proxy.flights()
+        proxy.trips()
     });
-    assert_eq!(flights[0], flights[1]);
+    assert_eq!(trips[0], trips[1]);
 }
 
 /// Nothing happens where nobody ticks, and nobody would say so.

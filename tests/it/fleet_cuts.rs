@@ -1,7 +1,7 @@
-//! Whole commands whose line to the database breaks at each of their flights, before the server has it and after: each ends
+//! Whole commands whose line to the database breaks at each of their trips, before the server has it and after: each ends
 //! as it would have, and what there is at the end is the same.
 //!
-//! CI takes some of the flights; `DORMOUSE_FLEET=1 cargo test --test it fleet_cuts` takes all.
+//! CI takes some of the trips; `DORMOUSE_FLEET=1 cargo test --test it fleet_cuts` takes all.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ const COMMANDS: [&[&str]; 11] = [
     &["stop", "ada"],
 ];
 
-/// Does it all, and returns what there is at the end, and how many flights it took.
+/// Does it all, and returns what there is at the end, and how many trips it took.
 fn done(schema: &str, cut: Option<Cut>) -> (Vec<String>, usize) {
     let direct = Machine::new(&durable().url(schema), None);
     direct.run(["init"]);
@@ -65,16 +65,16 @@ fn done(schema: &str, cut: Option<Cut>) -> (Vec<String>, usize) {
     direct.cmd(["doctor"]).exits(0);
     let left = durable().sql(&format!("SELECT count(*) FROM {schema}.lease"));
     assert_eq!(left, ["0"], "{cut:?}");
-    (found, proxy.flights())
+    (found, proxy.trips())
 }
 
 #[test]
 fn a_line_that_breaks_at_any_flight_changes_nothing_of_what_comes_of_it() {
     needs!("postgresql");
-    let (whole, flights) = done("cuts", None);
-    assert!(flights > 60, "{flights}");
+    let (whole, trips) = done("cuts", None);
+    assert!(trips > 60, "{trips}");
     let step = if std::env::var_os("DORMOUSE_FLEET").is_some() { 1 } else { 5 };
-    let cuts: Vec<Cut> = (1..=flights)
+    let cuts: Vec<Cut> = (1..=trips)
         .flat_map(|number| [Cut::Before(number), Cut::After(number)])
         .enumerate()
         .filter_map(|(at, cut)| (at % step == 0).then_some(cut))
@@ -106,22 +106,22 @@ fn a_message_and_a_step_with_a_turn_are_a_few_flights() {
     let url =
         format!("postgres://dormouse@127.0.0.1:{}/dormouse?schema=few_flights&sslmode=disable", proxy.port);
     let machine = Machine::new(&url, None);
-    let flights = |args: &[&str]| {
-        let before = proxy.flights();
+    let trips = |args: &[&str]| {
+        let before = proxy.trips();
         machine.run(args.iter().copied());
-        proxy.flights() - before
+        proxy.trips() - before
     };
     // On a machine that is very slow a lease is kept alive meanwhile, and what came along is not fresh any more.
-    let message = (0..3).map(|_| flights(&["enqueue", "ada", "one"])).min();
+    let message = (0..3).map(|_| trips(&["enqueue", "ada", "one"])).min();
     assert_eq!(message, Some(1), "the message, and what its agent makes of it");
-    let step = (0..3).map(|_| flights(&["tick", "ada"])).min();
+    let step = (0..3).map(|_| trips(&["tick", "ada"])).min();
     assert_eq!(step, Some(5), "one for the agent, two for the claim, and two for the settlement");
     // The first step of a day that comes to rest also looks for what is kept no longer.
     for args in [["tick", "ada"].as_slice(), &["enqueue", "ada", "one"], &["tick", "ada"]] {
-        flights(args);
+        trips(args);
     }
-    assert_eq!(flights(&["tick", "ada"]), 3, "what comes to rest needs no lease");
-    assert_eq!(flights(&["tick", "ada"]), 1, "and what rests is looked at");
+    assert_eq!(trips(&["tick", "ada"]), 3, "what comes to rest needs no lease");
+    assert_eq!(trips(&["tick", "ada"]), 1, "and what rests is looked at");
     assert_eq!(direct.json(["get", "ada"])["counters"]["messages_processed"], 4);
 }
 
@@ -154,11 +154,11 @@ fn a_producer_whose_line_breaks_says_everything_once() {
             ["4|4"],
             "{cut:?}"
         );
-        proxy.flights()
+        proxy.trips()
     };
-    let flights = said("cuts_said", None);
-    assert_eq!(flights, 9);
-    for number in 1..=flights {
+    let trips = said("cuts_said", None);
+    assert_eq!(trips, 9);
+    for number in 1..=trips {
         said(&format!("cuts_said_before_{number}"), Some(Cut::Before(number)));
         said(&format!("cuts_said_after_{number}"), Some(Cut::After(number)));
     }

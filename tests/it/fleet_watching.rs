@@ -14,7 +14,7 @@ use crate::watching::terminal::Terminal;
 /// A turn that lasts until the message says so, by a file.
 const TURN: &str = "until test -e \"$HOME/$DORMOUSE_MESSAGE\"; do sleep 0.02; done; echo done";
 
-/// A machine whose flights are counted.
+/// A machine whose trips are counted.
 fn counted(schema: &str) -> (Proxy, Machine) {
     let proxy = Proxy::before(server().socket(), None);
     let port = proxy.port;
@@ -25,9 +25,9 @@ fn counted(schema: &str) -> (Proxy, Machine) {
 /// Waits until nothing was asked for a second.
 fn until_quiet(proxy: &Proxy) {
     eventually("quiet", || {
-        let before = proxy.flights();
+        let before = proxy.trips();
         std::thread::sleep(Duration::from_secs(1));
-        (proxy.flights() == before).then_some(())
+        (proxy.trips() == before).then_some(())
     });
 }
 
@@ -69,7 +69,7 @@ fn a_wait_ends_with_the_step_of_another_machine() {
     let (proxy, two) = counted("watched");
     // Any single step may take long on a busy machine.
     let ends_at_once = |_| {
-        let (turn, before, begun) = (Turn::of(&one), proxy.flights(), Instant::now());
+        let (turn, before, begun) = (Turn::of(&one), proxy.trips(), Instant::now());
         let waits = Beside::start(two.cmd(["await", "ada", "--message", &turn.message]));
         until_one_waits("watched");
         until_quiet(&proxy);
@@ -78,7 +78,7 @@ fn a_wait_ends_with_the_step_of_another_machine() {
         let took = over.elapsed();
         assert!(ended.status.success() && ended.stdout.contains("processed"), "{ended}");
         // A command that looks again and again asks twenty times a second.
-        let (asked, most) = (proxy.flights() - before, 30 + 2 * begun.elapsed().as_secs() as usize);
+        let (asked, most) = (proxy.trips() - before, 30 + 2 * begun.elapsed().as_secs() as usize);
         assert!(asked <= most, "{asked} questions in {:?}", begun.elapsed());
         took < Duration::from_secs(2)
     };
@@ -163,9 +163,9 @@ fn behind_a_pooler_a_wait_looks_again_and_again() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let turn = Turn::of(&one);
-    let before = proxy.flights();
+    let before = proxy.trips();
     let waits = Beside::start(two.cmd(["await", "ada", "--message", &turn.message]));
-    eventually("some looks", || (proxy.flights() > before + 20).then_some(()));
+    eventually("some looks", || (proxy.trips() > before + 20).then_some(()));
     turn.end();
     let ended = waits.end();
     assert!(ended.status.success() && ended.stdout.contains("processed"), "{ended}");

@@ -76,7 +76,10 @@ fn where_two_clones_have_ticked_the_one_that_came_further_is_believed() {
     }
     let ran = remote.ran(1, &["--json", "sync"]).exits(0);
     let found: Value = serde_json::from_str(ran.stdout.trim()).unwrap();
-    assert!(found["aside"].as_array().unwrap().iter().any(|path| path == "agents/ada/state.json"), "{found}");
+    assert!(
+        found["quarantined"].as_array().unwrap().iter().any(|path| path == "agents/ada/state.json"),
+        "{found}"
+    );
     remote.sync(0);
     for at in 0..2 {
         assert!(remote.agent(at, "ada").join("quarantine/state.json").exists());
@@ -130,7 +133,7 @@ fn what_a_killed_sync_has_applied_is_no_change_of_this_clone() {
         remote.run(0, &["tick", "--all", "--until-idle", "-q"]);
         remote.sync(0);
         let found = remote.sync(1);
-        assert_eq!(found["aside"].as_array().map(Vec::len), Some((round == 1).into()), "{found}");
+        assert_eq!(found["quarantined"].as_array().map(Vec::len), Some((round == 1).into()), "{found}");
         remote.sync(0);
         remote.run(0, &["tick", "--all", "--until-idle", "-q"]);
     }

@@ -110,7 +110,7 @@ fn doctor_names_litter_and_removes_it() {
         let ran = sandbox.cmd(words.iter().copied()).exits(0);
         let mut lines = objects(&ran.stdout);
         lines.pop();
-        lines.iter().filter(|line| line["kind"] == "litter").count()
+        lines.iter().filter(|line| line["kind"] == "stale_files").count()
     };
     assert_eq!(kinds(&["doctor", "--json"]), 3);
     assert_eq!(kinds(&["doctor", "--json", "--repair"]), 3);

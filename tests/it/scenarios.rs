@@ -720,7 +720,7 @@ fn dead_letters_are_told(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     if sandbox.store().join("hooks/on-attention").exists() {
         case.must(sandbox.home().join("told").exists(), sandbox, "nobody was told");
         let untold = agent["attention"]["newest"].as_array().into_iter().flatten();
-        case.must(untold.clone().all(|one| one["untold"].is_null()), sandbox, "it is still to be told");
+        case.must(untold.clone().all(|one| one["pending"].is_null()), sandbox, "it is still to be told");
     }
 }
 

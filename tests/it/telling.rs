@@ -31,8 +31,8 @@ fn edges(sandbox: &Sandbox, from: usize) -> Vec<String> {
     events[from..].iter().map(|event| format!("{} {}", word(event, "from"), word(event, "to"))).collect()
 }
 
-fn untold(sandbox: &Sandbox) -> usize {
-    record(sandbox, "state.json")["untold"].as_array().map_or(0, Vec::len)
+fn pending(sandbox: &Sandbox) -> usize {
+    record(sandbox, "state.json")["transitions"].as_array().map_or(0, Vec::len)
 }
 
 fn is_sound(sandbox: &Sandbox) {
@@ -104,7 +104,7 @@ fn without_hooks_a_claim_is_one_commit() {
     let before = record(&sandbox, "state.json")["revision"].as_u64().unwrap();
     step(&sandbox);
     assert_eq!(record(&sandbox, "state.json")["revision"].as_u64().unwrap(), before + 2, "claimed, settled");
-    assert_eq!(record(&sandbox, "state.json")["untold"], Value::Null);
+    assert_eq!(record(&sandbox, "state.json")["transitions"], Value::Null);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
     assert!(sandbox.json(["next-wake", "ada"])["next_due_at"].is_string());
     sandbox.run(["tick", "ada"]);
     assert_eq!(noted(&sandbox), edges(&sandbox, before));
-    assert_eq!(untold(&sandbox), 0);
+    assert_eq!(pending(&sandbox), 0);
     // Once is enough.
     sandbox.pass(60);
     let before = edges(&sandbox, 0).len();
@@ -279,7 +279,7 @@ fn a_hook_that_is_killed_is_told_once_more_and_then_no_more() {
     for edge in &all {
         assert_eq!(told.iter().filter(|line| *line == edge).count(), 2, "{told:?}");
     }
-    assert_eq!(untold(&sandbox), 0);
+    assert_eq!(pending(&sandbox), 0);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn a_tick_can_be_killed_at_every_call_between_its_commits() {
             let found = told[at..].iter().position(|line| line == edge);
             at += found.unwrap_or_else(|| panic!("{call}: {edge} was not told: {told:?} {all:?}")) + 1;
         }
-        assert_eq!(untold(&sandbox), 0, "{call}");
+        assert_eq!(pending(&sandbox), 0, "{call}");
         assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed", "{call}");
         is_sound(&sandbox);
     });

@@ -467,9 +467,9 @@ fn what_lies_beneath_the_state_directory_is_opened_in_one_place() {
     let found = offences(&shipped(), |source, line| {
         let is_outside = words(OF_OUTSIDE).iter().any(|place| source.path.starts_with(place));
         let is_by_path = BY_PATH.iter().any(|word| line.contains(word)) && !line.contains("use ");
-        source.layer() != "beneath" && !is_outside && is_by_path && !line.contains("fs::File")
+        source.layer() != "cap_fs" && !is_outside && is_by_path && !line.contains("fs::File")
     });
-    assert_none(found, "files beneath the state directory are opened by src/beneath");
+    assert_none(found, "files beneath the state directory are opened by src/cap_fs");
 }
 
 #[test]

@@ -278,12 +278,15 @@ fn prepare(
         return Ok(None);
     }
     let taken = take_under(session, agent, &locked, state.moved.is_none().then_some(&going))?;
-    say_left_out(session, agent, &taken.leaving);
-    if !request.force && request.file.is_none() && !is_begun && taken.leaving.arrivals() > unfinished.messages
+    say_left_out(session, agent, &taken.exported);
+    if !request.force
+        && request.file.is_none()
+        && !is_begun
+        && taken.exported.arrivals() > unfinished.messages
     {
         drop(locked);
         stay(session, store, agent.name(), &taken)?;
-        refuse_unfinished(agent, &UnfinishedCounts { messages: taken.leaving.arrivals(), ..unfinished })?;
+        refuse_unfinished(agent, &UnfinishedCounts { messages: taken.exported.arrivals(), ..unfinished })?;
     }
     Ok(Some(MarkedAgent { taken, unfinished }))
 }
@@ -309,10 +312,10 @@ fn export(
     let new = Replacement::begin(path, 0o600)?;
     let names: Vec<AgentName> = ready.iter().map(|(name, _)| name.clone()).collect();
     let mut writer = StreamWriter::begin(BufWriter::new(new.file()), &path.to_string_lossy(), &names)?;
-    let length = ready.iter().map(|(_, one)| one.taken.leaving.bytes()).sum();
+    let length = ready.iter().map(|(_, one)| one.taken.exported.bytes()).sum();
     let mut progress = session.out.progress(Unit::Bytes, Some(length));
     for (_, one) in ready {
-        one.taken.leaving.write(&mut writer, |bytes| progress.advance(bytes))?;
+        one.taken.exported.write(&mut writer, |bytes| progress.advance(bytes))?;
     }
     drop(progress);
     writer.finish()?;
@@ -345,14 +348,14 @@ fn finish(
     }
     let late = locked.delete(None)?;
     drop(locked);
-    let leaving = &ready.taken.leaving;
+    let exported = &ready.taken.exported;
     report(
         session,
         store,
         DeleteReport {
             removed: true,
-            files: Some(leaving.files()),
-            bytes: Some(leaving.bytes()),
+            files: Some(exported.files()),
+            bytes: Some(exported.bytes()),
             late,
             ..DeleteReport::new(agent, request, ready.unfinished)
         },

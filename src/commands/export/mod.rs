@@ -141,8 +141,8 @@ fn write(
         session.is_about(agent);
         let agent = store.agent(agent)?;
         let taken = take_under(session, &agent, &agent.change(session.clock.now())?, to)?;
-        let leaving = &taken.leaving;
-        say_left_out(session, &agent, leaving);
+        let exported = &taken.exported;
+        say_left_out(session, &agent, exported);
         // The output is opened after the first agent is read, so that an early error writes
         // nothing.
         let writer = match (&mut writer, out.take()) {
@@ -150,8 +150,8 @@ fn write(
             (none, Some(out)) => none.insert(StreamWriter::begin(out, &name.to_string_lossy(), names)?),
             (None, None) => continue,
         };
-        let mut of_agent = session.out.progress(Unit::Bytes, Some(leaving.bytes()));
-        let written = leaving.write(writer, |bytes| of_agent.advance(bytes));
+        let mut of_agent = session.out.progress(Unit::Bytes, Some(exported.bytes()));
+        let written = exported.write(writer, |bytes| of_agent.advance(bytes));
         drop(of_agent);
         progress.advance(1);
         if let (Err(_), Some(moved)) = (&written, &taken.moved) {
@@ -166,8 +166,8 @@ fn write(
         written?;
         reports.push(TransferReport {
             agent: agent.name().clone(),
-            files: leaving.files(),
-            bytes: leaving.bytes(),
+            files: exported.files(),
+            bytes: exported.bytes(),
             moved_to: taken.moved.map(|moved| moved.to),
             back: false,
         });
@@ -177,7 +177,7 @@ fn write(
 }
 
 struct ExportedAgent {
-    leaving: DirExport,
+    exported: DirExport,
     moved: Option<Moved>,
 }
 
@@ -207,13 +207,13 @@ fn take_under(
             }
         }
     }
-    let leaving = locked.leaving(moved.is_some())?;
-    Ok(ExportedAgent { leaving, moved })
+    let exported = locked.exported(moved.is_some())?;
+    Ok(ExportedAgent { exported, moved })
 }
 
 /// Reports the files of an agent that its stream does not contain.
-fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &DirExport) {
-    for path in leaving.left_out() {
+fn say_left_out(session: &Session, agent: &Agent<'_>, exported: &DirExport) {
+    for path in exported.left_out() {
         session.out.note(&format!("{}: {path}: left out: no plain file of an agent", agent.name()));
     }
 }

@@ -155,8 +155,8 @@ fn make(
 ) -> Result<CopySize> {
     let store = agent.store();
     let mut staged = store.stage(&names.name, &names.former)?;
-    let mut progress = session.out.progress(Unit::Bytes, Some(taken.leaving.bytes()));
-    taken.leaving.copy_to(staged.local_mut(), |bytes| progress.advance(bytes))?;
+    let mut progress = session.out.progress(Unit::Bytes, Some(taken.exported.bytes()));
+    taken.exported.copy_to(staged.local_mut(), |bytes| progress.advance(bytes))?;
     drop(progress);
     staged.local().complete()?;
     note_former_name(session, agent, &staged, mark)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::error::Category;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::model::bound::{BRIEF, Bound};
 use crate::model::json;
 use crate::model::policy::Limits;
@@ -48,7 +48,7 @@ impl Wrong {
 pub type Mended = (Outcome, Vec<String>);
 
 /// Reads the outcome file; without a file, an empty outcome. `Err`: message for people.
-pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Mended, String> {
+pub fn read(path: &CapPath, limits: &Limits) -> std::result::Result<Mended, String> {
     let wrong = |wrong: Wrong| wrong.in_file(path.path());
     if let Some(found) = path.look().map_err(|error| error.to_string())? {
         check_length(u64::try_from(found.st_size).unwrap_or(0), limits).map_err(wrong)?;

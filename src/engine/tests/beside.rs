@@ -261,9 +261,9 @@ fn a_task_hears_what_is_said_on_another_machine() {
         "nobody looks after it"
     );
     let _lease = play.agent.lease(Subject::Task(id), play.now).expect("asked").expect("free");
-    let spot = crate::beneath::at(dir.path()).join("pipe");
-    let input = supervisor::TaskInputPipe::make(&spot).expect("made");
-    let mut command = File::open(spot.path()).expect("opened");
+    let cap = crate::cap_fs::at(dir.path()).join("pipe");
+    let input = supervisor::TaskInputPipe::make(&cap).expect("made");
+    let mut command = File::open(cap.path()).expect("opened");
     let mut hearing = InputReceiver::new(input, &play.agent, id);
     let mut hear = |looks: usize| {
         for _ in 0..looks {

@@ -377,9 +377,9 @@ fn travelling(store: &Store) -> Vec<(String, String)> {
     let name = "ada".parse().expect("a name");
     let agent = store.agent(&name).expect("an agent");
     let now = Time::parse("2026-03-04T05:06:07Z").expect("a time");
-    let leaving = agent.change(now).expect("the lock").leaving(false).expect("taken");
+    let exported = agent.change(now).expect("the lock").exported(false).expect("taken");
     let mut writer = StreamWriter::begin(Vec::new(), "a stream", &[name]).expect("begun");
-    leaving.write(&mut writer, |_| ()).expect("written");
+    exported.write(&mut writer, |_| ()).expect("written");
     let stream = writer.finish().expect("whole");
     let mut reader = StreamReader::begin(stream.as_slice(), "a stream").expect("a stream");
     let mut files = Vec::new();

@@ -128,8 +128,8 @@ fn alerts(history: &FleetHistory) -> Vec<Value> {
             .flat_map(|mark| mark.newest.iter().rev())
             .map(|one| shown_within(&one.to_string(), REASON_WIDTH))
             .collect();
-        let untold = mark.map_or(0, |mark| mark.count).saturating_sub(what.len() as u64);
-        what.extend((untold > 0).then(|| format!("and {untold} more")));
+        let more = mark.map_or(0, |mark| mark.count).saturating_sub(what.len() as u64);
+        what.extend((more > 0).then(|| format!("and {more} more")));
         let late = line.nobody_ticks.as_ref().map(|late| late.describe(history.now));
         what.extend(late.map(|late| format!("no process ticks: {late}")));
         if what.is_empty() && line.dead > 0 {

@@ -157,22 +157,22 @@ fn waits_of_other_kinds_need_no_fallback() {
 #[test]
 fn a_blocked_item_that_nothing_brings_back_is_worth_a_warning() {
     let blocked = WorkItem { blocked_by: Some("a decision".to_owned()), ..work(1) };
-    let stuck = "blocked_work_item_without_recheck_or_wait";
+    let unmovable = "blocked_work_item_without_recheck_or_wait";
     let rows: [(WorkItem, Option<Wait>, &[&str]); 8] = [
-        (blocked.clone(), None, &[stuck]),
-        (blocked.clone(), Some(wait(1, WaitKind::Operator)), &[stuck]),
-        (blocked.clone(), Some(wait_on(1, WaitKind::Operator, 2)), &[stuck]),
+        (blocked.clone(), None, &[unmovable]),
+        (blocked.clone(), Some(wait(1, WaitKind::Operator)), &[unmovable]),
+        (blocked.clone(), Some(wait_on(1, WaitKind::Operator, 2)), &[unmovable]),
         (blocked.clone(), Some(wait_on(1, WaitKind::Operator, 1)), &[]),
         (WorkItem { recheck_at: Some(at(1)), ..blocked.clone() }, None, &[]),
         (
             WorkItem { recheck_at: Some(at(-1)), recheck_consumed_at: Some(at(0)), ..blocked.clone() },
             None,
-            &[stuck],
+            &[unmovable],
         ),
         (
             blocked.clone(),
             Some(Wait { resolved_by: Some(message_id(7)), ..wait_on(1, WaitKind::Operator, 1) }),
-            &[stuck],
+            &[unmovable],
         ),
         (WorkItem { state: WorkState::Completed, ..blocked }, None, &[]),
     ];
@@ -213,7 +213,7 @@ fn something_that_has_been_due_for_too_long_means_that_nobody_ticks() {
         work_added.works = vec![WorkItem { updated_at: at(-1000), ..work(1) }];
         assert_eq!(late(&work_added), warned, "work, {after:?}");
         let mut dropped = idle.clone();
-        (dropped.inbox.drops, dropped.inbox.dropped_at) = (1, Some(at(-1000)));
+        (dropped.inbox.submissions, dropped.inbox.dropped_at) = (1, Some(at(-1000)));
         assert_eq!(late(&dropped), warned, "a dropped file, {after:?}");
         assert!(!late(&idle), "nothing, {after:?}");
         // The message is as old, but a step was made since, or none was possible.

@@ -3,14 +3,14 @@
 use crate::model::place::Away;
 use crate::model::records::MalformedFile;
 use crate::model::state::PendingTransition;
-use crate::rules::step::{Before, BusyAction, Drops, Next, Step, Tried, first, step, when_busy};
+use crate::rules::step::{Before, BusyAction, Next, Step, Submissions, Tried, first, step, when_busy};
 
 use super::*;
 
 /// Returns a state in which every preparation is due.
 fn all_at_once() -> State {
     let mut state = state(Status::AwakeRunning, ExecutionState::Running);
-    let untold = PendingTransition {
+    let pending = PendingTransition {
         seq: 1,
         from: ExecutionState::Runnable,
         to: ExecutionState::Running,
@@ -20,7 +20,7 @@ fn all_at_once() -> State {
         failure: None,
         again: false,
     };
-    state.untold.push(untold);
+    state.transitions.push(pending);
     state.current_run = Some(current_run(&prompt(1)));
     state.outbox.add(&prompt(2));
     state.open_tasks = 1;
@@ -32,7 +32,7 @@ fn what_comes_first_comes_in_one_order_and_nothing_that_may_fail_twice() {
     let mut state = all_at_once();
     let mut tried = Tried::default();
     assert_eq!(first(&state, tried), Some(Before::Tell));
-    tried.telling = true;
+    tried.notifying = true;
     assert_eq!(first(&state, tried), Some(Before::Settle(run_id(1))));
     state.current_run = None;
     assert_eq!(first(&state, tried), Some(Before::Deliver));
@@ -90,7 +90,7 @@ fn with(change: impl FnOnce(&mut Records)) -> Records {
 fn kind(next: &Next) -> DecisionKind {
     match next {
         Next::Decided(decision) => decision.kind(),
-        other @ (Next::TakeInDrops | Next::SetAside | Next::DropStale) => panic!("{other:?}"),
+        other @ (Next::TakeIn | Next::SetAside | Next::DropStale) => panic!("{other:?}"),
     }
 }
 
@@ -100,22 +100,22 @@ fn stale() -> (Message, Staleness) {
 
 #[test]
 fn what_lies_in_the_inbox_comes_before_the_decision() {
-    let misfit = MalformedFile { name: "x".to_owned(), reason: "why".to_owned() };
+    let file = MalformedFile { name: "x".to_owned(), reason: "why".to_owned() };
     let mut found = with(|records| {
-        records.inbox.drops = 1;
-        records.inbox.misfits.push(misfit);
+        records.inbox.submissions = 1;
+        records.inbox.malformed.push(file);
         records.inbox.stale.push(stale());
     });
-    let tried = |drops| Tried { drops, ..Tried::default() };
-    assert_eq!(stepped(found.clone(), Tried::default()).next, Next::TakeInDrops);
-    assert_eq!(stepped(found.clone(), tried(Drops::NoMore)).next, Next::SetAside);
-    found.inbox.misfits.clear();
-    let only_stale = stepped(found.clone(), tried(Drops::NoMore));
+    let tried = |submissions| Tried { submissions, ..Tried::default() };
+    assert_eq!(stepped(found.clone(), Tried::default()).next, Next::TakeIn);
+    assert_eq!(stepped(found.clone(), tried(Submissions::NoMore)).next, Next::SetAside);
+    found.inbox.malformed.clear();
+    let only_stale = stepped(found.clone(), tried(Submissions::NoMore));
     assert_eq!(only_stale.next, Next::DropStale);
     assert!(!only_stale.draft.is_empty(), "it is the draft that drops them");
     // With a message after them nothing more is to be loaded.
     found.inbox.head = Some(prompt(1));
-    assert_eq!(kind(&stepped(found, tried(Drops::NoMore)).next), DecisionKind::StartModelTurn);
+    assert_eq!(kind(&stepped(found, tried(Submissions::NoMore)).next), DecisionKind::StartModelTurn);
 }
 
 #[test]
@@ -127,18 +127,18 @@ fn behind_a_closed_gate_stale_messages_stay() {
 
 #[test]
 fn files_that_were_left_for_later_come_before_a_rest_and_after_what_moves() {
-    let tried = |drops| Tried { drops, ..Tried::default() };
-    let idle = with(|records| records.inbox.drops = 1);
-    assert_eq!(stepped(idle.clone(), tried(Drops::Some)).next, Next::TakeInDrops);
-    assert_eq!(kind(&stepped(idle, tried(Drops::NoMore)).next), DecisionKind::Sleep);
+    let tried = |submissions| Tried { submissions, ..Tried::default() };
+    let idle = with(|records| records.inbox.submissions = 1);
+    assert_eq!(stepped(idle.clone(), tried(Submissions::Some)).next, Next::TakeIn);
+    assert_eq!(kind(&stepped(idle, tried(Submissions::NoMore)).next), DecisionKind::Sleep);
     let busy = with(|records| {
-        records.inbox.drops = 1;
+        records.inbox.submissions = 1;
         records.inbox.head = Some(prompt(1));
     });
-    let claim = stepped(busy, tried(Drops::Some));
+    let claim = stepped(busy, tried(Submissions::Some));
     assert_eq!(kind(&claim.next), DecisionKind::StartModelTurn);
     // A claim that lacks a resource does not change the agent either.
-    assert_eq!(claim.clone().lacking(shortage(), tried(Drops::Some)).next, Next::TakeInDrops);
-    let lacking = claim.lacking(shortage(), tried(Drops::NoMore));
+    assert_eq!(claim.clone().lacking(shortage(), tried(Submissions::Some)).next, Next::TakeIn);
+    let lacking = claim.lacking(shortage(), tried(Submissions::NoMore));
     assert_eq!(kind(&lacking.next), DecisionKind::WaitForResources);
 }

@@ -171,7 +171,7 @@ impl Draft {
         options: Vec<String>,
     ) -> Attention {
         let (seq, at) = (self.records.state.counters.events, self.stamp.now);
-        Attention { seq, at, subject, about, reason, options, answer_with: None, count: 1, untold: false }
+        Attention { seq, at, subject, about, reason, options, answer_with: None, count: 1, pending: false }
     }
 
     fn attention_event(&mut self, attention: &Attention) {
@@ -254,14 +254,14 @@ impl Draft {
         let raised = &self.raised;
         let all = attentions(&mut self.records.state);
         all.filter(|attention| raised.iter().any(|new| new.seq == attention.seq))
-            .for_each(|attention| attention.untold = true);
+            .for_each(|attention| attention.pending = true);
     }
 
     /// Clears the pending mark of attentions of which the hook was notified.
     pub fn clear_pending(&mut self, is_told: impl Fn(&Attention) -> bool) {
         let all = attentions(&mut self.records.state);
-        for attention in all.filter(|attention| attention.untold && is_told(attention)) {
-            attention.untold = false;
+        for attention in all.filter(|attention| attention.pending && is_told(attention)) {
+            attention.pending = false;
             self.touched = true;
         }
     }
@@ -329,7 +329,7 @@ impl Draft {
     pub fn strike_off(&mut self, told: impl Fn(&PendingTransition) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
-        let pending = &mut self.records.state.untold;
+        let pending = &mut self.records.state.transitions;
         pending.retain(|transition| !told(transition));
         let interrupted = pending.iter_mut().filter(|transition| Some(transition.seq) == killed_at);
         interrupted.for_each(|transition| transition.again = true);

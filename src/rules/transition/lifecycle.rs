@@ -66,7 +66,7 @@ pub fn new_state(agent: AgentName, now: Time) -> State {
         moved: None,
         counters: Counters::default(),
         meters: Meters::default(),
-        untold: Vec::new(),
+        transitions: Vec::new(),
         extra: Extra::new(),
     }
 }

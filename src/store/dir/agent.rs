@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::beneath::{Content, Spot, Version};
+use crate::cap_fs::{CapPath, Content, Version};
 use crate::error::{Error, IoContext, Result};
 use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::id::{AgentName, TriggerId};
@@ -132,8 +132,8 @@ impl<'s> DirAgent<'s> {
     }
 
     /// Replaces a file of many lines, for example a ledger by a copy without its broken lines.
-    pub(super) fn replace_file(&self, spot: &Spot, bytes: &[u8]) -> Result<()> {
-        self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), spot, bytes)
+    pub(super) fn replace_file(&self, cap: &CapPath, bytes: &[u8]) -> Result<()> {
+        self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), cap, bytes)
     }
 
     /// Stores the key of a trigger's signatures, durably. Must be called before the record names
@@ -223,7 +223,7 @@ impl AgentRecords for DirAgent<'_> {
     }
 
     fn blame(&self, error: Error) -> Error {
-        match self.dir.spot().number() {
+        match self.dir.cap().number() {
             Ok(None) => self.gone(),
             Ok(Some(_)) | Err(_) => error,
         }
@@ -267,10 +267,10 @@ impl AgentRecords for DirAgent<'_> {
 
     /// The counter belongs to this state directory, and is lost with it.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
-        let spot = self.dir.join(layout::uses(trigger));
-        spot.parent().make_dirs()?;
-        let (mut file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;
-        lock::hold(&file, &spot)?;
+        let cap = self.dir.join(layout::uses(trigger));
+        cap.parent().make_dirs()?;
+        let (mut file, _) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
+        lock::hold(&file, &cap)?;
         let mut text = String::new();
         // An incomplete file counts as the beginning of a new minute.
         let _ = (&file).take(64).read_to_string(&mut text);
@@ -283,7 +283,7 @@ impl AgentRecords for DirAgent<'_> {
             Err(pause) => return Ok(Err(pause)),
         };
         let line = format!("{:<15} {:<10}\n", uses.since.as_millis(), uses.count);
-        file.rewind().and_then(|()| file.write_all(line.as_bytes())).context("write", &spot)?;
+        file.rewind().and_then(|()| file.write_all(line.as_bytes())).context("write", &cap)?;
         Ok(Ok(()))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::id::AgentName;
 
@@ -20,7 +20,7 @@ impl DirStore {
 
     /// Refuses a name that is taken, even by an agent that was moved away.
     pub(in crate::store) fn refuse_name(&self, name: &AgentName) -> Result<()> {
-        let is_taken = self.spot().join(layout::AGENTS).join(name.as_str()).exists()?;
+        let is_taken = self.cap().join(layout::AGENTS).join(name.as_str()).exists()?;
         if is_taken { Err(agent_exists(name)) } else { Ok(()) }
     }
 }
@@ -29,7 +29,7 @@ impl DirStore {
 /// links among the files of turns, and late submissions of programs that get no error. Late
 /// arrivals of commands that get an error stay. Can be repeated after a kill at any point.
 pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
-    hand_on_below(from.dir.spot(), Path::new(""), heir.dir.spot())?;
+    hand_on_below(from.dir.cap(), Path::new(""), heir.dir.cap())?;
     let (inbox, other) = (from.dir.join(layout::INBOX), heir.dir.join(layout::INBOX));
     for path in from.late()? {
         if let Some(name) = path.file_name().filter(|name| !name.to_str().is_some_and(layout::is_arrival)) {
@@ -39,7 +39,7 @@ pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
     Ok(())
 }
 
-pub fn hand_on_below(from: &Spot, below: &Path, to: &Spot) -> Result<()> {
+pub fn hand_on_below(from: &CapPath, below: &Path, to: &CapPath) -> Result<()> {
     for entry in from.join(below).entries()? {
         let path = below.join(&entry.name);
         match place(&path) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::beneath::{Root, Spot};
+use crate::cap_fs::{CapPath, Root};
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::place::PlaceId;
@@ -12,9 +12,9 @@ use crate::model::time::Time;
 
 use super::change::DirTxn;
 use super::changes::{Append, Write};
-use super::converge::{agent_of, dir_of};
 use super::layout::{self, AgentDir};
 use super::lock::{self, LockGuard};
+use super::merge_trees::{agent_of, dir_of};
 use super::{DirAgent, DirStore, files, machine};
 
 /// File that another clone has changed, made or removed.
@@ -35,7 +35,7 @@ const MOST_JOURNALLED: usize = 512 << 10;
 
 impl RemoteFile {
     /// True if the file has the content that this clone has committed, or the new content.
-    fn is_as_known(&self, dir: &Spot) -> Result<bool> {
+    fn is_as_known(&self, dir: &CapPath) -> Result<bool> {
         let now = dir.join(&self.path).read(files::MAX_LINES)?;
         Ok(now == self.before || now == self.after)
     }
@@ -60,7 +60,7 @@ impl DirAgent<'_> {
         let locked = self.change(now)?;
         locked.empty_journal()?;
         for change in changes {
-            if !change.is_as_known(self.dir.spot())? {
+            if !change.is_as_known(self.dir.cap())? {
                 return Ok(false);
             }
         }
@@ -84,7 +84,7 @@ impl DirAgent<'_> {
                     }
                 }
                 (None, _) if is_journalled && layout::may_delete(&path) => deletes.push(path),
-                (Some(bytes), _) => self.store.put_brought(self.dir.spot(), change, bytes)?,
+                (Some(bytes), _) => self.store.put_brought(self.dir.cap(), change, bytes)?,
                 (None, _) => last.push(path),
             }
         }
@@ -94,7 +94,7 @@ impl DirAgent<'_> {
         for path in last {
             self.dir.join(path).remove()?;
         }
-        self.store.disk.sync_file_system(self.dir.spot())?;
+        self.store.disk.sync_file_system(self.dir.cap())?;
         Ok(true)
     }
 
@@ -115,18 +115,18 @@ impl DirAgent<'_> {
 
     /// Records that this clone steps the agent, before any push. Keeps the last eight entries.
     pub fn note_ticked(&self, id: &str) -> Result<()> {
-        let spot = self.dir.join(layout::TICKED_BY);
-        let known = files::read(&spot)?.unwrap_or_default();
+        let cap = self.dir.join(layout::TICKED_BY);
+        let known = files::read(&cap)?.unwrap_or_default();
         let known = String::from_utf8_lossy(&known).into_owned();
         let mut lines: Vec<&str> = known.lines().rev().take(7).collect();
         lines.reverse();
         let (here, boot) = (self.store.state_place()?.id, machine::boot().unwrap_or_default());
         let own = format!("{id} {here} {boot}");
         lines.push(&own);
-        spot.parent().make_dirs()?;
+        cap.parent().make_dirs()?;
         let staged = self.dir.join(layout::TMP).join(format!("taken-{}", std::process::id()));
         staged.parent().make_dirs()?;
-        self.store.disk.replace_unlocked(&staged, &spot, format!("{}\n", lines.join("\n")).as_bytes())
+        self.store.disk.replace_unlocked(&staged, &cap, format!("{}\n", lines.join("\n")).as_bytes())
     }
 }
 
@@ -143,7 +143,7 @@ impl DirTxn<'_> {
         self.empty_journal()?;
         let dir = &self.agent.dir;
         for change in changes {
-            if !change.is_as_known(dir.spot())? {
+            if !change.is_as_known(dir.cap())? {
                 return Ok(false);
             }
         }
@@ -183,18 +183,18 @@ impl DirStore {
 
     /// Creates an agent that another clone has made. Returns `false` if the name is taken.
     fn bring_agent(&self, name: &AgentName, files: &[RemoteFile]) -> Result<bool> {
-        if AgentDir::new(&self.root, name).spot().exists()? {
+        if AgentDir::new(&self.root, name).cap().exists()? {
             return Ok(false);
         }
         let mut staged = self.stage_copy(name)?;
         let dir = staged.agent().dir();
         layout::AGENT_DIRS.iter().try_for_each(|name| dir.join(name).make_dirs())?;
         for file in files {
-            let spot = dir.join(&file.path);
-            spot.parent().make_dirs()?;
-            self.disk.stage_unsynced(&spot, file.after.as_deref().unwrap_or_default())?;
+            let cap = dir.join(&file.path);
+            cap.parent().make_dirs()?;
+            self.disk.stage_unsynced(&cap, file.after.as_deref().unwrap_or_default())?;
             if file.is_program {
-                spot.set_mode(0o700)?;
+                cap.set_mode(0o700)?;
             }
         }
         staged.place_if_free()
@@ -205,20 +205,20 @@ impl DirStore {
     /// committed.
     fn bring_in(&self, changes: &[RemoteFile]) -> Result<bool> {
         for change in changes {
-            if !change.is_as_known(&self.spot())? {
+            if !change.is_as_known(&self.cap())? {
                 return Ok(false);
             }
         }
         for change in changes {
             match &change.after {
-                Some(bytes) => self.put_brought(&self.spot(), change, bytes)?,
-                None => self.spot().join(&change.path).remove()?,
+                Some(bytes) => self.put_brought(&self.cap(), change, bytes)?,
+                None => self.cap().join(&change.path).remove()?,
             }
         }
         Ok(true)
     }
 
-    fn put_brought(&self, dir: &Spot, change: &RemoteFile, bytes: &[u8]) -> Result<()> {
+    fn put_brought(&self, dir: &CapPath, change: &RemoteFile, bytes: &[u8]) -> Result<()> {
         let target = dir.join(&change.path);
         target.parent().make_dirs()?;
         let name = format!(".brought.new-{}", std::process::id());
@@ -234,38 +234,38 @@ impl DirStore {
 /// Takes the lock next to this clone's repository: one process at a time syncs commits.
 pub fn alone_in_clone(store: &DirStore, git_dir: &Path, now: Time) -> Result<LockGuard> {
     let root = Root::open(git_dir).context("open", git_dir)?;
-    lock::acquire(&root.spot().join("dormouse.lock"), &store.holder(now), store.opener.patience)
+    lock::acquire(&root.cap().join("dormouse.lock"), &store.holder(now), store.opener.patience)
 }
 
 /// Temporary state directory with the files of a remote, for inspection. No agent runs in it.
 #[derive(Debug)]
 pub struct ScratchStore {
-    spot: Spot,
+    cap: CapPath,
 }
 
 impl ScratchStore {
     /// Creates the directory, replacing an earlier one.
     pub fn make(git_dir: &Path, name: &str) -> Result<ScratchStore> {
         let root = Root::open(git_dir).context("open", git_dir)?;
-        let spot = root.spot().join(name);
-        spot.remove_tree()?;
-        spot.make_dirs()?;
-        Ok(ScratchStore { spot })
+        let cap = root.cap().join(name);
+        cap.remove_tree()?;
+        cap.make_dirs()?;
+        Ok(ScratchStore { cap })
     }
 
     pub fn path(&self) -> &Path {
-        self.spot.path()
+        self.cap.path()
     }
 
     pub fn put(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        let spot = self.spot.join(path);
-        spot.parent().make_dirs()?;
-        spot.create()?.write_all(bytes).context("write", &spot)
+        let cap = self.cap.join(path);
+        cap.parent().make_dirs()?;
+        cap.create()?.write_all(bytes).context("write", &cap)
     }
 }
 
 impl Drop for ScratchStore {
     fn drop(&mut self) {
-        let _ = self.spot.remove_tree();
+        let _ = self.cap.remove_tree();
     }
 }

@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use rustix::io::Errno;
 
-use crate::beneath::{Spot, move_file};
+use crate::cap_fs::{CapPath, move_file};
 use crate::error::{Error, IoContext, Result};
 use crate::model::message::InboxKey;
 
@@ -34,7 +34,7 @@ use super::{git, layout};
 
 /// Marks a bucket as scanned: its name has the key of its first message. Called before a step reads
 /// the bucket, or after the step has made the bucket.
-pub fn mark_clean(bucket: &Spot) -> Result<()> {
+pub fn mark_clean(bucket: &CapPath) -> Result<()> {
     // If the time can't be set, the next step scans the bucket once more.
     bucket.set_changed(CLEAN.0).map(drop)
 }
@@ -105,7 +105,7 @@ impl Filing<'_> {
         self.look_through(layout::FORMER).map(drop)
     }
 
-    fn inbox(&self) -> Spot {
+    fn inbox(&self) -> CapPath {
         self.view.agent.join(layout::INBOX)
     }
 
@@ -133,7 +133,7 @@ impl Filing<'_> {
             is_exchanged = fresh.try_exchange(&inbox)?.is_ok();
         }
         if is_exchanged {
-            self.disk.sync_dir(self.view.agent.spot())?;
+            self.disk.sync_dir(self.view.agent.cap())?;
         } else {
             place.remove_dir()?;
             kept.remove()?;
@@ -205,7 +205,7 @@ impl Filing<'_> {
 
     /// Moves a file from a bucket back into the inbox, unless a file there has its name. Returns
     /// true if the file is no longer in the bucket.
-    fn send_back(&self, stray: &Spot) -> Result<bool> {
+    fn send_back(&self, stray: &CapPath) -> Result<bool> {
         let place = self.inbox().join(stray.name());
         if stray.name() == OsStr::new(layout::KEPT_NAME) && place.exists()? {
             return stray.remove().map(|()| true);

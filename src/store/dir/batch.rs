@@ -4,7 +4,7 @@ use std::fs::File;
 
 use uuid::Uuid;
 
-use crate::beneath::{Access, Entry, Spot};
+use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::Result;
 use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
@@ -22,9 +22,9 @@ use super::stale_files::{abandoned, make_dir_unlocked};
 pub struct DirBatch<'a> {
     agent: &'a DirAgent<'a>,
     disk: Disk,
-    dir: Spot,
+    dir: CapPath,
     /// Directory of the messages. It can become a bucket as it is.
-    bucket: Spot,
+    bucket: CapPath,
     /// Lock held so that no command deletes the unfinished batch as a stale directory.
     _lock: File,
     unsynced: Unsynced,
@@ -90,7 +90,7 @@ impl<'a> DirBatch<'a> {
         self.agent.unless_left(here, &names, now)
     }
 
-    fn staged(&self, key: InboxKey) -> Spot {
+    fn staged(&self, key: InboxKey) -> CapPath {
         self.bucket.join(format!("{key}.json"))
     }
 
@@ -125,7 +125,7 @@ const PREFIX: &str = "batch-";
 const ONE_BY_ONE: usize = 256;
 
 /// Removes the batches whose processes have ended.
-fn sweep(tmp: &Spot) -> Result<()> {
+fn sweep(tmp: &CapPath) -> Result<()> {
     let is_batch =
         |entry: &&Entry| entry.is_dir && entry.name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
     for entry in tmp.entries()?.iter().filter(is_batch) {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use crate::beneath::Version;
+use crate::cap_fs::Version;
 use crate::error::Result;
 use crate::model::message::InboxKey;
 use crate::model::record::Plane;
@@ -77,9 +77,9 @@ impl<'a> DirTxn<'a> {
 
     /// Reads the text of the current `state.json`.
     pub(super) fn state_text(&self) -> Result<String> {
-        let (found, spot) = (self.agent.state_file()?, self.agent.dir.join(layout::STATE));
+        let (found, cap) = (self.agent.state_file()?, self.agent.dir.join(layout::STATE));
         self.base.set(found.as_ref().map(|found| found.version));
-        text(&spot, found.ok_or_else(|| missing(&spot))?.bytes)
+        text(&cap, found.ok_or_else(|| missing(&cap))?.bytes)
     }
 
     fn file_backlog(&self, scan: inbox::Scan) -> Result<inbox::Scan> {
@@ -209,7 +209,7 @@ impl<'a> DirTxn<'a> {
 
     fn empty(&self, journal: &mut Journal) -> Result<()> {
         let disk = self.agent.store.disk;
-        if let Err(error) = disk.sync_file_system(self.agent.dir.spot()) {
+        if let Err(error) = disk.sync_file_system(self.agent.dir.cap()) {
             // The kernel takes pages that it failed to write for clean, so the next command must
             // apply all lines again.
             let _ = journal.doubt();
@@ -301,7 +301,7 @@ impl<'a> DirTxn<'a> {
             JournalPlace::Nothing | JournalPlace::Unknown => {
                 let journal = Journal::begin(dir)?;
                 // The name of a new journal must be as durable as its lines.
-                disk.sync_dir(dir.spot())?;
+                disk.sync_dir(dir.cap())?;
                 Ok(journal)
             }
         }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Spot, Version};
+use crate::cap_fs::{CapPath, Version};
 use crate::error::{Error, IoContext, Result};
 
 use super::files::{self, Disk};
@@ -122,30 +122,30 @@ fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
 
 /// Adds lines to a file at their offset, unless the file has them. If other lines are there, as
 /// after a merge, these stay, and the missing lines follow them.
-fn add_lines(spot: &Spot, append: &Append) -> Result<()> {
-    let (file, length) = open_lines(spot)?;
+fn add_lines(cap: &CapPath, append: &Append) -> Result<()> {
+    let (file, length) = open_lines(cap)?;
     let there = read_from(&file, append.offset, append.content.len().min(beyond(length, append.offset)))
-        .context("read", spot)?;
+        .context("read", cap)?;
     if length >= append.offset && is_free(&there, append.content.as_bytes()) {
         if there.len() < append.content.len() || there != append.content.as_bytes() {
-            file.write_all_at(append.content.as_bytes(), append.offset).context("append to", spot)?;
+            file.write_all_at(append.content.as_bytes(), append.offset).context("append to", cap)?;
         }
         return Ok(());
     }
-    let whole = spot.read(files::MAX_LINES)?.unwrap_or_default();
+    let whole = cap.read(files::MAX_LINES)?.unwrap_or_default();
     let missing = lacking(&whole, append.content.as_bytes());
-    file.write_all_at(&missing, whole.len() as u64).context("append to", spot)
+    file.write_all_at(&missing, whole.len() as u64).context("append to", cap)
 }
 
-fn open_lines(spot: &Spot) -> Result<(File, u64)> {
-    let opened = match spot.open_in_place(true) {
+fn open_lines(cap: &CapPath) -> Result<(File, u64)> {
+    let opened = match cap.open_in_place(true) {
         Err(error) if error.is_not_found() => {
-            spot.parent().make_dirs()?;
-            spot.open_in_place(true)
+            cap.parent().make_dirs()?;
+            cap.open_in_place(true)
         }
         opened => opened,
     };
-    opened?.ok_or_else(|| Error::gone("append to", spot))
+    opened?.ok_or_else(|| Error::gone("append to", cap))
 }
 
 fn beyond(length: u64, offset: u64) -> usize {
@@ -197,10 +197,10 @@ fn lacking(whole: &[u8], content: &[u8]) -> Vec<u8> {
 }
 
 /// Error for a file that a transaction would make larger than any reader accepts.
-pub fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
+pub fn too_large(cap: &CapPath, bytes: usize, most: u64) -> Error {
     Error::refused(
         "transaction_too_large",
-        format!("{} would have {bytes} bytes, and no reader takes more than {most}", spot.display()),
+        format!("{} would have {bytes} bytes, and no reader takes more than {most}", cap.display()),
     )
     .with_hint("nothing was changed; put the large parts into files of their own")
 }
@@ -232,11 +232,11 @@ mod tests {
             add_to(&mut bytes, &append(offset, content));
             assert_eq!(String::from_utf8_lossy(&bytes), after, "{before:?}");
             let dir = tempfile::tempdir().unwrap();
-            let spot = crate::beneath::at(dir.path()).join("lines");
-            std::fs::write(&*spot, before).unwrap();
+            let cap = crate::cap_fs::at(dir.path()).join("lines");
+            std::fs::write(&*cap, before).unwrap();
             for _ in 0..2 {
-                add_lines(&spot, &append(offset, content)).unwrap();
-                assert_eq!(std::fs::read_to_string(&*spot).unwrap(), after, "{before:?}");
+                add_lines(&cap, &append(offset, content)).unwrap();
+                assert_eq!(std::fs::read_to_string(&*cap).unwrap(), after, "{before:?}");
             }
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::digest;
 use crate::model::json;
@@ -51,14 +51,14 @@ pub fn refuse_unfit(view: &View<'_>) -> Result<()> {
         }
     }
     let mut there = Vec::new();
-    plain_files(dir.spot(), Path::new(layout::ARCHIVE), &mut there)?;
+    plain_files(dir.cap(), Path::new(layout::ARCHIVE), &mut there)?;
     if there.len() != read {
         return Err(unfit(&dir.join(layout::ARCHIVE), NOT_OURS));
     }
     refuse_submissions(&dir.join(layout::INBOX), Path::new(""))
 }
 
-fn refuse_submissions(inbox: &Spot, below: &Path) -> Result<()> {
+fn refuse_submissions(inbox: &CapPath, below: &Path) -> Result<()> {
     for entry in inbox.join(below).entries()? {
         let path = below.join(&entry.name);
         match inbox::parse_name(entry.name.as_encoded_bytes(), entry.is_dir) {
@@ -84,12 +84,12 @@ pub fn files(dir: &AgentDir, below: &Path, each: &mut dyn FnMut(ImportedFile) ->
             files(dir, &path, each)?;
             continue;
         }
-        let spot = dir.join(&path);
-        let (Some((file, _)), Some(name)) = (spot.open_file()?, path.to_str()) else { continue };
-        let written_at = u64::try_from(file.metadata().context("look at", &spot)?.mtime()).unwrap_or(0);
+        let cap = dir.join(&path);
+        let (Some((file, _)), Some(name)) = (cap.open_file()?, path.to_str()) else { continue };
+        let written_at = u64::try_from(file.metadata().context("look at", &cap)?.mtime()).unwrap_or(0);
         let (mut file, mut hash) = (BufReader::new(file), Sha256::new());
         loop {
-            let some = file.fill_buf().context("read", &spot)?;
+            let some = file.fill_buf().context("read", &cap)?;
             hash.update(some);
             let count = some.len();
             if count == 0 {
@@ -103,8 +103,8 @@ pub fn files(dir: &AgentDir, below: &Path, each: &mut dyn FnMut(ImportedFile) ->
 }
 
 /// Error for a file that a database can't store.
-fn unfit(spot: &Spot, hint: &str) -> Error {
-    let name = spot.path().display();
+fn unfit(cap: &CapPath, hint: &str) -> Error {
+    let name = cap.path().display();
     Error::refused("unfit", format!("{name}: only a state directory can keep that")).with_hint(hint)
 }
 
@@ -150,7 +150,7 @@ pub fn checkpoints(dir: &AgentDir) -> Result<Vec<Checkpoint>> {
     Ok(found)
 }
 
-fn plain_files(dir: &Spot, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+fn plain_files(dir: &CapPath, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in dir.join(below).entries()? {
         let path = below.join(&entry.name);
         if entry.name.as_encoded_bytes().starts_with(b".") {
@@ -164,16 +164,16 @@ fn plain_files(dir: &Spot, below: &Path, found: &mut Vec<PathBuf>) -> Result<()>
 /// Calls `each` with the lines of a file, without line feeds. Keeps only one line in memory, if no
 /// transaction is pending.
 fn each_line(view: &View<'_>, path: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-    let spot = view.agent.join(path);
+    let cap = view.agent.join(path);
     let mut all =
-        |bytes: &[u8]| lines::records(bytes).try_for_each(|(_, line)| each(line_text(&spot, 0, line)?));
+        |bytes: &[u8]| lines::records(bytes).try_for_each(|(_, line)| each(line_text(&cap, 0, line)?));
     if view.is_appended(path) {
         return all(&view.lines(path)?);
     }
-    let Some((opened, _)) = spot.open_file()? else { return Ok(()) };
+    let Some((opened, _)) = cap.open_file()? else { return Ok(()) };
     let mut opened = BufReader::new(opened);
     let mut line = Vec::new();
-    while opened.read_until(b'\n', &mut line).context("read", &spot)? > 0 {
+    while opened.read_until(b'\n', &mut line).context("read", &cap)? > 0 {
         all(&line)?;
         line.clear();
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest::sha256;
@@ -119,13 +119,13 @@ fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Dis
     in_the_way.remove_tree()
 }
 
-fn fill(records: &dyn ReadView, view: &View<'_>, staged: &Spot, window: KeyWindow, disk: Disk) -> Result<()> {
-    staged.make_dirs()?;
+fn fill(records: &dyn ReadView, view: &View<'_>, dir: &CapPath, window: KeyWindow, disk: Disk) -> Result<()> {
+    dir.make_dirs()?;
     let agent = view.agent.path().file_name().unwrap_or_default().to_string_lossy();
     let archive = view.agent.join(layout::ARCHIVE);
     for entry in entries(records, (&agent, &archive), window.now, window.length)? {
         let relative = path(&entry.key, entry.admitted_at);
-        let target = staged.join(relative.trim_start_matches(layout::DEDUPE).trim_start_matches('/'));
+        let target = dir.join(relative.trim_start_matches(layout::DEDUPE).trim_start_matches('/'));
         target.parent().make_dirs()?;
         disk.stage_unsynced(&target, &encode(&entry))?;
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::beneath::{Number, Spot};
+use crate::cap_fs::{CapPath, Number};
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 
@@ -30,7 +30,7 @@ impl DirAgent<'_> {
     /// Returns the number that identifies the agent's directory. Error if the agent no longer
     /// exists.
     pub(super) fn here(&self) -> Result<Number> {
-        self.dir.spot().number()?.ok_or_else(|| self.gone())
+        self.dir.cap().number()?.ok_or_else(|| self.gone())
     }
 
     /// Replaces any error of a command by "no such agent" if the agent has been removed meanwhile.
@@ -44,11 +44,11 @@ impl DirAgent<'_> {
 }
 
 /// True if only local files of an agent remain: git removes only the files that it tracks.
-pub fn is_husk(dir: &Spot) -> Result<bool> {
+pub fn is_husk(dir: &CapPath) -> Result<bool> {
     has_only_own(dir, Path::new(""))
 }
 
-fn has_only_own(dir: &Spot, below: &Path) -> Result<bool> {
+fn has_only_own(dir: &CapPath, below: &Path) -> Result<bool> {
     for entry in dir.join(below).entries()? {
         let path = below.join(&entry.name);
         let is_own = match travel::place(&path) {
@@ -78,7 +78,7 @@ impl DirTxn<'_> {
             alias::hand_on(&DirAgent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
         };
         hand_on(&self.agent.dir)?;
-        self.agent.store.disk.sync_file_system(heir.dir.spot())?;
+        self.agent.store.disk.sync_file_system(heir.dir.cap())?;
         // Another program may have added files in between.
         self.delete_after(hand_on)
     }
@@ -102,7 +102,7 @@ impl DirTxn<'_> {
             has_more |= !is_known(&inbox.join(path))
         })?;
         if has_more {
-            gone.spot().rename(self.agent.dir.spot())?;
+            gone.cap().rename(self.agent.dir.cap())?;
         } else {
             remove(&gone);
         }
@@ -113,14 +113,14 @@ impl DirTxn<'_> {
     /// removing the directory as stale.
     fn step_aside(&self) -> Result<(AgentDir, File)> {
         let DirAgent { store, name, dir } = self.agent;
-        let own = dir.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
+        let own = dir.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
         if !lock::try_hold(&own, dir.path())? {
             return Err(Error::busy(dir.path(), "another command".to_owned(), Duration::ZERO));
         }
         let gone = AgentDir::at(store.vanishing(name));
-        gone.spot().remove_tree()?;
-        dir.spot().try_rename(gone.spot())?.context("remove", dir.path())?;
-        store.disk.sync_dir(&gone.spot().parent())?;
+        gone.cap().remove_tree()?;
+        dir.cap().try_rename(gone.cap())?.context("remove", dir.path())?;
+        store.disk.sync_dir(&gone.cap().parent())?;
         Ok((gone, own))
     }
 }
@@ -128,5 +128,5 @@ impl DirTxn<'_> {
 /// Removes a hidden directory. If that fails, the directory is stale: later commands try again, and
 /// `doctor` reports it.
 fn remove(gone: &AgentDir) {
-    let _ = gone.spot().remove_tree();
+    let _ = gone.cap().remove_tree();
 }

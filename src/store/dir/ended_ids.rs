@@ -44,12 +44,12 @@ pub fn may_have_ended(view: &View<'_>, id: MessageId, now: Time) -> Result<bool>
 
 /// True if a message has ended according to a file of lines.
 fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
-    let spot = view.agent.join(source);
-    let Some((lines, length)) = spot.open_file()? else { return Ok(false) };
+    let cap = view.agent.join(source);
+    let Some((lines, length)) = cap.open_file()? else { return Ok(false) };
     if length > files::MAX_LINES {
-        return Err(spot.too_large(length, files::MAX_LINES));
+        return Err(cap.too_large(length, files::MAX_LINES));
     }
-    let inode = lines.metadata().context("look at", &spot)?.ino();
+    let inode = lines.metadata().context("look at", &cap)?.ino();
     let cache = view.agent.join(layout::settled(source));
     let (file, _) = match cache.open_in_place(true) {
         Err(error) if error.is_not_found() => {

@@ -37,10 +37,10 @@ pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> 
 pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> Result<()> {
     let first_month = since.map(Time::month).unwrap_or_default();
     for month in months::ledger(view)?.iter().filter(|month| month.name >= first_month) {
-        let (spot, bytes) = (view.agent.join(&month.path), view.lines(&month.path)?);
+        let (cap, bytes) = (view.agent.join(&month.path), view.lines(&month.path)?);
         for (number, line) in in_order(lines::once(&bytes).collect()) {
-            let goes_on = each(line_text(&spot, number, line)?);
-            if !goes_on.map_err(|error| at_line(error, &spot, number))? {
+            let goes_on = each(line_text(&cap, number, line)?);
+            if !goes_on.map_err(|error| at_line(error, &cap, number))? {
                 return Ok(());
             }
         }
@@ -52,11 +52,11 @@ pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> 
 /// that is enough, unless the lines of two clones are mixed at its end.
 pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
     for month in months::ledger(view)?.iter().rev() {
-        let spot = view.agent.join(&month.path);
+        let cap = view.agent.join(&month.path);
         let mut tell = |lines: Vec<(usize, &[u8])>| -> Result<bool> {
             for (number, line) in lines.into_iter().rev() {
-                let goes_on = each(line_text(&spot, number, line)?);
-                if !goes_on.map_err(|error| at_line(error, &spot, number))? {
+                let goes_on = each(line_text(&cap, number, line)?);
+                if !goes_on.map_err(|error| at_line(error, &cap, number))? {
                     return Ok(false);
                 }
             }
@@ -124,12 +124,12 @@ pub fn ended(
         months.retain(|month| month.name >= first);
     }
     for month in months {
-        let goes_on = months::newest_first(view, &month, |spot, number, line| {
+        let goes_on = months::newest_first(view, &month, |cap, number, line| {
             let is_wanted = |wanted: &HashSet<&str>| id_text(line).is_some_and(|id| wanted.contains(id));
             if !wanted.as_ref().is_none_or(is_wanted) {
                 return Ok(true);
             }
-            each(line_text(spot, number, line)?).map_err(|error| at_line(error, spot, number))
+            each(line_text(cap, number, line)?).map_err(|error| at_line(error, cap, number))
         })?;
         if !goes_on {
             break;
@@ -144,10 +144,10 @@ pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -
     let mut paths = vec![layout::archive(now, kind), layout::archive(months::four_weeks_before(now), kind)];
     paths.dedup();
     for path in paths {
-        let spot = view.agent.join(&path);
+        let cap = view.agent.join(&path);
         let (tail, _) = months::tail(view, &path)?;
         for (_, line) in lines::records(&tail).rev() {
-            if !each(line_text(&spot, 0, line)?).map_err(|error| at_line(error, &spot, 0))? {
+            if !each(line_text(&cap, 0, line)?).map_err(|error| at_line(error, &cap, 0))? {
                 return Ok(());
             }
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::digest;
 use crate::model::id::AgentName;
@@ -30,7 +30,7 @@ const COPIED: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct DirExport {
     agent: AgentName,
-    dir: Spot,
+    dir: CapPath,
     files: Vec<Taking>,
     /// Unnamed temporary file with the contents of small files, one after another.
     copies: File,
@@ -59,40 +59,40 @@ enum TakenContent {
 impl DirTxn<'_> {
     /// Collects all exported files of the agent. For an agent that is marked as moved, these are
     /// the files of the first export: messages may have arrived in its inbox since.
-    pub(in crate::store) fn leaving(&self, is_moved: bool) -> Result<DirExport> {
+    pub(in crate::store) fn exported(&self, is_moved: bool) -> Result<DirExport> {
         self.agent.store.files_only("an export")?;
         self.empty_journal()?;
         // The scan finishes an interrupted exchange of the inbox.
         self.scan()?;
         let agent = self.agent;
-        let mut leaving = self.empty_export()?;
-        leaving.walk(Path::new(""), false)?;
+        let mut exported = self.empty_export()?;
+        exported.walk(Path::new(""), false)?;
         if is_moved {
             match agent.taken()? {
-                Some(taken) => leaving.files.retain(|file| taken.has_of(&file.path)),
-                None => agent.note_taken(&TakenInbox::of(leaving.files.iter().map(|file| &*file.path)))?,
+                Some(taken) => exported.files.retain(|file| taken.has_of(&file.path)),
+                None => agent.note_taken(&TakenInbox::of(exported.files.iter().map(|file| &*file.path)))?,
             }
         }
-        Ok(leaving)
+        Ok(exported)
     }
 
     /// Collects the local files of an agent whose records are in another store. The caller adds the
     /// records.
     pub(in crate::store) fn export_local_files(&self) -> Result<DirExport> {
-        let mut leaving = self.empty_export()?;
-        leaving.walk(Path::new(""), true)?;
-        Ok(leaving)
+        let mut exported = self.empty_export()?;
+        exported.walk(Path::new(""), true)?;
+        Ok(exported)
     }
 
     /// Returns an export without files.
     pub(in crate::store) fn empty_export(&self) -> Result<DirExport> {
         let agent = self.agent;
-        let spot = agent.tmp().join(format!("export-{}", std::process::id()));
-        let copies = agent.store.disk.stage_unsynced(&spot, b"")?;
-        spot.remove()?;
+        let cap = agent.tmp().join(format!("export-{}", std::process::id()));
+        let copies = agent.store.disk.stage_unsynced(&cap, b"")?;
+        cap.remove()?;
         Ok(DirExport {
             agent: agent.name().clone(),
-            dir: agent.dir.spot().clone(),
+            dir: agent.dir.cap().clone(),
             files: Vec::new(),
             copies,
             copied: 0,
@@ -145,7 +145,7 @@ impl DirExport {
     }
 
     /// Keeps a copy of some bytes. Returns the offset of the copy.
-    fn copy(&mut self, bytes: &[u8], of: &Spot) -> Result<u64> {
+    fn copy(&mut self, bytes: &[u8], of: &CapPath) -> Result<u64> {
         let at = self.copied;
         self.copies.write_all_at(bytes, at).context("write a copy of", of)?;
         self.copied += bytes.len() as u64;
@@ -175,18 +175,18 @@ impl DirExport {
     }
 
     fn take(&mut self, path: PathBuf, most: u64) -> Result<()> {
-        let spot = self.dir.join(&path);
+        let cap = self.dir.join(&path);
         // A missing file was taken back by the command that had put it there.
-        let Some((file, mut length)) = spot.open_file()? else { return Ok(()) };
+        let Some((file, mut length)) = cap.open_file()? else { return Ok(()) };
         if length > most {
-            return Err(spot.too_large(length, most));
+            return Err(cap.too_large(length, most));
         }
-        let found = file.metadata().context("look at", &spot)?;
+        let found = file.metadata().context("look at", &cap)?;
         let content = if length <= COPIED {
             let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
-            (&file).take(length).read_to_end(&mut bytes).context("read", &spot)?;
+            (&file).take(length).read_to_end(&mut bytes).context("read", &cap)?;
             length = bytes.len() as u64;
-            TakenContent::Copy(vec![(self.copy(&bytes, &spot)?, length)])
+            TakenContent::Copy(vec![(self.copy(&bytes, &cap)?, length)])
         } else {
             TakenContent::Open(file)
         };
@@ -237,7 +237,7 @@ impl DirExport {
         for file in &self.files {
             let (meta, content) = self.file(file);
             arriving
-                .add(&meta, &mut Copied { content, left: file.length, spot: self.dir.join(&file.path) })?;
+                .add(&meta, &mut Copied { content, left: file.length, cap: self.dir.join(&file.path) })?;
             written(file.length);
         }
         Ok(())
@@ -288,7 +288,7 @@ impl Read for FilePart<'_> {
 struct Copied<'f> {
     content: FilePart<'f>,
     left: u64,
-    spot: Spot,
+    cap: CapPath,
 }
 
 impl FileSource for Copied<'_> {
@@ -296,7 +296,7 @@ impl FileSource for Copied<'_> {
         let mut buffer = vec![0; usize::try_from(self.left.min(COPIED)).unwrap_or_default()];
         while self.left > 0 {
             let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
-            let count = self.content.read(&mut buffer[..most]).context("read", &self.spot)?;
+            let count = self.content.read(&mut buffer[..most]).context("read", &self.cap)?;
             if count == 0 {
                 return Err(self.damaged(&"it became shorter while it was read"));
             }
@@ -307,6 +307,6 @@ impl FileSource for Copied<'_> {
     }
 
     fn damaged(&self, what: &dyn Display) -> Error {
-        Error::damaged(self.spot.path(), what.to_string())
+        Error::damaged(self.cap.path(), what.to_string())
     }
 }

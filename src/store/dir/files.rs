@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{Advice, Stat};
 use rustix::io::Errno;
 
-use crate::beneath::{Access, Content, Spot};
+use crate::cap_fs::{Access, CapPath, Content};
 use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
@@ -27,32 +27,32 @@ pub const MAX_JOURNAL: u64 = 256 << 20;
 
 /// Returns the content of a record's file; `None` if the file is missing. A file that is not a
 /// plain file, or too large for a record, is refused unread.
-pub fn read(spot: &Spot) -> Result<Option<Vec<u8>>> {
-    spot.read(MAX_RECORD)
+pub fn read(cap: &CapPath) -> Result<Option<Vec<u8>>> {
+    cap.read(MAX_RECORD)
 }
 
 /// Reads a record's file like `read`, and returns the owner as well.
-pub fn read_owned(spot: &Spot) -> Result<Option<Content>> {
-    spot.read_owned(MAX_RECORD)
+pub fn read_owned(cap: &CapPath) -> Result<Option<Content>> {
+    cap.read_owned(MAX_RECORD)
 }
 
 /// Creates a directory that a clone lacks because it was empty, and its parent if needed.
-fn make_dir_again(spot: &Spot) -> Result<()> {
-    let above = spot.parent();
+fn make_dir_again(cap: &CapPath) -> Result<()> {
+    let above = cap.parent();
     if !above.exists()? {
         above.make_dir()?;
     }
-    spot.make_dir().map(drop)
+    cap.make_dir().map(drop)
 }
 
 /// Guard that removes the temporary file of a durable write that fails half-way.
-struct UnfinishedWrite<'a>(Option<&'a Spot>);
+struct UnfinishedWrite<'a>(Option<&'a CapPath>);
 
 impl Drop for UnfinishedWrite<'_> {
     fn drop(&mut self) {
-        if let Some(spot) = self.0 {
+        if let Some(cap) = self.0 {
             // The error of the write is reported, not an error of this removal.
-            let _ = spot.remove();
+            let _ = cap.remove();
         }
     }
 }
@@ -92,27 +92,27 @@ impl Disk {
     }
 
     /// Makes the names in a directory durable.
-    pub fn sync_dir(self, spot: &Spot) -> Result<()> {
+    pub fn sync_dir(self, cap: &CapPath) -> Result<()> {
         if !self.syncs() {
             return Ok(());
         }
-        match spot.open_dir()? {
-            Some(dir) => dir.sync_all().context("sync directory", spot.path()),
+        match cap.open_dir()? {
+            Some(dir) => dir.sync_all().context("sync directory", cap.path()),
             None => Ok(()),
         }
     }
 
     /// Makes all files durable that any process has written to the file system of a directory.
-    pub fn sync_file_system(self, spot: &Spot) -> Result<()> {
-        match spot.open_dir()? {
-            Some(dir) if self.syncs() => rustix::fs::syncfs(dir).context("sync the file system of", spot),
+    pub fn sync_file_system(self, cap: &CapPath) -> Result<()> {
+        match cap.open_dir()? {
+            Some(dir) if self.syncs() => rustix::fs::syncfs(dir).context("sync the file system of", cap),
             _ => Ok(()),
         }
     }
 
     /// Makes a new file at `temporary` with this content, durably. On any failure the file is
     /// removed again.
-    pub fn stage(self, temporary: &Spot, bytes: &[u8]) -> Result<()> {
+    pub fn stage(self, temporary: &CapPath, bytes: &[u8]) -> Result<()> {
         let mut unfinished = UnfinishedWrite(Some(temporary));
         let file = self.stage_unsynced(temporary, bytes)?;
         self.sync_file(&file, temporary.path())?;
@@ -121,7 +121,7 @@ impl Disk {
     }
 
     /// Makes a new file at `temporary` like `stage`, but leaves the sync to the caller.
-    pub fn stage_unsynced(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
+    pub fn stage_unsynced(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
         let mut file = match temporary.create_for(self.access) {
             Err(error) if error.is_not_found() => {
                 // A clone has no tmp/, so the directory is made before the second try.
@@ -138,13 +138,13 @@ impl Disk {
 
     /// Replaces a file as a whole: stage, rename, sync the directory. A reader finds either the old
     /// content or the new content, even after a power cut.
-    pub fn replace(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
+    pub fn replace(self, temporary: &CapPath, target: &CapPath, bytes: &[u8]) -> Result<()> {
         self.stage(temporary, bytes)?;
         self.place(temporary, target)
     }
 
     /// Renames a staged file to its final path, durably. If that fails, the staged file is removed.
-    pub fn place(self, temporary: &Spot, target: &Spot) -> Result<()> {
+    pub fn place(self, temporary: &CapPath, target: &CapPath) -> Result<()> {
         let mut unfinished = UnfinishedWrite(Some(temporary));
         self.place_all([(temporary.clone(), target.clone())])?;
         unfinished.0 = None;
@@ -153,7 +153,7 @@ impl Disk {
 
     /// Renames many staged files into one directory, durably. Syncs the directory that received the
     /// files, even if another directory has its name by then.
-    pub fn place_all(self, staged: impl IntoIterator<Item = (Spot, Spot)>) -> Result<()> {
+    pub fn place_all(self, staged: impl IntoIterator<Item = (CapPath, CapPath)>) -> Result<()> {
         let (mut dir, mut patience) = (None, PATIENCE);
         for (temporary, target) in staged {
             loop {
@@ -175,8 +175,8 @@ impl Disk {
                 }
             }
         }
-        let Some((dir, spot)) = dir else { return Ok(()) };
-        if self.syncs() { dir.sync_all().context("sync directory", &spot) } else { Ok(()) }
+        let Some((dir, cap)) = dir else { return Ok(()) };
+        if self.syncs() { dir.sync_all().context("sync directory", &cap) } else { Ok(()) }
     }
 }
 
@@ -199,11 +199,11 @@ pub struct Unsynced {
 
 impl Unsynced {
     /// Adds a file. This may sync files that were added before.
-    pub fn add(&mut self, file: File, spot: &Spot) -> Result<()> {
+    pub fn add(&mut self, file: File, cap: &CapPath) -> Result<()> {
         if !self.disk.syncs() {
             return Ok(());
         }
-        self.files.push((file, spot.path().to_owned()));
+        self.files.push((file, cap.path().to_owned()));
         if self.files.len() < TOGETHER { Ok(()) } else { self.sync() }
     }
 
@@ -225,17 +225,17 @@ impl Unsynced {
 }
 
 /// Renames a file, creating the directory of the target if a clone lacks it.
-pub fn rename(from: &Spot, to: &Spot) -> Result<()> {
+pub fn rename(from: &CapPath, to: &CapPath) -> Result<()> {
     or_into_new_dir(from, to, from.try_rename(to)?)
 }
 
 /// Renames a file whose content is in the journal until the file is durable. Replaces a target
 /// without flushing the new file to the disk.
-pub fn replace(from: &Spot, to: &Spot) -> Result<()> {
+pub fn replace(from: &CapPath, to: &CapPath) -> Result<()> {
     or_into_new_dir(from, to, from.replace(to)?)
 }
 
-fn or_into_new_dir(from: &Spot, to: &Spot, renamed: rustix::io::Result<()>) -> Result<()> {
+fn or_into_new_dir(from: &CapPath, to: &CapPath, renamed: rustix::io::Result<()>) -> Result<()> {
     match renamed {
         Err(Errno::NOENT) => {
             let dir = dir_for(to)?;
@@ -246,18 +246,18 @@ fn or_into_new_dir(from: &Spot, to: &Spot, renamed: rustix::io::Result<()>) -> R
 }
 
 /// Opens the directory that is to contain a file, creating it if a clone lacks it.
-fn dir_for(target: &Spot) -> Result<File> {
-    let spot = target.parent();
-    if let Some(dir) = spot.open_dir()? {
+fn dir_for(target: &CapPath) -> Result<File> {
+    let cap = target.parent();
+    if let Some(dir) = cap.open_dir()? {
         return Ok(dir);
     }
-    spot.make_dirs()?;
+    cap.make_dirs()?;
     // A creation is so rare that it is synced at any durability setting.
-    let above = spot.parent();
+    let above = cap.parent();
     if let Some(dir) = above.open_dir()? {
         dir.sync_all().context("sync directory", above.path())?;
     }
-    spot.open_dir()?.ok_or_else(|| Error::gone("open directory", spot.path()))
+    cap.open_dir()?.ok_or_else(|| Error::gone("open directory", cap.path()))
 }
 
 /// True if an open directory was removed.
@@ -266,7 +266,7 @@ fn was_removed(dir: &File) -> bool {
 }
 
 /// Renames a file that may be gone. Returns true if the file existed.
-pub fn move_if_there(from: &Spot, to: &Spot) -> Result<bool> {
+pub fn move_if_there(from: &CapPath, to: &CapPath) -> Result<bool> {
     match from.try_rename(to)? {
         Err(Errno::NOENT) => Ok(false),
         renamed => renamed.context("move", from).map(|()| true),
@@ -280,7 +280,7 @@ pub fn changed_at(found: &Stat) -> Time {
 }
 
 /// Returns an unused path in a directory: with this name, or with this name and a number.
-pub fn free_place(dir: &Spot, name: &OsStr) -> Result<Spot> {
+pub fn free_place(dir: &CapPath, name: &OsStr) -> Result<CapPath> {
     let mut place = dir.join(name);
     let mut number = 0;
     while place.exists()? {
@@ -293,15 +293,15 @@ pub fn free_place(dir: &Spot, name: &OsStr) -> Result<Spot> {
 }
 
 /// Returns the length of a file that only grows, and true if its last line is complete.
-pub fn end_of(spot: &Spot) -> Result<(u64, bool)> {
+pub fn end_of(cap: &CapPath) -> Result<(u64, bool)> {
     use std::os::unix::fs::FileExt;
 
-    let Some((file, length)) = spot.open_file()? else { return Ok((0, true)) };
+    let Some((file, length)) = cap.open_file()? else { return Ok((0, true)) };
     if length == 0 {
         return Ok((0, true));
     }
     let mut last = [0];
-    file.read_exact_at(&mut last, length - 1).context("read", spot.path())?;
+    file.read_exact_at(&mut last, length - 1).context("read", cap.path())?;
     Ok((length, last == *b"\n"))
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::beneath::Root;
+use crate::cap_fs::Root;
 use crate::error::Result;
 
 use super::files::Disk;
@@ -52,7 +52,7 @@ const ATTRIBUTES: &str = "\
 /// Writes a `.gitkeep` into every inbox that lacks one: `init` may complete a state directory that
 /// has agents already.
 pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
-    let agents = root.spot().join(layout::AGENTS).entries()?;
+    let agents = root.cap().join(layout::AGENTS).entries()?;
     let names =
         agents.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.to_str()?.parse().ok());
     for name in names {
@@ -73,17 +73,17 @@ impl DirStore {
 
     /// Returns the lines that `init` writes to a file for git today and that the file lacks.
     pub(super) fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
-        let found = files::read(&self.spot().join(name))?.unwrap_or_default();
+        let found = files::read(&self.cap().join(name))?.unwrap_or_default();
         Ok(missing(&String::from_utf8_lossy(&found), wanted))
     }
 
     /// Adds these lines to the beginning of a file for git, so that lines that people have written
     /// override them.
     pub(super) fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
-        let path = self.spot().join(name);
+        let path = self.cap().join(name);
         let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
         text.extend(files::read(&path)?.unwrap_or_default());
-        let temporary = self.spot().join(format!("{name}.new-{}", std::process::id()));
+        let temporary = self.cap().join(format!("{name}.new-{}", std::process::id()));
         self.disk.replace_unlocked(&temporary, &path, &text)
     }
 }
@@ -105,7 +105,7 @@ impl DirAgent<'_> {
     pub(super) fn is_tracked(&self, name: &str) -> bool {
         let DirStore { anchor, opener, .. } = self.store;
         let file = self.dir.join(name);
-        let place = file.below(&self.store.spot()).to_string_lossy();
+        let place = file.below(&self.store.cap()).to_string_lossy();
         self.store.is_in_git() && (opener.is_tracked)(anchor, &place)
     }
 

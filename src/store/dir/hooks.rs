@@ -22,12 +22,12 @@ impl DirAgent<'_> {
         let dir = self.dir.join(layout::HOOKS);
         let (mut hooks, mut others) = (Vec::new(), Vec::new());
         for entry in dir.entries()? {
-            let spot = dir.join(&entry.name);
+            let cap = dir.join(&entry.name);
             let shown = entry.name.to_string_lossy().into_owned();
-            let stat = spot.look()?.filter(|_| !entry.is_dir);
+            let stat = cap.look()?.filter(|_| !entry.is_dir);
             match (entry.name.into_string(), stat) {
-                (Ok(name), Some(stat)) if spot.is_file()? => {
-                    let content = spot.read(MAX_RECORD)?.unwrap_or_default();
+                (Ok(name), Some(stat)) if cap.is_file()? => {
+                    let content = cap.read(MAX_RECORD)?.unwrap_or_default();
                     hooks.push(HookFile { name, is_program: stat.st_mode & 0o100 != 0, content });
                 }
                 (Ok(_) | Err(_), Some(_) | None) => others.push(shown),

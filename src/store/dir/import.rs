@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
-use crate::beneath::{Access, Spot};
+use crate::cap_fs::{Access, CapPath};
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
@@ -66,7 +66,7 @@ impl DirStore {
         name: &AgentName,
         former: &AgentName,
     ) -> Result<DirImport<'s>> {
-        self.sweep_litter();
+        self.sweep_stale();
         let mut staged = self.stage_copy(name)?;
         staged.former = Some(former).filter(|former| *former != name).cloned();
         Ok(staged)
@@ -75,7 +75,7 @@ impl DirStore {
     /// Begins to stage an agent, or copies of an agent's records for this process alone.
     pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
-        let held = stale_files::make_dir_unlocked(dir.spot(), Access::Owner)?;
+        let held = stale_files::make_dir_unlocked(dir.cap(), Access::Owner)?;
         let agent = DirAgent::new(self, name.clone(), dir);
         Ok(DirImport { agent, former: None, held, files: 0, bytes: 0, is_placed: false })
     }
@@ -105,17 +105,17 @@ impl<'s> DirImport<'s> {
             let message = format!("{}: {} bytes, of at most {most}", meta.path.display(), meta.length);
             return Err(from.damaged(&message));
         }
-        let spot = self.agent.dir.join(&meta.path);
-        spot.parent().make_dirs()?;
+        let cap = self.agent.dir.join(&meta.path);
+        cap.parent().make_dirs()?;
         // A stream names each file once, so no file has this name yet.
-        if spot.exists()? {
-            return Err(Error::damaged(spot.path(), "the stream has something else of this name"));
+        if cap.exists()? {
+            return Err(Error::damaged(cap.path(), "the stream has something else of this name"));
         }
-        let file = spot.create()?;
+        let file = cap.create()?;
         let mut length = 0;
         let mut put = |bytes: &[u8]| {
             length += bytes.len() as u64;
-            (&file).write_all(bytes).context("write", &spot)
+            (&file).write_all(bytes).context("write", &cap)
         };
         match self.former.as_ref().filter(|_| matches!(found, FileKind::Records { .. })) {
             None => from.copy(&mut put)?,
@@ -135,7 +135,7 @@ impl<'s> DirImport<'s> {
                 }
             }
         }
-        finish(&file, &spot, meta)?;
+        finish(&file, &cap, meta)?;
         self.files += 1;
         self.bytes += length;
         Ok(())
@@ -161,7 +161,7 @@ impl<'s> DirImport<'s> {
         self.furnish()?;
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
         self.agent.store.share([dir])?;
-        disk.sync_file_system(dir.spot())
+        disk.sync_file_system(dir.cap())
     }
 
     /// Renames the staged agent to its final path. Returns `false` if the name is taken, even by an
@@ -169,14 +169,14 @@ impl<'s> DirImport<'s> {
     pub fn place_if_free(&mut self) -> Result<bool> {
         let store = self.agent.store;
         let target = AgentDir::new(&store.root, self.agent.name());
-        let from = self.agent.dir.spot();
+        let from = self.agent.dir.cap();
         store.disk.sync_file_system(from)?;
-        match from.try_rename(target.spot())? {
+        match from.try_rename(target.cap())? {
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(false),
             renamed => renamed.context("make", target.path())?,
         }
         self.is_placed = true;
-        store.disk.sync_dir(&target.spot().parent())?;
+        store.disk.sync_dir(&target.cap().parent())?;
         Ok(true)
     }
 
@@ -189,23 +189,23 @@ impl<'s> DirImport<'s> {
         let store = self.agent.store;
         let disk = store.disk;
         let target = AgentDir::new(&store.root, self.agent.name());
-        let (from, agents) = (self.agent.dir.clone(), target.spot().parent());
+        let (from, agents) = (self.agent.dir.clone(), target.cap().parent());
         let there = store.agent(self.agent.name())?;
         let locked = there.change(now)?;
         if !there.peek()?.moved.is_some_and(|moved| moved.frees_name()) {
             return Err(super::agent_exists(self.agent.name()));
         }
         // After the exchange the hidden name belongs to the old agent.
-        let former = target.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;
+        let former = target.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;
         if !lock::try_hold(&former, target.path())? {
             return Err(Error::busy(target.path(), "another command".to_owned(), Duration::ZERO));
         }
-        from.spot().try_exchange(target.spot())?.context("import", target.path())?;
+        from.cap().try_exchange(target.cap())?.context("import", target.path())?;
         self.is_placed = true;
         disk.sync_dir(&agents)?;
         moved::carry_over(&from, &target)?;
-        disk.sync_file_system(target.spot())?;
-        from.spot().remove_tree()?;
+        disk.sync_file_system(target.cap())?;
+        from.cap().remove_tree()?;
         drop(locked);
         Ok(Appeared::Back)
     }
@@ -215,16 +215,16 @@ impl Drop for DirImport<'_> {
     fn drop(&mut self) {
         if !self.is_placed {
             // If the removal fails, a later command removes the old agent.
-            let _ = self.agent.dir.spot().remove_tree();
+            let _ = self.agent.dir.cap().remove_tree();
         }
     }
 }
 
 /// Gives a file the mode and the time in its header.
-fn finish(file: &File, spot: &Spot, meta: &Meta) -> Result<()> {
+fn finish(file: &File, cap: &CapPath, meta: &Meta) -> Result<()> {
     if meta.is_executable {
-        rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", spot)?;
+        rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", cap)?;
     }
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(meta.written_at);
-    file.set_modified(at).context("set the time of", spot)
+    file.set_modified(at).context("set the time of", cap)
 }

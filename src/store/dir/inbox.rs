@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Message, Priority, WakeHint};
@@ -70,8 +70,8 @@ impl Dropped {
 }
 
 impl From<&MalformedFile> for Dropped {
-    fn from(misfit: &MalformedFile) -> Dropped {
-        Dropped { place: PathBuf::from(&misfit.name) }
+    fn from(file: &MalformedFile) -> Dropped {
+        Dropped { place: PathBuf::from(&file.name) }
     }
 }
 
@@ -315,14 +315,14 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     }
     let is_shared = view.agent.join(layout::INBOX).look()?.is_some_and(|found| found.st_mode & 0o022 != 0);
     for mut segment in std::mem::take(&mut scan.segments) {
-        let spot = view.agent.join(&segment.path);
-        if is_shared && !is_own(&spot)? {
+        let cap = view.agent.join(&segment.path);
+        if is_shared && !is_own(&cap)? {
             scan.drops.push(PathBuf::from(from_inbox(&segment.path)));
             continue;
         }
         if segment.bucket_changed_at.is_some() {
             segment.bucket_changed_at =
-                Some(spot.look()?.map_or(UNKNOWN, |found| (found.st_mtime, found.st_mtime_nsec)));
+                Some(cap.look()?.map_or(UNKNOWN, |found| (found.st_mtime, found.st_mtime_nsec)));
             if segment.is_dirty() {
                 segment.from = LEAST;
             }
@@ -337,8 +337,8 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
 }
 
 /// True if the file belongs to the owner. A file that is missing by now also counts.
-pub fn is_own(spot: &Spot) -> Result<bool> {
-    spot.look()?.map_or(Ok(true), |found| Ok(authors::is_owners(spot, found.st_uid)))
+pub fn is_own(cap: &CapPath) -> Result<bool> {
+    cap.look()?.map_or(Ok(true), |found| Ok(authors::is_owners(cap, found.st_uid)))
 }
 
 pub fn from_inbox(path: &str) -> &str {
@@ -435,9 +435,9 @@ pub fn is_valid<T: Record>(
     check: impl FnOnce(&T, &str) -> std::result::Result<(), String>,
 ) -> Result<bool> {
     let Some(text) = view.arrival(path, said)? else { return Ok(false) };
-    let (spot, owner) = (view.agent.join(path), view.agent.path().file_name().unwrap_or_default());
-    check(&decode(&spot, text.as_bytes())?, &owner.to_string_lossy())
-        .map_err(|wrong| Error::damaged(spot.path(), wrong))?;
+    let (cap, owner) = (view.agent.join(path), view.agent.path().file_name().unwrap_or_default());
+    check(&decode(&cap, text.as_bytes())?, &owner.to_string_lossy())
+        .map_err(|wrong| Error::damaged(cap.path(), wrong))?;
     Ok(true)
 }
 

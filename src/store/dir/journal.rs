@@ -25,7 +25,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Content, Lacks, Spot, VERSION_LENGTH, Version, nanoseconds};
+use crate::cap_fs::{CapPath, Content, Lacks, VERSION_LENGTH, Version, nanoseconds};
 use crate::error::{Error, IoContext, Result};
 use crate::model::digest::hex;
 use crate::model::state::State;
@@ -180,7 +180,7 @@ const ROOM: u64 = 64 << 10;
 /// Open journal, whose lines are all applied, or about to be.
 #[derive(Debug)]
 pub struct Journal {
-    spot: Spot,
+    cap: CapPath,
     file: File,
     length: u64,
     lines: u64,
@@ -213,21 +213,21 @@ pub struct UnfinishedJournal {
 impl Journal {
     /// Reads the journal of an agent. `writes`: true to open it for writing as well.
     pub fn look(agent: &AgentDir, writes: bool) -> Result<FoundJournal> {
-        let spot = agent.join(layout::JOURNAL);
-        match spot.lacks_content()? {
+        let cap = agent.join(layout::JOURNAL);
+        match cap.lacks_content()? {
             Some(Lacks::Everything) => return Ok(FoundJournal::Nothing),
             Some(Lacks::Length) => return Ok(FoundJournal::Blank),
             None => {}
         }
-        let opened = if writes { spot.open_in_place(false)? } else { spot.open_file()? };
+        let opened = if writes { cap.open_in_place(false)? } else { cap.open_file()? };
         let Some((file, length)) = opened else { return Ok(FoundJournal::Nothing) };
-        if let Some((lines, tail)) = end(&file, length).context("read", &spot)?
+        if let Some((lines, tail)) = end(&file, length).context("read", &cap)?
             && tail.is_of_this_boot
             && tail.left.is_some()
         {
-            return Ok(FoundJournal::Applied(Journal { spot, file, length, lines, left: tail.left }));
+            return Ok(FoundJournal::Applied(Journal { cap, file, length, lines, left: tail.left }));
         }
-        UnfinishedJournal::read(spot, file).map(FoundJournal::Open)
+        UnfinishedJournal::read(cap, file).map(FoundJournal::Open)
     }
 
     /// Error when a line that may have to be applied can't be read or names an unknown path.
@@ -240,9 +240,9 @@ impl Journal {
 
     /// Opens the journal as one without lines, creating the file if needed.
     pub fn begin(agent: &AgentDir) -> Result<Journal> {
-        let spot = agent.join(layout::JOURNAL);
-        let (file, _) = spot.open_in_place(true)?.ok_or_else(|| Error::gone("open", &spot))?;
-        Ok(Journal { spot, file, length: 0, lines: 0, left: None })
+        let cap = agent.join(layout::JOURNAL);
+        let (file, _) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
+        Ok(Journal { cap, file, length: 0, lines: 0, left: None })
     }
 
     /// Number of the next line.
@@ -273,10 +273,10 @@ impl Journal {
         if let Err(error) = written {
             // An incomplete line is ignored. Cutting it off saves the next command the check.
             let _ = self.file.set_len(self.length);
-            return Err(error).context("write", &self.spot);
+            return Err(error).context("write", &self.cap);
         }
         (self.length, self.lines, self.left) = (end, self.lines + 1, None);
-        disk.sync_content(&self.file, &self.spot)
+        disk.sync_content(&self.file, &self.cap)
     }
 
     fn make_room(&self, end: u64) -> std::io::Result<()> {
@@ -312,26 +312,26 @@ impl Journal {
         // The kernel takes pages that it failed to write for clean, so the line is written again
         // before the sync.
         let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
-        let read = read_all(&self.file, &mut bytes).context("read", &self.spot)?;
-        self.file.write_all_at(&bytes[..read], 0).context("write", &self.spot)?;
-        disk.sync_content(&self.file, &self.spot)
+        let read = read_all(&self.file, &mut bytes).context("read", &self.cap)?;
+        self.file.write_all_at(&bytes[..read], 0).context("write", &self.cap)?;
+        disk.sync_content(&self.file, &self.cap)
     }
 
     fn write_tail(&self, before_end: usize, text: &str) -> Result<()> {
         let at = self.length.saturating_sub(before_end as u64);
-        self.file.write_all_at(text.as_bytes(), at).context("write", &self.spot)
+        self.file.write_all_at(text.as_bytes(), at).context("write", &self.cap)
     }
 
     /// Cuts off an incomplete last line.
     pub fn trim(&self) -> Result<()> {
-        self.file.set_len(self.length).context("cut", &self.spot)
+        self.file.set_len(self.length).context("cut", &self.cap)
     }
 
     /// Removes all lines, durably. The caller has synced all their changes.
     pub fn cut(&mut self, disk: Disk) -> Result<()> {
-        self.file.set_len(0).context("cut", &self.spot)?;
+        self.file.set_len(0).context("cut", &self.cap)?;
         (self.length, self.lines, self.left) = (0, 0, None);
-        disk.sync_content(&self.file, &self.spot)
+        disk.sync_content(&self.file, &self.cap)
     }
 }
 
@@ -386,13 +386,13 @@ fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
 }
 
 /// Returns the committed lines, the end of the last line, and the number of bytes read.
-fn read_lines(spot: &Spot, file: &File, length: u64) -> Result<(Vec<JournalLine>, usize, usize)> {
+fn read_lines(cap: &CapPath, file: &File, length: u64) -> Result<(Vec<JournalLine>, usize, usize)> {
     if length > files::MAX_JOURNAL {
-        return Err(spot.too_large(length, files::MAX_JOURNAL));
+        return Err(cap.too_large(length, files::MAX_JOURNAL));
     }
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    let read = read_all(file, &mut bytes).context("read", spot)?;
-    let (lines, whole) = decode_all(spot, &bytes[..read])?;
+    let read = read_all(file, &mut bytes).context("read", cap)?;
+    let (lines, whole) = decode_all(cap, &bytes[..read])?;
     Ok((lines, whole, read))
 }
 
@@ -423,12 +423,12 @@ const READ_ATTEMPTS: usize = 100;
 impl UnfinishedJournal {
     /// Reads every line, without the lock if need be: lines that a command writes meanwhile are
     /// read again.
-    fn read(spot: Spot, file: File) -> Result<UnfinishedJournal> {
-        let look = || rustix::fs::fstat(&file).context("look at", &spot);
+    fn read(cap: CapPath, file: File) -> Result<UnfinishedJournal> {
+        let look = || rustix::fs::fstat(&file).context("look at", &cap);
         let mut attempts = 0;
         let (found, (lines, whole, length)) = loop {
             let found = look()?;
-            let read = read_lines(&spot, &file, u64::try_from(found.st_size).unwrap_or(0));
+            let read = read_lines(&cap, &file, u64::try_from(found.st_size).unwrap_or(0));
             let (same, now) = ((Version::of(&found), found.st_size), look()?);
             attempts += 1;
             if attempts == READ_ATTEMPTS || same == (Version::of(&now), now.st_size) {
@@ -437,7 +437,7 @@ impl UnfinishedJournal {
         };
         let (count, is_torn) = (lines.len() as u64, whole < length);
         let left = lines.last().and_then(|line| line.tail.left);
-        let journal = Journal { spot, file, length: whole as u64, lines: count, left };
+        let journal = Journal { cap, file, length: whole as u64, lines: count, left };
         let written = nanoseconds(found.st_mtime, found.st_mtime_nsec);
         Ok(UnfinishedJournal { journal, lines, is_torn, written })
     }
@@ -467,7 +467,7 @@ impl UnfinishedJournal {
     }
 
     pub fn check_paths(&self) -> Result<()> {
-        self.lines.iter().try_for_each(|line| line.entry.check_paths(&self.journal.spot))
+        self.lines.iter().try_for_each(|line| line.entry.check_paths(&self.journal.cap))
     }
 
     /// True if the lines to apply continue the current records. False if the records were restored

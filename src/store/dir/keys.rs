@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::time::{Span, Time};
 
@@ -19,7 +19,7 @@ pub struct KeyWindow {
 }
 
 /// True if the path of the cache has a directory.
-pub fn is_there(dir: &Spot) -> Result<bool> {
+pub fn is_there(dir: &CapPath) -> Result<bool> {
     dir.is_dir().or_else(|error| if error.is_of_file() { Ok(false) } else { Err(error) })
 }
 
@@ -29,7 +29,7 @@ pub fn has_cache(agent: &AgentDir) -> Result<bool> {
 }
 
 /// Path of the cache as a whole, which may be lost. A single file of the cache may not be lost.
-pub fn whole(agent: &AgentDir) -> Spot {
+pub fn whole(agent: &AgentDir) -> CapPath {
     let name = Path::new(layout::DEDUPE).file_name().unwrap_or_default();
     agent.join(layout::CACHE).join(name)
 }

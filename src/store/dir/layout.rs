@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::beneath::{Root, Spot};
+use crate::cap_fs::{CapPath, Root};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
@@ -59,7 +59,7 @@ pub const TMP: &str = "tmp";
 /// that belong to another agent.
 pub const QUARANTINE: &str = "quarantine";
 /// Lock file of every process that has hooks to run for transitions.
-pub const TELLING: &str = "tmp/telling.lock";
+pub const NOTIFY_LOCK: &str = "tmp/notify.lock";
 pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
 /// File with the progress of the last step that deleted expired directories.
@@ -76,39 +76,39 @@ pub const AGENT_DIRS: &[&str] =
 /// Directory of one agent. Paths inside it are relative, so that a journal can name them.
 #[derive(Debug, Clone)]
 pub struct AgentDir {
-    spot: Spot,
+    cap: CapPath,
 }
 
 impl AgentDir {
     pub fn new(root: &Arc<Root>, agent: &AgentName) -> AgentDir {
         // A command must not create parts of an agent that was removed meanwhile.
-        AgentDir { spot: root.spot().join(AGENTS).join(agent.as_str()).existing() }
+        AgentDir { cap: root.cap().join(AGENTS).join(agent.as_str()).existing() }
     }
 
     /// Returns the directory of a staged agent with a hidden name.
-    pub fn at(spot: Spot) -> AgentDir {
-        AgentDir { spot }
+    pub fn at(cap: CapPath) -> AgentDir {
+        AgentDir { cap }
     }
 
     pub fn path(&self) -> &Path {
-        self.spot.path()
+        self.cap.path()
     }
 
-    pub fn spot(&self) -> &Spot {
-        &self.spot
+    pub fn cap(&self) -> &CapPath {
+        &self.cap
     }
 
-    pub fn join(&self, relative: impl AsRef<Path>) -> Spot {
+    pub fn join(&self, relative: impl AsRef<Path>) -> CapPath {
         let relative = relative.as_ref();
         // A lost dedupe key must be noticed: without the key, a message would be admitted twice.
         let scratch = [CACHE, TMP].into_iter().filter(|_| !relative.starts_with(DEDUPE));
         for scratch in scratch {
             if let Ok(below) = relative.strip_prefix(scratch) {
-                let scratch = self.spot.join(scratch).scratch();
+                let scratch = self.cap.join(scratch).scratch();
                 return if below.as_os_str().is_empty() { scratch } else { scratch.join(below) };
             }
         }
-        self.spot.join(relative)
+        self.cap.join(relative)
     }
 }
 

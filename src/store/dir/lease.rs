@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::id::RunId;
 use crate::model::time::Time;
@@ -48,27 +48,27 @@ impl DirAgent<'_> {
         Ok(Some((lock::describe_holder(&place), is_stopped)))
     }
 
-    fn place_of(&self, subject: Subject) -> Spot {
+    fn place_of(&self, subject: Subject) -> CapPath {
         match subject {
             Subject::Run => self.dir.join(layout::RUN_LOCK),
             Subject::Task(id) => self.dir.join(layout::task_lock(id)),
         }
     }
 
-    fn lease_of(&self, subject: Subject) -> Result<Spot> {
-        let spot = self.place_of(subject);
+    fn lease_of(&self, subject: Subject) -> Result<CapPath> {
+        let cap = self.place_of(subject);
         if subject != Subject::Run {
             // A clone may lack the directory.
-            spot.parent().make_dirs()?;
+            cap.parent().make_dirs()?;
         }
-        Ok(spot)
+        Ok(cap)
     }
 
     /// Takes the lock for running the hooks of transitions, or returns `None` if it is taken.
     /// Processes that run the hooks of their own transitions share it; a process that runs hooks
     /// that others have left pending takes it exclusively.
-    pub fn telling(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
-        let path = self.dir.join(layout::TELLING);
+    pub fn notify_lock(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
+        let path = self.dir.join(layout::NOTIFY_LOCK);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
     }
@@ -76,10 +76,10 @@ impl DirAgent<'_> {
     /// Creates and locks the file of a section in which a command runs. The section is open until
     /// the returned file is closed.
     pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
-        let spot = self.section(run, number);
+        let cap = self.section(run, number);
         // A process that is gone may have left a section of this number.
-        let _ = spot.remove();
-        self.store.disk.stage_unlocked(&spot, b"")
+        let _ = cap.remove();
+        self.store.disk.stage_unlocked(&cap, b"")
     }
 
     /// True if a living process has the section open.
@@ -92,7 +92,7 @@ impl DirAgent<'_> {
         self.section(run, number).remove()
     }
 
-    fn section(&self, run: RunId, number: u32) -> Spot {
+    fn section(&self, run: RunId, number: u32) -> CapPath {
         self.tmp().join(layout::section(run, number))
     }
 

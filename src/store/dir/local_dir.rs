@@ -61,7 +61,7 @@ impl DirStore {
 
     /// Returns the identity with which this process asks for leases.
     pub(in crate::store) fn claimant(&self) -> Result<LeaseClaimant> {
-        let (anchor, host) = (owner::owner(&self.spot(), self.disk)?, (self.opener.host)());
+        let (anchor, host) = (owner::owner(&self.cap(), self.disk)?, (self.opener.host)());
         Ok(LeaseClaimant { anchor, host, pid: std::process::id(), lasts: self.lease })
     }
 }
@@ -73,7 +73,7 @@ impl DirAgent<'_> {
             return Ok(());
         }
         // `make_dirs` creates nothing in a missing agent directory, so that directory comes first.
-        self.store.spot().join(layout::AGENTS).join(self.name.as_str()).make_dirs()?;
+        self.store.cap().join(layout::AGENTS).join(self.name.as_str()).make_dirs()?;
         DIRS.iter().try_for_each(|dir| self.dir.join(dir).make_dirs())
     }
 
@@ -85,9 +85,9 @@ impl DirAgent<'_> {
         self.make_local_dir()?;
         let dir = self.dir.join(layout::HOOKS);
         for hook in hooks {
-            let spot = dir.join(&hook.name);
-            self.replace_file(&spot, &hook.content)?;
-            spot.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
+            let cap = dir.join(&hook.name);
+            self.replace_file(&cap, &hook.content)?;
+            cap.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
         }
         Ok(())
     }
@@ -96,13 +96,13 @@ impl DirAgent<'_> {
     /// one.
     pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
         self.make_local_dir()?;
-        alias::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;
-        self.store.disk.sync_file_system(self.dir.spot())
+        alias::hand_on_below(other.dir.cap(), Path::new(""), self.dir.cap())?;
+        self.store.disk.sync_file_system(self.dir.cap())
     }
 
     /// Removes the local agent directory. Errors are ignored, because files that stay block no
     /// command.
     pub(in crate::store) fn remove_local_dir(&self) {
-        let _ = self.dir.spot().remove_tree();
+        let _ = self.dir.cap().remove_tree();
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::json;
@@ -46,7 +46,7 @@ impl std::fmt::Display for Holder {
 #[derive(Debug)]
 pub struct LockGuard {
     file: File,
-    spot: Spot,
+    cap: CapPath,
     /// Time that this process waited for the lock; `None` after it was returned once, or if the
     /// lock was free.
     waited: Cell<Option<Duration>>,
@@ -54,19 +54,19 @@ pub struct LockGuard {
 
 /// True if the path of a lock still leads to the file that was opened: another agent of the same
 /// name may have replaced it meanwhile.
-fn is_still_named(file: &File, spot: &Spot) -> Result<bool> {
-    let here = file.metadata().context("look at lock", spot)?;
-    Ok(spot.look()?.is_some_and(|there| (there.st_dev, there.st_ino) == (here.dev(), here.ino())))
+fn is_still_named(file: &File, cap: &CapPath) -> Result<bool> {
+    let here = file.metadata().context("look at lock", cap)?;
+    Ok(cap.look()?.is_some_and(|there| (there.st_dev, there.st_ino) == (here.dev(), here.ino())))
 }
 
-fn open(spot: &Spot) -> Result<File> {
-    let opened = spot.open_in_place(true)?;
-    opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", spot))
+fn open(cap: &CapPath) -> Result<File> {
+    let opened = cap.open_in_place(true)?;
+    opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", cap))
 }
 
 /// Takes the lock if it is free; returns `None` if another process holds it. A process that only
 /// checks the lock ([`is_held`]) shares it for a moment; this function waits for that.
-pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
+pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
     let mut file = open(path)?;
     for _ in 0..TRIES_BESIDE_LOOKS {
         if attempt(&file, Sharing::Exclusive, path)? {
@@ -95,8 +95,8 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<LockGu
 const TRIES_BESIDE_LOOKS: u32 = 1000;
 
 impl LockGuard {
-    fn of(file: File, path: &Spot) -> LockGuard {
-        LockGuard { file, spot: path.clone(), waited: Cell::new(None) }
+    fn of(file: File, path: &CapPath) -> LockGuard {
+        LockGuard { file, cap: path.clone(), waited: Cell::new(None) }
     }
 
     /// Returns at the first call the time that this process waited; `None` if the lock was free.
@@ -107,7 +107,7 @@ impl LockGuard {
     /// Duplicates the lock for a child process. The lock is free once both processes have released
     /// it.
     pub fn share(&self) -> Result<File> {
-        self.file.try_clone().context("share lock", &self.spot)
+        self.file.try_clone().context("share lock", &self.cap)
     }
 
     /// Writes into the lock file which process holds the lock.
@@ -117,7 +117,7 @@ impl LockGuard {
 }
 
 /// Takes over a lock that the parent process shared with this one at its start.
-pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<LockGuard> {
+pub fn inherited(path: &CapPath, file: File, holder: &Holder) -> Result<LockGuard> {
     if !is_still_named(&file, path)? {
         return Err(Error::usage(format!("{} was not handed over as stdin", path.display())));
     }
@@ -132,12 +132,12 @@ pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
 }
 
 /// Locks an open file. Waits for earlier lockers, each of which keeps the lock for a moment only.
-pub fn hold(file: &File, spot: &Spot) -> Result<()> {
+pub fn hold(file: &File, cap: &CapPath) -> Result<()> {
     let begun = Instant::now();
-    if attempt_often(file, spot)? {
+    if attempt_often(file, cap)? {
         return Ok(());
     }
-    Err(Error::busy(spot.path(), "another process".to_owned(), begun.elapsed()))
+    Err(Error::busy(cap.path(), "another process".to_owned(), begun.elapsed()))
 }
 
 /// Tries to lock a file or directory that other processes lock for a moment only.
@@ -152,18 +152,18 @@ fn attempt_often(file: &File, path: &Path) -> Result<bool> {
 }
 
 /// Takes the lock of a directory. Returns `None` if another process has it.
-pub fn try_dir(path: &Spot) -> Result<Option<LockGuard>> {
+pub fn try_dir(path: &CapPath) -> Result<Option<LockGuard>> {
     let dir = path.open_dir()?.ok_or_else(|| Error::gone("open", path))?;
     Ok(attempt(&dir, Sharing::Exclusive, path)?.then(|| LockGuard::of(dir, path)))
 }
 
 /// True if a process holds the lock permanently. Does not create the file.
-pub fn is_held(path: &Spot) -> Result<bool> {
+pub fn is_held(path: &CapPath) -> Result<bool> {
     Ok(!would_get(path, Sharing::Shared)?)
 }
 
 /// Takes the lock, waiting at most `patience`. The timeout error names the holder of the lock.
-pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<LockGuard> {
+pub fn acquire(path: &CapPath, holder: &Holder, patience: Duration) -> Result<LockGuard> {
     let mut file = open(path)?;
     let mut start = Instant::now();
     // Transactions last milliseconds, so the pauses between tries begin short and grow.
@@ -209,7 +209,7 @@ fn sign(file: &File, holder: &Holder) {
 }
 
 /// Describes the holder of a lock from the lock file, and notes if the holder is stopped.
-pub fn describe_holder(path: &Spot) -> String {
+pub fn describe_holder(path: &CapPath) -> String {
     let Some(holder) = holder(path) else { return "another process".to_owned() };
     if !holder.is_stopped() {
         return holder.to_string();
@@ -218,7 +218,7 @@ pub fn describe_holder(path: &Spot) -> String {
 }
 
 /// Returns the current or last holder of a lock, as written in the lock file.
-pub fn holder(path: &Spot) -> Option<Holder> {
+pub fn holder(path: &CapPath) -> Option<Holder> {
     let bytes = path.read(MAX_LOCK).ok()??;
     json::read(bytes.trim_ascii()).ok()
 }
@@ -249,21 +249,21 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
 /// Takes a long-term lock, alone or shared, or returns `None` if another process has it. The lock
 /// is not signed yet: its file still names the process that had the lock before.
-pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<LockGuard>> {
+pub fn occupy(path: &CapPath, sharing: Sharing) -> Result<Option<LockGuard>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
     Ok(attempt(&file, sharing, path)?.then(|| LockGuard::of(file, path)))
 }
 
 /// True if `occupy` would get the lock. Neither creates the file nor keeps the lock.
-pub fn is_vacant(path: &Spot, sharing: Sharing) -> Result<bool> {
+pub fn is_vacant(path: &CapPath, sharing: Sharing) -> Result<bool> {
     let _turn = turn_to_look(path)?;
     would_get(path, sharing)
 }
 
 /// Takes the directory lock that serializes checks. A check of an exclusive lock takes that lock
 /// for a moment, so two concurrent checks would mistake each other for the holder.
-fn turn_to_look(path: &Spot) -> Result<Option<File>> {
+fn turn_to_look(path: &CapPath) -> Result<Option<File>> {
     let dir = path.parent();
     let Some(turn) = dir.open_dir()? else { return Ok(None) };
     attempt_often(&turn, &dir)?;
@@ -271,11 +271,11 @@ fn turn_to_look(path: &Spot) -> Result<Option<File>> {
 }
 
 /// Takes the first of several locks that is free.
-pub fn occupy_any(mut paths: impl Iterator<Item = Spot>, holder: &Holder) -> Result<Option<LockGuard>> {
+pub fn occupy_any(mut paths: impl Iterator<Item = CapPath>, holder: &Holder) -> Result<Option<LockGuard>> {
     paths.find_map(|path| try_acquire(&path, Some(holder)).transpose()).transpose()
 }
 
-fn would_get(path: &Spot, sharing: Sharing) -> Result<bool> {
+fn would_get(path: &CapPath, sharing: Sharing) -> Result<bool> {
     path.open_file()?.map_or(Ok(true), |(file, _)| attempt(&file, sharing, path))
 }
 
@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
     use crate::alone::alone;
-    use crate::beneath::at;
+    use crate::cap_fs::at;
 
     #[test]
     fn a_look_keeps_nobody_from_a_lock() {

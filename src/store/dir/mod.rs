@@ -10,7 +10,6 @@ mod batch;
 mod change;
 mod changes;
 pub mod config;
-pub mod converge;
 mod copying;
 pub mod dedupe;
 mod delete;
@@ -33,6 +32,7 @@ mod local_dir;
 pub mod lock;
 pub mod machine;
 pub mod merge;
+pub mod merge_trees;
 pub mod months;
 mod moved;
 mod news;
@@ -61,7 +61,7 @@ use std::time::Duration;
 
 use rustix::fs::FileType;
 
-use crate::beneath::{self, Access, Root, Spot, accounts};
+use crate::cap_fs::{self, Access, CapPath, Root, accounts};
 use crate::error::{Error, IoContext, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::MAX_SETTINGS;
@@ -150,7 +150,7 @@ impl DirStore {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_one()),
             Err(error) => return Err(error).context("open", anchor.path()),
         };
-        let marker = root.spot().join(layout::CONFIG);
+        let marker = root.cap().join(layout::CONFIG);
         let Some(bytes) = marker.read(MAX_SETTINGS)? else { return Err(not_one()) };
         let config = config::store_config(&marker, &bytes)?;
         root.tell_by(opener.tell);
@@ -187,7 +187,7 @@ impl DirStore {
             make_dirs(path).context("make directory", path)?;
         }
         let opened = Root::open(path).context("open", path)?;
-        let root = opened.spot();
+        let root = opened.cap();
         let marker = root.join(layout::CONFIG);
         if let Some(bytes) = marker.read(MAX_SETTINGS)? {
             config::store_config(&marker, &bytes)?;
@@ -225,7 +225,7 @@ impl DirStore {
 
     /// Returns the identity of the state directory, and its path on this machine.
     pub fn state_place(&self) -> Result<StatePlace> {
-        let (device, inode) = self.spot().numbers_of_root()?;
+        let (device, inode) = self.cap().numbers_of_root()?;
         Ok(StatePlace {
             id: PlaceId { device, inode },
             path: self.anchor.path().to_string_lossy().into_owned(),
@@ -233,8 +233,8 @@ impl DirStore {
     }
 
     /// Root of the paths in the state directory.
-    pub(super) fn spot(&self) -> Spot {
-        self.root.spot()
+    pub(super) fn cap(&self) -> CapPath {
+        self.root.cap()
     }
 
     /// Delay of a due timer or queued message that shows that no tick runs. `None`: never reported.
@@ -269,7 +269,7 @@ impl DirStore {
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     pub(in crate::store) fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let mut names: Vec<AgentName> = Vec::new();
-        self.spot().join(layout::AGENTS).each_entry(|name, is_dir| {
+        self.cap().join(layout::AGENTS).each_entry(|name, is_dir| {
             if is_dir && name.starts_with(beginning.as_bytes()) {
                 names.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()));
             }
@@ -282,13 +282,13 @@ impl DirStore {
     /// Returns the agent of this name. Error if no such agent exists.
     pub(in crate::store) fn agent(&self, name: &AgentName) -> Result<DirAgent<'_>> {
         let dir = AgentDir::new(&self.root, name);
-        let Some(found) = dir.spot().look()? else {
+        let Some(found) = dir.cap().look()? else {
             // The error is the same if the names of the other agents can't be listed.
             let known = self.agents().ok();
             let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
             return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
         };
-        if beneath::kind(&found) != FileType::Directory {
+        if cap_fs::kind(&found) != FileType::Directory {
             return Err(Error::damaged(dir.path(), NOT_A_DIRECTORY));
         }
         Ok(DirAgent::new(self, name.clone(), dir))
@@ -302,9 +302,9 @@ impl DirStore {
 
     /// Error if the state directory can't be written to.
     pub fn try_writing(&self) -> Result<()> {
-        let spot = self.spot().join(format!("health.new-{}", std::process::id()));
-        self.disk.stage_unsynced(&spot, b"\n")?;
-        spot.remove()
+        let cap = self.cap().join(format!("health.new-{}", std::process::id()));
+        self.disk.stage_unsynced(&cap, b"\n")?;
+        cap.remove()
     }
 
     pub fn ingress(&self) -> &IngressSettings {
@@ -345,9 +345,9 @@ impl DirStore {
             self.disk.stage_unsynced(&staged.join(path), &bytes)?;
         }
         for hook in &new.hooks {
-            let spot = staged.join(layout::HOOKS).join(&hook.name);
-            self.disk.stage_unsynced(&spot, &hook.content)?;
-            spot.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
+            let cap = staged.join(layout::HOOKS).join(&hook.name);
+            self.disk.stage_unsynced(&cap, &hook.content)?;
+            cap.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
         }
         self.share([staged]).map(drop)
     }
@@ -386,7 +386,7 @@ fn refuse_root_in_the_way(home: &Path) -> Result<()> {
     let found = home.ancestors().find_map(|dir| Some((dir, dir.metadata().ok()?.uid())));
     match found {
         Some((dir, owner)) if rustix::process::geteuid().is_root() && owner != 0 => {
-            Err(beneath::not_owner(dir, owner))
+            Err(cap_fs::not_owner(dir, owner))
         }
         Some(_) | None => Ok(()),
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom};
 
-use crate::beneath::{Entry, Spot};
+use crate::cap_fs::{CapPath, Entry};
 use crate::error::{IoContext, Result};
 use crate::model::message::Message;
 use crate::model::record::Record;
@@ -130,16 +130,16 @@ const TAIL: u64 = 256 * 1024;
 pub fn newest_first(
     view: &View<'_>,
     month: &Month,
-    mut each: impl FnMut(&Spot, usize, &[u8]) -> Result<bool>,
+    mut each: impl FnMut(&CapPath, usize, &[u8]) -> Result<bool>,
 ) -> Result<bool> {
     let mut seen = LineHashes::default();
-    let spot = view.agent.join(&month.path);
+    let cap = view.agent.join(&month.path);
     let (end, is_whole) = tail(view, &month.path)?;
     for (number, line) in lines::records(&end).rev() {
         if !seen.insert(line) {
             continue;
         }
-        match each(&spot, if is_whole { number } else { 0 }, line) {
+        match each(&cap, if is_whole { number } else { 0 }, line) {
             Ok(true) => {}
             // The whole file is read, so that the error has the number of the line.
             Err(_) if !is_whole => {
@@ -154,7 +154,7 @@ pub fn newest_first(
     }
     let bytes = view.lines(&month.path)?;
     for (number, line) in lines::records(&bytes).rev() {
-        if seen.insert(line) && !each(&spot, number, line)? {
+        if seen.insert(line) && !each(&cap, number, line)? {
             return Ok(false);
         }
     }

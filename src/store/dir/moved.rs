@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::beneath::{Number, Spot};
+use crate::cap_fs::{CapPath, Number};
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
@@ -67,11 +67,11 @@ impl TakenInbox {
         bytes
     }
 
-    fn decode(spot: &Spot, bytes: &[u8]) -> Result<TakenInbox> {
+    fn decode(cap: &CapPath, bytes: &[u8]) -> Result<TakenInbox> {
         let mut paths = BTreeSet::new();
         for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let path = line.strip_suffix(b"\n").and_then(unescape).ok_or_else(|| Error::Damaged {
-                path: spot.path().to_owned(),
+                path: cap.path().to_owned(),
                 line: at + 1,
                 column: 0,
                 message: "not the path of something in the inbox".to_owned(),
@@ -200,12 +200,12 @@ impl DirAgent<'_> {
     /// is no longer there, because a step has handled it.
     fn take_back(&self, name: &str) -> Result<bool> {
         let found = self.find_arrival(name)?;
-        found.as_ref().map_or(Ok(()), Spot::remove)?;
+        found.as_ref().map_or(Ok(()), CapPath::remove)?;
         Ok(found.is_some())
     }
 
     /// Finds an arrival in the inbox, the former inbox, or a directory in the inbox.
-    fn find_arrival(&self, name: &str) -> Result<Option<Spot>> {
+    fn find_arrival(&self, name: &str) -> Result<Option<CapPath>> {
         let inbox = self.dir.join(layout::INBOX);
         let former = self.dir.join(layout::FORMER);
         let mut dirs = vec![inbox.clone(), former];
@@ -213,9 +213,9 @@ impl DirAgent<'_> {
             inbox.entries()?.iter().filter(|entry| entry.is_dir).map(|entry| inbox.join(&entry.name)),
         );
         for dir in dirs {
-            let spot = dir.join(name);
-            if spot.exists()? {
-                return Ok(Some(spot));
+            let cap = dir.join(name);
+            if cap.exists()? {
+                return Ok(Some(cap));
             }
         }
         Ok(None)
@@ -254,13 +254,13 @@ pub fn refusal(name: &AgentName, identity: impl FnOnce() -> Result<Identity>, mo
 }
 
 fn taken_in(dir: &AgentDir) -> Result<Option<TakenInbox>> {
-    let spot = dir.join(layout::TAKEN);
-    let bytes = spot.read(files::MAX_LINES)?;
-    bytes.map(|bytes| TakenInbox::decode(&spot, &bytes)).transpose()
+    let cap = dir.join(layout::TAKEN);
+    let bytes = cap.read(files::MAX_LINES)?;
+    bytes.map(|bytes| TakenInbox::decode(&cap, &bytes)).transpose()
 }
 
 /// Calls `each` with every file of an inbox that is not hidden.
-pub(super) fn each_file(inbox: &Spot, below: &Path, each: &mut impl FnMut(&Path)) -> Result<()> {
+pub(super) fn each_file(inbox: &CapPath, below: &Path, each: &mut impl FnMut(&Path)) -> Result<()> {
     for entry in inbox.join(below).entries()? {
         let path = below.join(&entry.name);
         let is_rejected = below.as_os_str().is_empty() && entry.name == layout::REJECTED;
@@ -281,20 +281,20 @@ pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
     carry_dir(&from, Path::new(""), &taken, &back.join(layout::INBOX))
 }
 
-fn carry_dir(from: &Spot, below: &Path, taken: &TakenInbox, to: &Spot) -> Result<()> {
+fn carry_dir(from: &CapPath, below: &Path, taken: &TakenInbox, to: &CapPath) -> Result<()> {
     let dir = from.join(below);
     loop {
         for entry in dir.entries()? {
             let path = below.join(&entry.name);
-            let spot = from.join(&path);
+            let cap = from.join(&path);
             let is_hidden = entry.name.as_bytes().starts_with(b".");
             if is_hidden || taken.paths.contains(&path) || path.starts_with(layout::REJECTED) {
-                spot.remove_tree()?;
+                cap.remove_tree()?;
             } else if entry.is_dir {
                 carry_dir(from, &path, taken, to)?;
             } else {
                 let place = files::free_place(to, &entry.name)?;
-                spot.rename_if_free(&place)?;
+                cap.rename_if_free(&place)?;
             }
         }
         // Files may still arrive until the directory is removed.
@@ -308,7 +308,7 @@ fn carry_dir(from: &Spot, below: &Path, taken: &TakenInbox, to: &Spot) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beneath::at;
+    use crate::cap_fs::at;
 
     #[test]
     fn what_was_taken_is_read_back() {

@@ -74,7 +74,7 @@ impl News {
     /// Watches the list of agents. Returns `false` if that is impossible: the caller then has to
     /// poll the list.
     pub fn follow_list(&mut self, store: &DirStore) -> bool {
-        let list = store.spot().join(layout::AGENTS);
+        let list = store.cap().join(layout::AGENTS);
         self.has_list = !store.is_remote()
             && !super::machine::is_remote(store.anchor().path())
             && self.add(store.anchor().path(), NAMES, WatchSubject::Root).is_ok()

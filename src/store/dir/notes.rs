@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::id::RunId;
 use crate::model::preemption::Checkpoint;
@@ -13,7 +13,7 @@ use super::{DirAgent, files, layout};
 impl DirAgent<'_> {
     /// Directories of the agent's runs and tasks on this machine, and its hooks.
     pub(in crate::store) fn workdir(&self) -> Workdir {
-        Workdir::of(self.dir.spot(), &self.store.spot())
+        Workdir::of(self.dir.cap(), &self.store.cap())
     }
 
     /// Writes a checkpoint to `tmp/`, durably. Checkpoints may be large, so the caller should not
@@ -21,15 +21,15 @@ impl DirAgent<'_> {
     pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
         // Several processes of a run may stage a checkpoint at once.
         let name = format!("{run_id}-{}.checkpoint", std::process::id());
-        let spot = self.dir.join(layout::TMP).join(name);
-        let held = self.store.disk.stage_unlocked(&spot, bytes)?;
-        Ok(StagedCheckpoint { spot, _held: held })
+        let cap = self.dir.join(layout::TMP).join(name);
+        let held = self.store.disk.stage_unlocked(&cap, bytes)?;
+        Ok(StagedCheckpoint { cap, _held: held })
     }
 
     /// Moves a checkpoint to its final path. The checkpoint takes effect when a record names it.
     pub fn save_checkpoint(&self, checkpoint: Checkpoint, staged: StagedCheckpoint) -> Result<()> {
         let path = self.workdir().checkpoint(checkpoint);
-        files::rename(&staged.spot, &path)?;
+        files::rename(&staged.cap, &path)?;
         self.store.disk.sync_dir(&path.parent())
     }
 
@@ -49,12 +49,12 @@ impl DirAgent<'_> {
 
     /// Moves a file or directory to `quarantine/`, under a name made from its path. Returns its new
     /// place.
-    pub(super) fn quarantine(&self, spot: &Spot) -> Result<Spot> {
+    pub(super) fn quarantine(&self, cap: &CapPath) -> Result<CapPath> {
         let dir = self.dir.join(layout::QUARANTINE);
         dir.make_dirs()?;
-        let name = spot.below(self.dir.spot()).to_string_lossy().replace('/', "__");
+        let name = cap.below(self.dir.cap()).to_string_lossy().replace('/', "__");
         let place = files::free_place(&dir, OsStr::new(&name))?;
-        files::rename(spot, &place).map(|()| place)
+        files::rename(cap, &place).map(|()| place)
     }
 
     /// Writes content into `quarantine/`, under a name made from the old path. Content that is
@@ -80,7 +80,7 @@ impl DirAgent<'_> {
 /// Checkpoint in `tmp/`. Dropping this removes the file unless it was moved to its final path.
 #[derive(Debug)]
 pub struct StagedCheckpoint {
-    spot: Spot,
+    cap: CapPath,
     /// Lock file held so that no command removes the checkpoint as stale.
     _held: std::fs::File,
 }
@@ -88,6 +88,6 @@ pub struct StagedCheckpoint {
 impl Drop for StagedCheckpoint {
     fn drop(&mut self) {
         // After a successful save the checkpoint is in its final path, and this removes nothing.
-        let _ = self.spot.remove();
+        let _ = self.cap.remove();
     }
 }

@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::pool::Pools;
@@ -48,8 +48,8 @@ impl DirStore {
         occupant(&self.lock_of(workspace))
     }
 
-    fn lock_of(&self, workspace: &Workspace) -> Spot {
-        self.spot().join(layout::WORKSPACES).join(format!("{}.lock", workspace.key()))
+    fn lock_of(&self, workspace: &Workspace) -> CapPath {
+        self.cap().join(layout::WORKSPACES).join(format!("{}.lock", workspace.key()))
     }
 
     /// Maximum number of turns that run at once; `None`: any number.
@@ -70,7 +70,7 @@ impl DirStore {
 
     /// Takes one of `slots` slots for an agent; returns `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<LockGuard>> {
-        self.spot().join(layout::SLOTS).make_dirs()?;
+        self.cap().join(layout::SLOTS).make_dirs()?;
         lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
     }
 
@@ -89,8 +89,8 @@ impl DirStore {
         (1..=slots).map(|slot| occupant(&self.slot(slot))).collect()
     }
 
-    fn slot(&self, slot: u32) -> Spot {
-        self.spot().join(layout::SLOTS).join(format!("{slot}.lock"))
+    fn slot(&self, slot: u32) -> CapPath {
+        self.cap().join(layout::SLOTS).join(format!("{slot}.lock"))
     }
 
     fn holder_for(&self, agent: &AgentName, now: Time) -> Holder {
@@ -98,7 +98,7 @@ impl DirStore {
     }
 }
 
-fn occupant(path: &Spot) -> Occupant {
+fn occupant(path: &CapPath) -> Occupant {
     Occupant {
         agent: lock::holder(path).and_then(|holder| holder.agent),
         described: lock::describe_holder(path),

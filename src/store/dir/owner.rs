@@ -5,7 +5,7 @@
 //! random number, drawn at first need, and valid for one boot, one pid namespace, and one device
 //! and inode: a copy in a machine image has another identity.
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
 use crate::model::digest::hex;
 
@@ -23,7 +23,7 @@ const FORMER: i64 = 30 * 24 * 3600;
 
 /// Returns the identity of the owner whose locks are in the state directory `root`, and draws one
 /// if none exists.
-pub(super) fn owner(root: &Spot, disk: Disk) -> Result<String> {
+pub(super) fn owner(root: &CapPath, disk: Disk) -> Result<String> {
     let file = root.join(format!("{OWNER}{}", here(root)?));
     if let Some(known) = known(&file)? {
         return Ok(known);
@@ -44,14 +44,14 @@ pub(super) fn owner(root: &Spot, disk: Disk) -> Result<String> {
     Ok(known(&file)?.unwrap_or(text))
 }
 
-fn known(file: &Spot) -> Result<Option<String>> {
+fn known(file: &CapPath) -> Result<Option<String>> {
     let bytes = file.read(MOST)?.unwrap_or_default();
     let text = String::from_utf8_lossy(bytes.trim_ascii()).into_owned();
     Ok(Some(text).filter(|text| text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())))
 }
 
 /// Digest of the boot, the pid namespace, and the device and inode of the locks' directory.
-fn here(root: &Spot) -> Result<String> {
+fn here(root: &CapPath) -> Result<String> {
     let (device, inode) = root.numbers_of_root()?;
     let numbers = format!("{device}:{inode}");
     let (boot, namespace) = (machine::boot().unwrap_or("none"), machine::pid_namespace());
@@ -60,14 +60,14 @@ fn here(root: &Spot) -> Result<String> {
 
 /// Removes the unused identities of earlier boots and containers. Errors are ignored, because a
 /// file that stays does no harm.
-fn remove_former(root: &Spot, current: &Spot) {
-    let written = |spot: &Spot| spot.look().ok().flatten().map(|found| found.st_mtime);
+fn remove_former(root: &CapPath, current: &CapPath) {
+    let written = |cap: &CapPath| cap.look().ok().flatten().map(|found| found.st_mtime);
     let (Some(now), Ok(entries)) = (written(current), root.entries()) else { return };
     for entry in entries {
-        let spot = root.join(&entry.name);
-        let is_one = entry.name.as_encoded_bytes().starts_with(OWNER.as_bytes()) && spot != *current;
-        if is_one && written(&spot).is_some_and(|then| now - then > FORMER) {
-            let _ = spot.remove();
+        let cap = root.join(&entry.name);
+        let is_one = entry.name.as_encoded_bytes().starts_with(OWNER.as_bytes()) && cap != *current;
+        if is_one && written(&cap).is_some_and(|then| now - then > FORMER) {
+            let _ = cap.remove();
         }
     }
 }
@@ -75,7 +75,7 @@ fn remove_former(root: &Spot, current: &Spot) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beneath::at;
+    use crate::cap_fs::at;
     use crate::model::settings::Durability;
 
     #[test]

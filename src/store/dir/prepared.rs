@@ -13,7 +13,7 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use crate::beneath::{Access, Entry, Spot};
+use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::{Error, IoContext, Result};
 use crate::model::time::Time;
 
@@ -43,11 +43,11 @@ pub struct PreparedDir {
 pub struct UnusedDir {
     /// Name that records may contain.
     pub name: String,
-    pub place: Spot,
+    pub place: CapPath,
 }
 
 impl UnusedDir {
-    fn of(agents: &Spot, entry: &Entry) -> Option<UnusedDir> {
+    fn of(agents: &CapPath, entry: &Entry) -> Option<UnusedDir> {
         let prepared = entry.name.to_str()?.strip_prefix(PREPARED)?;
         let name = prepared.strip_suffix(TAKEN).unwrap_or(prepared).to_owned();
         let (place, held) = stale_files::abandoned(agents, entry)?;
@@ -59,12 +59,12 @@ impl UnusedDir {
 impl DirStore {
     /// Returns the prepared directories to delete, unless records name them.
     pub(in crate::store) fn unused_local_dirs(&self) -> Result<Vec<UnusedDir>> {
-        let agents = self.spot().join(layout::AGENTS);
+        let agents = self.cap().join(layout::AGENTS);
         Ok(agents.entries()?.iter().filter_map(|entry| UnusedDir::of(&agents, entry)).collect())
     }
 
-    fn prepared(&self, name: &str) -> [Spot; 2] {
-        let agents = self.spot().join(layout::AGENTS);
+    fn prepared(&self, name: &str) -> [CapPath; 2] {
+        let agents = self.cap().join(layout::AGENTS);
         [agents.join(format!("{PREPARED}{name}")), agents.join(format!("{PREPARED}{name}{TAKEN}"))]
     }
 
@@ -81,7 +81,7 @@ impl DirAgent<'_> {
         let held = stale_files::make_dir_unlocked(&place, Access::Owner)?;
         let room = DirAgent::new(self.store, self.name.clone(), AgentDir::at(place));
         room.furnish(hooks)?;
-        self.store.disk.sync_file_system(room.dir.spot())?;
+        self.store.disk.sync_file_system(room.dir.cap())?;
         Ok(PreparedDir { name, held })
     }
 
@@ -122,10 +122,10 @@ impl DirAgent<'_> {
 
     /// Moves a prepared directory to its final path. Another command may have done that, or a part
     /// of it.
-    fn take_in(&self, [prepared, taken]: &[Spot; 2]) -> Result<()> {
+    fn take_in(&self, [prepared, taken]: &[CapPath; 2]) -> Result<()> {
         if prepared.exists()? {
             // The directory here belongs to an earlier agent, or was exported with the stream.
-            self.dir.spot().remove_tree()?;
+            self.dir.cap().remove_tree()?;
             prepared.rename(taken)?;
             self.store.disk.sync_dir(&taken.parent())?;
         }
@@ -145,8 +145,8 @@ impl DirImport<'_> {
         copying::refuse_unfit(&View::settled(&self.agent.dir))?;
         let name = store.name_for(&self.agent, now);
         let [place, _] = store.prepared(&name);
-        store.disk.sync_file_system(self.agent.dir.spot())?;
-        self.agent.dir.spot().rename(&place)?;
+        store.disk.sync_file_system(self.agent.dir.cap())?;
+        self.agent.dir.cap().rename(&place)?;
         self.agent = DirAgent::new(store, self.agent.name.clone(), AgentDir::at(place));
         let held = self.held.try_clone().context("hold", self.agent.dir.path())?;
         Ok(PreparedDir { name, held })

@@ -82,8 +82,8 @@ impl DirAgent<'_> {
     /// Time of the last change of an inbox entry, its permissions included. The Unix epoch if its
     /// metadata can't be read: the entry is gone, or its name is not UTF-8.
     fn changed_in_inbox(&self, file: &str) -> Time {
-        let spot = self.dir.join(layout::INBOX).join(file);
-        spot.look().ok().flatten().map_or(Time::from_millis(0), |found| files::changed_at(&found))
+        let cap = self.dir.join(layout::INBOX).join(file);
+        cap.look().ok().flatten().map_or(Time::from_millis(0), |found| files::changed_at(&found))
     }
 
     /// Adds an entry that can be neither admitted nor moved to the list of those that steps skip.
@@ -92,13 +92,13 @@ impl DirAgent<'_> {
         let name = file.name().into_owned();
         let mut all = passed_over(state);
         all.retain(|other| other.file != name);
-        let is_remembered = all.len() < MOST;
-        if is_remembered {
+        let is_listed = all.len() < MOST;
+        if is_listed {
             let changed_at = self.changed_in_inbox(&name);
             all.push(PassedOver { file: name, reason: reason.to_owned(), changed_at });
         }
         remember(state, &all);
-        is_remembered
+        is_listed
     }
 
     /// Removes the entries that have changed or are gone from the list. Returns true if any was

@@ -8,7 +8,7 @@
 use rustix::fs::FileType;
 use rustix::process::{getegid, geteuid, getgroups};
 
-use crate::beneath::{self, Spot, accounts};
+use crate::cap_fs::{self, CapPath, accounts};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::settings::Group;
@@ -35,17 +35,17 @@ pub struct Rights {
 
 impl Rights {
     /// Sets this mode and group on a file or directory.
-    pub(super) fn set(self, spot: &Spot) -> Result<()> {
+    pub(super) fn set(self, cap: &CapPath) -> Result<()> {
         // The group is set first, so that no other group gets permissions meanwhile.
-        self.group.map_or(Ok(()), |group| spot.set_group(group))?;
-        spot.set_mode(self.mode)
+        self.group.map_or(Ok(()), |group| cap.set_group(group))?;
+        cap.set_mode(self.mode)
     }
 }
 
 /// File or directory whose mode or group differs from the settings.
 #[derive(Debug)]
 pub struct WrongRights {
-    pub spot: Spot,
+    pub cap: CapPath,
     /// Mode that was found.
     pub mode: u32,
     pub wanted: Rights,
@@ -70,7 +70,7 @@ impl DirStore {
         };
         number.map(Some).ok_or_else(|| {
             Error::damaged(
-                self.spot().join(layout::CONFIG).path().to_owned(),
+                self.cap().join(layout::CONFIG).path().to_owned(),
                 format!("sharing.group: this machine has no group `{group}`"),
             )
             .with_hint("make it (`groupadd`), name another one, or take the key out")
@@ -96,7 +96,7 @@ impl DirStore {
             let message = format!(
                 "{}: sharing.group: you are not in the group `{group}`: you can neither give it the inboxes nor \
                  read what its members put there",
-                self.spot().join(layout::CONFIG).display()
+                self.cap().join(layout::CONFIG).display()
             );
             let hint = "have yourself added to it (`usermod -aG`) and log in again, or take the key out";
             Error::refused("not_in_group", message).with_hint(hint)
@@ -110,15 +110,15 @@ impl DirStore {
         if !self.is_shared() {
             return Ok(0);
         }
-        let mut misfits = self.unshared()?;
+        let mut wrong = self.unshared()?;
         for agent in agents {
-            misfits.extend(self.unshared_in(agent)?);
+            wrong.extend(self.unshared_in(agent)?);
         }
-        if let Some(refusal) = self.not_in_group()?.filter(|_| !misfits.is_empty()) {
+        if let Some(refusal) = self.not_in_group()?.filter(|_| !wrong.is_empty()) {
             return Err(refusal);
         }
-        misfits.iter().try_for_each(|misfit| misfit.wanted.set(&misfit.spot))?;
-        Ok(misfits.len())
+        wrong.iter().try_for_each(|wrong| wrong.wanted.set(&wrong.cap))?;
+        Ok(wrong.len())
     }
 
     /// Shares all agents. Changes nothing for a member of the group, who owns none of them.
@@ -134,20 +134,20 @@ impl DirStore {
     /// permissions differ from the settings.
     pub fn unshared(&self) -> Result<Vec<WrongRights>> {
         let group = self.sharing_group()?;
-        let (root, agents) = (self.spot(), self.spot().join(layout::AGENTS));
+        let (root, agents) = (self.cap(), self.cap().join(layout::AGENTS));
         let settings = root.join(layout::CONFIG);
-        let way = misfit(&root, WAY, group)?;
+        let way = differing(&root, WAY, group)?;
         let was_shared = group.is_none() && way.is_some();
-        let of_settings = if was_shared { closed(&settings)? } else { misfit(&settings, SETTINGS, group)? };
-        let found = [way, misfit(&agents, WAY, group)?, of_settings];
-        let mut misfits: Vec<WrongRights> = found.into_iter().flatten().collect();
+        let file = if was_shared { closed(&settings)? } else { differing(&settings, SETTINGS, group)? };
+        let found = [way, differing(&agents, WAY, group)?, file];
+        let mut wrong: Vec<WrongRights> = found.into_iter().flatten().collect();
         if group.is_some() {
-            misfits.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
+            wrong.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
             // A name that begins with a dot belongs to a staged agent.
             let is_agent = |name: &str| name.starts_with('.') || name.parse::<AgentName>().is_ok();
-            misfits.extend(open_in(&agents, is_agent)?);
+            wrong.extend(open_in(&agents, is_agent)?);
         }
-        Ok(misfits)
+        Ok(wrong)
     }
 
     /// Returns the files and directories of an agent, its inbox included, whose permissions differ
@@ -159,19 +159,19 @@ impl DirStore {
         }
         let group = self.sharing_group()?;
         let inbox = agent.join(layout::INBOX);
-        let found = [misfit(agent.spot(), WAY, group)?, misfit(&inbox, INBOX, group)?];
-        let mut misfits: Vec<WrongRights> = found.into_iter().flatten().collect();
+        let found = [differing(agent.cap(), WAY, group)?, differing(&inbox, INBOX, group)?];
+        let mut wrong: Vec<WrongRights> = found.into_iter().flatten().collect();
         if group.is_some() {
-            misfits.extend(open_in(agent.spot(), |name| name == layout::INBOX)?);
-            misfits.extend(closed(&inbox.join(layout::REJECTED))?);
+            wrong.extend(open_in(agent.cap(), |name| name == layout::INBOX)?);
+            wrong.extend(closed(&inbox.join(layout::REJECTED))?);
         }
-        Ok(misfits)
+        Ok(wrong)
     }
 }
 
 /// Returns the files in a directory on the path to an inbox that other users could open by name,
 /// although only the owner should. `is_theirs`: true for files that members should read.
-fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<WrongRights>> {
+fn open_in(dir: &CapPath, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<WrongRights>> {
     let entries = dir.entries()?;
     let owners = entries.iter().filter(|entry| !entry.name.to_str().is_some_and(&is_theirs));
     let found = owners.map(|entry| closed(&dir.join(&entry.name)).transpose());
@@ -179,14 +179,14 @@ fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<WrongRigh
 }
 
 /// Returns the file or directory if others than its owner may use it.
-fn closed(spot: &Spot) -> Result<Option<WrongRights>> {
-    unlike(spot, None, |mode| if mode & 0o077 == 0 { mode } else { mode & 0o700 })
+fn closed(cap: &CapPath) -> Result<Option<WrongRights>> {
+    unlike(cap, None, |mode| if mode & 0o077 == 0 { mode } else { mode & 0o700 })
 }
 
 /// Returns the file or directory if its permissions differ from the settings. Without a group, that
 /// is one that was shared before, recognized by a mode that is used for nothing else.
-fn misfit(spot: &Spot, bits: u32, group: Option<u32>) -> Result<Option<WrongRights>> {
-    unlike(spot, group, |mode| {
+fn differing(cap: &CapPath, bits: u32, group: Option<u32>) -> Result<Option<WrongRights>> {
+    unlike(cap, group, |mode| {
         let was_shared = match bits {
             WAY => mode & 0o077 == WAY,
             INBOX => mode & 0o3000 == INBOX & 0o3000,
@@ -202,12 +202,12 @@ fn misfit(spot: &Spot, bits: u32, group: Option<u32>) -> Result<Option<WrongRigh
 
 /// Returns the file or directory if it has another mode than `wanted` makes of its mode, or another
 /// group. A symbolic link has no permissions of its own and is never followed.
-fn unlike(spot: &Spot, group: Option<u32>, wanted: impl Fn(u32) -> u32) -> Result<Option<WrongRights>> {
-    let Some(found) = spot.look()?.filter(|found| beneath::kind(found) != FileType::Symlink) else {
+fn unlike(cap: &CapPath, group: Option<u32>, wanted: impl Fn(u32) -> u32) -> Result<Option<WrongRights>> {
+    let Some(found) = cap.look()?.filter(|found| cap_fs::kind(found) != FileType::Symlink) else {
         return Ok(None);
     };
     let mode = found.st_mode & 0o7777;
     let wanted = Rights { mode: wanted(mode), group };
     let fits = mode == wanted.mode && group.is_none_or(|group| group == found.st_gid);
-    Ok((!fits).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
+    Ok((!fits).then(|| WrongRights { cap: cap.clone(), mode, wanted }))
 }

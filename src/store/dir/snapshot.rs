@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::beneath::Content;
+use crate::cap_fs::Content;
 use crate::error::Result;
 use crate::model::id::MessageId;
 use crate::model::message::{InboxKey, Message, WakeHint};
@@ -86,8 +86,8 @@ impl ReadView for DirReadView<'_> {
             Some(before) if !self.view.has_journal() => before.as_ref().map(|content| content.bytes.clone()),
             Some(_) | None => self.view.bytes(layout::STATE)?,
         };
-        let spot = self.agent.dir.join(layout::STATE);
-        text(&spot, bytes.ok_or_else(|| missing(&spot))?)
+        let cap = self.agent.dir.join(layout::STATE);
+        text(&cap, bytes.ok_or_else(|| missing(&cap))?)
     }
 
     fn is_current(&self) -> Result<bool> {

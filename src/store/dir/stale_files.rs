@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
-use crate::beneath::{Access, Entry, Spot};
+use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 
@@ -35,14 +35,14 @@ const GONE: &str = ".gone-";
 
 impl Disk {
     /// Replaces a file as a whole, for a caller that does not hold the agent's lock.
-    pub fn replace_unlocked(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
+    pub fn replace_unlocked(self, temporary: &CapPath, target: &CapPath, bytes: &[u8]) -> Result<()> {
         let _held = self.stage_unlocked(temporary, bytes)?;
         self.place(temporary, target)
     }
 
     /// Makes a new file at `temporary` with this content, durably. While the returned file is open,
     /// no other command removes the new file as stale.
-    pub fn stage_unlocked(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
+    pub fn stage_unlocked(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
         loop {
             let mut file = self.stage_unsynced(temporary, b"")?;
             if !is_ours(&file, temporary)? {
@@ -60,26 +60,26 @@ impl Disk {
 
 /// Locks a file or directory that was just made. Returns `false` if another command has removed it
 /// as stale. Removes a file that can't be locked.
-fn is_ours(file: &File, spot: &Spot) -> Result<bool> {
-    let links = || file.metadata().context("look at", spot.path()).map(|found| found.nlink());
-    let is_ours = lock::try_hold(file, spot.path()).and_then(|is_held| Ok(is_held && links()? > 0));
+fn is_ours(file: &File, cap: &CapPath) -> Result<bool> {
+    let links = || file.metadata().context("look at", cap.path()).map(|found| found.nlink());
+    let is_ours = lock::try_hold(file, cap.path()).and_then(|is_held| Ok(is_held && links()? > 0));
     if is_ours.is_err() {
         // The error of the lock is reported, not an error of this removal.
-        let _ = spot.remove_tree();
+        let _ = cap.remove_tree();
     }
     is_ours
 }
 
 /// Makes a new directory and its missing parents. While the returned file is open, no other command
 /// removes the directory as stale.
-pub fn make_dir_unlocked(spot: &Spot, access: Access) -> Result<File> {
+pub fn make_dir_unlocked(cap: &CapPath, access: Access) -> Result<File> {
     loop {
-        if !spot.parent().exists()? {
-            spot.parent().make_dirs()?;
+        if !cap.parent().exists()? {
+            cap.parent().make_dirs()?;
         }
-        spot.make_dir_for(access)?;
-        if let Some(dir) = spot.open_dir()?
-            && is_ours(&dir, spot)?
+        cap.make_dir_for(access)?;
+        if let Some(dir) = cap.open_dir()?
+            && is_ours(&dir, cap)?
         {
             return Ok(dir);
         }
@@ -87,10 +87,10 @@ pub fn make_dir_unlocked(spot: &Spot, access: Access) -> Result<File> {
 }
 
 /// Locks a file or directory whose maker is gone. Returns `None` if a process holds its lock.
-pub fn abandoned(dir: &Spot, entry: &Entry) -> Option<(Spot, File)> {
-    let spot = dir.join(&entry.name);
-    let file = if entry.is_dir { spot.open_dir().ok()?? } else { spot.open_file().ok()??.0 };
-    lock::try_hold(&file, spot.path()).ok()?.then_some((spot, file))
+pub fn abandoned(dir: &CapPath, entry: &Entry) -> Option<(CapPath, File)> {
+    let cap = dir.join(&entry.name);
+    let file = if entry.is_dir { cap.open_dir().ok()?? } else { cap.open_file().ok()??.0 };
+    lock::try_hold(&file, cap.path()).ok()?.then_some((cap, file))
 }
 
 /// True if an entry of `tmp/` can be stale. Lock files are permanent.
@@ -111,19 +111,19 @@ impl DirTxn<'_> {
         for entry in tmp.entries()?.iter().filter(|entry| can_be_left(entry)).take(AT_ONCE) {
             if is_of_hook(entry) {
                 has_hooks = true;
-            } else if let Some((spot, _held)) = abandoned(&tmp, entry) {
-                spot.remove_tree()?;
+            } else if let Some((cap, _held)) = abandoned(&tmp, entry) {
+                cap.remove_tree()?;
             }
         }
-        for (spot, _held) in self.left_by_guests()?.take(AT_ONCE) {
+        for (cap, _held) in self.left_by_guests()?.take(AT_ONCE) {
             // Files that another user has closed to the owner stay; no command needs their paths.
-            let _ = spot.remove_tree();
+            let _ = cap.remove_tree();
         }
         Ok(has_hooks)
     }
 
     /// Locks and returns the stale files of killed commands of the sharing group's members.
-    fn left_by_guests(&self) -> Result<impl Iterator<Item = (Spot, File)>> {
+    fn left_by_guests(&self) -> Result<impl Iterator<Item = (CapPath, File)>> {
         let inbox = self.agent.dir.join(layout::INBOX);
         let mut staged = Vec::new();
         if self.agent.store.is_shared() {
@@ -134,7 +134,7 @@ impl DirTxn<'_> {
     }
 
     /// Number of stale files, stale hook directories included.
-    pub(super) fn litter(&self) -> Result<usize> {
+    pub(super) fn stale_files(&self) -> Result<usize> {
         let tmp = self.agent.tmp();
         let entries = tmp.entries()?;
         let left = entries.iter().filter(|entry| can_be_left(entry) && abandoned(&tmp, entry).is_some());
@@ -144,13 +144,13 @@ impl DirTxn<'_> {
 
 impl DirAgent<'_> {
     /// Directory for files of the agent's commands that are not in their final place yet.
-    pub(super) fn tmp(&self) -> Spot {
+    pub(super) fn tmp(&self) -> CapPath {
         self.dir.join(layout::TMP)
     }
 
     /// Path at which an arrival of this name is staged: in `tmp/`, or, for a member of the sharing
     /// group, who may write to the inbox alone, in the inbox under a name that readers ignore.
-    pub(super) fn staging(&self, name: &str) -> Spot {
+    pub(super) fn staging(&self, name: &str) -> CapPath {
         match self.store.guest() {
             None => self.tmp().join(name),
             Some(_) => self.dir.join(layout::INBOX).join(format!("{NEW}{name}")),
@@ -161,17 +161,17 @@ impl DirAgent<'_> {
 impl DirStore {
     /// Returns the stale directories of agents whose creation was killed, and stale temporary files
     /// of the state directory itself.
-    pub(super) fn litter(&self) -> Result<Vec<Spot>> {
+    pub(super) fn stale_files(&self) -> Result<Vec<CapPath>> {
         let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
-        let agents = self.spot().join(layout::AGENTS);
+        let agents = self.cap().join(layout::AGENTS);
         let mut left = Vec::new();
         let is_left = |entry: &&Entry| entry.is_dir && is_new(NEW, entry);
         for entry in agents.entries()?.iter().filter(is_left) {
-            left.extend(abandoned(&agents, entry).map(|(spot, _)| spot));
+            left.extend(abandoned(&agents, entry).map(|(cap, _)| cap));
         }
-        for entry in self.spot().entries()?.iter().filter(|entry| !entry.is_dir) {
+        for entry in self.cap().entries()?.iter().filter(|entry| !entry.is_dir) {
             if entry.name.to_string_lossy().contains(NEW) {
-                left.extend(abandoned(&self.spot(), entry).map(|(spot, _)| spot));
+                left.extend(abandoned(&self.cap(), entry).map(|(cap, _)| cap));
             }
         }
         Ok(left)
@@ -179,40 +179,40 @@ impl DirStore {
 
     /// Removes all stale files of the state directory that can be removed. The others block no
     /// command.
-    pub(in crate::store) fn sweep_litter(&self) {
-        for left in self.litter().unwrap_or_default() {
+    pub(in crate::store) fn sweep_stale(&self) {
+        for left in self.stale_files().unwrap_or_default() {
             let _ = self.sweep(&left);
         }
     }
 
     /// Path at which this process stages an agent of this name.
-    pub(super) fn staging_of(&self, name: &AgentName) -> Spot {
-        self.spot().join(layout::AGENTS).join(format!("{NEW}{name}-{}", std::process::id()))
+    pub(super) fn staging_of(&self, name: &AgentName) -> CapPath {
+        self.cap().join(layout::AGENTS).join(format!("{NEW}{name}-{}", std::process::id()))
     }
 
     /// Path to which this process moves an agent that it removes.
-    pub(super) fn vanishing(&self, name: &AgentName) -> Spot {
-        self.spot().join(layout::AGENTS).join(format!("{NEW}{GONE}{name}-{}", std::process::id()))
+    pub(super) fn vanishing(&self, name: &AgentName) -> CapPath {
+        self.cap().join(layout::AGENTS).join(format!("{NEW}{GONE}{name}-{}", std::process::id()))
     }
 
     /// Removes a stale agent directory or file, if it still has no maker. Arrivals in an old copy
     /// of an agent that an import has replaced are moved to the agent.
-    pub(in crate::store) fn sweep(&self, spot: &Spot) -> Result<()> {
-        let entry = Entry { name: spot.name().to_owned(), is_dir: spot.is_dir()? };
-        match abandoned(&spot.parent(), &entry) {
-            Some((spot, _held)) => {
-                if let Some(name) = self.name_of_staged(&spot) {
-                    moved::carry_over(&AgentDir::at(spot.clone()), &AgentDir::new(&self.root, &name))?;
+    pub(in crate::store) fn sweep(&self, cap: &CapPath) -> Result<()> {
+        let entry = Entry { name: cap.name().to_owned(), is_dir: cap.is_dir()? };
+        match abandoned(&cap.parent(), &entry) {
+            Some((cap, _held)) => {
+                if let Some(name) = self.name_of_staged(&cap) {
+                    moved::carry_over(&AgentDir::at(cap.clone()), &AgentDir::new(&self.root, &name))?;
                 }
-                spot.remove_tree()
+                cap.remove_tree()
             }
-            None => Err(Error::busy(spot.path(), "its maker".to_owned(), std::time::Duration::ZERO)),
+            None => Err(Error::busy(cap.path(), "its maker".to_owned(), std::time::Duration::ZERO)),
         }
     }
 
     /// Returns the name of the agent that was staged at this path.
-    fn name_of_staged(&self, spot: &Spot) -> Option<AgentName> {
-        let name = spot.name().to_str()?.strip_prefix(NEW)?;
+    fn name_of_staged(&self, cap: &CapPath) -> Option<AgentName> {
+        let name = cap.name().to_str()?.strip_prefix(NEW)?;
         name.rsplit_once('-')?.0.parse().ok()
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Stat};
 use sha2::{Digest, Sha256};
 
-use crate::beneath::{self, Content, Spot};
+use crate::cap_fs::{self, CapPath, Content};
 use crate::error::{Error, Result};
 use crate::model::digest::hex;
 use crate::model::id::MessageId;
@@ -77,12 +77,12 @@ fn cut(name: &OsStr, most: usize) -> OsString {
 
 /// Returns the message id of a hand-written file. The id depends on the file alone, so that a file
 /// that is admitted twice, because of a crash in between, makes one message.
-fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
-    let found = spot.look()?.ok_or_else(|| Error::gone("look at", spot))?;
+fn identity(cap: &CapPath, bytes: &[u8]) -> Result<MessageId> {
+    let found = cap.look()?.ok_or_else(|| Error::gone("look at", cap))?;
     let seconds = u64::try_from(found.st_mtime).unwrap_or(0);
     let millis = seconds.saturating_mul(1000).saturating_add(found.st_mtime_nsec / 1_000_000);
     let mut hash = Sha256::new();
-    let name = Path::new(spot.name());
+    let name = Path::new(cap.name());
     hash.update(given_name(name).unwrap_or(name).as_os_str().as_encoded_bytes());
     hash.update(bytes);
     let random: [u8; 10] = std::array::from_fn({
@@ -135,18 +135,18 @@ pub fn dropped_at(agent: &AgentDir, file: &Dropped) -> Result<Option<Time>> {
 /// Reads a hand-written file. The inner error is the reason why it is malformed. `None` if the file
 /// is gone.
 pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Result<HandWritten, String>>> {
-    let spot = &agent.join(layout::INBOX).join(&file.place);
-    let name = Path::new(spot.name());
+    let cap = &agent.join(layout::INBOX).join(&file.place);
+    let name = Path::new(cap.name());
     if given_name(name).unwrap_or(name).as_os_str().len() > LONGEST_NAME {
         return Ok(Some(Err(format!("its name is too long: a name may have {LONGEST_NAME} bytes"))));
     }
-    let Content { bytes, owner, .. } = match files::read_owned(spot) {
+    let Content { bytes, owner, .. } = match files::read_owned(cap) {
         Ok(Some(content)) => content,
         Ok(None) => return Ok(None),
         Err(error) => return fault_of_file(error).map(|why| Some(Err(why))),
     };
-    let user = authors::other(spot, owner);
-    match identity(spot, &bytes) {
+    let user = authors::other(cap, owner);
+    match identity(cap, &bytes) {
         Ok(id) => Ok(Some(Ok(HandWritten { bytes, user, id }))),
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -240,7 +240,7 @@ impl DirTxn<'_> {
 
     /// Renames a file, a link or another user's directory at the path of `rejected/`, to be handled
     /// like any other submission.
-    fn clear_the_way(&self, inbox: &Spot, rejected: &Spot) -> Result<()> {
+    fn clear_the_way(&self, inbox: &CapPath, rejected: &CapPath) -> Result<()> {
         if is_ours(rejected)? {
             return Ok(());
         }
@@ -248,7 +248,7 @@ impl DirTxn<'_> {
         files::move_if_there(rejected, &inbox.join(taken)).map(drop)
     }
 
-    fn write_reason(&self, rejected: &Spot, name: &OsStr, reason: &str) -> Result<()> {
+    fn write_reason(&self, rejected: &CapPath, name: &OsStr, reason: &str) -> Result<()> {
         let staged = self.agent.dir.join(layout::TMP).join("reason");
         let note = rejected.join(reason_name(name));
         self.agent.store.disk.replace(&staged, &note, format!("{reason}\n").as_bytes())
@@ -289,11 +289,11 @@ impl DirTxn<'_> {
 }
 
 /// True if `rejected` is a directory and belongs to the owner.
-fn is_ours(rejected: &Spot) -> Result<bool> {
+fn is_ours(rejected: &CapPath) -> Result<bool> {
     Ok(rejected.is_dir()? && is_own(rejected)?)
 }
 
-fn rejected_dir(agent: &DirAgent<'_>) -> Spot {
+fn rejected_dir(agent: &DirAgent<'_>) -> CapPath {
     agent.dir.join(layout::INBOX).join(layout::REJECTED)
 }
 
@@ -305,7 +305,7 @@ fn reason_name(name: &OsStr) -> OsString {
 
 /// Returns a name that is unused in a directory, and whose reason file would not replace a file:
 /// `name` itself, or `name` with a number.
-fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
+fn free_name(dir: &CapPath, name: &OsStr) -> Result<OsString> {
     let numbered = |number: u32| {
         let mut numbered = name.to_owned();
         if number > 0 {
@@ -376,7 +376,7 @@ impl Rejected {
             reason,
             at: files::changed_at(there),
             size: u64::try_from(there.st_size).unwrap_or(0),
-            is_dir: beneath::kind(there) == FileType::Directory,
+            is_dir: cap_fs::kind(there) == FileType::Directory,
             stays,
         }
     }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::id::{RunId, TaskId, minted_at};
 use crate::model::json;
@@ -62,8 +62,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn of(spot: &Spot) -> Progress {
-        let bytes = files::read(spot).ok().flatten().unwrap_or_default();
+    fn of(cap: &CapPath) -> Progress {
+        let bytes = files::read(cap).ok().flatten().unwrap_or_default();
         json::read(&bytes).unwrap_or_default()
     }
 
@@ -93,7 +93,7 @@ impl Item {
         RunId(self.uuid())
     }
 
-    fn dir(self, agent: &DirAgent<'_>) -> Spot {
+    fn dir(self, agent: &DirAgent<'_>) -> CapPath {
         match self {
             Item::Run(id) => agent.workdir().run(id).cap_path().clone(),
             Item::Task(id) => agent.workdir().task(id).cap_path().clone(),
@@ -379,7 +379,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    fn take_away(&mut self, item: Item, dir: &Spot) -> Result<bool> {
+    fn take_away(&mut self, item: Item, dir: &CapPath) -> Result<bool> {
         if !self.is_noted {
             // If the command is killed from here on, more is removed than was recorded, and the
             // next sweep measures everything again.
@@ -389,12 +389,12 @@ impl<'a> Sweep<'a> {
         let Item::Task(id) = item else { return dir.remove_tree().map(|()| true) };
         // No command needs the lock file of an ended task. It stays if a process holds it all the
         // same.
-        let spot = self.agent.dir.join(layout::task_lock(id));
-        let file = spot.open_file()?;
-        let is_free = file.as_ref().map_or(Ok(true), |(file, _)| lock::try_hold(file, spot.path()))?;
+        let cap = self.agent.dir.join(layout::task_lock(id));
+        let file = cap.open_file()?;
+        let is_free = file.as_ref().map_or(Ok(true), |(file, _)| lock::try_hold(file, cap.path()))?;
         if is_free {
             dir.remove_tree()?;
-            spot.remove()?;
+            cap.remove()?;
         }
         Ok(is_free)
     }
@@ -419,20 +419,20 @@ fn note(agent: &DirAgent<'_>, progress: &Progress) -> Result<()> {
 }
 
 /// Total bytes of a directory, over all kinds of files.
-fn size(dir: &Spot) -> Result<u64> {
+fn size(dir: &CapPath) -> Result<u64> {
     let mut bytes = 0;
     for entry in dir.entries()? {
-        let spot = dir.join(&entry.name);
+        let cap = dir.join(&entry.name);
         bytes += if entry.is_dir {
-            size(&spot)?
+            size(&cap)?
         } else {
-            spot.look()?.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0))
+            cap.look()?.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0))
         };
     }
     Ok(bytes)
 }
 
-fn has_checkpoint(dir: &Spot) -> Result<bool> {
+fn has_checkpoint(dir: &CapPath) -> Result<bool> {
     let mut has_any = false;
     dir.each_entry(|name, _| {
         has_any |= name.starts_with(CHECKPOINT.as_bytes());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::beneath::{Content, Version};
+use crate::cap_fs::{Content, Version};
 use crate::error::{Error, Result};
 use crate::model::record::Record;
 
@@ -110,11 +110,11 @@ impl<'a> View<'a> {
         if let Some(content) = self.overlaid(path) {
             return Ok(content.map(str::to_owned));
         }
-        let spot = self.agent.join(path);
-        let Some(Content { bytes, owner, .. }) = files::read_owned(&spot)? else { return Ok(None) };
-        let Some(user) = authors::other(&spot, owner) else { return text(&spot, bytes).map(Some) };
-        let said = said(decode(&spot, &bytes)?, &user);
-        text(&spot, encode(&said.map_err(|wrong| Error::damaged(spot.path(), wrong))?)).map(Some)
+        let cap = self.agent.join(path);
+        let Some(Content { bytes, owner, .. }) = files::read_owned(&cap)? else { return Ok(None) };
+        let Some(user) = authors::other(&cap, owner) else { return text(&cap, bytes).map(Some) };
+        let said = said(decode(&cap, &bytes)?, &user);
+        text(&cap, encode(&said.map_err(|wrong| Error::damaged(cap.path(), wrong))?)).map(Some)
     }
 
     /// Returns the paths and contents of the records of a directory, sorted by file name.

@@ -78,12 +78,12 @@ fn take_alone(
     let (id, pool) = (one.id, &one.shared.pool);
     let LeaseClaimant { host, anchor, pid, lasts } = claimant;
     let taken = Statement::new("SELECT * FROM @.take_lease($1, $2, $3, $4, $5, $6)").with(id).with(subject);
-    let flight = [
+    let trip = [
         statements::limits(pool.patience().as_millis().max(1)),
         taken.with(anchor).with(host).with(*pid).with(lasts.as_millis()),
     ];
     let sent_at = boot_time();
-    let answers = pool.ask(&flight)?;
+    let answers = pool.ask(&trip)?;
     let row = answers.last().and_then(|rows| rows.first()).ok_or_else(|| one.gone())?;
     let last: i64 = row.number(0).ok_or_else(|| pool.unexpected("a fence"))?;
     if !(0..FENCES).contains(&last) {

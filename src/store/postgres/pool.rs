@@ -123,14 +123,14 @@ impl ConnectionPool {
         patience: Duration,
     ) -> Result<Vec<Vec<Row>>> {
         let until = Instant::now() + patience;
-        let mut flight = first;
+        let mut trip = first;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.ask_once(flight, left) {
+            match self.ask_once(trip, left) {
                 Err(RoundTripFault::Lost { is_sent, .. }) if Instant::now() < until => {
                     self.forget();
                     if is_sent {
-                        flight = again;
+                        trip = again;
                     }
                 }
                 Err(trouble) => return Err(trouble.into_error(&self.url)),

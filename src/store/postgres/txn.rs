@@ -98,19 +98,19 @@ impl TxnState {
         let (one, pool) = (&self.one, &self.one.shared.pool);
         // A process that holds the lease of the run settles the run, and needs no archive lines.
         let settles = one.shared.leases.borrow().contains_key(&(one.id, sql::subject(Subject::Run)));
-        let flight = |at_once| {
+        let trip = |at_once| {
             let lock = statements::lock(one.id, at_once);
             [statements::limits(self.patience.as_millis()), lock, statements::load(one.id, !settles)]
         };
         let until = Instant::now() + pool.patience();
         loop {
             let mut connection = pool.take()?;
-            let mut sent = pool.send(&mut connection, &flight(true), Then::Stay, Duration::ZERO);
+            let mut sent = pool.send(&mut connection, &trip(true), Then::Stay, Duration::ZERO);
             if matches!(sent, Err(RoundTripFault::Locked)) && !self.patience.is_zero() {
                 // Only a failed first attempt counts as waiting.
                 let since = Instant::now();
                 let mut again = ["ROLLBACK", BEGIN].map(Statement::new).to_vec();
-                again.extend(flight(false));
+                again.extend(trip(false));
                 sent = pool.send(&mut connection, &again, Then::Stay, self.patience);
                 self.waited.set(self.waited.get() + since.elapsed());
             }

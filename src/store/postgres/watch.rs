@@ -124,10 +124,10 @@ impl PgSubscription {
                SELECT a.id, $1, @now + {LIFETIME_MS} FROM @.agent a WHERE a.name = ANY ($2::text[]) ORDER BY a.id \
                ON CONFLICT (agent_id, channel) DO UPDATE SET until = excluded.until RETURNING agent_id"
         ));
-        let mut flight = vec![hasty()];
-        flight.extend(along);
-        flight.extend([removed, written.with(&line.channel).with(names)]);
-        let answers = pool.send_within(&mut line.connection, &flight, Then::Commit, PATIENCE)?;
+        let mut trip = vec![hasty()];
+        trip.extend(along);
+        trip.extend([removed, written.with(&line.channel).with(names)]);
+        let answers = pool.send_within(&mut line.connection, &trip, Then::Commit, PATIENCE)?;
         let rows = answers.last().map(Vec::as_slice).unwrap_or_default();
         line.agents = rows.iter().filter_map(|row| row.text(0)).collect();
         (line.named, line.written_at) = (agents.len(), Instant::now());
@@ -205,7 +205,7 @@ impl Drop for PgSubscription {
         let removed = Statement::new(
             "DELETE FROM @.watcher WHERE agent_id = ANY ($1::text[]::bigint[]) AND channel = $2",
         );
-        let flight = [hasty(), removed.with(line.agents.clone()).with(&line.channel)];
-        drop(pool.send_within(&mut line.connection, &flight, Then::Commit, PATIENCE));
+        let trip = [hasty(), removed.with(line.agents.clone()).with(&line.channel)];
+        drop(pool.send_within(&mut line.connection, &trip, Then::Commit, PATIENCE));
     }
 }

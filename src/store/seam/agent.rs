@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::beneath;
+use crate::cap_fs;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::digest::sha256;
@@ -50,7 +50,7 @@ pub struct Agent<'s> {
 /// Identifier of a revision, for comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StoreVersion {
-    Dir(beneath::Version),
+    Dir(cap_fs::Version),
     Remote(u64),
 }
 
@@ -242,9 +242,9 @@ impl<'s> Agent<'s> {
     }
 
     /// Error with the place and the reason, for a malformed file in the inbox.
-    pub fn damage(&self, misfit: &MalformedFile) -> Error {
-        let place = self.source.place(format_args!("{}/{}", layout::INBOX, misfit.name));
-        Error::damaged(place, format!("no message of {}: {}", self.name(), misfit.reason))
+    pub fn damage(&self, file: &MalformedFile) -> Error {
+        let place = self.source.place(format_args!("{}/{}", layout::INBOX, file.name));
+        Error::damaged(place, format!("no message of {}: {}", self.name(), file.reason))
     }
 
     /// Takes the agent's lock, and applies the transaction of an interrupted command.
@@ -296,7 +296,7 @@ impl<'s> Agent<'s> {
     /// their own transitions share it; a process that reports the transitions of a killed process
     /// takes it exclusively.
     pub fn lock_notifications(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
-        self.ready_local()?.telling(sharing)
+        self.ready_local()?.notify_lock(sharing)
     }
 
     /// Takes the lease of a run or a task. Returns `None` if a process has the lease that is or may

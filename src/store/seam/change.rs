@@ -143,10 +143,10 @@ impl<'a> AgentTxn<'a> {
     }
 
     /// Returns the records for a step, which retries skipped entries that have changed since.
-    /// Leaves out `stuck` too, the names that the step has tried already.
-    pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
+    /// Leaves out `unmovable` too, the names that the step has tried already.
+    pub fn look_for_step(&self, state: &State, unmovable: &[String]) -> Result<Snapshot<'_>> {
         let mut left_out = self.agent.local().passed_over(state);
-        left_out.extend_from_slice(stuck);
+        left_out.extend_from_slice(unmovable);
         self.look_without(left_out, true)
     }
 
@@ -252,8 +252,8 @@ impl<'a> AgentTxn<'a> {
 
     /// Collects all exported files of the agent, with those of the run and task directories that
     /// this machine has.
-    pub fn leaving(&self, is_moved: bool) -> Result<DirExport> {
-        let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
+    pub fn exported(&self, is_moved: bool) -> Result<DirExport> {
+        let Some(lock) = &self.remote else { return self.dir.exported(is_moved) };
         // A moved agent in a database accepts no arrivals, so no list of earlier arrivals is
         // needed.
         export::with_records(self.dir.export_local_files()?, self.agent.source(), &*lock.now()?)

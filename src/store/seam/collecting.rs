@@ -65,7 +65,7 @@ pub struct ExpiredMonth {
     bytes: u64,
     about: Subjects,
     /// Messages that ended in this month and have no line of kind [`ENDED`] yet.
-    untold: Vec<MessageId>,
+    unreported: Vec<MessageId>,
 }
 
 /// Ids of the records in the lines of a month. The month is kept as long as an open record contains
@@ -99,7 +99,7 @@ impl ExpiredMonth {
             let text = String::from_utf8_lossy(&gc::ended_line(*id)).into_owned();
             Op::Ended { kind: ENDED, id: Some(id.to_string()), at: from, text }
         };
-        let mut ops: Vec<Op> = self.untold.iter().map(stays).collect();
+        let mut ops: Vec<Op> = self.unreported.iter().map(stays).collect();
         ops.push(Op::Forgotten { from, until, seen_at });
         Some(ops)
     }
@@ -137,7 +137,7 @@ impl AgentTxn<'_> {
         if state.revision != *seen_at {
             // Another `gc` may have deleted the same months meanwhile.
             for month in months.iter_mut() {
-                month.untold = untold(seen.view()?, &month.about)?;
+                month.unreported = unreported(seen.view()?, &month.about)?;
             }
         }
         self.change_along(months.iter().filter_map(|month| month.removed(*seen_at)).flatten().collect());
@@ -191,24 +191,24 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
     }
     for (name, month) in &mut found {
         month.name.clone_from(name);
-        month.untold = untold(view, &month.about)?;
+        month.unreported = unreported(view, &month.about)?;
     }
     Ok(found.into_values().collect())
 }
 
 /// Returns the ended messages that have no line of kind [`ENDED`] yet.
-fn untold(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
-    let mut untold = about.ended.clone();
-    let ids: Vec<String> = untold.iter().map(MessageId::to_string).collect();
+fn unreported(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
+    let mut unreported = about.ended.clone();
+    let ids: Vec<String> = unreported.iter().map(MessageId::to_string).collect();
     for some in ids.chunks(view.most_ids()) {
         view.ended(&[ENDED], Some(some), &mut |line| {
             let mut told = Subjects::default();
             told.note(line.trim_ascii_end().as_bytes());
-            untold.retain(|id| !told.ended.contains(id));
+            unreported.retain(|id| !told.ended.contains(id));
             Ok(true)
         })?;
     }
-    Ok(untold.into_iter().collect())
+    Ok(unreported.into_iter().collect())
 }
 
 /// Leaves out the months whose ids an open record contains.

@@ -16,11 +16,11 @@ use super::source::RecordSource;
 
 /// Adds one revision of the records to an export of local files.
 pub fn with_records(
-    mut leaving: DirExport,
+    mut exported: DirExport,
     source: &RecordSource<'_>,
     view: &dyn ReadView,
 ) -> Result<DirExport> {
-    let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
+    let has: HashSet<PathBuf> = exported.paths().map(Path::to_owned).collect();
     // Settings and plans have no time of their own, so they get that of the agent or of the work
     // item.
     let (mut made_at, mut items) = (0, BTreeMap::new());
@@ -79,12 +79,12 @@ pub fn with_records(
             | Op::Forgotten { .. } => Ok(()),
         })
     };
-    leaving.add(put_all, |path, digest| {
+    exported.add(put_all, |path, digest| {
         let known = known.borrow();
         let (same, written_at) = known.get(path)?;
         (same == digest).then_some(*written_at)
     })?;
-    Ok(leaving.in_order())
+    Ok(exported.in_order())
 }
 
 /// Takes the next part of a file: its path, the bytes, and the time of writing.

@@ -25,7 +25,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
@@ -219,7 +219,7 @@ impl Store {
         let name = &new.identity.name;
         self.refuse_name(name)?;
         // A killed `doctor` may have left the temporary files of an agent's records.
-        self.local.sweep_litter();
+        self.local.sweep_stale();
         self.sweep_local_dirs();
         let room = self.local.local_agent(name);
         let prepared = room.prepare(&new.hooks, new.identity.created_at)?;
@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// Returns the prepared directories that no records name, because the command was killed first.
-    fn unused_local_dirs(&self) -> Result<Vec<Spot>> {
+    fn unused_local_dirs(&self) -> Result<Vec<CapPath>> {
         let Some(remote) = &self.remote else { return Ok(Vec::new()) };
         let mut spare = self.local.unused_local_dirs()?;
         if !spare.is_empty() {

@@ -224,16 +224,16 @@ impl Snapshot<'_> {
     /// Returns the hints in the inbox, in order of arrival, and the malformed files named like
     /// hints.
     pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<MalformedFile>)> {
-        let (mut hints, mut misfits) = (Vec::new(), Vec::new());
+        let (mut hints, mut malformed) = (Vec::new(), Vec::new());
         for id in self.hint_ids()? {
             match self.hint(id) {
                 Ok(hint) => hints.extend(hint),
                 Err(error) => {
-                    misfits.push(MalformedFile { name: hint_name(id), reason: fault_of_file(error)? });
+                    malformed.push(MalformedFile { name: hint_name(id), reason: fault_of_file(error)? });
                 }
             }
         }
-        Ok((hints, misfits))
+        Ok((hints, malformed))
     }
 
     fn hint_ids(&self) -> Result<Vec<MessageId>> {

@@ -176,7 +176,7 @@ pub fn of_the_files(copy: &Copy, changes: &Changes, touched: &[Touched]) -> Vec<
     let is_about_dirs = touched.iter().any(|touched| !matches!(touched.node, Some(Node::File { .. })));
     for path in changes.store.iter().filter(|_| !is_about_dirs) {
         let is_in_tmp = path.parent().is_some_and(|dir| dir.ends_with("tmp"));
-        let is_known = copy.store.nodes().contains_key(path) || path.ends_with("telling.lock");
+        let is_known = copy.store.nodes().contains_key(path) || path.ends_with("notify.lock");
         // What is to be put in place by a transaction that is committed, and could not be carried out.
         let is_staged = path.ancestors().nth(2).is_some_and(|agent| {
             copy.store

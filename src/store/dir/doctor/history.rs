@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::event::Event;
 use crate::model::id::MessageId;
@@ -25,7 +25,7 @@ use super::{ENDED_TWICE, Finding, MERGED_LINES, Remedy};
 
 /// End of a message, as recorded in one line of the archive.
 struct MessageEnd {
-    path: Spot,
+    path: CapPath,
     line: Vec<u8>,
     settlement: Settlement,
 }
@@ -51,7 +51,7 @@ impl MessageEnd {
 impl Checkup<'_> {
     /// Reads the file of a month. Makes one finding of all unreadable lines, and one of the lines
     /// that a merge has doubled or joined.
-    fn month(&mut self, month: &Month, mut read: impl FnMut(&Spot, usize, &[u8]) -> Result<()>) {
+    fn month(&mut self, month: &Month, mut read: impl FnMut(&CapPath, usize, &[u8]) -> Result<()>) {
         let path = self.path(&month.path);
         let bytes = match path.read(files::MAX_LINES) {
             Ok(bytes) => bytes.unwrap_or_default(),
@@ -140,7 +140,7 @@ impl Checkup<'_> {
         let is_over = |end: &MessageEnd| end.settlement.status == MessageStatus::Processed;
         let kept = ends.iter().rposition(is_over).unwrap_or(ends.len() - 1);
         let kept = ends.remove(kept);
-        let mut by_file: Vec<(Spot, Vec<Vec<u8>>)> = Vec::new();
+        let mut by_file: Vec<(CapPath, Vec<Vec<u8>>)> = Vec::new();
         for MessageEnd { path, line, .. } in ends.drain(..) {
             match by_file.iter_mut().find(|(other, _)| *other == path) {
                 Some((_, lines)) => lines.push(line),

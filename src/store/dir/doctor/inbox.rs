@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::model::id::{MessageId, TaskId};
 use crate::model::message::{InboxKey, Message, MessageKind, WakeHint};
 use crate::model::moved::Moved;
@@ -40,7 +40,7 @@ impl Checkup<'_> {
     }
 
     /// Reports the number of files that could not be admitted.
-    fn rejected(&mut self, dir: Spot) {
+    fn rejected(&mut self, dir: CapPath) {
         let message = match rejected_names(&View::settled(self.agent.dir()), true).map(|names| names.len()) {
             Ok(0) => return,
             Ok(1) => "1 file could not be admitted".to_owned(),
@@ -53,7 +53,7 @@ impl Checkup<'_> {
     /// Checks the inbox and its segments: names, contents, and that no message occurs twice.
     /// Returns the ids of the messages, and of the tasks whose end a message reports.
     pub(super) fn inbox(&mut self) -> (HashSet<MessageId>, HashSet<TaskId>) {
-        let mut places: HashMap<MessageId, Spot> = HashMap::new();
+        let mut places: HashMap<MessageId, CapPath> = HashMap::new();
         let mut results = HashSet::new();
         let inbox = self.path(layout::INBOX);
         if self.agent.store().is_in_git() && self.agent.has_kept_inbox().is_ok_and(|kept| !kept) {
@@ -102,8 +102,8 @@ impl Checkup<'_> {
     fn message(
         &mut self,
         key: InboxKey,
-        path: Spot,
-        places: &mut HashMap<MessageId, Spot>,
+        path: CapPath,
+        places: &mut HashMap<MessageId, CapPath>,
     ) -> Option<TaskId> {
         let message: Message = self.record(&path)?;
         if message.key() != key || message.agent != *self.agent.name() {
@@ -118,7 +118,7 @@ impl Checkup<'_> {
         None
     }
 
-    fn hint(&mut self, id: MessageId, path: Spot) {
+    fn hint(&mut self, id: MessageId, path: CapPath) {
         let hint = self.record::<WakeHint>(&path);
         if hint.is_some_and(|hint| hint.id != id || hint.agent != *self.agent.name()) {
             self.note(path, "wrong_name", "its content is another hint's", Remedy::Quarantine);

@@ -1,6 +1,6 @@
 //! Repairs of findings with one right repair. Unreadable content is quarantined, never deleted.
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::event::Event;
 use crate::model::json;
@@ -24,7 +24,7 @@ impl DirTxn<'_> {
             Remedy::Renew if finding.place.starts_with(&*agent.dir().join(layout::DEDUPE)) => {
                 keys::forget(agent.dir())?;
             }
-            Remedy::Renew => agent.dir().join(finding.place.below(agent.dir().spot())).remove_tree()?,
+            Remedy::Renew => agent.dir().join(finding.place.below(agent.dir().cap())).remove_tree()?,
             Remedy::Protect => protect(&finding.place)?,
             Remedy::Permit(rights) => rights.set(&finding.place)?,
             Remedy::Quarantine => {
@@ -68,15 +68,15 @@ impl DirStore {
 }
 
 /// Removes the write permission of other users. A file that is gone by now needs no repair.
-fn protect(spot: &Spot) -> Result<()> {
-    let Some(found) = spot.look()? else { return Ok(()) };
+fn protect(cap: &CapPath) -> Result<()> {
+    let Some(found) = cap.look()? else { return Ok(()) };
     let is_private = found.st_uid == found.st_gid;
-    spot.set_mode(found.st_mode & 0o7777 & if is_private { !0o002 } else { !0o022 })
+    cap.set_mode(found.st_mode & 0o7777 & if is_private { !0o002 } else { !0o022 })
 }
 
 /// Rewrites a file without some of its lines, after these were quarantined. A file with no other
 /// lines is not the program's, and is quarantined byte for byte.
-fn move_lines_aside(agent: &DirAgent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
+fn move_lines_aside(agent: &DirAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let records = lines::records(&bytes).map(|(_, line)| line);
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
@@ -88,13 +88,13 @@ fn move_lines_aside(agent: &DirAgent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Res
     if kept.is_empty() {
         return agent.quarantine(path).map(drop);
     }
-    agent.put_aside(&path.below(agent.dir().spot()).to_string_lossy(), &lines::join(moved))?;
+    agent.put_aside(&path.below(agent.dir().cap()).to_string_lossy(), &lines::join(moved))?;
     agent.replace_file(path, &lines::join(kept))
 }
 
 /// Rewrites a file with each of its lines once. Sorts events by number; lines of the archive keep
 /// their order, because the last line of a record counts.
-fn untangle(agent: &DirAgent<'_>, path: &Spot) -> Result<()> {
+fn untangle(agent: &DirAgent<'_>, path: &CapPath) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
     // A line that is no event counts as number 0, so it is sorted to the beginning.

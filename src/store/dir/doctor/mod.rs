@@ -11,7 +11,7 @@ mod scratch;
 
 use std::path::PathBuf;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
 use crate::model::record::Plane;
@@ -116,7 +116,7 @@ impl Remedy {
 #[derive(Debug, Clone)]
 pub struct Finding {
     pub agent: Option<AgentName>,
-    place: Spot,
+    place: CapPath,
     /// Display name of the place, if it is not a file.
     shown: Option<PathBuf>,
     pub kind: &'static str,
@@ -152,7 +152,7 @@ const ENDED_TWICE: &str = "ended_twice";
 
 impl Finding {
     /// Finding about the state directory itself.
-    fn new(place: Spot, kind: &'static str, message: impl Into<String>, remedy: Remedy) -> Finding {
+    fn new(place: CapPath, kind: &'static str, message: impl Into<String>, remedy: Remedy) -> Finding {
         Finding { agent: None, place, shown: None, kind, message: message.into(), remedy }
     }
 
@@ -175,7 +175,7 @@ impl Finding {
     pub fn place_in(&self, agent: &DirAgent<'_>) -> String {
         match &self.shown {
             Some(shown) => shown.display().to_string(),
-            None => self.place.below(agent.dir.spot()).display().to_string(),
+            None => self.place.below(agent.dir.cap()).display().to_string(),
         }
     }
 
@@ -198,7 +198,7 @@ impl Finding {
     }
 
     /// Finding about an unreadable record, with the message of the error.
-    fn unreadable(place: Spot, error: &Error, remedy: Remedy) -> Finding {
+    fn unreadable(place: CapPath, error: &Error, remedy: Remedy) -> Finding {
         // A file of a newer version is not damaged: the newer version can read it.
         let is_whole = matches!(error, Error::Newer { .. } | Error::Io { .. });
         let remedy = if is_whole { Remedy::NONE } else { remedy };
@@ -217,21 +217,21 @@ const LEFT_ROOM: &str = "the agent is gone: what its turns and tasks left on thi
                          remove it if it is not needed";
 
 /// Finding about a stale file of a killed command in the state directory itself.
-pub(in crate::store) fn left_behind(place: Spot) -> Finding {
-    Finding::new(place, "litter", "left by a command that was killed while it made this", Remedy::Sweep)
+pub(in crate::store) fn left_behind(place: CapPath) -> Finding {
+    Finding::new(place, "stale_files", "left by a command that was killed while it made this", Remedy::Sweep)
 }
 
 impl DirStore {
     /// Finding about the state directory as a whole, for people to read.
     pub fn concern(&self, kind: &'static str, message: String) -> Finding {
-        Finding::new(self.spot(), kind, message, Remedy::CONSIDER)
+        Finding::new(self.cap(), kind, message, Remedy::CONSIDER)
     }
 
     /// Finding about a database as a whole.
     pub(in crate::store) fn finding_of_store(&self, fault: StoreFault) -> Finding {
         let remedy = if fault.is_warning { Remedy::CONSIDER } else { Remedy::NONE };
         let shown = Some(PathBuf::from(self.shown()));
-        Finding { shown, ..Finding::new(self.spot(), fault.kind, fault.message, remedy) }
+        Finding { shown, ..Finding::new(self.cap(), fault.kind, fault.message, remedy) }
     }
 
     /// Finds local directories of agents that another machine has deleted or renamed.
@@ -239,7 +239,7 @@ impl DirStore {
         let mut left = self.agents()?;
         left.retain(|name| known.binary_search(name).is_err());
         let finding = |name: &AgentName| {
-            let place = self.spot().join(layout::AGENTS).join(name.as_str());
+            let place = self.cap().join(layout::AGENTS).join(name.as_str());
             Finding::new(place, "left_room", LEFT_ROOM, Remedy::CONSIDER).of(name)
         };
         Ok(left.iter().map(finding).collect())
@@ -249,7 +249,7 @@ impl DirStore {
     /// the files for git.
     pub(in crate::store) fn look_at_files(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
-        let agents = self.spot().join(layout::AGENTS);
+        let agents = self.cap().join(layout::AGENTS);
         // With a database the local agent directories contain no records.
         let entries = if self.is_remote() { Vec::new() } else { agents.entries()? };
         for entry in entries {
@@ -268,14 +268,14 @@ impl DirStore {
         }
         findings.extend(self.place()?);
         findings.extend(self.rights()?);
-        findings.extend(self.litter()?.into_iter().map(left_behind));
+        findings.extend(self.stale_files()?.into_iter().map(left_behind));
         if self.is_in_git() {
             for (name, wanted) in git::FILES {
                 let lines = self.missing_for_git(name, wanted)?;
                 if !lines.is_empty() {
                     let message = format!("git is not told: {}", lines.join(", "));
                     let remedy = Remedy::AddLines(name, lines);
-                    findings.push(Finding::new(self.spot().join(name), "git_lines", message, remedy));
+                    findings.push(Finding::new(self.cap().join(name), "git_lines", message, remedy));
                 }
             }
         }
@@ -293,12 +293,12 @@ impl<'a> DirAgent<'a> {
 
 impl Checkup<'_> {
     /// Reports stale files of killed commands. The caller holds the lock.
-    pub fn litter(&mut self, locked: &DirTxn<'_>) {
-        let message = match locked.litter() {
+    pub fn stale_files(&mut self, locked: &DirTxn<'_>) {
+        let message = match locked.stale_files() {
             Ok(0) | Err(_) => return,
             Ok(1) => "1 thing was left by killed commands".to_owned(),
             Ok(left) => format!("{left} things were left by killed commands"),
         };
-        self.note(self.agent.tmp(), "litter", message, Remedy::Sweep);
+        self.note(self.agent.tmp(), "stale_files", message, Remedy::Sweep);
     }
 }

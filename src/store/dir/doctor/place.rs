@@ -6,7 +6,7 @@
 
 use std::fs::File;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
 
 use super::super::{DirStore, layout, lock, machine};
@@ -51,10 +51,10 @@ impl DirStore {
     pub(super) fn place(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         if let Some(message) = machine::mount_of(self.anchor().path()).and_then(|mount| shared(&mount)) {
-            findings.push(Finding::new(self.spot(), "shared_file_system", message, Remedy::ONE_TICKER));
+            findings.push(Finding::new(self.cap(), "shared_file_system", message, Remedy::ONE_TICKER));
         }
-        if let Some(message) = locks_fail(&self.spot())? {
-            findings.push(Finding::new(self.spot(), "locks", message, Remedy::NONE));
+        if let Some(message) = locks_fail(&self.cap())? {
+            findings.push(Finding::new(self.cap(), "locks", message, Remedy::NONE));
         }
         Ok(findings)
     }
@@ -88,7 +88,7 @@ fn shared(mount: &str) -> Option<String> {
 
 /// Returns the reason why locks have no effect here, if any: a held lock must be refused to a
 /// second descriptor, as to another process.
-fn locks_fail(root: &Spot) -> Result<Option<String>> {
+fn locks_fail(root: &CapPath) -> Result<Option<String>> {
     let settings = root.join(layout::CONFIG);
     let file = || Ok(settings.open_in_place(false)?.map(|(file, _)| file));
     let dir = || root.open_dir();
@@ -102,7 +102,7 @@ fn locks_fail(root: &Spot) -> Result<Option<String>> {
     Ok(None)
 }
 
-fn fails(one: &File, other: &File, at: &Spot) -> Option<String> {
+fn fails(one: &File, other: &File, at: &CapPath) -> Option<String> {
     let attempt = |file| lock::try_hold(file, at).map_err(|error: Error| format!("can't be had: {error}"));
     match (attempt(one), attempt(other)) {
         (Err(why), _) | (_, Err(why)) => Some(why),
@@ -114,7 +114,7 @@ fn fails(one: &File, other: &File, at: &Spot) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beneath::at;
+    use crate::cap_fs::at;
 
     #[test]
     fn what_a_mount_says_of_its_locks() {

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::beneath::Spot;
+use crate::cap_fs::CapPath;
 use crate::error::Error;
 use crate::model::agent::Identity;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
@@ -102,7 +102,7 @@ impl Checkup<'_> {
 
     pub(super) fn note(
         &mut self,
-        place: Spot,
+        place: CapPath,
         kind: &'static str,
         message: impl Into<String>,
         remedy: Remedy,
@@ -115,11 +115,11 @@ impl Checkup<'_> {
         self.findings.extend(findings.into_iter().map(|finding| finding.of(self.agent.name())));
     }
 
-    pub(super) fn path(&self, relative: &str) -> Spot {
+    pub(super) fn path(&self, relative: &str) -> CapPath {
         self.agent.dir().join(relative)
     }
 
-    pub(super) fn unreadable(&mut self, path: Spot, error: &Error) {
+    pub(super) fn unreadable(&mut self, path: CapPath, error: &Error) {
         let essential = path.parent().path() == self.agent.dir().path()
             && path.name().to_str().is_some_and(|name| ESSENTIAL.contains(&name));
         let remedy = if essential { Remedy::RESTORE } else { Remedy::Quarantine };
@@ -127,7 +127,7 @@ impl Checkup<'_> {
     }
 
     /// Reads a record; adds a finding if that fails.
-    pub(super) fn record<T: Record>(&mut self, path: &Spot) -> Option<T> {
+    pub(super) fn record<T: Record>(&mut self, path: &CapPath) -> Option<T> {
         self.checked += 1;
         let read = files::read(path).and_then(|bytes| match bytes {
             Some(bytes) => decode(path, &bytes),

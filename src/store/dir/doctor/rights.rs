@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Stat};
 use walkdir::{DirEntry, WalkDir};
 
-use crate::beneath::{self, Spot, accounts};
+use crate::cap_fs::{self, CapPath, accounts};
 use crate::error::{Error, Result};
 
 use super::super::authors::is_writable_by_others;
@@ -22,8 +22,8 @@ impl DirStore {
     /// Returns findings about the state directory itself: users that can write to it, users whose
     /// access differs from the settings, and permissions that can't be set.
     pub(super) fn rights(&self) -> Result<Vec<Finding>> {
-        let settings = self.spot().join(layout::CONFIG);
-        let places = [self.spot(), self.spot().join(layout::AGENTS), settings.clone()];
+        let settings = self.cap().join(layout::CONFIG);
+        let places = [self.cap(), self.cap().join(layout::AGENTS), settings.clone()];
         let mut findings: Vec<Finding> =
             places.iter().filter_map(|place| writable_by_others(place, |_| false)).collect();
         let at_settings = |error: &Error| {
@@ -32,8 +32,8 @@ impl DirStore {
             Finding::new(settings.clone(), "sharing", message, Remedy::JOIN)
         };
         match self.unshared() {
-            Ok(misfits) => {
-                findings.extend(misfits.into_iter().map(unshared));
+            Ok(wrong) => {
+                findings.extend(wrong.into_iter().map(unshared));
                 findings.extend(self.not_in_group()?.as_ref().map(at_settings));
             }
             Err(error @ Error::Damaged { .. }) if error.path() == Some(settings.path()) => {
@@ -41,9 +41,9 @@ impl DirStore {
             }
             Err(error) => return Err(error),
         }
-        let mut foreign = Foreign::in_dir(self, self.spot());
-        let agents = self.spot().join(layout::AGENTS);
-        let own = WalkDir::new(self.spot().path()).into_iter();
+        let mut foreign = Foreign::in_dir(self, self.cap());
+        let agents = self.cap().join(layout::AGENTS);
+        let own = WalkDir::new(self.cap().path()).into_iter();
         // Agents are checked one by one.
         for entry in own.filter_entry(|entry| entry.path().parent() != Some(agents.path())).flatten() {
             foreign.note(&entry);
@@ -55,7 +55,7 @@ impl DirStore {
 
 /// Files of a directory that belong to other users than the owner of the state directory.
 struct Foreign {
-    dir: Spot,
+    dir: CapPath,
     /// Number and name of the owner of the state directory.
     owner: (u32, String),
     /// First file, its user and the number of all files that the owner may read, and likewise for
@@ -65,7 +65,7 @@ struct Foreign {
 }
 
 impl Foreign {
-    fn in_dir(store: &DirStore, dir: Spot) -> Foreign {
+    fn in_dir(store: &DirStore, dir: CapPath) -> Foreign {
         let owner = (dir.owner_of_root(), store.owner());
         Foreign { dir, owner, open: None, closed: None }
     }
@@ -104,30 +104,30 @@ impl Foreign {
 }
 
 /// Finding about permissions that differ from `[sharing]`.
-fn unshared(WrongRights { spot, mode, wanted }: WrongRights) -> Finding {
+fn unshared(WrongRights { cap, mode, wanted }: WrongRights) -> Finding {
     let message = match wanted.group {
         Some(group) => format!("mode {mode:o}: to be shared it has mode {:o} and group {group}", wanted.mode),
         None => format!("mode {mode:o}: it is not shared, so it has mode {:o}", wanted.mode),
     };
-    Finding::new(spot, "sharing", message, Remedy::Permit(wanted))
+    Finding::new(cap, "sharing", message, Remedy::Permit(wanted))
 }
 
 /// Returns the directory directly in an inbox that contains the path, if another user has made it.
-fn dir_of_other(inbox: &Spot, path: &Path) -> Option<Spot> {
+fn dir_of_other(inbox: &CapPath, path: &Path) -> Option<CapPath> {
     let name = path.strip_prefix(inbox.path()).ok()?.components().next()?;
     let dir = inbox.join(name.as_os_str());
     let found = dir.look().ok()??;
     let is_of_other = found.st_uid != inbox.owner_of_root();
-    (beneath::kind(&found) == FileType::Directory && is_of_other).then_some(dir)
+    (cap_fs::kind(&found) == FileType::Directory && is_of_other).then_some(dir)
 }
 
 /// Returns a finding if users other than the owner may write to a place. `is_meant` is true for
 /// places to which members of the sharing group may write.
-fn writable_by_others(place: &Spot, is_meant: impl Fn(&Stat) -> bool) -> Option<Finding> {
+fn writable_by_others(place: &CapPath, is_meant: impl Fn(&Stat) -> bool) -> Option<Finding> {
     let found = place.look().ok()??;
     let mode = found.st_mode & 0o7777;
     let is_open = is_writable_by_others(mode, found.st_uid, found.st_gid);
-    if beneath::kind(&found) == FileType::Symlink || !is_open || is_meant(&found) {
+    if cap_fs::kind(&found) == FileType::Symlink || !is_open || is_meant(&found) {
         return None;
     }
     let who = if mode & 0o002 != 0 { "everybody".to_owned() } else { format!("group {}", found.st_gid) };
@@ -142,7 +142,7 @@ impl Checkup<'_> {
         let store = self.agent.store();
         let members = store.sharing_group().ok().flatten();
         let inbox = self.path(layout::INBOX);
-        let mut foreign = Foreign::in_dir(store, self.agent.dir().spot().clone());
+        let mut foreign = Foreign::in_dir(store, self.agent.dir().cap().clone());
         let closed = [inbox.join(layout::REJECTED), self.path(layout::QUARANTINE)];
         let mut dirs_of_others: HashSet<PathBuf> = HashSet::new();
         let mut walk = WalkDir::new(self.agent.dir().path()).follow_links(false).into_iter();
@@ -160,14 +160,14 @@ impl Checkup<'_> {
                     if entry.path() == inbox.path() || !entry.path().starts_with(inbox.path()) {
                         foreign.note(&entry);
                     }
-                    let spot = self.spot_of(entry.path());
+                    let cap = self.cap_of(entry.path());
                     // Members may write to the inbox, and to the files that they have put there.
                     let is_meant = |found: &Stat| {
-                        let is_theirs = spot == inbox
-                            || spot.path().starts_with(inbox.path()) && is_own(&spot).is_ok_and(|own| !own);
+                        let is_theirs = cap == inbox
+                            || cap.path().starts_with(inbox.path()) && is_own(&cap).is_ok_and(|own| !own);
                         is_theirs && found.st_mode & 0o002 == 0 && members == Some(found.st_gid)
                     };
-                    let Some(finding) = writable_by_others(&spot, is_meant) else { continue };
+                    let Some(finding) = writable_by_others(&cap, is_meant) else { continue };
                     // A directory of another user gives one finding, whatever is in it.
                     match dir_of_other(&inbox, entry.path()) {
                         None => self.add([finding]),
@@ -181,7 +181,7 @@ impl Checkup<'_> {
                 // A file that is gone by now can't be written to.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
                 Err(error) => {
-                    let path = self.spot_of(error.path().unwrap_or(self.agent.dir().path()));
+                    let path = self.cap_of(error.path().unwrap_or(self.agent.dir().path()));
                     self.note(path, "unreadable", error.to_string(), Remedy::NONE);
                 }
             }
@@ -189,13 +189,13 @@ impl Checkup<'_> {
         self.add(foreign.findings());
         // A group that the machine does not have is a finding of the state directory, not of each
         // agent.
-        if let Ok(misfits) = store.unshared_in(self.agent.dir()) {
-            self.add(misfits.into_iter().map(unshared));
+        if let Ok(wrong) = store.unshared_in(self.agent.dir()) {
+            self.add(wrong.into_iter().map(unshared));
         }
     }
 
     /// Converts a path below the agent's directory.
-    fn spot_of(&self, path: &Path) -> Spot {
+    fn cap_of(&self, path: &Path) -> CapPath {
         self.agent.dir().join(path.strip_prefix(self.agent.dir().path()).unwrap_or(path))
     }
 }

@@ -3,7 +3,7 @@
 
 use rustix::fs::{FileType, Stat};
 
-use crate::beneath::{self, Spot};
+use crate::cap_fs::{self, CapPath};
 
 use super::super::layout;
 use super::Remedy;
@@ -39,7 +39,7 @@ fn expected(path: &str) -> Option<Expected> {
 
 /// Returns the problem with a file at a path of the expected kind, if any.
 fn wrong(found: &Stat, expected: Expected) -> Option<&'static str> {
-    let kind = beneath::kind(found);
+    let kind = cap_fs::kind(found);
     match (kind, expected) {
         (FileType::Directory, Expected::File) => Some("a directory in the place of a file"),
         (FileType::Directory, _) if found.st_mode & 0o700 != 0o700 => {
@@ -60,18 +60,18 @@ impl Checkup<'_> {
     /// Adds findings about files in `cache/` and `tmp/` that block commands.
     pub fn scratch(&mut self) {
         for name in [layout::CACHE, layout::TMP] {
-            self.scratch_at(self.agent.dir().spot().join(name));
+            self.scratch_at(self.agent.dir().cap().join(name));
         }
     }
 
-    fn scratch_at(&mut self, spot: Spot) {
-        let path = spot.below(self.agent.dir().spot()).to_string_lossy().into_owned();
-        let (Some(expected), Ok(Some(found))) = (expected(&path), spot.look()) else { return };
+    fn scratch_at(&mut self, cap: CapPath) {
+        let path = cap.below(self.agent.dir().cap()).to_string_lossy().into_owned();
+        let (Some(expected), Ok(Some(found))) = (expected(&path), cap.look()) else { return };
         if let Some(wrong) = wrong(&found, expected) {
-            self.note(spot, "scratch", format!("{wrong}: nothing in it is needed"), Remedy::Renew);
-        } else if beneath::kind(&found) == FileType::Directory {
-            for entry in spot.entries().unwrap_or_default() {
-                self.scratch_at(spot.join(&entry.name));
+            self.note(cap, "scratch", format!("{wrong}: nothing in it is needed"), Remedy::Renew);
+        } else if cap_fs::kind(&found) == FileType::Directory {
+            for entry in cap.entries().unwrap_or_default() {
+                self.scratch_at(cap.join(&entry.name));
             }
         }
     }

@@ -23,8 +23,8 @@ fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)
     scenario(&store, &fresh);
     drop(store);
     check(&fresh, "no cut");
-    let flights = proxy.flights();
-    for number in 1..=flights {
+    let trips = proxy.trips();
+    for number in 1..=trips {
         for cut in [Cut::Before(number), Cut::After(number)] {
             let fresh = Fresh::made();
             let proxy = Proxy::start(Some(cut));
@@ -32,16 +32,16 @@ fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)
             scenario(&store, &fresh);
             drop(store);
             check(&fresh, &format!("{cut:?}"));
-            assert!(proxy.flights() >= number, "{cut:?}");
+            assert!(proxy.trips() >= number, "{cut:?}");
         }
     }
-    flights
+    trips
 }
 
 #[test]
 fn arrivals() {
     needs!("postgresql");
-    let flights = everywhere(
+    let trips = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a");
             let agent = agent_of(store, "a");
@@ -50,13 +50,13 @@ fn arrivals() {
         },
         |fresh, cut| assert_eq!(fresh.count("inbox"), 4, "{cut}"),
     );
-    assert_eq!(flights, 3, "one to find the agent, and one for each arrival");
+    assert_eq!(trips, 3, "one to find the agent, and one for each arrival");
 }
 
 #[test]
 fn messages_that_are_told() {
     needs!("postgresql");
-    let flights = everywhere(
+    let trips = everywhere(
         |store, fresh| {
             hold(&create(&fresh.open(), "a")).replace_policy(&Settings::default()).unwrap();
             for number in 1..4 {
@@ -65,7 +65,7 @@ fn messages_that_are_told() {
         },
         |fresh, cut| assert_eq!(fresh.count("inbox"), 3, "{cut}"),
     );
-    assert_eq!(flights, 3, "one for each");
+    assert_eq!(trips, 3, "one for each");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn agents_that_are_made() {
 #[test]
 fn changes() {
     needs!("postgresql");
-    let flights = everywhere(
+    let trips = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a").arrive(&[message(1)]).unwrap();
             let agent = agent_of(store, "a");
@@ -168,14 +168,14 @@ fn changes() {
             assert_eq!(fresh.run("SELECT policy FROM @.agent"), ["y"], "{cut}");
         },
     );
-    assert_eq!(flights, 1 + 5 * 2, "one to find the agent, and two for each change");
+    assert_eq!(trips, 1 + 5 * 2, "one to find the agent, and two for each change");
 }
 
 /// The connection has been in use for a while.
 #[test]
 fn changes_over_an_old_connection() {
     needs!("postgresql");
-    let flights = everywhere(
+    let trips = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a").arrive(&[message(1)]).unwrap();
             for _ in 0..9 {
@@ -196,7 +196,7 @@ fn changes_over_an_old_connection() {
             assert_eq!(fresh.run("SELECT revision || ' ' || (fence > 0) FROM @.state"), ["3 true"], "{cut}");
         },
     );
-    assert_eq!(flights, 14, "two for each change");
+    assert_eq!(trips, 14, "two for each change");
 }
 
 /// A change that needs several round trips is atomic.
@@ -204,7 +204,7 @@ fn changes_over_an_old_connection() {
 fn changes_of_several_flights() {
     needs!("postgresql");
     let bytes = vec![7; PART + PART / 2];
-    let flights = everywhere(
+    let trips = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a");
             let lock = hold(&agent_of(store, "a"));
@@ -219,7 +219,7 @@ fn changes_of_several_flights() {
             assert_eq!(fresh.run("SELECT revision FROM @.state"), ["2"], "{cut}");
         },
     );
-    assert_eq!(flights, 5, "one to find the agent, one for its lock, and three for the change");
+    assert_eq!(trips, 5, "one to find the agent, one for its lock, and three for the change");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn leases() {
     needs!("postgresql");
     let claimant =
         LeaseClaimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(60) };
-    let flights = everywhere(
+    let trips = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a");
             let agent = agent_of(store, "a");
@@ -257,10 +257,7 @@ fn leases() {
             );
         },
     );
-    assert_eq!(
-        flights, 11,
-        "find; lease, beat, release; claim 2, beat, settle 2, release, and one more lease"
-    );
+    assert_eq!(trips, 11, "find; lease, beat, release; claim 2, beat, settle 2, release, and one more lease");
 }
 
 /// Ops of an agent whose creation needs several round trips.
@@ -278,7 +275,7 @@ fn large(number: u128) -> Vec<Op> {
 #[test]
 fn large_agents_that_are_made() {
     needs!("postgresql");
-    let flights = everywhere(
+    let trips = everywhere(
         |store, _| {
             assert!(store.create(&name("a"), &each_of(&large(1))).unwrap());
             assert!(!store.create(&name("a"), &each_of(&large(2))).unwrap());
@@ -288,7 +285,7 @@ fn large_agents_that_are_made() {
             assert_eq!(counts, [1, 3, 1, 1, 2], "{cut}");
         },
     );
-    assert_eq!(flights, 5, "begun, two of the ops with the end, and begun and ended in vain");
+    assert_eq!(trips, 5, "begun, two of the ops with the end, and begun and ended in vain");
 }
 
 #[test]

@@ -21,8 +21,8 @@ impl Proxy {
     }
 
     /// Number of round trips so far.
-    pub fn flights(&self) -> usize {
-        self.0.flights()
+    pub fn trips(&self) -> usize {
+        self.0.trips()
     }
 
     /// Cuts each connection at its next round trip, and refuses new ones.

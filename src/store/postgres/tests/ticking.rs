@@ -225,15 +225,15 @@ fn a_claim_asks_once() {
         |from: std::ops::Range<usize>| from.rev().map(|n| format!("{{\"brief\":{n}}}")).collect::<Vec<_>>();
     let lock = hold(&agent);
     let sight = lock.now().unwrap();
-    let before = proxy.flights();
+    let before = proxy.trips();
     assert_eq!(past(&*sight, &["brief"], None, 5), numbers(7..12));
     assert_eq!(past(&*sight, &["message", "ended"], Some(&[id(7).to_string()]), 1), ["{\"ended\":7}"]);
     assert_eq!(past(&*sight, &["run"], Some(&[id(7).to_string()]), 9), [""; 0]);
-    assert_eq!(proxy.flights(), before, "all of it came along");
+    assert_eq!(proxy.trips(), before, "all of it came along");
     assert_eq!(past(&*sight, &["brief"], None, 99), numbers(0..12));
     assert_eq!(past(&*sight, &["message"], Some(&[id(8).to_string()]), 9), [""; 0]);
     assert_eq!(past(&*sight, &["message"], Some(&[id(9).to_string()]), 1), ["{\"ended\":9}"]);
-    assert_eq!(proxy.flights(), before + 3, "what did not is asked for");
+    assert_eq!(proxy.trips(), before + 3, "what did not is asked for");
 }
 
 /// A single round trip inserts a message for an agent that was not looked up.

@@ -18,7 +18,7 @@ use super::socket::{DialDeadline, Socket, SocketFault};
 use super::statement::{Row, SYNC, Statement, complete};
 
 /// Maximum size of the statements of a round trip, below the server's limit of 1 GiB.
-const LONGEST_FLIGHT: usize = (1 << 30) - 64;
+const LONGEST_TRIP: usize = (1 << 30) - 64;
 
 /// Maximum size of the answers of one round trip, in bytes.
 const MOST_ANSWERED: usize = 2 << 30;
@@ -104,7 +104,7 @@ impl Connection {
         self.catch_up(DialDeadline::after(Duration::ZERO)).map_err(|trouble| self.lose(false, trouble))?;
         let buffer = &mut self.line.outgoing;
         let mut written = write(&self.schema, buffer);
-        if buffer.len() > LONGEST_FLIGHT {
+        if buffer.len() > LONGEST_TRIP {
             written = Err(format!("statements of {} bytes are too long for a server", buffer.len()));
         }
         if let Err(why) = written {

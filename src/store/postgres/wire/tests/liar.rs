@@ -91,7 +91,7 @@ pub fn hear(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Reads the messages of a round trip. Returns the length of the first one.
-pub fn hear_flight(stream: &mut TcpStream) -> usize {
+pub fn hear_trip(stream: &mut TcpStream) -> usize {
     let length = hear(stream).len();
     let mut tag = [0];
     while stream.peek(&mut tag).is_ok_and(|read| read == 1) {
@@ -107,7 +107,7 @@ pub fn hear_flight(stream: &mut TcpStream) -> usize {
 pub fn answering(answer: Vec<u8>) -> (String, JoinHandle<()>) {
     serve(move |stream| {
         stream.write_all(&good_greeting()).unwrap();
-        hear_flight(stream);
+        hear_trip(stream);
         let _ = stream.write_all(&answer);
     })
 }

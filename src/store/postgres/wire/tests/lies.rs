@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::WireFault;
 use super::liar::*;
 use super::rig::LONG;
-use super::{SHORT, flight, open, refused};
+use super::{SHORT, open, refused, trip};
 
 #[test]
 fn an_answer_may_be_cut_at_any_byte() {
@@ -14,7 +14,7 @@ fn an_answer_may_be_cut_at_any_byte() {
     for length in 0..whole.len() {
         let (url, server) = answering(whole[..length].to_vec());
         let mut connection = open(&url, None).unwrap();
-        let lost = flight(&mut connection, "SELECT 'x'", LONG).unwrap_err();
+        let lost = trip(&mut connection, "SELECT 'x'", LONG).unwrap_err();
         assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{length}: {lost:?}");
         assert!(!connection.is_usable());
         server.join().unwrap();
@@ -25,13 +25,13 @@ fn an_answer_may_be_cut_at_any_byte() {
         for byte in good_greeting() {
             stream.write_all(&[byte]).unwrap();
         }
-        hear_flight(stream);
+        hear_trip(stream);
         for byte in whole {
             stream.write_all(&[byte]).unwrap();
         }
     });
     let mut connection = open(&url, None).unwrap();
-    assert_eq!(flight(&mut connection, "SELECT 'x'", LONG).unwrap()[0][0].get(0), Some("x"));
+    assert_eq!(trip(&mut connection, "SELECT 'x'", LONG).unwrap()[0][0].get(0), Some("x"));
     server.join().unwrap();
 }
 
@@ -80,7 +80,7 @@ fn what_is_no_answer_loses_the_connection() {
     ] {
         let (url, server) = answering(answer.clone());
         let mut connection = open(&url, None).unwrap();
-        let lost = flight(&mut connection, "SELECT 'x'", LONG).unwrap_err();
+        let lost = trip(&mut connection, "SELECT 'x'", LONG).unwrap_err();
         assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{answer:?}: {lost:?}");
         assert!(!connection.is_usable());
         server.join().unwrap();
@@ -165,11 +165,11 @@ fn both_may_have_megabytes_to_say_at_once() {
         for _ in 0..256 {
             stream.write_all(&notice).unwrap();
         }
-        assert_eq!(hear_flight(stream), (16 << 20) + 4);
+        assert_eq!(hear_trip(stream), (16 << 20) + 4);
         stream.write_all(&good_answer()).unwrap();
     });
     let mut connection = open(&url, None).unwrap();
-    flight(&mut connection, &" ".repeat(16 << 20), LONG).unwrap();
+    trip(&mut connection, &" ".repeat(16 << 20), LONG).unwrap();
     server.join().unwrap();
 }
 
@@ -182,7 +182,7 @@ fn what_was_not_handed_over_was_not_sent() {
     let mut connection = open(&url, None).unwrap();
     let begun = Instant::now();
     // The statements are larger than the socket buffers of the system.
-    let lost = flight(&mut connection, &" ".repeat(64 << 20), SHORT).unwrap_err();
+    let lost = trip(&mut connection, &" ".repeat(64 << 20), SHORT).unwrap_err();
     assert!(matches!(lost, WireFault::Lost { sent: false, .. }), "{lost:?}");
     assert!(begun.elapsed() < Duration::from_secs(5));
     server.join().unwrap();
@@ -194,13 +194,13 @@ fn a_server_that_never_comes_to_an_end_is_left() {
         let (url, server) = serve(move |stream| {
             if greets {
                 stream.write_all(&good_greeting()).unwrap();
-                hear_flight(stream);
+                hear_trip(stream);
             }
             while stream.write_all(&message(b'N', b"Mx\0\0").repeat(1000)).is_ok() {}
         });
         let begun = Instant::now();
         if greets {
-            let lost = flight(&mut open(&url, None).unwrap(), "SELECT 1", SHORT).unwrap_err();
+            let lost = trip(&mut open(&url, None).unwrap(), "SELECT 1", SHORT).unwrap_err();
             assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{lost:?}");
         } else {
             let fault = refused(&format!("{url}?connect_timeout=300ms"), None);
@@ -221,7 +221,7 @@ fn any_byte_may_be_wrong() {
             answer[at] = wrong;
             let (url, server) = answering(answer);
             let mut connection = open(&url, None).unwrap();
-            let _ = flight(&mut connection, "SELECT 'x'", LONG);
+            let _ = trip(&mut connection, "SELECT 'x'", LONG);
             server.join().unwrap();
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::super::Url;
 use super::super::{Connection, WireFault};
 use super::rig::{self, LONG, server};
-use super::{SHORT, flight, open, refused};
+use super::{SHORT, open, refused, trip};
 
 #[test]
 fn passwords_are_shown_by_scram() {
@@ -44,7 +44,7 @@ fn tls_is_as_strict_as_its_mode() {
     let is_encrypted = |host: &str, more: &str| {
         let mut connection = open(&server().tcp_url("scram", host, more), Some("secret")).unwrap();
         let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
-        flight(&mut connection, sql, LONG).unwrap()[0][0].get(0) == Some("t")
+        trip(&mut connection, sql, LONG).unwrap()[0][0].get(0) == Some("t")
     };
     assert!(!is_encrypted("localhost", ""));
     // The server checks that SCRAM is bound to its certificate.
@@ -117,13 +117,13 @@ fn pgbouncer_passes_flights_on() {
     for round in 0..20 {
         for connection in others.iter_mut().chain([&mut first]) {
             let sql = format!("BEGIN; SET LOCAL lock_timeout = '1s'; SELECT {round}; COMMIT");
-            let answers = flight(connection, &sql, LONG).unwrap();
+            let answers = trip(connection, &sql, LONG).unwrap();
             assert_eq!(answers[2][0].get(0), Some(round.to_string().as_str()));
-            assert_eq!(flight(connection, "SELECT 1/0", LONG).unwrap_err().code(), Some("22012"));
+            assert_eq!(trip(connection, "SELECT 1/0", LONG).unwrap_err().code(), Some("22012"));
         }
     }
     assert!(open(&url, Some("wrong")).is_err());
     drop(bouncer);
-    let lost = flight(&mut first, "SELECT 1", LONG).unwrap_err();
+    let lost = trip(&mut first, "SELECT 1", LONG).unwrap_err();
     assert!(matches!(lost, WireFault::Lost { sent: false, .. }), "{lost:?}");
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::{Connection, Statement, Value, WireFault};
 use super::rig::{self, LONG, server};
-use super::{SHORT, flight, open};
+use super::{SHORT, open, trip};
 
 fn connected() -> Connection {
     open(&server().url("s"), None).unwrap()
@@ -14,7 +14,7 @@ fn connected() -> Connection {
 fn a_flight_has_one_answer_for_each_statement() {
     needs!("postgresql");
     let mut connection = connected();
-    let answers = flight(
+    let answers = trip(
         &mut connection,
         "BEGIN; CREATE TEMP TABLE t (a int, b text) ON COMMIT DROP; \
              INSERT INTO t VALUES (1, 'x'), (2, NULL), (3, ''); SELECT a, b FROM t ORDER BY a; \
@@ -36,14 +36,14 @@ fn a_flight_has_one_answer_for_each_statement() {
 fn what_is_refused_leaves_the_connection_usable() {
     needs!("postgresql");
     let mut connection = connected();
-    let refused = flight(&mut connection, "SELECT 1; SELECT 1/0; SELECT 2", LONG).unwrap_err();
+    let refused = trip(&mut connection, "SELECT 1; SELECT 1/0; SELECT 2", LONG).unwrap_err();
     assert_eq!(refused.code(), Some("22012"), "{refused}");
     assert!(connection.is_usable() && !connection.is_in_transaction());
-    let refused = flight(&mut connection, "BEGIN; SELECT nothing_like_this; COMMIT", LONG).unwrap_err();
+    let refused = trip(&mut connection, "BEGIN; SELECT nothing_like_this; COMMIT", LONG).unwrap_err();
     assert_eq!(refused.code(), Some("42703"));
     assert!(connection.is_in_transaction());
-    flight(&mut connection, "ROLLBACK", LONG).unwrap();
-    assert_eq!(flight(&mut connection, "SELECT 5", LONG).unwrap()[0][0].get(0), Some("5"));
+    trip(&mut connection, "ROLLBACK", LONG).unwrap();
+    assert_eq!(trip(&mut connection, "SELECT 5", LONG).unwrap()[0][0].get(0), Some("5"));
     let Err(WireFault::Server { more, .. }) =
         connection.script("DO $$ BEGIN RAISE 'm' USING DETAIL = 'd', HINT = 'h'; END $$", LONG)
     else {
@@ -85,7 +85,7 @@ fn parameters_come_back_as_they_went() {
         assert!(matches!(connection.round_trip(&[&nul], LONG), Err(WireFault::Invalid(_))));
     }
     assert!(connection.is_usable());
-    assert_eq!(flight(&mut connection, "SELECT 5", LONG).unwrap()[0][0].get(0), Some("5"));
+    assert_eq!(trip(&mut connection, "SELECT 5", LONG).unwrap()[0][0].get(0), Some("5"));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn megabytes_go_both_ways() {
         let answers = connection.round_trip(&[&asked, &asked], LONG).unwrap();
         assert!(answers.iter().all(|answer| answer[0].get(0) == Some(&*text)), "{url}");
         let answers =
-            flight(&mut connection, "SELECT i, repeat('x', 20) FROM generate_series(1, 200000) i", LONG)
+            trip(&mut connection, "SELECT i, repeat('x', 20) FROM generate_series(1, 200000) i", LONG)
                 .unwrap();
         assert_eq!((answers[0].len(), answers[0][199_999].get(0)), (200_000, Some("200000")));
     }
@@ -110,19 +110,19 @@ fn megabytes_go_both_ways() {
 fn notifications_are_heard() {
     needs!("postgresql");
     let (mut hearing, mut telling) = (connected(), connected());
-    flight(&mut hearing, "LISTEN heard; LISTEN heard_2", LONG).unwrap();
+    trip(&mut hearing, "LISTEN heard; LISTEN heard_2", LONG).unwrap();
     assert_eq!(hearing.notified(Duration::ZERO).unwrap(), [""; 0]);
     let begun = Instant::now();
     assert_eq!(hearing.notified(SHORT).unwrap(), [""; 0]);
     assert!(begun.elapsed() >= SHORT);
-    flight(&mut telling, "NOTIFY heard; NOTIFY heard; NOTIFY heard_2; NOTIFY other", LONG).unwrap();
+    trip(&mut telling, "NOTIFY heard; NOTIFY heard; NOTIFY heard_2; NOTIFY other", LONG).unwrap();
     let mut told = hearing.notified(LONG).unwrap();
     while told.len() < 2 {
         told.extend(hearing.notified(LONG).unwrap());
     }
     assert_eq!(told, ["heard", "heard_2"]);
     // A notification that arrives with an answer is stored.
-    flight(&mut hearing, "NOTIFY heard", LONG).unwrap();
+    trip(&mut hearing, "NOTIFY heard", LONG).unwrap();
     assert_eq!(hearing.notified(LONG).unwrap(), ["heard"]);
 }
 
@@ -131,23 +131,23 @@ fn a_flight_ends_at_its_deadline() {
     needs!("postgresql");
     let mut connection = connected();
     let begun = Instant::now();
-    let lost = flight(&mut connection, "SELECT pg_sleep(20)", SHORT).unwrap_err();
+    let lost = trip(&mut connection, "SELECT pg_sleep(20)", SHORT).unwrap_err();
     assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{lost:?}");
     assert!(begun.elapsed() < Duration::from_secs(5) && !connection.is_usable());
-    assert!(matches!(flight(&mut connection, "SELECT 1", LONG), Err(WireFault::Lost { sent: false, .. })));
+    assert!(matches!(trip(&mut connection, "SELECT 1", LONG), Err(WireFault::Lost { sent: false, .. })));
 }
 
 #[test]
 fn a_connection_that_was_ended_meanwhile_has_sent_nothing() {
     needs!("postgresql");
     let mut connection = connected();
-    let answers = flight(&mut connection, "SELECT pg_backend_pid()", LONG).unwrap();
+    let answers = trip(&mut connection, "SELECT pg_backend_pid()", LONG).unwrap();
     let pid = answers[0][0].get(0).unwrap();
     rig::superuser_sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
-    let lost = flight(&mut connection, "SELECT 1", LONG).unwrap_err();
+    let lost = trip(&mut connection, "SELECT 1", LONG).unwrap_err();
     assert!(matches!(&lost, WireFault::Lost { sent: false, why } if why.contains("57P01")), "{lost:?}");
     // If the connection breaks during a round trip, the outcome is unknown.
     let mut connection = connected();
-    let lost = flight(&mut connection, "SELECT pg_terminate_backend(pg_backend_pid())", LONG).unwrap_err();
+    let lost = trip(&mut connection, "SELECT pg_terminate_backend(pg_backend_pid())", LONG).unwrap_err();
     assert!(matches!(&lost, WireFault::Lost { sent: true, why } if why.contains("57P01")), "{lost:?}");
 }

@@ -83,14 +83,14 @@ impl Root {
     }
 
     /// Returns the path of the state directory itself.
-    pub fn spot(self: &Arc<Root>) -> Spot {
-        Spot { root: Arc::clone(self), path: self.path.clone(), existing: 0, scratch: None }
+    pub fn cap(self: &Arc<Root>) -> CapPath {
+        CapPath { root: Arc::clone(self), path: self.path.clone(), existing: 0, scratch: None }
     }
 }
 
 /// Path below a state directory; a file need not exist there.
 #[derive(Debug, Clone)]
-pub struct Spot {
+pub struct CapPath {
     root: Arc<Root>,
     /// Path of the state directory, followed by the path below it.
     path: PathBuf,
@@ -149,7 +149,7 @@ pub struct Number {
     inode: u64,
 }
 
-impl Spot {
+impl CapPath {
     /// Returns the complete path, for messages and for programs that dormouse starts.
     pub fn path(&self) -> &Path {
         &self.path
@@ -157,28 +157,28 @@ impl Spot {
 
     /// Returns the path of `below` in this directory. If `below` leads upwards, every function that
     /// opens the result fails.
-    pub fn join(&self, below: impl AsRef<Path>) -> Spot {
-        Spot { root: Arc::clone(&self.root), path: self.path.join(below), ..*self }
+    pub fn join(&self, below: impl AsRef<Path>) -> CapPath {
+        CapPath { root: Arc::clone(&self.root), path: self.path.join(below), ..*self }
     }
 
     /// Marks the path as required: functions that create a path below it create neither this path
     /// nor its parents.
-    pub fn existing(self) -> Spot {
+    pub fn existing(self) -> CapPath {
         let existing = self.path.as_os_str().len();
-        Spot { existing, ..self }
+        CapPath { existing, ..self }
     }
 
     /// Returns the path of an entry of this directory.
-    pub fn child(&self, name: &[u8]) -> Spot {
+    pub fn child(&self, name: &[u8]) -> CapPath {
         self.join(OsString::from_vec(name.to_vec()))
     }
 
     /// Returns the parent directory. The parent of the state directory is the state directory,
     /// because no directory above it is ever opened.
-    pub fn parent(&self) -> Spot {
+    pub fn parent(&self) -> CapPath {
         let above = self.path.parent().filter(|above| above.starts_with(&self.root.path));
         let path = above.unwrap_or(&self.root.path).to_owned();
-        Spot { root: Arc::clone(&self.root), path, ..*self }
+        CapPath { root: Arc::clone(&self.root), path, ..*self }
     }
 
     /// Returns the last component of the path.
@@ -187,7 +187,7 @@ impl Spot {
     }
 
     /// Returns the part of this path below `above`, which must be one of its parents.
-    pub fn below(&self, above: &Spot) -> &Path {
+    pub fn below(&self, above: &CapPath) -> &Path {
         self.path.strip_prefix(&above.path).unwrap_or(&self.path)
     }
 
@@ -256,7 +256,7 @@ impl Spot {
         Ok(self.read_owned(most)?.map(|content| content.bytes))
     }
 
-    /// Returns content and metadata of a file under the conditions of [`Spot::read`].
+    /// Returns content and metadata of a file under the conditions of [`CapPath::read`].
     pub fn read_owned(&self, most: u64) -> Result<Option<Content>> {
         self.read_bounded(most).or_else(|error| self.unless_scratch(error))
     }
@@ -506,7 +506,7 @@ impl Spot {
     /// Returns an error about the first component of the path that blocks it: no directory, or, as
     /// the last component, no plain file.
     fn in_the_way(&self) -> Option<Error> {
-        let mut here = self.root.spot();
+        let mut here = self.root.cap();
         let parts: Vec<Component<'_>> = self.way().components().collect();
         for (at, part) in parts.iter().enumerate() {
             if !matches!(part, Component::Normal(_)) {
@@ -538,7 +538,7 @@ impl Spot {
 }
 
 /// Gives access to the complete path, for example for messages.
-impl Deref for Spot {
+impl Deref for CapPath {
     type Target = Path;
 
     fn deref(&self) -> &Path {
@@ -547,13 +547,13 @@ impl Deref for Spot {
 }
 
 /// Compares paths only, because a command opens only one state directory.
-impl PartialEq for Spot {
-    fn eq(&self, other: &Spot) -> bool {
+impl PartialEq for CapPath {
+    fn eq(&self, other: &CapPath) -> bool {
         self.path == other.path
     }
 }
 
-impl Eq for Spot {}
+impl Eq for CapPath {}
 
 /// Returns the error for a change by a user who does not own `path`.
 pub fn not_owner(path: &Path, owner: u32) -> Error {
@@ -586,6 +586,6 @@ fn describe(found: FileType) -> &'static str {
 
 /// Returns the path of a test's directory as a state directory.
 #[cfg(test)]
-pub fn at(dir: &Path) -> Spot {
-    Root::open(dir).unwrap().spot()
+pub fn at(dir: &Path) -> CapPath {
+    Root::open(dir).unwrap().cap()
 }

@@ -8,15 +8,15 @@ use rustix::fs::{AtFlags, FileType};
 
 use crate::error::{Error, Result};
 
-use super::{Spot, describe, kind};
+use super::{CapPath, describe, kind};
 
-impl Spot {
+impl CapPath {
     /// Marks the path as a scratch directory, whose content may be deleted. If a path of the wrong
     /// kind or without permission blocks this path or a path below it, a reader returns nothing,
     /// and a writer removes the blocking path and reports the removal to the user.
-    pub fn scratch(self) -> Spot {
+    pub fn scratch(self) -> CapPath {
         let scratch = Some(self.path.as_os_str().len());
-        Spot { scratch, ..self }
+        CapPath { scratch, ..self }
     }
 
     pub(super) fn is_scratch(&self) -> bool {
@@ -45,29 +45,29 @@ impl Spot {
     /// directory, or a file of any type at the path itself.
     fn clear_way(&self) {
         let Some(scratch) = self.scratch else { return };
-        let mut above: Vec<Spot> = Vec::new();
-        let mut spot = self.clone();
-        while spot.path.as_os_str().len() > scratch {
-            let parent = spot.parent();
-            above.push(std::mem::replace(&mut spot, parent));
+        let mut above: Vec<CapPath> = Vec::new();
+        let mut cap = self.clone();
+        while cap.path.as_os_str().len() > scratch {
+            let parent = cap.parent();
+            above.push(std::mem::replace(&mut cap, parent));
         }
-        above.push(spot);
-        while let Some(spot) = above.pop() {
-            match spot.plain_look() {
+        above.push(cap);
+        while let Some(cap) = above.pop() {
+            match cap.plain_look() {
                 Ok(Some(found)) if kind(&found) == FileType::Directory && !above.is_empty() => {
                     // A parent directory without permissions for its owner blocks the path, too.
                     if found.st_mode & 0o700 != 0o700 {
-                        let _ = spot.set_mode(0o700);
+                        let _ = cap.set_mode(0o700);
                     }
                 }
                 Ok(Some(found)) => {
                     let found = kind(&found);
-                    if spot.remove_kind(found).is_ok()
+                    if cap.remove_kind(found).is_ok()
                         && let Some(tell) = self.root.tell.get()
                     {
                         tell(&format!(
                             "{}: {} was in the way of a cache, and is removed",
-                            spot.display(),
+                            cap.display(),
                             describe(found)
                         ));
                     }
@@ -79,7 +79,7 @@ impl Spot {
     }
 
     /// Removes this path from a scratch directory, if only this path or `new` is a directory.
-    pub(super) fn clear_if_unlike(&self, new: &Spot) -> Result<()> {
+    pub(super) fn clear_if_unlike(&self, new: &CapPath) -> Result<()> {
         if !self.is_scratch() {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 //! records of one clone are kept together, since they were written together, and the records that
 //! the other clone has changed are put into `quarantine/`.
 
-mod both;
+mod merge_agent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::tree::{Blob, Tree};
 
-use both::Both;
+use merge_agent::AgentMerge;
 
 pub use super::layout::CONFIG;
 
 use super::layout;
 
 /// Questions that a merge asks its caller.
-pub trait Around {
+pub trait MergeContext {
     fn read(&mut self, blob: &Blob) -> Result<Vec<u8>>;
 
     /// Returns a text as git merges it, or `None` if git can't merge it.
@@ -39,12 +39,12 @@ pub enum MergedFile {
 
 /// Result of a merge.
 #[derive(Debug, Default)]
-pub struct Converged {
+pub struct MergedTrees {
     pub files: BTreeMap<String, MergedFile>,
     /// Paths of texts that only a person can merge.
     pub conflicts: Vec<String>,
     /// Paths of records that were quarantined, because the version of the other clone was kept.
-    pub aside: Vec<String>,
+    pub quarantined: Vec<String>,
 }
 
 type Files<'t> = BTreeMap<&'t str, &'t Blob>;
@@ -117,8 +117,8 @@ pub fn correct_base(base: &mut Tree, ours: &Tree, applied: &Tree) {
 }
 
 /// Merges the files of two clones.
-pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around) -> Result<Converged> {
-    let mut merged = Converged::default();
+pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &mut dyn MergeContext) -> Result<MergedTrees> {
+    let mut merged = MergedTrees::default();
     let (mut common, mut agents) = (BTreeSet::new(), BTreeSet::new());
     for path in [base, ours, theirs].into_iter().flat_map(Tree::keys) {
         match agent_of(path) {
@@ -127,7 +127,7 @@ pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around
         };
     }
     for path in common {
-        text(path, [base, ours, theirs].map(|tree| tree.get(path)), around, &mut merged);
+        text(path, [base, ours, theirs].map(|tree| tree.get(path)), context, &mut merged);
     }
     for name in agents {
         let prefix = format!("{}/{name}/", layout::AGENTS);
@@ -139,7 +139,7 @@ pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around
             merged.take_all(&prefix, &ours);
         } else {
             let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
-            Both::new(prefix, name, [base, ours, theirs]).merge(around, &mut merged)?;
+            AgentMerge::new(prefix, name, [base, ours, theirs]).merge(context, &mut merged)?;
         }
     }
     let mut before: Option<&String> = None;
@@ -185,10 +185,10 @@ fn one_change<T: PartialEq>([base, ours, theirs]: [T; 3]) -> Option<T> {
 }
 
 /// Merges a text that people write: takes the change of one clone, or has git merge two changes.
-fn text(path: &str, sides: [Option<&Blob>; 3], around: &dyn Around, merged: &mut Converged) {
+fn text(path: &str, sides: [Option<&Blob>; 3], context: &dyn MergeContext, merged: &mut MergedTrees) {
     let found = match one_change(sides) {
         Some(found) => found.cloned(),
-        None => around.merged_text(path).or_else(|| {
+        None => context.merged_text(path).or_else(|| {
             merged.conflicts.push(path.to_owned());
             sides[1].cloned()
         }),
@@ -196,7 +196,7 @@ fn text(path: &str, sides: [Option<&Blob>; 3], around: &dyn Around, merged: &mut
     merged.files.extend(found.map(|blob| (path.to_owned(), MergedFile::As(blob))));
 }
 
-impl Converged {
+impl MergedTrees {
     fn take_all(&mut self, prefix: &str, files: &Files<'_>) {
         self.files.extend(
             files.iter().map(|(path, blob)| (format!("{prefix}{path}"), MergedFile::As((*blob).clone()))),

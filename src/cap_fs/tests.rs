@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 
 /// Returns a directory with links to files outside, and the outside directory.
-fn trapped() -> (TempDir, Spot) {
+fn trapped() -> (TempDir, CapPath) {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("outside/below")).unwrap();
     fs::write(dir.path().join("outside/file"), "theirs").unwrap();
@@ -36,23 +36,23 @@ fn outside(dir: &TempDir) -> Vec<(PathBuf, Option<String>)> {
 }
 
 /// Returns the name and result of every operation on a path.
-fn acts(spot: &Spot, good: &Spot) -> Vec<(&'static str, Result<()>)> {
+fn acts(cap: &CapPath, good: &CapPath) -> Vec<(&'static str, Result<()>)> {
     vec![
-        ("read", spot.read(100).map(drop)),
-        ("open_in_place", spot.open_in_place(true).map(drop)),
-        ("create", spot.create().map(drop)),
-        ("open_dir", spot.open_dir().map(drop)),
-        ("entries", spot.entries().map(drop)),
-        ("make_dir", spot.make_dir().map(drop)),
-        ("make_dirs", spot.make_dirs()),
-        ("make_pipe", spot.make_pipe()),
-        ("rename to", good.create().and_then(|_| good.rename(spot))),
-        ("replace", good.create().and_then(|_| good.replace(spot)).map(drop)),
-        ("rename", spot.rename(good)),
-        ("set_mode", spot.set_mode(0o777)),
-        ("remove", spot.remove()),
-        ("remove_dir", spot.remove_dir()),
-        ("remove_tree", spot.remove_tree()),
+        ("read", cap.read(100).map(drop)),
+        ("open_in_place", cap.open_in_place(true).map(drop)),
+        ("create", cap.create().map(drop)),
+        ("open_dir", cap.open_dir().map(drop)),
+        ("entries", cap.entries().map(drop)),
+        ("make_dir", cap.make_dir().map(drop)),
+        ("make_dirs", cap.make_dirs()),
+        ("make_pipe", cap.make_pipe()),
+        ("rename to", good.create().and_then(|_| good.rename(cap))),
+        ("replace", good.create().and_then(|_| good.replace(cap)).map(drop)),
+        ("rename", cap.rename(good)),
+        ("set_mode", cap.set_mode(0o777)),
+        ("remove", cap.remove()),
+        ("remove_dir", cap.remove_dir()),
+        ("remove_tree", cap.remove_tree()),
     ]
 }
 
@@ -118,10 +118,10 @@ fn walking_down_opens_and_refuses_the_same_as_one_call() {
     ];
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for way in ways {
-        let spot = if way == "." { root.clone() } else { root.join(way) };
+        let cap = if way == "." { root.clone() } else { root.join(way) };
         let id =
             |opened: rustix::io::Result<OwnedFd>| opened.ok().map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
-        let (once, walked) = (id(spot.open(flags, Mode::empty())), id(spot.walk(flags, Mode::empty())));
+        let (once, walked) = (id(cap.open(flags, Mode::empty())), id(cap.walk(flags, Mode::empty())));
         // Only `open` resolves a `..` that does not leave the root. No other code uses `..`.
         if way != "real/../real" {
             assert_eq!(once, walked, "{way}");
@@ -153,15 +153,15 @@ fn what_is_no_file_is_refused_at_once() {
 #[test]
 fn what_is_there_is_opened_and_what_is_not_is_made_only_where_that_is_meant() {
     let (_dir, root) = trapped();
-    let spot = root.join("lines");
-    assert!(spot.open_file().unwrap().is_none());
-    assert!(spot.open_in_place(false).unwrap().is_none());
-    assert_eq!(spot.open_in_place(true).unwrap().unwrap().1, 0);
-    fs::write(spot.path(), "12").unwrap();
+    let cap = root.join("lines");
+    assert!(cap.open_file().unwrap().is_none());
+    assert!(cap.open_in_place(false).unwrap().is_none());
+    assert_eq!(cap.open_in_place(true).unwrap().unwrap().1, 0);
+    fs::write(cap.path(), "12").unwrap();
     for makes in [true, false] {
-        assert_eq!(spot.open_in_place(makes).unwrap().unwrap().1, 2);
+        assert_eq!(cap.open_in_place(makes).unwrap().unwrap().1, 2);
     }
-    assert!(spot.make_dir().is_err());
+    assert!(cap.make_dir().is_err());
     assert!(root.join("none/dir").make_dir().is_err());
     assert_eq!((root.join("dir").make_dir().unwrap(), root.join("dir").make_dir().unwrap()), (true, false));
 }
@@ -212,27 +212,27 @@ fn a_tree_goes_with_its_links_and_not_with_what_they_lead_to() {
 #[test]
 fn two_directories_have_each_others_names_in_one_call() {
     let dir = tempfile::tempdir().unwrap();
-    let spot = |name: &str| at(dir.path()).join(name);
+    let cap = |name: &str| at(dir.path()).join(name);
     for name in ["one", "other"] {
-        spot(name).make_dir().unwrap();
-        fs::write(spot(name).join(name).path(), "").unwrap();
+        cap(name).make_dir().unwrap();
+        fs::write(cap(name).join(name).path(), "").unwrap();
     }
-    spot("one").try_exchange(&spot("other")).unwrap().unwrap();
-    assert!(spot("one/other").exists().unwrap() && spot("other/one").exists().unwrap());
-    assert!(spot("one").try_exchange(&spot("none")).unwrap().is_err());
+    cap("one").try_exchange(&cap("other")).unwrap().unwrap();
+    assert!(cap("one/other").exists().unwrap() && cap("other/one").exists().unwrap());
+    assert!(cap("one").try_exchange(&cap("none")).unwrap().is_err());
 }
 
 #[test]
 fn what_has_a_name_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
-    let spot = |name: &str| at(dir.path()).join(name);
-    fs::write(spot("one").path(), "one").unwrap();
-    fs::write(spot("other").path(), "other").unwrap();
-    assert!(!spot("one").rename_if_free(&spot("other")).unwrap());
-    assert!(!spot("none").rename_if_free(&spot("new")).unwrap());
-    assert!(spot("one").rename_if_free(&spot("new")).unwrap());
+    let cap = |name: &str| at(dir.path()).join(name);
+    fs::write(cap("one").path(), "one").unwrap();
+    fs::write(cap("other").path(), "other").unwrap();
+    assert!(!cap("one").rename_if_free(&cap("other")).unwrap());
+    assert!(!cap("none").rename_if_free(&cap("new")).unwrap());
+    assert!(cap("one").rename_if_free(&cap("new")).unwrap());
     assert_eq!(
-        (fs::read(spot("new").path()).unwrap(), fs::read(spot("other").path()).unwrap()),
+        (fs::read(cap("new").path()).unwrap(), fs::read(cap("other").path()).unwrap()),
         (b"one".into(), b"other".into())
     );
 }
@@ -243,39 +243,39 @@ fn what_has_a_name_is_not_replaced() {
 fn a_directory_takes_after_another_and_shows_a_change() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let dir = tempfile::tempdir().unwrap();
-    let spot = |name: &str| at(dir.path()).join(name);
-    let found = |name: &str| fs::metadata(spot(name).path()).unwrap();
+    let cap = |name: &str| at(dir.path()).join(name);
+    let found = |name: &str| fs::metadata(cap(name).path()).unwrap();
     for name in ["one", "other"] {
-        spot(name).make_dir().unwrap();
+        cap(name).make_dir().unwrap();
     }
-    fs::set_permissions(spot("one").path(), fs::Permissions::from_mode(0o3770)).unwrap();
-    assert!(spot("other").take_after(&spot("one")).unwrap());
+    fs::set_permissions(cap("one").path(), fs::Permissions::from_mode(0o3770)).unwrap();
+    assert!(cap("other").take_after(&cap("one")).unwrap());
     assert_eq!((found("other").mode(), found("other").gid()), (found("one").mode(), found("one").gid()));
-    assert!(spot("other").set_changed(1).unwrap());
+    assert!(cap("other").set_changed(1).unwrap());
     assert_eq!((found("other").mtime(), found("other").mtime_nsec()), (1, 0));
-    fs::write(spot("other/file").path(), "").unwrap();
+    fs::write(cap("other/file").path(), "").unwrap();
     assert!(found("other").mtime() > 1);
 }
 
 #[test]
 fn a_file_takes_the_place_of_another_and_of_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    let spot = |name: &str| at(dir.path()).join(name);
+    let cap = |name: &str| at(dir.path()).join(name);
     for name in ["dir", "other/dir"] {
-        spot(name).make_dirs().unwrap();
+        cap(name).make_dirs().unwrap();
     }
     for (target, before) in [("file", Some("before")), ("other/none", None)] {
-        fs::write(spot("staged").path(), "after").unwrap();
+        fs::write(cap("staged").path(), "after").unwrap();
         if let Some(before) = before {
-            fs::write(spot(target).path(), before).unwrap();
+            fs::write(cap(target).path(), before).unwrap();
         }
-        spot("staged").replace(&spot(target)).unwrap().unwrap();
-        assert_eq!(fs::read_to_string(spot(target).path()).unwrap(), "after");
-        assert!(!spot("staged").exists().unwrap(), "{target}");
+        cap("staged").replace(&cap(target)).unwrap().unwrap();
+        assert_eq!(fs::read_to_string(cap(target).path()).unwrap(), "after");
+        assert!(!cap("staged").exists().unwrap(), "{target}");
     }
-    fs::write(spot("staged").path(), "after").unwrap();
-    assert!(spot("staged").replace(&spot("dir")).unwrap().is_err());
-    assert!(spot("dir").is_dir().unwrap() && spot("staged").is_file().unwrap());
-    assert_eq!(spot("staged").replace(&spot("nowhere/file")).unwrap(), Err(Errno::NOENT));
-    assert!(spot("staged").is_file().unwrap());
+    fs::write(cap("staged").path(), "after").unwrap();
+    assert!(cap("staged").replace(&cap("dir")).unwrap().is_err());
+    assert!(cap("dir").is_dir().unwrap() && cap("staged").is_file().unwrap());
+    assert_eq!(cap("staged").replace(&cap("nowhere/file")).unwrap(), Err(Errno::NOENT));
+    assert!(cap("staged").is_file().unwrap());
 }

@@ -13,7 +13,7 @@ use crate::model::tree::Blob;
 use crate::store::dir::layout;
 use crate::store::dir::merge::{age, merge_lines};
 
-use super::{Around, Converged, Files, MergedFile, one_change, text};
+use super::{Files, MergeContext, MergedFile, MergedTrees, one_change, text};
 
 /// One of two clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Side {
 }
 
 /// An agent that both clones have changed.
-pub struct Both<'t> {
+pub struct AgentMerge<'t> {
     prefix: String,
     name: AgentName,
     base: Files<'t>,
@@ -43,25 +43,25 @@ pub struct Both<'t> {
     loser: Option<Side>,
 }
 
-impl<'t> Both<'t> {
+impl<'t> AgentMerge<'t> {
     /// Creates the merge of an agent from the files in its directory: in the common base, in this
     /// clone and in the other clone.
-    pub fn new(prefix: String, name: AgentName, [base, ours, theirs]: [Files<'t>; 3]) -> Both<'t> {
-        Both { prefix, name, base, ours, theirs, loser: None }
+    pub fn new(prefix: String, name: AgentName, [base, ours, theirs]: [Files<'t>; 3]) -> AgentMerge<'t> {
+        AgentMerge { prefix, name, base, ours, theirs, loser: None }
     }
 
     /// Adds the agent's merged files to the merged state directory.
-    pub fn merge(mut self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+    pub fn merge(mut self, context: &mut dyn MergeContext, merged: &mut MergedTrees) -> Result<()> {
         let state = [&self.base, &self.ours, &self.theirs].map(|side| side.get(layout::STATE).copied());
         let [base, ours, theirs] = state;
         let mut settled = None;
         if ours != base && theirs != base && ours != theirs {
             let mut read = |blob: Option<&Blob>| -> Result<Value> {
-                let bytes = blob.map(|blob| around.read(blob)).transpose()?.unwrap_or_default();
+                let bytes = blob.map(|blob| context.read(blob)).transpose()?.unwrap_or_default();
                 Ok(json::value(&bytes).unwrap_or_default())
             };
             let found = [read(base)?, read(ours)?, read(theirs)?];
-            let loser = self.loser(&found, around)?;
+            let loser = self.loser(&found, context)?;
             self.loser = Some(loser);
             settled = Some((loser, found));
         }
@@ -70,12 +70,12 @@ impl<'t> Both<'t> {
             .flat_map(|side| side.keys().copied())
             .collect();
         for path in paths.iter().copied().filter(|path| key(path).is_none()) {
-            self.file(path, around, merged)?;
+            self.file(path, context, merged)?;
         }
         self.messages(&paths, merged);
         if let Some((loser, states)) = settled {
             self.settle_state(loser, &states, merged);
-            self.revoke(loser, around, merged)?;
+            self.revoke(loser, context, merged)?;
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl<'t> Both<'t> {
     /// Revokes a trigger that the losing clone has revoked, even if the winning clone has changed
     /// it, because its secret may be known to others. Only the trigger of a wait that is still open
     /// is kept.
-    fn revoke(&self, loser: Side, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+    fn revoke(&self, loser: Side, context: &mut dyn MergeContext, merged: &mut MergedTrees) -> Result<()> {
         let (lost, won) = loser.lost_and_won(&self.ours, &self.theirs);
         let is_revoked = |path: &&str| {
             path.split('/').next() == Some(layout::TRIGGERS)
@@ -92,19 +92,19 @@ impl<'t> Both<'t> {
         };
         for path in self.base.keys().copied().filter(is_revoked) {
             let Some(blob) = won.get(path).copied() else { continue };
-            let trigger = json::value(&around.read(blob)?).unwrap_or_default();
+            let trigger = json::value(&context.read(blob)?).unwrap_or_default();
             let wait = trigger["scope"].as_str().and_then(|scope| scope.strip_prefix("wait:"));
             if wait.is_some_and(|id| won.contains_key(&*format!("{}/{id}.json", layout::WAITS))) {
                 continue;
             }
             merged.files.remove(&format!("{}{path}", self.prefix));
             if self.base.get(path) != Some(&blob) {
-                self.put_aside(path, blob, merged);
+                self.quarantine(path, blob, merged);
             }
             // Another wait that names the trigger continues without it.
             let waits = won.iter().filter(|(path, _)| path.split('/').next() == Some(layout::WAITS));
             for (place, blob) in waits {
-                let mut wait = json::value(&around.read(blob)?).unwrap_or_default();
+                let mut wait = json::value(&context.read(blob)?).unwrap_or_default();
                 let Some(fields) =
                     wait.as_object_mut().filter(|wait| wait.get("trigger_id") == trigger.get("id"))
                 else {
@@ -120,9 +120,9 @@ impl<'t> Both<'t> {
     /// Returns the clone whose records lose. A clone that has moved the agent away wins, because
     /// its stream is in transit. Otherwise the clone recorded as the agent's only ticker wins, then
     /// the clone with the later records, and in a tie the other clone, which has pushed first.
-    fn loser(&self, [base, ours, theirs]: &[Value; 3], around: &dyn Around) -> Result<Side> {
+    fn loser(&self, [base, ours, theirs]: &[Value; 3], context: &dyn MergeContext) -> Result<Side> {
         let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
-            Some(id) => around.is_own(&self.name, id).map(Some),
+            Some(id) => context.is_own(&self.name, id).map(Some),
             None => Ok(None),
         };
         let has_left = |state: &Value| base["moved"].is_null() && !state["moved"].is_null();
@@ -139,12 +139,12 @@ impl<'t> Both<'t> {
         })
     }
 
-    fn file(&self, path: &str, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
+    fn file(&self, path: &str, context: &mut dyn MergeContext, merged: &mut MergedTrees) -> Result<()> {
         let [base, ours, theirs] = [&self.base, &self.ours, &self.theirs].map(|side| side.get(path).copied());
         let place = format!("{}{path}", self.prefix);
         let top = path.split('/').next().unwrap_or_default();
         if top == layout::POLICY || top == layout::HOOKS {
-            text(&place, [base, ours, theirs], around, merged);
+            text(&place, [base, ours, theirs], context, merged);
             return Ok(());
         }
         if path.ends_with(layout::LINES) && (top == layout::LEDGER || top == layout::ARCHIVE) {
@@ -152,7 +152,7 @@ impl<'t> Both<'t> {
                 kept.cloned().map(MergedFile::As)
             } else {
                 let mut read = |blob: Option<&Blob>| {
-                    blob.map(|blob| around.read(blob)).transpose().map(Option::unwrap_or_default)
+                    blob.map(|blob| context.read(blob)).transpose().map(Option::unwrap_or_default)
                 };
                 Some(MergedFile::Made(merge_lines(&read(base)?, &read(ours)?, &read(theirs)?)))
             };
@@ -175,21 +175,21 @@ impl<'t> Both<'t> {
             (kept, None)
         } else if let (Some(our), Some(their)) = (ours, theirs) {
             let mut read =
-                |blob| -> Result<Value> { Ok(json::value(&around.read(blob)?).unwrap_or_default()) };
+                |blob| -> Result<Value> { Ok(json::value(&context.read(blob)?).unwrap_or_default()) };
             if age(&read(our)?) > age(&read(their)?) { (ours, theirs) } else { (theirs, ours) }
         } else {
             (ours.or(theirs), None)
         };
         merged.files.extend(kept.map(|blob| (place, MergedFile::As(blob.clone()))));
         if let Some(other) = other {
-            self.put_aside(path, other, merged);
+            self.quarantine(path, other, merged);
         }
         Ok(())
     }
 
     /// Quarantines the version of the losing clone.
-    fn put_aside(&self, path: &str, blob: &Blob, merged: &mut Converged) {
-        merged.aside.push(format!("{}{path}", self.prefix));
+    fn quarantine(&self, path: &str, blob: &Blob, merged: &mut MergedTrees) {
+        merged.quarantined.push(format!("{}{path}", self.prefix));
         let is_dropped = path.starts_with(layout::INBOX) && !path.contains(layout::REJECTED);
         let name = path.trim_start_matches("quarantine/").replace('/', "__");
         let stem = match path.strip_suffix(".json").filter(|_| is_dropped) {
@@ -223,7 +223,7 @@ impl<'t> Both<'t> {
     }
 
     /// Merges messages by their keys, in whatever directory of the inbox each clone has filed them.
-    fn messages(&self, paths: &BTreeSet<&str>, merged: &mut Converged) {
+    fn messages(&self, paths: &BTreeSet<&str>, merged: &mut MergedTrees) {
         let keys: BTreeSet<&str> = paths.iter().filter_map(|path| key(path)).collect();
         let by_key = |files: &Files<'_>| -> BTreeMap<String, (String, Blob)> {
             let found = files.iter().filter_map(|(path, blob)| Some((key(path)?, path, blob)));
@@ -250,23 +250,23 @@ impl<'t> Both<'t> {
                 merged.files.insert(format!("{}{path}", self.prefix), MergedFile::As(blob.clone()));
             }
             if let Some((_, blob)) = other {
-                self.put_message_aside(key, blob, merged);
+                self.quarantine_message(key, blob, merged);
             }
         }
     }
 
     /// Quarantines a message that the other clone has processed further, so that it is not
     /// processed twice.
-    fn put_message_aside(&self, key: &str, blob: &Blob, merged: &mut Converged) {
+    fn quarantine_message(&self, key: &str, blob: &Blob, merged: &mut MergedTrees) {
         let path = format!("{}/{key}.json", layout::INBOX);
-        merged.aside.push(format!("{}{path}", self.prefix));
+        merged.quarantined.push(format!("{}{path}", self.prefix));
         let place = format!("{}{}/{}", self.prefix, layout::QUARANTINE, path.replace('/', "__"));
         merged.files.entry(place).or_insert(MergedFile::As(blob.clone()));
     }
 
     /// Writes the winning state with the higher counters of both clones, so that no number is used
     /// twice, and without the resting marks, which are not valid for the merged records.
-    fn settle_state(&self, loser: Side, [base, ours, theirs]: &[Value; 3], merged: &mut Converged) {
+    fn settle_state(&self, loser: Side, [base, ours, theirs]: &[Value; 3], merged: &mut MergedTrees) {
         let (lost, won) = loser.lost_and_won(ours, theirs);
         let mut state = won.clone();
         let most = |path: &[&str]| {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::error::{IoContext, Result};
 
-use super::{Entry, OWNERS_FILE, PLAIN, Spot, kind};
+use super::{CapPath, Entry, OWNERS_FILE, PLAIN, kind};
 
 /// Users who may access a new file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,14 +63,14 @@ impl PathHandle {
     }
 }
 
-impl Spot {
+impl CapPath {
     /// Creates a new, empty file that only its owner may use, open for reading and writing. An
     /// existing file is removed first, so that no leftover file is ever written.
     pub fn create(&self) -> Result<File> {
         self.create_for(Access::Owner)
     }
 
-    /// Creates a new, empty file like [`Spot::create`], for `access`.
+    /// Creates a new, empty file like [`CapPath::create`], for `access`.
     pub fn create_for(&self, access: Access) -> Result<File> {
         self.root.refuse_stranger()?;
         self.or_clear(|| self.create_new(access))
@@ -98,7 +98,7 @@ impl Spot {
         self.make_dir_for(Access::Owner)
     }
 
-    /// Creates a directory like [`Spot::make_dir`], for `access`.
+    /// Creates a directory like [`CapPath::make_dir`], for `access`.
     pub fn make_dir_for(&self, access: Access) -> Result<bool> {
         self.root.refuse_stranger()?;
         self.or_clear(|| match self.mkdir(access) {
@@ -109,7 +109,7 @@ impl Spot {
     }
 
     /// Creates a directory that only its owner may use, and missing parents, except those that
-    /// [`Spot::existing`] marks as required.
+    /// [`CapPath::existing`] marks as required.
     pub fn make_dirs(&self) -> Result<()> {
         self.root.refuse_stranger()?;
         self.or_clear(|| match self.mkdir(Access::Owner) {
@@ -163,7 +163,7 @@ impl Spot {
 
     /// Renames this path to `to`, and replaces an existing file there. The caller interprets the
     /// inner error of the system.
-    pub fn try_rename(&self, to: &Spot) -> Result<rustix::io::Result<()>> {
+    pub fn try_rename(&self, to: &CapPath) -> Result<rustix::io::Result<()>> {
         self.rename_by(to, |from_dir, from, to_dir, name| rustix::fs::renameat(from_dir, from, to_dir, name))
     }
 
@@ -171,7 +171,7 @@ impl Spot {
     /// is that of the system, except for an error about a link, or a file in place of a directory.
     fn rename_by(
         &self,
-        to: &Spot,
+        to: &CapPath,
         rename: impl FnOnce(&OwnedFd, &OsStr, &OwnedFd, &OsStr) -> rustix::io::Result<()>,
     ) -> Result<rustix::io::Result<()>> {
         self.root.refuse_stranger()?;
@@ -193,7 +193,7 @@ impl Spot {
 
     /// Renames this path to `to`, whose parent the caller has open as `dir`. Fails if this path
     /// does not exist.
-    pub fn rename_into(&self, dir: &File, to: &Spot) -> Result<()> {
+    pub fn rename_into(&self, dir: &File, to: &CapPath) -> Result<()> {
         self.root.refuse_stranger()?;
         to.clear_if_unlike(self)?;
         match self.in_parent(|from_dir, from| rustix::fs::renameat(from_dir, from, dir, to.name())) {
@@ -203,14 +203,14 @@ impl Spot {
     }
 
     /// Renames this path to `to`, and replaces a file there. Fails if this path does not exist.
-    pub fn rename(&self, to: &Spot) -> Result<()> {
+    pub fn rename(&self, to: &CapPath) -> Result<()> {
         self.try_rename(to)?.context("rename to", &to.path)
     }
 
     /// Replaces another file by this one: exchanges the names in one call and removes the other
     /// file. A rename over a file would make ext4 write the new file immediately, and wait for
     /// space. So only synced content is durable. The inner error is that of the system.
-    pub fn replace(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
+    pub fn replace(&self, other: &CapPath) -> Result<rustix::io::Result<()>> {
         self.rename_by(other, |from_dir, from, to_dir, name| {
             let exchange = || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
             if exchange().is_err() {
@@ -226,14 +226,14 @@ impl Spot {
 
     /// Exchanges the names of two files or directories in one call. The inner error is that of the
     /// system, for example if the file system can't exchange names.
-    pub fn try_exchange(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
+    pub fn try_exchange(&self, other: &CapPath) -> Result<rustix::io::Result<()>> {
         self.rename_by(other, |from_dir, from, to_dir, name| {
             rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE)
         })
     }
 
     /// Renames this path to `to`, unless `to` exists. Returns true if the path was renamed.
-    pub fn rename_if_free(&self, to: &Spot) -> Result<bool> {
+    pub fn rename_if_free(&self, to: &CapPath) -> Result<bool> {
         let renamed = self.rename_by(to, |from_dir, from, to_dir, name| {
             rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::NOREPLACE)
         });
@@ -262,7 +262,7 @@ impl Spot {
 
     /// Gives this directory the owner, group and permissions of `other`. Returns false if this user
     /// may not change them, or if `other` also has an access list.
-    pub fn take_after(&self, other: &Spot) -> Result<bool> {
+    pub fn take_after(&self, other: &CapPath) -> Result<bool> {
         self.root.refuse_stranger()?;
         let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
         let (new_stat, old_stat) = (
