@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""A stand-in for a language model: a small server that speaks the part of the OpenAI protocol that
-this example needs, and thinks when it is told to. It needs nothing but Python itself.
+"""Simulates a language model: a small server with the part of the OpenAI protocol that this example
+needs. It needs only Python's standard library.
 
     model.py DIRECTORY
 
-The directory is how a test holds the model in its hands:
+Files in the directory control the server:
 
-    port     where it listens; written by the server
-    asked    every request that it has answered or refused, one JSON object a line; written by the server
-    pace     how many lines of its text it may have thought of by now; without it, all
-    limit    while it is there every request is refused with 429; how many seconds to stay away
+    port     the port of the server, which writes it
+    asked    every request, answered or refused, one JSON object a line; the server writes it
+    pace     maximum number of lines that the server may have sent; without the file, all
+    limit    while it exists, every request is refused with 429; the number of seconds of Retry-After
 """
 
 import json
@@ -43,8 +43,8 @@ def read(name):
 
 
 def answer_to(messages):
-    """The lines of the part that it was asked for last. It goes on after those that the conversation
-    has already, and heeds what the operator has said."""
+    """Yields the lines of the requested part that the conversation does not contain yet, each with
+    the last wish of the operator."""
     talk = "\n".join(message["content"] for message in messages)
     part, parts = (re.findall(r"Write part (\d+) of (\d+)", talk) or [(1, 1)])[-1]
     end = len(TEXT) * int(part) // int(parts)
@@ -58,7 +58,7 @@ def answer_to(messages):
 
 
 class Model(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # whose clients notice when an answer breaks off
+    protocol_version = "HTTP/1.1"  # with chunks, so that clients notice an incomplete answer
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -89,7 +89,7 @@ class Model(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def stream(self, request):
-        """Server-sent events: a piece of the text each, what it took, and a last one that says so."""
+        """Sends events: one for each line of the text, the finish reason, the usage, and the end."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -116,7 +116,7 @@ class Model(BaseHTTPRequestHandler):
         return {"id": "chatcmpl-1", "object": kind, "created": int(time.time()), "model": request["model"]}
 
     def usage(self, request, said):
-        """A word is a token here."""
+        """Counts each word as a token."""
         read = sum(len(message["content"].split()) for message in request["messages"])
         wrote = len(said.split())
         return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
@@ -129,7 +129,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, address):
-        """A client that has gone away is no error: clients are ended here all the time."""
+        """Ignores closed connections: this example ends clients during an answer."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, address)
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Commits what is written and pushes it. A second time it finds nothing left to do.
+# Commits the text and pushes it. A repeated call changes nothing.
 set -eu
 cd checkout
 git add --all

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A turn of forty minutes, most of them in one call of a language model: what reaches it, what ends
-# it, and how it continues. The model is a stand-in on this machine, and thinks when it is told to.
+# A turn of forty minutes, mostly in one call of a language model. The session shows requests to
+# yield, an interjection, a kill, and a rate limit. The model is simulated by a small server.
 #
 #     examples/model-agent/run.sh          # with curl
 #     examples/model-agent/run.sh llm      # with llm, as in: pip install llm
@@ -17,7 +17,7 @@ model=
 # A turn ends with the tick that runs it.
 trap 'for process in $tick $model; do kill "$process" 2>/dev/null || :; done; wait; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-# Only what this script makes: no other state directory, no turn that we may be inside of, no proxy.
+# Use only the state directory of this script, even inside a turn, and no proxy.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW MODEL_HEADERS
 export no_proxy=127.0.0.1
 # The turns call dormouse by its name.
@@ -35,7 +35,7 @@ fail() {
     exit 1
 }
 same() { [ "$1" = "$2" ] || fail "$3: \`$1\`, not \`$2\`"; }
-# until_true WHAT COMMAND...: waits for it, as long as the turn runs.
+# until_true WHAT COMMAND...: waits until COMMAND succeeds, while the turn runs.
 until_true() {
     what=$1
     shift
@@ -60,7 +60,7 @@ is_saved() { grep -q "$1\. " .dormouse/agents/author/runs/*/checkpoint-* 2>/dev/
 requests() { jq -s 'length' model/asked; }
 published() { git -C published.git show HEAD:text | grep .; }
 
-# The model, and how either client finds it.
+# Start the model, and set its address for both clients.
 cp "$here/turn.sh" "$here/publish.sh" "$work"
 cd "$work"
 mkdir model llm
@@ -81,7 +81,7 @@ cat >llm/extra-openai-models.yaml <<YAML
   api_base: $MODEL_URL
 YAML
 
-# Where it publishes to: a repository that takes its time with a push.
+# The repository to which the agent pushes. Its hook delays a push while the file `slow` exists.
 git init --quiet --bare published.git
 cat >published.git/hooks/pre-receive <<HOOK
 #!/bin/sh
@@ -94,25 +94,25 @@ git -C checkout config user.name author
 git -C checkout config user.email author@example.com
 
 "$DORMOUSE" init >/dev/null
-# Time is short here: what takes an hour elsewhere takes seconds.
+# Shorten the times of agent.toml.
 sed 's/^timeout = "90m"/timeout = "5m"/; s/^SAVE_EVERY = "30s"/SAVE_EVERY = "300ms"/' "$here/agent.toml" >agent.toml
 "$DORMOUSE" create author --from agent.toml >/dev/null
 "$DORMOUSE" start author >/dev/null
 
-say "1. The author is asked for a text. Two lines of it are there; the model thinks about the third."
+say "1. The author gets a request for a text. The model has written two lines and works on the third."
 echo 2 >model/pace
 dormouse enqueue author "Eight lines on dormice, please"
 begin_tick
 until_true "line 2" model_has_said 2
 dormouse get author execution.state
 
-say "   Somebody needs the agent to make way. $client knows nothing of that: it is ended, and what it has brought is saved."
+say "   The operator asks the turn to yield. safe-point ends $client, and the turn saves the two lines."
 dormouse preempt author --reason "the machine is needed"
 end_tick
 dormouse get author execution.state
 is_saved 2 || fail "two lines are not saved"
 
-say "2. It may continue, and does so after line 2. Then the operator has something to say, in the middle of a line."
+say "2. The turn is resumed and continues after line 2. Then the operator sends an interjection, in the middle of a line."
 dormouse resume author
 echo 3 >model/pace
 begin_tick
@@ -120,7 +120,7 @@ until_true "line 3" model_has_said 3
 dormouse enqueue author --priority interject "more briskly"
 until_true "the operator's words reached the model" grep -q 'The operator says: more briskly' model/asked
 
-say "3. Part 1 is whole, and pushed. The other side takes its time; meanwhile somebody asks to make way once more."
+say "3. Part 1 is complete, and the turn pushes it. During the slow push the operator asks the turn to yield again."
 : >slow
 echo 4 >model/pace
 until_true "the push" [ -e receiving ]
@@ -128,12 +128,12 @@ dormouse preempt author --reason "the machine is needed again"
 dormouse get author execution.state
 kill -0 "$tick" || fail "the turn has ended in its push"
 
-say "   Nobody ends half a push. It is finished, and then the turn makes way:"
+say "   The push is a critical section. When it has ended, the turn yields:"
 rm slow
 end_tick
 published
 
-say "4. It continues with part 2. In the middle of that the tick is killed, and with it the turn."
+say "4. The turn continues with part 2. In the middle of that the tick is killed, and the turn with it."
 echo 6 >model/pace
 dormouse resume author
 begin_tick
@@ -144,23 +144,23 @@ wait "$tick" 2>/dev/null || :
 tick=
 rm model/pace
 
-say "   The next step finds that out; it would wait half a minute, but the cause is known. The next run continues after line 6, at the same attempt:"
+say "   The next step records the interruption. \`recover\` ends the pause of half a minute. The next run continues after line 6, in the same attempt:"
 dormouse tick author || same "$?" 7 "exit status of a step that found a killed turn"
 dormouse recover author
 dormouse tick author --until-idle
 same "$(published | grep -c .)" 8 "lines that are published"
 published
 
-say "   What the runs of this message have used, as far as the model has said it:"
+say "   The usage of the runs of this message, as the model reported it:"
 "$DORMOUSE" --json run list -a author | jq -c 'select(.usage) | .terminal, .usage'
 
-say "5. Another text. The model has had enough for today: 429, come back in forty minutes."
+say "5. Another text. The model answers 429 and names a pause of forty minutes."
 echo 2400 >model/limit
 dormouse enqueue author "The same again"
 dormouse tick author
 asked=$(requests)
 dormouse tick author
-same "$(requests)" "$asked" "requests to a model that said when to come back"
+same "$(requests)" "$asked" "requests during the pause"
 dormouse get author held.deferred
 dormouse next-wake author
 
@@ -172,5 +172,5 @@ dormouse tick author
 dormouse run list -a author
 dormouse doctor
 
-# Each line once, those after the operator's words in that sense; the parts in one push each.
+# Each part was pushed once.
 same "$(git -C published.git log --reverse --format=%s | tr '\n' ',')" "Part 1,Part 2,Part 1,Part 2," "what was pushed"

@@ -1,38 +1,38 @@
 #!/bin/sh
-# One turn of an agent that has a language model write a text. It may take forty minutes, nearly all
-# of them in one call of a client that knows nothing of dormouse: `curl`, or `llm` from PyPI.
+# One turn of an agent whose language model writes a text. It may take forty minutes, nearly all of
+# them in one call of a client that does not know dormouse: `curl`, or `llm` from PyPI.
 # Needs jq and git.
 #
-# Whatever ends the turn, no more of the answer is lost than was said in the last SAVE_EVERY:
+# The turn saves the answer every SAVE_EVERY, so at most that much is lost:
 #
-#   somebody needs the agent to make way    the client is ended, what it has said so far is saved
-#   the operator interjects                 the same, and the model continues with these words in mind
-#   the model says "not now" (429)          the turn says until when, and nobody asks sooner
-#   a kill, a power cut, a timeout          the next run continues from what was saved last
+#   a request to yield              safe-point ends the client, and the turn saves the answer and yields
+#   an interjection                 safe-point ends the client, and the model continues with the new message
+#   the model answers 429           the turn defers its message until the time that the model names
+#   a kill, a power cut, a timeout  the next run continues from the last checkpoint
 set -eu
 
-# Everything that only this run needs. (No two turns share it: they need the same workspace, alone.)
+# Directory for the files of this run. Turns don't share it, because their workspace is exclusive.
 desk=desk
 rm -rf "$desk"
 mkdir "$desk"
 
-# ---- What is known: the conversation, and how far it is. This is what a checkpoint holds. ----
+# ---- The state: the conversation and its progress. A checkpoint is a copy of this file. ----
 #
-#   messages                  as the model is sent them
-#   heard                     ids of what the operator has said
-#   asked, written, pushed    the last part of which that is true
-#   taken                     how many answers of this run stand in `messages`
+#   messages                  the messages for the model
+#   heard                     ids of the operator's messages in the conversation
+#   asked, written, pushed    number of the last part that was requested, written, pushed
+#   taken                     number of answers of this run that are in `messages`
 talk=$desk/talk.json
 
 know() { jq -r ".$1" "$talk"; }
 
-# learn FILTER [OPTION...]: changes what is known.
+# learn FILTER [OPTION...]: changes the state.
 learn() {
     jq -c "$@" "$talk" >"$talk.new"
     mv "$talk.new" "$talk"
 }
 
-# hear FILE: what the operator has said goes into the conversation, each message once.
+# hear FILE: adds the operator's messages to the conversation, each once.
 hear() {
     learn --slurpfile said "$1" '
         reduce $said[] as $message (.;
@@ -42,30 +42,30 @@ hear() {
             end)'
 }
 
-# ---- What the client brings. ----
+# ---- The answer of the client. ----
 
-# What curl gets are events. One that was cut in half is no JSON, and passed over.
+# Prints the events that curl received. An incomplete event is not valid JSON, and is skipped.
 events() { tr -d '\r' <"$desk/answer" | sed -n 's/^data: *//p' | jq -Rc 'fromjson?'; }
 
-# All that it has said so far.
+# Prints the answer so far.
 said() {
     case $MODEL_CLIENT in
     curl) events | jq -rj '.choices[0].delta.content // empty' ;;
     llm) cat "$desk/answer" ;;
     esac
 }
-# Whether the model has come to an end; else the connection was lost, or the answer got too long.
+# Succeeds if the answer is complete. Otherwise the connection was lost, or the answer was too long.
 is_at_its_end() {
     case $MODEL_CLIENT in
     curl) [ "$(events | jq -r '.choices[0].finish_reason // empty')" = stop ] ;;
-    llm) ;; # says so with its exit status
+    llm) ;; # its exit status shows that
     esac
 }
-# Without the line in the middle of which it was cut off.
+# Removes an incomplete last line.
 whole_lines() { while IFS= read -r line; do printf '%s\n' "$line"; done; }
 
-# What is known, and the text on stdin as what the model has said, unless that stands there already.
-# Where the model continues, it lengthens what it said last.
+# Prints the state with the text on stdin as the model's answer, unless the state contains it already.
+# If the model continues an answer, the text is appended to that answer.
 with_answer() {
     jq -c --rawfile text /dev/stdin --argjson answers "$answers" '
         if .taken == $answers or $text == "" then .
@@ -75,12 +75,12 @@ with_answer() {
         | .taken = $answers' "$talk"
 }
 
-# Saves where we are, in the middle of an answer too. The turn continues.
+# Saves a checkpoint, also in the middle of an answer. The turn continues.
 save() {
     now=$(said | whole_lines | with_answer) && printf '%s\n' "$now" | dormouse checkpoint -
 }
 
-# What was used, one line for each answer that came to its end.
+# Writes the usage, one line for each complete answer.
 count_tokens() {
     case $MODEL_CLIENT in
     curl)
@@ -93,7 +93,7 @@ count_tokens() {
     esac >>"$desk/used"
 }
 
-# Whether the model has said "not now" (429). Until when is in `after` then, if it has said that too.
+# Succeeds if the model answered 429. If the answer names a pause, `after` has it.
 is_put_off() {
     case $MODEL_CLIENT in
     curl)
@@ -107,9 +107,9 @@ is_put_off() {
     esac
 }
 
-# ---- How the turn ends. ----
+# ---- The ends of the turn. ----
 
-# outcome [OPTION...] FILTER: writes what comes of this run: what it has used, and what the filter adds.
+# outcome [OPTION...] FILTER: writes the outcome of this run: its usage, and the fields of the filter.
 outcome() {
     jq -s --arg model "$MODEL" --argjson usd_read "$USD_PER_MILLION_READ" \
         --argjson usd_written "$USD_PER_MILLION_WRITTEN" "$@" \
@@ -120,14 +120,14 @@ usage='{usage: ((map(.read) | add // 0) as $read | (map(.written) | add // 0) as
     cost_usd: (($read * $usd_read + $written * $usd_written) / 1000000)
 })}'
 
-# Somebody needs us to make way. The same turn continues from here when it may.
+# Saves the state and yields. The same attempt continues from there after `resume`.
 make_way() {
     outcome "$usage"
     dormouse yield --checkpoint "$talk"
     exit
 }
 
-# Exit status 75 says "not now", and the outcome until when: no step runs this turn sooner.
+# Defers the message: exit status 75, with the time in the outcome. No step runs the turn sooner.
 put_off() {
     dormouse checkpoint "$talk"
     outcome --arg after "$after" "$usage"' + {deferred: ({resource: "model:\($model)", reason: "429"}
@@ -135,12 +135,12 @@ put_off() {
     exit 75
 }
 
-# A stop, or a turn whose time is over: SIGTERM comes to this script alone, and the client still runs.
+# A stop and a timeout send SIGTERM to this script first, while the client still runs.
 trap 'save || :; exit 1' TERM
 
 # ---- Between two calls of the client. ----
 
-# A safe point. What the operator has said with priority `interject` comes on stdout, once.
+# A safe point. It prints messages of priority `interject` on stdout, each once.
 listen() {
     status=0
     dormouse safe-point >"$desk/heard" || status=$?
@@ -154,14 +154,13 @@ listen() {
 
 # ---- While the client runs. ----
 
-# Runs beside it, and saves now and then.
-# (That the turn is to make way, or that the operator has something to say, is seen by
-# `safe-point -- CMD`, which then ends the client.)
+# Saves a checkpoint every SAVE_EVERY while the client runs.
+# (`safe-point -- CMD` waits for requests and interjections, and then ends the client.)
 attend() {
     waiting=
     trap 'kill $waiting 2>/dev/null; exit 0' TERM
     while :; do
-        # Comes back at once when there is something: then the client ends.
+        # Returns at once if there is a request or an interjection: then the client is ended.
         dormouse safe-point --peek --wait "$SAVE_EVERY" >"$desk/news" &
         waiting=$!
         wait "$waiting" || exit 0
@@ -170,7 +169,7 @@ attend() {
     done
 }
 
-# Has the model continue. `is_whole` says then whether its answer came to an end.
+# Lets the model continue, and sets `is_whole` to yes if its answer is complete, else to no.
 ask() {
     : >"$desk/answer"
     answers=$((answers + 1))
@@ -182,19 +181,19 @@ ask() {
         jq --arg model "$MODEL" "$go_on"' | {
             model: $model, messages, stream: true, stream_options: {include_usage: true}
         }' "$talk" >"$desk/request"
-        # MODEL_HEADERS, where it is set, is a file with the line `Authorization: Bearer …`, for you alone.
+        # MODEL_HEADERS, if set, is a file with the line `Authorization: Bearer …` that only you can read.
         set -- curl --silent --show-error --no-buffer --fail-with-body --dump-header "$desk/headers" \
             ${MODEL_HEADERS:+--header "@$MODEL_HEADERS"} --header 'Content-Type: application/json' \
             --data-binary @- "$MODEL_URL/chat/completions"
         ;;
     llm)
-        # It takes text: the conversation as a transcript. Its key and the server's address are its own affair.
+        # llm reads text: the conversation as a transcript. It has its own settings for the key and the address.
         jq -r "$go_on"' | .messages[] | "[\(.role)]\n\(.content)\n"' "$talk" >"$desk/request"
         set -- llm --model "$MODEL" --no-log --usage
         ;;
     esac
 
-    # The client, in the background, so that a signal reaches this script while it waits.
+    # The client runs in the background, so that the trap of this script runs during the wait.
     dormouse safe-point -- "$@" <"$desk/request" >"$desk/answer" 2>"$desk/client.log" &
     client=$!
     attend &
@@ -215,7 +214,7 @@ ask() {
     mv "$talk.new" "$talk"
 
     [ "$is_whole" = no ] || return 0
-    # Somebody wants something of us. `listen` is next, and says what.
+    # There is a request or an interjection: the following `listen` handles it.
     [ "$status" -ne 10 ] || return 0
     if is_put_off; then put_off; fi
     dormouse checkpoint "$talk"
@@ -231,12 +230,12 @@ ask() {
 : >"$desk/answer"
 answers=0
 if [ -n "${DORMOUSE_CHECKPOINT:-}" ]; then
-    # An earlier run of this message has saved where it was, and may have heard more than it could save.
+    # An earlier run has saved this state, and may have received interjections after that.
     jq '.taken = 0' "$DORMOUSE_CHECKPOINT" >"$talk"
     jq -c '.interjected[]?' "$DORMOUSE_CONTEXT" >"$desk/heard"
     hear "$desk/heard"
 else
-    # What is to be done is on stdin, as text.
+    # stdin has the request as text.
     jq -n --rawfile order /dev/stdin --slurpfile context "$DORMOUSE_CONTEXT" '{
         asked: 0, written: 0, pushed: 0, taken: 0,
         heard: [$context[0].interjected[]?.id],
@@ -260,8 +259,8 @@ while [ "$(know pushed)" -lt "$MODEL_PARTS" ]; do
     done
     dormouse checkpoint "$talk"
 
-    # Half a push helps nobody: nobody ends the turn while this runs, for two minutes at most.
-    # Who asks it to make way meanwhile is answered at the next safe point.
+    # A push must not be interrupted, so it is a critical section of at most two minutes. The next safe
+    # point handles a request that comes meanwhile.
     jq -rj '.messages[] | select(.role == "assistant").content' "$talk" >checkout/text
     dormouse non-preemptible --deadline 2m -- ./publish.sh "Part $part"
     learn --argjson part "$part" '.pushed = $part'

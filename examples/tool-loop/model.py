@@ -1,4 +1,4 @@
-"""A stand-in for a language model that calls tools: it answers by the number of results that it was sent."""
+"""Simulates a language model that calls tools: its answer depends on the number of results in the request."""
 
 import http.server
 import json

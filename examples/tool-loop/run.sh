@@ -3,7 +3,7 @@
 #
 #     examples/tool-loop/run.sh
 #
-# The model is a stand-in on this machine. Needs jq, curl and python3.
+# The model is simulated by a small server (model.py). Needs jq, curl and python3.
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)

@@ -1,9 +1,9 @@
 #!/bin/sh
 # A turn that lets a language model call tools until it has an answer. Needs curl and jq.
 #
-# The conversation is the file desk/talk.json in the workspace. Every step of the loop replaces it, so a turn that was
-# killed continues with the step that is missing. A call of `ask_for_review` ends the turn with a wait for the operator;
-# the next turn gives the operator's message to the model as the result of that call.
+# The conversation is the file desk/talk.json in the workspace. Every pass of the loop replaces it, so the turn after a
+# kill continues with the missing step. A call of `ask_for_review` ends the turn with a wait for the operator. The next
+# turn gives the operator's message to the model as the result of that call.
 set -eu
 
 talk=desk/talk.json
@@ -14,7 +14,7 @@ learn() {
     mv "$talk.new" "$talk"
 }
 
-# The first call without a result, or nothing. jq functions for the filters below:
+# jq functions for the filters below: the first call without a result, or nothing.
 calls='def pending: [.messages[] | select(.role == "tool").tool_call_id] as $done
     | first(.messages[].tool_calls[]? | select(.id as $id | $done | index($id) | not)) // empty;'
 answer_call() {
@@ -22,7 +22,8 @@ answer_call() {
         | .messages += [{role: "tool", tool_call_id: $id, content: $result}]'
 }
 
-# The message becomes the result of a pending review, or else a request. An attempt that repeats adds nothing.
+# Adds the message to the conversation: as the result of a pending review, else as a request. A repeated attempt adds
+# nothing.
 learn --slurpfile context "$DORMOUSE_CONTEXT" "$calls"' $context[0].message as $message
     | if .heard | index($message.id) then . else
         .heard += [$message.id]
