@@ -1,9 +1,9 @@
 #!/bin/sh
-# A budget that stops a runaway: an agent that always finds something more to do, and what it may cost in a day.
+# A limit on the cost per day stops an agent that sends itself a message in every turn.
 #
 #     sh examples/budget.sh
 #
-# Builds the program first. Set DORMOUSE to use one that is there already.
+# Builds the program first, unless DORMOUSE names one.
 set -eu
 
 . "$(dirname -- "$0")/program.sh"
@@ -13,12 +13,12 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/dormouse-budget.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 cd "$work"
-# Only what this script makes: no other state directory, no turn that we may be inside of.
+# Use only the state directory of this script, even inside a turn.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
 
 say() { printf '\n%s\n' "$*"; }
 run() { printf '$ dormouse %s\n' "$*"; "$DORMOUSE" "$@"; }
-# The time is ours: so that a day can pass, and that it does not end in between.
+# Sets the time of the following commands, so that the session has the same result at any time of day.
 at() {
     DORMOUSE_NOW=$1
     export DORMOUSE_NOW
@@ -26,7 +26,7 @@ at() {
 }
 at 2026-01-31T22:15:00Z
 
-say "1. An agent that says something to itself in every turn, and reports what that cost."
+say "1. An agent that sends itself a message in every turn, and reports the cost of the turn."
 cat >turn.sh <<'TURN'
 #!/bin/sh
 cat >"$DORMOUSE_OUTCOME" <<'OUTCOME'
@@ -50,19 +50,19 @@ run create dreamer --from agent.toml >/dev/null
 run start dreamer
 run enqueue dreamer "Have an idea"
 
-say "2. Left alone it would never end. It gets as far as its budget."
+say "2. Without a limit it would never end. It runs until its budget is spent."
 run tick dreamer --until-idle
 
-say "3. What is left, and when does it continue? The message waits, and nothing has failed."
+say "3. The rest of the budget, and the time when the agent continues. The message waits, and no attempt has failed."
 run get dreamer limits.left.cost_per_day
 run next-wake dreamer
 run queue list --agent dreamer
 
-say "4. One millisecond early is too early."
+say "4. One millisecond before that time the agent still waits."
 at 2026-01-31T23:59:59.999Z
 run tick dreamer
 
-say "5. At midnight, in UTC, there is a new day and a new budget."
+say "5. At midnight (UTC) a new day begins, with a new budget."
 at 2026-02-01T00:00:00Z
 run tick dreamer --until-idle
 run doctor

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Two agents that share one checkout: while one works in it the other waits, and loses nothing.
+# Two agents share one checkout. While one works in it, the other waits, and its attempt does not count.
 #
 #     sh examples/one-checkout.sh
 #
-# Builds the program first. Set DORMOUSE to use one that is there already.
+# Builds the program first, unless DORMOUSE names one.
 set -eu
 
 . "$(dirname -- "$0")/program.sh"
@@ -13,23 +13,23 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/dormouse-one-checkout.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 cd "$work"
-# Only what this script makes: no other state directory, no turn that we may be inside of.
+# Use only the state directory of this script, even inside a turn.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
 
 say() { printf '\n%s\n' "$*"; }
 run() { printf '$ dormouse %s\n' "$*"; "$DORMOUSE" "$@"; }
 
-say "1. One checkout. The builder knows it by its name, the writer by a link to it."
+say "1. One checkout. The builder uses its path, the writer a symbolic link to it."
 mkdir checkout
 ln -s checkout link
 mkfifo started go
 cat >turn.sh <<'TURN'
 #!/bin/sh
-# A turn that must be alone: it fails if somebody else is at work.
+# A turn that must be alone in the checkout: it fails if another turn is at work.
 set -eu
-mkdir "$1/at-work" || { echo "somebody else is at work" >&2; exit 1; }
+mkdir "$1/at-work" || { echo "another turn is at work" >&2; exit 1; }
 if [ "$DORMOUSE_AGENT" = builder ]; then
-    # The builder says that it has begun, and works until it is told that this is enough.
+    # The builder reports its start, and works until this script lets it end.
     echo begun >started
     cat go >/dev/null
 fi
@@ -53,21 +53,21 @@ POLICY
     run enqueue "${agent%:*}" "Do your part"
 done
 
-say "2. The builder begins, in the background."
+say "2. The builder's turn runs in the background."
 "$DORMOUSE" tick builder >builder.out &
 builder=$!
 cat started
 
-say "3. The writer finds the place occupied, however it gets there. The step says by whom."
+say "3. The checkout is occupied, also by its other path. The writer's step names the builder."
 run tick writer
 run explain writer
 
-say "4. The builder comes to its end, and the next step of the writer continues."
+say "4. The builder's turn ends, and the writer's next step runs its turn."
 echo >go
 wait "$builder"
 cat builder.out
 run tick writer
 
-say "5. Both have worked, one after the other, each at its first attempt."
+say "5. Both turns have run, one after the other, each in its first attempt."
 cat checkout/log
 run doctor

@@ -1,6 +1,6 @@
 #!/bin/sh
-# For the scripts of these examples, which read it with `.`: sets DORMOUSE to the full path of the program, which is
-# built where DORMOUSE names none yet.
+# The scripts of the examples read this file with `.`. It sets DORMOUSE to the full path of the program, and builds the
+# program if DORMOUSE is not set.
 
 if [ -z "${DORMOUSE:-}" ]; then
     command -v cargo >/dev/null || {
@@ -10,7 +10,7 @@ if [ -z "${DORMOUSE:-}" ]; then
     echo "building dormouse (set DORMOUSE=/path/to/dormouse to skip this)"
     project=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
     while [ ! -e "$project/examples/program.sh" ]; do project=$(dirname -- "$project"); done
-    # The last line that names an executable is ours, wherever the build directory is.
+    # The last line that names an executable names the program, also with another build directory.
     DORMOUSE=$(cd "$project" && cargo build --message-format=json-render-diagnostics |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     [ -n "$DORMOUSE" ] || {

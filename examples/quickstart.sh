@@ -1,10 +1,9 @@
 #!/bin/sh
-# A first walk with dormouse: make an agent, give it something to do, watch it fail once and come back.
+# First steps with dormouse: make an agent, send it messages, and watch one turn fail and be tried again.
 #
 #     sh examples/quickstart.sh
 #
-# Builds the program first, unoptimised: the tests use the same build.
-# Set DORMOUSE to use one that is there already.
+# Builds the program first, unless DORMOUSE names one. The build is not optimised; the tests use it too.
 set -eu
 
 . "$(dirname -- "$0")/program.sh"
@@ -13,7 +12,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/dormouse-quickstart.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 cd "$work"
-# Only what this script makes: no other state directory, no turn that we may be inside of.
+# Use only the state directory of this script, even inside a turn.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
 
 if [ -t 1 ]; then
@@ -22,7 +21,7 @@ else
     say() { printf '\n%s\n' "$*"; }
 fi
 
-# Shows a command, then runs it. `expect N` before it says with which status it ends.
+# Prints a command and runs it. After `expect N` the next command must end with exit status N, else with 0.
 expected=0
 expect() { expected=$1; }
 run() {
@@ -43,7 +42,7 @@ run() {
     expected=0
 }
 
-say "1. A state directory, and an agent in it. Its turn is any program; this one greets."
+say "1. Make a state directory and an agent. Its turn is a program; this one counts words."
 cat >greet.sh <<'TURN'
 #!/bin/sh
 # A turn: the prompt is on stdin, the answer is the last line of stdout.
@@ -58,7 +57,7 @@ TURN
 chmod +x greet.sh
 run init
 cat >greeter.toml <<'POLICY'
-description = "Reads what it is told and says how much it was"
+description = "Counts the words of its messages"
 
 [turn]
 command = ["./greet.sh"]
@@ -80,27 +79,27 @@ run explain greeter
 say "4. One step, one turn."
 run tick greeter
 
-say "5. Now one that fails the first time. Exit status 7 says so."
+say "5. The turn for this message fails at first. The tick exits with status 7."
 touch tired
 run enqueue greeter "Are you tired?" --origin webhook:friend --dedupe-key friend-1
 expect 7
 run tick greeter
 
-say "6. The same message again is no second message: the key is known."
+say "6. A repeated message with the same dedupe key is dropped."
 run --json enqueue greeter "Are you tired?" --origin webhook:friend --dedupe-key friend-1
 
 say "7. After the pause the next tick recovers, and the message gets its second attempt."
 sleep 0.3 2>/dev/null || sleep 1
 run tick greeter --until-idle
 
-say "8. How does it stand, and what did it say?"
+say "8. The state of the agent, and the results of its turns."
 run get greeter
 run briefs greeter
 
-say "9. Everything that happened is in the ledger."
+say "9. The ledger has an event for each change."
 run events greeter --kind message_admitted --kind message_settled --kind run_settled
 
-say "10. Every record can be checked."
+say "10. \`doctor\` checks every record."
 run doctor
 
-say "That was all of it: a directory of plain files, and nothing runs now."
+say "The end. The state was a directory of plain files, and no process is left."

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The build: a real one, offline, as there is nothing to fetch.
+# The task: `cargo check` without a network.
 #
-# It first waits at a pipe for run.sh, so that there is always time to see what the agent does meanwhile.
+# It first waits for run.sh at a pipe, so that run.sh can always show the agent during the build.
 set -eu
 
 read -r _ <gate

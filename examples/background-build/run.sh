@@ -1,9 +1,9 @@
 #!/bin/sh
-# A build in the background: the agent starts it, sleeps, and is woken by its end.
+# An agent starts a build in the background, rests, and continues when the build has ended.
 #
 #     examples/background-build/run.sh
 #
-# Once it passes, once it does not. Needs cargo and jq.
+# The first build passes, the second fails. Needs cargo and jq.
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -12,12 +12,12 @@ for tool in cargo jq; do
 done
 . "$(dirname -- "$0")/../program.sh"
 work=$(mktemp -d "${TMPDIR:-/tmp}/background-build.XXXXXX")
-# A task outlives whoever started it, but not a stop of its agent.
+# A task outlives the process that started it, so stop the agent, which ends the task.
 trap '"$DORMOUSE" -C "$work" stop --all --grace 0 >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-# Only what this script makes: no other state directory, no turn that we may be inside of.
+# Use only the state directory of this script, even inside a turn.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
-# The turns call dormouse too. What cargo writes stays here.
+# The turns call dormouse by its name. cargo writes only below this directory.
 PATH=$(dirname -- "$DORMOUSE"):$PATH
 export PATH CARGO_HOME="$work/cargo" CARGO_TARGET_DIR="$work/target"
 
@@ -34,23 +34,23 @@ mkfifo gate
 "$DORMOUSE" create builder --from "$here/agent.toml" >/dev/null
 "$DORMOUSE" start builder >/dev/null
 
-# Asks for a check, looks at the agent meanwhile, and lets it hear how the check ended.
+# Asks for a check, shows the agent during the check, and lets it take up the result.
 check() {
     dormouse enqueue builder "check the crate"
     dormouse tick builder
     id=$("$DORMOUSE" get builder active_tasks.0.id)
 
-    say "The build runs; the turn is over. The agent waits for this very task:"
+    say "The build runs, and the turn has ended. The agent waits for this task:"
     dormouse get builder status
     dormouse wait list -a builder
     dormouse tick builder
 
-    say "The build continues. Whoever wants to can watch it to its end:"
+    say "The output of the build can be followed to its end:"
     echo go >gate
     dormouse task output "$id" --stderr --follow
     dormouse task status "$id"
 
-    say "Its result is a message, which resumes the wait and brings the agent back:"
+    say "The result is a message. It ends the wait and starts a turn:"
     dormouse tick builder --until-idle
     dormouse get builder last_turn.brief
 }
@@ -58,11 +58,11 @@ check() {
 say "1. A check that passes."
 check
 
-say "2. Somebody breaks the crate."
+say "2. A check that fails."
 sed 's/-> String/-> u32/' greeting/src/main.rs >broken
 mv broken greeting/src/main.rs
 check
 
-say "3. All of it is on record."
+say "3. Both tasks are in the archive."
 dormouse task list -a builder --ended
 dormouse doctor

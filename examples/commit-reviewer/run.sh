@@ -1,13 +1,15 @@
 #!/bin/sh
-# A real agent: reviews the last commits of a git repository and writes a note about each.
+# An agent reviews the last commits of a git repository and writes a note about each.
 #
 #     examples/commit-reviewer/run.sh [-n COUNT] [-k] [REPOSITORY]
 #
-# REPOSITORY is this project's own unless named; where that has no history (an unpacked archive, a
-# shallow clone) a little one is made. -k keeps the directory with the notes. Needs git and jq.
+# By default REPOSITORY is that of this project. If that has no history (an unpacked archive, a
+# shallow clone), the script makes a small one. -k keeps the directory with the notes. Needs git and jq.
 #
-# What it shows: a batch of CI payloads, each admitted once however often it is delivered; turns in
-# order; a turn that fails and is tried again after a pause; a note per commit, and never two.
+# The script shows:
+# - a batch of CI payloads, each admitted once although it is delivered twice
+# - a turn that fails and is tried again after a pause
+# - exactly one note for each commit
 set -eu
 
 count=8
@@ -23,7 +25,7 @@ shift $((OPTIND - 1))
 for tool in git jq; do
     command -v "$tool" >/dev/null || { echo "commit-reviewer: needs $tool" >&2; exit 1; }
 done
-# Called from a hook or a turn, git and dormouse would look elsewhere.
+# In a git hook or a turn these variables would name another repository or state directory.
 unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -34,7 +36,7 @@ trap '[ -n "$keep" ] || rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 fail() { echo "commit-reviewer: $*" >&2; exit 1; }
 
-# A history of three commits, with something to remark on.
+# Makes a history of three commits that have faults.
 make_repository() {
     git init --quiet "$1"
     cd "$1"
@@ -69,7 +71,7 @@ total=$(wc -l <commits | tr -d ' ')
 newest=$(tail -n 1 commits)
 echo "reviewing $total commits of $repository"
 
-# The agent: its turn, where it looks and writes, and short pauses, so that this does not take long.
+# The agent: its turn, its repository, the directory of its notes, and short pauses between attempts.
 text() { jq -n --arg text "$1" '$text'; }
 cat >reviewer.toml <<POLICY
 description = "Reviews commits"
@@ -90,7 +92,7 @@ POLICY
 "$DORMOUSE" create reviewer --from reviewer.toml >/dev/null
 "$DORMOUSE" start reviewer
 
-# CI says which commits there are. It says so twice, as webhooks do; the key admits each once.
+# CI delivers every commit twice, as webhooks may. The dedupe key admits each commit once.
 deliver() {
     while read -r commit; do
         git -C "$repository" show --no-patch --format='%H%n%s%n%an' "$commit" |
@@ -105,10 +107,10 @@ deliver >first.jsonl
 deliver >second.jsonl
 admitted=$(jq -s 'map(select(.duplicate | not)) | length' first.jsonl)
 repeated=$(jq -s 'map(select(.duplicate)) | length' second.jsonl)
-echo "delivered twice: $admitted admitted, then $repeated known already"
+echo "delivered twice: first $admitted admitted, then $repeated repeated"
 echo
 
-# Tick until nothing is left. Status 7 says that a turn failed: its message comes back after a pause.
+# Tick until the queue is empty. Exit status 7 means that a turn failed: its message is tried again after a pause.
 rounds=0
 while [ "$("$DORMOUSE" get reviewer queue.pending)" -gt 0 ]; do
     rounds=$((rounds + 1))
@@ -119,7 +121,7 @@ while [ "$("$DORMOUSE" get reviewer queue.pending)" -gt 0 ]; do
     sleep 0.1 2>/dev/null || sleep 1
 done
 
-# Every commit has its note, no other has, and the records agree.
+# Check that every commit has its note, that there is no other note, and that the records agree.
 while read -r commit; do
     [ -s "notes/$commit.md" ] || fail "no note on $commit"
     grep -q "^Commit $commit " "notes/$commit.md" || fail "the note on $commit is on another"
@@ -132,7 +134,7 @@ notes=$(find notes -name '*.md' | wc -l | tr -d ' ')
 completed=$(jq -s 'map(select(.terminal == "completed")) | length' runs.jsonl)
 failed=$(jq -s 'map(select(.terminal == "failed")) | length' runs.jsonl)
 [ "$completed" -eq "$total" ] || fail "$completed turns completed"
-[ "$failed" -eq 1 ] || fail "$failed turns failed, not the one that was to"
+[ "$failed" -eq 1 ] || fail "$failed turns failed instead of one"
 [ "$("$DORMOUSE" get reviewer queue.dead)" -eq 0 ] || fail "there are dead letters"
 "$DORMOUSE" doctor >doctor.txt || { cat doctor.txt >&2; fail "the records are not in order"; }
 
@@ -141,7 +143,7 @@ echo "the note on the newest commit:"
 echo
 sed 's/^/    /' "notes/$newest.md"
 echo
-echo "what the agent said, newest first:"
+echo "the briefs of the turns, newest first:"
 "$DORMOUSE" briefs reviewer
 echo
 remarks=$(cat notes/*.md | grep -c '^- ' || true)

@@ -1,10 +1,9 @@
 #!/bin/sh
-# One turn of the commit reviewer: looks at the commit that the message names and writes a note.
+# One turn of the commit reviewer: reads the commit that the message names and writes a note.
 # Needs git and jq.
 #
-# The message comes from a webhook, so it is evidence: it may say which commit, and nothing else.
-# Where the repository is and where notes go stands in agent.toml, in REVIEW_REPOSITORY and
-# REVIEW_NOTES.
+# The message comes from a webhook, so it is evidence: the turn takes only the commit from it.
+# agent.toml sets the repository and the directory of the notes: REVIEW_REPOSITORY and REVIEW_NOTES.
 set -eu
 
 commit=$(jq -r '.message.body.value.commit // ""' "$DORMOUSE_CONTEXT")
@@ -17,13 +16,13 @@ if ! in_repository cat-file -e "$commit^{commit}" 2>/dev/null; then
     exit 1
 fi
 
-# What a review may need can be out of reach for a while. Here it is, once, for one commit.
+# A review may need a service that is unreachable for a while. This simulates that once, for one commit.
 if [ "$commit" = "${REVIEW_UNREACHABLE_FOR:-}" ] && [ "$DORMOUSE_ATTEMPT" -eq 1 ]; then
     echo "the code host is unreachable (pretended, on attempt 1)" >&2
     exit 1
 fi
 
-# The note appears whole or not at all, and a second attempt puts the same one in its place.
+# The note is renamed into place when it is complete, and a second attempt replaces it by an equal one.
 mkdir -p "$REVIEW_NOTES"
 work=$(mktemp -d "$REVIEW_NOTES/.review.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -34,7 +33,7 @@ remark() { printf -- '- %s\n' "$*" >>"$remarks"; }
 subject=$(in_repository show --no-patch --format=%s "$commit")
 body=$(in_repository show --no-patch --format=%b "$commit")
 parents=$(in_repository show --no-patch --format=%P "$commit" | wc -w)
-# A merge is looked at against its first parent; the very first commit against nothing.
+# A merge is compared with its first parent, and the first commit with an empty tree.
 if [ "$parents" -eq 0 ]; then before=$(in_repository hash-object -t tree /dev/null); else before=$commit^1; fi
 in_repository diff --no-ext-diff --no-color "$before" "$commit" >"$work/diff"
 in_repository diff --no-ext-diff --numstat "$before" "$commit" >"$work/numstat"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The first process of the container: makes the state directory if there is none, and becomes the process that follows
-# it. That one reaps what is orphaned, and lets running turns end at SIGTERM.
+# The first process of the container: makes the state directory if there is none, and then runs `tick --follow` in the
+# same process. That process reaps orphans, and at SIGTERM it lets running turns end.
 set -eu
 
 : "${DORMOUSE:=dormouse}" "${DORMOUSE_DIR:=/agents/.dormouse}" "${JOBS:=4}"

@@ -1,11 +1,11 @@
 #!/bin/sh
-# One turn of the daily look: says what is on the list. Needs jq.
+# One turn: prints a summary of the list. Needs jq.
 #
-# The timer's message says which fire it is, and how many before it got no message of their own.
+# `source_refs` of the timer's message has the number of earlier fires without a message.
 set -eu
 
 missed=$(jq -r '[.message.source_refs[]? | select(startswith("missed="))] | first // ""' "$DORMOUSE_CONTEXT")
 [ -z "$missed" ] || missed=" (${missed#missed=} looks before this one were missed)"
 
-# The last line is the brief: what the agent has to say.
+# The last line of stdout is the brief of the turn.
 echo "$(($(wc -l <list.txt))) to do, the first is: $(head -n 1 list.txt)$missed"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two agents, of whom one delegates to the other: the editor asks, sleeps, and is woken by what
-# the writer brings.
+# An agent delegates to another: the editor gives work to the writer, rests, and continues with the
+# writer's result.
 #
 #     examples/delegating-pair/run.sh
 #
@@ -13,7 +13,7 @@ command -v jq >/dev/null || { echo "delegating-pair: needs jq" >&2; exit 1; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/delegating-pair.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-# Only what this script makes: no other state directory, no turn that we may be inside of.
+# Use only the state directory of this script, even inside a turn.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
 
 dormouse() {
@@ -28,27 +28,27 @@ cd "$work"
 "$DORMOUSE" create editor --from "$here/agent.toml" >/dev/null
 "$DORMOUSE" start editor >/dev/null
 
-say "1. The editor is asked for something. Its turn hands that to a writer, and ends:"
+say "1. The editor gets a request. Its turn delegates the request to a writer, and ends:"
 dormouse enqueue editor "a word on mice" >/dev/null
 dormouse tick editor
 dormouse get editor status
 dormouse explain editor
 
-say "2. There was no writer, so one was made: a child of the editor, with the same agent.toml."
+say "2. There was no writer, so the delegation made one: a child of the editor, with the same agent.toml."
 dormouse list
 dormouse queue list -a writer
 
-say "3. Somebody waits for the editor to have something to do; the writer takes its step meanwhile:"
+say "3. A command waits until the editor has input. Meanwhile the writer makes its step:"
 dormouse await editor --posture has_queued_input --timeout 1h &
 waiting=$!
 "$DORMOUSE" tick writer
 wait "$waiting"
 
-say "4. The result brings the editor back, and ends the wait that it was for:"
+say "4. The result ends the editor's wait and starts its next turn:"
 dormouse tick editor
 dormouse get editor last_turn.brief
 
-say "5. Who stops the editor stops the writer, if it is at work for it:"
+say "5. A stop of the editor also stops the writer while it works for the editor:"
 dormouse enqueue editor "a longer word on mice" >/dev/null
 "$DORMOUSE" tick editor >/dev/null
 dormouse stop editor --reason "closing time" >/dev/null

@@ -1,12 +1,12 @@
 #!/bin/sh
-# One turn of either agent. What it may say to the runtime stands in the outcome file: all of it
-# is committed with the end of the turn, or none.
+# One turn of the editor or of the writer. The actions of the outcome file are committed together
+# with the end of the turn, all or none.
 set -eu
 
 text=$(jq -r .message.body.text "$DORMOUSE_CONTEXT")
 case "$DORMOUSE_AGENT $(jq -r .message.kind "$DORMOUSE_CONTEXT")" in
 "editor operator_prompt")
-    # Hand the writing to a child, and wait for exactly that.
+    # Delegate the writing to a child, and wait for that task.
     jq -n --arg text "$text" '{
         brief: "asked the writer for it",
         actions: [
@@ -15,7 +15,7 @@ case "$DORMOUSE_AGENT $(jq -r .message.kind "$DORMOUSE_CONTEXT")" in
         ]}' >"$DORMOUSE_OUTCOME"
     ;;
 "editor task_result")
-    # The result is the task's name and status, and then the last brief of the writer.
+    # The text of the result is the task's name and status, and then the last brief of the writer.
     echo "printed: $(echo "$text" | tail -n 1)"
     ;;
 "writer operator_prompt")

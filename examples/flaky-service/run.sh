@@ -1,10 +1,10 @@
 #!/bin/sh
-# A service that fails several times and then works: attempts, the pauses between them, and a
-# message that is given up and sent once more.
+# A service fails several times and then works. The session shows attempts, the pauses between them,
+# a dead letter, and its requeue.
 #
 #     examples/flaky-service/run.sh
 #
-# Minutes pass in a second: DORMOUSE_NOW tells one command what time it is.
+# DORMOUSE_NOW sets the time of one command, so the session takes seconds instead of minutes.
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -12,7 +12,7 @@ here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/flaky-service.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-# Only what this script makes: no other state directory, no turn that we may be inside of.
+# Use only the state directory of this script, even inside a turn.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN
 
 dormouse() {
@@ -20,7 +20,7 @@ dormouse() {
     "$DORMOUSE" "$@"
 }
 say() { printf '\n%s\n' "$*"; }
-# From here on it is this late.
+# Sets the time of the following commands.
 at() {
     export DORMOUSE_NOW="$1"
     say "-- $DORMOUSE_NOW: $2"
@@ -29,18 +29,18 @@ wrong() {
     echo "flaky-service: $*" >&2
     exit 1
 }
-# Two words that must be the same.
+# Fails unless two words are the same.
 same() { [ "$1" = "$2" ] || wrong "$3: \`$1\`, not \`$2\`"; }
 get() { "$DORMOUSE" get courier "$1"; }
 seconds() { echo "$1" | awk -F '[T:Z]' '{ printf "%.3f", $2 * 3600 + $3 * 60 + $4 }'; }
 
-# One step whose turn must fail: `tick` says so with exit status 7.
+# Makes a step whose turn must fail: `tick` exits with 7.
 fails() {
     status=0
     dormouse tick courier || status=$?
     same "$status" 7 "exit status of a turn that failed"
 }
-# The pause after an attempt: so many seconds, and at most a tenth more.
+# Checks the pause after an attempt: this many seconds, and at most a tenth more.
 pause() {
     not_before=$(get retry.not_before)
     same "$("$DORMOUSE" next-wake courier)" "$not_before" "the next step is due"
@@ -54,7 +54,7 @@ pause() {
 cp "$here/turn.sh" "$here/service.sh" "$work"
 cd "$work"
 
-at 2026-03-02T12:00:00.000Z "the service is down, for three calls"
+at 2026-03-02T12:00:00.000Z "the service is down for three calls"
 echo 3 >outage
 "$DORMOUSE" init >/dev/null
 "$DORMOUSE" create courier --from "$here/agent.toml" >/dev/null
@@ -63,12 +63,12 @@ dormouse enqueue courier "an order"
 fails
 same "$(get execution.state)" failed "the agent"
 
-say "Its message is kept, for the second attempt. When is that?"
+say "The message is kept for the second attempt, which is due at:"
 dormouse get courier retry.not_before
 dormouse next-wake courier
 pause 10
 
-say "A step that comes too early finds that out, and calls nobody:"
+say "A step before that time does not call the service:"
 dormouse tick courier
 same "$(wc -l <calls | tr -d ' ')" 1 "calls"
 
@@ -93,12 +93,12 @@ dormouse enqueue courier "the order after it"
 while [ "$(cat outage)" -gt 0 ]; do
     at "$("$DORMOUSE" next-wake courier)" "the pause is over"
     status=0
-    # What needs a person stands on stderr, where cron takes it from.
+    # Each attention is a line on stderr, which cron would mail.
     dormouse tick courier --until-idle 2>&1 || status=$?
     same "$status" 7 "exit status of a turn that failed"
 done
 
-say "After four attempts it was a dead letter, and held up nobody: the next order went through."
+say "After four attempts the message is a dead letter. It does not block the next order:"
 dormouse list
 same "$(get attention.count)" 1 "what needs attention"
 same "$(get last_turn.brief)" "200 OK, on attempt 1" "the last word"
@@ -106,7 +106,7 @@ dormouse queue dead -a courier
 dormouse queue show "$order"
 same "$(get queue.dead)" 1 "dead letters"
 
-say "The service works again, so the operator sends it once more; it begins at the first attempt."
+say "The service works again, so the operator requeues the dead letter. It begins with its first attempt:"
 dormouse queue requeue "$order"
 same "$(get attention.count)" "" "what needs attention"
 dormouse tick courier --until-idle

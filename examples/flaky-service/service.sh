@@ -1,5 +1,5 @@
 #!/bin/sh
-# The service: unreachable for as many calls as the file `outage` says.
+# The service: fails for the number of calls in the file `outage`.
 set -eu
 
 echo call >>calls

@@ -1,6 +1,5 @@
 #!/bin/sh
-# One turn: calls the service. That it failed is all that has to be said; when to try again, and
-# whether at all, stands in agent.toml.
+# One turn: calls the service, and fails if the service fails. The retries are set in agent.toml.
 set -eu
 
 answer=$(./service.sh)

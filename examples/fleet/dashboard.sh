@@ -1,5 +1,5 @@
 #!/bin/sh
-# A table of what `dormouse metrics` says: an agent a line.
+# Prints the numbers of `dormouse metrics` as a table, a line for each agent.
 #
 #     dormouse metrics | sh examples/fleet/dashboard.sh
 set -eu

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Two machines that share agents in PostgreSQL, a CI job that has no checkout, and a dashboard.
+# Two machines share agents in PostgreSQL. A CI job without a checkout sends messages, and a table shows the agents.
 #
 #     sh examples/fleet/run.sh
 #
-# Builds the program first. Set DORMOUSE to use one that is there already.
-# Needs PostgreSQL (package postgresql) for a server of its own; as root also setpriv (util-linux).
+# Builds the program first, unless DORMOUSE names one.
+# Starts its own PostgreSQL server, so it needs the package postgresql, and as root also setpriv (util-linux).
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -22,11 +22,11 @@ end() {
 trap end EXIT
 trap 'exit 1' INT TERM
 cd "$work"
-# Only what this script makes: no other state directory, no turn that we may be inside of.
+# Use only the state directory of this script, even inside a turn.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
 
 say() { printf '\n%s\n' "$*"; }
-# Here a machine is nothing but a place of its own for what belongs to a machine.
+# Each machine is simulated by its own directory for the files of a machine.
 on() { XDG_STATE_HOME=$work/$1; export XDG_STATE_HOME; shift; "$DORMOUSE" "$@"; }
 shown() { machine=$1; shift; printf '%s$ dormouse %s\n' "$machine" "$*"; on "$machine" "$@"; }
 
@@ -42,21 +42,21 @@ server() {
     fi
 }
 
-say "1. A database."
+say "1. Start a database, and make the tables."
 chmod 755 "$work"
 mkdir db socket
 [ "$(id -u)" -ne 0 ] || chown nobody db socket
 server initdb -D "$work/db" -U agents -A trust -E UTF8 --no-sync >/dev/null
 server pg_ctl start -D "$work/db" -w -s -l "$work/socket/log" -o "-k $work/socket -c listen_addresses="
 server createdb -h "$work/socket" -U agents agents
-# Everybody names the same store. `-C` does it too, or `[store] url` in a dormouse.toml.
+# All commands use this store. `-C`, or `[store] url` in a dormouse.toml, can name it instead.
 DORMOUSE_DIR="postgres://agents@/agents?host=$work/socket"
 export DORMOUSE_DIR
 shown one init
 
 say "2. Two agents, and two machines that step them."
 for agent in builder writer; do
-    # Every turn says which lease it had: whoever takes over has a higher number.
+    # Every turn prints the fencing token of its lease. A machine that takes over has a higher number.
     on one create "$agent" -q --shell 'echo "$DORMOUSE_AGENT $DORMOUSE_FENCE" >> "'"$work"'/turns"; echo "done under lease $DORMOUSE_FENCE"' >/dev/null
     on one start "$agent"
 done
@@ -65,16 +65,16 @@ for machine in one two; do
     tickers="$tickers $!"
 done
 
-say "3. A CI job asks for something, and waits for the verdict. It has the URL, and nothing else."
+say "3. A CI job sends a message and waits for the verdict. It needs only the URL."
 shown ci enqueue builder "build of 4f5e6d7" --dedupe-key build:4f5e6d7 --await --timeout 2m
 shown ci enqueue builder "build of 4f5e6d7" --dedupe-key build:4f5e6d7 -q
 
-say "4. Many of them, at once."
+say "4. Six such jobs at once."
 for number in 1 2 3 4 5 6; do
     on ci enqueue writer "page $number" --await --timeout 2m >/dev/null &
     jobs="${jobs-} $!"
 done
-# Each ends with the verdict on its message.
+# The exit status of each job is the verdict on its message.
 for job in $jobs; do wait "$job"; done
 printf '%s turns under %s leases\n' "$(wc -l <turns | tr -d ' ')" "$(sort -u turns | wc -l | tr -d ' ')"
 
@@ -84,5 +84,5 @@ wait "${tickers##* }"
 tickers=${tickers% *}
 shown ci enqueue builder "build of 0a1b2c3" --await --timeout 2m
 
-say "6. The dashboard: numbers for Prometheus, here as a table."
+say "6. The numbers for Prometheus, here as a table."
 on ci metrics | sh "$here/dashboard.sh"

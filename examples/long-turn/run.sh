@@ -1,6 +1,6 @@
 #!/bin/sh
-# A long turn that makes way for something urgent, and continues where it was: a book of six pages
-# is at the press, and somebody needs a poster now.
+# A long turn yields to an urgent one, and continues later: the agent `book` prints six pages, and
+# the agent `poster` needs the same press at once.
 #
 #     examples/long-turn/run.sh
 set -eu
@@ -12,7 +12,7 @@ tick=
 # A turn ends with the tick that runs it.
 trap '[ -z "$tick" ] || kill "$tick" 2>/dev/null || :; wait; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-# Only what this script makes: no other state directory, no turn that we may be inside of.
+# Use only the state directory of this script, even inside a turn.
 unset DORMOUSE_DIR DORMOUSE_AGENT DORMOUSE_RUN DORMOUSE_NOW
 # The turns call dormouse by its name.
 PATH=$(dirname -- "$DORMOUSE"):$PATH
@@ -36,7 +36,7 @@ for agent in book poster; do
     "$DORMOUSE" enqueue "$agent" "print it" >/dev/null
 done
 
-say "1. The book is at the press. There is paper for two pages, so it waits in the middle of the third:"
+say "1. The book's turn prints. There is paper for two pages, so it waits in the middle of the third:"
 paper a b
 "$DORMOUSE" tick book >book.txt &
 tick=$!
@@ -46,14 +46,14 @@ until [ -e press/out-of-paper ]; do
 done
 dormouse get book execution.state
 
-say "2. Somebody needs a poster. There is one press, and the book has it:"
+say "2. A poster is urgent, but the book's turn occupies the press:"
 dormouse tick poster
 
-say "3. So the book is asked to make way. It continues for now: a page is in the press."
+say "3. The operator asks the book's turn to yield. It first finishes its page, in a critical section:"
 dormouse preempt book --reason "a poster, now" --grace 1h
 dormouse get book execution.state
 
-say "4. With paper the page becomes whole; the turn comes to its safe point, says where it is, and exits:"
+say "4. With more paper the turn finishes the page, reaches its safe point, saves the page number, and exits:"
 paper c d e f g
 wait "$tick" || fail "the tick ended with status $?"
 tick=
@@ -61,17 +61,17 @@ cat book.txt press/sheets
 dormouse state book
 dormouse explain book
 
-say "5. The poster has the press:"
+say "5. Now the poster's turn can use the press:"
 dormouse tick poster
 
-say "6. And the book continues, in the same attempt, with the page after its last one:"
+say "6. The book continues with its next page, in the same attempt:"
 dormouse resume book
 dormouse tick book
 cat press/sheets
 dormouse run list -a book
 dormouse doctor
 
-# Each page once and whole, the poster where it was asked for.
+# Each page was printed once and as a whole, and the poster between pages 3 and 4.
 page() { printf '%s, page %s: printed\n' "$1" "$2"; }
 {
     for number in 1 2 3; do page book "$number"; done

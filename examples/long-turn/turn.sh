@@ -1,6 +1,6 @@
 #!/bin/sh
-# One turn: page after page, and after each a look at whether somebody needs the press sooner.
-# Where it is then is its checkpoint: the number of the last page that is whole.
+# One turn: prints page after page. After each page it checks for a request to yield. Its checkpoint
+# is the number of the last finished page.
 set -eu
 
 case $DORMOUSE_AGENT in
@@ -14,10 +14,10 @@ first=$((page + 1))
 
 while [ "$page" -lt "$pages" ]; do
     page=$((page + 1))
-    # A page that was cut in half would spoil the sheet: nobody ends the turn while this runs.
+    # An interrupted page would spoil the sheet, so this is a critical section.
     dormouse non-preemptible --deadline 5m -- ./print.sh "$page"
 
-    # Between two pages it can be left, and taken up again.
+    # Between two pages the turn can yield.
     status=0
     dormouse safe-point || status=$?
     case $status in

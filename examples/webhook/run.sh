@@ -1,13 +1,15 @@
 #!/bin/sh
-# A webhook that becomes a review: GitHub tells of a pull request, and an agent writes what it thinks of it.
+# GitHub reports a pull request by a webhook, and an agent writes a review of it.
 #
 #     examples/webhook/run.sh
 #
-# What it shows: a trigger whose deliveries are signed as GitHub signs them; `dormouse ingress`, which answers one
-# HTTP request on one connection and needs no server; a delivery that is repeated and still reviewed once; one that
-# was forged and gets nowhere. Needs jq and python3.
+# The script shows:
+# - a trigger that checks GitHub's signatures
+# - `dormouse ingress`, which answers one HTTP request and needs no server
+# - a repeated delivery, which gets one review
+# - a forged delivery, which is refused
 #
-# With systemd the same takes real webhooks: see dormouse-hook.socket and dormouse-hook@.service beside this file.
+# Needs jq and python3. For real webhooks, install dormouse-hook.socket and dormouse-hook@.service (in this directory).
 set -eu
 
 for tool in jq python3; do
@@ -28,7 +30,7 @@ cd "$work"
 trigger=$("$dormouse" --json trigger create -a reviewer --verify hmac_sha256 --source webhook:github \
     --secret-file "$work/key" | jq -r .id)
 
-# What GitHub would send: a body, and its signature by the key.
+# Simulates GitHub: a body, and its signature with the key.
 cat >body.json <<'JSON'
 {"action":"opened","number":12,"pull_request":{"title":"WIP: everything","user":{"login":"octocat"},"head":{"sha":"6dcb09b5b57875f334f61aebed695e2e4193db5e"}},"repository":{"full_name":"org/repo"}}
 JSON
@@ -46,7 +48,7 @@ PYTHON
 }
 first=$(deliver 72d3162e-cc78-11e3-81ab-4c9367dc0958 key | jq -r .message_id)
 again=$(deliver 72d3162e-cc78-11e3-81ab-4c9367dc0958 key | jq -r '"\(.message_id) \(.duplicate)"')
-[ "$again" = "$first true" ] || { echo "webhook: repeated, it was another delivery: $again" >&2; exit 1; }
+[ "$again" = "$first true" ] || { echo "webhook: the repeated delivery was not recognised: $again" >&2; exit 1; }
 echo wrong >forged
 deliver x forged | jq -r '"forged: \(.error.message)"'
 

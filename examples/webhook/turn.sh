@@ -1,5 +1,6 @@
 #!/bin/sh
-# One turn of the reviewer: the payload of a pull request becomes a review. A model would stand where the jq filter is.
+# One turn of the reviewer: makes a review from the payload of a pull request. A real turn would call a model instead
+# of the jq filter.
 set -eu
 number=$(jq -r .message.body.value.number "$DORMOUSE_CONTEXT")
 jq -r '
