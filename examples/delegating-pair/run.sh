@@ -38,7 +38,7 @@ say "2. There was no writer, so the delegation made one: a child of the editor, 
 dormouse list
 dormouse queue list -a writer
 
-say "3. A command waits until the editor has input. Meanwhile the writer makes its step:"
+say "3. A command waits until the editor has input. Meanwhile the writer runs its step:"
 dormouse await editor --posture has_queued_input --timeout 1h &
 waiting=$!
 "$DORMOUSE" tick writer
