@@ -1,6 +1,6 @@
 //! Kills: every command is cut at every system call that changes something, and no record is torn.
 //!
-//! One call in three is cut. `DORMOUSE_CUTS=1 cargo test --test it crash` cuts every one.
+//! One call in six is cut. `DORMOUSE_CUTS=1 cargo test --test it crash` cuts every one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,7 +47,7 @@ fn every_command_can_be_killed_at_every_call() {
             cuts.push(Cut { scenario, template, args, call, number });
         }
     }
-    let cuts = one_in(3, cuts);
+    let cuts = one_in(6, cuts);
     cuts.iter().for_each(|cut| *counts.entry(cut.scenario.name).or_default() += 1);
     let tally = Tally::default();
     each_in_parallel(&cuts, |cut| kill(cut, &tally));

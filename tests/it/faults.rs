@@ -1,7 +1,7 @@
 //! A disk that is full, broken, over its quota or read-only: the test makes every command fail at every
 //! system call, and looks at what the command says and leaves.
 //!
-//! One fault in four is tried. `DORMOUSE_CUTS=1 cargo test --test it faults` tries them all.
+//! One fault in eight is tried. `DORMOUSE_CUTS=1 cargo test --test it faults` tries them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -56,7 +56,7 @@ fn every_command_can_fail_at_every_call() {
             }
         }
     }
-    let faults = one_in(4, faults);
+    let faults = one_in(8, faults);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     faults.iter().for_each(|fault| *counts.entry(fault.scenario.name).or_default() += 1);
     let (hit, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));

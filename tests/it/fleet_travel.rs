@@ -355,7 +355,7 @@ fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
     // Files that are written appear with what renames, makes or removes directories.
     let names = ["mkdir", "rename", "unlink", "rmdir", "syncfs", "fsync", "flock"];
     let points: Vec<Call> = points.into_iter().filter(|call| names.contains(&call.act())).collect();
-    let numbered: Vec<(usize, Call)> = one_in(3, points).into_iter().enumerate().collect();
+    let numbered: Vec<(usize, Call)> = one_in(6, points).into_iter().enumerate().collect();
     let (committed, undone) = (AtomicUsize::new(0), AtomicUsize::new(0));
     each_in_parallel(&numbered, |(number, call)| {
         let (machine, url) = machine(format!("import_{number}"));

@@ -317,7 +317,7 @@ fn gc_can_be_killed_anywhere() {
     let after = told(&collected);
     let points = strace::record(&sandbox.copy(), &["gc"], "").points();
     assert!(points.len() > 30, "{}", points.len());
-    each_in_parallel(&one_in(3, points), |point| {
+    each_in_parallel(&one_in(6, points), |point| {
         let sandbox = sandbox.copy();
         strace::harm(&sandbox, &["gc"], "", point, Harm::Kill);
         sandbox.run(["doctor", "--repair", "-q"]);

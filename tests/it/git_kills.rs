@@ -155,7 +155,7 @@ fn a_command_that_exchanges_can_be_killed_at_every_git() {
             cases.extend(["before", "after", "both", "fail"].map(|harm| (words, at, harm)));
         }
     }
-    let cases = one_in(40, cases);
+    let cases = one_in(80, cases);
     let hit = AtomicUsize::new(0);
     each_in_parallel(&cases, |(words, at, harm)| {
         let remote = copy(&template);
@@ -188,7 +188,7 @@ fn a_command_that_exchanges_can_be_killed_at_every_change_of_a_file() {
         cases.extend(found.map(|call| (words, call)));
     }
     println!("{} changes", cases.len());
-    let cases = one_in(60, cases);
+    let cases = one_in(120, cases);
     each_in_parallel(&cases, |(words, call)| {
         let remote = copy(&template);
         strace::harm(&remote.sandbox, words, "", call, Harm::Kill);

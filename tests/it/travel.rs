@@ -693,7 +693,7 @@ pub fn killed_everywhere(
 ) {
     let points = strace::record(&template.copy(), words, stdin).points();
     assert!(points.len() > 10);
-    each_in_parallel(&one_in(2, points), |call| {
+    each_in_parallel(&one_in(4, points), |call| {
         let sandbox = template.copy();
         strace::harm(&sandbox, words, stdin, call, Harm::Kill);
         then(&sandbox, &format!("killed at {call}"));

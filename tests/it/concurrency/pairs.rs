@@ -400,7 +400,7 @@ fn whatever_meets_whatever_nothing_breaks() {
         let times = rounds().map_or(1, |rounds| rounds * SITUATIONS.len());
         cases.extend((at..at + times).map(|at| (one, other, at % SITUATIONS.len(), at % READERS.len())));
     }
-    let cases = if rounds().is_some() { cases } else { one_in(3, cases) };
+    let cases = if rounds().is_some() { cases } else { one_in(6, cases) };
     each_in_parallel(&cases, |&(one, other, situation, reader)| {
         let (situation, template) = &templates[situation];
         let case = Case::new(template, *situation, hooks.path());

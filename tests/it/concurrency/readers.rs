@@ -94,7 +94,7 @@ fn who_reads_while_messages_are_filed_finds_all_of_them() {
             cases.extend(until.map(|until| (template, call.clone(), until)));
         }
     }
-    each_in_parallel(&one_in(3, cases), |(template, call, until)| {
+    each_in_parallel(&one_in(6, cases), |(template, call, until)| {
         let sandbox = template.copy();
         let reader = Held::at(&sandbox, LIST, "", call);
         harm(&sandbox, TICK, "", until, Harm::Kill);
