@@ -155,7 +155,7 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
     });
     session.out.result(&object, |out| {
         let agents = count(history.agents.len() as u64, "agent", "agents");
-        format!("{}: {agents} since {}", out.safe(&args.output.to_string_lossy()), since.local())
+        format!("wrote {}: {agents} since {}", out.safe(&args.output.to_string_lossy()), since.local())
     });
     Ok(status)
 }

@@ -15,8 +15,7 @@ use crate::model::id::short_ids;
 use super::progress::{Unit, WorkProgress, is_watched, without_bar};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint, present};
 
-/// Writes a message to stderr in one call, so that messages of several processes don't mix. A
-/// terminal shows short ids.
+/// Writes a message to stderr in one call, so that processes don't mix. A terminal shows short ids.
 pub fn talk(text: &str) {
     let text = &if io::stderr().is_terminal() { short_ids(text) } else { text.to_owned() };
     print_stderr(&format!("dormouse: {}\n", escape_indented(text)));
@@ -153,8 +152,7 @@ impl Output {
         Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
-    /// Creates a progress bar, which appears after some time of work if stderr is a terminal. `of`:
-    /// total amount of work.
+    /// Creates a progress bar, which appears after some time on a terminal. `of`: amount of work.
     pub fn progress(&self, unit: Unit, of: Option<u64>) -> WorkProgress {
         WorkProgress::new(unit, of, self.style.quiet)
     }
@@ -249,8 +247,7 @@ impl Output {
         }
     }
 
-    /// Writes the results of another process that ended with `status`. An error in the last line
-    /// becomes an error of this command.
+    /// Writes the results of another process. An error in the last line is one of this command.
     pub fn results(&mut self, lines: &[u8], status: Status) {
         let begins = lines.trim_ascii_end().iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (results, last) = lines.split_at(begins);
@@ -309,8 +306,7 @@ impl Output {
         !(self.is_closed() || is_broken)
     }
 
-    /// Escapes outside text for use within a line, so that the text can neither end the line nor
-    /// change its colour.
+    /// Escapes outside text that may neither end its line nor change the colour.
     pub fn safe(&self, text: &str) -> String {
         escape_line(text).into_owned()
     }
@@ -325,8 +321,7 @@ impl Output {
         escape(text).into_owned()
     }
 
-    /// Writes a part of another program's log: unchanged to a file or pipe, escaped to a terminal.
-    /// `ended`: true for the last part.
+    /// Writes a part of a program's log, escaped to a terminal. `ended`: true for the last part.
     pub fn log(&mut self, bytes: &[u8], text: &mut Characters, ended: bool) {
         if self.to_terminal {
             let text = text.take(bytes, ended);

@@ -32,14 +32,12 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
-/// Escapes outside text for use within a line: also line breaks and tabs, so that the text can't
-/// begin a line or a column.
+/// Escapes outside text for use within a line or a column: also line breaks and tabs.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_but(text, is_plain)
 }
 
-/// Escapes outside text of several lines. All lines but the first are indented, so that none looks
-/// like output of dormouse.
+/// Escapes outside text of several lines, indented so that no line looks like output of dormouse.
 pub fn escape_indented(text: &str) -> String {
     escape(text.trim_end()).replace('\n', "\n    ")
 }
@@ -130,8 +128,7 @@ const fn is_invisible_letter(c: char) -> bool {
     )
 }
 
-/// Decodes a stream in chunks. A character that is cut at the end of a chunk is decoded with the
-/// next chunk.
+/// Decodes a stream in chunks, which may cut characters.
 #[derive(Debug, Default)]
 pub struct Characters {
     cut: Vec<u8>,

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::model::time::{Span, Time};
+use crate::report::text::count;
 use crate::rules::limits::dollars;
 
 use super::{Activity, Scale, Stay, moment, number, span};
@@ -203,7 +204,7 @@ const CHARTS: [ChartKind; 5] = [
         note: "Turns that began; the red part of them failed.",
         classes: ("g", "b"),
         values: |part| (part.turns, part.bad),
-        words: |part| format!("{} turns, {} failed, {} retries", part.turns, part.bad, part.retries),
+        words: |part| turns(part),
         most: number,
     },
     ChartKind {
@@ -213,7 +214,8 @@ const CHARTS: [ChartKind; 5] = [
         values: |part| (part.longest().as_millis(), part.median().as_millis()),
         words: |part| {
             let (median, longest) = (span(part.median()), span(part.longest()));
-            format!("{} messages, median {median}, longest {longest}", part.waited.len())
+            let messages = count(part.waited.len() as u64, "message", "messages");
+            format!("{messages}, median {median}, longest {longest}")
         },
         most: |most| span(Span::from_millis(most)),
     },
@@ -222,7 +224,7 @@ const CHARTS: [ChartKind; 5] = [
         note: "The most messages that had not ended, at one moment.",
         classes: ("q", "q"),
         values: |part| (part.deepest, 0),
-        words: |part| format!("at most {} messages", part.deepest),
+        words: |part| format!("at most {}", count(part.deepest, "message", "messages")),
         most: number,
     },
     ChartKind {
@@ -243,6 +245,11 @@ const CHARTS: [ChartKind; 5] = [
         most: |micros| cost(micros as f64 / 1e6),
     },
 ];
+
+fn turns(part: &Interval) -> String {
+    let (turns, retries) = (count(part.turns, "turn", "turns"), count(part.retries, "retry", "retries"));
+    format!("{turns}, {} failed, {retries}", part.bad)
+}
 
 /// Returns the charts that have at least one bar.
 pub fn charts(parts: &Intervals) -> Vec<Chart> {

@@ -74,8 +74,7 @@ pub fn marks(turns: &[ShownTurn], pauses: &[Pause], scale: Scale, columns: u64) 
     waits.chain(turns).collect()
 }
 
-/// Colours the share of failed turns in a mark, with a minimum width. The failed part is also
-/// taller, for readers who don't see the colour.
+/// Colours the share of failed turns in a mark, and makes it taller for readers without colours.
 fn shapes(group: &[ShownTurn], x: u64, width: u64) -> Vec<Shape> {
     let class = match group.first().map(ShownTurn::kind) {
         Some(TurnKind::Live) => "l",

@@ -231,7 +231,7 @@ fn moment(at: Time) -> String {
 }
 
 /// Formats a span in its largest one or two units.
-fn span(span: Span) -> String {
+pub fn span(span: Span) -> String {
     match span.as_millis() {
         millis @ 0..1000 => format!("{millis} ms"),
         millis @ 1000..10_000 => format!("{}.{} s", millis / 1000, millis / 100 % 10),

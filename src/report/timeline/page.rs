@@ -79,9 +79,10 @@ fn page(history: &FleetHistory) -> Value {
 fn axis(scale: Scale) -> Vec<String> {
     const MOMENTS: u64 = 5;
     let whole = scale.until.since(scale.from).as_millis();
-    let (from, until) = if whole > 4 * 86_400_000 { (5, 10) } else { (5, 16) };
+    // Labels of a period of a few minutes have seconds, because each label differs from the others.
+    let part = if whole > 4 * 86_400_000 { 5..10 } else { 5..if whole < 240_000 { 19 } else { 16 } };
     let at = |number: u64| moment(scale.from.after(Span::from_millis(whole / (MOMENTS - 1) * number)));
-    (0..MOMENTS).map(|number| at(number).get(from..until).unwrap_or_default().to_owned()).collect()
+    (0..MOMENTS).map(|number| at(number).get(part.clone()).unwrap_or_default().to_owned()).collect()
 }
 
 /// Returns the totals over all agents.
@@ -157,9 +158,10 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
     let failed = agent.turns.iter().filter(|turn| turn.is_bad()).count();
     let retries = agent.turns.iter().filter(|turn| turn.is_retry()).count();
     let words = format!(
-        "{} turns, {failed} failed, {retries} retries, {} waits",
-        agent.turns.len(),
-        agent.pauses.len()
+        "{}, {failed} failed, {}, {}",
+        count(agent.turns.len() as u64, "turn", "turns"),
+        count(retries as u64, "retry", "retries"),
+        count(agent.pauses.len() as u64, "wait", "waits")
     );
     json!({
         "name": line.agent,
