@@ -86,7 +86,8 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
     let object = json!({ "checked": checked, "findings": open, "warnings": warnings });
     session.out.result(&object, |out| {
         let found = match open {
-            0 if status == Status::Done => out.paint(Tone::Good, "nothing wrong"),
+            0 if status == Status::Done && warnings == 0 => out.paint(Tone::Good, "nothing wrong"),
+            0 if status == Status::Done => "no damage".to_owned(),
             0 => "not everything was checked".to_owned(),
             _ => format!("{open} open"),
         };
@@ -121,8 +122,7 @@ struct CheckTotals {
 }
 
 impl CheckTotals {
-    /// Reports a finding with the result of its repair. A failed repair is printed, and the finding
-    /// counts as open.
+    /// Reports a finding. A failed repair is printed, and the finding counts as open.
     fn tell(&mut self, session: &mut Session, finding: &Finding, mended: Result<bool>) {
         let repaired = mended.unwrap_or_else(|error| {
             session.out.note(&format!("{}: {error}", finding.place()));
@@ -142,7 +142,14 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
         Ok(locked) => (Some(locked), Vec::new()),
         Err(error @ (Error::Busy { .. } | Error::NoAgent { .. })) => return Err(error),
         // Without a lock no repair is possible, but the records can still be checked.
-        Err(error) => (None, vec![error.to_string()]),
+        Err(error) => {
+            if let Error::Io { .. } = error {
+                let message = format!("no step of {} can run: {error}", agent.name());
+                let concern = agent.store().local().concern("not_writable", message);
+                seen.tell(session, &concern, Ok(false));
+            }
+            (None, vec![error.to_string()])
+        }
     };
     // A moved agent is not repaired, so that its export can be repeated.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());

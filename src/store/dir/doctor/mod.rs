@@ -9,6 +9,7 @@ mod records;
 mod rights;
 mod scratch;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use crate::cap_fs::CapPath;
@@ -19,7 +20,6 @@ use crate::model::state::Outbox;
 
 use super::super::backend::StoreFault;
 use super::delete::is_husk;
-use super::record::RESTORE;
 use super::sharing::Rights;
 use super::{DirAgent, DirStore, DirTxn, NOT_A_DIRECTORY, git, layout};
 
@@ -29,7 +29,7 @@ pub use records::{Checkup, ReadableRecords};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
     /// A person must act, or should at least read the finding.
-    ByHand { advice: &'static str, is_warning: bool },
+    ByHand { advice: Cow<'static, str>, is_warning: bool },
     /// Move the file or directory to `quarantine/`.
     Quarantine,
     /// Move these lines of the file to `quarantine/`.
@@ -57,9 +57,7 @@ pub enum Remedy {
 
 impl Remedy {
     /// A person must decide.
-    pub const NONE: Remedy = Remedy::ByHand { advice: "by hand", is_warning: false };
-    /// A person must restore an essential file of the agent.
-    const RESTORE: Remedy = Remedy::ByHand { advice: RESTORE, is_warning: false };
+    pub const NONE: Remedy = Remedy::ByHand { advice: Cow::Borrowed("by hand"), is_warning: false };
     /// A person should read the finding; no repair is needed.
     pub const CONSIDER: Remedy = Remedy::warning("to be considered");
     /// A person should read the correct records about a problem, and acknowledge it.
@@ -76,7 +74,7 @@ impl Remedy {
     const ONE_TICKER: Remedy = Remedy::warning("have one machine tick here, and no other");
 
     const fn warning(advice: &'static str) -> Remedy {
-        Remedy::ByHand { advice, is_warning: true }
+        Remedy::ByHand { advice: Cow::Borrowed(advice), is_warning: true }
     }
 
     /// True if the records need no repair.
@@ -94,7 +92,7 @@ impl Remedy {
         }
     }
 
-    pub fn describe(&self) -> &'static str {
+    pub fn describe(&self) -> &str {
         match self {
             Remedy::ByHand { advice, .. } => advice,
             Remedy::Quarantine => "move it to quarantine/",

@@ -19,7 +19,7 @@ use crate::model::work::WorkItem;
 
 use super::super::super::backend::AgentRecords;
 use super::super::journal::Journal;
-use super::super::record::{ESSENTIAL, decode};
+use super::super::record::{ESSENTIAL, RESTORE, decode};
 use super::super::{DirAgent, files, layout, quarantine};
 use super::{Finding, FindingSubject, Remedy};
 
@@ -122,7 +122,9 @@ impl Checkup<'_> {
     pub(super) fn unreadable(&mut self, path: CapPath, error: &Error) {
         let essential = path.parent().path() == self.agent.dir().path()
             && path.name().to_str().is_some_and(|name| ESSENTIAL.contains(&name));
-        let remedy = if essential { Remedy::RESTORE } else { Remedy::Quarantine };
+        let advice = error.hint().unwrap_or_else(|| RESTORE.to_owned()).into();
+        let by_hand = Remedy::ByHand { advice, is_warning: false };
+        let remedy = if essential { by_hand } else { Remedy::Quarantine };
         self.add([Finding::unreadable(path, error, remedy)]);
     }
 

@@ -43,13 +43,13 @@ fn wrong(found: &Stat, expected: Expected) -> Option<&'static str> {
     match (kind, expected) {
         (FileType::Directory, Expected::File) => Some("a directory in the place of a file"),
         (FileType::Directory, _) if found.st_mode & 0o700 != 0o700 => {
-            Some("a directory that its owner may not use")
+            Some("its owner may not read and write this directory")
         }
         (FileType::Directory, _) => None,
         (FileType::RegularFile, Expected::Dir) => Some("a file in the place of a directory"),
         (FileType::RegularFile, _) if found.st_size > MOST => Some("larger than any cache"),
         (FileType::RegularFile, _) if found.st_mode & 0o600 != 0o600 => {
-            Some("a file that its owner may not use")
+            Some("its owner may not read and write this file")
         }
         (FileType::RegularFile, _) => None,
         _ => Some("neither a plain file nor a directory"),
@@ -68,7 +68,7 @@ impl Checkup<'_> {
         let path = cap.below(self.agent.dir().cap()).to_string_lossy().into_owned();
         let (Some(expected), Ok(Some(found))) = (expected(&path), cap.look()) else { return };
         if let Some(wrong) = wrong(&found, expected) {
-            self.note(cap, "scratch", format!("{wrong}: nothing in it is needed"), Remedy::Renew);
+            self.note(cap, "scratch", format!("{wrong}; its content is not needed"), Remedy::Renew);
         } else if cap_fs::kind(&found) == FileType::Directory {
             for entry in cap.entries().unwrap_or_default() {
                 self.scratch_at(cap.join(&entry.name));
