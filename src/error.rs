@@ -39,7 +39,7 @@ pub enum Error {
     Newer { path: PathBuf, found: String, known: String },
     /// The time limit of `await` has passed.
     #[error("{message}")]
-    TimedOut { message: String },
+    TimedOut { message: String, hint: String },
     /// A failure outside this program: git, a template, a process that does not end.
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
@@ -260,7 +260,9 @@ impl Error {
             }
             Error::NotAStore { path } if !path.exists() => {
                 let shown = path.display();
-                Some(format!("no such directory: correct the path, or make it with `dormouse init {shown}`"))
+                Some(format!(
+                    "no such directory: correct --dir or DORMOUSE_DIR, or make it with `dormouse init {shown}`"
+                ))
             }
             Error::NotAStore { path } => Some(format!("make it one with `dormouse init {}`", path.display())),
             Error::NoAgent { renamed: Some(name), .. } => Some(format!("it was renamed: it is `{name}` now")),
@@ -281,9 +283,9 @@ impl Error {
                 Some("`dormouse --help` lists the commands, and each has a page".into())
             }
             Error::NoRecord { what, .. } => {
-                list_of(what).map(|list| format!("`dormouse {list} list` shows the ids"))
+                list_of(what).map(|list| format!("`dormouse {list}` shows the ids"))
             }
-            Error::TimedOut { .. } => Some("`dormouse explain AGENT` shows what would wake it".into()),
+            Error::TimedOut { hint, .. } => Some(hint.clone()),
         }
     }
 
@@ -363,14 +365,16 @@ impl Error {
     }
 }
 
-/// Returns the command group that lists a type of record, if there is one.
-pub fn list_of(what: &str) -> Option<&str> {
-    match what.rsplit(' ').next()? {
-        "message" => Some("queue"),
-        "item" => Some("work"),
-        plane @ ("run" | "wait" | "timer" | "task" | "trigger") => Some(plane),
-        _ => None,
-    }
+/// Returns the command that lists a type of record, if there is one.
+pub fn list_of(what: &str) -> Option<String> {
+    let plane = match what.rsplit(' ').next()? {
+        "letter" => return Some("queue dead".to_owned()),
+        "message" => "queue",
+        "item" => "work",
+        plane @ ("run" | "wait" | "timer" | "task" | "trigger") => plane,
+        _ => return None,
+    };
+    Some(format!("{plane} list"))
 }
 
 /// Maximum number of agents in the hint for an unknown agent name.
@@ -394,12 +398,8 @@ fn hint_at(source: &io::Error) -> Option<String> {
     let hint = match (Errno::from_io_error(source), source.kind()) {
         (Some(Errno::MFILE), _) => "raise the limit of open files (`ulimit -n`) and try again",
         (Some(Errno::NFILE), _) => "the machine has no room for more open files: try again",
-        (_, io::ErrorKind::FileTooLarge) => {
-            "raise the limit of file sizes (`ulimit -f`) and try again; no record is half-written"
-        }
-        (_, io::ErrorKind::OutOfMemory) => {
-            "there is not enough memory: raise the limit (`ulimit -v`), or try again"
-        }
+        (_, io::ErrorKind::FileTooLarge) => "raise the limit of file sizes (`ulimit -f`) and try again",
+        (_, io::ErrorKind::OutOfMemory) => "raise the limit of memory (`ulimit -v`), or try again",
         // Only the start of a process causes this error, because all other calls wait.
         (_, io::ErrorKind::WouldBlock) => {
             "no more processes may be started: raise the limit (`ulimit -u`), or try again"

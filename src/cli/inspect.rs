@@ -53,7 +53,7 @@ pub struct GetArgs {
     pub field: Option<String>,
 }
 
-/// Wait until agents have a posture or status, or a message is settled
+/// Wait for a posture or status, or for the end of a message
 ///
 /// Watches the records and runs no step itself. Prints each agent that meets the condition, and
 /// ends when all do. The exit status is 8 after the timeout.
@@ -112,7 +112,7 @@ pub struct ExplainArgs {
     pub agent: AgentName,
 }
 
-/// Show the execution state of an agent, and the states that can follow
+/// Show the execution state of an agent, and what can follow
 #[derive(Debug, Args)]
 pub struct StateArgs {
     /// Which agent
@@ -146,7 +146,7 @@ pub struct RunArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum RunCommand {
-    /// List runs, newest first
+    /// List runs, the newest of each agent first
     List {
         #[command(flatten)]
         agents: AgentFlags,
@@ -172,7 +172,7 @@ pub enum RunCommand {
     },
 }
 
-/// Show the briefs of turns, newest first
+/// Show the briefs of turns, the newest of each agent first
 #[derive(Debug, Args)]
 pub struct BriefsArgs {
     #[command(flatten)]

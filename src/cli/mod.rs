@@ -95,8 +95,7 @@ pub enum Color {
     Never,
 }
 
-/// The table of the commands: each with its variant, its arguments, its name, and the function in
-/// `commands` that runs it. Passes the table to a macro.
+/// Passes the table of the commands to a macro: variant, arguments, name, and function.
 macro_rules! command_table {
     ($with:ident) => {
         $with! {
@@ -188,7 +187,7 @@ macro_rules! commands {
 }
 command_table!(commands);
 
-/// Lets arguments take the names of an enum of the model, and the words of a named method.
+/// Lets arguments take the names of an enum of the model, shown as the words of a method if named.
 macro_rules! take_names {
     ($($type:ty $(: $word:ident)?),+ $(,)?) => {$(
         impl ValueEnum for $type {
@@ -197,7 +196,7 @@ macro_rules! take_names {
             }
 
             fn to_possible_value(&self) -> Option<PossibleValue> {
-                Some(PossibleValue::new(self.name())$(.alias(self.$word()))?)
+                Some(PossibleValue::new([$(self.$word(),)? self.name()][0]).alias(self.name()))
             }
         }
     )+};

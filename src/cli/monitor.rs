@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::groups::{AgentFlags, SomeAgents};
 
-/// Show the consumption of turns, and what is left of the budgets
+/// Show what turns have used, and what is left of the budgets
 ///
 /// Turns, failures, tokens, cost and time of the turns that have ended since then. Days are
 /// those of the local time zone.

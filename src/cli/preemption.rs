@@ -91,7 +91,7 @@ pub struct SafePointArgs {
     pub argv: Vec<std::ffi::OsString>,
 }
 
-/// Save the state of this turn for its next run, from inside the turn
+/// Save the state of this turn for its next run
 ///
 /// Only the latest checkpoint counts. The next run of the same message finds its path in
 /// DORMOUSE_CHECKPOINT: after a `yield`, a failure, a timeout, a kill or a requeue. It is deleted

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-/// Print configuration by which a machine ticks this state directory
+/// Print the service or crontab lines that tick this directory
 ///
 /// A unit for systemd, a crontab line, or a property list for launchd. It contains the paths of
 /// this program and of this state directory, quoted for that format. Nothing is installed: each

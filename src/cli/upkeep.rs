@@ -84,7 +84,7 @@ pub struct ImportArgs {
     pub name: Option<AgentName>,
 }
 
-/// Merge the changes of this state directory's clones, through git
+/// Merge the changes of clones of this directory, through git
 ///
 /// Commits the state directory, fetches the branch of the remote, merges, checks the new files,
 /// pushes, and updates the records here. Messages, ledgers and archives of all clones merge. Of a
@@ -115,7 +115,7 @@ pub struct MergeDriverArgs {
     pub path: PathBuf,
 }
 
-/// Print the JSON Schema of a record, or of the input or output of a turn
+/// Print the JSON Schema of a record, a context or an outcome
 ///
 /// `context` is the input of a turn on stdin and in DORMOUSE_CONTEXT, `outcome` the output that it
 /// may write to DORMOUSE_OUTCOME, `agent` an agent.toml.

@@ -160,7 +160,7 @@ pub fn answer_verbatim(session: &mut Session, object: &Value, text: &str) -> Res
 
 /// Asks the person at the terminal a question. Returns the answer; `None` without a terminal.
 pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
-    if session.out.is_json() || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+    if !can_ask(session) {
         return Ok(None);
     }
     session.out.alarm(question);
@@ -169,11 +169,15 @@ pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
     Ok(Some(answer))
 }
 
+/// True if the user can read and answer questions.
+pub fn can_ask(session: &Session) -> bool {
+    !session.out.is_json() && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
 /// Poll interval for agents that can't be watched.
 pub const LOOKS: Span = Span::from_secs(5);
 
-/// Returns the poll interval for a number of agents that can't be watched: each thousand of them
-/// lengthen it by `LOOKS`.
+/// Returns the poll interval for agents that can't be watched: `LOOKS` longer for each thousand.
 pub fn looks_at(unwatched: usize) -> Span {
     LOOKS.times(1 + unwatched as u64 / 1000)
 }
@@ -185,8 +189,7 @@ pub fn cannot_watch() -> String {
     )
 }
 
-/// Warns that the turn command can't be started now. This is no error, because the command's
-/// program may be installed later.
+/// Warns that the turn command can't be started now: its program may be installed later.
 pub fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
     if let Some(fault) = environment::fault(agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
@@ -243,8 +246,7 @@ fn which_agent() -> Error {
     Error::usage("which agent?").with_hint("name it as a word or with --agent, or set DORMOUSE_AGENT")
 }
 
-/// Returns the agents of a listing command without repetition: the named agents, else the agent of
-/// the calling turn, else all agents.
+/// Returns the agents of a listing command: those named, else that of the calling turn, else all.
 pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     let (words, flags) = (&args.words, &args.agent);
     let has_both = !words.is_empty() && !flags.is_empty();

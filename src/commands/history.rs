@@ -15,9 +15,10 @@ use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, RunId};
 use crate::model::message::Message;
 use crate::model::state::CurrentRun;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::report::output::{Output, Tone};
 use crate::report::text::{one_line, relative};
+use crate::report::timeline::span;
 use crate::report::{log, summary};
 use crate::store::{Agent, RecordWatch, Store};
 use crate::workdir::Stream;
@@ -70,7 +71,10 @@ fn run_line(run: &Value, out: &Output) -> String {
         None => "running".to_owned(),
     };
     let said = run["brief"].as_str().or(run["reason"].as_str()).unwrap_or_default();
-    let took = run["duration_ms"].as_u64().map(|ms| format!("  {ms} ms")).unwrap_or_default();
+    let took = run["duration_ms"]
+        .as_u64()
+        .map(|ms| format!("  {}", span(Span::from_millis(ms))))
+        .unwrap_or_default();
     let (id, at) = (out.safe(&word("id")), out.safe(&summary::for_people("started_at", &run["started_at"])));
     format!("{id}  {at}  {terminal}{took}  {}", out.safe(&one_line(said, 80)))
 }
@@ -180,8 +184,7 @@ pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
 }
 
 /// Calls `look` for the agents once, or with --follow also at each change of their records, until
-/// `look` fails, stdout is closed, or no agent exists. `look` returns a status, and the agents that
-/// exist.
+/// it fails, stdout is closed, or no agent exists. `look` returns a status and the existing agents.
 fn follow(
     session: &mut Session,
     follows: bool,
@@ -295,8 +298,7 @@ fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<
     Ok(())
 }
 
-/// Returns the text of the message that an event admits; `None` for other events, and for a message
-/// that is no longer kept.
+/// Returns the text of the message that an event admits; `None` if there is none.
 fn admitted_text(store: &Store, event: &Event) -> Result<Option<String>> {
     if event.kind != EventKind::MessageAdmitted {
         return Ok(None);

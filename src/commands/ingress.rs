@@ -40,8 +40,7 @@ const LOCKED: Duration = Duration::from_secs(8);
 const ANSWER: Duration = Duration::from_secs(9);
 const END: Duration = Duration::from_millis(9500);
 
-/// Minimum time from a request to the refusal of a wrong capability. Every lookup is shorter, so
-/// the response time reveals nothing.
+/// Minimum time until the refusal of a wrong capability, so that the time reveals nothing.
 const ALIKE: Duration = Duration::from_millis(50);
 
 /// Maximum number of values in a JSON body, which bounds the memory for a body of tiny values.
@@ -78,8 +77,7 @@ pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Ends this process at the deadline, even if a thread is blocked. The effect is that of a kill:
-/// every acknowledged delivery is stored.
+/// Ends this process at the deadline, even if a thread is blocked, with the effect of a kill.
 #[expect(clippy::exit, reason = "a process that hangs has nobody to return to")]
 fn end_in_time() -> Result<()> {
     let watch = thread::Builder::new().spawn(|| {
@@ -132,8 +130,7 @@ fn nothing() -> HttpAnswer {
     HttpAnswer::new(HttpStatus::NotFound, "there is nothing here")
 }
 
-/// Answers with metrics: sums over all agents, and the metrics of public agents if `[ingress] read`
-/// allows them.
+/// Answers with metrics: sums, and those of public agents if `[ingress] read` allows them.
 fn numbers(session: &Session) -> HttpAnswer {
     let now = session.clock.now();
     let found = session.store().and_then(|store| {
@@ -297,8 +294,7 @@ fn deliver(
     Ok(HttpAnswer::json(HttpStatus::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
-/// Returns the challenge of Slack's URL verification, which the answer must repeat. Such a request
-/// is no delivery.
+/// Returns the challenge of Slack's URL verification. Such a request is no delivery.
 fn challenge(body: Option<&Body>) -> Option<&str> {
     let Body::Json { value, .. } = body? else { return None };
     (value["type"] == "url_verification").then(|| value["challenge"].as_str()).flatten()
@@ -410,8 +406,7 @@ fn key(request: &HttpRequest, settings: &IngressSettings) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Returns the provenance of a delivery: method, content type, sender, and the headers that the
-/// settings name.
+/// Returns the provenance of a delivery: method, content type, sender, and the chosen headers.
 fn provenance(request: &HttpRequest, settings: &IngressSettings) -> Vec<String> {
     let header = |name: &str| request.header(name).ok().flatten();
     let mut refs = vec![format!("http:method:{}", request.method)];

@@ -66,8 +66,7 @@ pub fn checkpoint(session: &mut Session, args: cli::CheckpointArgs) -> Result<St
     Ok(Status::Done)
 }
 
-/// Prints the object with --json, else the text with --verbose only, so that the output of a turn
-/// does not contain it.
+/// Prints the object with --json, else the text with --verbose only: the output is that of a turn.
 fn report(session: &mut Session, object: &Value, text: &str) {
     if session.out.is_json() {
         session.out.json_line(object);
@@ -76,8 +75,7 @@ fn report(session: &mut Session, object: &Value, text: &str) {
     }
 }
 
-/// Reads a checkpoint. An empty checkpoint is refused by default, because an empty input is usually
-/// the result of a failed command.
+/// Reads a checkpoint. An empty one is refused by default: it usually comes from a failed command.
 fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
     let bytes = bytes(word, &CHECKPOINT)?;
     if bytes.is_empty() && !allow_empty {
@@ -111,8 +109,7 @@ pub fn give_way(session: &mut Session, args: cli::YieldArgs) -> Result<Status> {
     answer(session, &object, |_| format!("{run_id}  is {becomes} when this turn exits"))
 }
 
-/// Saves a checkpoint: writes the file, then commits its name. A file without a commit has no
-/// effect.
+/// Saves a checkpoint: writes the file, then commits its name, without which it has no effect.
 fn save(
     session: &Session,
     agent: &Agent<'_>,
@@ -219,8 +216,7 @@ fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Sectio
 /// Maximum number of messages that one safe point delivers.
 const HANDED_OVER: usize = 64;
 
-/// Poll interval for changes that no record shows: a new message in the inbox, or the end of a
-/// process that holds a section.
+/// Poll interval for new messages, and for the end of a process that holds a section.
 const LISTENS: Duration = Duration::from_millis(200);
 
 /// Reason for ending the command when only messages of the operator have arrived.

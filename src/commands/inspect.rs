@@ -401,9 +401,9 @@ pub fn overview(session: &mut Session) -> Result<Status> {
 fn first_steps(session: &mut Session) -> Status {
     let steps = [
         ("dormouse init", "make a state directory here"),
-        ("dormouse create ada --template script", "an agent, with a script that explains itself"),
+        ("dormouse create ada --template script", "an agent, with a commented script"),
         ("dormouse start ada", "from now on steps run it"),
-        ("dormouse ask ada hello", "say something, and see what comes of it"),
+        ("dormouse ask ada hello", "send a message, and see the answer"),
     ];
     let object = json!({ "dir": null, "begin": steps.map(|(command, _)| command) });
     session.out.result(&object, |_| {

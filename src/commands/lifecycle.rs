@@ -328,8 +328,7 @@ fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
     Ok(lost)
 }
 
-/// Settles a run whose tick has died, or which --force abandons. Returns the run's id if the run
-/// was interrupted.
+/// Settles a run whose tick has died, or that --force abandons. Returns the id of such a run.
 fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
     let now = session.clock.now();
     if let Some(away) = away(agent, run, now)? {

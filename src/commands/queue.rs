@@ -29,8 +29,8 @@ use crate::store::{Agent, Reads, Rejected, Store};
 
 pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
     let store = session.store()?;
-    let named = |message: &RecordArg| {
-        let (name, id) = lookup::message(&store, optional_agent(&message.agent)?, &message.id)?;
+    let named = |message: &RecordArg, what| {
+        let (name, id) = lookup::message(&store, optional_agent(&message.agent)?, what, &message.id)?;
         Ok::<_, Error>((store.agent(&name)?, id))
     };
     match args.command {
@@ -47,12 +47,13 @@ pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
         QueueCommand::Rejected(args) => rejected(session, &store, args),
-        QueueCommand::Show(message) => show(session, &named(&message)?),
+        QueueCommand::Show(message) => show(session, &named(&message, "message")?),
         QueueCommand::Requeue(message) => {
-            change(session, &named(&message)?, "requeued", |draft, message, _| rules::requeue(draft, message))
+            let found = named(&message, "dead letter")?;
+            change(session, &found, "requeued", |draft, message, _| rules::requeue(draft, message))
         }
         QueueCommand::Drop { message, reason } => {
-            let found = named(&message)?;
+            let found = named(&message, "message")?;
             let reason = reason.unwrap_or_else(|| "dropped by the operator".to_owned());
             change(session, &found, "dropped", move |draft, message, state| {
                 drop_one(draft, message, state, &reason)

@@ -78,6 +78,9 @@ pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> 
         jobs: args.jobs,
         name: name.clone(),
     };
+    if files.len() > 1 && !session.out.is_json() {
+        session.out.note("these are two files: each begins with a comment that is its path");
+    }
     for (path, template) in files {
         spec.path = path;
         let text =
@@ -137,8 +140,7 @@ fn for_cron(word: &str) -> String {
     if word.chars().all(is_plain) {
         return word.to_owned();
     }
-    // cron removes a backslash before a percent sign, so a pair of quotes separates a literal
-    // backslash from the sign.
+    // cron removes a backslash before a percent sign, unless a pair of quotes separates them.
     let word = word.replace('\'', "'\\''").replace("\\%", "\\''%");
     format!("'{word}'").replace('%', "\\%")
 }

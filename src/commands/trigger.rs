@@ -152,8 +152,7 @@ fn create(
     Ok(Status::Done)
 }
 
-/// Commits a trigger with a new secret. Keeps the file of the secret if the record was committed,
-/// even on a later error.
+/// Commits a trigger with a new secret, whose file is kept even if a later action fails.
 fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
     if trigger.verify.needs_key() {
         open.locked.keep_key(trigger.id, secret.word());
@@ -245,8 +244,7 @@ fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, PendingDeliver
     found.ok_or_else(|| no_record::<Trigger>(id))
 }
 
-/// Returns the pending deliveries of each trigger. The trigger's record counts the deliveries that
-/// a step has claimed.
+/// Returns the pending deliveries of each trigger, which its record does not count.
 fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<PendingDeliveries>> {
     let mut found = vec![PendingDeliveries::default(); ids.len()];
     let mut add = |id: Option<TriggerId>, count: u32, at: Time| {

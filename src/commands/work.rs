@@ -136,8 +136,7 @@ fn complete_work(
     show_changed(session, changed)
 }
 
-/// Reads a plan. An empty plan from a file or stdin is refused, because an empty input is usually
-/// the result of a failed command.
+/// Reads a plan. An empty plan is refused, because it is usually the result of a failed command.
 fn plan_text(name: &str, word: &str) -> Result<String> {
     let plan = text(name, Some(word), &PLAN)?;
     if plan.trim().is_empty() && (word == "-" || word.starts_with('@')) {

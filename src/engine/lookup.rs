@@ -41,9 +41,9 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
         Some(agent) => agent,
         None => meant,
     };
-    let list = list_of(what).unwrap_or(what);
+    let list = list_of(what).unwrap_or_default();
     Err(Error::usage(format!("no {what} `{part}`: that is an agent"))
-        .with_hint(format!("`dormouse {list} list {of}` shows the ids")))
+        .with_hint(format!("`dormouse {list} {of}` shows the ids")))
 }
 
 fn find_in<Id: std::fmt::Display + Ord + Copy>(
@@ -123,9 +123,14 @@ pub fn waiting_or_ended(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Mes
     seen.ended_one::<Message>(id)
 }
 
-/// Looks up a message in the inbox or the archive. Returns its agent and its id.
-pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<(AgentName, MessageId)> {
-    find(store, agent, "message", part, |agent| {
+/// Looks up a message, with its name in errors. Returns its agent and its id.
+pub fn message(
+    store: &Store,
+    agent: Option<AgentName>,
+    what: &'static str,
+    part: &str,
+) -> Result<(AgentName, MessageId)> {
+    find(store, agent, what, part, |agent| {
         agent.look(|seen, _| {
             let mut ids: Vec<MessageId> = seen.keys()?.into_iter().map(|key| key.id).collect();
             if let Ok(id) = part.parse::<MessageId>() {
@@ -200,9 +205,8 @@ pub fn matches_id(id: &str, part: &str) -> bool {
     part.len() >= 4 && digits.contains(part)
 }
 
-/// Returns the ended task that `resource` names, and its result message if no step has taken the
-/// message up. A message of a live or held run, or one that waits for its next attempt, has been
-/// taken up and ends no new wait.
+/// Returns the ended task that `resource` names, and its result message if no step has taken it up.
+/// A message of a live or held run, or one that waits for its next attempt, ends no new wait.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.look(|seen, state| {

@@ -34,8 +34,7 @@ pub struct Session {
     pub listens_to: Option<MessageId>,
     /// Signal that this process got during a turn or a hook, after which it starts nothing more.
     pub cancelled_by: Cell<Option<i32>>,
-    /// Shortage of the machine that kept a turn from starting. The command reports it, besides the
-    /// end of the turn.
+    /// Shortage of the machine that kept a turn from starting, which the command reports.
     pub lacked: RefCell<Option<Error>>,
     /// Remote branch to which a claim is pushed before its turn runs.
     pub publishes_to: Option<RemoteBranch>,
@@ -257,8 +256,7 @@ fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// True if the calling turn or task belongs to this store. In other stores it has no rights of its
-/// agent.
+/// True if the calling turn or task belongs to this store: only here it has rights of its agent.
 fn is_about(store: &Store) -> bool {
     let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     own.is_none_or(|own| {
@@ -268,8 +266,7 @@ fn is_about(store: &Store) -> bool {
     })
 }
 
-/// Returns the claim of the lease under which this command acts, if a turn or task of a store in a
-/// database has called it.
+/// Returns the claim of the lease of the turn or task that has called this command.
 fn claimed(store: &Store) -> Option<Claim> {
     let fence = set(process::FENCE)?.parse().ok()?;
     let agent = set("DORMOUSE_AGENT")?.parse().ok()?;

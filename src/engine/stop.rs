@@ -18,16 +18,14 @@ use super::owner::away_task;
 use super::session::Session;
 use super::{resources, tasks};
 
-/// Closes the gate of an agent, ends its run and its tasks, and stops the children of its
-/// delegations.
+/// Closes the gate of an agent, ends its run and tasks, and stops the children of its delegations.
 pub fn stop_agent(context: Context<'_>, how: &Stop) -> Result<Stopped> {
     let agent = context.store().agent(context.agent.name())?;
     let (ending, stopped) = begin_stop(context.session, agent, how)?;
     ending.end_children().conclude(stopped).map(|(_, stopped)| stopped)
 }
 
-/// Ends open tasks: commands in parallel, then one child after the other. Errors are returned after
-/// every task was tried.
+/// Ends open tasks: commands in parallel, then the children. Returns errors after trying all.
 pub fn stop_tasks(context: Context<'_>, tasks: &[Task], grace: Span) -> Result<()> {
     let mut ending = EndingTasks::of(context, grace)?;
     ending.begin(tasks);

@@ -14,8 +14,13 @@ pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -
     let name = argv.first()?.as_ref();
     let shown = Path::new(name).display();
     if !name.as_bytes().contains(&b'/') {
-        let advice =
-            if name.as_bytes().contains(&b' ') { ": write each word by itself, or use --shell" } else { "" };
+        let advice = if name.as_bytes().contains(&b' ') {
+            ": write each word by itself, or use --shell".to_owned()
+        } else if workdir.join(name).is_file() {
+            format!(": write ./{shown} for the file of this name")
+        } else {
+            String::new()
+        };
         let is_missing = in_path(name, workdir, path).is_none();
         return is_missing.then(|| format!("{shown} is not in the PATH{advice}"));
     }
@@ -42,7 +47,8 @@ fn script(place: &Path, workdir: &Path, path: Option<&OsStr>) -> Option<String> 
     File::open(place).ok()?.take(256).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     if line.ends_with(b"\r") {
-        let shown = place.display();
+        let shown: PathBuf = place.components().collect();
+        let shown = shown.display();
         return Some(format!(
             "has Windows line ends, which its interpreter can't read: `sed -i 's/\\r$//' {shown}`"
         ));

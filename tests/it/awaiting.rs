@@ -63,7 +63,7 @@ fn the_time_ends() {
         .cmd(["await", "ada", "bob", "--status", "stopped", "--timeout", "50ms"])
         .status(8)
         .complains(
-            "dormouse: timed out after 50ms, waiting for ada, bob\nhint: `dormouse explain AGENT` shows what would wake it\n",
+            "dormouse: timed out after 50ms, waiting for ada, bob\nhint: `dormouse explain ada` shows what would wake it, `dormouse tick ada` runs its next step\n",
         );
     let ran = sandbox.cmd(["--json", "await", "ada", "--status", "stopped", "--timeout", "0"]).exits(8);
     assert!(ran.stdout.contains(r#""kind":"timed_out""#), "{}", ran.stdout);

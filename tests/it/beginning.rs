@@ -12,6 +12,9 @@ fn alone_it_says_how_to_begin() {
     let sandbox = Sandbox::empty();
     let said = sandbox.run(NOTHING);
     assert!(said.starts_with("There is no state directory here. To begin:\n\n  dormouse init  "), "{said}");
+    assert!(said.lines().all(|line| line.len() <= 80), "{said}");
+    let typo = sandbox.cmd(["up"]).output();
+    assert!(typo.code() == 2 && typo.stderr.contains("'up'\n\nUsage: "), "{typo}");
     // The steps do what they say.
     let steps = sandbox.json(NOTHING)["begin"].clone();
     for step in steps.as_array().unwrap() {

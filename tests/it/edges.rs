@@ -741,7 +741,7 @@ const REFUSED: &[Refused] = &[
         command: &["recover", "ada"],
         own: "failed recovering waiting_resources",
         to: "recovering",
-        message: "invalid state transition: FROM -> recovering",
+        message: "`ada` has nothing to recover",
         other: &[("running", NOTHING_TO_RECOVER), ("shutting_down", NOTHING_TO_RECOVER)],
     },
     Refused {

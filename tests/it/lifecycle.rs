@@ -249,7 +249,7 @@ fn create_refuses_a_name_that_is_taken() {
     sandbox
         .cmd(["create", "ada", "--", "x"])
         .status(4)
-        .complains("dormouse: there is an agent `ada` already\nhint: see it with `dormouse get ada`\n");
+        .complains("dormouse: there is an agent `ada` already\nhint: see it with `dormouse get ada`, or change it with `dormouse edit ada`\n");
     assert_eq!(before, tree(&sandbox.store()));
 }
 
@@ -543,12 +543,13 @@ fn only_a_failed_agent_recovers() {
     let sandbox = started("true");
     let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
     sandbox.cmd(["recover", "ada"]).status(4).complains(
-        "dormouse: invalid state transition: runnable -> recovering\n\
+        "dormouse: `ada` has nothing to recover\n\
          hint: `dormouse tick ada` runs its next step\n",
     );
     let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
     let failed = failure(&ran);
-    assert_eq!(failed["message"], "invalid state transition: runnable -> recovering");
+    assert_eq!(failed["message"], "`ada` has nothing to recover");
+    assert_eq!((&failed["from"], &failed["to"]), (&json!("runnable"), &json!("recovering")));
     assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), before);
 }
 

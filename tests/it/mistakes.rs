@@ -108,6 +108,12 @@ const NAMES: &[Mistake] = &[
     wrong("dormouse cancel ada", 2, "`dormouse queue drop ID` drops a message"),
     wrong("dormouse retry ada", 2, "`dormouse recover AGENT` retries now"),
     wrong("dormouse requeue ada", 2, "`dormouse queue requeue ID` a dead letter"),
+    wrong("dormouse set ada timeout 10m", 2, "`dormouse edit AGENT` changes the command"),
+    wrong("dormouse config ada", 2, "`dormouse edit AGENT` changes the command"),
+    wrong("dormouse update ada", 2, "`dormouse edit AGENT` changes the command"),
+    wrong("dormouse unlock ada", 2, "`dormouse recover AGENT` settles an interrupted turn"),
+    wrong("dormouse version", 2, "`dormouse --version`"),
+    wrong("dormouse tail ada", 2, "`dormouse logs -f AGENT`"),
     wrong("dormouse restart ada", 2, "`dormouse stop AGENT && dormouse start AGENT`"),
     wrong("dormouse unpause ada", 2, "`dormouse start AGENT` starts a stopped agent"),
     wrong("dormouse log ada", 2, "`dormouse logs AGENT`"),
@@ -159,6 +165,7 @@ const ORDER: &[Mistake] = &[
     wrong("dormouse work add fix", 2, "name it as a word or with --agent"),
     wrong("dormouse resume ada", 4, "`dormouse tick ada` runs its next step"),
     wrong("dormouse recover ada", 4, "`dormouse tick ada` runs its next step"),
+    wrong("dormouse recover ada", 4, "`ada` has nothing to recover"),
     wrong("dormouse await ada", 2, "--posture <POSTURE>"),
 ];
 
@@ -193,13 +200,14 @@ fn a_text_without_quotes_is_answered_with_how_to_quote_it() {
 
 /// Things that do not exist.
 const MISSING: &[Mistake] = &[
-    wrong("dormouse -C nowhere list", 3, "correct the path, or make it with `dormouse init /"),
-    wrong("DORMOUSE_DIR=nowhere dormouse list", 3, "correct the path, or make it with `dormouse init /"),
+    wrong("dormouse -C nowhere list", 3, "correct --dir or DORMOUSE_DIR, or make it with `dormouse init /"),
+    wrong("DORMOUSE_DIR=nowhere dormouse list", 3, "correct --dir or DORMOUSE_DIR"),
     wrong("dormouse -C / list", 3, "`dormouse init"),
     wrong("dormouse get adda", 3, "did you mean `ada`?"),
     wrong("dormouse stop zoe", 3, "there is ada"),
     wrong("dormouse queue show msg_1234", 3, "`dormouse queue list` shows the ids"),
-    wrong("dormouse queue requeue msg_1234", 3, "`dormouse queue list` shows the ids"),
+    wrong("dormouse queue requeue msg_1234", 3, "`dormouse queue dead` shows the ids"),
+    wrong("dormouse queue requeue ada", 2, "`dormouse queue dead ada` shows the ids"),
     wrong("dormouse queue drop 12", 2, "at least four digits"),
     wrong("dormouse queue show ada", 2, "`dormouse queue list ada` shows the ids"),
     wrong("dormouse await ada --message msg_1234", 3, "`dormouse queue list` shows the ids"),
@@ -262,7 +270,7 @@ const VALUES: &[Mistake] = &[
     wrong("dormouse enqueue ada --origin human hello", 2, "unknown origin `human`: expected one of operator"),
     wrong("dormouse enqueue ada --kind mail hello", 2, "operator_prompt"),
     wrong("dormouse tick ada --jobs 0", 2, "--jobs"),
-    wrong("dormouse list --posture sleepy", 2, "idle"),
+    wrong("dormouse list --posture sleepy", 2, "[possible values: stopped, active_turn"),
     wrong("DORMOUSE_NOW=today dormouse list", 2, "DORMOUSE_NOW"),
     wrong("dormouse create two/words -- true", 2, "a-z 0-9 . _ -"),
     wrong("dormouse create 'two words' -- true", 2, "a-z 0-9 . _ -"),
@@ -284,6 +292,8 @@ fn a_wrong_value_is_answered_with_the_right_ones() {
 /// Files that a user or a program has written wrong.
 const FILES: &[Mistake] = &[
     after("echo 'shel = true' >> $A/agent.toml", "dormouse tick ada", 6, "`dormouse edit ada`"),
+    after("echo 'shel = true' >> $A/agent.toml", "dormouse doctor", 6, "correct it with `dormouse edit ada`"),
+    after("echo 'shel = true' >> $A/agent.toml", "dormouse clone ada bob", 6, "`dormouse edit ada`"),
     after(
         "echo 'shel = true' >> $A/agent.toml",
         "dormouse start ada",
@@ -326,7 +336,7 @@ fn a_wrong_file_is_answered_with_its_path_and_how_to_mend_it() {
 
 /// Commands that the state of the records does not allow, and a machine that lacks something.
 const STATES: &[Mistake] = &[
-    wrong("dormouse create ada -- true", 4, "`dormouse get ada`"),
+    wrong("dormouse create ada -- true", 4, "`dormouse get ada`, or change it with `dormouse edit ada`"),
     after("dormouse create bob -- true", "dormouse rename ada bob", 4, "`dormouse get bob`"),
     after("dormouse create bob -- true", "dormouse clone ada bob", 4, "`dormouse get bob`"),
     after("dormouse create bob 2>/dev/null", "dormouse start bob", 4, "command = [\"./turn.sh\"]"),
@@ -365,7 +375,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     (
         "printf '#!/bin/sh\\r\\ntrue\\r\\n' > turn.sh; chmod +x turn.sh",
-        "./turn.sh has Windows line ends, which its interpreter can't read: `sed -i 's/\\r$//'",
+        "./turn.sh has Windows line ends, which its interpreter can't read: `sed -i 's/\\r$//' /",
     ),
     (
         "printf '#!/usr/bin/no-such-python\\n' > turn.sh; chmod +x turn.sh",
@@ -395,6 +405,10 @@ fn a_turn_command_that_can_not_start_is_named_by_create_start_and_tick() {
     assert!(ran.stderr.contains("write each word by itself, or use --shell"), "{ran}");
     assert!(ran.stderr.contains("asks for no-such-python, which is not in the PATH: install it"), "{ran}");
     assert!(ran.stderr.contains("no-such-program is not in the PATH"), "{ran}");
+    let script = "printf '#!/bin/sh\\r\\n' > here.sh; dormouse create joy -- here.sh; dormouse create jo -- ././here.sh";
+    let ran = shell(&template, "", script).output();
+    assert!(ran.stderr.contains("here.sh is not in the PATH: write ./here.sh for the file"), "{ran}");
+    assert!(ran.stderr.contains("sed -i") && !ran.stderr.contains("/./here.sh`"), "{ran}");
 }
 
 #[test]
@@ -428,6 +442,10 @@ fn a_command_of_the_wrong_user_is_answered_with_the_right_user() {
     for line in [&["enqueue", "ada", "hello"][..], &["create", "bob", "--", "true"]] {
         refused(OWNER, line, 1, "give yourself the right with `chmod`");
     }
+    mode(&shared.state().join("agents/ada/lock"), 0o400);
+    let ran = shared.dormouse(OWNER, &["doctor"]);
+    assert!(ran.code() == 0 && ran.stdout.contains("no step of ada can run: can't open "), "{ran}");
+    assert!(ran.stdout.contains(": no damage, "), "{ran}");
     // The test removes them.
     dirs().for_each(|dir| mode(&dir, 0o700));
 }

@@ -1,7 +1,7 @@
 //! `rm`: agents that are removed, and nothing that was said to them is lost without a word.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::thread;
@@ -369,8 +369,13 @@ fn what_a_move_has_left_can_be_removed() {
 
 #[test]
 fn a_person_at_a_terminal_is_asked() {
-    for (answer, is_gone) in [("y\n", true), ("\n", false), ("no\n", false)] {
+    for (answer, is_gone, is_done) in
+        [("y\n", true, true), ("\n", false, true), ("no\n", false, true), ("y\n", false, false)]
+    {
         let here = started("true");
+        if !is_done {
+            say(&here, "one");
+        }
         let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
         let near = rustix::pty::openpt(flags).unwrap();
         rustix::pty::grantpt(&near).unwrap();
@@ -385,7 +390,10 @@ fn a_person_at_a_terminal_is_asked() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(if is_gone { 0 } else { 4 }));
         assert_eq!(agents(&here).is_empty(), is_gone);
-        drop(near);
+        let mut said = [0; 4096];
+        let length = fs::File::from(near).read(&mut said).unwrap();
+        let said = String::from_utf8_lossy(&said[..length]);
+        assert_eq!(said.contains("Remove ada?"), is_done, "{said}");
     }
 }
 

@@ -64,8 +64,7 @@ struct CompletionRequest {
     word: OsString,
     /// Separator that the shell expects between the candidates.
     separator: String,
-    /// True if bash only lists the candidates. bash shows no descriptions, so they are appended to
-    /// the candidates.
+    /// True if bash only lists the candidates, to which descriptions are then appended.
     is_list: bool,
 }
 

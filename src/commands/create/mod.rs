@@ -146,6 +146,11 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
     });
     if let Some(template) = template {
         let words = template.first_words;
+        if template.settings.contains("LLM_API_KEY") {
+            session.out.note(&format!(
+                "first: set the model and LLM_KEY_FILE with `dormouse edit {name}`, or export LLM_API_KEY"
+            ));
+        }
         session.out.note(&format!("next: dormouse start {name}, and then: dormouse ask {name} {words}"));
     }
     if !has_command {
@@ -167,7 +172,7 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     let identity = model.identity()?;
     let parent = authority::parent(session, &store, identity.parent)?;
     let text = model.policy_text()?;
-    store.local().policy_from(&model.settings(), &text)?;
+    model.policy()?;
     let policy = match &args.description {
         Some(description) => described(&text, description),
         None => text,

@@ -42,8 +42,7 @@ pub fn named(name: &str) -> Option<&'static Template> {
     ALL.iter().find(|template| template.name == name)
 }
 
-/// Turn script of a new agent. Dropping this value deletes the script file if the value created the
-/// file, unless `keep` was called.
+/// Turn script of a new agent. Dropping it deletes a file that it created, but not after `keep`.
 pub struct Script {
     pub path: PathBuf,
     new: Option<NewFile>,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::cli;
-use crate::commands::args::asked;
+use crate::commands::args::{asked, can_ask};
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
 use crate::engine::new_file::{Replacement, name_exists, refuse_within};
@@ -167,7 +167,15 @@ pub fn rm(session: &mut Session, args: cli::RmArgs) -> Result<Status> {
         if let Some(file) = file {
             refuse_within(&store, file, "--output", "it would go with the agent: name a file beside it")?;
         }
-        if !args.force && !args.dry_run && !confirmed(session, file.as_deref(), names)? {
+        if args.force || args.dry_run || !can_ask(session) {
+            continue;
+        }
+        let request = DeleteRequest { file: file.as_deref(), force: false, dry_run: true };
+        let forecast = remove_all(session, &store, &request, names);
+        if forecast != Status::Done {
+            return Ok(forecast);
+        }
+        if !confirmed(session, request.file, names)? {
             session.out.note("nothing was removed");
             return Ok(Status::Refused);
         }
@@ -180,21 +188,18 @@ pub fn rm(session: &mut Session, args: cli::RmArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Asks for confirmation on a terminal. Returns true without a terminal.
+/// Asks for confirmation.
 fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Result<bool> {
     let named: Vec<&str> = names.iter().map(AgentName::as_str).collect();
     let to = match file {
         Some(file) => format!(" Its stream goes to {}.", file.display()),
         None => " Nothing is kept of it.".to_owned(),
     };
-    let Some(answer) = asked(session, &format!("Remove {}?{to} [y/N]", named.join(", ")))? else {
-        return Ok(true);
-    };
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+    let answer = asked(session, &format!("Remove {}?{to} [y/N]", named.join(", ")))?;
+    Ok(answer.is_some_and(|answer| ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())))
 }
 
-/// Deletes agents whose streams are written into one file. An agent that can't be deleted is
-/// reported and kept.
+/// Deletes agents whose streams go into one file. Reports and keeps one that can't be deleted.
 fn remove_all(
     session: &mut Session,
     store: &Store,
@@ -298,8 +303,7 @@ fn refuse_unfinished(agent: &Agent<'_>, unfinished: &UnfinishedCounts) -> Result
         .with_hint(format!("look at it with `dormouse get {name}`, or delete it anyway with --force")))
 }
 
-/// Writes the agents one after the other into the file. The file appears under its name when it is
-/// complete and durable.
+/// Writes the agents into the file, which appears under its name when it is complete and durable.
 fn export(
     session: &Session,
     store: &Store,

@@ -218,8 +218,7 @@ fn say_left_out(session: &Session, agent: &Agent<'_>, exported: &DirExport) {
     }
 }
 
-/// Returns the agent's records with the mark of the move. Refuses an agent with an open turn or
-/// task.
+/// Returns the agent's records with the mark of the move. Refuses an open turn or task.
 fn about_to_leave(
     session: &Session,
     agent: &Agent<'_>,
@@ -287,8 +286,7 @@ pub fn import(session: &mut Session, args: cli::ImportArgs) -> Result<Status> {
     }
 }
 
-/// Refuses a turn that may only create children, because the agents of a stream may have any
-/// parent.
+/// Refuses a turn that may only create children: the agents of a stream may have any parent.
 fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     let Some(caller) = authority::inside(session, store)? else { return Ok(()) };
     if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {
@@ -301,8 +299,7 @@ fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     .with_hint("call it from outside the turn, or set `authority.lifecycle = \"all\"`"))
 }
 
-/// Imports a stream: stages all agents, checks each with the checks of `doctor`, and then makes all
-/// visible. `length`: bytes of the stream, if known.
+/// Imports a stream: stages and checks all agents, then makes them visible. `length`: its bytes.
 fn from(
     session: &mut Session,
     store: &Store,
@@ -380,8 +377,7 @@ fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, 
 const WENT_ON: &str = "it was running when its agent was copied, and continued there";
 
 /// Removes the state that belongs to the origin: the mark of the move, the clone that steps the
-/// agent, and open turns and tasks. Open turns and tasks are ended here, because their processes
-/// belong to the original agent.
+/// agent, and open turns and tasks, whose processes belong to the original agent.
 fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     let store = agent.store();
     let state = agent.peek()?;

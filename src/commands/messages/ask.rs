@@ -111,8 +111,7 @@ impl PendingAnswer<'_> {
     }
 }
 
-/// Reports that a turn failed and is retried. A message whose last attempt failed is reported by
-/// the attention mark instead.
+/// Reports that a turn failed and is retried. The attention mark reports the last failure.
 fn tell_of_failure(session: &Session, report: &StepReport) {
     let is_given_up = report.decision.message_id.is_some_and(|id| is_told(session, id));
     if report.failed() && !is_given_up {

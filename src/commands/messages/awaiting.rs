@@ -86,7 +86,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
             lookout.look(session, agent)?;
         }
         let names: Vec<&str> = waiting.iter().map(|agent| agent.name().as_str()).collect();
-        let left = deadline.left(names.join(", "))?;
+        let left = deadline.left(names[0], names.join(", "))?;
         watch.wait(if wanted.message.is_some() { lookout.until(left) } else { left });
     }
 }
@@ -102,7 +102,7 @@ fn wanted(store: &Store, args: &cli::AwaitArgs) -> Result<AwaitCondition> {
 
 /// Returns the id of a message in the records, or of a message that a timer will send.
 fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
-    let missing = match lookup::message(store, Some(name.clone()), part) {
+    let missing = match lookup::message(store, Some(name.clone()), "message", part) {
         Ok((_, id)) => return Ok(id),
         Err(missing @ Error::NoRecord { .. }) => missing,
         Err(error) => return Err(error),
@@ -158,8 +158,7 @@ pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     })
 }
 
-/// Returns the exit status for a message that has ended. A message that was delivered to a turn
-/// counts as completed.
+/// Returns the exit status for a message that has ended; one delivered to a turn is completed.
 pub fn verdict(status: MessageStatus) -> Status {
     if status.has_failed() { Status::TurnFailed } else { Status::Done }
 }
@@ -179,8 +178,7 @@ impl Lookout {
         Lookout { begun: Instant::now(), next: Some(Lookout::FIRST) }
     }
 
-    /// Warns once if no step claims the message: immediately for an agent that is stopped or not
-    /// started, otherwise at the next check.
+    /// Warns once if no step claims the message: at once for an agent that is not started.
     pub fn look(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
         let Some(next) = self.next else { return Ok(()) };
         let is_due = self.begun.elapsed() >= next;
@@ -255,12 +253,16 @@ impl WaitLimit {
     }
 
     /// Returns the remaining time; `None` without a limit. Fails after the limit. `what` describes
-    /// the expected event in the error.
-    pub fn left(&self, what: impl std::fmt::Display) -> Result<Option<Duration>> {
+    /// the expected event in the error, and `agent` is the agent of that event.
+    pub fn left(&self, agent: &str, what: impl std::fmt::Display) -> Result<Option<Duration>> {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             let waited = self.timeout.unwrap_or(Span::ZERO);
-            return Err(Error::TimedOut { message: format!("timed out after {waited}, waiting for {what}") });
+            let message = format!("timed out after {waited}, waiting for {what}");
+            let hint = format!(
+                "`dormouse explain {agent}` shows what would wake it, `dormouse tick {agent}` runs its next step"
+            );
+            return Err(Error::TimedOut { message, hint });
         }
         Ok(left)
     }
@@ -308,7 +310,7 @@ pub fn go_on(
         return Err(Error::failed(format!("ended by signal {signal}")));
     }
     refuse_closed(&agent.peek()?, Some(id))?;
-    deadline.left(id)
+    deadline.left(agent.name().as_str(), id)
 }
 
 /// Reports that the message is still queued although the wait has ended.

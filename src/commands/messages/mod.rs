@@ -165,15 +165,13 @@ fn closed(status: AgentStatus) -> Option<&'static str> {
     }
 }
 
-/// Reports that the agent claims no messages at present. The message stays queued, so this is no
-/// error.
+/// Reports that the agent claims no messages at present. No error: the message stays queued.
 fn say_if_closed(session: &Session, name: &AgentName, status: Option<AgentStatus>) {
     let Some(how) = status.and_then(closed) else { return };
     session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
 }
 
-/// Reports on a terminal that no process ticks the agent. Errors are ignored, because the message
-/// is already admitted.
+/// Reports on a terminal that no process ticks the agent. Ignores errors: the message is admitted.
 fn say_if_late(session: &Session, agent: &Agent<'_>) {
     if !session.out.is_on_terminal() || session.out.is_json() {
         return;
@@ -282,8 +280,7 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     answer(session, &object, |_| hint.id.to_string())
 }
 
-/// Returns the source of a hint: the source in the flags, the agent of the calling turn or task, or
-/// the operator.
+/// Returns the source of a hint: that of the flags, the calling agent, or the operator.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
         return Err(Error::refused(
@@ -305,8 +302,7 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
     }
 }
 
-/// Stores a message without first reading the agent. Returns the message, and the status of the
-/// agent if the store reports it.
+/// Stores a message without reading the agent. Returns it, and the agent's status if it is known.
 ///
 /// Returns `None` without a change if the agent must be read first or the request is invalid. The
 /// caller then uses the ordinary path, which reports the error.

@@ -47,8 +47,7 @@ fn last_words(lines: &[u8], end: JobEnd) -> Option<String> {
     }
 }
 
-/// Work item that ticks one agent: a new process, or a job for a persistent worker if the store is
-/// a database.
+/// Work item that ticks one agent: a new process, or for a database a job for a worker.
 pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::TickArgs) -> Work {
     if store.is_remote() {
         let worker = command(session, store, "--by-line", args);

@@ -57,8 +57,7 @@ pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Steps the agents that the parent process names on stdin, one after the other. An error ends this
-/// process, so that the error can't affect the next step.
+/// Steps the agents that the parent process names on stdin, one by one. An error ends this process.
 fn by_line(session: &mut Session, mut store: Store, args: &cli::TickArgs) -> Result<Status> {
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
@@ -86,9 +85,8 @@ struct AgentsToStep {
     urgencies: Option<Urgencies>,
 }
 
-/// Returns the agents to step. With a database, `--all` steps only the due agents. Messages of one
-/// round make other agents due, so the caller repeats the query until all returned agents are in
-/// `done`.
+/// Returns the agents to step. With a database, `--all` steps only the due agents. Messages make
+/// other agents due, so the caller repeats the query until all returned agents are in `done`.
 fn to_step(
     session: &Session,
     store: &Store,

@@ -18,8 +18,7 @@ use crate::report::step::StepReport;
 use crate::rules::transition::moved::let_go;
 use crate::store::{Agent, Store};
 
-/// Time that a clone keeps an agent beyond the timeout of the agent's turn, for the work before and
-/// after the turn.
+/// Time that a clone keeps an agent beyond the timeout of its turn, for the work around it.
 const MARGIN: Span = Span::from_secs(10 * 60);
 /// Time that a clone keeps an agent whose turn has no timeout.
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);

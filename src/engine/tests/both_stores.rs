@@ -260,7 +260,7 @@ fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
         Ok(dead)
     })?;
     let dead = dead.expect("a dead letter");
-    let found = lookup::message(play.store, None, &dead.id.to_string())?;
+    let found = lookup::message(play.store, None, "message", &dead.id.to_string())?;
     assert_eq!(found.1, dead.id);
     Context::new(&play.session, &play.agent).change(|draft| requeue(draft, dead))?;
     play.steps()?;

@@ -96,8 +96,7 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Records the two events of a control action, with the affected records. `next` is the status
-/// after the action.
+/// Records the two events of a control action, which ends in the status `next`.
 pub(super) fn control(
     draft: &mut Draft,
     (action, boundary): (&str, Boundary),

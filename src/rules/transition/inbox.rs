@@ -219,8 +219,7 @@ fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: Messag
     draft.acknowledge(|seen| seen.about.message_id == Some(archived.id) && seen.count == 1);
 }
 
-/// Records that an inbox file could not be admitted and was quarantined. `file` is its name in the
-/// quarantine.
+/// Records that an inbox file was quarantined. `file` is its name in the quarantine.
 pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
     let data = json!({ "path": file, "reason": reason });
     reject(draft, file, data, format!("{reason} (it is in inbox/rejected/)"));

@@ -116,8 +116,7 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// True if the agent was never started, or its first start was given up, so that the next start is
-/// again a first start.
+/// True if the next start is a first start: the agent was never started, or that was given up.
 pub fn is_uninitialized(state: &State) -> bool {
     let execution = &state.execution;
     // An operator may fail an attempt with the same text as reason; that failure names a message.
@@ -132,8 +131,7 @@ pub fn is_closed(state: &State) -> bool {
     matches!(state.status, Status::Booting | Status::Stopped)
 }
 
-/// Opens the gate; changes nothing if it is open. Sends no message and runs no turn; the next step
-/// decides about that.
+/// Opens the gate; changes nothing if it is open. Sends no message and runs no turn.
 pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let previous = draft.records.state.status;
     if !is_closed(&draft.records.state) {
@@ -248,9 +246,7 @@ pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let status = draft.records.state.status;
     release_hold(draft);
     if !try_anew(draft) {
-        let state = &draft.records.state;
-        let refusal = Refusal::transition(state.execution.state, ExecutionState::Recovering);
-        return Err(refusal.hint(way_on(state)));
+        return Err(recovery::nothing_to_recover(&draft.records.state));
     }
     control(draft, ("recover", Boundary::Control), status, by, None);
     Ok(())

@@ -5,7 +5,7 @@ use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::execution::ExecutionState;
 use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
-use crate::model::state::Retry;
+use crate::model::state::{Retry, State};
 use crate::rules::execution::way_on;
 
 use super::draft::Draft;
@@ -22,8 +22,14 @@ pub fn begin(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
     if draft.records.state.execution.state == ExecutionState::Recovering {
         return Ok(());
     }
-    let hint = way_on(&draft.records.state);
-    draft.enter(ExecutionState::Recovering, None, cause).map_err(|refusal| refusal.hint(hint))
+    let refusal = nothing_to_recover(&draft.records.state);
+    draft.enter(ExecutionState::Recovering, None, cause).map_err(|_| refusal)
+}
+
+/// Returns the refusal of a recovery of an agent that has not failed.
+pub fn nothing_to_recover(state: &State) -> Refusal {
+    let message = format!("`{}` has nothing to recover", state.agent);
+    Refusal::action(state.execution.state, ExecutionState::Recovering, message).hint(way_on(state))
 }
 
 /// Completes a recovery: `recovering` → `runnable`.

@@ -398,7 +398,7 @@ const NOT_A_DIRECTORY: &str = "not a directory: an agent is never a symbolic lin
 /// Error for a name that another agent has.
 pub(super) fn agent_exists(name: &AgentName) -> Error {
     Error::refused("agent_exists", format!("there is an agent `{name}` already"))
-        .with_hint(format!("see it with `dormouse get {name}`"))
+        .with_hint(format!("see it with `dormouse get {name}`, or change it with `dormouse edit {name}`"))
 }
 
 const DEFAULT_CONFIG: &str = "\

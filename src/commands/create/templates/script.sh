@@ -18,7 +18,6 @@ if [ "$DORMOUSE_ATTEMPT" -gt 1 ]; then
 fi
 
 # ---- Your work goes here. ----
-lines=$(printf '%s\n' "$message" | wc -l)
 characters=$(printf '%s' "$message" | wc -m)
 
 # What is to happen next can be written to $DORMOUSE_OUTCOME: waits, timers, work items, messages to other agents
@@ -27,4 +26,4 @@ characters=$(printf '%s' "$message" | wc -m)
 #   echo '{"actions": [{"do": "timer.add", "in": "1h", "text": "look again"}]}' >"$DORMOUSE_OUTCOME"
 #   dormouse check-outcome "$DORMOUSE_OUTCOME"
 
-echo "read $((lines)) lines, $((characters)) characters"
+echo "read $((characters)) characters"
