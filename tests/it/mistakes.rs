@@ -408,7 +408,7 @@ fn a_turn_command_that_can_not_start_is_named_by_create_start_and_tick() {
     let script = "printf '#!/bin/sh\\r\\n' > here.sh; dormouse create joy -- here.sh; dormouse create jo -- ././here.sh";
     let ran = shell(&template, "", script).output();
     assert!(ran.stderr.contains("here.sh is not in the PATH: write ./here.sh for the file"), "{ran}");
-    assert!(ran.stderr.contains("sed -i") && !ran.stderr.contains("/./here.sh`"), "{ran}");
+    assert!(ran.stderr.contains("/project/here.sh`") && !ran.stderr.contains("/project/./"), "{ran}");
 }
 
 #[test]
