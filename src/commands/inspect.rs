@@ -155,11 +155,8 @@ pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
             cli::Diagram::Mermaid => explain::mermaid(execution.state, &taken),
             cli::Diagram::Dot => explain::dot(execution.state, &taken),
         };
-        session
-            .out
-            .result(&json!({ "agent": state.agent, "state": execution.state, "diagram": text }), |_| {
-                text.clone()
-            });
+        let object = json!({ "agent": state.agent, "state": execution.state, "diagram": text });
+        session.out.result(&object, |_| text.clone());
         return Ok(Status::Done);
     }
     answer(session, &machine_object(&state, &history), |out| machine_text(&state, &history, now, out))
@@ -378,11 +375,8 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         }
         for line in lines.iter().filter(|line| line.status != AgentStatus::Booting) {
             for question in line.questions().take(NAMED) {
-                text.push_str(&format!(
-                    "{} {}\n",
-                    line.agent,
-                    out.safe(&one_line(&question.to_string(), 300))
-                ));
+                let question = out.safe(&one_line(&question.to_string(), 300));
+                text.push_str(&format!("{} {question}\n", line.agent));
             }
         }
         if !attention.is_empty() {

@@ -344,9 +344,8 @@ pub fn forecast(context: Context<'_>, now: Time) -> Result<NextStep> {
     let expected = preview(context, now)?;
     let records = &expected.draft.records;
     let given_up_at = given_up_at(agent, &records.state, now)?;
-    let due = next_due(records).or(given_up_at);
     Ok(NextStep {
-        due: if expected.is_due() { Some(now) } else { due },
+        due: if expected.is_due() { Some(now) } else { next_due(records).or(given_up_at) },
         is_at_rest: false,
         is_beside: records.lease == LeaseState::Held || given_up_at.is_some(),
         has_tasks: records.state.open_tasks > 0,
@@ -398,7 +397,9 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
     let agent = context.agent;
     let (records, waiting) = load::preview(agent, now)?;
     let mut waiting = VecDeque::from(waiting);
-    let mut draft = Draft::new(records, context.session.clock.stamp()?);
+    let mut stamp = context.session.clock.stamp()?;
+    stamp.now = now;
+    let mut draft = Draft::new(records, stamp);
     let mut tried = Tried::default();
     let (mut recovered, mut overdue, mut has_effects) = (None, None, false);
     loop {

@@ -83,9 +83,8 @@ pub fn readings(
 }
 
 fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
-    let visibility = agent.identity()?.visibility;
     let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
-    Ok(Reading::new(visibility, records, &arrivals, now))
+    Ok(Reading::new(agent.identity()?.visibility, records, &arrivals, now))
 }
 
 /// Loads records and arrivals at one revision. `past`: also searches for reduced messages.

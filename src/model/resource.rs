@@ -21,13 +21,7 @@ names! {
 impl Resource {
     /// True if the resource is an allowance of the agent, which is renewed at a known time.
     pub const fn is_limit(self) -> bool {
-        match self {
-            Resource::Command | Resource::Workspace | Resource::Slot => false,
-            Resource::TurnsPerHour
-            | Resource::TurnsPerDay
-            | Resource::CostPerDay
-            | Resource::TokensPerDay => true,
-        }
+        !matches!(self, Resource::Command | Resource::Workspace | Resource::Slot)
     }
 }
 

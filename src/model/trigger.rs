@@ -284,16 +284,12 @@ impl Trigger {
         };
         let Some(source) = &self.source else { return Ok(Origin { kind: default, id: None }) };
         let origin: Origin = source.parse().map_err(|error: UnknownName| error.to_string())?;
-        match origin.kind {
-            OriginKind::Webhook | OriginKind::Callback => Ok(origin),
-            OriginKind::Operator
-            | OriginKind::Channel
-            | OriginKind::Timer
-            | OriginKind::System
-            | OriginKind::Task => Err(format!(
-                "`{source}` is not what a trigger can speak as: that is `webhook:NAME` or `callback:NAME`"
-            )),
+        if matches!(origin.kind, OriginKind::Webhook | OriginKind::Callback) {
+            return Ok(origin);
         }
+        Err(format!(
+            "`{source}` is not what a trigger can speak as: that is `webhook:NAME` or `callback:NAME`"
+        ))
     }
 
     /// Counts deliveries that a step takes up. `last` is the arrival time of the last one.

@@ -10,6 +10,7 @@ use crate::model::decision::DecisionReport;
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::records::Records;
+use crate::model::run::Terminal;
 use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
@@ -22,6 +23,7 @@ use crate::rules::projection::{Projection, WorkFact, project};
 use crate::rules::waits::WakeSource;
 
 use super::output::{Output, Tone};
+use super::summary::remedy;
 use super::text::{one_line, relative};
 use super::wait as shown_wait;
 
@@ -35,14 +37,10 @@ const EVIDENCE: usize = 1000;
 pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     let state = &records.state;
     let agent = &state.agent;
-    match state.status {
-        Status::Stopped if state.current_run.is_some() => {
-            return vec![format!(
-                "dormouse stop {agent}, which ends its run, and then dormouse start {agent}"
-            )];
-        }
-        Status::Stopped | Status::Booting => return vec![format!("dormouse start {agent}")],
-        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
+    if matches!(state.status, Status::Stopped | Status::Booting) {
+        let stop = format!("dormouse stop {agent}, which ends its run, and then ");
+        let stop = state.current_run.as_ref().map(|_| stop).unwrap_or_default();
+        return vec![format!("{stop}dormouse start {agent}")];
     }
     let mut wakes = Vec::new();
     if let Some(run) = &state.current_run {
@@ -108,7 +106,10 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     );
     // A held message blocks every other message, so other wake sources are left out.
     if state.held.is_none() {
-        wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
+        // A backoff delays every message except urgent ones.
+        let is_urgent = state.retry.is_some() && state.execution.state == ExecutionState::Failed;
+        let (what, flag) = if is_urgent { ("an urgent", " --priority interject") } else { ("a", "") };
+        wakes.push(format!("{what} message: dormouse enqueue {agent}{flag} TEXT"));
         if has_runnable_work(records) {
             wakes.push(format!("a hint, which gives runnable work another turn: dormouse wake {agent}"));
         }
@@ -237,7 +238,6 @@ pub fn document(records: &Records, report: &DecisionReport, now: Time) -> Value 
 
 fn facts_document(facts: &Projection) -> Value {
     let work = |work: &WorkFact| json!({ "id": work.id, "state": work.state, "ticked": work.ticked });
-    let waits = &facts.agent_waits;
     json!({
         "gate": format!("{:?}", facts.gate).to_lowercase(),
         "live_run": facts.live_run,
@@ -262,21 +262,15 @@ fn facts_document(facts: &Projection) -> Value {
         "pending_wake_hint": facts.hint.as_ref().map(|hint| json!({ "key": hint.key, "seen": hint.seen })),
         "current_work": facts.current.as_ref().map(work),
         "queued_work": facts.queued.iter().map(work).collect::<Vec<_>>(),
-        "agent_waits": {
-            "operator": waits.operator,
-            "external": waits.external,
-            "timer": waits.timer,
-            "task": waits.task,
-            "system": waits.system,
-        },
+        "agent_waits": facts.agent_waits,
         "first_timer": facts.timer,
         "asleep": facts.asleep,
         "prior_closure": facts.prior_closure,
     })
 }
 
-/// Returns the text of `explain`: the decision, the ladder down to the rung that applies, and the
-/// events that would wake the agent.
+/// Returns the text of `explain`: the decision, the reason of a failed last turn, the rung that
+/// applies, with `--verbose` after the rungs before it, and the events that would wake the agent.
 pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output) -> String {
     let facts = project(records, now);
     let mut text = format!(
@@ -288,9 +282,21 @@ pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output)
     for line in &report.evidence {
         text.push_str(&format!("  {}\n", out.safe(&one_line(line, EVIDENCE))));
     }
+    let turn = records.state.last_turn.as_ref().filter(|turn| turn.terminal != Terminal::Completed);
+    if let Some((turn, reason)) = turn.and_then(|turn| Some((turn, turn.reason.as_ref()?))) {
+        let (when, reason) = (relative(turn.ended_at, now), out.safe(&one_line(reason, 200)));
+        text.push_str(&format!("last turn {} {when}: {reason}\n", turn.terminal));
+    }
+    for attention in records.state.attention.iter().flat_map(|mark| mark.newest.iter().rev()).take(LISTED) {
+        text.push_str(&format!("{}\n", out.safe(&one_line(&attention.to_string(), 200))));
+        text.extend(remedy(attention).map(|command| format!("  try it again: {command}\n")));
+    }
     text.push('\n');
     for rung in LADDER {
         let holds = (rung.holds)(&facts).is_some();
+        if !holds && !out.is_verbose() {
+            continue;
+        }
         let line = format!(
             "{} {:>2}  {} ({})",
             if holds { "→" } else { " " },

@@ -13,16 +13,16 @@ use crate::model::moved::Moved;
 use crate::model::names;
 use crate::model::posture::Posture;
 use crate::model::record::is_default;
-use crate::model::records::Records;
+use crate::model::records::{LeaseState, Records};
 use crate::model::state::Retry;
 use crate::model::time::Time;
-use crate::rules::due::{Overdue, overdue};
+use crate::rules::due::{Overdue, has_step, overdue};
 use crate::rules::posture::{posture, waking_hint};
 use crate::rules::stall::stall;
 
 use super::output::{Output, Tone};
 use super::summary::{Arrivals, next_act};
-use super::text::{count, one_line, relative, table, text_width};
+use super::text::{count, due, one_line, relative, table, text_width};
 
 names! {
     /// Column of `list`.
@@ -53,26 +53,31 @@ impl Column {
 /// Minimum width of a note, and its maximum without a terminal width.
 const NOTE: (usize, usize) = (20, 160);
 
+/// Minimum width of a cut agent name.
+const NAME: usize = 12;
+
 /// Renders the agents as a table with a header. Notes are cut so that a row fits into `width`
-/// columns.
+/// columns, and then agent names, but no value of another column.
 pub fn text(lines: &[ListRow], columns: &[Column], width: Option<usize>, out: &Output, now: Time) -> String {
-    let table_of = |room: usize| {
+    let table_of = |room: usize, name: usize| {
         let head = columns.iter().map(|column| out.paint(Tone::Quiet, &column.head())).collect();
-        let row = |line: &ListRow| columns.iter().map(|column| line.cell(*column, out, now, room)).collect();
+        let row = |line: &ListRow| {
+            columns.iter().map(|column| line.cell(*column, out, now, (room, name))).collect()
+        };
         let rows: Vec<Vec<String>> = std::iter::once(head).chain(lines.iter().map(row)).collect();
         table(&rows)
     };
-    let wide = table_of(NOTE.1);
-    let Some(width) = width else { return wide };
-    let over = wide.lines().map(text_width).max().unwrap_or(0).saturating_sub(width);
-    // Only notes are cut, because a cut value in another column would be useless.
-    let widest = lines.iter().map(|line| text_width(&one_line(&out.safe(&line.words(now)), NOTE.1))).max();
-    match widest {
-        Some(widest) if over > 0 && columns.contains(&Column::Note) => {
-            table_of(widest.saturating_sub(over).max(NOTE.0))
-        }
-        Some(_) | None => wide,
-    }
+    let over = |text: &str| {
+        let widest = text.lines().map(text_width).max().unwrap_or(0);
+        width.map_or(0, |width| widest.saturating_sub(width))
+    };
+    let wide = table_of(NOTE.1, NOTE.1);
+    let notes = lines.iter().map(|line| text_width(&one_line(&out.safe(&line.words(now)), NOTE.1))).max();
+    let room = notes.unwrap_or(0).saturating_sub(over(&wide)).max(NOTE.0);
+    let narrow = if over(&wide) > 0 { table_of(room, NOTE.1) } else { wide };
+    let longest = lines.iter().map(|line| line.agent.as_str().len()).max().unwrap_or(0);
+    let name = longest.saturating_sub(over(&narrow)).max(NAME);
+    if over(&narrow) > 0 { table_of(room, name) } else { narrow }
 }
 
 /// Compares names, with the numbers in the names ordered by value.
@@ -155,13 +160,19 @@ pub struct ListRow {
     /// Claim time of the live turn.
     #[serde(skip)]
     pub turn_since: Option<Time>,
+    /// Time at which a step has something to do: `next_due_at`, or earlier if input is queued.
+    #[serde(skip)]
+    pub due: Option<Time>,
 }
 
 impl ListRow {
     pub fn new(records: &Records, arrivals: &Arrivals, lineage: Option<Lineage>, now: Time) -> ListRow {
         let state = &records.state;
         let posture = posture(records);
+        let is_live = records.lease == LeaseState::Held || records.away.is_some();
+        let is_input = matches!(posture.posture, Posture::HasQueuedInput | Posture::ActiveTurn);
         ListRow {
+            due: if is_input && has_step(records, now) { Some(now) } else { state.next_due_at },
             agent: state.agent.clone(),
             status: state.status,
             execution_state: state.execution.state,
@@ -182,16 +193,16 @@ impl ListRow {
             next_due_at: state.next_due_at,
             nobody_ticks: overdue(records, now),
             stalled: stall(records).map(|stall| stall.reason),
-            turn_since: state.current_run.as_ref().map(|run| run.claimed_at),
+            turn_since: state.current_run.as_ref().filter(|_| is_live).map(|run| run.claimed_at),
         }
     }
 
-    fn cell(&self, column: Column, out: &Output, now: Time, room: usize) -> String {
+    fn cell(&self, column: Column, out: &Output, now: Time, (room, name): (usize, usize)) -> String {
         let moment = |at: Option<Time>| at.map_or_else(|| "-".to_owned(), |at| relative(at, now));
         match column {
             Column::Agent => {
                 let mark = if self.needs_attention() { " !" } else { "" };
-                out.paint(Tone::Strong, &format!("{}{mark}", self.agent))
+                out.paint(Tone::Strong, &format!("{}{mark}", one_line(self.agent.as_str(), name)))
             }
             Column::Posture => self.posture.word().to_owned(),
             Column::Queue => match self.rejected {
@@ -199,7 +210,7 @@ impl ListRow {
                 rejected => format!("{}, {rejected} rejected", self.pending),
             },
             Column::Last => moment(self.last_turn_at),
-            Column::Due => moment(self.next_due_at),
+            Column::Due => moment(self.due.map(|at| at.max(now))),
             Column::Note => one_line(&out.safe(&self.words(now)), room),
             Column::Status => self.status.to_string(),
             Column::State => self.execution_state.to_string(),
@@ -226,20 +237,14 @@ impl ListRow {
     /// Orders agents by a column; without one, agents that need attention are first. Equal agents
     /// are ordered by name.
     pub fn order(&self, other: &ListRow, by: Option<Column>) -> Ordering {
-        let last = |one: Option<Time>, other: Option<Time>| match (one, other) {
-            (Some(one), Some(other)) => one.cmp(&other),
-            (one, other) => other.is_some().cmp(&one.is_some()),
-        };
         let order = match by {
             None => other.needs_attention().cmp(&self.needs_attention()),
             Some(Column::Agent) => Ordering::Equal,
             Some(Column::Posture) => self.posture.cmp(&other.posture),
             Some(Column::Queue) => other.pending.cmp(&self.pending),
-            Some(Column::Last) => match (self.last_turn_at, other.last_turn_at) {
-                (Some(one), Some(other)) => other.cmp(&one),
-                (one, other) => last(one, other),
-            },
-            Some(Column::Due) => last(self.next_due_at, other.next_due_at),
+            // An agent without the time is last.
+            Some(Column::Last) => other.last_turn_at.cmp(&self.last_turn_at),
+            Some(Column::Due) => (self.due.is_none(), self.due).cmp(&(other.due.is_none(), other.due)),
             Some(Column::Note) => self.reason.cmp(&other.reason),
             Some(Column::Status) => self.status.name().cmp(other.status.name()),
             Some(Column::State) => self.execution_state.cmp(&other.execution_state),
@@ -251,36 +256,39 @@ impl ListRow {
 
     /// Explains the state of the agent, problems first.
     pub fn words(&self, now: Time) -> String {
-        let attention = self.attention.as_ref().map(|mark| match (mark.newest.last(), mark.count) {
-            (Some(only), 1) if only.subject == Subject::Asked => {
-                format!("asks: {}", one_line(&only.reason, 60))
-            }
-            (Some(newest), count) => format!("{count} to look at ({})", newest.subject.words()),
+        let newest = self.attention.as_ref().and_then(|mark| mark.newest.last());
+        let attention = self.attention.as_ref().map(|mark| match (newest, mark.count) {
+            (Some(only), 1) => brief(only),
+            (Some(newest), count) => format!("{}, and {} more to look at", brief(newest), count - 1),
             (None, count) => format!("{count} to look at"),
         });
         let is_stopped = self.posture == Posture::Archived;
-        let dead = (self.dead > 0).then(|| count(self.dead, "dead letter", "dead letters"));
-        let retry =
-            self.retry.as_ref().filter(|_| self.execution_state == ExecutionState::Failed).map(|retry| {
-                let what = match retry.attempt {
-                    Some(attempt) => format!("attempt {attempt}"),
-                    None => "continues".to_owned(),
-                };
-                // A stopped agent tries nothing again before its start.
-                let when =
-                    if is_stopped { "after a start".to_owned() } else { relative(retry.not_before, now) };
-                format!("failed, {what} {when}: {}", one_line(&retry.reason, 60))
-            });
+        let is_dead_letter = newest.is_some_and(|newest| newest.subject == Subject::DeadLetter);
+        let dead =
+            (self.dead > 0 && !is_dead_letter).then(|| count(self.dead, "dead letter", "dead letters"));
+        let retry = self.retry.as_ref().filter(|_| self.execution_state == ExecutionState::Failed);
+        let retry = retry.map(|retry| {
+            let what = retry.attempt.map(|attempt| format!("attempt {attempt}"));
+            let what = what.unwrap_or_else(|| "recovery".to_owned());
+            // A stopped agent tries nothing again before its start.
+            let when = if is_stopped { "after a start".to_owned() } else { due(retry.not_before, now) };
+            let is_told = newest.is_some_and(|newest| newest.reason.ends_with(&retry.reason));
+            let why = if is_told { String::new() } else { format!("{}; ", one_line(&retry.reason, 60)) };
+            format!("{why}{what} {when}")
+        });
         let late = self.nobody_ticks.as_ref().map(|late| format!("no process ticks: {}", late.describe(now)));
-        let is_told = self.questions().any(|question| question.reason == self.reason);
+        let is_told = newest.is_some_and(|newest| newest.reason == self.reason);
+        let is_next = retry.is_some() && self.posture == Posture::HasQueuedInput;
         let why = match &self.stalled {
             Some(stalled) => format!("stalled: {}", one_line(stalled, NOTE.1)),
-            None if is_told && self.marks() == 1 => String::new(),
+            None if is_told || is_next || attention.is_some() && self.posture == Posture::Idle => {
+                String::new()
+            }
             None => one_line(&self.reason, 60),
         };
         let moved = self.moved.as_ref().map(|moved| one_line(&moved.to_string(), 70));
         let state = self.state_words().filter(|words| !self.reason.ends_with(words.as_str()));
-        let wrong = moved.into_iter().chain(attention).chain(late).chain(dead).chain(retry).chain(state);
+        let wrong = moved.into_iter().chain(attention).chain(retry).chain(late).chain(dead).chain(state);
         let wrong = wrong.collect::<Vec<_>>().join(", ");
         let why = if is_stopped && !wrong.is_empty() { String::new() } else { why };
         [wrong, why].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join("; ")
@@ -288,25 +296,26 @@ impl ListRow {
 
     /// Describes an execution state that blocks the queue of the agent.
     fn state_words(&self) -> Option<String> {
-        match self.execution_state {
-            ExecutionState::Suspended => self.missing.clone(),
-            ExecutionState::WaitingResources => {
-                self.missing.as_ref().map(|missing| format!("missing: {missing}"))
-            }
-            ExecutionState::Failed if self.retry.is_none() => Some("failed, recovers first".to_owned()),
-            ExecutionState::Recovering => Some("recovering".to_owned()),
-            ExecutionState::Initializing
-            | ExecutionState::Runnable
-            | ExecutionState::Scheduled
-            | ExecutionState::Running
-            | ExecutionState::Waiting
-            | ExecutionState::Resumed
-            | ExecutionState::Completed
-            | ExecutionState::Failed
-            | ExecutionState::ShuttingDown => None,
+        let missing = self.missing.as_ref();
+        if self.execution_state == ExecutionState::Suspended {
+            missing.cloned()
+        } else if self.execution_state == ExecutionState::WaitingResources {
+            missing.map(|missing| format!("missing: {missing}"))
+        } else if self.execution_state == ExecutionState::Recovering {
+            Some("recovering".to_owned())
+        } else {
+            let is_failed = self.execution_state == ExecutionState::Failed && self.retry.is_none();
+            is_failed.then(|| "failed, recovers first".to_owned())
         }
         .map(|words| one_line(&words, 60))
     }
+}
+
+/// Describes an attention in few words, with the last cause of a dead letter.
+fn brief(attention: &Attention) -> String {
+    let gave_up = attention.reason.strip_prefix("gave up after ").and_then(|text| text.split_once(": "));
+    let reason = gave_up.map_or(attention.reason.as_str(), |(_, cause)| cause);
+    format!("{}: {}", attention.subject.words(), one_line(reason, 60))
 }
 
 #[cfg(test)]

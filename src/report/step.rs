@@ -58,17 +58,16 @@ impl StepReport {
     }
 
     fn turn_failed(&self) -> bool {
-        match self.terminal {
-            Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted) => true,
-            Some(Terminal::Completed | Terminal::Aborted | Terminal::Suspended | Terminal::Deferred)
-            | None => false,
-        }
+        matches!(self.terminal, Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted))
     }
 }
 
 /// Returns the reason of a decision for people. The reason of a turn for a message is the message's
-/// kind.
+/// kind; `retry` is also the reason of a recovery after the last attempt.
 pub fn reason_words(reason: &str) -> &str {
+    if reason == "retry" {
+        return "after a failure";
+    }
     reason.parse::<MessageKind>().map_or(reason, |kind| kind.words())
 }
 

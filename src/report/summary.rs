@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::model::agent::{Identity, Status};
+use crate::model::attention::{Attention, Subject};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::{InboxKey, Priority};
@@ -28,7 +29,7 @@ use crate::rules::stall::stall;
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::output::{Output, Tone};
-use super::text::{self, count, one_line, relative, table};
+use super::text::{self, count, due, one_line, relative, since, table};
 use super::trigger::{capability, default_ingress};
 use super::wait;
 
@@ -215,13 +216,11 @@ fn held(records: &Records) -> Value {
 
 /// Returns the recommended action for an agent of this status.
 pub(super) fn next_act(status: Status) -> &'static str {
-    match status {
-        Status::Booting => "start it with `dormouse start`",
-        Status::Stopped => "messages are kept until `dormouse start`",
-        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
-            "the next tick decides"
-        }
+    if status == Status::Booting {
+        return "start it with `dormouse start`";
     }
+    let is_stopped = status == Status::Stopped;
+    if is_stopped { "messages are kept until `dormouse start`" } else { "the next tick decides" }
 }
 
 fn lifecycle(state: &State) -> Value {
@@ -266,22 +265,12 @@ fn work(records: &Records) -> Value {
         "open": open,
         "queued": open - usize::from(is_current_open),
         "runnable": count(|state| state == SchedulingState::Runnable),
-        "waiting": count(is_waiting),
+        "waiting": count(|state| {
+            !matches!(state, SchedulingState::Completed | SchedulingState::Runnable | SchedulingState::Blocked)
+        }),
         "waiting_for_operator": count(|state| state == SchedulingState::WaitingOperator),
         "blocked": count(|state| state == SchedulingState::Blocked),
     })
-}
-
-/// True if a work item waits: it is neither completed, runnable nor blocked.
-fn is_waiting(state: SchedulingState) -> bool {
-    match state {
-        SchedulingState::WaitingTask
-        | SchedulingState::WaitingOperator
-        | SchedulingState::WaitingTimer
-        | SchedulingState::WaitingExternal
-        | SchedulingState::WaitingSystem => true,
-        SchedulingState::Completed | SchedulingState::Blocked | SchedulingState::Runnable => false,
-    }
 }
 
 fn limits(records: &Records, now: Time) -> Value {
@@ -371,6 +360,12 @@ const ATTENTIONS: usize = 3;
 /// Maximum length of one shown reason in bytes, enough for a question and the answering command.
 const ATTENTION: usize = 250;
 
+/// Returns the command that repeats a message that has failed all its attempts.
+pub fn remedy(attention: &Attention) -> Option<String> {
+    let id = attention.about.message_id.filter(|_| attention.subject == Subject::DeadLetter);
+    id.map(|id| format!("dormouse queue requeue {id}"))
+}
+
 /// Returns the text of `get` for people.
 pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     let records = &facts.records;
@@ -385,11 +380,12 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     row("agent", out.paint(Tone::Strong, state.agent.as_str()));
     row("for", out.safe(&one_line(records.policy.description.as_deref().unwrap_or_default(), 100)));
     if let Some(mark) = state.attention_mark() {
-        let since = relative(mark.since, facts.now);
-        row("attention", out.paint(Tone::Bad, &format!("{} since {since}", mark.count)));
+        let since = since(mark.since, facts.now);
+        row("attention", out.paint(Tone::Bad, &format!("{} {since}", mark.count)));
         for attention in mark.newest.iter().rev().take(ATTENTIONS) {
             let words = one_line(&attention.to_string(), ATTENTION);
             row("", out.safe(&format!("{}: {words}", relative(attention.at, facts.now))));
+            row("", remedy(attention).map(|command| format!("try it again: {command}")).unwrap_or_default());
         }
     }
     if let Some(moved) = &state.moved {
@@ -398,20 +394,16 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     }
     row("status", state.status.to_string());
     row("posture", format!("{}: {}", posture.posture.word(), out.safe(&one_line(&posture.reason, 100))));
-    let since = relative(state.execution.since, facts.now);
+    let since = since(state.execution.since, facts.now);
     let reason = state.execution.reason.as_deref().map(|reason| format!(": {}", one_line(reason, 100)));
     let reason = out.safe(&reason.unwrap_or_default());
-    row("execution", format!("{} since {since}{reason}", state.execution.state));
-    let dead = match state.counters.dead {
-        0 => String::new(),
-        dead => format!(", {}", out.paint(Tone::Bad, &count(dead, "dead letter", "dead letters"))),
+    row("execution", format!("{} {since}{reason}", state.execution.state));
+    let bad = |number: u64, one: &str, many: &str| {
+        let text = (number > 0).then(|| out.paint(Tone::Bad, &count(number, one, many)));
+        text.map(|text| format!(", {text}")).unwrap_or_default()
     };
-    let rejected = match facts.arrivals.rejected {
-        0 => String::new(),
-        rejected => {
-            format!(", {}", out.paint(Tone::Bad, &count(rejected as u64, "rejected file", "rejected files")))
-        }
-    };
+    let dead = bad(state.counters.dead, "dead letter", "dead letters");
+    let rejected = bad(facts.arrivals.rejected as u64, "rejected file", "rejected files");
     row("queue", format!("{} pending{dead}{rejected}", facts.pending()));
     if let Some(hint) = waking_hint(records) {
         let why = hint.reason.as_deref().or(hint.resource.as_deref()).unwrap_or_default();
@@ -425,7 +417,7 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     }
     if let Some(retry) = &state.retry {
         let reason = out.safe(&one_line(&retry.reason, 100));
-        row("retry", format!("{}: {reason}", relative(retry.not_before, facts.now)));
+        row("retry", format!("{}: {reason}", due(retry.not_before, facts.now)));
     }
     if let Some(held) = &state.held {
         let when = held.not_before.map(|at| format!("{}: ", relative(at, facts.now))).unwrap_or_default();

@@ -230,6 +230,17 @@ pub fn relative(at: Time, now: Time) -> String {
     }
 }
 
+/// Formats the time of a planned event: `in 5m`, or `is due`.
+pub fn due(at: Time, now: Time) -> String {
+    Some(relative(at.max(now), now)).filter(|text| text != "now").unwrap_or_else(|| "is due".to_owned())
+}
+
+/// Formats the time since an event: `since 5m ago`, or `just now`.
+pub fn since(at: Time, now: Time) -> String {
+    let text = relative(at, now);
+    if text == "now" { format!("just {text}") } else { format!("since {text}") }
+}
+
 /// Returns the next moment at which [`relative`] may have another text for `at`.
 pub fn relative_change(at: Time, now: Time) -> Time {
     let age = if at > now { at.since(now) } else { now.since(at) }.as_millis();

@@ -76,15 +76,6 @@ impl Budget {
     }
 }
 
-/// Object of a group.
-#[derive(Serialize)]
-struct GroupUsage<'a> {
-    #[serde(flatten)]
-    used: &'a Used,
-    #[serde(flatten)]
-    budget: Option<&'a Budget>,
-}
-
 /// Totals of all groups.
 #[derive(Debug)]
 pub struct UsageTable {
@@ -99,12 +90,13 @@ impl UsageTable {
     /// Returns an object for each group.
     pub fn objects(&self) -> impl Iterator<Item = Value> {
         self.rows.iter().map(|(name, used)| {
-            let mut object = json!({ self.group: name });
-            let group = json!(GroupUsage { used, budget: self.budgets.get(name) });
-            if let (Value::Object(object), Value::Object(group)) = (&mut object, group) {
-                object.extend(group);
-            }
-            object
+            let parts = [json!({ self.group: name }), json!(used), json!(self.budgets.get(name))];
+            parts
+                .iter()
+                .filter_map(Value::as_object)
+                .flatten()
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
         })
     }
 

@@ -1,5 +1,7 @@
 //! Closure: the condition in which a turn leaves the agent (contract, semantics §6).
 
+use serde::Serialize;
+
 use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::id::WaitId;
 use crate::model::run::Terminal;
@@ -9,7 +11,7 @@ use super::projection::WorkFact;
 use super::work::{wait_kind, waiting_reason};
 
 /// Active waits of the agent itself: at most one id of each kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AgentWaits {
     pub operator: Option<WaitId>,
     pub external: Option<WaitId>,

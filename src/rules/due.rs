@@ -113,15 +113,18 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
     let began = [Some(state.execution.since), state.stepped_at, not_before(records)];
     let since = causes.min().into_iter().chain(began.into_iter().flatten()).max()?;
     let is_late = now.since(since) > after;
-    let has_to_do = || {
-        next_due(records).is_some_and(|due| due <= now)
+    (is_late && has_step(records, now)).then_some(Overdue { since, last_step_at: state.stepped_at })
+}
+
+/// True if a step of a started agent would do something now. During a live run none does, however
+/// long the run takes.
+pub fn has_step(records: &Records, now: Time) -> bool {
+    let has_run = records.state.current_run.is_some();
+    !(has_run && records.lease == LeaseState::Held)
+        && (has_run
+            || next_due(records).is_some_and(|due| due <= now)
             || records.inbox.submissions > 0
-            || state.current_run.is_some()
-            || decide(&project(records, now)).moves()
-    };
-    // A live run is not overdue, however long it takes.
-    let is_live = state.current_run.is_some() && records.lease == LeaseState::Held;
-    (is_late && !is_live && has_to_do()).then_some(Overdue { since, last_step_at: state.stepped_at })
+            || decide(&project(records, now)).moves())
 }
 
 /// Returns the start times of everything that waits for a step.

@@ -8,7 +8,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId, TaskId, WaitId, WorkId};
 use crate::model::message::WakeHint;
 use crate::model::posture::Posture;
-use crate::model::records::Records;
+use crate::model::records::{LeaseState, Records};
 use crate::model::state::State;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, WorkItem, WorkState};
@@ -61,22 +61,33 @@ pub fn posture(records: &Records) -> PostureReport {
         return PostureReport::new(Posture::Archived, "the agent is stopped");
     }
     if let Some(run) = &state.current_run {
-        let at = records.away.as_ref().map(|away| format!(" {away}")).unwrap_or_default();
-        let reason = format!("a turn runs{at}, attempt {}", run.attempt);
+        let reason = match (&records.away, records.lease) {
+            (Some(away), _) => format!("a turn runs {away}, attempt {}", run.attempt),
+            (None, LeaseState::Held) => format!("a turn runs, attempt {}", run.attempt),
+            (None, LeaseState::Free) => {
+                format!("interrupted: its tick is gone; attempt {} is next", run.attempt)
+            }
+        };
         let report = PostureReport::new(Posture::ActiveTurn, reason);
         return PostureReport { run_id: Some(run.run_id), message_id: Some(run.message_id), ..report };
     }
+    let unstarted =
+        (state.status == Status::Booting).then(|| format!("not started yet: dormouse start {}", state.agent));
+    let queued =
+        |next: String| PostureReport::new(Posture::HasQueuedInput, unstarted.clone().unwrap_or(next));
     if let Some(message) = &records.inbox.head {
-        let reason = format!("next is {}", message.described());
-        let report = PostureReport::new(Posture::HasQueuedInput, reason);
+        let failed = message.failures.last().filter(|_| message.attempt > 1);
+        let report = queued(match failed {
+            Some(failed) => format!("{}; attempt {} is next", failed.reason, message.attempt),
+            None => format!("next is {}", message.described()),
+        });
         return PostureReport { message_id: Some(message.id), ..report };
     }
     if let Some(hint) = waking_hint(records) {
-        let reason = format!("next is a wake hint from {}", hint.source);
-        return PostureReport::new(Posture::HasQueuedInput, reason);
+        return queued(format!("next is a wake hint from {}", hint.source));
     }
     if records.inbox.submissions > 0 {
-        return PostureReport::new(Posture::HasQueuedInput, "next is a file that was put into the inbox");
+        return queued("next is a file that was put into the inbox".to_owned());
     }
     if let Some(item) = runnable_work(records) {
         let reason = format!("can continue with: {}", item.objective);

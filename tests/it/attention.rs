@@ -261,7 +261,7 @@ fn the_mark_is_seen_where_people_look_until_it_is_acknowledged() {
     assert_eq!(ran.code(), 7, "a dead letter stays the news of later steps: {ran}");
     let list = sandbox.run(["list"]);
     assert!(list.contains("\nada !  "), "{list}");
-    assert!(list.contains("1 to look at (dead letter), 1 dead letter; nothing to do"), "{list}");
+    assert!(list.contains("dead letter: exit status 3\n"), "{list}");
     let line = sandbox.json(["list"]);
     assert_eq!((&line["attention"]["count"], &line["dead"]), (&1.into(), &1.into()));
     let get = sandbox.json(["get", "ada"]);
@@ -269,6 +269,10 @@ fn the_mark_is_seen_where_people_look_until_it_is_acknowledged() {
     assert!(get["attention"]["since"].is_string());
     let text = sandbox.run(["get", "ada"]);
     assert!(text.contains("attention   1 since"), "{text}");
+    let remedy = format!("try it again: dormouse queue requeue {id}\n");
+    assert!(text.contains(&remedy), "{text}");
+    let explained = sandbox.run(["explain", "ada"]);
+    assert!(explained.contains(&remedy), "{explained}");
     let found = sandbox.json_lines(["doctor", "ada"]);
     assert_eq!((&found[0]["kind"], &found[0]["repaired"]), (&"needs_attention".into(), &false.into()));
     assert_eq!((&found[1]["findings"], &found[1]["warnings"]), (&0.into(), &1.into()));
@@ -285,7 +289,7 @@ fn list_says_in_words_what_is_tried_again() {
     say(&sandbox, "try");
     sandbox.cmd(["tick", "ada"]).output();
     let list = sandbox.run(["list"]);
-    assert!(list.contains("failed, attempt 2 ") && list.contains("no disk"), "{list}");
+    assert!(list.contains("  exit status 3: no disk; attempt 2 is due\n"), "{list}");
     assert_eq!(sandbox.json(["list"])["retry"]["attempt"], 2);
 }
 

@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::harness::Sandbox;
 use crate::setup::{
     Beside, add, assert_includes, changes, decisions, eventually, failure, field, objects, say, started,
     started_with, step, step_on, texts, tree, words,
@@ -142,7 +143,7 @@ fn list_shows_a_line_per_agent() {
     sandbox.run(["tick", "bob"]);
     sandbox.cmd(["list"]).prints(
         "AGENT  POSTURE           QUEUE  LAST TURN  DUE  NOTE\n\
-         ada    has_queued_input  1      3s ago     -    next is a message from you\n\
+         ada    has_queued_input  1      3s ago     now  next is a message from you\n\
          bob    idle              0      -          -    nothing to do\n\
          carl   idle              0      -          -    not started yet\n",
     );
@@ -199,20 +200,63 @@ fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
 }
 
 #[test]
-fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
-    let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
+fn explain_shows_the_rung_that_holds_and_with_verbose_the_rungs_before_it() {
+    let sandbox = started_with("echo no network >&2; exit 1", "\n[recovery]\nbase = \"1h\"\n");
     step_on(&sandbox, "x");
     sandbox.cmd(["explain", "ada"]).prints(
-        "ada would wait_for_timer: recovery_backoff\n\n\
-         \x20  1  stop, noop (stopped, not_started)\n\
-         \x20  2  noop (turn_in_progress, turn_elsewhere)\n\
-         \x20  3  start_recovery (retry, after_stop)\n\
+        "ada would wait_for_timer: recovery_backoff\n\
+         last turn failed 1s ago: exit status 1: no network\n\n\
          →  4  wait_for_timer (recovery_backoff)\n\n\
          what would change that:\n\
          \x20 the end of the backoff, 2026-01-02T04:04:09.000Z (in 59m)\n\
          \x20 dormouse recover ada\n\
-         \x20 a message: dormouse enqueue ada TEXT\n",
+         \x20 an urgent message: dormouse enqueue ada --priority interject TEXT\n",
     );
+    let text = sandbox.run(["explain", "ada", "-v"]);
+    let ladder = "\x20  1  stop, noop (stopped, not_started)\n\
+         \x20  2  noop (turn_in_progress, turn_elsewhere)\n\
+         \x20  3  start_recovery (retry, after_stop)\n\
+         →  4  wait_for_timer (recovery_backoff)\n\n";
+    assert!(text.contains(ladder), "{text}");
+}
+
+/// What `list` and `get` say of a message before its start, after a failure, and after the recovery.
+#[test]
+fn a_message_is_described_by_what_has_happened_to_it() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--shell", "echo no network >&2; exit 1"]);
+    sandbox.cmd(["enqueue", "ada", "x"]).output();
+    let note = |expected: &str| {
+        let list = sandbox.run(["list"]);
+        assert!(list.ends_with(expected), "{list}");
+    };
+    note("  -    not started yet: dormouse start ada\n");
+    sandbox.run(["start", "ada"]);
+    note("  now  next is a message from you\n");
+    sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", "2026-01-03T00:00:00.000Z").output();
+    let at = |now: &str| sandbox.cmd(["list"]).env("DORMOUSE_NOW", now).output().stdout;
+    assert!(at("2026-01-03T00:00:00.200Z").contains("  now  exit status 1: no network; attempt 2 is due\n"));
+    assert!(at("2026-01-03T00:01:00.000Z").contains("  now  exit status 1: no network; attempt 2 is due\n"));
+    let get = sandbox.cmd(["get", "ada"]).env("DORMOUSE_NOW", "2026-01-03T00:00:00.200Z").output().stdout;
+    assert!(get.contains("failed just now: exit status 1: no network\n"), "{get}");
+    assert!(get.contains("\nretry       is due: exit"), "{get}");
+    sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", "2026-01-03T00:02:00.000Z").output();
+    assert!(at("2026-01-03T00:02:01.000Z").contains("  now  exit status 1: no network; attempt 2 is next\n"));
+}
+
+/// After a kill of the tick nothing is in the future, and no command says that a turn runs.
+#[test]
+fn a_turn_whose_tick_was_killed_is_interrupted_for_every_reader() {
+    let sandbox = started("kill -9 $PPID; sleep 1").with_real_clock();
+    say(&sandbox, "x");
+    sandbox.cmd(["tick", "ada"]).output();
+    let explained = sandbox.cmd(["explain", "ada"]).output().stdout;
+    assert!(!explained.contains("clock_in_future"), "{explained}");
+    assert!(explained.contains("\nlast turn interrupted now: its tick is gone\n"), "{explained}");
+    for command in [&["list"][..], &["get", "ada"]] {
+        let said = sandbox.cmd(command).output().stdout;
+        assert!(said.contains("interrupted: its tick is gone; attempt 1 is next"), "{said}");
+    }
 }
 
 #[test]

@@ -674,15 +674,15 @@ fn the_whole_life_of_an_agent() {
         "agent       ada\n\
          for         Looks after things\n\
          status      awake_idle\n\
-         posture     has_queued_input: next is a message from you\n\
+         posture     has_queued_input: exit status 9: it broke; attempt 2 is next\n\
          execution   failed since 1s ago: exit status 9: it broke\n\
          queue       2 pending\n\
          last turn   failed 1s ago: exit status 9: it broke\n\
-         retry       now: exit status 9: it broke\n\
+         retry       is due: exit status 9: it broke\n\
          next due    2026-01-02T03:04:16.000Z (now)\n",
     );
     sandbox.cmd(["tick", "ada", "--until-idle"]).prints(
-        "ada  start_recovery (retry)\n\
+        "ada  start_recovery (after a failure)\n\
          ada  start_model_turn (a message from you) → completed, attempt 2: mended\n\
          ada  start_model_turn (a message from you) → completed: done with 1\n\
          ada  sleep (no_pending_scheduler_facts)\n",

@@ -71,7 +71,7 @@ fn a_queued_message_hides_no_state_that_keeps_the_agent_from_it() {
     let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
     assert!(line("ada").contains("has_queued_input  missing: the turn asked to come back later"), "{text}");
     assert!(line("bob").contains("has_queued_input  suspended: its turn yielded; next is"), "{text}");
-    assert!(line("cyd").contains("has_queued_input  failed, attempt 2"), "{text}");
+    assert!(line("cyd").contains("has_queued_input  signal 9; attempt 2 is due"), "{text}");
     let bob = sandbox.json_lines(["list"]).into_iter().find(|line| line["agent"] == "bob").unwrap();
     assert_eq!(bob["missing"], "suspended: its turn yielded");
 }

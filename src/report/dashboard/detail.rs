@@ -16,7 +16,7 @@ use crate::model::work::{WorkItem, WorkState};
 use crate::report::list::ListRow;
 use crate::report::log;
 use crate::report::output::Tone;
-use crate::report::text::{relative, relative_change, span};
+use crate::report::text::{due, relative, relative_change, span};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::fleet::next_change;
@@ -142,12 +142,12 @@ fn fields(
     }
     if let Some(retry) = &line.retry {
         let attempt = retry.attempt.map(|attempt| format!("attempt {attempt} ")).unwrap_or_default();
-        let text = format!("{attempt}{}: {}", relative(retry.not_before, now), retry.reason);
+        let text = format!("{attempt}{}: {}", due(retry.not_before, now), retry.reason);
         lines.field("retry", &text, paint.late());
     }
-    if let Some(at) = line.next_due_at {
-        let style = if at <= now { paint.late() } else { Style::new() };
-        lines.field("due", &relative(at, now), style);
+    if let Some(at) = line.due {
+        let style = if at < now { paint.late() } else { Style::new() };
+        lines.field("due", &relative(at.max(now), now), style);
     }
     if let Some(moved) = &line.moved {
         lines.field("moved to", &moved.to, paint.bad());

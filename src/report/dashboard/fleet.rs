@@ -219,22 +219,17 @@ fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Pa
         (Column::Last, AgentRow::Read(line)) => (moment(line.last_turn_at), plain),
         (Column::Due, AgentRow::Read(line)) => {
             let is_late = line.next_due_at.is_some_and(|at| at <= now);
-            (moment(line.next_due_at), if is_late { paint.late() } else { plain })
+            (moment(line.due.map(|at| at.max(now))), if is_late { paint.late() } else { plain })
         }
     }
 }
 
 fn posture_style(posture: Posture, paint: Paint) -> Style {
-    match posture {
-        Posture::ActiveTurn => paint.live(),
-        Posture::Archived | Posture::Idle => paint.quiet(),
-        Posture::HasQueuedInput
-        | Posture::HasRunnableWork
-        | Posture::WaitingForTask
-        | Posture::WaitingForExternal
-        | Posture::WaitingForOperator
-        | Posture::Blocked => Style::new(),
+    if posture == Posture::ActiveTurn {
+        return paint.live();
     }
+    let is_quiet = matches!(posture, Posture::Archived | Posture::Idle);
+    if is_quiet { paint.quiet() } else { Style::new() }
 }
 
 /// Returns the newest question of an agent, else explains its state.
@@ -248,6 +243,6 @@ fn words(known: &AgentRow, now: Time) -> String {
 
 /// Returns the next time at which a shown distance from `now` changes.
 pub fn next_change(line: &ListRow, now: Time) -> Option<Time> {
-    let shown = [line.turn_since, line.last_turn_at, line.next_due_at];
+    let shown = [line.turn_since, line.last_turn_at, line.due];
     shown.into_iter().flatten().map(|at| relative_change(at, now)).min()
 }

@@ -56,9 +56,8 @@ impl Activity {
     /// Returns the earliest moment of the period in the agent's turns, waits and messages.
     fn first(&self) -> Option<Time> {
         let turn = self.turns.first().map(|turn| turn.started_at);
-        let pause = self.pauses.first().map(|pause| pause.since);
         let stay = self.stays.first().map(|stay| stay.arrived);
-        turn.into_iter().chain(pause).chain(stay).min()
+        self.pauses.first().map(|pause| pause.since).into_iter().chain(turn).chain(stay).min()
     }
 }
 
@@ -136,20 +135,16 @@ impl From<Run> for ShownTurn {
             run.continuation.matched_waiting_reason.then_some(run.continuation.prior_waiting_reason);
         let answered = resumes.flatten().map(|reason| format!(", which answers {}", in_words(reason.name())));
         let said = run.reason.or(run.brief).unwrap_or_default();
+        let kind = in_words(run.continuation.trigger_kind.name());
+        let took = run.ended_at.since(run.started_at).as_millis();
         ShownTurn {
             message_id: run.message_id,
             started_at: run.started_at,
             ended_at: run.ended_at,
             terminal: Some(run.terminal),
             attempt: run.attempt,
-            took: Span::from_millis(
-                run.duration_ms.unwrap_or_else(|| run.ended_at.since(run.started_at).as_millis()),
-            ),
-            why: format!(
-                "{}{}",
-                in_words(run.continuation.trigger_kind.name()),
-                answered.unwrap_or_default()
-            ),
+            took: Span::from_millis(run.duration_ms.unwrap_or(took)),
+            why: kind + &answered.unwrap_or_default(),
             said: shown(&said),
             tokens: usage.input_tokens.unwrap_or(0).saturating_add(usage.output_tokens.unwrap_or(0)),
             cost_usd: usage.cost_usd.unwrap_or(0.0).max(0.0),

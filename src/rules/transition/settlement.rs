@@ -22,15 +22,10 @@ pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settl
     }
     draft.delete(Delete::Message(message.key()));
     let counters = &mut draft.records.state.counters;
-    match settlement.status {
-        MessageStatus::Processed => {
-            counters.messages_processed = counters.messages_processed.saturating_add(1)
-        }
-        MessageStatus::Dropped => counters.messages_dropped = counters.messages_dropped.saturating_add(1),
-        MessageStatus::Queued
-        | MessageStatus::Dequeued
-        | MessageStatus::Aborted
-        | MessageStatus::Interjected => {}
+    if settlement.status == MessageStatus::Processed {
+        counters.messages_processed = counters.messages_processed.saturating_add(1);
+    } else if settlement.status == MessageStatus::Dropped {
+        counters.messages_dropped = counters.messages_dropped.saturating_add(1);
     }
     if settlement.dead_letter {
         counters.dead = counters.dead.saturating_add(1);
