@@ -268,7 +268,7 @@ pub fn load_snapshot(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, now: 
     records(agent, seen, state, Loading { lease, now, purpose: Purpose::Look })
 }
 
-/// Loads all records at one revision for a dry run, and lists the hand-written files in the inbox.
+/// Loads all records at one revision for a dry run, and lists the dropped files in the inbox.
 pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
     agent.look(|seen, state| {
         let lease = if agent.is_leased(Subject::Run)? { LeaseState::Held } else { LeaseState::Free };

@@ -1,4 +1,4 @@
-//! Hand-written files in the inbox: each becomes a message, or is quarantined with a reason.
+//! Dropped files in the inbox: each becomes a message, or is quarantined with a reason.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use super::context::Context;
 use super::load;
 use super::lookup::check_named;
 
-/// Offers the messages of hand-written files to a draft, as many as one step takes in. Changes no
+/// Offers the messages of dropped files to a draft, as many as one step takes in. Changes no
 /// file.
 pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<Dropped>) -> Result<()> {
     let seen = context.agent.snapshot();
@@ -48,7 +48,7 @@ fn at_once(policy: &Policy) -> usize {
     usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
 }
 
-/// Result of taking in hand-written files.
+/// Result of taking in dropped files.
 pub struct TakenIn {
     /// True if the records or files have changed.
     pub any: bool,
@@ -56,7 +56,7 @@ pub struct TakenIn {
     pub unmovable: Vec<String>,
 }
 
-/// Admits hand-written files in the inbox, and quarantines invalid ones: in one transaction, and at
+/// Admits dropped files in the inbox, and quarantines invalid ones: in one transaction, and at
 /// most `limits.max_drops_per_step` of them.
 pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<TakenIn> {
     let agent = context.agent;
@@ -146,7 +146,7 @@ fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
     }
 }
 
-/// Reads a hand-written file. Returns its message, or the reason why it is invalid; `None` if the
+/// Reads a dropped file. Returns its message, or the reason why it is invalid; `None` if the
 /// file is gone. The message id is derived from the file, so that admitting it twice has no effect.
 pub fn read_submission(
     context: Context<'_>,

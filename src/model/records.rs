@@ -57,7 +57,7 @@ pub struct Inbox {
     pub malformed: Vec<MalformedFile>,
     /// Number of dropped files that no step has taken in.
     pub submissions: usize,
-    /// Modification time of the first dropped file; loaded only for reading commands.
+    /// Arrival time of the first dropped file in name order; loaded only for reading commands.
     pub dropped_at: Option<Time>,
     /// True if a message of background priority may be queued.
     pub has_background: bool,

@@ -83,7 +83,7 @@ pub trait ReadView: Debug {
     /// Returns a hint that is in the inbox.
     fn hint(&self, id: MessageId) -> Result<Option<String>>;
 
-    /// Returns the hand-written files in the inbox, in the order in which a step claims them.
+    /// Returns the dropped files in the inbox, in the order in which a step claims them.
     fn submissions(&self) -> Result<Vec<Dropped>> {
         Ok(Vec::new())
     }

@@ -91,7 +91,7 @@ pub enum Name {
     Hint(MessageId),
     /// Directory of messages, none before this key: a segment or a bucket.
     Segment(InboxKey),
-    /// Hand-written file that asks to be admitted.
+    /// Dropped file that asks to be admitted.
     Drop,
     /// Directory of files that could not be admitted.
     Rejected,
@@ -100,7 +100,7 @@ pub enum Name {
 }
 
 /// Parses a name. A name that is neither hidden nor in a form that the program uses belongs to a
-/// hand-written file.
+/// dropped file.
 pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     let Ok(text) = std::str::from_utf8(name) else { return Name::Drop };
     if text.starts_with('.') {
@@ -146,7 +146,7 @@ pub struct Scan {
     /// Segments and buckets, sorted.
     pub segments: Vec<Segment>,
     pub hints: Vec<MessageId>,
-    /// Names of hand-written files, sorted.
+    /// Names of dropped files, sorted.
     pub drops: Vec<PathBuf>,
     /// True if the directory of rejected files exists.
     pub has_rejected: bool,

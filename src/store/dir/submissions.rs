@@ -1,5 +1,5 @@
-//! Submissions: files that other programs put into an inbox. A step admits each as a message or
-//! moves it to `inbox/rejected/`.
+//! Dropped files: files that people or other programs put into an inbox. A step admits
+//! each as a message or moves it to `inbox/rejected/`.
 //!
 //! A file that can't be admitted is moved to `inbox/rejected/` with a file that has the reason. An
 //! immovable file stays in the inbox, and every step skips it.
@@ -35,13 +35,13 @@ const LONGEST_NAME: usize = 200;
 /// that a shortened name can be recognized.
 const LONGEST_TAKEN: usize = 240;
 
-/// Prefix of the name of a hand-written file that a step has claimed.
+/// Prefix of the name of a dropped file that a step has claimed.
 const TAKEN: &str = "taken~";
 
 /// Suffix of the file with the reason for which another file was rejected.
 const REASON: &str = ".reason";
 
-/// Name of a hand-written file once a step has claimed it. The rename keeps a later submission of
+/// Name of a dropped file once a step has claimed it. The rename keeps a later submission of
 /// the same name from replacing it, and a step from removing a file that it has not read.
 fn taken_name(given: &Path) -> PathBuf {
     let mut name = OsString::from(TAKEN);
@@ -75,7 +75,7 @@ fn cut(name: &OsStr, most: usize) -> OsString {
     OsString::from_vec(name)
 }
 
-/// Returns the message id of a hand-written file. The id depends on the file alone, so that a file
+/// Returns the message id of a dropped file. The id depends on the file alone, so that a file
 /// that is admitted twice, because of a crash in between, makes one message.
 fn identity(cap: &CapPath, bytes: &[u8]) -> Result<MessageId> {
     let found = cap.look()?.ok_or_else(|| Error::gone("look at", cap))?;
@@ -92,7 +92,7 @@ fn identity(cap: &CapPath, bytes: &[u8]) -> Result<MessageId> {
     Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
 }
 
-/// Content of a hand-written file.
+/// Content of a dropped file.
 #[derive(Debug)]
 pub struct HandWritten {
     pub bytes: Vec<u8>,
@@ -110,7 +110,7 @@ pub enum Reads {
     Fits,
     /// Still malformed, for this reason.
     Not(String),
-    /// Valid hand-written content.
+    /// Valid content of a dropped file.
     Dropped(Dropped),
 }
 
@@ -125,14 +125,14 @@ pub enum TakenFile {
     Not(String),
 }
 
-/// Returns the time when a hand-written file was put into the inbox: its ctime, since a rename
+/// Returns the time when a dropped file was put into the inbox: its ctime, since a rename
 /// keeps the mtime. `None` if the file is gone.
 pub fn dropped_at(agent: &AgentDir, file: &Dropped) -> Result<Option<Time>> {
     let found = agent.join(layout::INBOX).join(&file.place).look()?;
     Ok(found.map(|found| Time::from_millis(found.st_ctime * 1000)))
 }
 
-/// Reads a hand-written file. The inner error is the reason why it is malformed. `None` if the file
+/// Reads a dropped file. The inner error is the reason why it is malformed. `None` if the file
 /// is gone.
 pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Result<HandWritten, String>>> {
     let cap = &agent.join(layout::INBOX).join(&file.place);
@@ -184,7 +184,7 @@ pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
 }
 
 impl DirTxn<'_> {
-    /// Claims a hand-written file by renaming it: from then on no other process changes the file.
+    /// Claims a dropped file by renaming it: from then on no other process changes the file.
     pub fn claim_submission(&self, file: &Dropped) -> Result<TakenFile> {
         let name = file.place.as_path();
         if given_name(name).is_some() {
@@ -208,7 +208,7 @@ impl DirTxn<'_> {
         }
     }
 
-    /// Removes a hand-written file after its message was admitted.
+    /// Removes a dropped file after its message was admitted.
     pub fn remove_submission(&self, taken: &Dropped) -> Result<()> {
         self.agent.dir.join(layout::INBOX).join(&taken.place).remove()
     }

@@ -336,14 +336,14 @@ impl Snapshot<'_> {
 /// Queries on files that other programs and people have put into the inbox. Other stores have no
 /// such files.
 impl Snapshot<'_> {
-    /// Returns the hand-written files, in the order in which a step claims them.
+    /// Returns the dropped files, in the order in which a step claims them.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
         let mut found = self.view()?.submissions()?;
         found.retain(|file| !self.is_left_out(&file.name()));
         Ok(found)
     }
 
-    /// Returns the time when a hand-written file was put into the inbox: its ctime, since a rename
+    /// Returns the time when a dropped file was put into the inbox: its ctime, since a rename
     /// keeps the mtime. `None` if the file is gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
         submissions::dropped_at(self.records.local.dir(), file)

@@ -84,7 +84,7 @@ impl Checkup<'_> {
                     Name::Hint(id) => self.hint(id, path),
                     Name::Segment(_) if is_inbox => dirs.push(path),
                     Name::Rejected if is_inbox => self.rejected(path),
-                    // The next step checks hand-written files.
+                    // The next step checks dropped files.
                     Name::Drop if is_inbox => {}
                     Name::Other => {}
                     Name::Segment(_) | Name::Rejected | Name::Drop => {
