@@ -27,7 +27,7 @@ names! {
         #[default]
         Move = "move",
         Remove = "remove",
-        /// To another name. The new agent also has the mark until the old name is removed.
+        /// Rename. The new agent also has the `moved` mark until the old agent is deleted.
         Rename = "rename",
     }
 }

@@ -326,7 +326,7 @@ fn export(
     new.place()
 }
 
-/// Removes the mark of a deletion from an agent that is kept.
+/// Removes the `moved` mark from an agent whose deletion has failed.
 fn stay(session: &Session, store: &Store, name: &AgentName, taken: &ExportedAgent) -> Result<()> {
     let agent = store.agent(name)?;
     let locked = agent.change(session.clock.now())?;
@@ -337,7 +337,7 @@ fn stay(session: &Session, store: &Store, name: &AgentName, taken: &ExportedAgen
     unmark(session, &agent, &locked, state)
 }
 
-/// Deletes the agent, if its mark is still that of this command.
+/// Deletes the agent if its `moved` mark is the one with which the agent was exported.
 fn finish(
     session: &mut Session,
     agent: &Agent<'_>,

@@ -218,7 +218,7 @@ fn say_left_out(session: &Session, agent: &Agent<'_>, exported: &DirExport) {
     }
 }
 
-/// Returns the agent's records with the mark of the move. Refuses an open turn or task.
+/// Returns the agent's records with the `moved` mark set. Refuses an open turn or task.
 fn about_to_leave(
     session: &Session,
     agent: &Agent<'_>,
@@ -233,7 +233,7 @@ fn about_to_leave(
     Ok(draft)
 }
 
-/// Removes the mark of a move from an agent that is kept.
+/// Removes the `moved` mark from an agent that stays in this store.
 fn unmark(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, state: State) -> Result<()> {
     locked.local().forget_taken()?;
     change_moved(session, agent, locked, state, |draft| drop(moved::arrive(draft)))
@@ -376,7 +376,7 @@ fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, 
 /// Reason for the end of a run or task that was open when its agent was exported.
 const WENT_ON: &str = "it was running when its agent was copied, and continued there";
 
-/// Removes the state that belongs to the origin: the mark of the move, the clone that steps the
+/// Removes the state that belongs to the origin: the `moved` mark, the clone that steps the
 /// agent, and open turns and tasks, whose processes belong to the original agent.
 fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     let store = agent.store();

@@ -91,7 +91,7 @@ fn refuse_to_others(session: &Session, agent: &Agent<'_>) -> Result<()> {
     authority::reach(Context::new(session, agent), "rename")
 }
 
-/// Returns the mark of an interrupted rename, if the new agent exists.
+/// Returns the `moved` mark of the agent `name` if a rename from `former` has made that agent.
 fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<Moved>> {
     let Some(agent) = existing(store, name)? else { return Ok(None) };
     let Some(mark) = agent.peek()?.moved else { return Ok(None) };
@@ -102,7 +102,7 @@ fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<M
     Ok(is_ours.then_some(mark))
 }
 
-/// Marks the agent as moved and copies it under its new name. Removes the mark on failure.
+/// Sets the `moved` mark and copies the agent to its new name. Removes the mark on failure.
 fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(Moved, Option<CopySize>)> {
     let (taken, mark) = mark(session, agent, names)?;
     match make(session, agent, names, &taken, &mark) {
@@ -145,7 +145,7 @@ fn has_appeared(agent: &Agent<'_>, mark: &Moved) -> Result<bool> {
     Ok(begun(agent.store(), agent.name(), &name)?.as_ref() == Some(mark))
 }
 
-/// Copies the agent under its new name with the same mark, and makes the copy visible.
+/// Copies the agent, with its `moved` mark, to the new name, and makes the copy visible.
 fn make(
     session: &Session,
     agent: &Agent<'_>,
@@ -194,7 +194,7 @@ fn note_former_name(
     locked.replace_identity(&identity)
 }
 
-/// Removes the mark, unless the new agent exists.
+/// Removes the `moved` mark from the old agent, unless the new agent exists.
 fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
@@ -204,7 +204,7 @@ fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
     unmark(session, agent, &locked, state)
 }
 
-/// Deletes the old agent, updates other agents that name it, and removes the mark.
+/// Deletes the old agent, updates agents that name it, and removes the new agent's `moved` mark.
 fn finish(
     session: &Session,
     store: &Store,

@@ -44,14 +44,14 @@ fn mark(draft: &mut Draft, by: Leave, to: String) {
     draft.records.state.moved = Some(Moved { to, at, by });
 }
 
-/// Removes the mark from an agent that was moved into this store, and returns the mark.
+/// Removes the `moved` mark from an agent that was imported into this store. Returns the mark.
 pub fn arrive(draft: &mut Draft) -> Option<Moved> {
     let moved = draft.records.state.moved.take()?;
     draft.event(EventKind::MovedIn, None, json!({ "to": moved.to, "left_at": moved.at }));
     Some(moved)
 }
 
-/// Removes the mark from an agent that now has its new name. The event names `former`.
+/// Removes the `moved` mark from an agent that has its new name. The event names `former`.
 pub fn renamed(draft: &mut Draft, former: &AgentName) {
     if let Some(moved) = draft.records.state.moved.take() {
         let data = json!({ "to": moved.to, "left_at": moved.at, "by": moved.by, "from": former });
@@ -59,7 +59,7 @@ pub fn renamed(draft: &mut Draft, former: &AgentName) {
     }
 }
 
-/// Updates the name of an agent that stopped itself, so that its turns may start it again.
+/// Replaces `former` by `name` in `stopped_by`, so that the renamed agent may start this agent.
 pub fn follow_name(draft: &mut Draft, former: &AgentName, name: &AgentName) {
     let stopped_by = &mut draft.records.state.stopped_by;
     if *stopped_by == Some(authority::agent(former)) {

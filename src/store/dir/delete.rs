@@ -91,9 +91,9 @@ impl DirTxn<'_> {
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
-    /// Deletes an agent without a mark. `is_known`: true if a file of its inbox, by its path
-    /// relative to the agent's directory, may be removed. Returns false, and keeps the agent, if
-    /// another file has arrived.
+    /// Deletes an agent without a `moved` mark. `is_known`: true if a file of its inbox, by its
+    /// path relative to the agent's directory, may be removed. Returns false, and keeps the agent,
+    /// if another file has arrived.
     pub(super) fn delete_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
         let (gone, _held) = self.step_aside()?;
         let mut has_more = false;

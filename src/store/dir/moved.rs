@@ -136,7 +136,7 @@ impl DirAgent<'_> {
 
     /// Takes back arrivals that are too late for a stream, and refuses them. Called without the
     /// lock after files were put into the inbox under these names. `here`: result of
-    /// [`DirAgent::here`] before that. A user who can't read the mark gets no error.
+    /// [`DirAgent::here`] before that. A user who can't read `state.json` gets no error.
     pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
         if self.here()? != here {
             return self.unless_replaced(names, now);
@@ -223,8 +223,8 @@ impl DirAgent<'_> {
 }
 
 impl DirTxn<'_> {
-    /// Removes the list of the inbox files in the stream, for an agent that was not moved after
-    /// all. Must be called before the mark is removed.
+    /// Removes the list of the inbox files in the stream, for an agent whose move was cancelled.
+    /// Must be called before the `moved` mark is removed.
     pub fn forget_taken(&self) -> Result<()> {
         self.agent.dir.join(layout::TAKEN).remove()?;
         self.agent.store.share([&self.agent.dir]).map(drop)
