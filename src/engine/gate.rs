@@ -325,7 +325,7 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: First
     }
 }
 
-/// True if the tick of a run has settled it, or is gone. Waits briefly for that.
+/// True once the tick of a run has settled the run or has died. Waits up to `SCAN_PAUSE`.
 fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
     wait_until(SCAN_PAUSE, || {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);

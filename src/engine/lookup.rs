@@ -123,7 +123,7 @@ pub fn waiting_or_ended(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Mes
     seen.ended_one::<Message>(id)
 }
 
-/// Looks up a message, with its name in errors. Returns its agent and its id.
+/// Looks up a message by `part` of its id. Returns its agent and its id. Errors call it `what`.
 pub fn message(
     store: &Store,
     agent: Option<AgentName>,
@@ -205,8 +205,8 @@ pub fn matches_id(id: &str, part: &str) -> bool {
     part.len() >= 4 && digits.contains(part)
 }
 
-/// Returns the ended task that `resource` names, and its result message if no step has taken it up.
-/// A message of a live or held run, or one that waits for its next attempt, ends no new wait.
+/// Returns the ended task whose id is `resource`. Its `result_id` is set only if the inbox has the
+/// result message and no step has ever claimed it, because a claimed message ends no new wait.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.look(|seen, state| {

@@ -332,7 +332,7 @@ impl<'s> RemoteSync<'s> {
         let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
         let store = session.store_at(Anchor::find(Some(scratch), None)?)?;
         let (agent, now) = (store.agent(&name)?, session.clock.now());
-        // A journal that can't be applied is among the findings.
+        // An error is ignored here, because the checks report a journal that can't be applied.
         let _locked = agent.change_damaged(now).ok();
         let found = checks::agent(&agent);
         // A message that two clones have settled needs a person, but the records are valid.

@@ -52,8 +52,8 @@ pub struct Inbox {
     pub last_interject: Option<MessageId>,
     /// Wake hints that no step has taken in, in order of arrival.
     pub hints: Vec<WakeHint>,
-    /// Malformed files: before the head, in place of a hint, or in place of the claimed message.
-    /// The step quarantines them.
+    /// Malformed messages before the head, malformed hints, and the claimed message if it is
+    /// malformed. The step quarantines these files.
     pub malformed: Vec<MalformedFile>,
     /// Number of dropped files that no step has taken in.
     pub submissions: usize,

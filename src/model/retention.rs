@@ -79,7 +79,7 @@ pub struct Retention {
     pub tasks: Keep,
     /// Maximum total size of the directories of ended runs and tasks; the oldest are deleted first.
     pub output: Size,
-    /// Retention of the months of the archive and of the ledger, after their end.
+    /// Retention of months of the archive and of the ledger, from the end of each month.
     pub archive: Keep,
     /// Runs whose context stays as long as their directory.
     pub context: ContextOf,

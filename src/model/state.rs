@@ -34,8 +34,8 @@ pub struct CurrentRun {
     /// until the lease ends.
     pub host: String,
     pub boot_id: String,
-    /// State directory from which its processes were started. In other directories the run counts
-    /// as live until the lease ends.
+    /// State directory from which the run's processes were started. In other directories the run
+    /// counts as live until the lease ends.
     pub place: StatePlace,
     /// Process id of the tick.
     pub pid: u32,
@@ -78,8 +78,8 @@ pub struct CurrentRun {
     pub forced: bool,
 }
 
-/// Clone that alone may step an agent until it releases it or until the claim expires. The claim is
-/// made by a push, so of two competing clones only one succeeds.
+/// Clone that alone may step an agent, until it releases the agent or its claim expires. The claim
+/// is made by a push, so of two competing clones only one succeeds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TickedBy {

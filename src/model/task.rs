@@ -106,7 +106,7 @@ pub struct Task {
     pub host: String,
     #[serde(default)]
     pub boot_id: String,
-    /// State directory from which its processes were started.
+    /// State directory from which the task's processes were started.
     pub place: Option<StatePlace>,
     pub supervisor_pid: Option<u32>,
     pub created_at: Time,

@@ -14,7 +14,7 @@ pub fn with_run(
     let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
     let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
     let completed = |transition: PendingTransition| {
-        // The transitions of a claim before `current_run` is set belong to no run.
+        // Transitions of a claim before the run exists must not get the run's id.
         let is_before_run = state.current_run.is_some() && transition.run_id.is_none();
         let (run_id, task_id) = if is_before_run { (None, None) } else { (run_id, task_id) };
         let failure = transition.failure.as_ref();

@@ -52,7 +52,7 @@ pub struct HeldFact {
     pub continuation: Continuation,
 }
 
-/// Message at the head of the queue, and its meaning for the agent.
+/// Message at the head of the queue, with the facts that a decision needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueuedMessage {
     pub id: MessageId,

@@ -286,7 +286,7 @@ pub fn import(session: &mut Session, args: cli::ImportArgs) -> Result<Status> {
     }
 }
 
-/// Refuses a turn that may only create children: the agents of a stream may have any parent.
+/// Refuses an import by a turn that may create only children: a stream has agents of any parent.
 fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     let Some(caller) = authority::inside(session, store)? else { return Ok(()) };
     if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {

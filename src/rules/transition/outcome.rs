@@ -304,7 +304,7 @@ fn send(
     let limits = draft.records.policy.limits.clone();
     let message = admit(&to, submission, Speaker::Work(&caller), &limits, &mut draft.stamp)?;
     if to == own {
-        // The next step takes up a turn's message to its own agent, after the turn.
+        // The draft changes this agent, so a message to the agent itself needs no outbox.
         return match later {
             Some(at) => put_off(draft, message, at),
             None => {

@@ -79,8 +79,8 @@ fn raise_stall(draft: &mut Draft) {
     }
 }
 
-/// Logs the admission of a message that is dropped at once, so that it does not end a backoff
-/// either.
+/// Logs the admission of a message that is dropped at once. The message is no longer the last
+/// interjection, so that it does not end a backoff.
 fn admitted_in_vain(draft: &mut Draft, message: &Message) {
     admitted(draft, message);
     let last_interject = &mut draft.records.inbox.last_interject;

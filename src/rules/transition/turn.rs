@@ -217,7 +217,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     }
     pass_through_running(draft)?;
     let now = draft.now();
-    // No process forced the run in time, so it ends now, with the reason for that.
+    // No process ended the run at its preemption deadline, so the run fails now for that reason.
     let ended = |terminal, why: &str| RunEnd::new(terminal, Some(why.to_owned()), Cost::Interruption, None);
     let forced = is_overdue(&run, now).then(|| ended(Terminal::Failed, FORCED));
     let vanished = || ended(Terminal::Interrupted, why);

@@ -76,13 +76,13 @@ impl<'a> DirBatch<'a> {
         decode(&path, &bytes)
     }
 
-    /// Puts the staged messages with these keys durably into the inbox; if these are many, and all,
-    /// as a bucket in one call. The keys have any order.
+    /// Moves the staged messages with these keys durably into the inbox. If the keys name the whole
+    /// batch and it is large, one rename makes it a bucket. The keys have any order.
     ///
     /// # Errors
     ///
-    /// `moved` if the agent was moved away meanwhile; then only the messages that are in the
-    /// agent's stream are kept. `no_agent` if the agent was removed; then none are.
+    /// `moved` if the agent was moved away meanwhile: the inbox keeps only the messages that are in
+    /// the agent's stream. `no_agent` if the agent was removed: no message is kept.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         let here = self.agent.here()?;
         self.agent.unless_gone(self.place(keys.clone()))?;

@@ -99,7 +99,7 @@ fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Dis
     let put_in_place = || {
         if dir.exists()? {
             match files::rename(&dir, &in_the_way) {
-                // A directory whose mode keeps its owner out can't be moved either.
+                // A rename may need permissions on the directory itself; `remove_tree` grants them.
                 Err(error) if error.is_of_file() => dir.remove_tree()?,
                 moved => moved?,
             }

@@ -23,18 +23,18 @@ pub fn is_there(dir: &CapPath) -> Result<bool> {
     dir.is_dir().or_else(|error| if error.is_of_file() { Ok(false) } else { Err(error) })
 }
 
-/// True if the agent has the cache.
+/// True if the agent has a cache of dedupe keys.
 pub fn has_cache(agent: &AgentDir) -> Result<bool> {
     is_there(&agent.join(layout::DEDUPE))
 }
 
-/// Path of the cache as a whole, which may be lost. A single file of the cache may not be lost.
+/// Path of the cache of dedupe keys, which may be lost as a whole but not in part.
 pub fn whole(agent: &AgentDir) -> CapPath {
     let name = Path::new(layout::DEDUPE).file_name().unwrap_or_default();
     agent.join(layout::CACHE).join(name)
 }
 
-/// Removes the cache of an agent. The next command that needs the cache rebuilds it.
+/// Removes an agent's cache of dedupe keys. The next command that needs the cache rebuilds it.
 pub fn forget(agent: &AgentDir) -> Result<()> {
     whole(agent).remove_tree()
 }

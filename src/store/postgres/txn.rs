@@ -310,7 +310,7 @@ impl AgentLock for TxnState {
     fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<PendingLease>) {
         let is_new = |open: &OpenPgTxn| !open.seen.leases.contains_key(subject);
         if !mark.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
-            // A change must not both write and delete this lease, so the lease is not written.
+            // The next change skips this lease, because it can't both write and delete the lease.
             mark.is_dropped.set(true);
             return;
         }

@@ -164,8 +164,8 @@ impl RecordWatch {
                 return;
             }
             if self.have_files_news() {
-                // The next read sends a request to the store, and output may be written all the
-                // time.
+                // A read may send a request to a remote store. Output may grow constantly, so files
+                // don't wake this call again.
                 is_written = true;
                 wait = wait.min(if self.remote.is_empty() { Duration::ZERO } else { UNTOLD });
             }

@@ -177,9 +177,9 @@ impl Finding {
         }
     }
 
-    /// Converts a finding about records of another store that were written as files to `agent`.
-    /// `named`: returns the display name of a path among the records. Only faults in the state can
-    /// be repaired in another store.
+    /// Converts a finding about `agent`, a file copy of records in another store, into one about
+    /// these records. `named`: returns the display name of a path in the copy. Only faults in the
+    /// state can be repaired in another store.
     pub(in crate::store) fn of_records(
         self,
         agent: &DirAgent<'_>,

@@ -235,7 +235,7 @@ impl<'t> AgentMerge<'t> {
             let (kept, other) = if let Some(loser) = self.loser {
                 let (lost, won) = loser.lost_and_won(ours, theirs);
                 if let (None, Some((_, blob)), None) = (base, lost, won) {
-                    // The message has arrived in the losing clone.
+                    // Only the losing clone received this message, and it must not be lost.
                     let direct = format!("{}{}/{key}.json", self.prefix, layout::INBOX);
                     merged.files.insert(direct, MergedFile::As(blob.clone()));
                     continue;
