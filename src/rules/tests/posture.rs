@@ -123,8 +123,8 @@ fn each_posture_names_what_decided_it() {
     let item = |number, report| PostureReport { work_item_id: Some(work_id(number)), ..report };
     let said = |number, report| PostureReport { message_id: Some(message_id(number)), ..report };
     let waits = |number, report| PostureReport { wait_id: Some(wait_id(number)), ..report };
-    let run =
-        PostureReport { run_id: Some(run_id(1)), ..report(Posture::ActiveTurn, "a turn runs, attempt 1") };
+    let run = |reason| PostureReport { run_id: Some(run_id(1)), ..report(Posture::ActiveTurn, reason) };
+    let interrupted = run("interrupted: its tick is gone; attempt 1 is next");
     let task = PostureReport { task_id: Some(task_id(1)), ..report(Posture::WaitingForTask, "reason 7") };
     let runnable = |number| {
         item(number, report(Posture::HasRunnableWork, &format!("can continue with: objective {number}")))
@@ -133,7 +133,7 @@ fn each_posture_names_what_decided_it() {
     let needs_input = report(Posture::WaitingForOperator, "needs input: objective 5");
     let rows = [
         (vec![Stopped], report(Posture::Archived, "the agent is stopped")),
-        (vec![Run], said(1, run)),
+        (vec![Run], said(1, interrupted)),
         (vec![Message], said(2, input)),
         (vec![QueuedRunnable], runnable(3)),
         (vec![QueuedRunnable, CurrentRunnable], runnable(4)),
@@ -150,6 +150,8 @@ fn each_posture_names_what_decided_it() {
     for (facts, expected) in rows {
         assert_eq!(posture(&with(&facts)), expected, "{facts:?}");
     }
+    let live = Records { lease: LeaseState::Held, ..with(&[Run]) };
+    assert_eq!(posture(&live), said(1, run("a turn runs, attempt 1")));
 }
 
 #[test]
