@@ -15,7 +15,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     (
         "`dir::Store` is defined in the directory's own file, and its methods stand beside what they need",
         &[
-            "store::anchor",
             "store::dir",
             "store::dir::agent",
             "store::dir::alias",
@@ -23,12 +22,9 @@ const KNOWN: &[(&str, &[&str])] = &[
             "store::dir::change",
             "store::dir::git",
             "store::dir::hooks",
-            "store::dir::lease",
             "store::dir::local_dir",
-            "store::dir::moved",
             "store::dir::quarantine",
             "store::dir::snapshot",
-            "store::dir::stale_files",
             "store::dir::submissions",
         ],
     ),
