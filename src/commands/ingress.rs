@@ -40,10 +40,12 @@ const LOCKED: Duration = Duration::from_secs(8);
 const ANSWER: Duration = Duration::from_secs(9);
 const END: Duration = Duration::from_millis(9500);
 
-/// Minimum time until the refusal of a wrong capability, so that the time reveals nothing.
+/// Minimum time from a request to the refusal of a wrong capability. Every lookup is shorter, so
+/// the response time reveals nothing.
 const ALIKE: Duration = Duration::from_millis(50);
 
-/// Maximum number of values in a JSON body, which bounds the memory for a body of tiny values.
+/// Maximum number of values in a JSON body, which bounds the memory for a body of tiny values. A
+/// list counts as two values and an object as three, because they take that much more memory.
 const MAX_VALUES: usize = 50_000;
 
 /// Maximum length of one header's value in the provenance, in bytes.
@@ -77,7 +79,8 @@ pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Ends this process at the deadline, even if a thread is blocked, with the effect of a kill.
+/// Ends this process at the deadline, even if a thread is blocked. The effect is that of a kill:
+/// every acknowledged delivery is stored.
 #[expect(clippy::exit, reason = "a process that hangs has nobody to return to")]
 fn end_in_time() -> Result<()> {
     let watch = thread::Builder::new().spawn(|| {
@@ -294,7 +297,7 @@ fn deliver(
     Ok(HttpAnswer::json(HttpStatus::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
-/// Returns the challenge of Slack's URL verification. Such a request is no delivery.
+/// Returns the challenge of Slack's URL verification, which is no delivery; the answer repeats it.
 fn challenge(body: Option<&Body>) -> Option<&str> {
     let Body::Json { value, .. } = body? else { return None };
     (value["type"] == "url_verification").then(|| value["challenge"].as_str()).flatten()
@@ -323,10 +326,8 @@ fn body(request: &HttpRequest, sent: Vec<u8>) -> Result<Option<Body>, HttpAnswer
 
 fn json(text: &str) -> Result<Body, HttpAnswer> {
     if values(text) > MAX_VALUES {
-        return Err(HttpAnswer::new(
-            HttpStatus::TooLarge,
-            format!("more than {MAX_VALUES} values in the JSON"),
-        ));
+        let message = format!("more than {MAX_VALUES} values in the JSON");
+        return Err(HttpAnswer::new(HttpStatus::TooLarge, message));
     }
     let sent = Sent::read(&json::outside(text).0)
         .map_err(|error| HttpAnswer::new(HttpStatus::BadRequest, format!("the body is not JSON: {error}")))?;
@@ -337,10 +338,8 @@ fn json(text: &str) -> Result<Body, HttpAnswer> {
 /// field, its JSON is the body, as GitHub and Slack send it.
 fn form(text: &str) -> Result<Body, HttpAnswer> {
     if text.matches('&').count() >= MAX_VALUES {
-        return Err(HttpAnswer::new(
-            HttpStatus::TooLarge,
-            format!("more than {MAX_VALUES} fields in the form"),
-        ));
+        let message = format!("more than {MAX_VALUES} fields in the form");
+        return Err(HttpAnswer::new(HttpStatus::TooLarge, message));
     }
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<(String, String)> = pairs
@@ -381,7 +380,7 @@ fn decoded(word: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns an upper bound for the number of values in a JSON text.
+/// Returns an upper bound for the number of values in a JSON text, as [`MAX_VALUES`] counts them.
 fn values(text: &str) -> usize {
     let (mut count, mut in_string, mut is_escaped) = (1, false, false);
     for byte in text.bytes() {
@@ -389,7 +388,9 @@ fn values(text: &str) -> usize {
             (true, _) if is_escaped => is_escaped = false,
             (true, b'\\') => is_escaped = true,
             (_, b'"') => in_string = !in_string,
-            (false, b',' | b'[' | b'{') => count += 1,
+            (false, b',') => count += 1,
+            (false, b'[') => count += 2,
+            (false, b'{') => count += 3,
             (_, _) => {}
         }
     }
@@ -472,7 +473,7 @@ mod tests {
 
     #[test]
     fn values_are_counted_outside_strings() {
-        for (text, count) in [("1", 1), ("[1,2,3]", 4), ("{\"a\":[]}", 3), ("\"a,b[c{\\\",\"", 1), ("", 1)] {
+        for (text, count) in [("1", 1), ("[1,2,3]", 5), ("{\"a\":[]}", 6), ("\"a,b[c{\\\",\"", 1), ("", 1)] {
             assert_eq!(values(text), count, "{text}");
         }
         let many = format!("[{}0]", "0,".repeat(MAX_VALUES));

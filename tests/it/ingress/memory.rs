@@ -102,15 +102,18 @@ fn whatever_is_sent_takes_little() {
         (413, hook.json(&format!("\"{}\"", "\\n".repeat(most / 2 - 1)))),
         (413, hook.json(&format!("[{}0]", format!("\"{}\",", "x".repeat(70)).repeat(49_990)))),
         (202, hook.json(&format!("[{}0]", format!("\"{}\",", "x".repeat(15)).repeat(49_990)))),
-        (202, hook.json(&format!("[{}0]", "{\"\":0},".repeat(16_600)))),
+        (202, hook.json(&format!("[{}0]", "{\"\":0},".repeat(12_490)))),
+        (413, hook.json(&format!("[{}0]", "{\"\":0},".repeat(12_500)))),
+        (202, hook.json(&format!("[{}0]", "[0],".repeat(16_660)))),
+        (413, hook.json(&format!("[{}0]", "[0],".repeat(16_670)))),
         (
             202,
             hook.json(&format!(
                 "{{{}}}",
-                (0..24_900).map(|n| format!("\"key {n:012}\":[]")).collect::<Vec<_>>().join(",")
+                (0..16_600).map(|n| format!("\"key {n:012}\":[]")).collect::<Vec<_>>().join(",")
             )),
         ),
-        (400, hook.json(&"[".repeat(40_000))),
+        (400, hook.json(&"[".repeat(24_990))),
         (400, hook.json(&format!("{}0{}", "{\"\":".repeat(4_000), "}".repeat(4_000)))),
     ];
     for (way, ask) in
