@@ -398,8 +398,8 @@ fn hint_at(source: &io::Error) -> Option<String> {
     let hint = match (Errno::from_io_error(source), source.kind()) {
         (Some(Errno::MFILE), _) => "raise the limit of open files (`ulimit -n`) and try again",
         (Some(Errno::NFILE), _) => "the machine has no room for more open files: try again",
-        (_, io::ErrorKind::FileTooLarge) => "raise the limit of file sizes (`ulimit -f`) and try again",
-        (_, io::ErrorKind::OutOfMemory) => "raise the limit of memory (`ulimit -v`), or try again",
+        (_, io::ErrorKind::FileTooLarge) => "raise `ulimit -f` and try again; no record is half-written",
+        (_, io::ErrorKind::OutOfMemory) => "not enough memory: raise the limit (`ulimit -v`), or try again",
         // Only the start of a process causes this error, because all other calls wait.
         (_, io::ErrorKind::WouldBlock) => {
             "no more processes may be started: raise the limit (`ulimit -u`), or try again"

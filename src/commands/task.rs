@@ -102,7 +102,8 @@ pub fn task(session: &mut Session, args: TaskArgs) -> Result<Status> {
     }
 }
 
-/// Returns the agent of `task start`, and the message for a child.
+/// Returns the agent of `task start`, and the message for a child. Without a child, the only
+/// positional argument is the agent.
 fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { words, agent } = &args.said;
     if args.delegate.is_some() {
@@ -288,7 +289,8 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     answer(session, &object, |_| format!("wrote {} bytes", said.len()))
 }
 
-/// Maximum number of attempts to settle the task, one second apart.
+/// Maximum number of attempts to settle the task, one second apart. An attempt fails if the agent's
+/// lock is busy or the disk is full.
 const SETTLEMENTS: u32 = 60;
 
 /// Supervises one task. `task start` runs this hidden command.
@@ -345,7 +347,8 @@ fn look_after(
     }
 }
 
-/// Returns the command of a task, and the input pipe of an interactive one. `fence`: its token.
+/// Returns the command of a task, and the input pipe of an interactive one. `fence`: fencing token
+/// of the task's lease in a database.
 fn prepare(
     store: &Store,
     agent: &Agent<'_>,

@@ -113,7 +113,8 @@ impl<'a> Context<'a> {
         }
         let Context { session, agent } = self;
         if let Some(waited) = locked.take_wait() {
-            draft.waited_for_lock(waited);
+            // This alone makes no commit: an empty draft has returned above.
+            draft.records.state.meters.lock.add(waited);
         }
         let mut pending = session.pending.borrow_mut();
         pending.mark_attentions(agent, &mut draft)?;

@@ -266,7 +266,7 @@ fn is_about(store: &Store) -> bool {
     })
 }
 
-/// Returns the claim of the lease of the turn or task that has called this command.
+/// Returns the lease claim of the calling turn or task, if its store is a database.
 fn claimed(store: &Store) -> Option<Claim> {
     let fence = set(process::FENCE)?.parse().ok()?;
     let agent = set("DORMOUSE_AGENT")?.parse().ok()?;

@@ -21,7 +21,13 @@ names! {
 impl Resource {
     /// True if the resource is an allowance of the agent, which is renewed at a known time.
     pub const fn is_limit(self) -> bool {
-        !matches!(self, Resource::Command | Resource::Workspace | Resource::Slot)
+        match self {
+            Resource::Command | Resource::Workspace | Resource::Slot => false,
+            Resource::TurnsPerHour
+            | Resource::TurnsPerDay
+            | Resource::CostPerDay
+            | Resource::TokensPerDay => true,
+        }
     }
 }
 

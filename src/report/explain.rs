@@ -99,11 +99,8 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         .filter_map(|item| Some((item.recheck_at?, item.id)))
         .collect();
     rechecks.sort_unstable();
-    list(
-        &mut wakes,
-        "rechecks",
-        rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now))),
-    );
+    let looks = rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now)));
+    list(&mut wakes, "rechecks", looks);
     // A held message blocks every other message, so other wake sources are left out.
     if state.held.is_none() {
         // A backoff delays every message except urgent ones.
@@ -294,18 +291,11 @@ pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output)
     text.push('\n');
     for rung in LADDER {
         let holds = (rung.holds)(&facts).is_some();
-        if !holds && !out.is_verbose() {
-            continue;
+        let (mark, tone) = if holds { ("→", Tone::Strong) } else { (" ", Tone::Quiet) };
+        if holds || out.is_verbose() {
+            let line = format!("{mark} {:>2}  {} ({})", rung.number, rung.decision(), rung.reason);
+            text.push_str(&format!("{}\n", out.paint(tone, &line)));
         }
-        let line = format!(
-            "{} {:>2}  {} ({})",
-            if holds { "→" } else { " " },
-            rung.number,
-            rung.decision(),
-            rung.reason
-        );
-        text.push_str(&if holds { out.paint(Tone::Strong, &line) } else { out.paint(Tone::Quiet, &line) });
-        text.push('\n');
         if holds {
             break;
         }
@@ -315,11 +305,8 @@ pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output)
         text.push_str(&format!("  {}\n", out.safe(&one_line(&wake, EVIDENCE))));
     }
     for advisory in advisories(records, now) {
-        text.push_str(&format!(
-            "\n{}: {}\n",
-            out.paint(Tone::Bad, advisory.kind.name()),
-            out.safe(&advisory.message)
-        ));
+        let kind = out.paint(Tone::Bad, advisory.kind.name());
+        text.push_str(&format!("\n{kind}: {}\n", out.safe(&advisory.message)));
     }
     text
 }

@@ -268,8 +268,8 @@ impl ListRow {
             (self.dead > 0 && !is_dead_letter).then(|| count(self.dead, "dead letter", "dead letters"));
         let retry = self.retry.as_ref().filter(|_| self.execution_state == ExecutionState::Failed);
         let retry = retry.map(|retry| {
-            let what = retry.attempt.map(|attempt| format!("attempt {attempt}"));
-            let what = what.unwrap_or_else(|| "recovery".to_owned());
+            let what =
+                retry.attempt.map_or_else(|| "recovery".to_owned(), |number| format!("attempt {number}"));
             // A stopped agent tries nothing again before its start.
             let when = if is_stopped { "after a start".to_owned() } else { due(retry.not_before, now) };
             let is_told = newest.is_some_and(|newest| newest.reason.ends_with(&retry.reason));
@@ -297,15 +297,20 @@ impl ListRow {
     /// Describes an execution state that blocks the queue of the agent.
     fn state_words(&self) -> Option<String> {
         let missing = self.missing.as_ref();
-        if self.execution_state == ExecutionState::Suspended {
-            missing.cloned()
-        } else if self.execution_state == ExecutionState::WaitingResources {
-            missing.map(|missing| format!("missing: {missing}"))
-        } else if self.execution_state == ExecutionState::Recovering {
-            Some("recovering".to_owned())
-        } else {
-            let is_failed = self.execution_state == ExecutionState::Failed && self.retry.is_none();
-            is_failed.then(|| "failed, recovers first".to_owned())
+        match self.execution_state {
+            ExecutionState::Suspended => missing.cloned(),
+            ExecutionState::WaitingResources => missing.map(|missing| format!("missing: {missing}")),
+            ExecutionState::Failed if self.retry.is_none() => Some("failed, recovers first".to_owned()),
+            ExecutionState::Recovering => Some("recovering".to_owned()),
+            ExecutionState::Initializing
+            | ExecutionState::Runnable
+            | ExecutionState::Scheduled
+            | ExecutionState::Running
+            | ExecutionState::Waiting
+            | ExecutionState::Resumed
+            | ExecutionState::Completed
+            | ExecutionState::Failed
+            | ExecutionState::ShuttingDown => None,
         }
         .map(|words| one_line(&words, 60))
     }

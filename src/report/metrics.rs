@@ -337,10 +337,8 @@ const METRICS: &[(&str, &str, Values)] = &[
         "tokens_total",
         "Tokens that turns said they used.",
         Values::Counter(|one| {
-            vec![
-                labelled("direction", "input", one.counters.input_tokens),
-                labelled("direction", "output", one.counters.output_tokens),
-            ]
+            let directions = [("input", one.counters.input_tokens), ("output", one.counters.output_tokens)];
+            directions.map(|(name, tokens)| labelled("direction", name, tokens)).into()
         }),
     ),
     (

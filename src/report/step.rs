@@ -58,7 +58,11 @@ impl StepReport {
     }
 
     fn turn_failed(&self) -> bool {
-        matches!(self.terminal, Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted))
+        match self.terminal {
+            Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted) => true,
+            Some(Terminal::Completed | Terminal::Aborted | Terminal::Suspended | Terminal::Deferred)
+            | None => false,
+        }
     }
 }
 

@@ -216,11 +216,13 @@ fn held(records: &Records) -> Value {
 
 /// Returns the recommended action for an agent of this status.
 pub(super) fn next_act(status: Status) -> &'static str {
-    if status == Status::Booting {
-        return "start it with `dormouse start`";
+    match status {
+        Status::Booting => "start it with `dormouse start`",
+        Status::Stopped => "messages are kept until `dormouse start`",
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
+            "the next tick decides"
+        }
     }
-    let is_stopped = status == Status::Stopped;
-    if is_stopped { "messages are kept until `dormouse start`" } else { "the next tick decides" }
 }
 
 fn lifecycle(state: &State) -> Value {

@@ -232,7 +232,8 @@ pub fn relative(at: Time, now: Time) -> String {
 
 /// Formats the time of a planned event: `in 5m`, or `is due`.
 pub fn due(at: Time, now: Time) -> String {
-    Some(relative(at.max(now), now)).filter(|text| text != "now").unwrap_or_else(|| "is due".to_owned())
+    let text = relative(at.max(now), now);
+    if text == "now" { "is due".to_owned() } else { text }
 }
 
 /// Formats the time since an event: `since 5m ago`, or `just now`.

@@ -75,13 +75,8 @@ impl<'a> TurnTrigger<'a> {
         TurnTrigger { trigger_id: self.trigger_id.filter(is_awaited), ..self.clone() }
     }
 
-    fn names_nothing(&self) -> bool {
+    pub fn names_nothing(&self) -> bool {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
-    }
-
-    /// True if the trigger is an event with content that names no wait, item, task or resource.
-    pub fn is_bare_event(&self) -> bool {
-        self.kind == TriggerKind::ExternalEvent && self.contentful && self.names_nothing()
     }
 
     /// True if this comes from `source` of a wait: a whole origin (`webhook:github`), or a kind of

@@ -27,7 +27,10 @@ pub struct Stall {
 pub fn stall(records: &Records) -> Option<Stall> {
     let state = &records.state;
     let is_open = !matches!(state.status, Status::Booting | Status::Stopped) && state.moved.is_none();
-    if !is_open || next_wake(records).is_some() || has_input(records) || is_at_work(records) {
+    // The end of a live run or task wakes the agent.
+    let is_at_work =
+        state.current_run.is_some() || records.tasks.iter().any(|task| !task.status.is_terminal());
+    if !is_open || is_at_work || next_wake(records).is_some() || has_input(records) {
         return None;
     }
     let agent = &state.agent;
@@ -71,11 +74,6 @@ pub fn stall(records: &Records) -> Option<Stall> {
 pub fn notify_at(records: &Records) -> Option<Time> {
     let stall = stall(records).filter(|stall| records.state.stalled != Some(stall.since))?;
     Some(stall.since.after(PATIENCE))
-}
-
-/// True if a run or a task is live, whose end will wake the agent.
-fn is_at_work(records: &Records) -> bool {
-    records.state.current_run.is_some() || records.tasks.iter().any(|task| !task.status.is_terminal())
 }
 
 /// True if the inbox has a message, file or hint for a step to take in, or a hint is pending.

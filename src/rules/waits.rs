@@ -118,7 +118,11 @@ impl<'a> WakeSource<'a> {
                 from_outside && trigger.resource.is_none() && trigger.comes_from(source)
             }
             WakeSource::FromAbout(source) => from_outside && trigger.comes_from(source),
-            WakeSource::ExternalEvent => trigger.is_bare_event() && is_of_its_item(trigger, wait),
+            WakeSource::ExternalEvent => {
+                let about = trigger.work_item_id;
+                let is_content = trigger.kind == TriggerKind::ExternalEvent && trigger.contentful;
+                is_content && trigger.names_nothing() && (about.is_none() || about == wait.work_item_id)
+            }
             WakeSource::Timer => trigger.kind == TriggerKind::TimerFire && trigger.wait_id == Some(wait.id),
             WakeSource::Wait(id) => trigger.wait_id == Some(id),
             WakeSource::Recheck | WakeSource::Expiry => false,
@@ -135,12 +139,6 @@ pub fn satisfied(trigger: &TurnTrigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
     let trigger = &trigger.among(waits);
     let is_met = |wait: &&Wait| WakeSource::of(wait).into_iter().any(|source| source.is_met(wait, trigger));
     waits.iter().filter(is_met).map(|wait| wait.id).collect()
-}
-
-/// True if a trigger names no item, or the item of the wait. An event about another item does not
-/// end the wait.
-fn is_of_its_item(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
-    trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id
 }
 
 /// True if operator input answers this question: it names the wait or its item, or names neither a

@@ -201,7 +201,11 @@ fn a_text_without_quotes_is_answered_with_how_to_quote_it() {
 /// Things that do not exist.
 const MISSING: &[Mistake] = &[
     wrong("dormouse -C nowhere list", 3, "correct --dir or DORMOUSE_DIR, or make it with `dormouse init /"),
-    wrong("DORMOUSE_DIR=nowhere dormouse list", 3, "correct --dir or DORMOUSE_DIR"),
+    wrong(
+        "DORMOUSE_DIR=nowhere dormouse list",
+        3,
+        "correct --dir or DORMOUSE_DIR, or make it with `dormouse init /",
+    ),
     wrong("dormouse -C / list", 3, "`dormouse init"),
     wrong("dormouse get adda", 3, "did you mean `ada`?"),
     wrong("dormouse stop zoe", 3, "there is ada"),

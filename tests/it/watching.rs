@@ -72,7 +72,7 @@ fn the_fleet_is_shown_with_what_needs_attention_first_and_follows_what_happens()
     });
     // The choice stays where it was.
     terminal.press("k");
-    terminal.shows("dead letter");
+    terminal.shows("dead letter: exit status 1");
     sandbox.run(["create", "eve", "--shell", "true"]);
     terminal.shows("eve");
     terminal.press("/E");

@@ -146,7 +146,7 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
     });
     if let Some(template) = template {
         let words = template.first_words;
-        if template.settings.contains("LLM_API_KEY") {
+        if template.name == "llm" {
             session.out.note(&format!(
                 "first: set the model and LLM_KEY_FILE with `dormouse edit {name}`, or export LLM_API_KEY"
             ));

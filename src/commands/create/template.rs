@@ -8,7 +8,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 
 pub struct Template {
-    name: &'static str,
+    pub name: &'static str,
     /// Default description of the agent.
     pub description: &'static str,
     /// Lines that follow the command in `[turn]`.

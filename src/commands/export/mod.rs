@@ -299,7 +299,8 @@ fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     .with_hint("call it from outside the turn, or set `authority.lifecycle = \"all\"`"))
 }
 
-/// Imports a stream: stages and checks all agents, then makes them visible. `length`: its bytes.
+/// Imports a stream: stages all agents, checks them, and then makes them visible. `length`: bytes
+/// of the stream, if known.
 fn from(
     session: &mut Session,
     store: &Store,

@@ -178,7 +178,8 @@ impl Lookout {
         Lookout { begun: Instant::now(), next: Some(Lookout::FIRST) }
     }
 
-    /// Warns once if no step claims the message: at once for an agent that is not started.
+    /// Warns once if no step claims the message: immediately for an agent that is stopped or not
+    /// started, otherwise at the next check.
     pub fn look(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
         let Some(next) = self.next else { return Ok(()) };
         let is_due = self.begun.elapsed() >= next;

@@ -26,7 +26,8 @@ impl<'r> BeforeStep<'r> {
     }
 
     /// Commits the state directory with the decision as the message, if the step has changed a
-    /// record. Returns git's message about files that git can't read and has left out.
+    /// record; falling asleep is such a change. Returns git's message about files that git can't
+    /// read and has left out.
     ///
     /// The records are synced first, so that the commit has only content that survives a power cut.
     pub fn commit(self, agent: &Agent<'_>, report: &StepReport, now: Time) -> Result<Option<String>> {

@@ -225,11 +225,16 @@ fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Pa
 }
 
 fn posture_style(posture: Posture, paint: Paint) -> Style {
-    if posture == Posture::ActiveTurn {
-        return paint.live();
+    match posture {
+        Posture::ActiveTurn => paint.live(),
+        Posture::Archived | Posture::Idle => paint.quiet(),
+        Posture::HasQueuedInput
+        | Posture::HasRunnableWork
+        | Posture::WaitingForTask
+        | Posture::WaitingForExternal
+        | Posture::WaitingForOperator
+        | Posture::Blocked => Style::new(),
     }
-    let is_quiet = matches!(posture, Posture::Archived | Posture::Idle);
-    if is_quiet { paint.quiet() } else { Style::new() }
 }
 
 /// Returns the newest question of an agent, else explains its state.

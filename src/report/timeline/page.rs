@@ -140,13 +140,12 @@ fn alerts(history: &FleetHistory) -> Vec<Value> {
             let files = count(line.rejected as u64, "file", "files");
             what.push(format!("{files} in its inbox could not be admitted"));
         }
-        let act = if line.rejected > 0 {
-            format!("dormouse queue rejected -a {}", line.agent)
-        } else if line.dead > 0 {
-            format!("dormouse queue dead -a {}", line.agent)
-        } else {
-            format!("dormouse get {}", line.agent)
+        let act = match (line.rejected, line.dead) {
+            (0, 0) => "get",
+            (0, _) => "queue dead -a",
+            (_, _) => "queue rejected -a",
         };
+        let act = format!("dormouse {act} {}", line.agent);
         let since = mark.map(|mark| format!("{}, {}", relative(mark.since, history.now), moment(mark.since)));
         json!({ "agent": line.agent, "since": since.unwrap_or_default(), "what": what, "act": act })
     });

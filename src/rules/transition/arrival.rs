@@ -21,12 +21,16 @@ use super::trigger::count_message;
 
 /// Returns a message from dormouse itself, with the defaults of its kind.
 pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message {
-    let (origin, delivery_surface) = if kind == MessageKind::TimerTick {
-        (OriginKind::Timer, DeliverySurface::TimerScheduler)
-    } else if matches!(kind, MessageKind::TaskResult | MessageKind::TaskStatus) {
-        (OriginKind::Task, DeliverySurface::TaskRejoin)
-    } else {
-        (OriginKind::System, DeliverySurface::RuntimeSystem)
+    let (origin, delivery_surface) = match kind {
+        MessageKind::TimerTick => (OriginKind::Timer, DeliverySurface::TimerScheduler),
+        MessageKind::TaskResult | MessageKind::TaskStatus => (OriginKind::Task, DeliverySurface::TaskRejoin),
+        MessageKind::OperatorPrompt
+        | MessageKind::ChannelEvent
+        | MessageKind::WebhookEvent
+        | MessageKind::CallbackEvent
+        | MessageKind::SystemTick
+        | MessageKind::InternalFollowup
+        | MessageKind::Control => (OriginKind::System, DeliverySurface::RuntimeSystem),
     };
     let from = Provenance {
         origin: Origin { kind: origin, id: None },

@@ -19,7 +19,7 @@ use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
 use crate::model::state::{HeldRun, Outbox, PendingTransition, State};
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
 use crate::rules::due::next_due;
@@ -405,11 +405,6 @@ impl Draft {
         self.touched = true;
         self.resting = Some(report);
         self.records.state.rested_at = Some(self.stamp.now);
-    }
-
-    /// Counts a wait for the agent's lock; the count is stored only if the command commits.
-    pub fn waited_for_lock(&mut self, waited: Span) {
-        self.records.state.meters.lock.add(waited);
     }
 
     /// Updates the fields of the working copies that a commit would derive, for a dry run.

@@ -22,10 +22,16 @@ pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settl
     }
     draft.delete(Delete::Message(message.key()));
     let counters = &mut draft.records.state.counters;
-    if settlement.status == MessageStatus::Processed {
-        counters.messages_processed = counters.messages_processed.saturating_add(1);
-    } else if settlement.status == MessageStatus::Dropped {
-        counters.messages_dropped = counters.messages_dropped.saturating_add(1);
+    let counter = match settlement.status {
+        MessageStatus::Processed => Some(&mut counters.messages_processed),
+        MessageStatus::Dropped => Some(&mut counters.messages_dropped),
+        MessageStatus::Queued
+        | MessageStatus::Dequeued
+        | MessageStatus::Aborted
+        | MessageStatus::Interjected => None,
+    };
+    if let Some(counter) = counter {
+        *counter = counter.saturating_add(1);
     }
     if settlement.dead_letter {
         counters.dead = counters.dead.saturating_add(1);
