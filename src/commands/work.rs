@@ -217,8 +217,8 @@ fn list_work(
         Ok((items, seen.open::<Wait>()?, agent_state.focus))
     })?;
     let waits = WaitsByItem::of(&waits);
-    let stands = |item: &&WorkItem| wanted.is_none_or(|wanted| scheduling_state(item, &waits) == wanted);
-    for item in items.iter().filter(stands) {
+    let is_wanted = |item: &&WorkItem| wanted.is_none_or(|wanted| scheduling_state(item, &waits) == wanted);
+    for item in items.iter().filter(is_wanted) {
         session.out.result(&work_object(item, &waits, focus), |out| work_line(item, &waits, focus, out));
     }
     Ok(Status::Done)

@@ -270,7 +270,7 @@ impl Values {
 /// Metrics of each agent: name after `dormouse_agent_` (after `dormouse_` for all agents together),
 /// help text, values.
 const METRICS: &[(&str, &str, Values)] = &[
-    ("posture", "How the agent stands: 1 for the words that hold.", Values::Gauge(posture_labels)),
+    ("posture", "Posture, status and state that the agent has.", Values::Gauge(posture_labels)),
     (
         "state_timestamp_seconds",
         "Since when the agent has had its state.",

@@ -116,7 +116,7 @@ fn one_agent_is_shown_with_what_it_has_open_and_what_its_turn_writes() {
     terminal.press("\r");
     terminal.shows("\n  and is half w");
     for said in [
-        "stands",
+        "posture",
         "active_turn",
         "the first",
         "Queue: 1",
@@ -230,11 +230,11 @@ fn screens_of_any_size_show_what_they_have_room_for() {
     terminal.press("\x1b");
     terminal.shows("POSTURE");
     terminal.press("\r");
-    terminal.shows("stands");
+    terminal.shows("posture");
     terminal.press("\x1b[6~");
-    terminal.becomes("the next page", |text| !text.contains("stands"));
+    terminal.becomes("the next page", |text| !text.contains("posture"));
     terminal.press("G");
-    terminal.becomes("the end", |text| text.contains("created") && !text.contains("stands"));
+    terminal.becomes("the end", |text| text.contains("created") && !text.contains("posture"));
     terminal.press("q");
     assert_eq!(terminal.ends(), Some(0));
 }

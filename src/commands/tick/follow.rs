@@ -297,7 +297,7 @@ impl TickFollower<'_> {
             // steps find nothing to do.
             if let Some(urgency) = agent.urgency.clone().filter(|_| agent.idle_steps < IDLE_STEPS) {
                 agent.look_at = None;
-                agent.stands(Some(now), now, || urgency);
+                agent.set_due(Some(now), now, || urgency);
                 continue;
             }
             let found = self.store.agent(&name).and_then(|found| {
@@ -325,7 +325,7 @@ impl TickFollower<'_> {
                     Some(now)
                 }
             };
-            agent.stands(due, now, || Urgency::of(&self.store, &name));
+            agent.set_due(due, now, || Urgency::of(&self.store, &name));
         }
         let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count();
         let are_new = std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0;
@@ -420,7 +420,7 @@ impl TickFollower<'_> {
 
 impl FollowedAgent {
     /// Marks the agent as ready if its step is due; otherwise sets the time of the next check.
-    fn stands(&mut self, due: Option<Time>, now: Time, urgency: impl FnOnce() -> Urgency) {
+    fn set_due(&mut self, due: Option<Time>, now: Time, urgency: impl FnOnce() -> Urgency) {
         self.ready = None;
         if due.is_none_or(|due| due > now) {
             self.pause = Span::ZERO;

@@ -127,7 +127,7 @@ fn fields(
     now: Time,
 ) {
     let paint = lines.paint;
-    lines.field("stands", &format!("{}: {}", line.posture.word(), line.reason), Style::new());
+    lines.field("posture", &format!("{}: {}", line.posture.word(), line.reason), Style::new());
     let age = span(now.since(execution.since));
     lines.field("status", &format!("{}, {} for {age}", line.status, execution.state), Style::new());
     if let Some(since) = line.turn_since {

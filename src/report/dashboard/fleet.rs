@@ -218,7 +218,7 @@ fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Pa
         }
         (Column::Last, AgentRow::Read(line)) => (moment(line.last_turn_at), plain),
         (Column::Due, AgentRow::Read(line)) => {
-            let is_late = line.next_due_at.is_some_and(|at| at <= now);
+            let is_late = line.due.is_some_and(|at| at <= now);
             (moment(line.due.map(|at| at.max(now))), if is_late { paint.late() } else { plain })
         }
     }

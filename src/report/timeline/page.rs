@@ -52,7 +52,7 @@ fn page(history: &FleetHistory) -> Value {
     let parts = Intervals::of(&busy, scale, now);
     let listed = (LISTED / busy.len().max(1)).min(LISTED_OF_ONE);
     let (kinds, failures, more) = failures(&busy);
-    let quiet = quiet.iter().map(|agent| json!({ "name": agent.line.agent, "stands": stands(&agent.line) }));
+    let quiet = quiet.iter().map(|one| json!({ "name": one.line.agent, "posture": posture(&one.line) }));
     json!({
         "home": escape_line(&history.home),
         "from": moment(from),
@@ -165,7 +165,7 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
     json!({
         "name": line.agent,
         "needs_attention": agent.needs_attention(),
-        "stands": stands(line),
+        "posture": posture(line),
         "turns": number(agent.turns.len() as u64),
         "failed": number(failed as u64),
         "pending": line.pending,
@@ -180,7 +180,7 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
 }
 
 /// Returns the posture of an agent, and the reason for it.
-fn stands(line: &ListRow) -> String {
+fn posture(line: &ListRow) -> String {
     match &line.moved {
         Some(moved) => format!("moved to {}", shown(&moved.to)),
         None if line.reason.is_empty() => in_words(line.posture.word()),
