@@ -1,18 +1,17 @@
 //! Commands `run`, `briefs`, `events` and `logs`: history of agents.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
 use crate::cli::{BriefsArgs, EventsArgs, LogsArgs, RunArgs, RunCommand};
 use crate::commands::args::{answer, each_listed, optional_agent, several_agents, time_or_ago};
-use crate::engine::follow::OutputTail;
-use crate::engine::follow::{Beginning, Follower, ProcessOutput, may_be_elsewhere};
+use crate::engine::follow::{Beginning, Follower, OutputTail, ProcessOutput, may_be_elsewhere};
 use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
 use crate::model::event::{Event, EventKind};
-use crate::model::id::{AgentName, RunId};
+use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::state::CurrentRun;
 use crate::model::time::{Span, Time};
@@ -71,10 +70,8 @@ fn run_line(run: &Value, out: &Output) -> String {
         None => "running".to_owned(),
     };
     let said = run["brief"].as_str().or(run["reason"].as_str()).unwrap_or_default();
-    let took = run["duration_ms"]
-        .as_u64()
-        .map(|ms| format!("  {}", span(Span::from_millis(ms))))
-        .unwrap_or_default();
+    let took = run["duration_ms"].as_u64().map(|ms| format!("  {}", span(Span::from_millis(ms))));
+    let took = took.unwrap_or_default();
     let (id, at) = (out.safe(&word("id")), out.safe(&summary::for_people("started_at", &run["started_at"])));
     format!("{id}  {at}  {terminal}{took}  {}", out.safe(&one_line(said, 80)))
 }
@@ -99,11 +96,9 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: RunId) -> Result<Status> {
     let run = object(agent, id)?.ok_or(Error::NoRecord { what: "run", id: id.to_string() })?;
     answer(session, &run, |out| {
         let mut text = format!("{}\n", run_line(&run, out));
-        if let Value::Object(fields) = &run {
-            for (name, value) in fields.iter().filter(|(name, _)| *name != "id") {
-                let value = summary::for_people(name, value);
-                text.push_str(&format!("{}: {}\n", out.safe(name), out.indented(&value)));
-            }
+        for (name, value) in run.as_object().into_iter().flatten().filter(|(name, _)| *name != "id") {
+            let value = summary::for_people(name, value);
+            text.push_str(&format!("{}: {}\n", out.safe(name), out.indented(&value)));
         }
         text
     })
@@ -269,9 +264,11 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
             }
         }
         has_ended = events.iter().any(|event| ENDS.contains(&event.kind));
+        let texts = if session.out.is_json() { HashMap::new() } else { admitted_texts(&store, &events)? };
         for event in &events {
             session.out.is_about(chosen.are_told_apart.then(|| event.agent.to_string()));
-            match tell(session, &store, event, &mut tails) {
+            let said = admitted(event).and_then(|id| texts.get(&id)).map(String::as_str);
+            match tell(session, &store, (event, said), &mut tails) {
                 Err(error) if chosen.are_all && error.has_left() => {}
                 told => told?,
             }
@@ -298,25 +295,52 @@ fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<
     Ok(())
 }
 
-/// Returns the text of the message that an event admits; `None` if there is none.
-fn admitted_text(store: &Store, event: &Event) -> Result<Option<String>> {
-    if event.kind != EventKind::MessageAdmitted {
-        return Ok(None);
+/// Returns the id of the message that an event admits.
+fn admitted(event: &Event) -> Option<MessageId> {
+    let id = event.data["message_id"].as_str().filter(|_| event.kind == EventKind::MessageAdmitted);
+    id.and_then(|id| id.parse().ok())
+}
+
+/// Returns the beginnings of the texts of the messages that events admit. Reads each archive once.
+fn admitted_texts(store: &Store, events: &[Event]) -> Result<HashMap<MessageId, String>> {
+    let text = |message: &Message| one_line(&message.body.to_text(), log::LONGEST);
+    let mut by_agent: BTreeMap<&AgentName, Vec<MessageId>> = BTreeMap::new();
+    for event in events {
+        by_agent.entry(&event.agent).or_default().extend(admitted(event));
     }
-    let Some(id) = event.data["message_id"].as_str().and_then(|id| id.parse().ok()) else { return Ok(None) };
-    let message = store.agent(&event.agent)?.look(|seen, _| lookup::waiting_or_ended(&seen, id))?;
-    Ok(message.filter(Message::is_contentful).map(|message| message.body.to_text()))
+    let mut texts = HashMap::new();
+    for (name, ids) in by_agent {
+        let found = store.agent(name).and_then(|agent| {
+            agent.look(|seen, _| {
+                let mut found = seen.ended_among(&ids, text)?;
+                for id in &ids {
+                    let waiting = seen.waiting(*id)?.map(|waiting| seen.read(&waiting)).transpose()?;
+                    found.extend(waiting.flatten().map(|message| (*id, text(&message))));
+                }
+                Ok(found)
+            })
+        });
+        match found {
+            Err(error) if error.has_left() => {}
+            found => texts.extend(found?),
+        }
+    }
+    Ok(texts)
 }
 
 /// Shows an event. An event that ends a turn is preceded by the rest of the turn's output.
-fn tell(session: &mut Session, store: &Store, event: &Event, tails: &mut Tails) -> Result<()> {
+fn tell(
+    session: &mut Session,
+    store: &Store,
+    (event, said): (&Event, Option<&str>),
+    tails: &mut Tails,
+) -> Result<()> {
     if let Some(run) = event.run_id.filter(|_| ENDS.contains(&event.kind)) {
         let agent = store.agent(&event.agent)?;
         let mut tail = tails.remove(&run).unwrap_or_else(|| OutputTail::of(&agent, run, None));
         show_lines(session, agent.name(), run, tail.news(true)?);
     }
-    let said = if session.out.is_json() { None } else { admitted_text(store, event)? };
-    let line = log::line(event, said.as_deref(), &session.out);
+    let line = log::line(event, said, &session.out);
     if session.out.is_json() || line.is_some() {
         session.out.result(event, |_| line.unwrap_or_default());
     }

@@ -370,11 +370,6 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
     Ok(messages)
 }
 
-/// True if a safe point would deliver at least one message.
-fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
-    Ok(!agent.look(|seen, state| said(session, agent, &seen, &state))?.is_empty())
-}
-
 /// Marks messages as delivered, so that no other safe point delivers them. If the turn is killed
 /// before reading them, the next run of the turn's message receives them.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
@@ -411,8 +406,9 @@ fn run_command(
         if let Some(reason) = asks_to_yield(run, now) {
             return Ok(Some(reason.to_owned()));
         }
-        let may_be_told = protected_until(run, now).is_none();
-        Ok((may_be_told && is_spoken_to(session, agent)?).then(|| SPOKEN_TO.to_owned()))
+        let is_spoken_to = protected_until(run, now).is_none()
+            && !agent.look(|seen, state| said(session, agent, &seen, &state))?.is_empty();
+        Ok(is_spoken_to.then(|| SPOKEN_TO.to_owned()))
     };
     // The command is not started if the turn should already yield.
     if let Some(reason) = asked(&agent.peek()?)? {

@@ -118,14 +118,14 @@ fn speaker(message: &Message) -> Option<AgentName> {
 
 /// Returns the ids of messages that an agent has, or has had.
 fn known_ids(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>> {
-    let ids: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
+    let ids: Vec<MessageId> = messages.iter().map(|message| message.id).collect();
     agent.look(|seen, _| {
         let mut known: HashSet<MessageId> = match messages {
             // A single message is looked up without listing the inbox, which may be long.
             [one] => seen.waiting(one.id)?.map(|waiting| waiting.key.id).into_iter().collect(),
             _ => seen.keys()?.into_iter().map(|key| key.id).collect(),
         };
-        known.extend(seen.ended_among(&ids)?);
+        known.extend(seen.ended_among(&ids, |_| ())?.into_keys());
         Ok(known)
     })
 }

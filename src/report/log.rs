@@ -11,7 +11,7 @@ use super::step::reason_words;
 use super::text::one_line;
 
 /// Maximum length of a text from outside within a line, in characters.
-const LONGEST: usize = 160;
+pub const LONGEST: usize = 160;
 
 /// Renders an event as a line for people, with the text of the message that it is about, if given.
 /// Returns `None` if another event reports it, too.

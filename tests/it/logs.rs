@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::harness::Sandbox;
 use crate::setup::{add, say, started, step_on};
+use crate::strace;
 
 fn spawn(sandbox: &Sandbox, line: &[&str]) -> (Child, Lines) {
     let mut command: Command = sandbox.cmd(line.iter().copied()).into_command();
@@ -139,4 +140,24 @@ fn what_turns_write_neither_steers_nor_breaks_a_line() {
     let text = sandbox.run(["logs", "ada"]);
     assert!(text.contains("| a\\u{1b}[31mb\\rc\n") && text.contains("| \\u{202e}d\n"), "{text}");
     assert!(text.contains("| no end\n"), "{text}");
+}
+
+/// The texts of all shown messages are read together, whether they have ended or wait for another attempt.
+#[test]
+fn the_archive_is_read_once_however_much_is_shown() {
+    needs!("strace");
+    let line = ["logs", "ada", "--since", "1d"];
+    let reads = [2, 8].map(|count| {
+        let sandbox = started("case \"$(cat)\" in *'\"text\": \"fail\"'*) exit 1 ;; esac");
+        let texts: Vec<String> = (0..count).map(|number| format!("message {number}")).collect();
+        texts.iter().for_each(|text| drop(step_on(&sandbox, text)));
+        step_on(&sandbox, "fail");
+        let shown = sandbox.run(line);
+        for text in texts.iter().map(String::as_str).chain(["fail"]) {
+            assert!(shown.contains(&format!("takes a message from you: {text}\n")), "{shown}");
+        }
+        let named = strace::named(&sandbox, &line);
+        named.lines().filter(|line| line.contains("message.jsonl")).count()
+    });
+    assert!(reads[0] > 0 && reads[0] == reads[1], "{reads:?}");
 }

@@ -72,8 +72,8 @@ fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status
     let patience = session.patience().as_std();
     let created = Store::init_at(&anchor, url, patience)?;
     grants.iter().try_for_each(|(part, role)| Store::grant(url, patience, *part, role))?;
-    let granted: Vec<String> =
-        grants.iter().map(|(part, role)| format!("{}={role}", word_of(*part))).collect();
+    let word = |part| PARTS.iter().find(|(one, _)| *one == part).map_or("", |(_, word)| *word);
+    let granted: Vec<_> = grants.iter().map(|(part, role)| format!("{}={role}", word(*part))).collect();
     let object = json!({ "dir": url, "created": created, "anchor": anchor.path().to_string_lossy(), "granted": granted });
     answer(session, &object, |out| {
         let url = out.safe(url);
@@ -93,10 +93,6 @@ const PARTS: [(DatabaseRole, &str); 3] = [
     (DatabaseRole::Producer, "producer"),
     (DatabaseRole::Reader, "reader"),
 ];
-
-fn word_of(part: DatabaseRole) -> &'static str {
-    PARTS.iter().find(|(one, _)| *one == part).map_or("", |(_, word)| word)
-}
 
 fn part_of(grant: &str) -> Result<(DatabaseRole, String)> {
     let found = grant.split_once('=').filter(|(_, role)| !role.is_empty());
@@ -212,7 +208,8 @@ fn make_with(
     let name = new.name.clone();
     let made = make(session, store, new);
     // A failed sync returns an error after the commit, so the stored secret is checked, too.
-    if made.is_ok() || is_secret_of(store, &name, secret) {
+    let triggers = || store.agent(&name).and_then(|agent| agent.triggers()).unwrap_or_default();
+    if made.is_ok() || triggers().iter().any(|trigger| trigger.secret_sha256 == secret.sha256()) {
         secret.keep();
         script.into_iter().for_each(Script::keep);
     }
@@ -236,12 +233,6 @@ fn description_of(text: &str) -> Option<Range<usize>> {
     let end = value.span().end;
     let rest = text[end..].find('\n').map_or(text.len(), |newline| end + newline + 1);
     Some(key.span().start..rest)
-}
-
-/// True if the agent exists and its trigger has this secret.
-fn is_secret_of(store: &Store, name: &AgentName, secret: &Secret) -> bool {
-    let triggers = store.agent(name).and_then(|agent| agent.triggers());
-    triggers.is_ok_and(|triggers| triggers.iter().any(|trigger| trigger.secret_sha256 == secret.sha256()))
 }
 
 /// Refuses a profile that is not in `dormouse.toml`.

@@ -70,15 +70,10 @@ impl PendingAnswer<'_> {
                 tell_of_failure(session, &report);
                 continue;
             }
-            wait(session, &mut watch, self.how_long(session, &report, left))?;
+            let due = report.next_due_at.map(|due| due.since(session.clock.now()).as_std().max(PAUSE));
+            let is_live = report.decision.decision == DecisionKind::Noop && self.may_hear();
+            wait(session, &mut watch, [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min())?;
         }
-    }
-
-    /// Returns the time until the next step may change something.
-    fn how_long(&self, session: &Session, report: &StepReport, left: Option<Duration>) -> Option<Duration> {
-        let due = report.next_due_at.map(|due| due.since(session.clock.now()).as_std().max(PAUSE));
-        let is_live = report.decision.decision == DecisionKind::Noop && self.may_hear();
-        [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min()
     }
 
     /// True if the output of the live turn is on this machine. With a database, each call queries

@@ -58,10 +58,11 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
     loop {
         let mut still = Vec::new();
         for agent in waiting {
-            if wanted.may_arrive() {
-                watch.follow(&agent);
-            } else {
+            // Only a posture can be met by a new message in the inbox.
+            if wanted.postures.is_empty() {
                 watch.follow_records(&agent);
+            } else {
+                watch.follow(&agent);
             }
             match wanted.look(session, &agent)? {
                 Some(found) => {
@@ -113,11 +114,6 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
 }
 
 impl AwaitCondition {
-    /// True if a new message in the inbox can meet the condition.
-    fn may_arrive(&self) -> bool {
-        !self.postures.is_empty()
-    }
-
     /// Returns the agent's state if the agent meets the condition.
     fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<AwaitedAgent>> {
         let state = agent.look(|_, state| Ok(state))?;

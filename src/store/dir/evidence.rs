@@ -171,17 +171,19 @@ pub fn each_ended<T: Record>(
     })
 }
 
-/// Returns the newest versions of the records that have ended. `id`: returns the id of a record.
-pub fn last_versions<'i, T: Record, Id: Eq + Hash + Display + 'i>(
+/// Returns the newest versions of the records that have ended. `of`: returns the id of a record,
+/// and the part of the record that is kept.
+pub fn last_versions<'i, T: Record, V, Id: Eq + Hash + Display + 'i>(
     view: &dyn ReadView,
     place: &Path,
     ids: impl IntoIterator<Item = &'i Id>,
-    id: impl Fn(&T) -> Id,
-) -> Result<HashMap<Id, T>> {
+    of: impl Fn(T) -> (Id, V),
+) -> Result<HashMap<Id, V>> {
     let (mut found, ids) = (HashMap::new(), ids.into_iter().map(Id::to_string).collect::<Vec<_>>());
     for some in ids.chunks(view.most_ids()) {
         each_ended(view, place, Some(some), |record: T| {
-            found.entry(id(&record)).or_insert(record);
+            let (id, part) = of(record);
+            found.entry(id).or_insert(part);
             found.len() < ids.len()
         })?;
     }

@@ -281,17 +281,17 @@ impl<'a> Sweep<'a> {
                 uncleared.push(*id);
             }
         }
-        for run in self.last_versions(&uncleared, |run: &Run| run.id)?.values() {
+        for run in self.last_versions(&uncleared, |run: Run| (run.id, run))?.values() {
             self.agent.workdir().run(run.id).clear(run, self.how.retention.keeps_context(run.terminal))?;
         }
         Ok(())
     }
 
-    fn last_versions<T: Record, Id>(&self, ids: &[Id], id: impl Fn(&T) -> Id) -> Result<HashMap<Id, T>>
+    fn last_versions<T: Record, Id>(&self, ids: &[Id], of: impl Fn(T) -> (Id, T)) -> Result<HashMap<Id, T>>
     where
         Id: Eq + Hash + Display,
     {
-        last_versions(self.view, &self.agent.dir.join(layout::ARCHIVE), ids, id)
+        last_versions(self.view, &self.agent.dir.join(layout::ARCHIVE), ids, of)
     }
 
     /// Returns directories past their retention, at most as many as are removed at once.
@@ -314,9 +314,6 @@ impl<'a> Sweep<'a> {
                 break;
             }
         }
-        if candidates.is_empty() {
-            return Ok(Vec::new());
-        }
         let (mut of_runs, mut of_tasks) = (Vec::new(), Vec::new());
         for (item, _) in &candidates {
             match item {
@@ -324,8 +321,8 @@ impl<'a> Sweep<'a> {
                 Item::Task(id) => of_tasks.push(*id),
             }
         }
-        let runs = self.last_versions(&of_runs, |run: &Run| run.id)?;
-        let tasks = self.last_versions(&of_tasks, |task: &Task| task.id)?;
+        let runs = self.last_versions(&of_runs, |run: Run| (run.id, run))?;
+        let tasks = self.last_versions(&of_tasks, |task: Task| (task.id, task))?;
         let mut over = Vec::new();
         for (item, is_old) in candidates {
             let keep_since = match item {

@@ -1,6 +1,6 @@
 //! Queries of a snapshot on the history of its agent.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 use crate::error::Result;
@@ -63,11 +63,10 @@ impl Snapshot<'_> {
         Ok(found)
     }
 
-    /// Returns those of `ids` whose messages are in the archive.
-    pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
+    /// Returns `of` for those of the messages that are in the archive, which is read once.
+    pub fn ended_among<V>(&self, ids: &[MessageId], of: fn(&Message) -> V) -> Result<HashMap<MessageId, V>> {
         let place = self.archive::<Message>();
-        let last = last_versions(self.view()?, &place, ids, |message: &Message| message.id)?;
-        Ok(last.into_keys().collect())
+        last_versions(self.view()?, &place, ids, |message: Message| (message.id, of(&message)))
     }
 
     /// Returns the record of a settled run. `None` for a live run.
