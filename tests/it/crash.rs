@@ -47,7 +47,7 @@ fn every_command_can_be_killed_at_every_call() {
             cuts.push(Cut { scenario, template, args, call, number });
         }
     }
-    let cuts = one_in(6, cuts);
+    let cuts = one_in(9, cuts);
     cuts.iter().for_each(|cut| *counts.entry(cut.scenario.name).or_default() += 1);
     let tally = Tally::default();
     each_in_parallel(&cuts, |cut| kill(cut, &tally));

@@ -56,7 +56,7 @@ fn every_command_can_fail_at_every_call() {
             }
         }
     }
-    let faults = one_in(8, faults);
+    let faults = one_in(12, faults);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     faults.iter().for_each(|fault| *counts.entry(fault.scenario.name).or_default() += 1);
     let (hit, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));

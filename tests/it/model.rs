@@ -48,7 +48,7 @@ pub struct Turn {
 }
 
 /// In each of the two tests.
-const CASES: u32 = 80;
+const CASES: u32 = 50;
 
 /// Of the cases that everybody runs: whether a change is good must not depend on chance. New ones come
 /// with another number in PROPTEST_RNG_SEED.

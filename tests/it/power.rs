@@ -639,7 +639,7 @@ fn every_command_survives_a_power_cut_at_every_operation() {
         outages_.extend(outages);
     }
     println!("{} of {all} power cuts left different trees", outages_.len());
-    each_in_parallel(&one_in(8, outages_), survive);
+    each_in_parallel(&one_in(12, outages_), survive);
 }
 
 /// A kill leaves what nobody has synced; whoever cleans up must not take it for durable.

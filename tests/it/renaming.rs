@@ -314,7 +314,7 @@ fn a_renaming_that_finds_the_disk_full_loses_nothing() {
     let acts = ["write", "pwrite64", "mkdir", "open", "rename", "fsync", "fdatasync", "syncfs"];
     let writes: Vec<_> = points.into_iter().filter(|call| acts.contains(&call.act())).collect();
     assert!(writes.len() > 10);
-    each_in_parallel(&one_in(4, writes), |call| {
+    each_in_parallel(&one_in(6, writes), |call| {
         let here = template.copy();
         let harmed = strace::harm(&here, &words, "", call, Harm::Error("ENOSPC"));
         assert!([0, 1, 6].contains(&harmed.ran.code()), "{call}: {}", harmed.ran);
@@ -397,7 +397,7 @@ fn a_file_that_is_dropped_meanwhile_goes_along() {
     let template = started("true");
     let words = ["rename", "ada", "eve"];
     let calls = strace::record(&template.copy(), &words, "").points();
-    each_in_parallel(&one_in(4, calls), |call| {
+    each_in_parallel(&one_in(6, calls), |call| {
         let here = template.copy();
         let first = Held::at(&here, &words, "", call);
         let inbox = here.agent("ada").join("inbox");

@@ -176,7 +176,7 @@ const COMMANDS: &[&str] = &[
 #[test]
 fn changed_rows_are_read_in_peace() {
     needs!("postgresql");
-    let (amount, began) = (amount(150), Instant::now());
+    let (amount, began) = (amount(100), Instant::now());
     let is_over = |number: u64| match amount {
         Amount::Cases(cases) => number >= cases,
         Amount::For(time) => began.elapsed() >= time,

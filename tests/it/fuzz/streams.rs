@@ -287,7 +287,7 @@ fn a_changed_stream_is_refused_or_makes_a_sound_agent() {
     let began = Instant::now();
     let (mut taken, mut case) = (0, only.unwrap_or(0));
     loop {
-        let goes_on = match (only, amount(1_500)) {
+        let goes_on = match (only, amount(1_000)) {
             (Some(only), _) => case == only,
             (None, Amount::Cases(all)) => case < all,
             (None, Amount::For(time)) => began.elapsed() < time,
