@@ -46,12 +46,12 @@ fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<S
         open_gate(Context::new(session, &agent), &authority::actor(session, store)?)?;
     let started =
         Stopped { state, previous, changed: is_changed, run: None, tasks: Vec::new(), cleared: Ok(()) };
-    report(session, "start", &started);
+    report(session, "start", &started, false);
     say_fault(session, &agent)?;
     Ok(Status::Done)
 }
 
-fn report(session: &mut Session, action: &str, done: &Stopped) {
+fn report(session: &mut Session, action: &str, done: &Stopped, requeue: bool) {
     let Stopped { state, previous, changed, run, tasks, .. } = done;
     let mut object = json!({
         "agent": state.agent,
@@ -61,17 +61,18 @@ fn report(session: &mut Session, action: &str, done: &Stopped) {
         "changed": changed,
         "tasks": tasks,
     });
+    let how = |is_completed| if is_completed { "completed" } else { "aborted" };
     if let Some(run) = run {
-        object[if run.is_completed { "completed_run_id" } else { "aborted_run_id" }] = json!(run.id);
+        object[format!("{}_run_id", how(run.is_completed))] = json!(run.id);
     }
     session.out.result(&object, |_| {
-        let run = run.as_ref().map(|run| {
-            let how = if run.is_completed { "completed" } else { "aborted" };
-            format!(", {how} {}", run.id)
-        });
+        let is_lost = run.as_ref().is_some_and(|run| !run.is_completed && !requeue);
+        let lost = state.last_turn.as_ref().filter(|_| is_lost).map(|turn| turn.message_id);
+        let cure = lost.map(|id| format!("; `dormouse queue requeue {id}` puts its message back"));
+        let run = run.as_ref().map(|run| format!(", {} {}", how(run.is_completed), run.id));
         let ended: Vec<String> = tasks.iter().map(TaskId::to_string).collect();
         let ended = if ended.is_empty() { String::new() } else { format!(", ended {}", ended.join(", ")) };
-        let ended = format!("{}{ended}", run.unwrap_or_default());
+        let ended = format!("{}{ended}{}", run.unwrap_or_default(), cure.unwrap_or_default());
         match (*changed, action) {
             (true, _) => format!("{}  {previous} → {}{ended}", state.agent, state.status),
             (false, "start") => format!("{}  already started ({})", state.agent, state.status),
@@ -91,7 +92,7 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
         authority::reach(Context::new(session, &agent), "stop")?;
         let stopped = stop_agent(Context::new(session, &agent), &stop)?;
         Context::new(session, &agent).settle_parent();
-        report(session, "stop", &stopped);
+        report(session, "stop", &stopped, stop.requeue);
         stopped.cleared.map(|()| Status::Done)
     }))
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::model::agent::Status;
 use crate::model::continuation::{Runs, TriggerKind};
-use crate::model::decision::DecisionReport;
+use crate::model::decision::{DecisionKind, DecisionReport};
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::records::Records;
@@ -23,6 +23,7 @@ use crate::rules::projection::{Projection, WorkFact, project};
 use crate::rules::waits::WakeSource;
 
 use super::output::{Output, Tone};
+use super::step::reason_words;
 use super::summary::remedy;
 use super::text::{one_line, relative};
 use super::wait as shown_wait;
@@ -270,12 +271,11 @@ fn facts_document(facts: &Projection) -> Value {
 /// applies, with `--verbose` after the rungs before it, and the events that would wake the agent.
 pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output) -> String {
     let facts = project(records, now);
-    let mut text = format!(
-        "{} would {}: {}\n",
-        out.paint(Tone::Strong, records.state.agent.as_str()),
-        out.paint(Tone::Good, report.decision.name()),
-        out.safe(&one_line(&report.reason, 200)),
-    );
+    let does_nothing = matches!(report.decision, DecisionKind::Stop | DecisionKind::Noop);
+    let would = if does_nothing { "do nothing" } else { report.decision.name() };
+    let (agent, would) = (records.state.agent.as_str(), out.paint(Tone::Good, would));
+    let reason = out.safe(&one_line(&reason_words(&report.reason), 200));
+    let mut text = format!("{} would {would}: {reason}\n", out.paint(Tone::Strong, agent));
     for line in &report.evidence {
         text.push_str(&format!("  {}\n", out.safe(&one_line(line, EVIDENCE))));
     }

@@ -50,7 +50,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         | EventKind::Advisory => return None,
         EventKind::SchedulerDecision if of("decision") == "start_model_turn" => {
             let reason = of("reason");
-            (format!("a turn starts: {}", reason_words(&reason).replace('_', " ")), Some(Tone::Strong))
+            (format!("a turn starts: {}", reason_words(&reason)), Some(Tone::Strong))
         }
         EventKind::SchedulerDecision => (because(plain("decision")).replace('_', " "), None),
         EventKind::RunSettled => {

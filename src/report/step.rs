@@ -68,17 +68,21 @@ impl StepReport {
 
 /// Returns the reason of a decision for people. The reason of a turn for a message is the message's
 /// kind; `retry` is also the reason of a recovery after the last attempt.
-pub fn reason_words(reason: &str) -> &str {
-    if reason == "retry" {
-        return "after a failure";
+pub fn reason_words(reason: &str) -> String {
+    let is_name = reason.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase());
+    match (reason, reason.parse::<MessageKind>()) {
+        ("retry", _) => "after a failure".to_owned(),
+        ("no_pending_scheduler_facts", _) => "nothing to do".to_owned(),
+        (_, Ok(kind)) => kind.words().to_owned(),
+        (_, Err(_)) if is_name => reason.replace('_', " "),
+        (_, Err(_)) => reason.to_owned(),
     }
-    reason.parse::<MessageKind>().map_or(reason, |kind| kind.words())
 }
 
 pub fn text(step: &StepReport, out: &Output) -> String {
     let agent = out.paint(Tone::Strong, step.agent.as_str());
     let reason = reason_words(&step.decision.reason);
-    let mut line = format!("{agent}  {} ({})", step.decision.decision, out.safe(&one_line(reason, 200)));
+    let mut line = format!("{agent}  {} ({})", step.decision.decision, out.safe(&one_line(&reason, 200)));
     if step.decision.reason == "not_started" {
         line.push_str(&format!(": start it with `dormouse start {}`", step.agent));
     }
@@ -94,14 +98,10 @@ pub fn text(step: &StepReport, out: &Output) -> String {
         line.push_str(&format!(": {}", out.safe(&one_line(&step.decision.evidence.join(", "), 200))));
     }
     if let Some(failure) = &step.failure {
-        line.push_str(&format!(
-            " → {}: {}",
-            out.paint(Tone::Bad, "failed"),
-            out.safe(&one_line(failure, 200))
-        ));
+        let failed = out.paint(Tone::Bad, "failed");
+        line.push_str(&format!(" → {failed}: {}", out.safe(&one_line(failure, 200))));
     }
-    let said = step.brief.as_ref().or(step.terminal_reason.as_ref());
-    if let Some(said) = said {
+    if let Some(said) = step.brief.as_ref().or(step.terminal_reason.as_ref()) {
         line.push_str(&format!(": {}", out.safe(&one_line(said, 200))));
     }
     if step.terminal.is_none()

@@ -103,7 +103,7 @@ fn what_is_no_message_is_moved_aside() {
     drop(&sandbox, ".partial", "not yet");
     sandbox
         .cmd(["tick", "a"])
-        .stdout("a  sleep (no_pending_scheduler_facts)\n")
+        .stdout("a  sleep (nothing to do)\n")
         .stderr("dormouse: a: message rejected junk: not a message: expected value at line 1 column 1 (it is in inbox/rejected/)\n")
         .status(7)
         .check();

@@ -82,7 +82,7 @@ fn one_checkout() {
     let output = run(&examples().join("one-checkout.sh"), &[]);
     shows(&output, "writer  wait_for_resources (workspace): ");
     shows(&output, "checkout is held by builder");
-    shows(&output, "writer  start_model_turn (resources_available) → completed: done in link");
+    shows(&output, "writer  start_model_turn (resources available) → completed: done in link");
     shows(&output, "\nbuilder\nwriter\n");
     shows(&output, "nothing wrong");
 }
@@ -108,10 +108,10 @@ fn fleet() {
 fn budget() {
     let output = run(&examples().join("budget.sh"), &[]);
     let turn = "dreamer  start_model_turn (a message from an agent) → completed: One more idea\n";
-    let waits = "dreamer  wait_for_resources (cost_per_day): 1.2 of 1 USD since 2026-01-31T00:00:00.000Z";
+    let waits = "dreamer  wait_for_resources (cost per day): 1.2 of 1 USD since 2026-01-31T00:00:00.000Z";
     shows(&output, &format!("(a message from you) → completed: One more idea\n{turn}{turn}{waits}"));
     shows(&output, "\n$ dormouse next-wake dreamer\n2026-02-01T00:00:00.000Z\n");
-    shows(&output, "(resources_available) → completed");
+    shows(&output, "(resources available) → completed");
     shows(&output, "nothing wrong");
 }
 
@@ -166,7 +166,7 @@ fn background_build() {
     let (passes, fails) = text.split_once("2. A check that fails.").unwrap();
     for part in [passes, fails] {
         assert!(part.contains("$ dormouse get builder status\nawaiting_task\n"), "{part}");
-        assert!(part.contains("builder  wait_for_task (agent_task_wait)\n"), "{part}");
+        assert!(part.contains("builder  wait_for_task (agent task wait)\n"), "{part}");
         assert!(part.contains("start_model_turn (the result of a task) → completed"), "{part}");
     }
     assert!(brief_of(passes).starts_with("the check passed:\n"), "{passes}");
@@ -215,8 +215,8 @@ fn long_turn() {
     shows(&output, "(a message from you) → suspended: a poster, now\n");
     shows(&output, "book is suspended (6) since ");
     shows(&output, "book would wait_for_resources: suspended: a poster, now\n");
-    shows(&output, "(resources_available) → completed: printed from page 1 to page 1\n");
-    shows(&output, "(resume_suspended) → completed: printed from page 4 to page 6\n");
+    shows(&output, "(resources available) → completed: printed from page 1 to page 1\n");
+    shows(&output, "(resume suspended) → completed: printed from page 4 to page 6\n");
     shows(&output, "nothing wrong");
 }
 
@@ -230,14 +230,14 @@ fn model_agent(client: &str) {
     }
     let output = run(&examples().join("model-agent/run.sh"), &[client]);
     shows(&output, "(a message from you) → suspended: the machine is needed\n");
-    shows(&output, "(resume_suspended) → suspended: the machine is needed again\n");
+    shows(&output, "(resume suspended) → suspended: the machine is needed again\n");
     let first = "3. Now and then it wakes, looks around, and sleeps on.\n4. Nobody has to stay up for it. (more briskly)\n";
     shows(&output, first);
     shows(&output, "→ completed: 2 parts, 8 lines, published as ");
     shows(&output, "\"cost_usd\":0.");
     shows(&output, "→ deferred: model:stand-in: 429\n");
     shows(&output, "author  wait_for_resources (model:stand-in: 429): back at ");
-    shows(&output, "(resources_available) → completed: 2 parts, 8 lines, published as ");
+    shows(&output, "(resources available) → completed: 2 parts, 8 lines, published as ");
     shows(&output, "nothing wrong");
 }
 
@@ -257,7 +257,7 @@ fn tool_loop() {
     needs!("curl", "jq", "python3");
     let output = run(&examples().join("tool-loop/run.sh"), &[]);
     shows(&output, "(a message from you) → completed: asks for a review\n");
-    shows(&output, "writer  wait_for_operator (agent_operator_wait)\nA dormouse sleeps.\n");
+    shows(&output, "writer  wait_for_operator (agent operator wait)\nA dormouse sleeps.\n");
     shows(&output, "(a message from you) → completed: the review says: yes, publish it\n");
     shows(&output, "nothing wrong");
 }

@@ -204,7 +204,7 @@ fn explain_shows_the_rung_that_holds_and_with_verbose_the_rungs_before_it() {
     let sandbox = started_with("echo no network >&2; exit 1", "\n[recovery]\nbase = \"1h\"\n");
     step_on(&sandbox, "x");
     sandbox.cmd(["explain", "ada"]).prints(
-        "ada would wait_for_timer: recovery_backoff\n\
+        "ada would wait_for_timer: recovery backoff\n\
          last turn failed 1s ago: exit status 1: no network\n\n\
          →  4  wait_for_timer (recovery_backoff)\n\n\
          what would change that:\n\
@@ -218,6 +218,9 @@ fn explain_shows_the_rung_that_holds_and_with_verbose_the_rungs_before_it() {
          \x20  3  start_recovery (retry, after_stop)\n\
          →  4  wait_for_timer (recovery_backoff)\n\n";
     assert!(text.contains(ladder), "{text}");
+    sandbox.run(["stop", "ada"]);
+    let text = sandbox.run(["explain", "ada"]);
+    assert!(text.starts_with("ada would do nothing: stopped\n"), "{text}");
 }
 
 /// What `list` and `get` say of a message before its start, after a failure, and after the recovery.

@@ -305,7 +305,7 @@ fn the_ways_to_name_a_turn_command_exclude_each_other() {
 fn start_opens_the_gate_and_nothing_else() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--", "true"]);
-    sandbox.cmd(["tick", "ada"]).prints("ada  noop (not_started): start it with `dormouse start ada`\n");
+    sandbox.cmd(["tick", "ada"]).prints("ada  noop (not started): start it with `dormouse start ada`\n");
     let before = names(&sandbox.agent("ada").join("inbox"));
     assert_eq!(
         sandbox.json(["start", "ada"]),
@@ -563,7 +563,7 @@ fn recover_ends_a_backoff_at_once() {
         .prints("ada  start_model_turn (a message from you) → failed: exit status 1\n");
     sandbox
         .cmd(["tick", "ada"])
-        .prints("ada  wait_for_timer (recovery_backoff)  next due 2026-01-02T04:04:09.000Z\n");
+        .prints("ada  wait_for_timer (recovery backoff)  next due 2026-01-02T04:04:09.000Z\n");
     sandbox.cmd(["recover", "ada"]).prints("ada  runnable (awake_idle)\n");
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
     assert_eq!(field(&sandbox, "last_turn.attempt"), "2");
@@ -612,7 +612,7 @@ fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
     let lease = field(&sandbox, "current_run.lease_expires_at");
     assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
     let after = lease.replace(".000Z", ".001Z");
-    let noop = format!("ada  noop (turn_in_progress)  next due {after}\n");
+    let noop = format!("ada  noop (turn in progress)  next due {after}\n");
     sandbox.cmd(["tick", "ada", "--dry-run"]).prints(&noop);
     assert_eq!(sandbox.run(["next-wake", "ada"]).trim(), after);
     sandbox
@@ -656,10 +656,10 @@ fn the_whole_life_of_an_agent() {
     sandbox.cmd(["init"]).prints("made [SANDBOX]/project/.dormouse\n");
     sandbox.cmd(["list"]).complains("dormouse: no agents yet: make one with `dormouse create`\n");
     sandbox.run(["create", "ada", "--description", "Looks after things", "--shell", turn]);
-    sandbox.cmd(["tick", "ada"]).prints("ada  noop (not_started): start it with `dormouse start ada`\n");
+    sandbox.cmd(["tick", "ada"]).prints("ada  noop (not started): start it with `dormouse start ada`\n");
     sandbox.cmd(["start", "ada"]).prints("ada  booting → awake_idle\n");
-    sandbox.cmd(["tick", "ada"]).prints("ada  sleep (no_pending_scheduler_facts)\n");
-    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  stay_idle (already_asleep)\n");
+    sandbox.cmd(["tick", "ada"]).prints("ada  sleep (nothing to do)\n");
+    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  stay_idle (already asleep)\n");
     sandbox.cmd(["enqueue", "ada", "look at the door"]).prints("msg_#1\n");
     sandbox.cmd(["enqueue", "ada", "fragile", "--priority", "next"]).prints("msg_#2\n");
     sandbox.cmd(["queue", "list", "-a", "ada"]).prints(
@@ -685,7 +685,7 @@ fn the_whole_life_of_an_agent() {
         "ada  start_recovery (after a failure)\n\
          ada  start_model_turn (a message from you) → completed, attempt 2: mended\n\
          ada  start_model_turn (a message from you) → completed: done with 1\n\
-         ada  sleep (no_pending_scheduler_facts)\n",
+         ada  sleep (nothing to do)\n",
     );
     sandbox
         .cmd(["briefs", "ada"])
@@ -694,14 +694,14 @@ fn the_whole_life_of_an_agent() {
                    turn is told of it\n";
     sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").complains(in_vain);
     sandbox.cmd(["tick", "ada", "--until-idle"]).prints(
-        "ada  emit_system_tick (wake_hint)\n\
+        "ada  emit_system_tick (wake hint)\n\
          ada  reduce_message_only (a scheduler tick)\n\
-         ada  sleep (no_pending_scheduler_facts)\n",
+         ada  sleep (nothing to do)\n",
     );
     sandbox.cmd(["enqueue", "ada", "the door is open"]).prints("msg_#4\n");
     sandbox.cmd(["tick", "ada", "--until-idle"]).prints(
         "ada  start_model_turn (a message from you) → completed: done with 1\n\
-         ada  sleep (no_pending_scheduler_facts)\n",
+         ada  sleep (nothing to do)\n",
     );
     sandbox.cmd(["stop", "ada", "--reason", "night"]).prints("ada  asleep → stopped\n");
     sandbox

@@ -761,7 +761,7 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
     fs::write(inbox.join(".hidden"), "left alone").unwrap();
     sandbox
         .cmd(["tick", "ada"])
-        .stdout("ada  sleep (no_pending_scheduler_facts)\n")
+        .stdout("ada  sleep (nothing to do)\n")
         .stderr(
             "dormouse: ada: message rejected a.json: not a message: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `wait_id`, `correlation_id`, `allow_empty` at line 1 column 6 (it is in inbox/rejected/)\n\
              dormouse: ada: message rejected b: not a message: expected value at line 1 column 1 (it is in inbox/rejected/)\n\

@@ -44,6 +44,26 @@ fn is_sound(sandbox: &Sandbox, agent: &str) -> checker::Found {
     found
 }
 
+/// The message of an aborted turn does not run again by itself, and the command that is named runs it.
+#[test]
+fn a_stop_names_the_command_that_brings_the_message_back() {
+    let (sandbox, message, tick) = running(POLITE);
+    let said = sandbox.run(["stop", "ada", "--now"]);
+    tick.end();
+    let run = field(&sandbox, "last_turn.run_id");
+    let command = format!("dormouse queue requeue {message}");
+    let cure = format!("aborted {run}; `{command}` puts its message back\n");
+    assert_eq!(said, format!("ada  awake_running → stopped, {cure}"));
+    sandbox.run(command.split(' ').skip(1));
+    assert_eq!(sandbox.json(["queue", "show", &message])["status"], "queued");
+    // Who asks for that at once needs no such command.
+    let (sandbox, message, tick) = running(POLITE);
+    let said = sandbox.run(["stop", "ada", "--now", "--requeue"]);
+    tick.end();
+    assert!(said.contains("aborted run_") && !said.contains("requeue"), "{said}");
+    assert_eq!(sandbox.json(["queue", "show", &message])["status"], "queued");
+}
+
 /// The gate is closed for as long as the turn takes to end: it is not claimed what has come meanwhile.
 #[test]
 fn the_gate_is_closed_before_the_turn_has_ended() {

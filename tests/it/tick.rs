@@ -68,17 +68,17 @@ fn a_step_is_an_object_of_the_contracts_fields() {
 #[test]
 fn nothing_to_do_is_success_unless_asked() {
     let sandbox = started("true");
-    sandbox.cmd(["tick", "ada"]).prints("ada  sleep (no_pending_scheduler_facts)\n");
-    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  stay_idle (already_asleep)\n");
+    sandbox.cmd(["tick", "ada"]).prints("ada  sleep (nothing to do)\n");
+    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  stay_idle (already asleep)\n");
     add(&sandbox, "bob", "true");
     sandbox.run(["enqueue", "bob", "x"]);
     sandbox
         .cmd(["tick", "ada", "bob", "--exit-code"])
-        .prints("ada  stay_idle (already_asleep)\nbob  start_model_turn (a message from you) → completed\n");
+        .prints("ada  stay_idle (already asleep)\nbob  start_model_turn (a message from you) → completed\n");
     sandbox
         .cmd(["tick", "--all", "--exit-code", "--jobs", "2"])
         .status(10)
-        .prints("ada  stay_idle (already_asleep)\nbob  sleep (no_pending_scheduler_facts)\n");
+        .prints("ada  stay_idle (already asleep)\nbob  sleep (nothing to do)\n");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_idle_step_writes_nothing() {
     decisions(&sandbox);
     let before = tree(&sandbox.store());
     for _ in 0..3 {
-        sandbox.cmd(["tick", "ada"]).prints("ada  stay_idle (already_asleep)\n");
+        sandbox.cmd(["tick", "ada"]).prints("ada  stay_idle (already asleep)\n");
         sandbox.run(["tick", "--all", "--jobs", "2", "--until-idle"]);
     }
     assert_eq!(changes(&before, &tree(&sandbox.store())), Vec::<std::path::PathBuf>::new());
@@ -523,7 +523,7 @@ fn a_step_beside_a_live_turn_is_a_noop() {
         (&beside["run_id"], &beside["status"]),
         (&json!(field(&sandbox, "current_run.run_id")), &json!("awake_running"))
     );
-    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  noop (turn_in_progress)\n");
+    sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  noop (turn in progress)\n");
     assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), before);
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(tick.end().code(), 0);

@@ -665,7 +665,7 @@ fn an_action_that_can_not_be_carried_out_takes_the_whole_outcome_with_it() {
 #[test]
 fn the_exit_status_decides_and_the_outcome_file_does_not() {
     let (_, stepped) = with_outcome(r#"{"brief": "all is well"}"#, 3);
-    assert_eq!((&stepped["terminal"], reason(&stepped)), (&json!("failed"), "exit status 3"));
+    assert_eq!((&stepped["terminal"], reason(&stepped)), (&json!("failed"), "exit status 3: said"));
     let (_, stepped) = with_outcome(r#"{"brief": "later"}"#, 75);
     assert_eq!(stepped["terminal"], "deferred");
     let (_, stepped) = with_outcome(r#"{"deferred": {"untl": 1}}"#, 75);

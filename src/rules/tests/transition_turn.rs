@@ -323,9 +323,12 @@ fn the_brief_is_the_turns_own_else_its_last_line_and_only_of_a_turn_that_complet
 /// Returns every end that costs an attempt, the terminal kind and the reason.
 fn bad_ends() -> Vec<(TurnEnd, Terminal, &'static str)> {
     let said = |end: TurnEnd| TurnEnd { last_error_line: Some("no such branch".to_owned()), ..end };
+    let printed = |end: TurnEnd| TurnEnd { last_line: Some("half of it".to_owned()), ..end };
     vec![
         (exited(1), Terminal::Failed, "exit status 1"),
         (said(exited(2)), Terminal::Failed, "exit status 2: no such branch"),
+        (said(printed(exited(2))), Terminal::Failed, "exit status 2: no such branch"),
+        (printed(exited(2)), Terminal::Failed, "exit status 2: half of it"),
         (TurnEnd { exit: Exit::Signal { signal: 11 }, ..exited(0) }, Terminal::Failed, "signal 11"),
         (
             TurnEnd { outcome: Err("outcome.json: $.brief".to_owned()), ..exited(75) },

@@ -99,7 +99,8 @@ pub(super) fn verdict(end: &TurnEnd) -> RunEnd<'_> {
         (Exit::Code { code: 75 }, Ok(_)) => ended(Terminal::Deferred, None, Cost::Attempt),
         (Exit::Code { code: 75 }, Err(reason)) => failed(reason, Cost::Attempt),
         (exit, _) => {
-            let said = end.last_error_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
+            let said = end.last_error_line.as_ref().or(end.last_line.as_ref());
+            let said = said.map(|line| format!(": {line}")).unwrap_or_default();
             let cost = if end.is_prevented { Cost::Interruption } else { Cost::Attempt };
             failed(&format!("{exit}{said}"), cost)
         }
