@@ -100,7 +100,7 @@ fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
         "all is well",
         "failed, attempt 2",
         "completed",
-        "for operator input",
+        "for a message from you",
         "waits for external since",
         "a review",
         "dead letter msg_",

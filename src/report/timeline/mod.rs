@@ -190,9 +190,9 @@ impl Stay {
     }
 }
 
-/// Returns a name of the contract with spaces instead of underscores.
+/// Returns a name of the contract in words. Operator input is called as in `list` and `logs`.
 fn in_words(name: &str) -> String {
-    name.replace('_', " ")
+    if name == "operator_input" { "a message from you".to_owned() } else { name.replace('_', " ") }
 }
 
 /// Returns text from outside on one line of limited length, with invisible characters escaped.
