@@ -58,11 +58,6 @@ impl Time {
         self.shown_in(zone::local().unwrap_or(&Zone::UTC))
     }
 
-    /// Returns the day in the local time zone as `yyyy-mm-dd`.
-    pub fn local_day(self) -> String {
-        self.here().format("%Y-%m-%d").to_string()
-    }
-
     /// Returns the second in the local time zone as `yyyy-mm-dd hh:mm:ss`.
     pub fn local_second(self) -> String {
         self.here().format("%Y-%m-%d %H:%M:%S").to_string()
@@ -295,6 +290,17 @@ impl Span {
 
     pub const fn from_secs(secs: u64) -> Span {
         Span(secs * 1000)
+    }
+
+    /// Returns the span in its largest one or two units, for people: `5s`, `3m`, `1h05m`, `6d21h`.
+    pub fn rough(self) -> String {
+        let secs = self.as_millis() / 1000;
+        match secs {
+            0..60 => format!("{secs}s"),
+            60..3600 => format!("{}m", secs / 60),
+            3600..86_400 => format!("{}h{:02}m", secs / 3600, secs / 60 % 60),
+            _ => format!("{}d{}h", secs / 86_400, secs / 3600 % 24),
+        }
     }
 
     pub const fn as_millis(self) -> u64 {

@@ -222,7 +222,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
 /// Formats the distance of a moment from `now`: `in 5m`, `3h ago`.
 pub fn relative(at: Time, now: Time) -> String {
     let (span, ahead) = if at > now { (at.since(now), true) } else { (now.since(at), false) };
-    let rough = self::span(span);
+    let rough = span.rough();
     match (span.as_millis() < 1000, ahead) {
         (true, _) => "now".to_owned(),
         (false, true) => format!("in {rough}"),
@@ -252,17 +252,6 @@ pub fn relative_change(at: Time, now: Time) -> Time {
     };
     let left = if at > now { age % unit } else { unit - age % unit };
     now.after(Span::from_millis(left.max(1)))
-}
-
-/// Formats a span with its largest one or two units.
-pub fn span(span: Span) -> String {
-    let secs = span.as_millis() / 1000;
-    match secs {
-        0..60 => format!("{secs}s"),
-        60..3600 => format!("{}m", secs / 60),
-        3600..86_400 => format!("{}h{:02}m", secs / 3600, secs / 60 % 60),
-        _ => format!("{}d{}h", secs / 86_400, secs / 3600 % 24),
-    }
 }
 
 /// Formats a number of bytes with up to three digits.

@@ -11,7 +11,7 @@ use crate::model::time::Span;
 use crate::rules::limits::{Allowance, dollars};
 
 use super::output::{Output, Tone};
-use super::text::{one_line, span, table};
+use super::text::{one_line, table};
 
 /// Totals of several turns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -112,7 +112,7 @@ impl UsageTable {
             };
             let mut cells = vec![name, used.turns.to_string(), failed];
             cells.extend([used.input_tokens, used.output_tokens].map(|tokens| tokens.to_string()));
-            cells.extend([used.cost_usd.to_string(), span(Span::from_millis(used.duration_ms))]);
+            cells.extend([used.cost_usd.to_string(), Span::from_millis(used.duration_ms).rough()]);
             cells.extend(has_budgets.then_some(left));
             cells
         };

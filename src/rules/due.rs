@@ -84,13 +84,9 @@ impl Overdue {
 
     /// Returns text for people: since when a step has been due, and when the last step was.
     pub fn describe(&self, now: Time) -> String {
-        let ago = |moment: Time| {
-            let seconds = now.since(moment).as_std().as_secs();
-            Span::from_secs(if seconds < 60 { seconds } else { seconds / 60 * 60 })
-        };
-        let since = ago(self.since);
-        match self.last_step_at {
-            Some(at) => format!("a step has been due for {since}, and the last one was {} ago", ago(at)),
+        let since = now.since(self.since).rough();
+        match self.last_step_at.map(|at| now.since(at).rough()) {
+            Some(last) => format!("a step has been due for {since}, and the last one was {last} ago"),
             None => format!("a step has been due for {since}, and none was ever made"),
         }
     }

@@ -28,9 +28,8 @@ pub fn stall(records: &Records) -> Option<Stall> {
     let state = &records.state;
     let is_open = !matches!(state.status, Status::Booting | Status::Stopped) && state.moved.is_none();
     // The end of a live run or task wakes the agent.
-    let is_at_work =
-        state.current_run.is_some() || records.tasks.iter().any(|task| !task.status.is_terminal());
-    if !is_open || is_at_work || next_wake(records).is_some() || has_input(records) {
+    let is_busy = state.current_run.is_some() || records.tasks.iter().any(|task| !task.status.is_terminal());
+    if !is_open || is_busy || next_wake(records).is_some() || has_input(records) {
         return None;
     }
     let agent = &state.agent;

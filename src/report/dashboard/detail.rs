@@ -16,7 +16,7 @@ use crate::model::work::{WorkItem, WorkState};
 use crate::report::list::ListRow;
 use crate::report::log;
 use crate::report::output::Tone;
-use crate::report::text::{due, relative, relative_change, span};
+use crate::report::text::{due, relative, relative_change};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::fleet::next_change;
@@ -128,11 +128,11 @@ fn fields(
 ) {
     let paint = lines.paint;
     lines.field("posture", &format!("{}: {}", line.posture.word(), line.reason), Style::new());
-    let age = span(now.since(execution.since));
+    let age = now.since(execution.since).rough();
     lines.field("status", &format!("{}, {} for {age}", line.status, execution.state), Style::new());
     if let Some(since) = line.turn_since {
         let about = current.map(|message| format!(": {}", message.body.to_text())).unwrap_or_default();
-        lines.field("turn", &format!("for {}{about}", span(now.since(since))), paint.live());
+        lines.field("turn", &format!("for {}{about}", now.since(since).rough()), paint.live());
     }
     if let Some(turn) = last_turn {
         let said = turn.brief.as_ref().or(turn.reason.as_ref()).map(|said| format!(": {said}"));
@@ -172,7 +172,7 @@ fn message(message: &Message) -> String {
 fn wait(wait: &Wait, now: Time) -> String {
     let about = wait.resource.as_ref().map(|resource| format!(" ({resource})")).unwrap_or_default();
     let until = wait.expires_at.or(wait.wake_at).map(|at| format!(", ends {}", relative(at, now)));
-    let age = span(now.since(wait.created_at));
+    let age = now.since(wait.created_at).rough();
     format!("{} for {age}{}{about}: {}", wait.kind, until.unwrap_or_default(), wait.reason)
 }
 

@@ -11,7 +11,7 @@ use crate::model::id::AgentName;
 use crate::model::posture::Posture;
 use crate::model::time::Time;
 use crate::report::list::ListRow;
-use crate::report::text::{count, relative, relative_change, span};
+use crate::report::text::{count, relative, relative_change};
 
 use super::screen::{Paint, draw_note, fit, note_height};
 
@@ -214,7 +214,7 @@ fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Pa
             (if line.pending > 0 { line.pending.to_string() } else { String::new() }, plain)
         }
         (Column::Turn, AgentRow::Read(line)) => {
-            (line.turn_since.map(|since| span(now.since(since))).unwrap_or_default(), paint.live())
+            (line.turn_since.map(|since| now.since(since).rough()).unwrap_or_default(), paint.live())
         }
         (Column::Last, AgentRow::Read(line)) => (moment(line.last_turn_at), plain),
         (Column::Due, AgentRow::Read(line)) => {

@@ -230,7 +230,7 @@ pub fn span(span: Span) -> String {
     match span.as_millis() {
         millis @ 0..1000 => format!("{millis} ms"),
         millis @ 1000..10_000 => format!("{}.{} s", millis / 1000, millis / 100 % 10),
-        _ => super::text::span(span),
+        _ => span.rough(),
     }
 }
 

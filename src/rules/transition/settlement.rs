@@ -30,9 +30,7 @@ pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settl
         | MessageStatus::Aborted
         | MessageStatus::Interjected => None,
     };
-    if let Some(counter) = counter {
-        *counter = counter.saturating_add(1);
-    }
+    counter.into_iter().for_each(|counter| *counter = counter.saturating_add(1));
     if settlement.dead_letter {
         counters.dead = counters.dead.saturating_add(1);
     }
