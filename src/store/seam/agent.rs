@@ -1,4 +1,4 @@
-//! Lock-free reads of the records of one agent, and its locks and leases.
+//! Lock-free reads of the records of one agent, and its leases.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -25,7 +25,6 @@ use super::super::backend::input::TaskInput;
 use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, UseOutcome};
 use super::super::dir::record::decode;
 use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
-use super::change::AgentTxn;
 use super::leased::HeldLease;
 use super::snapshot::{LeftOut, Snapshot, Source};
 use super::source::RecordSource;
@@ -105,19 +104,6 @@ impl<'s> Agent<'s> {
     /// Returns the text of the agent's settings.
     pub fn policy_text(&self) -> Result<String> {
         self.records().policy()
-    }
-
-    /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
-    /// two editors can't overwrite each other. Returns `false`, and changes nothing, if the
-    /// settings have changed meanwhile.
-    pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
-        let locked = self.change(now)?;
-        locked.state()?;
-        let are_same = self.policy_text()? == before;
-        if are_same {
-            locked.replace_policy(after)?;
-        }
-        Ok(are_same)
     }
 
     /// Fetches a checkpoint from the database, unless this machine has its file. Returns `false` if
@@ -247,45 +233,6 @@ impl<'s> Agent<'s> {
         Error::damaged(place, format!("no message of {}: {}", self.name(), file.reason))
     }
 
-    /// Takes the agent's lock, and applies the transaction of an interrupted command.
-    pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
-        let begun = Instant::now();
-        let dir = self.in_local_dir(|| self.source.local.lock(now))?;
-        let left = self.store.local.patience().saturating_sub(begun.elapsed());
-        self.hold(dir, left, now)?.ok_or_else(|| self.busy(begun.elapsed()))
-    }
-
-    /// Takes the lock without waiting. Returns `None` if another process has it.
-    pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
-        let Some(dir) = self.in_local_dir(|| self.source.local.try_lock(now))? else { return Ok(None) };
-        self.hold(dir, Duration::ZERO, now)
-    }
-
-    /// Takes the lock of the records under the lock of this machine, which is the same for files.
-    fn hold<'a>(
-        &'a self,
-        dir: dir::DirTxn<'a>,
-        patience: Duration,
-        now: Time,
-    ) -> Result<Option<AgentTxn<'a>>> {
-        let Some(remote) = &self.source.remote else {
-            dir.finish_journal()?;
-            return Ok(Some(AgentTxn::new(self, dir, None, now)));
-        };
-        Ok(remote.lock(patience)?.map(|held| AgentTxn::new(self, dir, Some(held), now)))
-    }
-
-    /// Takes the lock for `doctor`: a transaction that can't be applied stays as it is.
-    pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
-        if self.source.remote.is_some() {
-            return self.change(now);
-        }
-        let dir = self.in_local_dir(|| self.source.local.lock(now))?;
-        // `doctor` reports later why the transaction can't be applied.
-        let _ = dir.finish_journal();
-        Ok(AgentTxn::new(self, dir, None, now))
-    }
-
     /// Syncs all committed changes and empties the journal, so that a copy of the directory is
     /// complete.
     pub fn empty_journal(&self, now: Time) -> Result<()> {
@@ -321,7 +268,7 @@ impl<'s> Agent<'s> {
     }
 
     /// Error after a timeout for the agent's lock, or for another of its locks.
-    fn busy(&self, waited: Duration) -> Error {
+    pub(super) fn busy(&self, waited: Duration) -> Error {
         Error::busy(self.source.place(""), "another process".to_owned(), waited)
     }
 
@@ -383,7 +330,7 @@ impl<'s> Agent<'s> {
 
     /// Runs `work` in the local agent directory, and once more if a command that removes or renames
     /// the agent has removed the directory meanwhile.
-    fn in_local_dir<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+    pub(super) fn in_local_dir<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         self.ready_local()?;
         match (work(), &self.source.remote) {
             (Err(error), Some(remote)) if error.is_not_found() => {

@@ -1,6 +1,7 @@
 //! Transactions on the records of one agent under its lock, each applied as a whole or not at all.
 
 use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
@@ -14,7 +15,7 @@ use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
 use super::super::backend::{self, Op, Ops, RemoteTxn, Txn};
-use super::super::dir::{self, Aside, DirExport, Dropped, quarantine};
+use super::super::dir::{Aside, DirExport, DirTxn, Dropped, quarantine};
 use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
 use super::snapshot::{LeftOut, Snapshot, Source};
@@ -36,7 +37,56 @@ pub struct AgentTxn<'a> {
     /// Names in the inbox that the last snapshot left out.
     left_out: RefCell<Vec<String>>,
     // The last field, so that the lock of this machine is released last.
-    dir: dir::DirTxn<'a>,
+    dir: DirTxn<'a>,
+}
+
+impl Agent<'_> {
+    /// Takes the agent's lock, and applies the transaction of an interrupted command.
+    pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
+        let begun = Instant::now();
+        let dir = self.in_local_dir(|| self.local().lock(now))?;
+        let left = self.store().local.patience().saturating_sub(begun.elapsed());
+        self.hold(dir, left, now)?.ok_or_else(|| self.busy(begun.elapsed()))
+    }
+
+    /// Takes the lock without waiting. Returns `None` if another process has it.
+    pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
+        let Some(dir) = self.in_local_dir(|| self.local().try_lock(now))? else { return Ok(None) };
+        self.hold(dir, Duration::ZERO, now)
+    }
+
+    /// Takes the lock of the records under the lock of this machine, which is the same for files.
+    fn hold<'a>(&'a self, dir: DirTxn<'a>, patience: Duration, now: Time) -> Result<Option<AgentTxn<'a>>> {
+        let Some(remote) = self.remote() else {
+            dir.finish_journal()?;
+            return Ok(Some(AgentTxn::new(self, dir, None, now)));
+        };
+        Ok(remote.lock(patience)?.map(|held| AgentTxn::new(self, dir, Some(held), now)))
+    }
+
+    /// Takes the lock for `doctor`: a transaction that can't be applied stays as it is.
+    pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
+        if self.remote().is_some() {
+            return self.change(now);
+        }
+        let dir = self.in_local_dir(|| self.local().lock(now))?;
+        // `doctor` reports later why the transaction can't be applied.
+        let _ = dir.finish_journal();
+        Ok(AgentTxn::new(self, dir, None, now))
+    }
+
+    /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
+    /// two editors can't overwrite each other. Returns `false`, and changes nothing, if the
+    /// settings have changed meanwhile.
+    pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
+        let locked = self.change(now)?;
+        locked.state()?;
+        let are_same = self.policy_text()? == before;
+        if are_same {
+            locked.replace_policy(after)?;
+        }
+        Ok(are_same)
+    }
 }
 
 /// Maximum time after now of an admission that still counts for a dedupe key, because the clock may
@@ -45,9 +95,9 @@ const AHEAD: Span = Span::from_secs(24 * 3600);
 
 impl<'a> AgentTxn<'a> {
     /// Wraps the held locks. `now`: by the clock of the command that takes the lock.
-    pub(super) fn new(
+    fn new(
         agent: &'a Agent<'a>,
-        dir: dir::DirTxn<'a>,
+        dir: DirTxn<'a>,
         remote: Option<Box<dyn RemoteTxn>>,
         now: Time,
     ) -> AgentTxn<'a> {
@@ -76,7 +126,7 @@ impl<'a> AgentTxn<'a> {
     }
 
     /// Returns the local part of the agent, under its lock.
-    pub fn local(&self) -> &dir::DirTxn<'a> {
+    pub fn local(&self) -> &DirTxn<'a> {
         &self.dir
     }
 

@@ -26,7 +26,7 @@ const ROOMS: [Room; 9] = [
             "store/settings.rs",
             "store/stream.rs",
         ],
-        ceiling: 5_298,
+        ceiling: 5_294,
         goal: 3_400,
     },
     Room { name: "store/dir", paths: &["store/dir/"], ceiling: 11_595, goal: 6_200 },
