@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use crate::cap_fs::CapPath;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
 use super::super::backend::AgentRecords;
 use super::travel::{FileKind, place};
-use super::{DirAgent, DirStore, agent_exists, files, layout};
+use super::{DirAgent, DirStore, files, layout};
 
 impl DirStore {
     /// Returns the text of each agent's identity, except those that can't be read.
@@ -56,4 +56,10 @@ pub fn hand_on_below(from: &CapPath, below: &Path, to: &CapPath) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Error for a name that another agent has.
+pub(in crate::store) fn agent_exists(name: &AgentName) -> Error {
+    Error::refused("agent_exists", format!("there is an agent `{name}` already"))
+        .with_hint(format!("see it with `dormouse get {name}`, or change it with `dormouse edit {name}`"))
 }

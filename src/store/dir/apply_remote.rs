@@ -187,7 +187,7 @@ impl DirStore {
             return Ok(false);
         }
         let mut staged = self.stage_copy(name)?;
-        let dir = staged.agent().dir();
+        let dir = &staged.agent().dir;
         layout::AGENT_DIRS.iter().try_for_each(|name| dir.join(name).make_dirs())?;
         for file in files {
             let cap = dir.join(&file.path);

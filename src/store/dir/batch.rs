@@ -42,7 +42,7 @@ impl<'a> DirBatch<'a> {
     /// Begins a batch in its own directory. If the user is the owner, this also removes the batches
     /// of killed commands.
     pub(super) fn begin(agent: &'a DirAgent<'_>, disk: Disk, name: Uuid) -> Result<DirBatch<'a>> {
-        if agent.store().guest().is_none() {
+        if agent.store.guest().is_none() {
             sweep(&agent.tmp())?;
         }
         let dir = agent.staging(&format!("{PREFIX}{}", name.simple()));
@@ -103,10 +103,10 @@ impl<'a> DirBatch<'a> {
         {
             backlog::mark_clean(&self.bucket)?;
             self.disk.sync_dir(&self.bucket)?;
-            files::rename(&self.bucket, &self.agent.dir().join(layout::bucket(first)))?;
-            return self.disk.sync_dir(&self.agent.dir().join(layout::INBOX));
+            files::rename(&self.bucket, &self.agent.dir.join(layout::bucket(first)))?;
+            return self.disk.sync_dir(&self.agent.dir.join(layout::INBOX));
         }
-        let names = keys.map(|key| (self.staged(key), self.agent.dir().join(layout::message(key))));
+        let names = keys.map(|key| (self.staged(key), self.agent.dir.join(layout::message(key))));
         self.disk.place_all(names)
     }
 }

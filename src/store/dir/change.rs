@@ -8,7 +8,7 @@ use crate::cap_fs::Version;
 use crate::error::Result;
 use crate::model::message::InboxKey;
 use crate::model::record::Plane;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 use super::super::backend::{Arrival, Op, ReadView, Txn};
 use super::super::settings::Settings;
@@ -50,8 +50,30 @@ enum JournalPlace {
     Open(Journal),
 }
 
+impl DirAgent<'_> {
+    /// Takes the agent's lock, waiting for other processes.
+    pub(in crate::store) fn lock(&self, now: Time) -> Result<DirTxn<'_>> {
+        let path = self.dir.join(layout::LOCK);
+        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
+        Ok(DirTxn::new(self, held?))
+    }
+
+    /// Tries once to take the agent's lock. Returns `None` if another process has the lock.
+    pub(in crate::store) fn try_lock(&self, now: Time) -> Result<Option<DirTxn<'_>>> {
+        let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
+        Ok(held.map(|held| DirTxn::new(self, held)))
+    }
+
+    /// Takes the agent's lock and applies the transaction of an interrupted command.
+    pub(super) fn change(&self, now: Time) -> Result<DirTxn<'_>> {
+        let locked = self.unless_gone(self.lock(now))?;
+        locked.finish_journal()?;
+        Ok(locked)
+    }
+}
+
 impl<'a> DirTxn<'a> {
-    pub(super) fn new(agent: &'a DirAgent<'a>, held: lock::LockGuard) -> DirTxn<'a> {
+    fn new(agent: &'a DirAgent<'a>, held: lock::LockGuard) -> DirTxn<'a> {
         DirTxn {
             agent,
             base: Cell::new(None),
@@ -60,6 +82,14 @@ impl<'a> DirTxn<'a> {
             journal: RefCell::new(JournalPlace::Unknown),
             held,
         }
+    }
+
+    /// Returns the time for which this process waited for the lock. `None` if the lock was free,
+    /// and at every later call.
+    pub(in crate::store) fn take_wait(&self) -> Option<Span> {
+        self.held
+            .take_wait()
+            .map(|waited| Span::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
     }
 
     pub(super) fn view(&self) -> View<'_> {
@@ -184,7 +214,7 @@ impl<'a> DirTxn<'a> {
         let place = self.agent.quarantine(&self.agent.dir.join(layout::JOURNAL))?;
         (self.agent.store.opener.tell)(&format!(
             "{}: the journal of an interrupted command is not applied, because {why}; it is now {}",
-            self.agent.name(),
+            &self.agent.name,
             place.display()
         ));
         Ok(())

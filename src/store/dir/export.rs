@@ -91,7 +91,7 @@ impl DirTxn<'_> {
         let copies = agent.store.disk.stage_unsynced(&cap, b"")?;
         cap.remove()?;
         Ok(DirExport {
-            agent: agent.name().clone(),
+            agent: agent.name.clone(),
             dir: agent.dir.cap().clone(),
             files: Vec::new(),
             copies,

@@ -120,7 +120,7 @@ impl<'s> DirImport<'s> {
         match self.former.as_ref().filter(|_| matches!(found, FileKind::Records { .. })) {
             None => from.copy(&mut put)?,
             Some(former) => {
-                let names = rename::Names { former, name: self.agent.name() };
+                let names = rename::Names { former, name: &self.agent.name };
                 if meta.path.extension().is_some_and(|ending| ending == "jsonl") {
                     let mut lines = rename::Lines::new(names);
                     from.copy(&mut |bytes| lines.take(bytes, &mut put))?;
@@ -168,7 +168,7 @@ impl<'s> DirImport<'s> {
     /// agent that was moved away.
     pub fn place_if_free(&mut self) -> Result<bool> {
         let store = self.agent.store;
-        let target = AgentDir::new(&store.root, self.agent.name());
+        let target = AgentDir::new(&store.root, &self.agent.name);
         let from = self.agent.dir.cap();
         store.disk.sync_file_system(from)?;
         match from.try_rename(target.cap())? {
@@ -188,12 +188,12 @@ impl<'s> DirImport<'s> {
         }
         let store = self.agent.store;
         let disk = store.disk;
-        let target = AgentDir::new(&store.root, self.agent.name());
+        let target = AgentDir::new(&store.root, &self.agent.name);
         let (from, agents) = (self.agent.dir.clone(), target.cap().parent());
-        let there = store.agent(self.agent.name())?;
+        let there = store.agent(&self.agent.name)?;
         let locked = there.change(now)?;
         if !there.peek()?.moved.is_some_and(|moved| moved.frees_name()) {
-            return Err(super::agent_exists(self.agent.name()));
+            return Err(super::agent_exists(&self.agent.name));
         }
         // After the exchange the hidden name belongs to the old agent.
         let former = target.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;

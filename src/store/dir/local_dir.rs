@@ -40,7 +40,7 @@ impl DirStore {
     pub fn shown(&self) -> String {
         match &self.remote {
             Some(shown) => shown.clone(),
-            None => self.anchor().path().to_string_lossy().into_owned(),
+            None => self.anchor.path().to_string_lossy().into_owned(),
         }
     }
 

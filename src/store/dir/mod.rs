@@ -46,6 +46,7 @@ mod rename;
 pub mod sharing;
 mod snapshot;
 mod stale_files;
+mod store;
 pub mod submissions;
 pub mod sweep;
 pub mod travel;
@@ -56,25 +57,21 @@ use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::FileType;
 
-use crate::cap_fs::{self, Access, CapPath, Root, accounts};
+use crate::cap_fs::{self, Access, Root};
 use crate::error::{Error, IoContext, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::MAX_SETTINGS;
 use crate::model::event::Event;
 use crate::model::id::AgentName;
-use crate::model::place::{PlaceId, StatePlace};
-use crate::model::policy::Policy;
-use crate::model::settings::{Durability, GitSettings, IngressSettings, StoreConfig};
+use crate::model::settings::Durability;
 use crate::model::state::State;
-use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
 pub use agent::DirAgent;
+pub(in crate::store) use alias::agent_exists;
 pub use batch::DirBatch;
 pub use change::DirTxn;
 pub(in crate::store) use doctor::left_behind;
@@ -88,6 +85,7 @@ pub use moved::refusal;
 pub use news::{News, Told};
 pub use occupancy::Occupant;
 pub use snapshot::Waiting;
+pub use store::{DirStore, Opener};
 pub use submissions::{HandWritten, Reads, Rejected, TakenFile};
 pub use sweep::Swept;
 pub use view::Touched;
@@ -98,36 +96,6 @@ pub use super::backend::Subject;
 
 use files::Disk;
 use layout::AgentDir;
-
-/// Process that opens a store: its name as the holder of locks, and its timeout for locks of
-/// others.
-#[derive(Debug, Clone)]
-pub struct Opener {
-    pub command: String,
-    /// Returns the name of this machine. Called only when a lock is taken.
-    pub host: fn() -> String,
-    pub patience: Duration,
-    /// Prints a notice for the user that is no result of the command.
-    pub tell: fn(&str),
-    /// True if git tracks a file of the state directory, by its path relative to that directory.
-    pub is_tracked: fn(&Anchor, &str) -> bool,
-}
-
-/// An open state directory.
-#[derive(Debug)]
-pub struct DirStore {
-    anchor: Anchor,
-    root: Arc<Root>,
-    config: StoreConfig,
-    disk: Disk,
-    /// User of this command as a member of the sharing group; see [`DirStore::guest`].
-    guest: Option<String>,
-    /// Display name of the store that has the records, if they are not in this directory.
-    remote: Option<String>,
-    /// Time after which a lease in that store expires without renewal.
-    lease: Span,
-    opener: Opener,
-}
 
 /// Files that `create` puts into a new agent's directory.
 #[derive(Debug)]
@@ -164,16 +132,6 @@ impl DirStore {
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
         Ok(DirStore { anchor, root, config, disk, guest, remote: None, lease: local_dir::LEASE, opener })
-    }
-
-    /// Process that has opened the state directory.
-    pub(in crate::store) fn opener(&self) -> &Opener {
-        &self.opener
-    }
-
-    /// URL of the database that has the records; `None` if the records are in this directory.
-    pub(in crate::store) fn url(&self) -> Option<&str> {
-        self.config.store.url.as_deref()
     }
 
     /// Creates a state directory, or completes one. Returns true if the directory is new. `url`:
@@ -218,67 +176,6 @@ impl DirStore {
         Ok(true)
     }
 
-    /// Place of the state directory on this machine.
-    pub(in crate::store) fn anchor(&self) -> &Anchor {
-        &self.anchor
-    }
-
-    /// Returns the identity of the state directory, and its path on this machine.
-    pub fn state_place(&self) -> Result<StatePlace> {
-        let (device, inode) = self.cap().numbers_of_root()?;
-        Ok(StatePlace {
-            id: PlaceId { device, inode },
-            path: self.anchor.path().to_string_lossy().into_owned(),
-        })
-    }
-
-    /// Root of the paths in the state directory.
-    pub(super) fn cap(&self) -> CapPath {
-        self.root.cap()
-    }
-
-    /// Delay of a due timer or queued message that shows that no tick runs. `None`: never reported.
-    pub(in crate::store) fn overdue_after(&self) -> Option<Span> {
-        self.config.scheduler.overdue_after.0
-    }
-
-    pub fn git_settings(&self) -> GitSettings {
-        self.config.git
-    }
-
-    /// The name of the user who owns the state directory.
-    pub fn owner(&self) -> String {
-        accounts::name(self.root.owner())
-    }
-
-    /// Refuses a change by a user who does not own the state directory.
-    pub fn refuse_stranger(&self) -> Result<()> {
-        self.root.refuse_stranger()
-    }
-
-    /// Maximum time for which commands wait for locks.
-    pub fn patience(&self) -> Duration {
-        self.opener.patience
-    }
-
-    /// Returns all agents, sorted by name. Skips entries that are no agent's directory.
-    pub(in crate::store) fn agents(&self) -> Result<Vec<AgentName>> {
-        self.agents_beginning("")
-    }
-
-    /// Returns the agents whose names begin with `beginning`, sorted by name.
-    pub(in crate::store) fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
-        let mut names: Vec<AgentName> = Vec::new();
-        self.cap().join(layout::AGENTS).each_entry(|name, is_dir| {
-            if is_dir && name.starts_with(beginning.as_bytes()) {
-                names.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()));
-            }
-            true
-        })?;
-        names.sort_unstable();
-        Ok(names)
-    }
-
     /// Returns the agent of this name. Error if no such agent exists.
     pub(in crate::store) fn agent(&self, name: &AgentName) -> Result<DirAgent<'_>> {
         let dir = AgentDir::new(&self.root, name);
@@ -294,34 +191,12 @@ impl DirStore {
         Ok(DirAgent::new(self, name.clone(), dir))
     }
 
-    /// Parses a text as the settings of an agent of this store. `origin`: source of the text, for
-    /// error messages.
-    pub fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
-        config::policy_from(Path::new(origin), text.as_bytes(), &self.config)
-    }
-
-    /// Error if the state directory can't be written to.
-    pub fn try_writing(&self) -> Result<()> {
-        let cap = self.cap().join(format!("health.new-{}", std::process::id()));
-        self.disk.stage_unsynced(&cap, b"\n")?;
-        cap.remove()
-    }
-
-    pub fn ingress(&self) -> &IngressSettings {
-        &self.config.ingress
-    }
-
-    /// Names of the profiles in `dormouse.toml`.
-    pub fn profiles(&self) -> impl Iterator<Item = &str> {
-        self.config.profiles.keys().map(String::as_str)
-    }
-
     /// Creates an agent, complete: before the last rename no other command sees it.
     pub(in crate::store) fn create(&self, new: &NewAgent) -> Result<()> {
         let name = &new.identity.name;
         self.refuse_name(name)?;
         let mut staged = self.stage(name, name)?;
-        self.stage_agent(staged.agent().dir(), new)?;
+        self.stage_agent(&staged.agent().dir, new)?;
         // Another process may have just created an agent of this name.
         if staged.place_if_free()? { Ok(()) } else { Err(agent_exists(name)) }
     }
@@ -350,16 +225,6 @@ impl DirStore {
             cap.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
         }
         self.share([staged]).map(drop)
-    }
-
-    fn holder(&self, now: Time) -> lock::Holder {
-        lock::Holder {
-            pid: std::process::id(),
-            command: self.opener.command.clone(),
-            host: (self.opener.host)(),
-            since: now,
-            agent: None,
-        }
     }
 }
 
@@ -394,12 +259,6 @@ fn refuse_root_in_the_way(home: &Path) -> Result<()> {
 
 /// Message about a file in the place of an agent's directory.
 const NOT_A_DIRECTORY: &str = "not a directory: an agent is never a symbolic link or a file";
-
-/// Error for a name that another agent has.
-pub(super) fn agent_exists(name: &AgentName) -> Error {
-    Error::refused("agent_exists", format!("there is an agent `{name}` already"))
-        .with_hint(format!("see it with `dormouse get {name}`, or change it with `dormouse edit {name}`"))
-}
 
 const DEFAULT_CONFIG: &str = "\
 # The settings of this state directory. `dormouse man` explains each.

@@ -163,11 +163,11 @@ impl DirAgent<'_> {
             "agent_replaced",
             format!(
                 "another agent took the name `{}` meanwhile: of {} messages {arrived} are in its inbox",
-                self.name(),
+                self.name,
                 names.len()
             ),
         )
-        .with_hint(format!("`dormouse queue list {}` shows which; send the others again", self.name())))
+        .with_hint(format!("`dormouse queue list {}` shows which; send the others again", self.name)))
     }
 
     fn unless_moved(&self, names: &[String], now: Time) -> Result<()> {
@@ -189,7 +189,7 @@ impl DirAgent<'_> {
             late => Err(Error::refused(Error::MOVED, format!(
                     "`{}` was {moved} meanwhile: of {} messages the first {} went with it, the others were not \
                      admitted",
-                    self.name(),
+                    self.name,
                     names.len(),
                     names.len() - late
                 )).with_hint("`dormouse queue list` there shows which")),
@@ -234,7 +234,7 @@ impl DirTxn<'_> {
 /// Error for every change of an agent that was moved, or is about to be deleted here.
 pub(super) fn moved_away(agent: &DirAgent<'_>, moved: &Moved) -> Error {
     let path = agent.dir.join(layout::IDENTITY);
-    refusal(agent.name(), || decode(&path, agent.identity()?.as_bytes()), moved)
+    refusal(&agent.name, || decode(&path, agent.identity()?.as_bytes()), moved)
 }
 
 /// Error for a change of a moved agent. `identity`: reads the agent's identity, which may be in

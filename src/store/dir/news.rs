@@ -76,8 +76,8 @@ impl News {
     pub fn follow_list(&mut self, store: &DirStore) -> bool {
         let list = store.cap().join(layout::AGENTS);
         self.has_list = !store.is_remote()
-            && !super::machine::is_remote(store.anchor().path())
-            && self.add(store.anchor().path(), NAMES, WatchSubject::Root).is_ok()
+            && !super::machine::is_remote(store.anchor.path())
+            && self.add(store.anchor.path(), NAMES, WatchSubject::Root).is_ok()
             && self.add(&list, NAMES, WatchSubject::Agents).is_ok();
         self.has_list
     }
@@ -90,7 +90,7 @@ impl News {
         if !self.has_list {
             return false;
         }
-        let name = agent.name();
+        let name = &agent.name;
         if !self.agents.contains_key(name) {
             let Ok(watch) = self.add(agent.dir.path(), RECORDS, WatchSubject::Agent(name.clone())) else {
                 return false;

@@ -1,14 +1,18 @@
 //! List, in `state.json`, of the entries of an inbox that a step can neither admit nor move.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::state::State;
 use crate::model::strict::Strict;
 use crate::model::time::Time;
 
 use super::inbox::Dropped;
+use super::record::decode;
 use super::submissions::Rejected;
 use super::{DirAgent, files, layout};
 
@@ -39,6 +43,15 @@ pub fn check_of(agent: &AgentName, state: &State) -> std::result::Result<(), Str
         return Err(format!("the record of agent `{}` lies in the directory of `{agent}`", state.agent));
     }
     check(state)
+}
+
+impl DirAgent<'_> {
+    /// Decodes a `state.json` of this agent. `place`: path for errors.
+    pub(in crate::store) fn decoded_state(&self, place: &Path, bytes: &[u8]) -> Result<State> {
+        let state: State = decode(place, bytes)?;
+        check_of(&self.name, &state).map_err(|message| Error::damaged(place, message))?;
+        Ok(state)
+    }
 }
 
 /// Checks that the list of skipped entries can be read; if not, a step must not overwrite the

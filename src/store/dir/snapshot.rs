@@ -1,23 +1,35 @@
-//! View of one revision of an agent's records in a directory.
+//! Records of one agent, and views of one revision of them.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::io::{Read, Seek, Write};
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::rc::Rc;
 
 use crate::cap_fs::Content;
-use crate::error::Result;
-use crate::model::id::MessageId;
+use crate::error::{Error, IoContext, Result};
+use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
+use crate::model::id::{MessageId, TriggerId};
 use crate::model::message::{InboxKey, Message, WakeHint};
+use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
+use crate::model::state::State;
 use crate::model::time::Time;
+use crate::model::trigger::Uses;
 
-use super::super::backend::{EachLine, EachOp, ImportedFile, KeyWindow, Order, ReadView};
-use super::agent::missing;
+use super::super::backend::{
+    AgentRecords, Arrival, EachLine, EachOp, ImportedFile, KeyWindow, Order, ReadView, UseOutcome,
+};
+use super::agent::{DirAgent, missing};
 use super::inbox::{self, Dropped, Scan};
+use super::journal::{FoundJournal, Journal};
 use super::record::{encode, text};
-use super::view::View;
-use super::{DirAgent, DirTxn, copying, dedupe, ended_ids, evidence, layout};
+use super::view::{Touched, View};
+use super::{DirTxn, config, copying, dedupe, ended_ids, evidence, files, layout, lock};
+
+/// Maximum bytes of a signature key.
+const MAX_KEY: u64 = 4096;
 
 /// View of one revision of an agent's records. Records are read at the first request, and the inbox
 /// is listed once.
@@ -41,6 +53,147 @@ pub struct Waiting {
     pub key: InboxKey,
     /// Name of the message's file in the inbox.
     pub(in crate::store) name: String,
+}
+
+impl DirAgent<'_> {
+    fn put_arrival(&self, arrival: &Arrival) -> Result<()> {
+        let (id, path, text) = match arrival {
+            Arrival::Message { key, text } => (key.id, layout::message(*key), text),
+            Arrival::Hint { id, text } => (*id, layout::hint(*id), text),
+        };
+        let name = path.rsplit('/').next().unwrap_or(&path);
+        let here = self.here()?;
+        let put =
+            self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(&path), text.as_bytes());
+        match self.unless_gone(put) {
+            // A new agent has this name now; the staged file was removed with the old agent.
+            Err(error) if error.is_not_found() && self.here()? != here => {}
+            put => put?,
+        }
+        let now = id.minted_at().unwrap_or(Time::from_millis(0));
+        self.unless_left(here, &[name.to_owned()], now)
+    }
+}
+
+impl AgentRecords for DirAgent<'_> {
+    fn identity(&self) -> Result<String> {
+        let path = self.dir.join(layout::IDENTITY);
+        let read = files::read(&path).and_then(|bytes| text(&path, bytes.ok_or_else(|| missing(&path))?));
+        self.unless_gone(read)
+    }
+
+    fn policy(&self) -> Result<String> {
+        let path = self.dir.join(layout::POLICY);
+        let bytes = path.read(MAX_SETTINGS).and_then(|bytes| {
+            bytes.ok_or_else(|| {
+                Error::damaged(path.path(), "missing: it names the turn command")
+                    .with_hint("restore it from git or a backup, or write a new one")
+            })
+        });
+        let read = bytes.and_then(|bytes| config::utf8(&path, &bytes).map(str::to_owned));
+        self.unless_gone(read)
+    }
+
+    fn is_quiet(&self, state: &State) -> Result<bool> {
+        let is_finished = match Journal::look(&self.dir, false)? {
+            FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => true,
+            FoundJournal::Open(_) => false,
+        };
+        Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
+    }
+
+    /// Returns the versions of the directories of open records.
+    fn touched(&self, has_tasks: bool) -> Option<Touched> {
+        let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
+        let read = if has_tasks { &planes[..] } else { &planes[..3] };
+        read.iter().map(|dir| self.dir.join(dir).touched().ok()).collect::<Option<_>>().map(Touched)
+    }
+
+    /// Puts each arrival into the inbox as a new file.
+    ///
+    /// # Errors
+    ///
+    /// `moved` if the agent was moved away meanwhile and its stream lacks the arrival, `no_agent`
+    /// if the agent was removed. The file is removed then.
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
+        arrivals.iter().try_for_each(|arrival| self.put_arrival(arrival))?;
+        Ok(true)
+    }
+
+    fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
+        let state = self.state_file()?;
+        let view = View::over(&self.dir, self.pending(state.as_ref())?);
+        Ok(Rc::new(DirReadView::of(self, view, Some(state))))
+    }
+
+    fn glimpse(&self) -> Result<Rc<dyn ReadView + '_>> {
+        Ok(Rc::new(DirReadView::of(self, View::settled(&self.dir), None)))
+    }
+
+    fn blame(&self, error: Error) -> Error {
+        match self.dir.cap().number() {
+            Ok(None) => self.gone(),
+            Ok(Some(_)) | Err(_) => error,
+        }
+    }
+
+    fn settle(&self, now: Time) -> Result<()> {
+        match Journal::look(&self.dir, false)? {
+            FoundJournal::Nothing | FoundJournal::Blank => Ok(()),
+            FoundJournal::Applied(_) | FoundJournal::Open(_) => self.change(now)?.empty_journal(),
+        }
+    }
+
+    fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
+        copying::checkpoints(&self.dir)
+    }
+
+    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        match self.workdir().checkpoint(checkpoint).read(CHECKPOINT.most.0) {
+            Ok(bytes) => Ok(bytes.map(|bytes| each(&bytes)).is_some()),
+            Err(Error::Damaged { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+        self.dir.join(layout::key(trigger, digest)).read(MAX_KEY)
+    }
+
+    fn forget_trigger_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
+        let dir = self.dir.join(layout::KEYS);
+        let kept = but.map(|hash| layout::key_name(trigger, hash));
+        let of_trigger = format!("{trigger}.");
+        for entry in dir.entries()? {
+            let Some(name) = entry.name.to_str() else { continue };
+            if name.starts_with(&of_trigger) && Some(name) != kept.as_deref() {
+                dir.join(name).remove()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The counter belongs to this state directory, and is lost with it.
+    fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
+        let cap = self.dir.join(layout::uses(trigger));
+        cap.parent().make_dirs()?;
+        let (mut file, _) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
+        lock::hold(&file, &cap)?;
+        let mut text = String::new();
+        // An incomplete file counts as the beginning of a new minute.
+        let _ = (&file).take(64).read_to_string(&mut text);
+        let found = text.split_once(' ').and_then(|(since, count)| {
+            let since = Time::from_millis(since.parse().ok()?);
+            Some(Uses { since, count: count.trim().parse().ok()? })
+        });
+        let uses = match Uses::with_one(found, most, now) {
+            Ok(uses) => uses,
+            Err(pause) => return Ok(Err(pause)),
+        };
+        let line = format!("{:<15} {:<10}\n", uses.since.as_millis(), uses.count);
+        file.rewind().and_then(|()| file.write_all(line.as_bytes())).context("write", &cap)?;
+        Ok(Ok(()))
+    }
 }
 
 impl<'a> DirReadView<'a> {

@@ -30,9 +30,9 @@ impl DirWatch {
     /// Adds an agent's records and inbox. Called before each read of them, because the inbox may
     /// have been exchanged for another directory.
     pub fn follow(&mut self, agent: &DirAgent<'_>) {
-        if !self.followed.contains(agent.name()) {
+        if !self.followed.contains(&agent.name) {
             self.add(agent.dir.path());
-            self.followed.push(agent.name().clone());
+            self.followed.push(agent.name.clone());
         }
         self.add(&agent.dir.join(layout::INBOX));
     }

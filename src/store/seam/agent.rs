@@ -80,7 +80,7 @@ impl<'s> Agent<'s> {
     }
 
     pub fn name(&self) -> &AgentName {
-        self.source.local.name()
+        &self.source.local.name
     }
 
     /// Returns the directories of runs and tasks on this machine.

@@ -38,7 +38,7 @@ impl<'a> Agent<'a> {
 impl<'a> AsFiles<'a> {
     fn of(of: &'a Agent<'a>, lock: &dir::DirTxn<'_>, view: &dyn ReadView) -> Result<AsFiles<'a>> {
         let records = export::with_records(lock.empty_export()?, of.source(), view)?;
-        let mut dir = of.local().store().stage_copy(of.name())?;
+        let mut dir = of.local().store.stage_copy(of.name())?;
         records.copy_to(&mut dir, |_| ())?;
         dir.furnish()?;
         let agent = Agent::of_dir(of.store(), dir.agent().clone());

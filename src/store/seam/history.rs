@@ -106,7 +106,7 @@ impl Snapshot<'_> {
 
     /// Returns the ids of all runs that have a record, or a directory on this machine.
     pub fn run_ids(&self) -> Result<Vec<RunId>> {
-        let mut ids = evidence::run_dirs(self.records.local.dir())?;
+        let mut ids = evidence::run_dirs(&self.records.local.dir)?;
         self.view()?.ended(&[Run::KIND], None, &mut |line| {
             ids.extend(evidence::id_in::<RunId>(line.as_bytes()));
             Ok(true)

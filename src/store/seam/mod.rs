@@ -66,7 +66,7 @@ impl Store {
     pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
         let patience = opener.patience;
         let local = dir::DirStore::open(anchor, opener)?;
-        match local.url().map(|url| database::open(url, patience)).transpose()? {
+        match local.config.store.url.as_deref().map(|url| database::open(url, patience)).transpose()? {
             None => Ok(Store { local, remote: None }),
             Some(remote) => Ok(Store { local: local.remote(remote.shown()), remote: Some(remote) }),
         }
@@ -74,7 +74,7 @@ impl Store {
 
     /// Reopens this store with the current settings, as for a new process. Keeps connections.
     pub fn afresh(self) -> Result<Store> {
-        let fresh = Store::open(self.local.anchor().clone(), self.local.opener().clone())?;
+        let fresh = Store::open(self.local.anchor.clone(), self.local.opener.clone())?;
         let Store { local, remote: Some(now) } = fresh else { return Ok(fresh) };
         let same = self.remote.filter(|before| before.shown() == now.shown());
         Ok(Store { local, remote: Some(same.map_or(now, Backend::afresh)) })
@@ -100,7 +100,7 @@ impl Store {
 
     /// Returns the path of the state directory on this machine.
     pub fn anchor(&self) -> &Anchor {
-        self.local.anchor()
+        &self.local.anchor
     }
 
     /// True if the records are in a database, and not in the state directory.

@@ -207,7 +207,7 @@ impl Snapshot<'_> {
         let Some(text) = self.view()?.message(waiting.key)? else { return Ok(None) };
         let place = self.records.place(format_args!("{}/{}", layout::INBOX, waiting.name));
         let message: Message = decode(&place, text.as_bytes())?;
-        check_message(&message, waiting.key, self.records.local.name().as_str())
+        check_message(&message, waiting.key, self.records.local.name.as_str())
             .map_err(|wrong| Error::damaged(place, wrong))?;
         Ok(Some(message))
     }
@@ -249,7 +249,7 @@ impl Snapshot<'_> {
         let Some(text) = self.view()?.hint(id)? else { return Ok(None) };
         let place = self.records.place(layout::hint(id));
         let hint: WakeHint = decode(&place, text.as_bytes())?;
-        check_hint(&hint, id, self.records.local.name().as_str())
+        check_hint(&hint, id, self.records.local.name.as_str())
             .map_err(|wrong| Error::damaged(place, wrong))?;
         Ok(Some(hint))
     }
@@ -346,18 +346,18 @@ impl Snapshot<'_> {
     /// Returns the time when a dropped file was put into the inbox: its ctime, since a rename
     /// keeps the mtime. `None` if the file is gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
-        submissions::dropped_at(self.records.local.dir(), file)
+        submissions::dropped_at(&self.records.local.dir, file)
     }
 
     /// Reads a submission: its content, or the reason why it is malformed. `None` if the file is
     /// gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<HandWritten, String>>> {
-        submissions::read(self.records.local.dir(), file)
+        submissions::read(&self.records.local.dir, file)
     }
 
     /// Returns the files of the inbox on this machine.
     fn files(&self) -> View<'_> {
-        View::settled(self.records.local.dir())
+        View::settled(&self.records.local.dir)
     }
 
     /// Returns the rejected files, with the reasons.

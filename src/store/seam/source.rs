@@ -34,11 +34,11 @@ impl<'s> RecordSource<'s> {
     pub fn place(&self, of: impl Display) -> PathBuf {
         let of = of.to_string();
         if self.remote.is_none() {
-            return self.local.dir().path().join(of);
+            return self.local.dir.path().join(of);
         }
         let of = of.strip_suffix(".json").filter(|of| of.contains('/')).unwrap_or(&of);
-        let (shown, agents) = (self.local.store().shown(), layout::AGENTS);
-        PathBuf::from(format!("{shown}: {agents}/{}/{of}", self.local.name()))
+        let (shown, agents) = (self.local.store.shown(), layout::AGENTS);
+        PathBuf::from(format!("{shown}: {agents}/{}/{of}", self.local.name))
     }
 
     /// Reads the text of a `state.json`.

@@ -5,35 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, assert_none, shipped};
 
-/// Circles of more than two files that exist, each with its reason. A commit that dissolves one removes its
-/// files from this table; no commit adds one.
-const KNOWN: &[(&str, &[&str])] = &[(
-    "`dir::Store` is defined in the directory's own file, and its methods stand beside what they need",
-    &[
-        "store::dir",
-        "store::dir::agent",
-        "store::dir::alias",
-        "store::dir::backlog",
-        "store::dir::change",
-        "store::dir::git",
-        "store::dir::hooks",
-        "store::dir::local_dir",
-        "store::dir::quarantine",
-        "store::dir::snapshot",
-        "store::dir::submissions",
-    ],
-)];
-
 #[test]
 fn no_circle_has_more_than_two_files() {
     let circles = circles(&shipped());
-    let is_known =
-        |circle: &BTreeSet<String>, files: &[&str]| circle.iter().all(|name| files.contains(&name.as_str()));
-    let new = circles.iter().filter(|circle| !KNOWN.iter().any(|(_, files)| is_known(circle, files)));
-    let shown = new.map(|circle| circle.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
+    let shown = circles.iter().map(|circle| circle.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
     assert_none(shown.collect(), "more than two files import each other in a circle");
-    let dissolved = KNOWN.iter().filter(|(_, files)| !circles.iter().any(|circle| is_known(circle, files)));
-    assert_none(dissolved.map(|(_, files)| files.join(", ")).collect(), "remove from KNOWN");
 }
 
 /// The circles of more than two files, by the paths of their modules.

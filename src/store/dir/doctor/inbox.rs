@@ -41,7 +41,7 @@ impl Checkup<'_> {
 
     /// Reports the number of files that could not be admitted.
     fn rejected(&mut self, dir: CapPath) {
-        let message = match rejected_names(&View::settled(self.agent.dir()), true).map(|names| names.len()) {
+        let message = match rejected_names(&View::settled(&self.agent.dir), true).map(|names| names.len()) {
             Ok(0) => return,
             Ok(1) => "1 file could not be admitted".to_owned(),
             Ok(files) => format!("{files} files could not be admitted"),
@@ -56,7 +56,7 @@ impl Checkup<'_> {
         let mut places: HashMap<MessageId, CapPath> = HashMap::new();
         let mut results = HashSet::new();
         let inbox = self.path(layout::INBOX);
-        if self.agent.store().is_in_git() && self.agent.has_kept_inbox().is_ok_and(|kept| !kept) {
+        if self.agent.store.is_in_git() && self.agent.has_kept_inbox().is_ok_and(|kept| !kept) {
             let path = self.path(layout::KEPT);
             let message = "missing: without it git may take the inbox for another agent's that was renamed";
             self.note(path, "git_inbox", message, Remedy::KeepInbox);
@@ -106,7 +106,7 @@ impl Checkup<'_> {
         places: &mut HashMap<MessageId, CapPath>,
     ) -> Option<TaskId> {
         let message: Message = self.record(&path)?;
-        if message.key() != key || message.agent != *self.agent.name() {
+        if message.key() != key || message.agent != self.agent.name {
             let message = format!("its content is {} of `{}`", message.key(), message.agent);
             self.note(path, "wrong_name", message, Remedy::Quarantine);
         } else if let Some(other) = places.insert(message.id, path.clone()) {
@@ -120,7 +120,7 @@ impl Checkup<'_> {
 
     fn hint(&mut self, id: MessageId, path: CapPath) {
         let hint = self.record::<WakeHint>(&path);
-        if hint.is_some_and(|hint| hint.id != id || hint.agent != *self.agent.name()) {
+        if hint.is_some_and(|hint| hint.id != id || hint.agent != self.agent.name) {
             self.note(path, "wrong_name", "its content is another hint's", Remedy::Quarantine);
         }
     }

@@ -21,14 +21,14 @@ impl DirTxn<'_> {
             Remedy::FinishExchange => self.finish_exchange()?,
             Remedy::Sweep => drop(self.sweep()?),
             // A part of the dedupe keys would pass for all keys, so the whole cache is removed.
-            Remedy::Renew if finding.place.starts_with(&*agent.dir().join(layout::DEDUPE)) => {
-                keys::forget(agent.dir())?;
+            Remedy::Renew if finding.place.starts_with(&*agent.dir.join(layout::DEDUPE)) => {
+                keys::forget(&agent.dir)?;
             }
-            Remedy::Renew => agent.dir().join(finding.place.below(agent.dir().cap())).remove_tree()?,
+            Remedy::Renew => agent.dir.join(finding.place.below(agent.dir.cap())).remove_tree()?,
             Remedy::Protect => protect(&finding.place)?,
             Remedy::Permit(rights) => rights.set(&finding.place)?,
             Remedy::Quarantine => {
-                if finding.place != agent.dir().join(layout::JOURNAL) {
+                if finding.place != agent.dir.join(layout::JOURNAL) {
                     self.empty_journal()?;
                 }
                 agent.quarantine(&finding.place)?;
@@ -88,7 +88,7 @@ fn move_lines_aside(agent: &DirAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> 
     if kept.is_empty() {
         return agent.quarantine(path).map(drop);
     }
-    agent.put_aside(&path.below(agent.dir().cap()).to_string_lossy(), &lines::join(moved))?;
+    agent.put_aside(&path.below(agent.dir.cap()).to_string_lossy(), &lines::join(moved))?;
     agent.replace_file(path, &lines::join(kept))
 }
 

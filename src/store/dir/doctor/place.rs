@@ -50,7 +50,7 @@ impl DirStore {
     /// Checks the file system of the state directory.
     pub(super) fn place(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
-        if let Some(message) = machine::mount_of(self.anchor().path()).and_then(|mount| shared(&mount)) {
+        if let Some(message) = machine::mount_of(self.anchor.path()).and_then(|mount| shared(&mount)) {
             findings.push(Finding::new(self.cap(), "shared_file_system", message, Remedy::ONE_TICKER));
         }
         if let Some(message) = locks_fail(&self.cap())? {

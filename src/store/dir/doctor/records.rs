@@ -112,15 +112,15 @@ impl Checkup<'_> {
 
     /// Adds findings about files of the agent.
     pub(super) fn add(&mut self, findings: impl IntoIterator<Item = Finding>) {
-        self.findings.extend(findings.into_iter().map(|finding| finding.of(self.agent.name())));
+        self.findings.extend(findings.into_iter().map(|finding| finding.of(&self.agent.name)));
     }
 
     pub(super) fn path(&self, relative: &str) -> CapPath {
-        self.agent.dir().join(relative)
+        self.agent.dir.join(relative)
     }
 
     pub(super) fn unreadable(&mut self, path: CapPath, error: &Error) {
-        let essential = path.parent().path() == self.agent.dir().path()
+        let essential = path.parent().path() == self.agent.dir.path()
             && path.name().to_str().is_some_and(|name| ESSENTIAL.contains(&name));
         let advice = error.hint().unwrap_or_else(|| RESTORE.to_owned()).into();
         let by_hand = Remedy::ByHand { advice, is_warning: false };
@@ -142,7 +142,7 @@ impl Checkup<'_> {
     fn own<T: Record>(&mut self, relative: &str, owner: impl Fn(&T) -> &AgentName) -> Option<T> {
         let path = self.path(relative);
         let record = self.record::<T>(&path)?;
-        if owner(&record) != self.agent.name() {
+        if owner(&record) != &self.agent.name {
             let message = format!("the record of `{}`", owner(&record));
             self.note(path, "wrong_owner", message, Remedy::NONE);
         }
@@ -150,7 +150,7 @@ impl Checkup<'_> {
     }
 
     fn journal(&mut self) {
-        if let Err(error) = Journal::check(self.agent.dir()) {
+        if let Err(error) = Journal::check(&self.agent.dir) {
             self.unreadable(self.path(layout::JOURNAL), &error);
         }
         for lock in [layout::LOCK, layout::RUN_LOCK] {
@@ -180,8 +180,8 @@ impl Checkup<'_> {
             }
             let path = path.join(&entry.name);
             let Some(record) = self.record::<T>(&path) else { continue };
-            let (owner, id) = (owner_of(&record).unwrap_or(self.agent.name()), record.id());
-            if owner != self.agent.name() || format!("{id}.json") != name {
+            let (owner, id) = (owner_of(&record).unwrap_or(&self.agent.name), record.id());
+            if owner != &self.agent.name || format!("{id}.json") != name {
                 let message = format!("its content is {id} of `{owner}`");
                 self.note(path, "wrong_name", message, Remedy::Quarantine);
                 continue;

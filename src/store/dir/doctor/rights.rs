@@ -139,13 +139,13 @@ impl Checkup<'_> {
     /// Finds places to which other users can write, down to the files of runs. Runs last, so that
     /// other repairs do not change the permissions that it sets.
     pub fn rights(&mut self) {
-        let store = self.agent.store();
+        let store = self.agent.store;
         let members = store.sharing_group().ok().flatten();
         let inbox = self.path(layout::INBOX);
-        let mut foreign = Foreign::in_dir(store, self.agent.dir().cap().clone());
+        let mut foreign = Foreign::in_dir(store, self.agent.dir.cap().clone());
         let closed = [inbox.join(layout::REJECTED), self.path(layout::QUARANTINE)];
         let mut dirs_of_others: HashSet<PathBuf> = HashSet::new();
-        let mut walk = WalkDir::new(self.agent.dir().path()).follow_links(false).into_iter();
+        let mut walk = WalkDir::new(self.agent.dir.path()).follow_links(false).into_iter();
         while let Some(entry) = walk.next() {
             match entry {
                 Ok(entry) => {
@@ -181,7 +181,7 @@ impl Checkup<'_> {
                 // A file that is gone by now can't be written to.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
                 Err(error) => {
-                    let path = self.cap_of(error.path().unwrap_or(self.agent.dir().path()));
+                    let path = self.cap_of(error.path().unwrap_or(self.agent.dir.path()));
                     self.note(path, "unreadable", error.to_string(), Remedy::NONE);
                 }
             }
@@ -189,13 +189,13 @@ impl Checkup<'_> {
         self.add(foreign.findings());
         // A group that the machine does not have is a finding of the state directory, not of each
         // agent.
-        if let Ok(wrong) = store.unshared_in(self.agent.dir()) {
+        if let Ok(wrong) = store.unshared_in(&self.agent.dir) {
             self.add(wrong.into_iter().map(unshared));
         }
     }
 
     /// Converts a path below the agent's directory.
     fn cap_of(&self, path: &Path) -> CapPath {
-        self.agent.dir().join(path.strip_prefix(self.agent.dir().path()).unwrap_or(path))
+        self.agent.dir.join(path.strip_prefix(self.agent.dir.path()).unwrap_or(path))
     }
 }

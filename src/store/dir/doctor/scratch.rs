@@ -60,12 +60,12 @@ impl Checkup<'_> {
     /// Adds findings about files in `cache/` and `tmp/` that block commands.
     pub fn scratch(&mut self) {
         for name in [layout::CACHE, layout::TMP] {
-            self.scratch_at(self.agent.dir().cap().join(name));
+            self.scratch_at(self.agent.dir.cap().join(name));
         }
     }
 
     fn scratch_at(&mut self, cap: CapPath) {
-        let path = cap.below(self.agent.dir().cap()).to_string_lossy().into_owned();
+        let path = cap.below(self.agent.dir.cap()).to_string_lossy().into_owned();
         let (Some(expected), Ok(Some(found))) = (expected(&path), cap.look()) else { return };
         if let Some(wrong) = wrong(&found, expected) {
             self.note(cap, "scratch", format!("{wrong}; its content is not needed"), Remedy::Renew);

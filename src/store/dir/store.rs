@@ -1,0 +1,139 @@
+//! The open state directory: its settings, its user, and the names of its agents.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cap_fs::{CapPath, Root, accounts};
+use crate::error::Result;
+use crate::model::id::AgentName;
+use crate::model::place::{PlaceId, StatePlace};
+use crate::model::policy::Policy;
+use crate::model::settings::{GitSettings, IngressSettings, StoreConfig};
+use crate::model::time::{Span, Time};
+
+use super::super::anchor::Anchor;
+use super::files::Disk;
+use super::{config, layout, lock};
+
+/// Process that opens a store: its name as the holder of locks, and its timeout for locks of
+/// others.
+#[derive(Debug, Clone)]
+pub struct Opener {
+    pub command: String,
+    /// Returns the name of this machine. Called only when a lock is taken.
+    pub host: fn() -> String,
+    pub patience: Duration,
+    /// Prints a notice for the user that is no result of the command.
+    pub tell: fn(&str),
+    /// True if git tracks a file of the state directory, by its path relative to that directory.
+    pub is_tracked: fn(&Anchor, &str) -> bool,
+}
+
+/// An open state directory.
+#[derive(Debug)]
+pub struct DirStore {
+    /// Place of the state directory on this machine.
+    pub(in crate::store) anchor: Anchor,
+    pub(super) root: Arc<Root>,
+    /// `config.store.url` names the database that has the records, if they are not files.
+    pub(in crate::store) config: StoreConfig,
+    pub(super) disk: Disk,
+    /// User of this command as a member of the sharing group; see [`DirStore::guest`].
+    pub(super) guest: Option<String>,
+    /// Display name of the store that has the records, if they are not in this directory.
+    pub(super) remote: Option<String>,
+    /// Time after which a lease in that store expires without renewal.
+    pub(super) lease: Span,
+    pub(in crate::store) opener: Opener,
+}
+
+impl DirStore {
+    /// Returns the identity of the state directory, and its path on this machine.
+    pub fn state_place(&self) -> Result<StatePlace> {
+        let (device, inode) = self.cap().numbers_of_root()?;
+        Ok(StatePlace {
+            id: PlaceId { device, inode },
+            path: self.anchor.path().to_string_lossy().into_owned(),
+        })
+    }
+
+    /// Root of the paths in the state directory.
+    pub(super) fn cap(&self) -> CapPath {
+        self.root.cap()
+    }
+
+    /// Delay of a due timer or queued message that shows that no tick runs. `None`: never reported.
+    pub(in crate::store) fn overdue_after(&self) -> Option<Span> {
+        self.config.scheduler.overdue_after.0
+    }
+
+    pub fn git_settings(&self) -> GitSettings {
+        self.config.git
+    }
+
+    /// The name of the user who owns the state directory.
+    pub fn owner(&self) -> String {
+        accounts::name(self.root.owner())
+    }
+
+    /// Refuses a change by a user who does not own the state directory.
+    pub fn refuse_stranger(&self) -> Result<()> {
+        self.root.refuse_stranger()
+    }
+
+    /// Maximum time for which commands wait for locks.
+    pub fn patience(&self) -> Duration {
+        self.opener.patience
+    }
+
+    /// Returns all agents, sorted by name. Skips entries that are no agent's directory.
+    pub(in crate::store) fn agents(&self) -> Result<Vec<AgentName>> {
+        self.agents_beginning("")
+    }
+
+    /// Returns the agents whose names begin with `beginning`, sorted by name.
+    pub(in crate::store) fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
+        let mut names: Vec<AgentName> = Vec::new();
+        self.cap().join(layout::AGENTS).each_entry(|name, is_dir| {
+            if is_dir && name.starts_with(beginning.as_bytes()) {
+                names.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()));
+            }
+            true
+        })?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Parses a text as the settings of an agent of this store. `origin`: source of the text, for
+    /// error messages.
+    pub fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
+        config::policy_from(Path::new(origin), text.as_bytes(), &self.config)
+    }
+
+    /// Error if the state directory can't be written to.
+    pub fn try_writing(&self) -> Result<()> {
+        let cap = self.cap().join(format!("health.new-{}", std::process::id()));
+        self.disk.stage_unsynced(&cap, b"\n")?;
+        cap.remove()
+    }
+
+    pub fn ingress(&self) -> &IngressSettings {
+        &self.config.ingress
+    }
+
+    /// Names of the profiles in `dormouse.toml`.
+    pub fn profiles(&self) -> impl Iterator<Item = &str> {
+        self.config.profiles.keys().map(String::as_str)
+    }
+
+    pub(super) fn holder(&self, now: Time) -> lock::Holder {
+        lock::Holder {
+            pid: std::process::id(),
+            command: self.opener.command.clone(),
+            host: (self.opener.host)(),
+            since: now,
+            agent: None,
+        }
+    }
+}
