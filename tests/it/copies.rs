@@ -111,7 +111,7 @@ fn a_step_in_a_copy_leaves_the_turn_of_the_original_alone() {
         }
         let ran = copied.run(&["tick", "ada"]);
         assert!(
-            ran.stdout.contains(&format!("noop (turn_elsewhere): it runs in {original}  next due")),
+            ran.stdout.contains(&format!("noop (turn elsewhere): it runs in {original}  next due")),
             "{ran}"
         );
         copied.original_ends_by_itself();
