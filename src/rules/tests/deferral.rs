@@ -19,11 +19,6 @@ fn ended(records: Records, end: TurnEnd, moment: Time) -> (Records, Terminal) {
     (committed(draft), settled.terminal)
 }
 
-fn committed(draft: Draft) -> Records {
-    let after = draft.records.clone();
-    Records { state: finish(draft).state, ..after }
-}
-
 /// Returns the records after the held message was claimed again, at this time.
 fn again(records: Records, moment: Time) -> Records {
     let mut draft = Draft::new(records, stamp_at(moment));
@@ -78,8 +73,7 @@ fn no_step_tries_before_a_known_moment_and_none_is_late_before_it() {
             (at(7_200_000), "resources_available"),
             (at(99_000_000), "resources_available"),
         ] {
-            let mut draft = Draft::new(records.clone(), stamp_at(moment));
-            take_in(&mut draft).expect("taken in");
+            let draft = taken_in_at(records.clone(), moment);
             assert!(draft.is_empty(), "not late at {moment}");
             let report = decide(&project(&draft.records, moment)).report;
             assert_eq!(report.reason, reason);
@@ -108,8 +102,7 @@ fn the_time_of_a_row_counts_from_its_first_deferral_and_survives_claims() {
     assert_eq!((the_held(&records).setbacks.deferrals, the_held(&records).deferred_since), (4, Some(now())));
     assert_eq!(records.state.execution.since, at(200_500));
     assert_eq!(deadline(&records.state, &records.policy.timeouts), Some((at(300_000), "resource_timeout")));
-    let mut late = Draft::new(records, stamp_at(at(300_001)));
-    take_in(&mut late).expect("taken in");
+    let late = taken_in_at(records, at(300_001));
     let head = late.records.inbox.head.clone().expect("in the queue");
     assert_eq!((head.attempt, head.failures.len()), (1, 0), "no attempt is spent");
     assert_eq!(head.setbacks.deferrals, 4, "the row is still counted");
@@ -191,8 +184,7 @@ fn recover_and_start_have_it_tried_by_the_next_step_and_its_row_counts_anew() {
     for records in [recovered, started] {
         assert_eq!(records.state.next_due_at, Some(moment));
         let late = at(599_001);
-        let mut draft = Draft::new(records.clone(), stamp_at(at(599_000)));
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in_at(records.clone(), at(599_000));
         assert_eq!(decide(&project(&draft.records, at(599_000))).report.reason, "resources_available");
         assert_eq!(
             deadline(&records.state, &records.policy.timeouts).map(|(limit, _)| limit < late),
@@ -270,8 +262,7 @@ fn the_operator_can_fail_and_drop_what_is_held() {
 fn with(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
     let mut records = until_tomorrow();
     arrive(&mut records);
-    let mut draft = Draft::new(records, stamp_at(moment));
-    take_in(&mut draft).expect("taken in");
+    let draft = taken_in_at(records, moment);
     let reason = decide(&project(&draft.records, moment)).report.reason;
     (reason, draft.records)
 }
@@ -296,8 +287,7 @@ fn an_interjection_has_it_tried_at_once_and_a_hint_does_not() {
         }
         // The message is put off again: the interjection is still queued, and has had its effect.
         let (records, _) = ended(again(records, moment), exited(75), at(61_000));
-        let mut draft = Draft::new(records, stamp_at(at(61_500)));
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in_at(records, at(61_500));
         assert_eq!(decide(&project(&draft.records, at(61_500))).report.reason, put);
         assert!(draft.is_empty());
     }
@@ -317,8 +307,7 @@ fn a_suspended_run_is_not_woken_by_a_hint() {
     records.state.held = Some(held(&prompt(1), None));
     records.inbox.claimed = Some(prompt(1));
     records.inbox.hints = vec![hint(8)];
-    let mut draft = Draft::new(records, stamp_at(at(1000)));
-    take_in(&mut draft).expect("taken in");
+    let draft = taken_in_at(records, at(1000));
     assert_eq!(the_held(&draft.records).not_before, None);
 }
 

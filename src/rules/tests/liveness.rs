@@ -14,10 +14,6 @@ use crate::rules::work::{WaitsByItem, scheduling_state, wait_kind};
 use super::transition_sequences::{End, World};
 use super::waits::Word;
 use super::*;
-use super::{
-    at, hint, last_turn, message, message_id, records_in, secs, task as open_task, task_id, text, wait,
-    wait_id, work, work_id,
-};
 
 const DAY: i64 = 86_400_000;
 
@@ -218,15 +214,7 @@ pub fn world(
         let ticked = is_spent.then_some(Ticked { revision: 1, wakes: 0 });
         records.works.push(WorkItem { ticked, ..work(8) });
     }
-    let awaited = waits.iter().filter_map(Wait::task_id);
-    records.tasks = awaited
-        .chain([task_id(3)])
-        .map(|id| {
-            let mut task = open_task(0, TaskStatus::Running);
-            (task.id, task.started_at) = (id, Some(at(-2500)));
-            task
-        })
-        .collect();
+    records.tasks = running_tasks(waits.iter().filter_map(Wait::task_id).chain([task_id(3)]));
     records.waits = waits;
     world.records = records;
     world

@@ -257,6 +257,11 @@ pub fn task(number: u32, status: TaskStatus) -> Task {
     Task { status, host, boot_id, place, ..Task::new(task_id(number), agent(), job, at(-3000)) }
 }
 
+/// Returns tasks with these ids that have been started.
+pub fn running_tasks(ids: impl Iterator<Item = TaskId>) -> Vec<Task> {
+    ids.map(|id| Task { id, started_at: Some(at(-2500)), ..task(0, TaskStatus::Running) }).collect()
+}
+
 /// Returns a timer that fires so many milliseconds after the present.
 pub fn timer(number: u32, millis: i64) -> Timer {
     Timer::new(timer_id(number), agent(), Schedule::At { at: at(millis) }, at(millis), at(-2000))
@@ -457,9 +462,20 @@ pub fn stopping(requeue: bool) -> Stopping {
 
 /// Returns a draft of these records after the first part of a step.
 pub fn taken_in(records: Records) -> Draft {
-    let mut draft = draft(records);
+    taken_in_at(records, now())
+}
+
+/// Returns a draft of these records after the first part of a step at this time.
+pub fn taken_in_at(records: Records, moment: Time) -> Draft {
+    let mut draft = Draft::new(records, stamp_at(moment));
     take_in(&mut draft).expect("taken in");
     draft
+}
+
+/// Returns the records after a draft was committed.
+pub fn committed(draft: Draft) -> Records {
+    let after = draft.records.clone();
+    Records { state: finish(draft).state, ..after }
 }
 
 /// Returns the subsets of a list, from the empty one to the whole.

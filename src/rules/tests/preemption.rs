@@ -360,8 +360,7 @@ fn a_suspended_run_fails_one_millisecond_after_its_timeout_and_keeps_its_attempt
     for (millis, state) in [(0, ExecutionState::Suspended), (1, ExecutionState::Failed)] {
         let mut records = suspended();
         records.state.execution.since = at(millis - 3_600_000 - millis * 2);
-        let mut draft = Draft::new(records, stamp_at(at(0)));
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in_at(records, at(0));
         assert_eq!(draft.records.state.execution.state, state, "{millis}");
         let failed = state == ExecutionState::Failed;
         let reason = draft.records.state.execution.reason.as_deref();

@@ -57,20 +57,24 @@ fn a_priority_is_between_minus_19_and_20_and_0_unless_set() {
     }
 }
 
-#[test]
-fn the_least_urgent_turn_that_stays_makes_way_and_among_equals_the_one_that_began_last() {
-    let turn = |number: u32, priority: i32, claimed_at: i64| Occupying {
+/// Returns the turns of four agents that occupy a slot.
+fn turns() -> [Occupying; 4] {
+    [(1, 3, 0), (2, 8, 0), (3, 8, 5), (4, -2, 9)].map(|(number, priority, claimed_at)| Occupying {
         agent: format!("agent{number}").parse().expect("a name"),
         run_id: run_id(number),
         priority,
         claimed_at: at(claimed_at),
         asked_by: None,
         leaves: false,
-    };
+    })
+}
+
+#[test]
+fn the_least_urgent_turn_that_stays_makes_way_and_among_equals_the_one_that_began_last() {
     let eve = "eve".parse().expect("a name");
     let chosen =
         |margin: u32, turns: &[Occupying]| to_make_way(&eve, -2, margin, turns).map(|turn| turn.run_id);
-    let turns = [turn(1, 3, 0), turn(2, 8, 0), turn(3, 8, 5), turn(4, -2, 9)];
+    let turns = turns();
     assert_eq!(chosen(5, &turns), Some(run_id(3)));
     assert_eq!(chosen(10, &turns), Some(run_id(3)), "exactly the margin is enough");
     assert_eq!(chosen(11, &turns), None);
@@ -88,15 +92,7 @@ fn the_least_urgent_turn_that_stays_makes_way_and_among_equals_the_one_that_bega
 
 #[test]
 fn on_a_machine_that_is_low_the_least_urgent_turn_goes_first_and_alone() {
-    let turn = |number: u32, priority: i32, claimed_at: i64| Occupying {
-        agent: format!("agent{number}").parse().expect("a name"),
-        run_id: run_id(number),
-        priority,
-        claimed_at: at(claimed_at),
-        asked_by: None,
-        leaves: false,
-    };
-    let turns = [turn(1, 3, 0), turn(2, 8, 0), turn(3, 8, 5), turn(4, -2, 9)];
+    let turns = turns();
     assert_eq!(first_to_go(&turns).map(|turn| turn.run_id), Some(run_id(3)));
     let leaves = Occupying { leaves: true, ..turns[0].clone() };
     assert_eq!(first_to_go(&[leaves, turns[2].clone()]), None, "that may be enough");

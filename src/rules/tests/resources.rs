@@ -105,8 +105,7 @@ fn only_what_may_never_come_back_is_late() {
         assert_eq!(deadline(&records.state, &Timeouts::default()), expected, "{resource:?}");
         assert_eq!(deadline(&records.state, &never), None, "{resource:?}");
         for (moment, over) in [(at(300_000), false), (at(300_001), !is_limit)] {
-            let mut draft = Draft::new(records.clone(), stamp_at(moment));
-            take_in(&mut draft).expect("taken in");
+            let draft = taken_in_at(records.clone(), moment);
             let failed = draft.records.state.execution.state == ExecutionState::Failed;
             assert_eq!(failed, over, "{resource:?} at {moment}");
             let inbox = &draft.records.inbox;

@@ -6,11 +6,6 @@ use crate::rules::transition::lifecycle;
 
 use super::*;
 
-fn committed(draft: Draft) -> Records {
-    let after = draft.records.clone();
-    Records { state: finish(draft).state, ..after }
-}
-
 /// Returns the agent after its run has ended in some way.
 fn after(records: Records, end: impl Fn(&mut Draft)) -> Records {
     let mut draft = draft(records);
@@ -200,8 +195,7 @@ fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
         // Neither time, nor a hint, nor an interjection, nor a start resumes it.
         records.inbox.hints = vec![hint(8)];
         records.inbox.last_interject = Some(MessageId(stamp_at(at(90_000)).mint()));
-        let mut draft = Draft::new(records.clone(), stamp_at(at(99_000_000)));
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in_at(records.clone(), at(99_000_000));
         let report = decide(&project(&draft.records, at(99_000_000))).report;
         assert_eq!((report.decision.name(), report.reason), ("wait_for_resources", held.missing));
         let stopped = after(records, |draft| drop(stop(draft, secs(1), false, None, &OPERATOR)));
@@ -265,8 +259,7 @@ fn a_resource_that_never_comes_costs_no_attempt_and_ends_with_a_held_message() {
     let mut moment = now();
     let mut timeouts = 0;
     for _ in 0..1000 {
-        let mut draft = Draft::new(records.clone(), stamp_at(moment));
-        take_in(&mut draft).expect("taken in");
+        let draft = taken_in_at(records.clone(), moment);
         records = if draft.is_empty() { draft.records } else { committed(draft) };
         let state = &records.state;
         if state.held.as_ref().is_some_and(|held| held.needs_operator) {
@@ -369,7 +362,6 @@ fn a_run_that_waits_for_long_keeps_its_row_when_it_is_suspended_too_long() {
     let setbacks = Setbacks { suspensions: 7, ..Setbacks::default() };
     records.state.held = Some(HeldRun { setbacks, ..held(&prompt(1), None) });
     records.inbox.claimed = Some(prompt(1));
-    let mut draft = Draft::new(records, stamp_at(at(3_600_001)));
-    take_in(&mut draft).expect("taken in");
+    let draft = taken_in_at(records, at(3_600_001));
     assert_eq!(draft.records.inbox.head.map(|head| (head.attempt, head.setbacks)), Some((1, setbacks)));
 }

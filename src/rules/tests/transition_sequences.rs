@@ -491,13 +491,7 @@ impl World {
                     Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
                 }
             }
-            Act::Recover => {
-                let mut draft = self.draft();
-                match recover(&mut draft, "by hand") {
-                    Ok(()) => self.commit(draft),
-                    Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
-                }
-            }
+            Act::Recover => self.control(true, |draft| recover(draft, "by hand")),
             Act::Lack(resource) => {
                 self.lacking = resource.map(|resource| Shortage {
                     resource,
@@ -547,11 +541,7 @@ impl World {
                     self.archive.iter().rev().find(|other| other.id == message.id).cloned()
                 };
                 if let Some(message) = ended.as_ref().and_then(newest) {
-                    let mut draft = self.draft();
-                    match requeue(&mut draft, message) {
-                        Ok(()) => self.commit(draft),
-                        Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
-                    }
+                    self.control(true, |draft| requeue(draft, message));
                 }
             }
         }
@@ -834,6 +824,10 @@ proptest! {
     }
 }
 
+fn prompted(priority: Priority) -> Act {
+    Act::Arrive { kind: MessageKind::OperatorPrompt, priority, blank: false, ttl: None }
+}
+
 #[test]
 fn every_message_ends_exactly_once_and_a_processed_one_never_runs_again() {
     let mut world = World::new();
@@ -872,7 +866,7 @@ fn the_queue_is_served_by_priority_and_first_in_first_out_within_one() {
         Priority::Next,
     ];
     for priority in priorities {
-        world.act(&Act::Arrive { kind: MessageKind::OperatorPrompt, priority, blank: false, ttl: None });
+        world.act(&prompted(priority));
     }
     for _ in priorities {
         world.act(&Act::Step);
@@ -887,12 +881,7 @@ fn a_poisonous_message_is_parked_and_the_next_one_runs() {
     let mut world = World::new();
     world.act(&Act::Start);
     for _ in 0..2 {
-        world.act(&Act::Arrive {
-            kind: MessageKind::OperatorPrompt,
-            priority: Priority::Normal,
-            blank: false,
-            ttl: None,
-        });
+        world.act(&prompted(Priority::Normal));
     }
     let mut turns = 0;
     while world.archive.is_empty() {
@@ -916,12 +905,7 @@ fn a_retry_is_of_the_message_with_the_continuation_of_its_first_attempt() {
     let mut world = World::new();
     world.act(&Act::Start);
     world.act(&Act::AddWait { kind: WaitKind::Operator, item: None });
-    world.act(&Act::Arrive {
-        kind: MessageKind::OperatorPrompt,
-        priority: Priority::Normal,
-        blank: false,
-        ttl: None,
-    });
+    world.act(&prompted(Priority::Normal));
     world.act(&Act::Step);
     let first = world.records.state.current_run.clone().expect("a run");
     let bound = |world: &World| -> Vec<_> {

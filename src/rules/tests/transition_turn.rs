@@ -481,8 +481,7 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
 fn a_deferred_turn_goes_on_where_it_was_once_its_time_has_come() {
     let mut draft = draft(running(&prompt(1)));
     settle(&mut draft, run_id(1), exited(75), None, &Default::default()).expect("settled");
-    let mut records = draft.records.clone();
-    records.state = finish(draft).state;
+    let records = committed(draft);
     let early = decide(&project(&records, at(999)));
     assert_eq!(early.kind().name(), "wait_for_resources");
     let due = decide(&project(&records, at(1000)));

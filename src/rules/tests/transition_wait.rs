@@ -7,6 +7,7 @@ use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::wait::{EndedTask, Recheck, cancel, set};
 use crate::rules::transition::work::{WorkChange, update};
 
+use super::liveness::end_by_stop;
 use super::transition_sequences::{End, World};
 use super::*;
 
@@ -19,15 +20,7 @@ fn world(waits: Vec<Wait>) -> World {
     records.policy.recovery.max_attempts = 2;
     records.works =
         waits.iter().filter_map(|wait| wait.work_item_id).map(|id| WorkItem { id, ..work(0) }).collect();
-    records.tasks = waits
-        .iter()
-        .filter_map(Wait::task_id)
-        .map(|id| {
-            let mut task = task(0, TaskStatus::Running);
-            (task.id, task.started_at) = (id, Some(at(-2500)));
-            task
-        })
-        .collect();
+    records.tasks = running_tasks(waits.iter().filter_map(Wait::task_id));
     records.waits = waits;
     world.records = records;
     world
@@ -86,6 +79,21 @@ impl World {
             }
         }
         panic!("still busy: {:?}", self.records.state)
+    }
+
+    /// Fails both attempts of the message of wait 1, whose first one runs.
+    fn fails_for_good(&mut self) {
+        self.end_turn(End::Badly);
+        assert!(self.standing(1).is_some_and(|(resolved_by, _)| resolved_by.is_some()));
+        self.claim_next();
+        self.end_turn(End::Badly);
+    }
+
+    /// Takes in what is due, without the rest of the step.
+    fn take_in_due(&mut self) {
+        let mut draft = self.draft();
+        timer::take_in_due(&mut draft);
+        self.commit(draft);
     }
 
     fn changes(&mut self, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
@@ -161,12 +169,7 @@ fn a_bound_wait_is_kept_while_its_run_is_suspended() {
 fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again() {
     // The message was parked as a dead letter.
     let mut dead = bound();
-    for _ in 0..2 {
-        dead.end_turn(End::Badly);
-        if dead.standing(1) == BOUND {
-            dead.claim_next();
-        }
-    }
+    dead.fails_for_good();
     // The message was dropped between two attempts.
     let mut dropped = bound();
     dropped.end_turn(End::Badly);
@@ -177,10 +180,7 @@ fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again
     });
     // The agent was stopped.
     let mut aborted = bound();
-    aborted.changes(|draft| stop(draft, secs(0), false, None, &OPERATOR).map(drop));
-    aborted.changes(|draft| shut_down(draft, secs(0)));
-    aborted.changes(|draft| finish_stop(draft, true, None).map(drop));
-    aborted.live = None;
+    end_by_stop(&mut aborted, false);
     for (world, why) in [(dead, "dead"), (dropped, "dropped"), (aborted, "aborted")] {
         assert_eq!([1, 2, 3].map(|number| world.standing(number)), [LOST, LOST, ACTIVE], "{why}");
     }
@@ -189,10 +189,7 @@ fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again
 #[test]
 fn a_stop_that_requeues_keeps_what_is_bound() {
     let mut world = bound();
-    world.changes(|draft| stop(draft, secs(0), true, None, &OPERATOR).map(drop));
-    world.changes(|draft| shut_down(draft, secs(0)));
-    world.changes(|draft| finish_stop(draft, true, None).map(drop));
-    world.live = None;
+    end_by_stop(&mut world, true);
     assert_eq!(world.standing(1), BOUND);
     world.changes(|draft| start(draft, &OPERATOR));
     world.claim_next();
@@ -203,12 +200,7 @@ fn a_stop_that_requeues_keeps_what_is_bound() {
 #[test]
 fn a_dead_letter_that_is_requeued_ends_what_it_names_after_all() {
     let mut world = bound();
-    for _ in 0..2 {
-        world.end_turn(End::Badly);
-        if world.standing(1) == BOUND {
-            world.claim_next();
-        }
-    }
+    world.fails_for_good();
     let dead = world.archive.last().cloned().expect("a dead letter");
     world.changes(|draft| requeue(draft, dead));
     world.claim_next();
@@ -283,12 +275,7 @@ fn an_expiry_is_told_anew_where_the_answer_that_came_before_is_lost() {
     world.said(admitted_at(at(0), event(50, "pr:1")));
     world.now = at(2000);
     world.claim_next();
-    for _ in 0..2 {
-        world.end_turn(End::Badly);
-        if world.records.waits[0].resolved_by.is_some() {
-            world.claim_next();
-        }
-    }
+    world.fails_for_good();
     assert!(world.records.waits[0].lost_answer.is_some());
     let ran = world.run_out();
     assert_eq!((world.ended_as(1), ran.len()), (Some(WaitStatus::Expired), 1));
@@ -300,9 +287,7 @@ fn what_tells_of_a_deadline_of_a_wait_that_is_over_runs_nothing() {
         let mut world = world(vec![Wait { recheck_at, expires_at, ..about(1, "pr:1") }]);
         world.now = at(2000);
         // The step reports the expiry and takes it up; but before that the wait is cancelled.
-        let mut draft = world.draft();
-        timer::take_in_due(&mut draft);
-        world.commit(draft);
+        world.take_in_due();
         world.changes(|draft| cancel(draft, wait_id(1)).map(drop));
         assert_eq!(world.run_out(), []);
         assert_eq!(
@@ -368,9 +353,7 @@ fn one_recheck_at_most_is_queued_and_however_it_ends_the_next_one_comes() {
         // The message waits for its next attempt, while more checks fall due.
         for hours in [2, 3] {
             world.now = at(hours * HOUR);
-            let mut draft = world.draft();
-            timer::take_in_due(&mut draft);
-            world.commit(draft);
+            world.take_in_due();
             assert_eq!(queued(&world).len(), 1);
         }
         let message = queued(&world).remove(0);
@@ -393,9 +376,7 @@ fn one_recheck_at_most_is_queued_and_however_it_ends_the_next_one_comes() {
 fn a_recheck_whose_message_is_gone_comes_again() {
     let mut world = world(vec![rechecked()]);
     world.now = at(HOUR);
-    let mut draft = world.draft();
-    timer::take_in_due(&mut draft);
-    world.commit(draft);
+    world.take_in_due();
     world.queue.clear();
     assert_eq!(world.run_out(), []);
     world.now = at(2 * HOUR);
