@@ -10,10 +10,7 @@ use crate::model::record::Plane;
 #[test]
 fn an_agent_has_one_lock() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
-    let agent = create(&store, "a");
-    let theirs = agent_of(&other, "a");
+    let (_fresh, [_store, other], [agent, theirs]) = in_two_stores();
     let mine = hold(&agent);
     assert!(theirs.lock(Duration::ZERO).unwrap().is_none());
     let since = Instant::now();
@@ -30,9 +27,7 @@ fn an_agent_has_one_lock() {
 #[test]
 fn whoever_waited_sees_what_was_changed_meanwhile() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     let mine = hold(&agent);
     let (seen, waited) = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -54,10 +49,7 @@ fn whoever_waited_sees_what_was_changed_meanwhile() {
 #[test]
 fn a_change_of_another_revision_is_refused() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
-    let agent = create(&store, "a");
-    let theirs = agent_of(&other, "a");
+    let (fresh, [_store, _other], [agent, theirs]) = in_two_stores();
     let mine = hold(&agent);
     assert_eq!(mine.commit(0, &[state(1)]).unwrap_err().kind(), "stale_revision");
     mine.commit(1, &[state(2)]).unwrap();
@@ -74,9 +66,7 @@ fn a_change_of_another_revision_is_refused() {
 #[test]
 fn a_change_takes_place_whole_or_not_at_all() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     let mine = hold(&agent);
     // The second event has invalid JSON, so the server refuses it.
     let torn = Op::Event { seq: 3, at: at(3), text: "{torn".to_owned() };
@@ -90,9 +80,7 @@ fn a_change_takes_place_whole_or_not_at_all() {
 #[test]
 fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     for round in 0..10u64 {
         let (begun, goes_on) = (AtomicU32::new(0), AtomicBool::new(true));
         let (acknowledged, seen) = std::thread::scope(|scope| {
@@ -142,9 +130,7 @@ fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
 #[test]
 fn all_pieces_of_an_agent_are_told_in_order() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (_fresh, _store, agent) = in_a_store();
     let mut made: Vec<Op> = (1..=150).map(ended).collect();
     // The events of a clone may have equal numbers, and numbers out of order.
     made.extend([7, 9, 8, 8].map(event));
@@ -171,9 +157,7 @@ fn all_pieces_of_an_agent_are_told_in_order() {
 #[test]
 fn arrivals_under_way_are_neither_lost_nor_waited_for() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     std::thread::scope(|scope| {
         for producer in 0..3u128 {
             let fresh = &fresh;
@@ -203,9 +187,7 @@ fn arrivals_under_way_are_neither_lost_nor_waited_for() {
 #[test]
 fn a_message_comes_back_to_another_place() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (_fresh, _store, agent) = in_a_store();
     agent.arrive(&[message(1), Arrival::Hint { id: id(1), text: "1".into() }]).unwrap();
     let mine = hold(&agent);
     let back = Arrival::Message { key: key(Priority::Interject, 1), text: "2".into() };
@@ -218,9 +200,7 @@ fn a_message_comes_back_to_another_place() {
 #[test]
 fn old_keys_are_forgotten_under_the_lock() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     let mine = hold(&agent);
     let key = |key: &str, millis| Op::Key { key: key.into(), admitted_at: at(millis), text: "1".into() };
     mine.commit(1, &[state(2), key("old", 1), key("new", 2)]).unwrap();
@@ -236,9 +216,7 @@ fn old_keys_are_forgotten_under_the_lock() {
 #[test]
 fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, store, agent) = in_a_store();
     create(&store, "b");
     agent.arrive(&[message(1)]).unwrap();
     let mine = hold(&agent);

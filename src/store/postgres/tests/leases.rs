@@ -15,9 +15,7 @@ pub const MINUTE: Span = Span::from_secs(60);
 #[test]
 fn a_lease_is_one_process_at_a_time() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
-    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
     let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
     assert_eq!(lease.fence(), 1);
@@ -37,9 +35,7 @@ fn a_lease_is_one_process_at_a_time() {
 #[test]
 fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
-    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let short = Span::from_millis(200);
     let lease = mine.lease(Subject::Run, &claimant("one", short)).unwrap().expect("free");
     assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
@@ -64,9 +60,7 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
 #[test]
 fn the_same_machine_takes_over_at_once() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
-    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
     let again = theirs.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("the same machine");
     assert_eq!((again.fence(), lease.beat()), (2, Beat::Lost));
@@ -75,9 +69,7 @@ fn the_same_machine_takes_over_at_once() {
 #[test]
 fn under_the_lock_a_lease_is_written_with_the_change() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
-    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let (fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let lock = hold(&mine);
     let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
     assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
@@ -107,9 +99,7 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
 #[test]
 fn a_lease_goes_with_the_change_that_gives_it_back() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
-    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let (fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
     // A lease remains if there is no lock, or if the change fails.
     lease.release_along();
@@ -209,9 +199,7 @@ fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
 #[test]
 fn a_number_that_nobody_gives_is_damage() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     for number in [i64::MAX, -5] {
         fresh.run(&format!("UPDATE @.state SET fence = {number}"));
         let lock = hold(&agent);

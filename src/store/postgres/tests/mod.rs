@@ -133,6 +133,22 @@ pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
     store.agent(&name(agent)).unwrap().expect("the agent")
 }
 
+/// Returns a new schema with the agent `a` of a store.
+fn in_a_store() -> (Fresh, Postgres, Rc<dyn RemoteRecords>) {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    (fresh, store, agent)
+}
+
+/// Returns a new schema with the agent `a`, which each of two stores has opened.
+fn in_two_stores() -> (Fresh, [Postgres; 2], [Rc<dyn RemoteRecords>; 2]) {
+    let (fresh, store, agent) = in_a_store();
+    let other = fresh.open();
+    let theirs = agent_of(&other, "a");
+    (fresh, [store, other], [agent, theirs])
+}
+
 /// Returns the operations that copy an agent, except those of its state.
 pub fn copied(agent: &Rc<dyn RemoteRecords>) -> Vec<Op> {
     let mut told = Vec::new();

@@ -79,9 +79,7 @@ fn agents_are_made_and_found_by_name() {
 #[test]
 fn texts_are_kept_byte_for_byte() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (_fresh, _store, agent) = in_a_store();
     let big = format!("{{\"z\": 1, \"a\":\t\"{}\", \"n\": 1.50}}\n", "ä€𝄞'\\\\".repeat(100_000));
     assert!(big.len() > 1 << 20);
     let odd = "{ \"b\" : \"\\u0000 \\ud800 it''s $1 @ \\\\\", \"a\": 12345678901234567890, \"a\": 1e400 }\n";
@@ -121,9 +119,7 @@ fn texts_are_kept_byte_for_byte() {
 #[test]
 fn the_inbox_is_in_processing_order() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     let mut keys: Vec<InboxKey> = (1..=600u128)
         .map(|number| {
             key(
@@ -205,9 +201,7 @@ fn what_is_seen_is_one_revision() {
 #[test]
 fn lines_come_in_order_until_it_is_enough() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (_fresh, _store, agent) = in_a_store();
     let lock = hold(&agent);
     let mut ops = vec![state(2)];
     ops.extend((2..=1300).map(event));

@@ -91,9 +91,7 @@ fn kept(fresh: &Fresh) -> Postgres {
 #[test]
 fn a_connection_that_is_kept_answers_the_same() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     agent.arrive(&[message(7), message(8), message(9), hint(5)]).unwrap();
     let under = hold(&agent);
     let mut ops = vec![state(2), Op::Open { plane: Plane::Work, id: "work_1".into(), text: "{}\n".into() }];

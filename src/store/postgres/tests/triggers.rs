@@ -29,9 +29,7 @@ fn has(agent: &Rc<dyn RemoteRecords>, key: &str) -> bool {
 #[test]
 fn a_key_comes_and_goes_with_what_names_it() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let agent = create(&store, "a");
+    let (fresh, _store, agent) = in_a_store();
     let mine = hold(&agent);
     // A change that fails writes no key.
     mine.commit(0, &[state(9), kept("lost")]).unwrap_err();
@@ -87,10 +85,7 @@ pub fn is_used(agent: &Rc<dyn RemoteRecords>, limit: u32) -> bool {
 #[test]
 fn uses_are_counted_for_a_minute_over_all_machines() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
-    let agent = create(&store, "a");
-    let theirs = agent_of(&other, "a");
+    let (fresh, [_store, _other], [agent, theirs]) = in_two_stores();
     // A use does not wait for the agent's lock.
     let mine = hold(&agent);
     assert!(is_used(&theirs, 2) && is_used(&agent, 2));

@@ -122,9 +122,7 @@ fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
 #[test]
 fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let a = create(&store, "a");
+    let (fresh, store, a) = in_a_store();
     create(&store, "b");
     let mut person = person(&fresh, "LISTEN of_a; LISTEN last");
     fresh.run("INSERT INTO @.watcher SELECT id, 'of_' || name, 1 FROM @.agent");
@@ -144,9 +142,7 @@ fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
 #[test]
 fn a_connection_that_is_lost_is_made_anew() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let a = create(&store, "a");
+    let (fresh, _store, a) = in_a_store();
     let role = format!("{}_lost", fresh.schema);
     superuser_sql(&format!("CREATE ROLE {role} LOGIN"));
     Postgres::grant(fresh.url.clone(), PATIENCE, DatabaseRole::Ticker, &role).unwrap();
@@ -186,9 +182,7 @@ fn words_come_through_tls() {
 #[test]
 fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
     needs!("postgresql");
-    let fresh = Fresh::made();
-    let store = fresh.open();
-    let a = create(&store, "a");
+    let (fresh, _store, a) = in_a_store();
     let of = |part: &str| format!("{}_{part}", fresh.schema);
     for (part, more) in
         [(DatabaseRole::Reader, ""), (DatabaseRole::Ticker, "SET default_transaction_read_only = on")]
