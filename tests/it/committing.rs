@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{
-    commit_all, failure, field, git, hook, make_repository, names, objects, raw_git, say, started, tree,
+    commit_all, failure, field, git, hook, make_repository, names, objects, raw_git, say, started,
+    started_in_git, tree,
 };
 
 /// `ada` with a message, in a repository with one commit.
@@ -83,9 +84,7 @@ fn in_the_middle_of_something_no_step_begins() {
         (&["cherry-pick", "theirs-saved"], "a cherry-pick"),
     ];
     for (words, what) in cases {
-        let sandbox = started("true");
-        make_repository(&sandbox);
-        commit_all(&sandbox, "start");
+        let sandbox = started_in_git();
         fs::write(sandbox.project().join("code"), "one").unwrap();
         git(&sandbox, &["checkout", "--quiet", "-b", "theirs-saved"]);
         git(&sandbox, &["add", "code"]);

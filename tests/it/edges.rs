@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::{Sandbox, copy_tree, dormouse, each_in_parallel};
 use crate::setup::{
     Beside, HOOKS, changes, edit_state, eventually, extend_policy, failure, field, has_journal, hook,
-    in_time, say, step, tree, words,
+    in_time, noted, say, step, tree, words,
 };
 
 /// What a turn of `ada` does is told by a file, so that one agent can be led anywhere.
@@ -85,12 +85,6 @@ fn listen(sandbox: &Sandbox) {
         hook(&sandbox.store(), name, RECORDER);
     }
     let _ = fs::remove_file(sandbox.home().join("noted"));
-}
-
-/// What hooks and turns have noted, a line each.
-fn noted(sandbox: &Sandbox) -> Vec<String> {
-    let text = fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
 }
 
 /// A turn that runs while the test goes on, until the process that is returned ends.

@@ -26,7 +26,7 @@ use self::net::Line;
 use crate::harness::Ran;
 use crate::needs::leave_out;
 use crate::server::{Server, durable};
-use crate::setup::{Beside, eventually};
+use crate::setup::{Beside, eventually, number};
 
 /// A server that all fleets of this process share: in a network of its own, where that is possible.
 fn server() -> &'static Server {
@@ -201,11 +201,6 @@ fn a_machine_that_is_cut_off_ends_its_turn_before_another_begins() {
     let evidence = fleet.evidence(vec![message]);
     assert_fenced(&ran, &evidence);
     assert_eq!(pairs(&evidence.log), 0, "{:#?}", evidence.log);
-}
-
-/// A number from the environment.
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
 #[test]

@@ -10,7 +10,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::remotes::{Remote, processed, queued};
-use crate::setup::eventually;
+use crate::setup::{eventually, number};
 
 const AGENTS: [&str; 2] = ["ada", "bob"];
 
@@ -143,10 +143,6 @@ fn race(acts: &[Vec<Act>], is_pushed: bool) {
             assert!(!(twice && is_pushed), "{agent}: {found:?}");
         }
     }
-}
-
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
 
 #[test]

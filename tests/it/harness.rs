@@ -538,11 +538,7 @@ impl<'s> Cmd<'s> {
             scope.spawn(move || pipe.write_all(&stdin));
             child.wait_with_output().unwrap()
         });
-        let ran = Ran {
-            status: output.status,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        };
+        let ran = Ran::from(output);
         assert!(!ran.stderr.contains("panicked"), "{ran}\nreproduce:\n{}", self.sandbox.reproduction());
         ran
     }
@@ -599,6 +595,13 @@ pub struct Ran {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ran { status: output.status, stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
 }
 
 impl Ran {

@@ -58,11 +58,6 @@ impl Held {
         for pid in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
             let _ = kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::CONT);
         }
-        let output = self.strace.wait_with_output().unwrap();
-        Ran {
-            status: output.status,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        self.strace.wait_with_output().unwrap().into()
     }
 }

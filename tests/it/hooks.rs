@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, assert_includes, decision, extend_policy, failure, field, hook, lives, objects, say, step,
+    Beside, assert_includes, decision, extend_policy, failure, field, hook, lives, noted, objects, say, step,
     step_on, wait_for_line,
 };
 
@@ -15,12 +15,6 @@ fn created(shell: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", shell]);
     sandbox
-}
-
-/// What the hooks of a sandbox have noted, line by line.
-fn noted(sandbox: &Sandbox) -> Vec<String> {
-    let text = fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
 }
 
 /// The events about hooks.

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use crate::checker;
 use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{
-    Beside, add, assert_includes, decision, decisions, edit_state, eventually, extend_policy, failure, field,
-    hook, mode, names, objects, record, say, started, started_with, step, texts, tree,
+    Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, decision, decisions, edit_state,
+    eventually, extend_policy, failure, field, hook, mode, names, objects, record, say, started,
+    started_with, step, texts, tree,
 };
 
 #[test]
@@ -394,14 +395,7 @@ fn stop_keeps_what_is_queued_and_closes_the_gate() {
     let applied = &events.last().unwrap()["data"];
     assert_includes(applied, json!({ "previous_status": "awake_idle", "next_status": "stopped" }));
     sandbox.run(["start", "ada"]);
-    assert_eq!(
-        decisions(&sandbox),
-        [
-            "start_model_turn (operator_prompt) completed",
-            "start_model_turn (operator_prompt) completed",
-            "sleep (no_pending_scheduler_facts)"
-        ]
-    );
+    assert_eq!(decisions(&sandbox), [TURN_COMPLETED, TURN_COMPLETED, SLEEP]);
 }
 
 #[test]
@@ -495,7 +489,7 @@ fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
     assert_eq!((&execution["state"], &execution["reason"]), (&json!("failed"), &json!("shutdown_timeout")));
     assert_eq!(field(&sandbox, "last_turn.terminal"), "aborted");
     sandbox.run(["start", "ada"]);
-    assert_eq!(decisions(&sandbox), ["start_recovery (after_stop)", "sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), ["start_recovery (after_stop)", SLEEP]);
 }
 
 #[test]
@@ -565,7 +559,7 @@ fn recover_ends_a_backoff_at_once() {
         .cmd(["tick", "ada"])
         .prints("ada  wait_for_timer (recovery backoff)  next due 2026-01-02T04:04:09.000Z\n");
     sandbox.cmd(["recover", "ada"]).prints("ada  runnable (awake_idle)\n");
-    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    assert_eq!(decision(&step(&sandbox)), TURN_FAILED);
     assert_eq!(field(&sandbox, "last_turn.attempt"), "2");
     let recovered = sandbox.json(["recover", "ada"]);
     assert_includes(&recovered, json!({ "execution_state": "runnable", "status": "awake_idle" }));

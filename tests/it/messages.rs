@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, copy_tree};
 use crate::setup::{
-    Beside, add, assert_includes, changes, commit_all, decision, decisions, edit_file, extend_policy,
-    failure, field, git, git_in, json_in, make_repository, names, objects, only_file, own_name, raw_git,
-    record, say, started, started_with, step, step_on, tree, words,
+    Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, changes, decision, decisions,
+    edit_file, extend_policy, failure, field, git, git_in, json_in, names, objects, only_file, own_name,
+    raw_git, record, say, started, started_in_git, started_with, step, step_on, tree, words,
 };
 
 /// A turn that answers with the message it was given, on one line.
@@ -190,43 +190,31 @@ fn each_origin_speaks_in_its_own_kinds_and_authority() {
 fn kinds_and_origins_that_do_not_match_are_refused() {
     let sandbox = started("true");
     let before = tree(&sandbox.agent("ada"));
-    for (args, kind, message) in [
+    let mismatches = [
+        ("webhook", "operator_prompt"),
+        ("channel", "webhook_event"),
+        ("operator", "callback_event"),
+        ("webhook", "control"),
+    ];
+    let mismatches = mismatches.map(|(origin, kind)| {
+        let message = format!("a message from `{origin}` can't be of kind `{kind}`");
+        (["--origin", origin, "--kind", kind].to_vec(), "kind_origin_mismatch", message)
+    });
+    let not_allowed = [
+        ("--origin system", "origin_not_allowed", "`system` is the runtime's own origin"),
+        ("--origin timer", "origin_not_allowed", "`timer` is the runtime's own origin"),
+        ("--origin task", "origin_not_allowed", "`task` is the runtime's own origin"),
+        ("--kind internal_followup", "origin_not_allowed", "`system` is the runtime's own origin"),
+        ("--origin webhook --priority interject", "priority_not_allowed", "only the operator can interject"),
         (
-            &["--origin", "webhook", "--kind", "operator_prompt"][..],
-            "kind_origin_mismatch",
-            "a message from `webhook` can't be of kind `operator_prompt`",
-        ),
-        (
-            &["--origin", "channel", "--kind", "webhook_event"],
-            "kind_origin_mismatch",
-            "a message from `channel` can't be of kind `webhook_event`",
-        ),
-        (
-            &["--origin", "operator", "--kind", "callback_event"],
-            "kind_origin_mismatch",
-            "a message from `operator` can't be of kind `callback_event`",
-        ),
-        (
-            &["--origin", "webhook", "--kind", "control"],
-            "kind_origin_mismatch",
-            "a message from `webhook` can't be of kind `control`",
-        ),
-        (&["--origin", "system"], "origin_not_allowed", "`system` is the runtime's own origin"),
-        (&["--origin", "timer"], "origin_not_allowed", "`timer` is the runtime's own origin"),
-        (&["--origin", "task"], "origin_not_allowed", "`task` is the runtime's own origin"),
-        (&["--kind", "internal_followup"], "origin_not_allowed", "`system` is the runtime's own origin"),
-        (
-            &["--origin", "webhook", "--priority", "interject"],
+            "--origin channel:chat --priority interject",
             "priority_not_allowed",
             "only the operator can interject",
         ),
-        (
-            &["--origin", "channel:chat", "--priority", "interject"],
-            "priority_not_allowed",
-            "only the operator can interject",
-        ),
-    ] {
-        let ran = sandbox.cmd(["enqueue", "ada", "x", "--json"].iter().chain(args).copied()).output();
+    ];
+    let not_allowed = not_allowed.map(|(args, kind, message)| (words(args), kind, message.to_owned()));
+    for (args, kind, message) in mismatches.into_iter().chain(not_allowed) {
+        let ran = sandbox.cmd(["enqueue", "ada", "x", "--json"].iter().chain(&args).copied()).output();
         let failed = failure(&ran);
         assert_eq!((ran.code(), &failed["kind"], &failed["message"]), (4, &json!(kind), &json!(message)));
         assert!(failed["hint"].is_string(), "{args:?}");
@@ -424,8 +412,8 @@ fn a_message_that_waits_for_longer_than_the_window_is_no_copy_of_a_later_one() {
     say_once(&sandbox, "one", false);
     sandbox.pass(3600);
     let second = say_once(&sandbox, "two", false);
-    let turn = "start_model_turn (operator_prompt) completed";
-    assert_eq!(decisions(&sandbox), [turn, turn, "sleep (no_pending_scheduler_facts)"]);
+    let turn = TURN_COMPLETED;
+    assert_eq!(decisions(&sandbox), [turn, turn, SLEEP]);
     // The end of the first does not take the key back from the second.
     sandbox.pass(3000);
     assert_eq!(say_once(&sandbox, "two", true), second);
@@ -457,9 +445,7 @@ fn a_fresh_clone_without_its_cache_knows_the_keys() {
 
 #[test]
 fn a_checkout_of_an_older_state_brings_its_keys_back() {
-    let sandbox = started("true");
-    make_repository(&sandbox);
-    commit_all(&sandbox, "before");
+    let sandbox = started_in_git();
     let lost = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
     step(&sandbox);
     git(&sandbox, &["stash", "--quiet", "--include-untracked"]);
@@ -470,9 +456,7 @@ fn a_checkout_of_an_older_state_brings_its_keys_back() {
 
 #[test]
 fn two_copies_from_two_clones_are_reduced_to_one() {
-    let sandbox = started("true");
-    make_repository(&sandbox);
-    commit_all(&sandbox, "start");
+    let sandbox = started_in_git();
     let clone = sandbox.root().join("clone");
     git(&sandbox, &["clone", "--quiet", ".", clone.to_str().unwrap()]);
     let first = sandbox.json(["enqueue", "ada", "here", "--dedupe-key", "k"]);
@@ -487,10 +471,7 @@ fn two_copies_from_two_clones_are_reduced_to_one() {
         .exits(0);
     fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
     assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 2);
-    assert_eq!(
-        decisions(&sandbox),
-        ["start_model_turn (operator_prompt) completed", "sleep (no_pending_scheduler_facts)"]
-    );
+    assert_eq!(decisions(&sandbox), [TURN_COMPLETED, SLEEP]);
     let kept = message(&sandbox, first["message_id"].as_str().unwrap());
     let other = message(&sandbox, second["message_id"].as_str().unwrap());
     assert_eq!(kept["status"], "processed");
@@ -499,9 +480,7 @@ fn two_copies_from_two_clones_are_reduced_to_one() {
 
 #[test]
 fn arrivals_and_policies_of_two_clones_merge_without_a_conflict() {
-    let sandbox = started("true");
-    make_repository(&sandbox);
-    commit_all(&sandbox, "start");
+    let sandbox = started_in_git();
     let clone = sandbox.root().join("clone");
     let there = clone.to_str().unwrap().to_owned();
     git(&sandbox, &["clone", "--quiet", ".", &there]);
@@ -607,7 +586,7 @@ fn a_blank_event_from_outside_runs_no_turn() {
         (&["--origin", "channel", ""], "reduce_message_only (channel_event)"),
         (&["--origin", "webhook", "--body-json", "{}"], "start_model_turn (webhook_event) completed"),
         (&["--origin", "callback", "x"], "start_model_turn (callback_event) completed"),
-        (&[""], "start_model_turn (operator_prompt) completed"),
+        (&[""], TURN_COMPLETED),
     ] {
         sandbox.run(["enqueue", "ada", "--allow-empty"].iter().chain(args).copied());
         assert_eq!(decision(&step(&sandbox)), expected, "{args:?}");
@@ -629,7 +608,7 @@ fn a_wake_hint_without_content_runs_no_turn() {
     let reduced = step(&sandbox);
     assert_eq!(decision(&reduced), "reduce_message_only (system_tick)");
     assert_includes(&reduced, json!({ "liveness_only": true, "continuation.class": "liveness_only" }));
-    assert_eq!(decision(&step(&sandbox)), "sleep (no_pending_scheduler_facts)");
+    assert_eq!(decision(&step(&sandbox)), SLEEP);
 }
 
 #[test]
@@ -639,11 +618,7 @@ fn a_wake_hint_about_what_the_agent_waits_for_runs_a_turn_that_is_told() {
     let hint = sandbox.run(["wake", "ada", "the build is red", "--source", "ci", "--resource", "job:7"]);
     assert_eq!(
         decisions(&sandbox),
-        [
-            "emit_system_tick (wake_hint)",
-            "start_model_turn (system_tick) completed",
-            "sleep (no_pending_scheduler_facts)"
-        ]
+        ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed", SLEEP]
     );
     let context: Value = json_in(sandbox.project().join("context"));
     let message = &context["message"];
@@ -685,12 +660,7 @@ fn a_queued_message_beats_a_hint() {
     say(&sandbox, "first");
     assert_eq!(
         decisions(&sandbox),
-        [
-            "start_model_turn (operator_prompt) completed",
-            "emit_system_tick (wake_hint)",
-            "reduce_message_only (system_tick)",
-            "sleep (no_pending_scheduler_facts)"
-        ]
+        [TURN_COMPLETED, "emit_system_tick (wake_hint)", "reduce_message_only (system_tick)", SLEEP]
     );
 }
 
@@ -704,7 +674,7 @@ fn while_stopped_hints_are_recorded_as_ignored() {
         .complains("dormouse: ada: no turn will run: it is stopped, and ignores the hint\n");
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     sandbox.run(["start", "ada"]);
-    assert_eq!(decision(&step(&sandbox)), "sleep (no_pending_scheduler_facts)");
+    assert_eq!(decision(&step(&sandbox)), SLEEP);
     let ignored = sandbox.json_lines(["events", "ada", "--kind", "wake_hint_ignored"]);
     assert_eq!(ignored.len(), 1);
     assert_eq!(ignored[0]["data"]["hint_id"], sandbox.id("msg_#1"));
@@ -717,7 +687,7 @@ fn stop_ignores_a_hint_that_is_pending() {
     sandbox.run(["wake", "ada"]);
     sandbox.run(["stop", "ada"]);
     sandbox.run(["start", "ada"]);
-    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), [SLEEP]);
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "wake_hint_ignored"]).len(), 1);
 }
 
@@ -945,7 +915,7 @@ fn with_dead_letter() -> (Sandbox, String) {
     let sandbox =
         started_with("test -e good || { echo broken >&2; exit 1; }", "\n[recovery]\nmax_attempts = 1\n");
     let id = say(&sandbox, "poison");
-    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    assert_eq!(decision(&step(&sandbox)), TURN_FAILED);
     (sandbox, id)
 }
 
@@ -972,14 +942,7 @@ fn a_requeued_dead_letter_runs_again_from_its_first_attempt() {
     sandbox.cmd(["queue", "dead", "-a", "ada"]).check();
     assert_eq!(field(&sandbox, "queue.dead"), "0");
     sandbox.cmd(["queue", "requeue", &id]).status(4).complains("dormouse: msg_#1 is still in the queue\n");
-    assert_eq!(
-        decisions(&sandbox),
-        [
-            "start_recovery (retry)",
-            "start_model_turn (operator_prompt) completed",
-            "sleep (no_pending_scheduler_facts)"
-        ]
-    );
+    assert_eq!(decisions(&sandbox), ["start_recovery (retry)", TURN_COMPLETED, SLEEP]);
     assert_eq!(field(&sandbox, "last_turn.attempt"), "1");
     sandbox.cmd(["queue", "requeue", &id]).status(4).complains(
         "dormouse: msg_#1 was processed: it does not run again\nhint: to run it again, enqueue it again\n",
@@ -1035,7 +998,7 @@ fn a_message_that_is_put_off_can_be_dropped_and_the_agent_goes_on_to_the_next() 
     sandbox.cmd(["queue", "drop", &id]).prints("dropped msg_#1\n");
     assert_eq!(message(&sandbox, &id)["status"], "dropped");
     let done: Vec<String> = (0..2).map(|_| decision(&step(&sandbox))).collect();
-    assert_eq!(done, ["start_recovery (after_stop)", "start_model_turn (operator_prompt) completed"]);
+    assert_eq!(done, ["start_recovery (after_stop)", TURN_COMPLETED]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
 use crate::needs::leave_out;
 use crate::setup::{eventually, failure, mode, only_file, say, started, step, tree, words};
+use crate::sharing::mode as set_mode;
 
 /// Runs a command as somebody who owns nothing here; nothing where the tests can't be that.
 pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
@@ -25,16 +26,7 @@ pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
     }
     let mut command = std::process::Command::new(program);
     command.args(args).current_dir(sandbox.project()).env_clear().uid(65534).gid(65534);
-    let output = command.output().unwrap();
-    Some(Ran {
-        status: output.status,
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    Some(command.output().unwrap().into())
 }
 
 /// Lets everybody read what is below a directory.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
-    add, assert_includes, changes, decision, decisions, eventually, extend_policy, failure, field, heard, id,
-    names, objects, say, started, step, step_on, texts, tree, wait, waits,
+    SLEEP, TURN_COMPLETED, add, assert_includes, changes, decision, decisions, eventually, extend_policy,
+    failure, field, heard, id, names, objects, say, started, step, step_on, texts, tree, wait, waits,
 };
 
 /// Notes the text of every message that a turn is given, a line each, outside the store.
@@ -270,7 +270,7 @@ fn a_turn_that_changes_its_item_goes_on_until_it_is_done() {
     let item = work(&sandbox, "tidy up", &["--pick"]);
     let done = decisions(&sandbox);
     assert_eq!(done.iter().filter(|line| line.ends_with("completed")).count(), 3, "{done:?}");
-    assert_eq!(done.last().unwrap(), "sleep (no_pending_scheduler_facts)");
+    assert_eq!(done.last().unwrap(), SLEEP);
     assert_eq!(shown(&sandbox, &item)["result"], "after 3");
     assert_eq!(field(&sandbox, "closure.outcome"), "completed");
 }
@@ -534,7 +534,7 @@ fn an_expiry_ends_a_wait_and_a_recheck_only_looks() {
     assert_eq!(waits(&sandbox), Vec::<String>::new());
     assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "expired"]);
     assert_eq!(heard(&sandbox), ["recheck: why", "recheck: why", "expired: why"]);
-    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), [SLEEP]);
 }
 
 #[test]
@@ -615,7 +615,7 @@ fn a_timer_is_shown_whole_and_fires_once() {
     assert_eq!(heard(&sandbox), ["look"]);
     assert_eq!(timers(&sandbox), Vec::<Value>::new());
     assert_eq!(field(&sandbox, "next_due_at"), "");
-    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), [SLEEP]);
 }
 
 #[test]
@@ -862,7 +862,7 @@ fn the_next_wake_is_written_in_three_ways() {
     add(&sandbox, "bob", "true");
     let wake =
         |format: &str, agents: &[&str]| sandbox.run([&["next-wake", "--format", format], agents].concat());
-    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), [SLEEP]);
     assert_eq!((wake("rfc3339", &["ada"]), wake("epoch", &["ada"])), (String::new(), String::new()));
     id(&sandbox, &["timer", "add", "--at", "2026-01-02T09:00:00.250Z"]);
     sandbox.run(["timer", "add", "-a", "bob", "--at", "2026-01-02T10:00:00Z"]);
@@ -912,7 +912,7 @@ fn a_message_that_is_put_off_for_longer_than_its_time_is_dropped() {
     let sandbox = started("echo one more >> \"$HOME/heard\"");
     sandbox.run(["enqueue", "ada", "late", "--in", "1h", "--ttl", "30m"]);
     sandbox.pass(3600);
-    assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), [SLEEP]);
     assert_eq!(decisions(&sandbox), ["stay_idle (already_asleep)"]);
     assert_eq!(heard(&sandbox), Vec::<String>::new());
     assert_eq!(queue(&sandbox), Vec::<Value>::new());
@@ -990,7 +990,7 @@ fn each_kind_of_action_is_carried_out_in_order() {
             { "do": "enqueue", "text": "later", "in": "1h" },
         ]),
     );
-    assert_eq!(decision(&done), "start_model_turn (operator_prompt) completed");
+    assert_eq!(decision(&done), TURN_COMPLETED);
     assert_eq!(shown(&sandbox, &old)["result"], "approved");
     assert_eq!(sandbox.run(["work", "plan", &old]), "slowly\n");
     let found = shown(&sandbox, &other);

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{self, Beside, kill as signal, names, objects, record, say, started, step};
+use crate::setup::{self, Beside, kill as signal, names, objects, record, say, started, step, take_noted};
 
 /// What every turn here begins with. `$D` is the program under test; `note` tells the test something,
 /// `come` waits for a file that it makes, and `outside` speaks as somebody who is in no turn.
@@ -86,14 +86,6 @@ fn go(sandbox: &Sandbox, name: &str) {
 fn ended(tick: Beside) -> Value {
     let ran = tick.end();
     objects(&ran.stdout).pop().unwrap_or_else(|| panic!("{ran}"))
-}
-
-/// What turns and hooks have noted since the last time, line by line.
-fn noted(sandbox: &Sandbox) -> Vec<String> {
-    let path = sandbox.home().join("noted");
-    let text = fs::read_to_string(&path).unwrap_or_default();
-    let _ = fs::remove_file(path);
-    text.lines().map(str::to_owned).collect()
 }
 
 /// An agent whose first run has been suspended, with this as its checkpoint.

@@ -11,15 +11,11 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
 use crate::held::{self, Held};
-use crate::setup::{add, failure, names, objects, own_name, say, started, tree};
+use crate::setup::{add, agents, failure, names, objects, own_name, say, started, tree};
 use crate::strace::{self, Harm};
 use crate::travel::{
     around_the_arrival, elsewhere, export, healthy, ids, imported, killed_everywhere, produce,
 };
-
-fn agents(sandbox: &Sandbox) -> Vec<String> {
-    names(&sandbox.store().join("agents"))
-}
 
 /// A command that is refused, and changes nothing.
 #[track_caller]

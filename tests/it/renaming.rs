@@ -9,13 +9,9 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
 use crate::held::{self, Held};
-use crate::setup::{add, failure, hook, names, objects, own_name, say, started, texts};
+use crate::setup::{add, agents, failure, hook, names, objects, own_name, say, started, texts};
 use crate::strace::{self, Harm};
 use crate::travel::{export, healthy, killed_everywhere, produce};
-
-fn agents(sandbox: &Sandbox) -> Vec<String> {
-    names(&sandbox.store().join("agents"))
-}
 
 fn queued(sandbox: &Sandbox, name: &str) -> Vec<String> {
     texts(&sandbox.json_lines(["queue", "list", "-a", name, "--limit", "0"]), "id")

@@ -5,11 +5,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
 use crate::output::on_terminal;
 use crate::setup::{HOOKS, edit_file, failure, hook, mode, names, only_file, tree};
+use crate::triggers::sha256;
 
 /// What could be a secret in a text: 64 hexadecimal digits.
 fn words(text: &str) -> Vec<String> {
@@ -22,10 +22,6 @@ fn kept(sandbox: &Sandbox, agent: &str) -> String {
     let dir = sandbox.agent(agent).join("triggers");
     let trigger = fs::read(dir.join(&names(&dir)[0])).unwrap();
     serde_json::from_slice::<Value>(&trigger).unwrap()["secret_sha256"].as_str().unwrap().to_owned()
-}
-
-fn sha256(word: &str) -> String {
-    Sha256::digest(word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether a file holds the secret of an agent, and is its owner's alone.

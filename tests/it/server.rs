@@ -135,30 +135,22 @@ impl Server {
 
     /// A client that stays, for many small questions.
     pub fn session(&self) -> Session {
-        let mut psql = Command::new(self.programs.join("psql"));
-        psql.args([
-            "-X",
-            "-q",
-            "-A",
-            "-t",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-U",
-            "postgres",
-            "-d",
-            "dormouse",
-            "-h",
-        ]);
-        psql.arg(&self.socket_dir).arg("-p").arg(self.port.to_string());
+        let mut psql = self.client("dormouse");
         let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql");
         let answers = BufReader::new(child.stdout.take().unwrap());
         Session { child, answers }
     }
 
     fn psql(&self, database: &str, statements: &str) -> Command {
+        let mut psql = self.client(database);
+        psql.arg("-c").arg(statements);
+        psql
+    }
+
+    fn client(&self, database: &str) -> Command {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-h"]);
-        psql.arg(&self.socket_dir).arg("-p").arg(self.port.to_string()).arg("-c").arg(statements);
+        psql.arg(&self.socket_dir).arg("-p").arg(self.port.to_string());
         psql
     }
 

@@ -25,9 +25,46 @@ pub const HOOKS: [&str; 9] = [
     "on-state-change",
 ];
 
+/// Decisions as `decision` writes them.
+pub const TURN_COMPLETED: &str = "start_model_turn (operator_prompt) completed";
+pub const TURN_FAILED: &str = "start_model_turn (operator_prompt) failed";
+pub const SLEEP: &str = "sleep (no_pending_scheduler_facts)";
+
 /// The words of a line.
 pub fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
+}
+
+/// Returns the number in an environment variable.
+pub fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// Returns the next number of a pseudo-random sequence (SplitMix64).
+pub fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Returns the lines that hooks and turns have written to `$HOME/noted`.
+pub fn noted(sandbox: &Sandbox) -> Vec<String> {
+    let text = fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Returns these lines, and removes the file.
+pub fn take_noted(sandbox: &Sandbox) -> Vec<String> {
+    let lines = noted(sandbox);
+    let _ = fs::remove_file(sandbox.home().join("noted"));
+    lines
+}
+
+/// Returns the names of the agents, and of what else is in their directory.
+pub fn agents(sandbox: &Sandbox) -> Vec<String> {
+    names(&sandbox.store().join("agents"))
 }
 
 /// A state directory with the started agent `ada`, whose turns run this line of shell.
@@ -438,6 +475,15 @@ pub fn make_repository(sandbox: &Sandbox) {
 pub fn commit_all(sandbox: &Sandbox, message: &str) {
     git(sandbox, &["add", "--all"]);
     git(sandbox, &["commit", "--quiet", "-m", message]);
+}
+
+/// A started agent `ada`, committed to a git repository around its project.
+#[track_caller]
+pub fn started_in_git() -> Sandbox {
+    let sandbox = started("true");
+    make_repository(&sandbox);
+    commit_all(&sandbox, "start");
+    sandbox
 }
 
 /// The program under test as a word of shell, for turns that call it.

@@ -90,11 +90,7 @@ impl Shared {
             let ran = command.output().unwrap();
             (!String::from_utf8_lossy(&ran.stderr).contains("Text file busy")).then_some(ran)
         });
-        Ran {
-            status: output.status,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        output.into()
     }
 
     pub fn dormouse(&self, user: u32, args: &[&str]) -> Ran {

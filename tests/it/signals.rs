@@ -354,15 +354,15 @@ fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
 }
 
 /// A process of ours, in a group of its own, that nobody may end.
-struct Innocent(std::process::Child);
+struct Innocent(Beside);
 
 impl Innocent {
     fn new() -> Innocent {
-        Innocent(Command::new("sleep").arg("86400").env_clear().process_group(0).spawn().unwrap())
+        Innocent(Beside(Command::new("sleep").arg("86400").env_clear().process_group(0).spawn().unwrap()))
     }
 
     fn pid(&self) -> u32 {
-        self.0.id()
+        self.0.0.id()
     }
 
     /// The record of a leader that had this pid before, so many clock ticks earlier.
@@ -380,14 +380,7 @@ impl Innocent {
     }
 
     fn lives(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Innocent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.0.try_wait().unwrap().is_none()
     }
 }
 

@@ -20,15 +20,12 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
+use crate::setup::number;
+
 use self::actors::Actor;
 use self::base::Base;
 use self::history::{Event, Luck, What};
 use self::world::{World, pause};
-
-/// A number from the environment.
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
-}
 
 #[test]
 fn a_storm_loses_nothing_and_wedges_nobody() {

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, decision, failure, field, hook, json_in, objects, record, say, started, step, step_on, wait_for,
+    Beside, decision, failure, field, hook, json_in, objects, record, say, started, step, step_on,
+    take_noted, wait_for,
 };
 
 /// Notes its name and how the agent stands.
@@ -16,13 +17,6 @@ const NOTE: &str =
     r#"echo "$DORMOUSE_HOOK $($D get ada execution.state) $($D get ada status)" >> "$HOME/noted""#;
 /// Notes the edge that it is told of.
 const EDGE: &str = r#"sed 's/.*"from":"\([^"]*\)","to":"\([^"]*\)".*/\1 \2/' >> "$HOME/noted""#;
-
-fn noted(sandbox: &Sandbox) -> Vec<String> {
-    let path = sandbox.home().join("noted");
-    let text = fs::read_to_string(&path).unwrap_or_default();
-    let _ = fs::remove_file(path);
-    text.lines().map(str::to_owned).collect()
-}
 
 /// The edges of the ledger, from its event of that number on.
 fn edges(sandbox: &Sandbox, from: usize) -> Vec<String> {
@@ -57,7 +51,7 @@ fn each_hook_runs_in_the_state_that_it_is_named_after() {
         turns(script);
         step_on(&sandbox, "go on");
         assert_eq!(
-            (noted(&sandbox), field(&sandbox, "execution.state")),
+            (take_noted(&sandbox), field(&sandbox, "execution.state")),
             (scheduled.map(str::to_owned).to_vec(), then.into())
         );
     }
@@ -73,11 +67,11 @@ fn each_hook_runs_in_the_state_that_it_is_named_after() {
     sandbox.run(["recover", "ada"]);
     turns("$D yield >/dev/null");
     step(&sandbox);
-    noted(&sandbox);
+    take_noted(&sandbox);
     sandbox.run(["resume", "ada"]);
     turns("exit 75");
     step(&sandbox);
-    assert_eq!(noted(&sandbox), ["on-resume resumed awake_running"]);
+    assert_eq!(take_noted(&sandbox), ["on-resume resumed awake_running"]);
     is_sound(&sandbox);
 }
 
@@ -94,7 +88,7 @@ fn a_turn_that_lacked_something_is_scheduled_when_it_is_there() {
     hook(&sandbox.agent("ada"), "on-scheduled", NOTE);
     fs::create_dir(sandbox.project().join("disk")).unwrap();
     assert_eq!(step(&sandbox)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["on-scheduled scheduled awake_running"]);
+    assert_eq!(take_noted(&sandbox), ["on-scheduled scheduled awake_running"]);
 }
 
 #[test]
@@ -117,7 +111,7 @@ fn a_turn_can_not_yield_before_it_is_begun() {
     );
     say(&sandbox, "hello");
     assert_eq!(step(&sandbox)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["4"]);
+    assert_eq!(take_noted(&sandbox), ["4"]);
     let answer: Value = json_in(sandbox.home().join("answer"));
     assert_eq!(answer["error"]["kind"], "invalid_state_transition");
 }
@@ -198,7 +192,7 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
         let at = taken.iter().position(|edge| edge == begun).unwrap_or_else(|| panic!("{name}: {taken:?}"));
         assert_eq!(taken[at + 1], ended, "{name}: {taken:?}");
         assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed", "{name}");
-        assert_eq!(noted(&sandbox), ["turn"], "{name}");
+        assert_eq!(take_noted(&sandbox), ["turn"], "{name}");
         is_sound(&sandbox);
     }
 }
@@ -238,13 +232,13 @@ fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
     fs::write(sandbox.home().join("go"), "").unwrap();
     assert!(sandbox.json(["next-wake", "ada"])["next_due_at"].is_string());
     sandbox.run(["tick", "ada"]);
-    assert_eq!(noted(&sandbox), edges(&sandbox, before));
+    assert_eq!(take_noted(&sandbox), edges(&sandbox, before));
     assert_eq!(pending(&sandbox), 0);
     // Once is enough.
     sandbox.pass(60);
     let before = edges(&sandbox, 0).len();
     sandbox.run(["tick", "ada", "--until-idle"]);
-    assert_eq!(noted(&sandbox), edges(&sandbox, before));
+    assert_eq!(take_noted(&sandbox), edges(&sandbox, before));
 }
 
 #[test]
@@ -257,7 +251,7 @@ fn what_a_start_has_not_told_the_next_step_tells() {
     hook(&sandbox.store(), "on-state-change", EDGE);
     for told in [vec!["initializing runnable".to_owned()], Vec::new()] {
         sandbox.run(["tick", "bob"]);
-        assert_eq!(noted(&sandbox), told);
+        assert_eq!(take_noted(&sandbox), told);
     }
 }
 
@@ -273,7 +267,7 @@ fn a_hook_that_is_killed_is_told_once_more_and_then_no_more() {
         sandbox.pass(1);
         sandbox.cmd(["tick", "ada"]).output();
     }
-    let told = noted(&sandbox);
+    let told = take_noted(&sandbox);
     let all = edges(&sandbox, before);
     assert_eq!(told[..2], [first.clone(), first]);
     for edge in &all {
@@ -289,18 +283,18 @@ fn a_hook_that_is_installed_later_hears_nothing_of_what_was_before() {
     sandbox.run(["tick", "ada", "--until-idle"]);
     let path = hook(&sandbox.agent("ada"), "on-state-change", EDGE);
     sandbox.run(["tick", "ada"]);
-    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new());
     say(&sandbox, "hello");
     let before = edges(&sandbox, 0).len();
     sandbox.run(["tick", "ada", "--until-idle"]);
-    assert_eq!(noted(&sandbox), edges(&sandbox, before));
+    assert_eq!(take_noted(&sandbox), edges(&sandbox, before));
     // Nor after it was away.
     fs::remove_file(path).unwrap();
     say(&sandbox, "hello");
     sandbox.run(["tick", "ada", "--until-idle"]);
     hook(&sandbox.agent("ada"), "on-state-change", EDGE);
     sandbox.run(["tick", "ada", "--until-idle"]);
-    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new());
 }
 
 #[test]
@@ -318,7 +312,7 @@ fn two_processes_that_tell_at_once_tell_each_transition_once() {
     tick.end();
     assert_eq!(stop.end().code(), 0);
     sandbox.run(["tick", "ada"]);
-    let (mut told, mut all) = (noted(&sandbox), edges(&sandbox, before));
+    let (mut told, mut all) = (take_noted(&sandbox), edges(&sandbox, before));
     told.sort();
     all.sort();
     assert_eq!(told, all);
@@ -334,7 +328,8 @@ fn what_recovers_is_told_of_its_failure() {
     }
     sandbox.pass(60);
     step(&sandbox);
-    let told: Vec<Value> = noted(&sandbox).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<Value> =
+        take_noted(&sandbox).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let hooks: Vec<&str> = told.iter().map(|told| told["hook"].as_str().unwrap()).collect();
     assert_eq!(hooks, ["on-state-change", "on-recovery-start", "on-state-change", "on-recovery-complete"]);
     for told in told {
@@ -394,7 +389,7 @@ fn a_tick_can_be_killed_at_every_call_between_its_commits() {
             sandbox.pass(3600);
             sandbox.cmd(["tick", "ada", "--until-idle"]).output();
         }
-        let mut told = noted(&sandbox);
+        let mut told = take_noted(&sandbox);
         let all = edges(&sandbox, before);
         // In order, but for what was told a second time.
         told.dedup();
@@ -427,5 +422,5 @@ fn the_end_of_a_turn_that_is_told_to_end_is_told_by_the_next_step() {
     assert_eq!(objects(&tick.end().stdout)[0]["terminal"], "interrupted");
     fs::write(sandbox.home().join("go"), "").unwrap();
     step(&sandbox);
-    assert_eq!(noted(&sandbox)[0], "running failed");
+    assert_eq!(take_noted(&sandbox)[0], "running failed");
 }

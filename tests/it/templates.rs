@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{decision, edit_file, eventually, failure, objects, step_on};
+use crate::setup::{Beside, decision, edit_file, eventually, failure, objects, step_on};
 
 /// A key that must be seen by the model alone.
 const KEY: &str = "sk-test-0123456789";
@@ -101,20 +101,13 @@ fn a_nightly_agent_sets_its_timer_once() {
 }
 
 /// A server that goes with the test.
-struct Model(Child, String);
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+struct Model(#[expect(dead_code, reason = "ends the server")] Beside, String);
 
 fn model(sandbox: &Sandbox) -> Model {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/templates/model.py");
     let server = Command::new("python3").arg(script).arg(sandbox.home()).spawn().unwrap();
     let port = eventually("the model", || fs::read_to_string(sandbox.home().join("port")).ok());
-    Model(server, format!("http://127.0.0.1:{port}"))
+    Model(Beside(server), format!("http://127.0.0.1:{port}"))
 }
 
 /// Has the agent ask this address from now on.

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, add, assert_includes, changes, commit_all, decision, decisions, edit_state, field, git, json_in,
-    make_repository, names, objects, record, say, started, started_with, step, step_on, tree, words,
+    Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, changes, commit_all, decision,
+    decisions, edit_state, field, git, json_in, make_repository, names, objects, record, say, started,
+    started_in_git, started_with, step, step_on, tree, words,
 };
 
 #[test]
@@ -134,12 +135,12 @@ fn a_dry_run_changes_no_byte_and_says_what_tick_then_does() {
         }
         decision(&done)
     };
-    assert_eq!(same("nothing"), "sleep (no_pending_scheduler_facts)");
+    assert_eq!(same("nothing"), SLEEP);
     assert_eq!(same("asleep"), "stay_idle (already_asleep)");
     sandbox.run(["enqueue", "ada", "old", "--ttl", "1s"]);
     sandbox.pass(10);
     say(&sandbox, "fresh");
-    assert_eq!(same("behind a stale one"), "start_model_turn (operator_prompt) completed");
+    assert_eq!(same("behind a stale one"), TURN_COMPLETED);
     sandbox.run(["wake", "ada"]);
     assert_eq!(same("a hint"), "emit_system_tick (wake_hint)");
     assert_eq!(same("its tick"), "reduce_message_only (system_tick)");
@@ -147,11 +148,11 @@ fn a_dry_run_changes_no_byte_and_says_what_tick_then_does() {
     assert_eq!(same("control"), "reduce_message_only (control)");
     fs::write(sandbox.project().join("broken"), "").unwrap();
     say(&sandbox, "x");
-    assert_eq!(same("a turn that will fail"), "start_model_turn (operator_prompt) failed");
+    assert_eq!(same("a turn that will fail"), TURN_FAILED);
     assert_eq!(same("the first backoff"), "wait_for_timer (recovery_backoff)");
     sandbox.pass(20);
     assert_eq!(same("the backoff is over"), "start_recovery (retry)");
-    assert_eq!(same("the second attempt"), "start_model_turn (operator_prompt) failed");
+    assert_eq!(same("the second attempt"), TURN_FAILED);
     assert_eq!(same("the backoff"), "wait_for_timer (recovery_backoff)");
     fs::remove_file(sandbox.project().join("broken")).unwrap();
     fs::write(sandbox.project().join("busy"), "").unwrap();
@@ -185,8 +186,8 @@ fn until_idle_takes_twenty_messages_and_ends() {
     sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
     let all = decisions(&sandbox);
     assert_eq!(all.len(), 21);
-    assert!(all[..20].iter().all(|line| line == "start_model_turn (operator_prompt) completed"));
-    assert_eq!(all[20], "sleep (no_pending_scheduler_facts)");
+    assert!(all[..20].iter().all(|line| line == TURN_COMPLETED));
+    assert_eq!(all[20], SLEEP);
     assert_eq!(field(&sandbox, "counters.messages_processed"), "20");
 }
 
@@ -219,9 +220,9 @@ fn several_jobs_do_what_one_does() {
         let of: Vec<String> =
             lines.iter().filter(|line| line["agent"] == name.as_str()).map(decision).collect();
         let expected = if name == "agent3" {
-            vec!["start_model_turn (operator_prompt) failed", "wait_for_timer (recovery_backoff)"]
+            vec![TURN_FAILED, "wait_for_timer (recovery_backoff)"]
         } else {
-            vec!["start_model_turn (operator_prompt) completed", "sleep (no_pending_scheduler_facts)"]
+            vec![TURN_COMPLETED, SLEEP]
         };
         assert_eq!(of, expected, "{name}");
     }
@@ -324,7 +325,7 @@ fn a_failed_turn_is_tried_again_after_longer_and_longer_pauses() {
         dead["failures"].as_array().unwrap().iter().map(|one| one["reason"].as_str().unwrap()).collect();
     let expected: Vec<String> = (1..=5).map(|attempt| format!("exit status 3: try {attempt}")).collect();
     assert_eq!(reasons, expected);
-    assert_eq!(decisions(&sandbox), ["start_recovery (retry)", "sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(decisions(&sandbox), ["start_recovery (retry)", SLEEP]);
 }
 
 #[test]
@@ -371,14 +372,7 @@ fn a_poisonous_message_does_not_keep_the_next_one_from_its_turn() {
     let all = decisions(&sandbox);
     assert_eq!(
         all,
-        [
-            "start_model_turn (operator_prompt) failed",
-            "start_recovery (retry)",
-            "start_model_turn (operator_prompt) failed",
-            "start_recovery (retry)",
-            "start_model_turn (operator_prompt) completed",
-            "sleep (no_pending_scheduler_facts)"
-        ]
+        [TURN_FAILED, "start_recovery (retry)", TURN_FAILED, "start_recovery (retry)", TURN_COMPLETED, SLEEP]
     );
     assert_eq!(sandbox.json(["queue", "show", &next])["status"], "processed");
     assert_eq!(field(&sandbox, "queue.dead"), "1");
@@ -423,7 +417,7 @@ fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
     sandbox.run(["enqueue", "ada", "hurry", "--priority", "interject"]);
     assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
-    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    assert_eq!(decision(&step(&sandbox)), TURN_FAILED);
     // It has not said so again since: the attempts are not used up at once.
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
     // One that was put off ends it in the step in which it comes.
@@ -459,7 +453,7 @@ fn a_failed_agent_that_was_stopped_recovers_after_its_start() {
     sandbox.run(["start", "ada"]);
     let first = decision(&step(&sandbox));
     assert!(first.starts_with("start_recovery"), "{first}");
-    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    assert_eq!(decision(&step(&sandbox)), TURN_FAILED);
 }
 
 #[test]
@@ -544,22 +538,13 @@ fn a_run_whose_tick_was_killed_is_interrupted_and_its_message_replays() {
     assert_eq!(interrupted[0]["data"]["reason"], "its tick is gone");
     assert_eq!(sandbox.json(["run", "show", &run])["terminal"], "interrupted");
     sandbox.pass(5);
-    assert_eq!(
-        decisions(&sandbox),
-        [
-            "start_recovery (retry)",
-            "start_model_turn (operator_prompt) completed",
-            "sleep (no_pending_scheduler_facts)"
-        ]
-    );
+    assert_eq!(decisions(&sandbox), ["start_recovery (retry)", TURN_COMPLETED, SLEEP]);
     assert_eq!(sandbox.json(["queue", "show", &id])["status"], "processed");
 }
 
 #[test]
 fn a_step_with_commit_makes_one_git_commit_and_leaves_a_clean_tree() {
-    let sandbox = started("true");
-    make_repository(&sandbox);
-    commit_all(&sandbox, "start");
+    let sandbox = started_in_git();
     fs::write(sandbox.project().join("mine"), "staged by somebody else").unwrap();
     git(&sandbox, &["add", "mine"]);
     say(&sandbox, "one");
@@ -586,9 +571,7 @@ fn a_step_with_commit_makes_one_git_commit_and_leaves_a_clean_tree() {
 
 #[test]
 fn after_a_step_with_commit_the_state_directory_is_clean() {
-    let sandbox = started("true");
-    make_repository(&sandbox);
-    commit_all(&sandbox, "start");
+    let sandbox = started_in_git();
     say(&sandbox, "one");
     sandbox.run(["tick", "ada", "--commit"]);
     assert_eq!(git(&sandbox, &["status", "--porcelain"]), "");
@@ -649,7 +632,7 @@ fn a_clone_works_on_another_path_without_its_empty_directories() {
     }
     let ran = sandbox.cmd(["-C", there, "tick", "ada", "--until-idle", "--json"]).output();
     let all: Vec<String> = objects(&ran.stdout).iter().map(decision).collect();
-    assert_eq!(all, ["start_model_turn (operator_prompt) completed", "sleep (no_pending_scheduler_facts)"]);
+    assert_eq!(all, [TURN_COMPLETED, SLEEP]);
 }
 
 #[test]
@@ -695,7 +678,7 @@ fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
 fn an_interjection_whose_time_is_over_ends_no_backoff() {
     let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
     say(&sandbox, "hello");
-    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) failed");
+    assert_eq!(decision(&step(&sandbox)), TURN_FAILED);
     sandbox.run(["enqueue", "ada", "quick", "--priority", "interject", "--ttl", "1s"]);
     sandbox.pass(5);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");

@@ -14,7 +14,7 @@ use crate::setup::{
 };
 use crate::sharing;
 
-fn sha256(word: &str) -> String {
+pub fn sha256(word: &str) -> String {
     Sha256::digest(word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::host::{Fleet, Host};
 use super::judge::{Evidence, Sign};
 use super::net::Line;
-use crate::setup::eventually;
+use crate::setup::{eventually, split_mix};
 
 pub const AGENTS: &[&str] = &["ada", "bob", "eve", "fay", "gus"];
 
@@ -58,11 +58,7 @@ struct Luck(u64);
 
 impl Luck {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
+        split_mix(&mut self.0) % end
     }
 }
 

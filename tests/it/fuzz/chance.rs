@@ -1,6 +1,8 @@
 //! Random choices from a seed: the same seed and the same number give the same case.
 
-/// Numbers that look random (SplitMix64).
+use crate::setup::split_mix;
+
+/// Numbers that look random.
 pub struct Chance(u64);
 
 impl Chance {
@@ -13,11 +15,7 @@ impl Chance {
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        split_mix(&mut self.0)
     }
 
     /// A number below `end`; 0 if there is none.

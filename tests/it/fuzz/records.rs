@@ -220,16 +220,8 @@ fn line(worker: &Worker, template: &str, path: &Path, chance: &mut Chance) -> (L
     ];
     let now = if chance.one_in(10) { *chance.pick(&others) } else { NOW };
     env.push(("DORMOUSE_NOW".to_owned(), now.into()));
-    let line = Line {
-        args,
-        env,
-        dir: worker.root.join("project"),
-        stdin,
-        redirections: String::new(),
-        dir_goes: false,
-        may_wait: false,
-    };
-    (line, from_inside)
+    let dir = worker.root.join("project");
+    (Line { args, env, dir, stdin, ..Line::default() }, from_inside)
 }
 
 /// The pairs of a kind and a command, in the order of a round.

@@ -434,15 +434,7 @@ impl Rows {
     }
 
     fn words(&self, args: Vec<std::ffi::OsString>) -> Line {
-        Line {
-            args,
-            env: Vec::new(),
-            dir: self.machine.sandbox.project(),
-            stdin: Vec::new(),
-            redirections: String::new(),
-            dir_goes: false,
-            may_wait: false,
-        }
+        Line { args, dir: self.machine.sandbox.project(), ..Line::default() }
     }
 
     fn run(&self, line: &Line) -> Ran {

@@ -26,7 +26,7 @@ pub const MEMORY_KIB: i64 = 64 << 10;
 const MEMORY_AT_ALL: u64 = 600 << 20;
 
 /// One command line with all that belongs to it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Line {
     pub args: Vec<OsString>,
     pub env: Vec<(String, OsString)>,

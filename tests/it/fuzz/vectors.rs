@@ -39,15 +39,8 @@ pub fn grammar(worker: &mut Worker) -> Vec<Grammar> {
     while let Some(words) = open.pop() {
         let mut args: Vec<OsString> = words.iter().map(OsString::from).collect();
         args.push("--help".into());
-        let line = Line {
-            args,
-            env: worker.env(),
-            dir: worker.root.join("project"),
-            stdin: Vec::new(),
-            redirections: String::new(),
-            dir_goes: false,
-            may_wait: false,
-        };
+        let dir = worker.root.join("project");
+        let line = Line { args, env: worker.env(), dir, ..Line::default() };
         let ran = worker.place.run(&line);
         assert_eq!(ran.status.code(), Some(0), "help of {words:?}");
         let help = String::from_utf8(ran.stdout).unwrap();
@@ -185,15 +178,7 @@ fn line(worker: &Worker, command: &Grammar, chance: &mut Chance) -> Line {
     args.splice(0..0, command.words.iter().map(OsString::from));
     let mut env = worker.env();
     env.push(("DORMOUSE_NOW".to_owned(), NOW.into()));
-    Line {
-        args,
-        env,
-        dir: worker.root.join("project"),
-        stdin: Vec::new(),
-        redirections: String::new(),
-        dir_goes: false,
-        may_wait: false,
-    }
+    Line { args, env, dir: worker.root.join("project"), ..Line::default() }
 }
 
 /// A value for what the help calls by this name: a good one, or one that is not.

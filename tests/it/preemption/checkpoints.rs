@@ -11,8 +11,8 @@ use crate::setup::{
 };
 
 use super::{
-    agent, checkpoints_of, current_run, ended, events, go, noted, refused, running, signal, step_at, turn,
-    turns, with_message,
+    agent, checkpoints_of, current_run, ended, events, go, refused, running, signal, step_at, take_noted,
+    turn, turns, with_message,
 };
 
 const SAVES: &str = "printf half | $D checkpoint -";
@@ -27,14 +27,14 @@ fn all_saved(sandbox: &Sandbox) -> Vec<String> {
 /// That the next turn of `ada` goes on from `half`, and that nothing is left when it is done.
 #[track_caller]
 fn goes_on(sandbox: &Sandbox, attempt: u32) {
-    noted(sandbox);
+    take_noted(sandbox);
     let stepped = turn(sandbox, "told");
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(attempt)));
-    assert_eq!(noted(sandbox), ["from half"]);
+    assert_eq!(take_noted(sandbox), ["from half"]);
     assert_eq!(all_saved(sandbox), Vec::<String>::new(), "it goes with its message");
     say(sandbox, "another");
     turn(sandbox, "told");
-    assert_eq!(noted(sandbox), ["from nothing"], "it is none of another message");
+    assert_eq!(take_noted(sandbox), ["from nothing"], "it is none of another message");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn the_latest_stands_and_the_turn_goes_on() {
         $D safe-point; note $?
         printf half | $D --json checkpoint - > "$HOME/answer"; exit 3"#,
     );
-    assert_eq!((&stepped["terminal"], noted(&sandbox)), (&json!("failed"), vec!["0".to_owned()]));
+    assert_eq!((&stepped["terminal"], take_noted(&sandbox)), (&json!("failed"), vec!["0".to_owned()]));
     let answer = objects(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).remove(0);
     assert_eq!((&answer["agent"], &answer["bytes"]), (&json!("ada"), &json!(4)));
     assert_eq!(fs::read_to_string(answer["checkpoint"].as_str().unwrap()).unwrap(), "half");
@@ -63,7 +63,7 @@ fn what_a_run_goes_on_from_is_there_until_it_ends() {
     turn(&sandbox, "printf first | $D checkpoint -; exit 1");
     sandbox.run(["recover", "ada"]);
     turn(&sandbox, &format!("{SAVES}; told; exit 1"));
-    assert_eq!(noted(&sandbox), ["from first"]);
+    assert_eq!(take_noted(&sandbox), ["from first"]);
     assert_eq!(all_saved(&sandbox), ["half"]);
     sandbox.run(["recover", "ada"]);
     goes_on(&sandbox, 3);
@@ -136,7 +136,7 @@ fn a_turn_that_is_stopped_can_still_save_it_and_its_message_keeps_it() {
         let tick = running(&sandbox, &format!("trap '{SAVES}; note $?; exit 1' TERM; up; come never"));
         sandbox.run(["stop", "ada"].into_iter().chain(requeue.then_some("--requeue")));
         assert_eq!(ended(tick)["terminal"], "aborted");
-        assert_eq!(noted(&sandbox), ["0"]);
+        assert_eq!(take_noted(&sandbox), ["0"]);
         if !requeue {
             sandbox.run(["queue", "requeue", &message]);
         }
@@ -180,14 +180,14 @@ fn a_checkpoint_that_is_not_there_holds_nobody_up() {
         .cmd(["tick", "ada", "--json"])
         .assert()
         .stderr(contains("is missing: the turn starts from the beginning"));
-    assert_eq!(noted(&sandbox), ["from nothing"]);
+    assert_eq!(take_noted(&sandbox), ["from nothing"]);
     let context = json_in(sandbox.home().join("context"));
     assert_eq!(context["run"]["checkpoint_lost"], json!(true));
     assert_eq!(events(&sandbox, "checkpoint_lost").len(), 1);
     // It is said once, not with every attempt.
     sandbox.run(["recover", "ada"]);
     assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["from nothing"]);
+    assert_eq!(take_noted(&sandbox), ["from nothing"]);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_run_that_is_held_from_before_goes_on() {
         sandbox.cmd(["tick", "ada", "--json"])
     });
     assert_eq!(ended(tick)["terminal"], "failed");
-    assert_eq!(noted(&sandbox), ["from half"]);
+    assert_eq!(take_noted(&sandbox), ["from half"]);
     sandbox.run(["recover", "ada"]);
     goes_on(&sandbox, 2);
 }
@@ -249,7 +249,7 @@ fn an_empty_checkpoint_replaces_none_unless_that_is_meant() {
         false | $D yield --checkpoint - 2>/dev/null; saved
         $D checkpoint "$HOME/nothing" --allow-empty; saved"#,
     );
-    assert_eq!(noted(&sandbox), ["0 good", "4 good", "4 good", "4 good", "0 "]);
+    assert_eq!(take_noted(&sandbox), ["0 good", "4 good", "4 good", "4 good", "0 "]);
     assert_eq!(step["terminal"], "completed", "the run has not yielded");
     let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
     assert!(said.contains("stdin is empty: no checkpoint was saved"), "{said}");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{Beside, eventually, extend_policy, field, names, say};
 
-use super::{agent, current_run, ended, go, noted, running, signal, turn, with_message};
+use super::{agent, current_run, ended, go, running, signal, take_noted, turn, with_message};
 
 /// A turn whose section ends when the test says `go`, and which then ends when it is asked to.
 const IN_A_SECTION: &str = r#"trap 'note asked; exit 1' TERM
@@ -36,7 +36,7 @@ fn a_stop_and_a_failure_wait_for_a_section() {
         go(&sandbox, "go");
         assert_eq!(ending.end().code(), 0);
         assert_eq!(ended(tick)["terminal"], terminal);
-        assert_eq!(noted(&sandbox), ["inside: 0", "still: 0", "asked"]);
+        assert_eq!(take_noted(&sandbox), ["inside: 0", "still: 0", "asked"]);
     }
 }
 
@@ -47,7 +47,7 @@ fn with_now_nobody_waits_for_a_section() {
         let tick = running(&sandbox, IN_A_SECTION);
         sandbox.run(args.iter().copied().chain((args[0] == "stop").then_some("--grace=100ms")));
         ended(tick);
-        assert_eq!(noted(&sandbox)[0], "inside: 0");
+        assert_eq!(take_noted(&sandbox)[0], "inside: 0");
         assert!(!sandbox.home().join("go").exists());
     }
 }
@@ -78,7 +78,7 @@ fn the_time_of_a_turn_is_over_after_its_section() {
     });
     go(&sandbox, "go");
     assert_eq!(ended(tick)["terminal"], "timed_out");
-    assert_eq!(noted(&sandbox), ["inside: 0", "still: 0", "asked"]);
+    assert_eq!(take_noted(&sandbox), ["inside: 0", "still: 0", "asked"]);
 }
 
 /// However often they are renewed.
@@ -93,7 +93,7 @@ fn sections_without_end_are_cut() {
         "trap 'note asked; exit 0' TERM; while :; do $D non-preemptible begin --deadline 1h; sleep 0.1; done",
     );
     assert_eq!(stepped["terminal"], "timed_out");
-    assert_eq!(noted(&sandbox), ["asked"]);
+    assert_eq!(take_noted(&sandbox), ["asked"]);
 }
 
 /// A turn whose client hears SIGTERM too, and says so.
@@ -120,7 +120,7 @@ fn the_leader_hears_it_first_unless_the_group_shall() {
                 _ => {}
             }
             tick.end();
-            let noted = noted(&sandbox);
+            let noted = take_noted(&sandbox);
             assert_eq!((noted.len(), noted[2].as_str()), (3, first[2]), "{end} {policy}: {noted:?}");
             assert!(first[0].is_empty() || noted == first, "{end} {policy}: {noted:?}");
         }
@@ -138,7 +138,7 @@ fn a_leader_that_waits_for_its_client_hears_it_in_time() {
     );
     sandbox.run(["stop", "ada", "--requeue", "--grace", "3s"]);
     assert_eq!(ended(tick)["terminal"], "aborted");
-    assert_eq!(noted(&sandbox), ["saved"]);
+    assert_eq!(take_noted(&sandbox), ["saved"]);
 }
 
 /// What it says with its last word is taken; what it asks for is not begun behind a closed gate.

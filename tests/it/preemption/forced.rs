@@ -11,8 +11,8 @@ use crate::setup::{
 };
 
 use super::{
-    agent, current_run, ended, events, go, hook, noted, refused, running, signal, step_at, suspended, turn,
-    turns, with_message,
+    agent, current_run, ended, events, go, hook, refused, running, signal, step_at, suspended, take_noted,
+    turn, turns, with_message,
 };
 
 /// A turn that notes that it was asked to end, and does.
@@ -64,7 +64,7 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
     sandbox.run(["recover", "ada"]);
     let stepped = turn(&sandbox, "$D safe-point; note $?");
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
-    assert_eq!(noted(&sandbox), ["0"]);
+    assert_eq!(take_noted(&sandbox), ["0"]);
 }
 
 /// However it then exits: it was too late.
@@ -81,7 +81,7 @@ fn a_turn_that_is_forced_has_failed_and_its_outcome_is_not_taken() {
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "0s"]);
     let stepped = ended(tick);
     assert_includes(&stepped, json!({ "terminal": "failed", "terminal_reason": "forced_preemption" }));
-    assert_eq!(noted(&sandbox), ["told: 10", "too late: 0"]);
+    assert_eq!(take_noted(&sandbox), ["told: 10", "too late: 0"]);
     assert_eq!(field(&sandbox, "counters.input_tokens"), "5");
     assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]), Vec::<Value>::new());
 }
@@ -99,7 +99,7 @@ fn a_section_with_time_left_is_not_cut_and_the_turn_is_ended_after_it() {
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "0s"]);
     go(&sandbox, "go");
     assert_eq!(ended(tick)["terminal_reason"], "forced_preemption");
-    assert_eq!(noted(&sandbox), ["whole", "asked to end"]);
+    assert_eq!(take_noted(&sandbox), ["whole", "asked to end"]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_section_whose_time_is_over_protects_nobody() {
     // On a slow machine the section was over before it was seen.
     let expected = if until.is_string() { &until } else { &asked["force_at"] };
     assert!(forced["at"].as_str() > expected.as_str(), "{forced} {expected}");
-    assert_eq!(noted(&sandbox), ["asked"]);
+    assert_eq!(take_noted(&sandbox), ["asked"]);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_turn_that_has_yielded_and_does_not_exit_is_ended_and_suspended() {
     assert_eq!(events(&sandbox, "preemption_forced"), Vec::<Value>::new());
     sandbox.run(["resume", "ada"]);
     assert_eq!(turn(&sandbox, "told")["attempt"], 1);
-    assert_eq!(noted(&sandbox), ["asked", "from here"]);
+    assert_eq!(take_noted(&sandbox), ["asked", "from here"]);
 }
 
 /// The tick that ran it is gone: whoever comes next says what it failed for.
@@ -165,7 +165,7 @@ fn fail_ends_a_turn_and_counts_as_a_failed_attempt() {
         json!({ "agent": "ada", "action": "fail", "status": "awake_idle", "execution_state": "failed", "reason": "wrong branch", "run_id": run })
     );
     tick.end().exits(7);
-    assert_eq!(noted(&sandbox), ["asked"]);
+    assert_eq!(take_noted(&sandbox), ["asked"]);
     let shown = sandbox.json(["queue", "show", &message]);
     assert_eq!((&shown["attempt"], &shown["failures"][0]["reason"]), (&json!(2), &json!("wrong branch")));
     assert_eq!(field(&sandbox, "retry.reason"), "wrong branch");
@@ -188,7 +188,7 @@ fn fail_does_not_wait_for_a_tick_that_does_not_move() {
         (field(&sandbox, "execution.state"), field(&sandbox, "execution.reason")),
         ("failed".into(), "stuck".into())
     );
-    assert_eq!(noted(&sandbox), ["asked"]);
+    assert_eq!(take_noted(&sandbox), ["asked"]);
 }
 
 #[test]
@@ -209,10 +209,10 @@ fn fail_comes_before_a_yield() {
     let tick = running(&sandbox, &format!("printf here | $D yield --checkpoint - >/dev/null; {POLITE}"));
     sandbox.run(["fail", "ada", "--reason", "wrong branch"]);
     assert_eq!(ended(tick)["terminal"], "failed");
-    noted(&sandbox);
+    take_noted(&sandbox);
     sandbox.run(["recover", "ada"]);
     assert_eq!(turn(&sandbox, "told")["attempt"], 2);
-    assert_eq!(noted(&sandbox), ["from here"]);
+    assert_eq!(take_noted(&sandbox), ["from here"]);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn fail_ends_a_recovery_and_its_hook() {
     assert_eq!((&answer["execution_state"], &answer["run_id"]), (&json!("failed"), &Value::Null));
     assert_eq!(tick.end().code(), 0);
     assert_eq!(field(&sandbox, "execution.reason"), "no disk");
-    assert_eq!(noted(&sandbox), ["complete"]);
+    assert_eq!(take_noted(&sandbox), ["complete"]);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_turn_does_not_fail_itself_but_may_ask_itself_to_yield() {
         $D safe-point; note $?"#,
     );
     assert_eq!(stepped["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["4", "0", "10"]);
+    assert_eq!(take_noted(&sandbox), ["4", "0", "10"]);
     let answer = json_in(sandbox.home().join("answer"));
     assert_eq!(answer["error"]["kind"], "own_turn");
 }
@@ -340,7 +340,7 @@ fn a_run_that_is_given_up_in_its_hook_starts_no_turn() {
             sandbox.run(ends.to_vec());
             tick.end();
             let case = format!("{name} {ends:?} {takes_it}");
-            assert_eq!(noted(&sandbox), Vec::<String>::new(), "{case}");
+            assert_eq!(take_noted(&sandbox), Vec::<String>::new(), "{case}");
             let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
             assert_eq!(runs[0]["terminal"], terminal, "{case}");
         }

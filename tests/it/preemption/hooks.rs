@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{Beside, add, assert_includes, decision, extend_policy, field, say, step};
 
-use super::{agent, ended, events, go, hook, noted, running, signal, suspended, turn, turns};
+use super::{agent, ended, events, go, hook, running, signal, suspended, take_noted, turn, turns};
 
 /// Notes what it is told on stdin, and how the agent stands.
 const TELL: &str = r#"read -r told; note "$told"; note "$DORMOUSE_HOOK: $($D get ada execution.state)""#;
@@ -24,11 +24,11 @@ fn each_hook_is_told_of_its_change_while_the_agent_is_still_before_it() {
     let message = say(&sandbox, "hello");
     let tick = running(&sandbox, "up; come go; $D safe-point; note $?; $D yield >/dev/null");
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]);
-    let [asked, stands] = &noted(&sandbox)[..] else { panic!("one hook") };
+    let [asked, stands] = &take_noted(&sandbox)[..] else { panic!("one hook") };
     assert_eq!(stands, "on-preempt-request: running");
     go(&sandbox, "go");
     let first = ended(tick)["run_id"].clone();
-    let [answer, suspends, suspends_in] = &noted(&sandbox)[..] else { panic!("one hook") };
+    let [answer, suspends, suspends_in] = &take_noted(&sandbox)[..] else { panic!("one hook") };
     assert_eq!((answer.as_str(), suspends_in.as_str()), ("10", "on-suspend: running"));
     for (line, name) in [(asked, "on-preempt-request"), (suspends, "on-suspend")] {
         let expected = json!({
@@ -38,9 +38,9 @@ fn each_hook_is_told_of_its_change_while_the_agent_is_still_before_it() {
         assert_eq!(told(line), expected);
     }
     sandbox.run(["resume", "ada"]);
-    assert_eq!(noted(&sandbox), Vec::<String>::new(), "the run goes on with the next step");
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new(), "the run goes on with the next step");
     let second = turn(&sandbox, "note turn")["run_id"].clone();
-    let [resumes, resumes_in, then] = &noted(&sandbox)[..] else { panic!("one hook") };
+    let [resumes, resumes_in, then] = &take_noted(&sandbox)[..] else { panic!("one hook") };
     assert_eq!((resumes_in.as_str(), then.as_str()), ("on-resume: resumed", "turn"));
     let expected = json!({
         "hook": "on-resume", "agent": "ada", "from": "suspended", "to": "resumed",
@@ -80,7 +80,7 @@ fn a_hook_has_the_environment_of_the_turn_and_speaks_as_it() {
         "from here".into(),
         "0".into(),
     ];
-    assert_eq!(noted(&sandbox), expected);
+    assert_eq!(take_noted(&sandbox), expected);
     let work = sandbox.json_lines(["work", "list", "-a", "ada"]);
     assert_eq!(work.len(), 3);
 }
@@ -93,7 +93,7 @@ fn every_transition_of_a_round_is_told() {
     turn(&sandbox, "$D yield >/dev/null");
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, "true");
-    let edges: Vec<String> = noted(&sandbox)
+    let edges: Vec<String> = take_noted(&sandbox)
         .iter()
         .map(|line| {
             let told = told(line);
@@ -123,7 +123,7 @@ fn a_request_whose_hook_fails_stands() {
     assert_eq!(ran.stderr, "dormouse: ada: on-preempt-request failed: exit status 3: no mail\n");
     go(&sandbox, "go");
     assert_eq!(ended(tick)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["10"]);
+    assert_eq!(take_noted(&sandbox), ["10"]);
     let data = events(&sandbox, "hook_ended").remove(0)["data"].clone();
     assert_includes(&data, json!({ "hook": "on-preempt-request", "success": false, "last_line": "no mail" }));
 }
@@ -137,7 +137,7 @@ fn on_suspend_can_save_the_checkpoint() {
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, r#"cp "$DORMOUSE_CHECKPOINT" "$HOME/given""#);
     assert_eq!(std::fs::read(sandbox.home().join("given")).unwrap(), b"by the hook\0");
-    assert_eq!(noted(&sandbox), ["0"]);
+    assert_eq!(take_noted(&sandbox), ["0"]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_run_whose_suspend_hook_fails_is_suspended_with_what_was_saved() {
     assert_eq!(events(&sandbox, "hook_ended")[0]["data"]["last_line"], "disk full");
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, "told");
-    assert_eq!(noted(&sandbox), ["from own"]);
+    assert_eq!(take_noted(&sandbox), ["from own"]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn on_suspend_runs_for_no_turn_that_is_not_suspended() {
     let tick = running(&sandbox, "$D yield >/dev/null; up; come never");
     sandbox.run(["fail", "ada", "--reason", "enough"]);
     assert_eq!(ended(tick)["terminal"], "failed");
-    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new());
 }
 
 /// Whoever settles the run runs the hook.
@@ -182,10 +182,13 @@ fn on_suspend_runs_for_a_run_whose_tick_is_gone() {
     signal("KILL", tick.0.id());
     tick.end();
     step(&sandbox);
-    assert_eq!((noted(&sandbox), field(&sandbox, "execution.state")), (vec!["0".into()], "suspended".into()));
+    assert_eq!(
+        (take_noted(&sandbox), field(&sandbox, "execution.state")),
+        (vec!["0".into()], "suspended".into())
+    );
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, "told");
-    assert_eq!(noted(&sandbox), ["from hook"]);
+    assert_eq!(take_noted(&sandbox), ["from hook"]);
 }
 
 #[test]
@@ -198,7 +201,7 @@ fn a_turn_whose_resume_hook_fails_has_failed() {
         (&stepped["terminal"], &stepped["terminal_reason"]),
         (&json!("failed"), &json!("not started: on-resume failed: exit status 3: no net"))
     );
-    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new());
     assert_eq!(field(&sandbox, "retry.attempt"), "1", "a hook that fails costs no attempt");
 }
 
@@ -220,13 +223,13 @@ fn on_resume_runs_before_the_turn_that_goes_on_and_not_before_a_missing_resource
     sandbox.run(["resume", "ada"]);
     turns(&sandbox, "note turn; exit 75");
     assert_eq!(decision(&step(&sandbox)), "wait_for_resources (workspace)");
-    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new());
     go(&sandbox, "bob may go");
     assert_eq!(bob.end().code(), 0);
     assert_eq!(step(&sandbox)["terminal"], "deferred");
     sandbox.pass(60);
     assert_eq!(step(&sandbox)["terminal"], "deferred");
-    assert_eq!(noted(&sandbox), ["resume", "turn", "turn"]);
+    assert_eq!(take_noted(&sandbox), ["resume", "turn", "turn"]);
 }
 
 /// No hook runs while the lock is held: each of them can change the agent.
@@ -243,5 +246,5 @@ fn the_hook_of_a_request_can_interject() {
         &sandbox,
         r#"outside preempt ada --reason urgent --grace 1d >/dev/null; $D safe-point | grep -c "somebody wants you" >> "$HOME/noted""#,
     );
-    assert_eq!(noted(&sandbox), ["1"]);
+    assert_eq!(take_noted(&sandbox), ["1"]);
 }

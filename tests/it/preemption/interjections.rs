@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{json_in, objects, say};
 
-use super::{agent, current_run, ended, go, noted, running, turn, turns};
+use super::{agent, current_run, ended, go, running, take_noted, turn, turns};
 
 /// Says something to `ada` that is handed over to a turn that runs.
 #[track_caller]
@@ -48,7 +48,7 @@ fn what_the_operator_interjects_is_handed_over_in_order_and_once() {
     let more = interject(&sandbox, "four");
     go(&sandbox, "said-more");
     assert_eq!(ended(tick)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["0", "0", "0", "10"]);
+    assert_eq!(take_noted(&sandbox), ["0", "0", "0", "10"]);
     assert_eq!(answers(&sandbox, "first"), Vec::<Value>::new());
     let second = answers(&sandbox, "second");
     assert_eq!(texts(&second), ["one", "two", "three"]);
@@ -158,7 +158,7 @@ fn only_the_operator_interjects() {
         outside enqueue ada x --origin webhook:ci --priority interject 2>/dev/null; note $?
         $D safe-point; note $?"#,
     );
-    assert_eq!(noted(&sandbox), ["4", "4", "0"]);
+    assert_eq!(take_noted(&sandbox), ["4", "4", "0"]);
     assert_eq!(answers(&sandbox, "answer")[0]["error"]["kind"], "priority_not_allowed");
 }
 

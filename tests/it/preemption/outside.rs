@@ -12,7 +12,7 @@ use crate::setup::{
 };
 
 use super::{
-    agent, checkpoints_of, current_run, ended, go, hook, noted, refused, running, suspended, turn,
+    agent, checkpoints_of, current_run, ended, go, hook, refused, running, suspended, take_noted, turn,
     with_message,
 };
 
@@ -45,7 +45,7 @@ fn changes_nothing(sandbox: &Sandbox, args: &[&str], kind: &str) -> Ran {
     let ran = sandbox.cmd(["--json"].iter().chain(args).copied()).output();
     refused(&ran, kind);
     assert_eq!(changes(&before, &records(sandbox)), Vec::<PathBuf>::new(), "{args:?}");
-    assert_eq!(noted(sandbox), Vec::<String>::new(), "{args:?}");
+    assert_eq!(take_noted(sandbox), Vec::<String>::new(), "{args:?}");
     ran
 }
 
@@ -91,7 +91,7 @@ fn a_run_that_is_being_stopped_is_not_preempted() {
     go(&sandbox, "go");
     assert_eq!(stop.end().code(), 0);
     assert_eq!(ended(tick)["terminal"], "aborted");
-    assert_eq!(noted(&sandbox), ["0"], "it is said to be not done, and aborted all the same");
+    assert_eq!(take_noted(&sandbox), ["0"], "it is said to be not done, and aborted all the same");
     assert_eq!(field(&sandbox, "execution.state"), "completed");
 }
 
@@ -136,7 +136,7 @@ fn all_of_them(extra: &str) -> String {
 fn kinds(sandbox: &Sandbox) -> Vec<String> {
     let answers = fs::read_to_string(sandbox.home().join("answers")).unwrap();
     let kinds = texts(&objects(&answers), "error.kind");
-    assert_eq!(noted(sandbox), ["4"; FROM_INSIDE.len()]);
+    assert_eq!(take_noted(sandbox), ["4"; FROM_INSIDE.len()]);
     assert!(!sandbox.project().join("ran").exists());
     kinds
 }
@@ -152,7 +152,7 @@ fn a_turn_speaks_for_no_other_agent() {
     // Its own name is no mistake.
     say(&sandbox, "hello");
     turn(&sandbox, "$D safe-point -a ada; note $?");
-    assert_eq!(noted(&sandbox), ["0"]);
+    assert_eq!(take_noted(&sandbox), ["0"]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_checkpoint_that_cannot_be_read_is_not_yielded_with() {
         $D --json yield --checkpoint - < "$HOME/huge" >> "$HOME/answers"; note $?"#,
     );
     assert_eq!(step["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["1", "1", "1", "4", "4"]);
+    assert_eq!(take_noted(&sandbox), ["1", "1", "1", "4", "4"]);
     let answers = fs::read_to_string(sandbox.home().join("answers")).unwrap();
     let messages = texts(&objects(&answers), "error.message");
     assert!(messages[0].contains("missing: no such file or directory"), "{messages:?}");
@@ -255,7 +255,7 @@ fn a_bad_word_names_its_flag() {
             $D --json non-preemptible begin --deadline="$time" >> "$HOME/answers"; note $?
         done"#,
     );
-    assert_eq!(noted(&sandbox), ["2"; 8]);
+    assert_eq!(take_noted(&sandbox), ["2"; 8]);
     let answers = fs::read_to_string(sandbox.home().join("answers")).unwrap();
     for answer in objects(&answers) {
         assert!(answer["error"]["message"].as_str().unwrap().contains("--deadline"), "{answer}");
@@ -374,7 +374,7 @@ fn a_closed_pipe_is_no_failure() {
         closed $D yield --json"#,
     );
     assert_eq!(stepped["terminal"], "suspended");
-    assert_eq!(noted(&sandbox), ["0"; 9]);
+    assert_eq!(take_noted(&sandbox), ["0"; 9]);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::setup::{
 };
 
 use super::{
-    agent, checkpoints_of, current_run, ended, events, go, noted, running, signal, step_at, suspended, turn,
-    turns, with_message,
+    agent, checkpoints_of, current_run, ended, events, go, running, signal, step_at, suspended, take_noted,
+    turn, turns, with_message,
 };
 
 /// What a run is asked, says and leaves behind from one end to the other.
@@ -39,7 +39,7 @@ fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
     assert_eq!(decision(&stepped), "start_model_turn (operator_prompt) suspended");
     assert_eq!((&stepped["terminal_reason"], &stepped["attempt"]), (&json!("urgent"), &json!(1)));
     assert_eq!(
-        noted(&sandbox),
+        take_noted(&sandbox),
         [&format!("{first} 1 none"), "before: 0", "after: 10", "yield: 0"].map(String::from)
     );
     assert_eq!(
@@ -56,7 +56,7 @@ fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
     let waits = step(&sandbox);
     assert_eq!(decision(&waits), "wait_for_resources (suspended: urgent)");
     assert_eq!(sandbox.json(["explain", "ada"])["decision"]["decision"], "wait_for_resources");
-    assert_eq!(noted(&sandbox), Vec::<String>::new());
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new());
 
     let resumed = sandbox.json(["resume", "ada"]);
     assert_eq!(
@@ -73,7 +73,7 @@ fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
     assert_eq!(decision(&stepped), "start_model_turn (resume_suspended) completed");
     let second = stepped["run_id"].as_str().unwrap();
     assert_ne!(second, first);
-    assert_eq!(noted(&sandbox), [format!("{second} 1 {message}"), "again: 0".to_owned()]);
+    assert_eq!(take_noted(&sandbox), [format!("{second} 1 {message}"), "again: 0".to_owned()]);
     assert_eq!(fs::read(sandbox.home().join("given")).unwrap(), b"page 3\0\xff\n\n");
     // It starts with no request.
     let state = json_in(sandbox.home().join("state"));
@@ -98,7 +98,7 @@ fn an_empty_checkpoint_is_one() {
     let sandbox = suspended("");
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, r#"test -f "$DORMOUSE_CHECKPOINT" && note "$(wc -c < "$DORMOUSE_CHECKPOINT")""#);
-    assert_eq!(noted(&sandbox), ["0"]);
+    assert_eq!(take_noted(&sandbox), ["0"]);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_turn_may_yield_without_a_checkpoint_and_unasked() {
     assert_eq!(events(&sandbox, "run_yielded").len(), 1);
     sandbox.run(["resume", "ada"]);
     assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["from nothing"]);
+    assert_eq!(take_noted(&sandbox), ["from nothing"]);
 }
 
 #[test]
@@ -133,12 +133,12 @@ fn of_several_yields_of_an_attempt_the_last_checkpoint_counts() {
     turn(&sandbox, &format!("{both}; $D yield >/dev/null"));
     sandbox.run(["resume", "ada"]);
     let stepped = turn(&sandbox, "told");
-    assert_eq!(noted(&sandbox), ["from one", "from one", "from one", "from three"]);
+    assert_eq!(take_noted(&sandbox), ["from one", "from one", "from one", "from three"]);
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
     // The next message has nothing of that.
     say(&sandbox, "another");
     turn(&sandbox, "told");
-    assert_eq!(noted(&sandbox), ["from nothing"]);
+    assert_eq!(take_noted(&sandbox), ["from nothing"]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_checkpoint_outlives_a_turn_that_is_put_off() {
     let stepped = turn(&sandbox, "told");
     assert_eq!(decision(&stepped), "start_model_turn (resources_available) completed");
     assert_eq!(stepped["attempt"], 1);
-    assert_eq!(noted(&sandbox), ["from here", "from here"]);
+    assert_eq!(take_noted(&sandbox), ["from here", "from here"]);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_checkpoint_outlives_a_resource_that_is_missing() {
     let stepped = step(&sandbox);
     assert_eq!(decision(&stepped), "start_model_turn (resources_available) completed");
     assert_eq!(stepped["attempt"], 1);
-    assert_eq!(noted(&sandbox), ["from here"]);
+    assert_eq!(take_noted(&sandbox), ["from here"]);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn an_attempt_that_failed_leaves_its_checkpoint_to_the_next() {
     sandbox.run(["recover", "ada"]);
     let stepped = turn(&sandbox, "told");
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(2)));
-    assert_eq!(noted(&sandbox), ["from here", "from here"]);
+    assert_eq!(take_noted(&sandbox), ["from here", "from here"]);
 }
 
 /// What the turn says in its outcome is not taken, whether it is valid or not; what it used counts.
@@ -328,7 +328,7 @@ fn a_request_ends_with_its_run() {
     assert_eq!(turn(&sandbox, &format!("$D safe-point; note $?; {ask}; exit 3"))["terminal"], "failed");
     sandbox.run(["recover", "ada"]);
     turn(&sandbox, "$D safe-point; note $?");
-    assert_eq!(noted(&sandbox), ["0", "0"]);
+    assert_eq!(take_noted(&sandbox), ["0", "0"]);
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn a_suspended_agent_can_be_stopped_and_goes_on_when_it_is_started() {
     assert!(ran.stderr.contains("deprecated"), "{ran}");
     sandbox.run(["resume", "ada"]);
     assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["from here"]);
+    assert_eq!(take_noted(&sandbox), ["from here"]);
 }
 
 /// A later one takes the place of the one before it.
@@ -366,7 +366,7 @@ fn a_signal_to_the_tick_of_a_turn_that_has_yielded_suspends_it() {
     assert_eq!(ended(tick)["terminal"], "suspended");
     sandbox.run(["resume", "ada"]);
     assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["from here"]);
+    assert_eq!(take_noted(&sandbox), ["from here"]);
 }
 
 /// The same where the tick was killed: the next one finds it so.
@@ -381,7 +381,7 @@ fn a_run_that_has_yielded_is_suspended_when_its_tick_is_gone() {
     sandbox.run(["resume", "ada"]);
     let stepped = step(&sandbox);
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
-    assert_eq!(noted(&sandbox), ["from here"]);
+    assert_eq!(take_noted(&sandbox), ["from here"]);
 }
 
 /// With a request pending a signal to the tick is still an interruption: the turn did not yield.
@@ -396,7 +396,7 @@ fn a_signal_to_the_tick_of_a_turn_that_was_asked_interrupts_it() {
     sandbox.run(["recover", "ada"]);
     let stepped = turn(&sandbox, "$D safe-point; note $?");
     assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
-    assert_eq!(noted(&sandbox), ["0"]);
+    assert_eq!(take_noted(&sandbox), ["0"]);
 }
 
 /// Behind it everything else waits: no message and no hint would change a thing.

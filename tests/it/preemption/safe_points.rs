@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::setup::{objects, say, wait_for, wait_for_line};
 
-use super::{agent, current_run, ended, noted, running, turn, with_message};
+use super::{agent, current_run, ended, running, take_noted, turn, with_message};
 
 const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
 
@@ -20,7 +20,7 @@ fn what_is_only_looked_at_stays() {
         $D safe-point --json > "$HOME/taken"
         $D safe-point --json > "$HOME/after""#,
     );
-    assert_eq!(noted(&sandbox), ["0", "0"]);
+    assert_eq!(take_noted(&sandbox), ["0", "0"]);
     let said = |name: &str| {
         let answer = objects(&fs::read_to_string(sandbox.home().join(name)).unwrap()).remove(0);
         answer["interjections"].as_array().unwrap().clone()
@@ -48,7 +48,10 @@ fn nobody_swallows_what_the_operator_says() {
         $D safe-point >&5 2>/dev/null; note "nobody reads: $?"
         $D safe-point > "$HOME/said"; note "read: $?""#,
     );
-    assert_eq!(noted(&sandbox), ["null: 0", "json: 0", "closed: 0", "full: 1", "nobody reads: 0", "read: 0"]);
+    assert_eq!(
+        take_noted(&sandbox),
+        ["null: 0", "json: 0", "closed: 0", "full: 1", "nobody reads: 0", "read: 0"]
+    );
     let told = fs::read_to_string(sandbox.home().join("told")).unwrap();
     assert!(told.contains("1 of the operator's messages stay"), "{told}");
     let said = objects(&fs::read_to_string(sandbox.home().join("said")).unwrap());
@@ -70,7 +73,7 @@ fn a_safe_point_that_waits_ends_with_what_there_is_to_say() {
     wait_for(&sandbox.home().join("again"));
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]);
     assert_eq!(ended(tick)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["words: 0", "nothing: 0", "asked: 10"]);
+    assert_eq!(take_noted(&sandbox), ["words: 0", "nothing: 0", "asked: 10"]);
 }
 
 /// What does not end a turn by itself is not waited for: a message that has expired, or one of another
@@ -88,7 +91,7 @@ fn a_safe_point_waits_for_the_end_of_a_section() {
         $D safe-point --wait 10m; note $?"#
         ),
     );
-    assert_eq!(noted(&sandbox), ["10"]);
+    assert_eq!(take_noted(&sandbox), ["10"]);
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn a_command_beside_has_its_own_streams_and_status() {
         printf 'in' | $D safe-point -- sh -c 'cat; echo err >&2' > "$HOME/out" 2> "$HOME/err"
         $D safe-point --signal WINCH -- touch "$HOME/ran" 2>/dev/null; note "wrong: $?""#,
     );
-    assert_eq!(noted(&sandbox), ["0", "3", "137", "127", "wrong: 2"]);
+    assert_eq!(take_noted(&sandbox), ["0", "3", "137", "127", "wrong: 2"]);
     let file = |name: &str| fs::read_to_string(sandbox.home().join(name)).unwrap();
     assert_eq!(file("said"), "dormouse: nonesuch-program: no such file or directory\n");
     assert_eq!((file("out"), file("err")), ("in".into(), "err\n".into()));
@@ -121,7 +124,7 @@ fn a_command_beside_is_ended_when_the_turn_is_to_yield() {
     );
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]);
     assert_eq!(ended(tick)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["asked", "polite: 10", "not begun: 10"]);
+    assert_eq!(take_noted(&sandbox), ["asked", "polite: 10", "not begun: 10"]);
     assert!(!sandbox.home().join("ran").exists());
 }
 
@@ -134,7 +137,7 @@ fn a_command_that_hears_nothing_is_killed_after_its_grace() {
     );
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]);
     assert_eq!(ended(tick)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["heard", "deaf: 10"]);
+    assert_eq!(take_noted(&sandbox), ["heard", "deaf: 10"]);
 }
 
 /// The records say that the run is stopped, so a command in the foreground of a shell is ended though
@@ -153,12 +156,12 @@ fn a_stop_ends_the_command_and_the_turn_can_save() {
     // It has given way: its work is not done, whatever its exit status.
     assert_eq!(stopped["aborted_run_id"], json!(run));
     assert_eq!(ended(tick)["terminal"], "aborted");
-    assert_eq!(noted(&sandbox), ["stopped: 10", "saved: 0"]);
+    assert_eq!(take_noted(&sandbox), ["stopped: 10", "saved: 0"]);
     let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
     assert!(said.contains("is aborted when this turn exits"), "{said}");
     sandbox.run(["start", "ada"]);
     turn(&sandbox, "told");
-    assert_eq!(noted(&sandbox), ["from half"]);
+    assert_eq!(take_noted(&sandbox), ["from half"]);
 }
 
 /// A command that knows nothing of the operator is ended for what the operator says; the words stay for the
@@ -180,7 +183,7 @@ fn what_the_operator_says_ends_a_command_beside_and_stays_to_be_heard() {
     sandbox.run(["enqueue", "ada", "and the step", "--priority", "interject"]);
     fs::write(sandbox.home().join("out"), "").unwrap();
     assert_eq!(ended(tick)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["ended: 10", "not begun: 10", "heard: 0", "goes on: 0"]);
+    assert_eq!(take_noted(&sandbox), ["ended: 10", "not begun: 10", "heard: 0", "goes on: 0"]);
     assert_eq!(fs::read_to_string(sandbox.home().join("section")).unwrap(), "0\n");
     assert!(!sandbox.home().join("begun").exists());
     let why = fs::read_to_string(sandbox.home().join("why")).unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{lives, objects, record};
 
-use super::{ended, go, noted, running, signal, turn, with_message};
+use super::{ended, go, running, signal, take_noted, turn, with_message};
 
 const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
 
@@ -33,7 +33,7 @@ fn the_status_of_a_command_is_handed_on() {
         within ./missing
         grep -c sections "$DORMOUSE_DIR/agents/ada/state.json""#,
     );
-    assert_eq!(noted(&sandbox), ["0", "3", "255", "143", "137", "127", "126", "127"]);
+    assert_eq!(take_noted(&sandbox), ["0", "3", "255", "143", "137", "127", "126", "127"]);
     let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
     assert_eq!(
         said.lines().collect::<Vec<_>>(),
@@ -56,7 +56,7 @@ fn the_status_of_a_command_counts_where_its_section_could_not_be_closed() {
         $D non-preemptible end; note $?"#,
     );
     assert_eq!(step["terminal"], "completed", "{step}");
-    assert_eq!(noted(&sandbox), ["0", "4"], "the section has ended with its process");
+    assert_eq!(take_noted(&sandbox), ["0", "4"], "the section has ended with its process");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_command_in_a_section_has_the_streams_of_whoever_calls_it() {
         (file("out"), file("err"), file("rest")),
         (b"in\0\xff2\n".into(), b"err\n".into(), b"two\n".into())
     );
-    assert_eq!(String::from_utf8(file("run")).unwrap().trim(), noted(&sandbox)[0]);
+    assert_eq!(String::from_utf8(file("run")).unwrap().trim(), take_noted(&sandbox)[0]);
 }
 
 /// Its first one after the outermost section is the one that answers.
@@ -102,7 +102,7 @@ fn a_request_is_answered_after_the_outermost_section() {
     );
     assert_eq!(stepped["terminal"], "completed");
     assert_eq!(
-        noted(&sandbox),
+        take_noted(&sandbox),
         ["outer: 0", "command: 0", "outer: 0", "inner: 0", "outer: 0", "outside: 10"]
     );
     let answer = objects(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).remove(0);
@@ -119,7 +119,7 @@ fn a_section_keeps_no_message_back() {
         outside enqueue ada "look" --priority interject >/dev/null
         $D safe-point | grep -c look >> "$HOME/noted""#,
     );
-    assert_eq!(noted(&sandbox), ["1"]);
+    assert_eq!(take_noted(&sandbox), ["1"]);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_section_protects_until_its_deadline_and_not_beyond() {
         ),
     );
     assert_eq!(stepped["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["0", "10", "10", "10", "0", "0"]);
+    assert_eq!(take_noted(&sandbox), ["0", "10", "10", "10", "0", "0"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn what_was_not_begun_is_not_ended() {
         $D non-preemptible begin --deadline 5m; $D non-preemptible end; note $?
         $D -q non-preemptible end 2>/dev/null; note $?"#,
     );
-    assert_eq!(noted(&sandbox), ["4", "0", "4"]);
+    assert_eq!(take_noted(&sandbox), ["4", "0", "4"]);
     let answer = objects(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).remove(0);
     assert_eq!(answer["error"]["kind"], "no_section");
     assert!(answer["error"]["hint"].as_str().unwrap().contains("begin"));
@@ -186,7 +186,7 @@ fn two_commands_at_once_have_a_section_each() {
     assert_eq!(numbers(&sandbox), [2], "the outer one has ended first");
     go(&sandbox, "two");
     assert_eq!(ended(tick)["terminal"], "completed");
-    assert_eq!(noted(&sandbox), ["one left: 0", "none left: 10"]);
+    assert_eq!(take_noted(&sandbox), ["one left: 0", "none left: 10"]);
 }
 
 /// A signal to the wrapper is meant for the command; its section is closed all the same.
@@ -203,7 +203,7 @@ fn a_signal_is_passed_on_to_the_command() {
         $D safe-point; note "after: $?""#
         ),
     );
-    assert_eq!(noted(&sandbox), ["inside: 0", "ended: 9", "after: 10"]);
+    assert_eq!(take_noted(&sandbox), ["inside: 0", "ended: 9", "after: 10"]);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn who_had_to_yield_before_now_begins_nothing_new() {
         $D yield >/dev/null; note $?"#,
     );
     assert_eq!(stepped["terminal"], "suspended");
-    assert_eq!(noted(&sandbox), ["3", "4", "4", "0"]);
+    assert_eq!(take_noted(&sandbox), ["3", "4", "4", "0"]);
     for answer in objects(&fs::read_to_string(sandbox.home().join("answers")).unwrap()) {
         assert_eq!(answer["error"]["kind"], "preemption_overdue");
         assert!(answer["error"]["hint"].as_str().unwrap().contains("dormouse yield"));
@@ -236,7 +236,7 @@ fn sections_end_with_their_run() {
     turn(&sandbox, "$D non-preemptible begin --deadline 1d; $D yield >/dev/null");
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, &format!("$D -q non-preemptible end 2>/dev/null; note $?; {ASK}; $D safe-point; note $?"));
-    assert_eq!(noted(&sandbox), ["4", "10"]);
+    assert_eq!(take_noted(&sandbox), ["4", "10"]);
 }
 
 /// A turn that exits leaves the command of its section behind: it is ended with the turn.
@@ -282,7 +282,7 @@ fn a_section_of_a_command_ends_with_its_wrapper_and_the_command_with_it() {
         $D non-preemptible end 2> "$HOME/err"; note $?"#
         ),
     );
-    assert_eq!(noted(&sandbox), ["cmd is gone", "10", "4"]);
+    assert_eq!(take_noted(&sandbox), ["cmd is gone", "10", "4"]);
     let said = fs::read_to_string(sandbox.home().join("err")).unwrap();
     assert!(said.contains("has no such section open"), "{said}");
 }
@@ -328,5 +328,5 @@ fn a_command_at_a_safe_point_ends_with_its_wrapper() {
         gone cmd"#
         ),
     );
-    assert_eq!(noted(&sandbox), ["cmd is gone"]);
+    assert_eq!(take_noted(&sandbox), ["cmd is gone"]);
 }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::Child;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::harness::Sandbox;
-use crate::setup::eventually;
+use crate::setup::{Beside, eventually};
 
 /// How long a picture is waited for at most. No machine is as slow as that.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -30,6 +29,8 @@ struct Drawn {
 }
 
 pub struct Terminal {
+    /// The first field, so that the program ends before its terminal is closed.
+    child: Beside,
     /// Where keys are pressed. Nothing once the terminal was closed.
     ours: Option<File>,
     /// Ends the thread that reads.
@@ -37,7 +38,6 @@ pub struct Terminal {
     theirs: OwnedFd,
     before: Termios,
     drawn: Arc<(Mutex<Drawn>, Condvar)>,
-    child: Child,
 }
 
 impl Terminal {
@@ -99,7 +99,7 @@ impl Terminal {
                 Ok(())
             });
         }
-        let child = command.spawn().unwrap();
+        let child = Beside(command.spawn().unwrap());
         drop(command);
         let ours = File::from(ours);
         let drawn = Drawn { parser: vt100::Parser::new(rows, columns, 0), written: Vec::new() };
@@ -140,9 +140,9 @@ impl Terminal {
     /// Whether the program lives, and what it does.
     fn how_it_is(&self) -> String {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match waitid(WaitId::Pid(Pid::from_child(&self.child)), options).unwrap() {
+        match waitid(WaitId::Pid(Pid::from_child(&self.child.0)), options).unwrap() {
             Some(end) => format!("it has ended: {end:?}"),
-            None => std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap(),
+            None => std::fs::read_to_string(format!("/proc/{}/stat", self.child.0.id())).unwrap(),
         }
     }
 
@@ -168,19 +168,19 @@ impl Terminal {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.child.0), signal).unwrap();
     }
 
     /// Sends a signal to the `watch` that a shell has started.
     pub fn signal_watch(&self, signal: Signal) {
-        let children = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let children = format!("/proc/{0}/task/{0}/children", self.child.0.id());
         let child = std::fs::read_to_string(children).unwrap();
         kill_process(Pid::from_raw(child.trim().parse().unwrap()).unwrap(), signal).unwrap();
     }
 
     /// How often the program was put to sleep and woken.
     pub fn switches(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap();
         let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
         counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
     }
@@ -200,18 +200,11 @@ impl Terminal {
     /// Waits for the end, and for the terminal to be as it was. Returns the exit status.
     #[track_caller]
     pub fn ends(mut self) -> Option<i32> {
-        let status = eventually("it ends", || self.child.try_wait().unwrap());
+        let status = eventually("it ends", || self.child.0.try_wait().unwrap());
         if self.ours.is_some() {
             eventually("the terminal is put back", || self.is_put_back().then_some(()));
         }
         status.code()
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
