@@ -221,7 +221,7 @@ impl CapPath {
 
     /// Returns identity and modification time of a file or directory; `None` if it does not exist.
     /// Needs one system call, which opens no file.
-    pub fn touched(&self) -> Result<Option<Version>> {
+    pub fn version(&self) -> Result<Option<Version>> {
         Ok(self.glance()?.map(|found| Version::of(&found)))
     }
 

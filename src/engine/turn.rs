@@ -30,7 +30,7 @@ use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::{Agent, HeldLease, Snapshot, Store, Touched};
+use crate::store::{Agent, FileStamps, HeldLease, Snapshot, Store};
 use crate::workdir::{CONTEXT, PROMPT as PROMPT_FILE, Stream};
 
 use super::authority;
@@ -52,7 +52,7 @@ pub struct Turn<'a> {
     /// Records of the agent after the claim.
     pub records: Records,
     /// File stamps of the directories of open records after the claim; `None` if unknown.
-    pub touched: Option<Touched>,
+    pub stamps: Option<FileStamps>,
     /// Lease of the run, which is released first, as soon as the run is settled.
     pub lease: HeldLease,
 }
@@ -212,9 +212,9 @@ fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) ->
 /// If the settlement is refused, the run is settled as failed for that reason, because an unsettled
 /// run would block every later step.
 pub fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
-    let Turn { context, claimed, records, touched, lease } = turn;
+    let Turn { context, claimed, records, stamps, lease } = turn;
     let run_id = claimed.run.run_id;
-    let known = touched.map(|touched| (records, touched));
+    let known = stamps.map(|stamps| (records, stamps));
     let settled = match try_to_settle(context, run_id, &lease, known, end.clone()) {
         Err(error) if is_refusal(&error) => {
             try_to_settle(context, run_id, &lease, None, without_outcome(end, &error))
@@ -243,7 +243,7 @@ fn try_to_settle(
     context: Context<'_>,
     run_id: RunId,
     lease: &HeldLease,
-    known: Option<(Records, Touched)>,
+    known: Option<(Records, FileStamps)>,
     end: TurnEnd,
 ) -> Result<(Settled, Records, Option<Run>)> {
     let Context { session, agent } = context;
@@ -251,8 +251,8 @@ fn try_to_settle(
     let locked = agent.change(now)?;
     let state = locked.state()?;
     let seen = locked.look(&state)?;
-    let is_as_left = |known: &(Records, Touched)| {
-        state == known.0.state && Some(&known.1) == seen.touched(&state).as_ref()
+    let is_as_left = |known: &(Records, FileStamps)| {
+        state == known.0.state && Some(&known.1) == seen.file_stamps(&state).as_ref()
     };
     let known = known.filter(is_as_left).map(|(records, _)| records);
     let at = Loading { lease: LeaseState::Held, now, purpose: Purpose::Look };

@@ -28,7 +28,7 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::dir::inbox::{Aside, Dropped};
-use super::dir::view::Touched;
+use super::dir::view::FileStamps;
 use super::settings::Settings;
 
 use input::TaskInput;
@@ -206,7 +206,7 @@ pub trait AgentRecords: Debug {
 
     /// Returns a value that changes if open records are added, replaced or removed. `None` if the
     /// store has no such value.
-    fn touched(&self, _has_tasks: bool) -> Option<Touched> {
+    fn file_stamps(&self, _has_tasks: bool) -> Option<FileStamps> {
         None
     }
 

@@ -88,7 +88,7 @@ pub use snapshot::Waiting;
 pub use store::{DirStore, Opener};
 pub use submissions::{HandWritten, Reads, Rejected, TakenFile};
 pub use sweep::Swept;
-pub use view::Touched;
+pub use view::FileStamps;
 pub use watch::DirWatch;
 
 use super::anchor::Anchor;

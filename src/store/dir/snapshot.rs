@@ -25,7 +25,7 @@ use super::agent::{DirAgent, missing};
 use super::inbox::{self, Dropped, Scan};
 use super::journal::{FoundJournal, Journal};
 use super::record::{encode, text};
-use super::view::{Touched, View};
+use super::view::{FileStamps, View};
 use super::{DirTxn, config, copying, dedupe, ended_ids, evidence, files, layout, lock};
 
 /// Maximum bytes of a signature key.
@@ -102,11 +102,11 @@ impl AgentRecords for DirAgent<'_> {
         Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
     }
 
-    /// Returns the versions of the directories of open records.
-    fn touched(&self, has_tasks: bool) -> Option<Touched> {
+    /// Returns the stamps of the directories of open records.
+    fn file_stamps(&self, has_tasks: bool) -> Option<FileStamps> {
         let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
         let read = if has_tasks { &planes[..] } else { &planes[..3] };
-        read.iter().map(|dir| self.dir.join(dir).touched().ok()).collect::<Option<_>>().map(Touched)
+        read.iter().map(|dir| self.dir.join(dir).version().ok()).collect::<Option<_>>().map(FileStamps)
     }
 
     /// Puts each arrival into the inbox as a new file.

@@ -22,9 +22,9 @@ pub struct View<'a> {
     is_locked: bool,
 }
 
-/// Versions of the directories of open records, one for each kind.
+/// Stamps of the directories of open records, one for each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Touched(pub(super) Vec<Option<Version>>);
+pub struct FileStamps(pub(super) Vec<Option<Version>>);
 
 /// Changes of the transactions that are not applied.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use super::super::dir::inbox::{check_hint, check_message};
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::view::View;
 use super::super::dir::{
-    Dropped, HandWritten, Reads, Rejected, Touched, Waiting, layout, quarantine, submissions,
+    Dropped, FileStamps, HandWritten, Reads, Rejected, Waiting, layout, quarantine, submissions,
 };
 use super::source::RecordSource;
 
@@ -120,8 +120,8 @@ impl Snapshot<'_> {
 
     /// Returns a value that changes if open records are added, replaced or removed. `None` if the
     /// store has no such value: then the caller reads the records again.
-    pub fn touched(&self, state: &State) -> Option<Touched> {
-        self.records.records().touched(state.open_tasks > 0)
+    pub fn file_stamps(&self, state: &State) -> Option<FileStamps> {
+        self.records.records().file_stamps(state.open_tasks > 0)
     }
 
     /// Returns one open record.
