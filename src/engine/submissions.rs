@@ -12,7 +12,7 @@ use crate::rules::admission;
 use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox as rules;
-use crate::store::{Agent, AgentTxn, Aside, Dropped, HandWritten, Snapshot, TakenFile};
+use crate::store::{Agent, AgentTxn, Dropped, HandWritten, QuarantineOutcome, Snapshot, TakenFile};
 
 use super::context::Context;
 use super::load;
@@ -121,13 +121,13 @@ fn reject(
     file: &Dropped,
     reason: &str,
 ) -> Result<Option<String>> {
-    Ok(match locked.set_aside(file, reason)? {
-        Aside::Moved(name) => {
+    Ok(match locked.quarantine(file, reason)? {
+        QuarantineOutcome::Moved(name) => {
             rules::rejected(draft, &name, reason);
             None
         }
-        Aside::Gone => None,
-        Aside::Stays(why) => Some(pass_over(agent, draft, file, &format!("{reason}; {why}"))),
+        QuarantineOutcome::Gone => None,
+        QuarantineOutcome::Stays(why) => Some(pass_over(agent, draft, file, &format!("{reason}; {why}"))),
     })
 }
 

@@ -27,7 +27,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
-use super::dir::inbox::{Aside, Dropped};
+use super::dir::inbox::{Dropped, QuarantineOutcome};
 use super::dir::view::FileStamps;
 use super::settings::Settings;
 
@@ -325,8 +325,8 @@ pub trait Txn: Debug {
     }
 
     /// Moves a malformed file out of the inbox. An entry that is no file stays, and steps skip it.
-    fn set_aside(&self, _file: &Dropped, _reason: &str) -> Result<Aside> {
-        Ok(Aside::Stays("it is no file that could be moved".to_owned()))
+    fn quarantine(&self, _file: &Dropped, _reason: &str) -> Result<QuarantineOutcome> {
+        Ok(QuarantineOutcome::Stays("it is no file that could be moved".to_owned()))
     }
 
     /// Removes dedupe keys that were admitted before a moment; a call may leave some for the next.

@@ -16,7 +16,7 @@ use super::agent::{DirAgent, missing};
 use super::backlog::Filing;
 use super::changes::{Append, Write};
 use super::files::fault_of_file;
-use super::inbox::{self, Aside, Dropped};
+use super::inbox::{self, Dropped, QuarantineOutcome};
 use super::journal::{self, Encoded, FoundJournal, Journal, JournalEntry, UnfinishedJournal};
 use super::record::text;
 use super::snapshot::DirReadView;
@@ -448,9 +448,9 @@ impl Txn for DirTxn<'_> {
         self.empty_journal()
     }
 
-    fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
-        match self.try_to_set_aside(&file.place, reason) {
-            Err(error) => fault_of_file(error).map(Aside::Stays),
+    fn quarantine(&self, file: &Dropped, reason: &str) -> Result<QuarantineOutcome> {
+        match self.try_to_quarantine(&file.place, reason) {
+            Err(error) => fault_of_file(error).map(QuarantineOutcome::Stays),
             done => done,
         }
     }

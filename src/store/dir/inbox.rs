@@ -54,7 +54,7 @@ pub struct Dropped {
 
 /// Result of moving a malformed file out of the inbox.
 #[derive(Debug)]
-pub enum Aside {
+pub enum QuarantineOutcome {
     /// The file is now in `rejected/`, under this name.
     Moved(String),
     /// The file can't be moved, for this reason, and stays in the inbox.

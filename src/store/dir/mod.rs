@@ -79,7 +79,7 @@ pub use doctor::{Checkup, Finding, FindingSubject, ReadableRecords, Remedy};
 pub use export::DirExport;
 pub use hooks::HookFile;
 pub use import::{Appeared, DirImport};
-pub use inbox::{Aside, Dropped};
+pub use inbox::{Dropped, QuarantineOutcome};
 pub use lock::{LockGuard, Sharing};
 pub use moved::refusal;
 pub use news::{News, Told};

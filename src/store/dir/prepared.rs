@@ -79,9 +79,9 @@ impl DirAgent<'_> {
         let name = self.store.name_for(self, now);
         let [place, _] = self.store.prepared(&name);
         let held = stale_files::make_dir_unlocked(&place, Access::Owner)?;
-        let room = DirAgent::new(self.store, self.name.clone(), AgentDir::at(place));
-        room.furnish(hooks)?;
-        self.store.disk.sync_file_system(room.dir.cap())?;
+        let agent = DirAgent::new(self.store, self.name.clone(), AgentDir::at(place));
+        agent.furnish(hooks)?;
+        self.store.disk.sync_file_system(agent.dir.cap())?;
         Ok(PreparedDir { name, held })
     }
 

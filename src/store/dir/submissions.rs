@@ -23,7 +23,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::files::{self, fault_of_file};
-use super::inbox::{self, Aside, Dropped, Name, check_hint, check_message, is_own, parse_name};
+use super::inbox::{self, Dropped, Name, QuarantineOutcome, check_hint, check_message, is_own, parse_name};
 use super::layout::AgentDir;
 use super::view::View;
 use super::{DirAgent, DirTxn, authors, layout, quarantine};
@@ -214,7 +214,7 @@ impl DirTxn<'_> {
     }
 
     /// Moves a malformed file from the inbox to `rejected/`, with a file that has the reason.
-    pub(super) fn try_to_set_aside(&self, path: &Path, reason: &str) -> Result<Aside> {
+    pub(super) fn try_to_quarantine(&self, path: &Path, reason: &str) -> Result<QuarantineOutcome> {
         let disk = self.agent.store.disk;
         let inbox = self.agent.dir.join(layout::INBOX);
         let rejected = inbox.join(layout::REJECTED);
@@ -231,11 +231,11 @@ impl DirTxn<'_> {
             rejected.join(reason_name(&name)).remove()?;
         }
         if !moved? {
-            return Ok(Aside::Gone);
+            return Ok(QuarantineOutcome::Gone);
         }
         disk.sync_dir(&rejected)?;
         disk.sync_dir(&from.parent())?;
-        Ok(Aside::Moved(name.to_string_lossy().into_owned()))
+        Ok(QuarantineOutcome::Moved(name.to_string_lossy().into_owned()))
     }
 
     /// Renames a file, a link or another user's directory at the path of `rejected/`, to be handled

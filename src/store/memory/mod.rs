@@ -173,8 +173,8 @@ impl Backend for Memory {
 
     fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
         let agents = self.0.borrow();
-        let named = agents.values().filter_map(|known| known.texts.borrow().room.clone());
-        Ok(named.filter(|room| names.contains(room)).collect())
+        let named = agents.values().filter_map(|known| known.texts.borrow().local_dir.clone());
+        Ok(named.filter(|name| names.contains(name)).collect())
     }
 
     fn subscribe(&self) -> Box<dyn Subscription> {
@@ -270,7 +270,7 @@ impl AgentRecords for Of {
 
 impl RemoteRecords for Of {
     fn local_dir_name(&self) -> Option<String> {
-        self.now().room.clone()
+        self.now().local_dir.clone()
     }
 
     fn state(&self) -> Result<String> {

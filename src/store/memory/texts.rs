@@ -19,7 +19,7 @@ use super::super::settings::Settings;
 pub struct Texts {
     pub identity: String,
     pub policy: Settings,
-    pub room: Option<String>,
+    pub local_dir: Option<String>,
     /// Revision of the state.
     pub number: u64,
     pub state: String,
@@ -128,7 +128,7 @@ impl Texts {
                 }
                 saved.1.extend(bytes);
             }
-            Op::LocalDir(room) => self.room = Some(room),
+            Op::LocalDir(name) => self.local_dir = Some(name),
             Op::Unsaved(checkpoint) => drop(self.saved.remove(&checkpoint.run_id)),
             Op::File(file) => self.files.push(file),
             Op::Shut(is_shut) => self.is_shut = is_shut,

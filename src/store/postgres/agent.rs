@@ -42,7 +42,7 @@ pub struct PgAgent {
     /// Facts that the lookup of the agent has returned. Another query or change may make them
     /// outdated, and discards them.
     glance: RefCell<Prefetched>,
-    room: Option<String>,
+    local_dir: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ impl PgAgent {
             let glance = Prefetched { at: Some(at), revision, state, has_arrivals: Some(row.is(5)) };
             let one = AgentContext::new(shared, name, row.number(0)?, [row.text(2)?, row.text(1)?]);
             let (one, glance) = (Some(Rc::new(one)), RefCell::new(glance));
-            Some(PgAgent { one, glance, room: row.text(6), ..PgAgent::of_producer(shared, name) })
+            Some(PgAgent { one, glance, local_dir: row.text(6), ..PgAgent::of_producer(shared, name) })
         };
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
     }
@@ -78,7 +78,7 @@ impl PgAgent {
     /// Returns an agent of this name, which need not exist, for a producer.
     pub fn of_producer(shared: &Rc<StoreContext>, name: &AgentName) -> PgAgent {
         let (shared, name) = (Rc::clone(shared), name.clone());
-        PgAgent { shared, name, one: None, glance: RefCell::default(), room: None }
+        PgAgent { shared, name, one: None, glance: RefCell::default(), local_dir: None }
     }
 
     /// Takes a prefetched fact, if it is not too old.
@@ -271,7 +271,7 @@ impl AgentRecords for PgAgent {
 
 impl RemoteRecords for PgAgent {
     fn local_dir_name(&self) -> Option<String> {
-        self.room.clone()
+        self.local_dir.clone()
     }
 
     fn state(&self) -> Result<String> {

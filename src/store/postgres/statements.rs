@@ -185,7 +185,7 @@ pub fn op_row(op: &Op) -> OpRow {
             row("saved", [run, name, some(part), some(sql::hex(bytes))])
         }
         Op::Unsaved(checkpoint) => row("unsaved", [some(checkpoint.run_id)]),
-        Op::LocalDir(room) => row("room", [some(room)]),
+        Op::LocalDir(name) => row("room", [some(name)]),
         Op::File(ImportedFile { path, written_at, digest }) => {
             row("file", [some(path), some(written_at), some(digest)])
         }

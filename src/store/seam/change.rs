@@ -15,7 +15,7 @@ use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
 use super::super::backend::{self, Op, Ops, RemoteTxn, Txn};
-use super::super::dir::{Aside, DirExport, DirTxn, Dropped, quarantine};
+use super::super::dir::{DirExport, DirTxn, Dropped, QuarantineOutcome, quarantine};
 use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
 use super::snapshot::{LeftOut, Snapshot, Source};
@@ -330,8 +330,8 @@ impl<'a> AgentTxn<'a> {
 
     /// Moves a malformed file from the inbox to `rejected/`. In a database a malformed entry stays,
     /// and steps skip it.
-    pub fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
-        self.records().set_aside(file, reason)
+    pub fn quarantine(&self, file: &Dropped, reason: &str) -> Result<QuarantineOutcome> {
+        self.records().quarantine(file, reason)
     }
 
     /// Removes a bounded number of expired directories of this machine, if a sweep is due. Called

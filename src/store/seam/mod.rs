@@ -221,17 +221,17 @@ impl Store {
         // A killed `doctor` may have left the temporary files of an agent's records.
         self.local.sweep_stale();
         self.sweep_local_dirs();
-        let room = self.local.local_agent(name);
-        let prepared = room.prepare(&new.hooks, new.identity.created_at)?;
+        let agent = self.local.local_agent(name);
+        let prepared = agent.prepare(&new.hooks, new.identity.created_at)?;
         let mut ops = ops::of_new(new);
         ops.push(Op::LocalDir(prepared.name.clone()));
         if !remote.create(name, &each_of(&ops))? {
-            room.discard(&prepared)?;
+            agent.discard(&prepared)?;
             return Err(agent_exists(name));
         }
         // The agent exists now. If the move fails, the next command that needs the directory
         // repeats it.
-        let _ = room.move_in(&prepared);
+        let _ = agent.move_in(&prepared);
         Ok(())
     }
 
@@ -246,13 +246,13 @@ impl Store {
     /// Returns the prepared directories that no records name, because the command was killed first.
     fn unused_local_dirs(&self) -> Result<Vec<CapPath>> {
         let Some(remote) = &self.remote else { return Ok(Vec::new()) };
-        let mut spare = self.local.unused_local_dirs()?;
-        if !spare.is_empty() {
-            let names: Vec<String> = spare.iter().map(|room| room.name.clone()).collect();
+        let mut unused = self.local.unused_local_dirs()?;
+        if !unused.is_empty() {
+            let names: Vec<String> = unused.iter().map(|dir| dir.name.clone()).collect();
             let named = remote.named_local_dirs(&names)?;
-            spare.retain(|room| !named.contains(&room.name));
+            unused.retain(|dir| !named.contains(&dir.name));
         }
-        Ok(spare.into_iter().map(|room| room.place).collect())
+        Ok(unused.into_iter().map(|dir| dir.place).collect())
     }
 
     /// Sets the lease under which this process acts. Does nothing if the records are files, because
