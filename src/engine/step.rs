@@ -94,7 +94,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
                 tried.submissions = if taken.any { Submissions::Some } else { Submissions::NoMore };
                 unmovable.extend(taken.unmovable);
             }
-            Next::SetAside => unmovable.extend(submissions::set_aside(context, &locked, step.draft)?),
+            Next::Quarantine => unmovable.extend(submissions::quarantine(context, &locked, step.draft)?),
             Next::DropStale => drop(context.commit(&locked, step.draft)?),
             Next::Decided(decision) => {
                 let mut report = act(context, locked, step.draft, *decision, (grant, lease))?;
@@ -442,7 +442,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
                 draft = untouched.unwrap_or(draft);
                 submissions::preview(context, &mut draft, &mut waiting)?;
             }
-            Next::SetAside => draft.records.inbox.malformed.clear(),
+            Next::Quarantine => draft.records.inbox.malformed.clear(),
             Next::DropStale => {}
             Next::Decided(decision) => {
                 if !decision.moves() {

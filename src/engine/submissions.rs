@@ -101,7 +101,7 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
 /// Quarantines inbox files that have the name of a message or hint but are invalid or of another
 /// agent: in one transaction, and at most `limits.max_drops_per_step` of them. Returns the names of
 /// files that can't be moved.
-pub fn set_aside(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Vec<String>> {
+pub fn quarantine(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Vec<String>> {
     let agent = context.agent;
     forget_changed(agent, &mut draft);
     let mut unmovable = Vec::new();

@@ -117,7 +117,7 @@ pub enum Next {
     /// Admit dropped files as messages.
     TakeIn,
     /// Quarantine malformed inbox files.
-    SetAside,
+    Quarantine,
     /// Commit the draft, which drops stale messages, and load again: the messages behind the stale
     /// ones were not loaded.
     DropStale,
@@ -132,7 +132,7 @@ pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
         return Ok(Step { draft, next: Next::TakeIn, overdue: None });
     }
     if !inbox.malformed.is_empty() {
-        return Ok(Step { draft, next: Next::SetAside, overdue: None });
+        return Ok(Step { draft, next: Next::Quarantine, overdue: None });
     }
     let only_stale = inbox.head.is_none() && !inbox.stale.is_empty();
     let before = draft.records.state.execution.state;

@@ -90,7 +90,7 @@ fn with(change: impl FnOnce(&mut Records)) -> Records {
 fn kind(next: &Next) -> DecisionKind {
     match next {
         Next::Decided(decision) => decision.kind(),
-        other @ (Next::TakeIn | Next::SetAside | Next::DropStale) => panic!("{other:?}"),
+        other @ (Next::TakeIn | Next::Quarantine | Next::DropStale) => panic!("{other:?}"),
     }
 }
 
@@ -108,7 +108,7 @@ fn what_lies_in_the_inbox_comes_before_the_decision() {
     });
     let tried = |submissions| Tried { submissions, ..Tried::default() };
     assert_eq!(stepped(found.clone(), Tried::default()).next, Next::TakeIn);
-    assert_eq!(stepped(found.clone(), tried(Submissions::NoMore)).next, Next::SetAside);
+    assert_eq!(stepped(found.clone(), tried(Submissions::NoMore)).next, Next::Quarantine);
     found.inbox.malformed.clear();
     let only_stale = stepped(found.clone(), tried(Submissions::NoMore));
     assert_eq!(only_stale.next, Next::DropStale);
