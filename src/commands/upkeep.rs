@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use rustix::fs::Access;
 use serde::Serialize;
 use serde_json::json;
 
@@ -11,7 +12,7 @@ use crate::cli;
 use crate::engine::context::Context;
 use crate::engine::session::{Session, agents};
 use crate::engine::{authority, checks, installed, load, sync};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, IoContext, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
 use crate::model::retention::{Keep, Retention};
@@ -138,7 +139,12 @@ impl CheckTotals {
 /// Checks one agent and repairs it under one lock. The results are printed after the lock is
 /// released, so that a slow reader of the output blocks no other command.
 fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut CheckTotals) -> Result<()> {
-    let (locked, mut notes) = match agent.change_damaged(session.clock.now()) {
+    let dir = agent.workdir().tmp().parent();
+    let locked = agent.change_damaged(session.clock.now()).and_then(|locked| {
+        // The lock may be writable where nothing else is.
+        rustix::fs::access(dir.path(), Access::WRITE_OK).context("write into", dir.path()).map(|()| locked)
+    });
+    let (locked, mut notes) = match locked {
         Ok(locked) => (Some(locked), Vec::new()),
         Err(error @ (Error::Busy { .. } | Error::NoAgent { .. })) => return Err(error),
         // Without a lock no repair is possible, but the records can still be checked.

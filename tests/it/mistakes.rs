@@ -1,5 +1,6 @@
 //! Mistakes of new users, and their answers: each answer names the cure, and no mistake changes the state directory.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -446,6 +447,10 @@ fn a_command_of_the_wrong_user_is_answered_with_the_right_user() {
     for line in [&["enqueue", "ada", "hello"][..], &["create", "bob", "--", "true"]] {
         refused(OWNER, line, 1, "give yourself the right with `chmod`");
     }
+    let modes = || dirs().map(|dir| dir.metadata().unwrap().permissions().mode()).collect::<Vec<_>>();
+    let before = modes();
+    let ran = shared.dormouse(OWNER, &["doctor", "--repair"]);
+    assert!(ran.stdout.contains("no step of ada can run: can't write into ") && modes() == before, "{ran}");
     mode(&shared.state().join("agents/ada/lock"), 0o400);
     let ran = shared.dormouse(OWNER, &["doctor"]);
     assert!(ran.code() == 0 && ran.stdout.contains("no step of ada can run: can't open "), "{ran}");

@@ -28,23 +28,19 @@ pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd)
         JobEnd::Exit(_) | JobEnd::Signal(_) | JobEnd::Unknown => Status::Failed,
     };
     out.results(lines, reached);
+    let without_result = match end {
+        JobEnd::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
+        JobEnd::Exit(code) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
+        JobEnd::Unknown => Some("its tick has ended, and its exit status is not known".to_owned()),
+    };
     if reached == Status::Failed
-        && let Some(message) = last_words(lines, end)
+        && let Some(message) = without_result
     {
         let name = name.as_str();
         out.failure(&Error::failed(message), Some(name), Some(name));
     }
     out.flush();
     reached
-}
-
-/// Returns the error for a tick process that ended without a result.
-fn last_words(lines: &[u8], end: JobEnd) -> Option<String> {
-    match end {
-        JobEnd::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
-        JobEnd::Exit(code) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
-        JobEnd::Unknown => Some("its tick has ended, and its exit status is not known".to_owned()),
-    }
 }
 
 /// Work item that ticks one agent: a new process, or for a database a job for a worker.
