@@ -418,8 +418,8 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
         row("last turn", format!("{} {}{said}", turn.terminal, relative(turn.ended_at, facts.now)));
     }
     if let Some(retry) = &state.retry {
-        let reason = out.safe(&one_line(&retry.reason, 100));
-        row("retry", format!("{}: {reason}", due(retry.not_before, facts.now)));
+        let (when, reason) = (due(retry.not_before, facts.now), out.safe(&one_line(&retry.reason, 100)));
+        row(retry.attempt.map_or("recovery", |_| "retry"), format!("{when}: {reason}"));
     }
     if let Some(held) = &state.held {
         let when = held.not_before.map(|at| format!("{}: ", relative(at, facts.now))).unwrap_or_default();

@@ -247,6 +247,15 @@ fn a_message_is_described_by_what_has_happened_to_it() {
     assert!(at("2026-01-03T00:02:01.000Z").contains("  now  exit status 1: no network; attempt 2 is next\n"));
 }
 
+/// After the last attempt nothing is tried again: what is due is the recovery.
+#[test]
+fn after_the_last_attempt_a_recovery_is_due_and_no_retry() {
+    let sandbox = started_with("exit 1", "\n[recovery]\nmax_attempts = 1\n");
+    step_on(&sandbox, "x");
+    let get = sandbox.run(["get", "ada"]);
+    assert!(get.contains("\nrecovery    ") && !get.contains("\nretry "), "{get}");
+}
+
 /// After a kill of the tick nothing is in the future, and no command says that a turn runs.
 #[test]
 fn a_turn_whose_tick_was_killed_is_interrupted_for_every_reader() {

@@ -143,7 +143,7 @@ fn fields(
     if let Some(retry) = &line.retry {
         let attempt = retry.attempt.map(|attempt| format!("attempt {attempt} ")).unwrap_or_default();
         let text = format!("{attempt}{}: {}", due(retry.not_before, now), retry.reason);
-        lines.field("retry", &text, paint.late());
+        lines.field(retry.attempt.map_or("recovery", |_| "retry"), &text, paint.late());
     }
     if let Some(at) = line.due {
         let style = if at < now { paint.late() } else { Style::new() };
