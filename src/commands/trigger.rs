@@ -159,8 +159,8 @@ fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut 
     }
     let committed = open.commit();
     // A failed sync returns an error after the commit, so the stored secret is checked, too.
-    let stored = || agent.triggers().unwrap_or_default();
-    if committed.is_ok() || stored().iter().any(|other| other.secret_sha256 == trigger.secret_sha256) {
+    let stored = || agent.look(|seen, _| seen.open_one::<Trigger>(trigger.id)).ok().flatten();
+    if committed.is_ok() || stored().is_some_and(|stored| stored.secret_sha256 == trigger.secret_sha256) {
         secret.keep();
     }
     committed.map(drop)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
 use crate::output::on_terminal;
-use crate::setup::{HOOKS, edit_file, failure, hook, mode, names, only_file, tree};
+use crate::setup::{HOOKS, edit_file, failure, hook, mode, names, only_file, record, started, tree};
 use crate::triggers::sha256;
 
 /// What could be a secret in a text: 64 hexadecimal digits.
@@ -132,16 +132,12 @@ fn where_no_agent_is_made_no_file_is_left() {
     }
 }
 
-/// Cut off anywhere, and with a disk that fails anywhere: an agent whose secret nobody has is worse than a
-/// secret of no agent.
-#[test]
+/// Cuts a command that makes a trigger, whose secret goes into the file `s`, at each of its calls, by a kill and by a
+/// disk that fails. `is_made`: returns true if the trigger is there, and checks its secret.
 #[cfg(target_os = "linux")]
-fn cut_anywhere_there_is_no_agent_without_its_secret() {
-    needs!("strace");
+fn cut_anywhere(template: &Sandbox, words: &[&str], is_made: impl Fn(&Sandbox, &Path) -> bool + Sync) {
     use crate::strace::{self, Harm};
-    let template = Sandbox::new();
-    let words = ["create", "ada", "--secret-file", "s", "--", "true"];
-    let points = strace::record(&template.copy(), &words, "").points();
+    let points = strace::record(&template.copy(), words, "").points();
     assert!(points.iter().any(|call| call.rest.contains("\"s\"")), "the file is not among the calls");
     let harms = [Harm::Kill, Harm::Error("ENOSPC"), Harm::ErrorsFrom("EIO")];
     let cases: Vec<_> = points.iter().flat_map(|call| harms.map(|harm| (call, harm))).collect();
@@ -152,14 +148,47 @@ fn cut_anywhere_there_is_no_agent_without_its_secret() {
             return;
         }
         let sandbox = template.copy();
-        let Ran { status, .. } = strace::harm(&sandbox, &words, "", call, *harm).ran;
+        let Ran { status, .. } = strace::harm(&sandbox, words, "", call, *harm).ran;
         let file = sandbox.project().join("s");
-        let made = sandbox.agent("ada").exists();
-        if made {
-            assert_holds(&sandbox, &file, "ada");
-        }
+        let made = is_made(&sandbox, &file);
         let tidied = *harm == Harm::Kill || call.act() == "unlink";
         assert!(made || tidied || !file.exists(), "{harm:?} at {call}: a file is left: {status}");
+    });
+}
+
+/// Cut off anywhere, and with a disk that fails anywhere: an agent whose secret nobody has is worse than a
+/// secret of no agent.
+#[test]
+#[cfg(target_os = "linux")]
+fn cut_anywhere_there_is_no_agent_without_its_secret() {
+    needs!("strace");
+    cut_anywhere(&Sandbox::new(), &["create", "ada", "--secret-file", "s", "--", "true"], |sandbox, file| {
+        let made = sandbox.agent("ada").exists();
+        if made {
+            assert_holds(sandbox, file, "ada");
+        }
+        made
+    });
+}
+
+/// The same of another trigger, whose record may be committed although the command fails.
+#[test]
+#[cfg(target_os = "linux")]
+fn cut_anywhere_there_is_no_trigger_without_its_secret() {
+    needs!("strace");
+    let template = started("true");
+    let before = names(&template.agent("ada").join("triggers"));
+    cut_anywhere(&template, &["trigger", "create", "-a", "ada", "--secret-file", "s"], |sandbox, file| {
+        // It applies what is committed.
+        sandbox.run(["timer", "add", "-a", "ada", "--in", "1d", "later"]);
+        let triggers = names(&sandbox.agent("ada").join("triggers"));
+        let new = triggers.iter().find(|name| !before.contains(*name));
+        if let Some(name) = new {
+            let hash = record(sandbox, format!("triggers/{name}"))["secret_sha256"].clone();
+            let word = fs::read_to_string(file).unwrap_or_default();
+            assert_eq!(hash, sha256(word.trim_end()).as_str(), "{name} has no secret in a file");
+        }
+        new.is_some()
     });
 }
 
