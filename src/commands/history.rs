@@ -224,6 +224,9 @@ const LAST: usize = 50;
 /// Output readers of the running turns.
 type Tails = HashMap<RunId, OutputTail>;
 
+/// Beginnings of the texts of messages; `None` for a message without content.
+type Bodies = HashMap<MessageId, Option<String>>;
+
 pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
@@ -264,11 +267,10 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
             }
         }
         has_ended = events.iter().any(|event| ENDS.contains(&event.kind));
-        let texts = if session.out.is_json() { HashMap::new() } else { admitted_texts(&store, &events)? };
+        let texts = if session.out.is_json() { Bodies::new() } else { admitted_texts(&store, &events)? };
         for event in &events {
             session.out.is_about(chosen.are_told_apart.then(|| event.agent.to_string()));
-            let said = admitted(event).and_then(|id| texts.get(&id)).map(String::as_str);
-            match tell(session, &store, (event, said), &mut tails) {
+            match tell(session, &store, event, &texts, &mut tails) {
                 Err(error) if chosen.are_all && error.has_left() => {}
                 told => told?,
             }
@@ -302,13 +304,14 @@ fn admitted(event: &Event) -> Option<MessageId> {
 }
 
 /// Returns the beginnings of the texts of the messages that events admit. Reads each archive once.
-fn admitted_texts(store: &Store, events: &[Event]) -> Result<HashMap<MessageId, String>> {
-    let text = |message: &Message| one_line(&message.body.to_text(), log::LONGEST);
+fn admitted_texts(store: &Store, events: &[Event]) -> Result<Bodies> {
+    let text =
+        |message: &Message| message.is_contentful().then(|| one_line(&message.body.to_text(), log::LONGEST));
     let mut by_agent: BTreeMap<&AgentName, Vec<MessageId>> = BTreeMap::new();
-    for event in events {
-        by_agent.entry(&event.agent).or_default().extend(admitted(event));
+    for (event, id) in events.iter().filter_map(|event| Some((event, admitted(event)?))) {
+        by_agent.entry(&event.agent).or_default().push(id);
     }
-    let mut texts = HashMap::new();
+    let mut texts = Bodies::new();
     for (name, ids) in by_agent {
         let found = store.agent(name).and_then(|agent| {
             agent.look(|seen, _| {
@@ -329,17 +332,13 @@ fn admitted_texts(store: &Store, events: &[Event]) -> Result<HashMap<MessageId, 
 }
 
 /// Shows an event. An event that ends a turn is preceded by the rest of the turn's output.
-fn tell(
-    session: &mut Session,
-    store: &Store,
-    (event, said): (&Event, Option<&str>),
-    tails: &mut Tails,
-) -> Result<()> {
+fn tell(session: &mut Session, store: &Store, event: &Event, said: &Bodies, tails: &mut Tails) -> Result<()> {
     if let Some(run) = event.run_id.filter(|_| ENDS.contains(&event.kind)) {
         let agent = store.agent(&event.agent)?;
         let mut tail = tails.remove(&run).unwrap_or_else(|| OutputTail::of(&agent, run, None));
         show_lines(session, agent.name(), run, tail.news(true)?);
     }
+    let said = admitted(event).and_then(|id| said.get(&id)?.as_deref());
     let line = log::line(event, said, &session.out);
     if session.out.is_json() || line.is_some() {
         session.out.result(event, |_| line.unwrap_or_default());

@@ -142,6 +142,16 @@ fn what_turns_write_neither_steers_nor_breaks_a_line() {
     assert!(text.contains("| no end\n"), "{text}");
 }
 
+/// A message that says nothing has no text behind its line.
+#[test]
+fn a_message_without_content_is_told_without_a_text() {
+    let sandbox = started("true");
+    sandbox.run(["enqueue", "ada", "--allow-empty", " "]);
+    sandbox.run(["tick", "ada"]);
+    let text = sandbox.run(["logs", "ada"]);
+    assert!(text.lines().any(|line| line.ends_with("  takes a message from you")), "{text}");
+}
+
 /// The texts of all shown messages are read together, whether they have ended or wait for another attempt.
 #[test]
 fn the_archive_is_read_once_however_much_is_shown() {
