@@ -21,6 +21,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::place::Away;
 use crate::model::refusal::Refusal;
+use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
@@ -66,9 +67,10 @@ fn report(session: &mut Session, action: &str, done: &Stopped, requeue: bool) {
         object[format!("{}_run_id", how(run.is_completed))] = json!(run.id);
     }
     session.out.result(&object, |_| {
-        let is_lost = run.as_ref().is_some_and(|run| !run.is_completed && !requeue);
-        let lost = state.last_turn.as_ref().filter(|_| is_lost).map(|turn| turn.message_id);
-        let cure = lost.map(|id| format!("; `dormouse queue requeue {id}` puts its message back"));
+        let aborted = run.as_ref().filter(|run| !run.is_completed && !requeue).map(|run| run.id);
+        let turn = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == aborted);
+        let id = turn.filter(|turn| turn.terminal == Terminal::Aborted).map(|turn| turn.message_id);
+        let cure = id.map(|id| format!("; `dormouse queue requeue {id}` puts its message back"));
         let run = run.as_ref().map(|run| format!(", {} {}", how(run.is_completed), run.id));
         let ended: Vec<String> = tasks.iter().map(TaskId::to_string).collect();
         let ended = if ended.is_empty() { String::new() } else { format!(", ended {}", ended.join(", ")) };

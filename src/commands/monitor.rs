@@ -77,7 +77,7 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
 fn group_of(by: UsageBy, agent: &AgentName, run: &Run) -> String {
     match by {
         UsageBy::Agent => agent.to_string(),
-        UsageBy::Day => run.ended_at.local_second().chars().take(10).collect(),
+        UsageBy::Day => run.ended_at.local_second().chars().take("yyyy-mm-dd".len()).collect(),
         UsageBy::Model => run.usage.as_ref().and_then(|usage| usage.model.clone()).unwrap_or_default(),
     }
 }

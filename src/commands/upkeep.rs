@@ -140,10 +140,9 @@ impl CheckTotals {
 /// released, so that a slow reader of the output blocks no other command.
 fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut CheckTotals) -> Result<()> {
     let dir = agent.workdir().tmp().parent();
-    let locked = agent.change_damaged(session.clock.now()).and_then(|locked| {
-        // The lock may be writable where nothing else is.
-        rustix::fs::access(dir.path(), Access::WRITE_OK).context("write into", dir.path()).map(|()| locked)
-    });
+    // The lock may be writable where nothing else is.
+    let writable = || rustix::fs::access(dir.path(), Access::WRITE_OK).context("write into", dir.path());
+    let locked = agent.change_damaged(session.clock.now()).and_then(|locked| writable().map(|()| locked));
     let (locked, mut notes) = match locked {
         Ok(locked) => (Some(locked), Vec::new()),
         Err(error @ (Error::Busy { .. } | Error::NoAgent { .. })) => return Err(error),

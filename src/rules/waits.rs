@@ -119,6 +119,7 @@ impl<'a> WakeSource<'a> {
             }
             WakeSource::FromAbout(source) => from_outside && trigger.comes_from(source),
             WakeSource::ExternalEvent => {
+                // An event about another item does not end the wait.
                 let about = trigger.work_item_id;
                 let is_content = trigger.kind == TriggerKind::ExternalEvent && trigger.contentful;
                 is_content && trigger.names_nothing() && (about.is_none() || about == wait.work_item_id)
