@@ -25,11 +25,15 @@ pub enum Error {
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
     /// The rules don't allow the request. `is_usage`: they would not, whatever the records are.
+    /// `edge`: the two states between which the state machine has no transition.
     #[error("{message}")]
-    Refused { kind: &'static str, message: String, hint: Option<String>, is_usage: bool },
-    /// The state machine has no transition between two states.
-    #[error("{message}")]
-    NoEdge { kind: &'static str, message: String, hint: Option<String>, from: &'static str, to: &'static str },
+    Refused {
+        kind: &'static str,
+        message: String,
+        hint: Option<String>,
+        is_usage: bool,
+        edge: Option<Box<(&'static str, &'static str)>>,
+    },
     #[error("{} is locked by {holder}; waited {waited_ms} ms", path.display())]
     Busy { path: PathBuf, holder: String, waited_ms: u64 },
     /// A record can't be read. Such a record is never overwritten and never treated as empty.
@@ -37,16 +41,10 @@ pub enum Error {
     Damaged { path: PathBuf, line: usize, column: usize, message: String, hint: Option<String> },
     #[error("{} is written in {found}, newer than the {known} that this dormouse reads", path.display())]
     Newer { path: PathBuf, found: String, known: String },
-    /// The time limit of `await` has passed.
+    /// A failure outside this program: git, a template, a process that does not end, a database,
+    /// the time limit of `await`. `kind` is a word for scripts.
     #[error("{message}")]
-    TimedOut { message: String, hint: String },
-    /// A failure outside this program: git, a template, a process that does not end.
-    #[error("{message}")]
-    Failed { message: String, hint: Option<String> },
-    /// A database has refused an operation, or has not answered. `kind` is a word for scripts.
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no database is built in"))]
-    #[error("{message}")]
-    Database { status: Status, kind: &'static str, message: String, hint: Option<String> },
+    Failed { status: Status, kind: &'static str, message: String, hint: Option<String> },
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -155,18 +153,18 @@ impl Error {
     /// Returns the error for an action that the rules or the records don't allow. `kind`: word for
     /// scripts.
     pub fn refused(kind: &'static str, message: impl Into<String>) -> Error {
-        Error::Refused { kind, message: message.into(), hint: None, is_usage: false }
+        Error::Refused { kind, message: message.into(), hint: None, is_usage: false, edge: None }
     }
 
     /// Returns the error for a failure outside this program.
     pub fn failed(message: impl Into<String>) -> Error {
-        Error::Failed { message: message.into(), hint: None }
+        Error::failed_as(Status::Failed, "failed", message)
     }
 
-    /// Returns the error for a failed operation of a database.
-    #[cfg(feature = "postgres")]
-    pub fn database(status: Status, kind: &'static str, message: impl Into<String>) -> Error {
-        Error::Database { status, kind, message: message.into(), hint: None }
+    /// Returns the error for a failure outside this program with an exit status and a kind of its
+    /// own.
+    pub fn failed_as(status: Status, kind: &'static str, message: impl Into<String>) -> Error {
+        Error::Failed { status, kind, message: message.into(), hint: None }
     }
 
     /// Returns the error for damage of a file, without a line number.
@@ -189,9 +187,7 @@ impl Error {
     pub fn with_hint(mut self, text: impl Into<String>) -> Error {
         if let Error::Usage { hint, .. }
         | Error::Refused { hint, .. }
-        | Error::NoEdge { hint, .. }
         | Error::Damaged { hint, .. }
-        | Error::Database { hint, .. }
         | Error::Failed { hint, .. } = &mut self
         {
             *hint = Some(text.into());
@@ -206,19 +202,17 @@ impl Error {
                 (Status::Failed, "not_allowed")
             }
             Error::Io { .. } => (Status::Failed, "io"),
-            Error::Failed { .. } => (Status::Failed, "failed"),
+            Error::Failed { status, kind, .. } => (*status, kind),
             Error::Usage { .. } => (Status::Usage, "usage"),
             Error::NoStore { .. } | Error::NotAStore { .. } => (Status::NotFound, "no_state_directory"),
             Error::NoAgent { .. } => (Status::NotFound, "no_agent"),
             Error::NoRecord { .. } => (Status::NotFound, "no_record"),
             Error::Refused { kind: kind @ (Error::FENCED | Error::CONTENDED), .. } => (Status::Busy, kind),
             Error::Refused { kind, is_usage: true, .. } => (Status::Usage, kind),
-            Error::Refused { kind, .. } | Error::NoEdge { kind, .. } => (Status::Refused, kind),
+            Error::Refused { kind, .. } => (Status::Refused, kind),
             Error::Busy { .. } => (Status::Busy, "busy"),
             Error::Damaged { .. } => (Status::Damaged, "damaged"),
             Error::Newer { .. } => (Status::Damaged, "newer_schema"),
-            Error::TimedOut { .. } => (Status::TimedOut, "timed_out"),
-            Error::Database { status, kind, .. } => (*status, kind),
         }
     }
 
@@ -251,9 +245,7 @@ impl Error {
         match self {
             Error::Usage { hint, .. }
             | Error::Refused { hint, .. }
-            | Error::NoEdge { hint, .. }
             | Error::Damaged { hint, .. }
-            | Error::Database { hint, .. }
             | Error::Failed { hint, .. } => hint.clone(),
             Error::NoStore { .. } => {
                 Some("make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR".into())
@@ -285,7 +277,6 @@ impl Error {
             Error::NoRecord { what, .. } => {
                 list_of(what).map(|list| format!("`dormouse {list}` shows the ids"))
             }
-            Error::TimedOut { hint, .. } => Some(hint.clone()),
         }
     }
 
@@ -354,8 +345,8 @@ impl Error {
 
     /// Returns the two states of a refused transition.
     pub fn edge(&self) -> Option<(&'static str, &'static str)> {
-        let Error::NoEdge { from, to, .. } = self else { return None };
-        Some((from, to))
+        let Error::Refused { edge, .. } = self else { return None };
+        edge.as_deref().copied()
     }
 
     /// Returns the name of the agent that does not exist.
@@ -421,14 +412,8 @@ pub trait IoContext<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
-impl<T> IoContext<T> for io::Result<T> {
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
     fn context(self, action: &'static str, path: &Path) -> Result<T> {
-        self.map_err(|source| Error::Io { action, path: path.to_owned(), source })
-    }
-}
-
-impl<T> IoContext<T> for std::result::Result<T, rustix::io::Errno> {
-    fn context(self, action: &'static str, path: &Path) -> Result<T> {
-        self.map_err(|errno| Error::Io { action, path: path.to_owned(), source: errno.into() })
+        self.map_err(|source| Error::Io { action, path: path.to_owned(), source: source.into() })
     }
 }

@@ -34,7 +34,7 @@ impl Context<'_> {
                 match put_or_follow(session, self.store(), to, some) {
                     Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
                     // A retry would be refused for the same reason.
-                    Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
+                    Err(error @ (Error::Refused { .. } | Error::NoAgent { .. })) => {
                         unheard.extend(some.iter().map(|message| (*message, error.to_string())));
                     }
                     // The messages stay in the outbox, so that the next step retries.

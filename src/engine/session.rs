@@ -312,10 +312,7 @@ fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Error {
         let Refusal { kind, message, hint, edge, is_usage } = refusal;
-        match edge {
-            None => Error::Refused { kind, message, hint, is_usage },
-            Some(edge) => Error::NoEdge { kind, message, hint, from: edge.0, to: edge.1 },
-        }
+        Error::Refused { kind, message, hint, is_usage, edge }
     }
 }
 

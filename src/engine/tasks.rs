@@ -291,7 +291,7 @@ pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Optio
 
 /// True if a retry would fail in the same way.
 pub fn is_lasting(error: &Error) -> bool {
-    matches!(error, Error::Refused { .. } | Error::NoEdge { .. } | Error::Damaged { .. })
+    matches!(error, Error::Refused { .. } | Error::Damaged { .. })
 }
 
 /// Returns the end of a delegation that could never be handed over.

@@ -228,8 +228,7 @@ pub fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<
 /// True if the error is a refusal that a repeated settlement would get again.
 pub fn is_refusal(error: &Error) -> bool {
     const OF_MOMENT: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
-    matches!(error, Error::NoEdge { .. })
-        || matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind))
+    matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind))
 }
 
 /// Returns the end of a turn without its outcome, which was refused for the reason `why`.
@@ -343,9 +342,7 @@ pub fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) ->
 /// Returns the refusal of an action; a failure of the machine is returned as error.
 fn objection(error: Error) -> Result<Refusal> {
     let refusal = match error {
-        Error::Refused { kind, message, .. } | Error::NoEdge { kind, message, .. } => {
-            Refusal::new(kind, message)
-        }
+        Error::Refused { kind, message, .. } => Refusal::new(kind, message),
         Error::NoAgent { agent, .. } => Refusal::new("no_agent", format!("there is no agent `{agent}`")),
         Error::NoRecord { .. } | Error::Damaged { .. } | Error::Newer { .. } => {
             Refusal::new(error.kind(), error.to_string())
@@ -356,8 +353,6 @@ fn objection(error: Error) -> Result<Refusal> {
         | Error::NoStore { .. }
         | Error::NotAStore { .. }
         | Error::Busy { .. }
-        | Error::TimedOut { .. }
-        | Error::Database { .. }
         | Error::Failed { .. } => return Err(error),
     };
     Ok(refusal)

@@ -259,7 +259,7 @@ impl WaitLimit {
             let hint = format!(
                 "`dormouse explain {agent}` shows what would wake it, `dormouse tick {agent}` runs its next step"
             );
-            return Err(Error::TimedOut { message, hint });
+            return Err(Error::failed_as(Status::TimedOut, "timed_out", message).with_hint(hint));
         }
         Ok(left)
     }

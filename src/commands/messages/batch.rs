@@ -99,7 +99,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy
 
 /// Adds the line number of the batch to a refusal.
 fn in_line(number: usize, error: Error) -> Error {
-    let (Error::Refused { kind, .. } | Error::NoEdge { kind, .. }) = error else { return error };
+    let Error::Refused { kind, .. } = error else { return error };
     let hint = error.hint().map(|hint| format!("{hint}; ")).unwrap_or_default();
     Error::refused(kind, format!("line {number} of the batch: {error}"))
         .with_hint(format!("{hint}nothing was admitted"))

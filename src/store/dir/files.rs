@@ -326,10 +326,7 @@ pub fn fault_of_file(error: Error) -> Result<String> {
         | Error::NoAgent { .. }
         | Error::NoRecord { .. }
         | Error::Refused { .. }
-        | Error::NoEdge { .. }
         | Error::Busy { .. }
-        | Error::TimedOut { .. }
-        | Error::Database { .. }
         | Error::Failed { .. } => Err(error),
     }
 }

@@ -118,15 +118,15 @@ impl RoundTripFault {
 }
 
 fn failed(message: String) -> Error {
-    Error::database(Status::Failed, "database", message)
+    Error::failed_as(Status::Failed, "database", message)
 }
 
 fn not_allowed(message: String) -> Error {
-    Error::database(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
+    Error::failed_as(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
 }
 
 fn crossed(url: &Url) -> Error {
-    Error::database(
+    Error::failed_as(
         Status::Busy,
         "busy",
         format!("another process was at the same records in {}", url.shown()),
@@ -136,7 +136,7 @@ fn crossed(url: &Url) -> Error {
 
 /// Error when the records have changed between two queries of one read view.
 pub fn changed(url: &Url, agent: &str) -> Error {
-    Error::database(
+    Error::failed_as(
         Status::Busy,
         CHANGED,
         format!("`{agent}` has changed in {} while it was read", url.shown()),
@@ -156,7 +156,7 @@ pub fn fenced(agent: &str) -> Error {
 pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
     let server = url.shown();
     let message = format!("{server}: the fence of `{agent}` is damaged: {fence} in the table `state`");
-    Error::database(Status::Damaged, "damaged", message).with_hint(
+    Error::failed_as(Status::Damaged, "damaged", message).with_hint(
         "set it by hand to the number of the last lease that the agent has had, or to a higher one",
     )
 }
@@ -164,7 +164,7 @@ pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
 /// Error when the lock was lost with its connection, and another process changed the agent before
 /// this process locked it again.
 pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
-    Error::database(
+    Error::failed_as(
         Status::Busy,
         "stale_revision",
         format!("`{agent}` is at revision {revision}, not at {base}"),
@@ -179,7 +179,7 @@ pub fn unknown(url: &Url, why: &str) -> Error {
 }
 
 fn not_made(url: &Url) -> Error {
-    Error::database(Status::NotFound, "no_schema", format!("there is no store in {}", url.shown()))
+    Error::failed_as(Status::NotFound, "no_schema", format!("there is no store in {}", url.shown()))
         .with_hint(format!("make it: run `dormouse -C '{}' init`", url.shown()))
 }
 
@@ -190,7 +190,7 @@ pub fn other_format(url: &Url, found: &str, known: &str) -> Error {
     } else {
         "it was never released: move its agents with the dormouse that made it; nothing was changed"
     };
-    Error::database(
+    Error::failed_as(
         Status::Damaged,
         "newer_schema",
         format!("the store in {} has format {found}; this dormouse knows format {known}", url.shown()),
