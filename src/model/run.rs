@@ -23,6 +23,16 @@ names! {
     }
 }
 
+impl Terminal {
+    /// True if the turn has failed. A turn that was stopped or put off has not.
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => true,
+            Terminal::Completed | Terminal::Aborted | Terminal::Suspended | Terminal::Deferred => false,
+        }
+    }
+}
+
 /// Usage that a turn reports.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -58,11 +58,7 @@ impl StepReport {
     }
 
     fn turn_failed(&self) -> bool {
-        match self.terminal {
-            Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted) => true,
-            Some(Terminal::Completed | Terminal::Aborted | Terminal::Suspended | Terminal::Deferred)
-            | None => false,
-        }
+        self.terminal.is_some_and(Terminal::is_failure)
     }
 }
 

@@ -29,11 +29,8 @@ pub struct Used {
 impl Used {
     pub fn add(&mut self, run: &Run) {
         self.turns += 1;
-        match run.terminal {
-            Terminal::Completed => self.completed += 1,
-            Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => self.failed += 1,
-            Terminal::Aborted | Terminal::Suspended | Terminal::Deferred => {}
-        }
+        self.completed += u64::from(run.terminal == Terminal::Completed);
+        self.failed += u64::from(run.terminal.is_failure());
         self.duration_ms = self.duration_ms.saturating_add(run.duration_ms.unwrap_or(0));
         if let Some(usage) = &run.usage {
             self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens.unwrap_or(0));

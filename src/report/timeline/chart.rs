@@ -1,13 +1,12 @@
 //! Charts of the whole period: totals of all agents in intervals of equal length.
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::model::time::{Span, Time};
 use crate::report::text::count;
 use crate::rules::limits::dollars;
 
-use super::{Activity, Scale, Stay, moment, number, span};
+use super::{Activity, Scale, Stay, number, span};
 
 /// Width and height of a chart in SVG units. The template has the same numbers.
 const WIDTH: u64 = 1000;
@@ -53,15 +52,12 @@ pub struct Intervals {
 
 impl Intervals {
     pub fn of(agents: &[&Activity], scale: Scale, now: Time) -> Intervals {
-        let whole = scale.until.since(scale.from);
-        let minute = Span::from_secs(60);
-        let fits = |minutes: &u64| whole.as_millis() / minute.times(*minutes).as_millis().max(1) < MOST;
-        let longest = whole.as_millis() / minute.as_millis() / MOST + 1;
-        let long = minute.times(PARTS.into_iter().find(fits).unwrap_or(longest));
-        let millis = i64::try_from(long.as_millis()).unwrap_or(i64::MAX).max(1);
+        let minutes = scale.until.since(scale.from).as_millis() / 60_000;
+        let part = PARTS.into_iter().find(|part| minutes / part < MOST).unwrap_or(minutes / MOST + 1);
+        let long = Span::from_secs(60).times(part);
+        let millis = i64::try_from(long.as_millis()).unwrap_or(i64::MAX);
         let first = Time::from_millis(scale.from.as_millis().div_euclid(millis) * millis);
-        let count =
-            usize::try_from(scale.until.since(first).as_millis() / long.as_millis().max(1)).unwrap_or(0);
+        let count = usize::try_from(scale.until.since(first).as_millis() / long.as_millis()).unwrap_or(0);
         let mut parts = Intervals { first, long, parts: Vec::new() };
         parts.parts.resize_with(count + 1, Interval::default);
         for turn in agents.iter().flat_map(|agent| &agent.turns) {
@@ -84,7 +80,7 @@ impl Intervals {
 
     /// Returns the interval of a moment; for a moment before the period, the first interval.
     fn at(&mut self, at: Time) -> &mut Interval {
-        let part = usize::try_from(at.since(self.first).as_millis() / self.long.as_millis().max(1));
+        let part = usize::try_from(at.since(self.first).as_millis() / self.long.as_millis());
         let last = self.parts.len() - 1;
         &mut self.parts[part.unwrap_or(last).min(last)]
     }
@@ -114,10 +110,8 @@ impl Intervals {
     }
 
     fn name(&self, number: usize) -> String {
-        let at = moment(self.begin(number));
-        let day = "2026-01-01".len();
-        let cut = if self.long >= Span::from_secs(86_400) { day } else { "2026-01-01 00:00".len() };
-        at.get(..cut).unwrap_or(&at).to_owned()
+        let form = if self.long >= Span::from_secs(86_400) { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M" };
+        self.begin(number).utc().format(form).to_string()
     }
 
     /// Length of an interval in words: minutes, whole hours or whole days.
@@ -161,32 +155,10 @@ pub fn median(sorted: &[Span]) -> Option<Span> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// Chart with a bar for each interval.
-#[derive(Debug, Serialize)]
-pub struct Chart {
-    title: &'static str,
-    /// Caption that explains the value of a bar.
-    note: &'static str,
-    /// Value of the highest bar, as text.
-    most: String,
-    bars: Vec<Bar>,
-}
-
-#[derive(Debug, Serialize)]
-struct Bar {
-    x: u64,
-    width: u64,
-    /// Height of the whole bar, and of its lower part in another colour, in SVG units.
-    high: u64,
-    low: u64,
-    class: &'static str,
-    low_class: &'static str,
-    title: String,
-}
-
 /// Definition of one chart.
 struct ChartKind {
     title: &'static str,
+    /// Caption that explains the value of a bar.
     note: &'static str,
     /// CSS classes of a bar and of its lower part.
     classes: (&'static str, &'static str),
@@ -252,12 +224,13 @@ fn turns(part: &Interval) -> String {
 }
 
 /// Returns the charts that have at least one bar.
-pub fn charts(parts: &Intervals) -> Vec<Chart> {
+pub fn charts(parts: &Intervals) -> Vec<Value> {
     CHARTS.iter().filter_map(|kind| kind.draw(parts)).collect()
 }
 
 impl ChartKind {
-    fn draw(&self, parts: &Intervals) -> Option<Chart> {
+    /// Returns the chart with a bar for each interval whose value is above zero.
+    fn draw(&self, parts: &Intervals) -> Option<Value> {
         let ChartKind { title, note, classes: (class, low_class), values, words, most: most_words } = self;
         let parts_of = parts.parts.iter().enumerate();
         let most = parts.parts.iter().map(|part| values(part).0).max().filter(|most| *most > 0)?;
@@ -269,16 +242,21 @@ impl ChartKind {
         };
         let bars = parts_of.filter(|(_, part)| values(part).0 > 0).map(|(number, part)| {
             let (value, low) = values(part);
-            Bar {
-                x: number as u64 * WIDTH / count,
-                width: (WIDTH / count).saturating_sub(2).max(1),
-                high: high(value),
-                low: high(low),
-                class,
-                low_class,
-                title: format!("{}: {}", parts.name(number), words(part)),
-            }
+            json!({
+                "x": number as u64 * WIDTH / count,
+                "high": high(value),
+                "low": high(low),
+                "title": format!("{}: {}", parts.name(number), words(part)),
+            })
         });
-        Some(Chart { title, note, most: most_words(most), bars: bars.collect() })
+        Some(json!({
+            "title": title,
+            "note": note,
+            "class": class,
+            "low_class": low_class,
+            "most": most_words(most),
+            "width": (WIDTH / count).saturating_sub(2).max(1),
+            "bars": bars.collect::<Vec<_>>(),
+        }))
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Turns that begin in one column share a mark, which limits the size of a timeline.
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::{Pause, Scale, ShownTurn, TurnKind, in_words, moment, span};
+use super::{Pause, Scale, ShownTurn, in_words, moment, span};
+use crate::model::run::Terminal;
 use crate::model::time::Time;
 use crate::report::text::count;
 
@@ -20,22 +21,9 @@ const COLUMNS: [u64; 9] = [250, 125, 100, 80, 50, 40, 25, 20, 10];
 /// Minimum width of a mark, so that a short turn is visible.
 const LEAST: u64 = WIDTH / COLUMNS[0];
 
-/// Group of shapes with a tooltip.
-#[derive(Debug, Serialize)]
-pub struct LaneMark {
-    shapes: Vec<Shape>,
-    title: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Shape {
-    class: &'static str,
-    path: String,
-}
-
 /// Returns a rectangle.
-fn shape(class: &'static str, x: u64, width: u64, top: u64, bottom: u64) -> Shape {
-    Shape { class, path: format!("M{x} {top}h{width}V{bottom}H{x}z") }
+fn shape(class: &str, x: u64, width: u64, top: u64, bottom: u64) -> Value {
+    json!({ "class": class, "path": format!("M{x} {top}h{width}V{bottom}H{x}z") })
 }
 
 /// Returns the largest number of columns with which all timelines have at most `MARKS` marks.
@@ -55,31 +43,33 @@ fn groups<T>(all: &[T], begin: impl Fn(&T) -> Time, scale: Scale, columns: u64) 
     all.chunk_by(|one, next| scale.x(begin(one), columns) == scale.x(begin(next), columns)).collect()
 }
 
-/// Returns the marks of an agent, waits first.
-pub fn marks(turns: &[ShownTurn], pauses: &[Pause], scale: Scale, columns: u64) -> Vec<LaneMark> {
+/// Returns the marks of an agent, waits first. Each is a group of shapes with a tooltip.
+pub fn marks(turns: &[ShownTurn], pauses: &[Pause], scale: Scale, columns: u64) -> Vec<Value> {
     let left = |at| scale.x(at, WIDTH).min(WIDTH - LEAST);
     let wide = |x: u64, until| scale.x(until, WIDTH).saturating_sub(x).max(LEAST);
     let waits = groups(pauses, |pause| pause.since, scale, columns).into_iter().filter_map(|group| {
         let first = group.first()?;
         let until = group.iter().map(|pause| pause.until).max()?;
         let x = left(first.since);
-        Some(LaneMark { shapes: vec![shape("w", x, wide(x, until), 22, 26)], title: of_waits(group, first) })
+        let shapes = [shape("w", x, wide(x, until), 22, 26)];
+        Some(json!({ "shapes": shapes, "title": of_waits(group, first) }))
     });
     let turns = groups(turns, |turn| turn.started_at, scale, columns).into_iter().filter_map(|group| {
         let first = group.first()?;
         let until = group.iter().map(|turn| turn.ended_at).max()?;
         let x = left(first.started_at);
-        Some(LaneMark { shapes: shapes(group, x, wide(x, until)), title: of_turns(group, first) })
+        Some(json!({ "shapes": shapes(group, x, wide(x, until)), "title": of_turns(group, first) }))
     });
     waits.chain(turns).collect()
 }
 
 /// Colours the share of failed turns in a mark, and makes it taller for readers without colours.
-fn shapes(group: &[ShownTurn], x: u64, width: u64) -> Vec<Shape> {
-    let class = match group.first().map(ShownTurn::kind) {
-        Some(TurnKind::Live) => "l",
-        Some(TurnKind::Cut) if group.len() == 1 => "c",
-        Some(TurnKind::Cut | TurnKind::Good | TurnKind::Bad) | None => "g",
+fn shapes(group: &[ShownTurn], x: u64, width: u64) -> Vec<Value> {
+    let class = match group {
+        [turn, ..] if turn.terminal.is_none() => "l",
+        // Turn that was stopped or put off.
+        [turn] if turn.terminal != Some(Terminal::Completed) && !turn.is_bad() => "c",
+        _ => "g",
     };
     let bad = group.iter().filter(|turn| turn.is_bad()).count();
     let mut shapes = Vec::new();

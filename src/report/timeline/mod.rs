@@ -9,8 +9,9 @@ mod chart;
 mod lane;
 mod page;
 
-use crate::model::id::short_ids;
-use crate::model::id::{AgentName, MessageId};
+use indicatif::HumanCount;
+
+use crate::model::id::{AgentName, MessageId, short_ids};
 use crate::model::run::{Run, Terminal};
 use crate::model::state::CurrentRun;
 use crate::model::time::{Span, Time};
@@ -61,16 +62,6 @@ impl Activity {
     }
 }
 
-/// Outcome of a turn as far as the pictures distinguish outcomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TurnKind {
-    Good,
-    Bad,
-    /// Turn that was stopped, suspended or deferred, and did not fail.
-    Cut,
-    Live,
-}
-
 /// Turn for the page.
 pub struct ShownTurn {
     pub message_id: MessageId,
@@ -104,17 +95,8 @@ impl ShownTurn {
         }
     }
 
-    fn kind(&self) -> TurnKind {
-        match self.terminal {
-            None => TurnKind::Live,
-            Some(Terminal::Completed) => TurnKind::Good,
-            Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted) => TurnKind::Bad,
-            Some(Terminal::Aborted | Terminal::Suspended | Terminal::Deferred) => TurnKind::Cut,
-        }
-    }
-
     fn is_bad(&self) -> bool {
-        self.kind() == TurnKind::Bad
+        self.terminal.is_some_and(Terminal::is_failure)
     }
 
     fn is_retry(&self) -> bool {
@@ -234,15 +216,7 @@ pub fn span(span: Span) -> String {
     }
 }
 
-/// Formats a number with separators between thousands.
+/// Formats a number with thin spaces between thousands.
 fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push('\u{2009}');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string().replace(',', "\u{2009}")
 }

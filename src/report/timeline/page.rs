@@ -85,8 +85,8 @@ fn axis(scale: Scale) -> Vec<String> {
     (0..MOMENTS).map(|number| at(number).get(part.clone()).unwrap_or_default().to_owned()).collect()
 }
 
-/// Returns the totals over all agents.
-fn tiles(history: &FleetHistory) -> Vec<Value> {
+/// Returns the totals over all agents: name, value, and true for a value that is a problem.
+fn tiles(history: &FleetHistory) -> Value {
     let turns = || history.agents.iter().flat_map(|agent| &agent.turns);
     let many = |of: usize| number(of as u64);
     let mut waited: Vec<Span> =
@@ -95,20 +95,17 @@ fn tiles(history: &FleetHistory) -> Vec<Value> {
     let to_look_at = history.agents.iter().filter(|agent| agent.needs_attention()).count();
     let to_look_at = to_look_at + history.unreadable.len();
     let failed = turns().filter(|turn| turn.is_bad()).count();
-    let tile =
-        |name: &str, value: String, is_bad: bool| json!({ "name": name, "value": value, "is_bad": is_bad });
-    let plain = |name, value| tile(name, value, false);
-    vec![
-        plain("agents", many(history.agents.len() + history.unreadable.len())),
-        tile("need attention", many(to_look_at), to_look_at > 0),
-        plain("turns", many(turns().count())),
-        tile("failed", many(failed), failed > 0),
-        plain("retries", many(turns().filter(|turn| turn.is_retry()).count())),
-        plain("messages wait now", many(history.agents.iter().map(|agent| agent.line.pending).sum())),
-        plain("median waiting time", median(&waited).map_or_else(|| "–".to_owned(), span)),
-        plain("tokens", number(turns().map(|turn| turn.tokens).fold(0, u64::saturating_add))),
-        plain("cost", cost(turns().map(|turn| turn.cost_usd).sum())),
-    ]
+    json!([
+        ("agents", many(history.agents.len() + history.unreadable.len()), false),
+        ("need attention", many(to_look_at), to_look_at > 0),
+        ("turns", many(turns().count()), false),
+        ("failed", many(failed), failed > 0),
+        ("retries", many(turns().filter(|turn| turn.is_retry()).count()), false),
+        ("messages wait now", many(history.agents.iter().map(|agent| agent.line.pending).sum()), false),
+        ("median waiting time", median(&waited).map_or_else(|| "–".to_owned(), span), false),
+        ("tokens", number(turns().map(|turn| turn.tokens).fold(0, u64::saturating_add)), false),
+        ("cost", cost(turns().map(|turn| turn.cost_usd).sum()), false),
+    ])
 }
 
 /// Lists unreadable agents, and then the agents that need attention.
@@ -175,7 +172,7 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
         // Text alternative of the timeline, for readers who can't see it.
         "words": words,
         "marks": marks(&agent.turns, &agent.pauses, scale, columns),
-        "last": agent.turns.iter().rev().take(listed).map(listed_turn).collect::<Vec<_>>(),
+        "last": agent.turns.iter().rev().take(listed).map(|turn| listed_turn(agent, turn)).collect::<Vec<_>>(),
     })
 }
 
@@ -188,8 +185,10 @@ fn posture(line: &ListRow) -> String {
     }
 }
 
-fn listed_turn(turn: &ShownTurn) -> Value {
+/// Returns a turn for the tables of turns.
+fn listed_turn(agent: &Activity, turn: &ShownTurn) -> Value {
     json!({
+        "agent": agent.line.agent,
         "at": moment(turn.started_at),
         "took": span(turn.took),
         "end": turn.end(),
@@ -213,13 +212,6 @@ fn failures(agents: &[&Activity]) -> (Vec<Value>, Vec<Value>, usize) {
     let more = failed.len().saturating_sub(FAILURES);
     let kinds =
         kinds.into_iter().map(|(name, count)| json!({ "name": in_words(name), "count": number(count) }));
-    let failures = failed.into_iter().take(FAILURES).map(|(agent, turn)| {
-        json!({
-            "agent": agent.line.agent,
-            "at": moment(turn.started_at),
-            "end": turn.end(),
-            "said": turn.said,
-        })
-    });
+    let failures = failed.into_iter().take(FAILURES).map(|(agent, turn)| listed_turn(agent, turn));
     (kinds.collect(), failures.collect(), more)
 }
