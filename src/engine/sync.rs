@@ -76,7 +76,8 @@ pub struct SyncOptions<'e> {
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
 }
 
-fn repository(store: &Store) -> Repository<'_> {
+/// Returns the git repository of a state directory.
+pub fn repository(store: &Store) -> Repository<'_> {
     Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
 }
 

@@ -4,40 +4,33 @@ use crate::error::Result;
 use crate::model::time::Time;
 use crate::process::git::Repository;
 use crate::report::step::StepReport;
-use crate::store::{Agent, Store};
+use crate::store::Agent;
 
-/// Returns the git repository that receives the commits.
-pub fn repository(store: &Store) -> Repository<'_> {
-    Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
+/// Returns the revision before a step. Fails, to prevent the step, if git could not commit.
+pub fn before_step(repository: &Repository<'_>, agent: &Agent<'_>) -> Result<u64> {
+    let revision = agent.peek()?.revision;
+    repository.check()?;
+    Ok(revision)
 }
 
-/// State of the agent and its repository before a step.
-pub struct BeforeStep<'r> {
-    repository: &'r Repository<'r>,
-    revision: u64,
-}
-
-impl<'r> BeforeStep<'r> {
-    /// Notes the revision before a step. Fails, to prevent the step, if git could not commit.
-    pub fn step(repository: &'r Repository<'r>, agent: &Agent<'_>) -> Result<BeforeStep<'r>> {
-        let revision = agent.peek()?.revision;
-        repository.check()?;
-        Ok(BeforeStep { repository, revision })
+/// Commits the state directory with the decision as the message, if the step has changed a record
+/// since the revision `before`; falling asleep is such a change. Returns git's message about files
+/// that git can't read and has left out.
+///
+/// The records are synced first, so that the commit has only content that survives a power cut.
+pub fn commit(
+    repository: &Repository<'_>,
+    before: u64,
+    agent: &Agent<'_>,
+    report: &StepReport,
+    now: Time,
+) -> Result<Option<String>> {
+    if agent.peek()?.revision == before {
+        return Ok(None);
     }
-
-    /// Commits the state directory with the decision as the message, if the step has changed a
-    /// record; falling asleep is such a change. Returns git's message about files that git can't
-    /// read and has left out.
-    ///
-    /// The records are synced first, so that the commit has only content that survives a power cut.
-    pub fn commit(self, agent: &Agent<'_>, report: &StepReport, now: Time) -> Result<Option<String>> {
-        if agent.peek()?.revision == self.revision {
-            return Ok(None);
-        }
-        agent.empty_journal(now)?;
-        let (subject, body) = message(report);
-        self.repository.commit(&subject, &body)
-    }
+    agent.empty_journal(now)?;
+    let (subject, body) = message(report);
+    repository.commit(&subject, &body)
 }
 
 /// Returns the subject and body of the commit for a step.

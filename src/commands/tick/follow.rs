@@ -314,15 +314,10 @@ impl TickFollower<'_> {
                     let goes_on = !expected.is_at_rest && agent.idle_steps == 0 && !expected.is_beside;
                     if goes_on { Some(now) } else { expected.due }
                 }
-                // A moved agent has no steps in this store.
-                Err(error) if error.has_left() => {
+                // A moved agent has no steps in this store. The next step reports any other error.
+                Err(error) => {
                     agent.look_at = None;
-                    None
-                }
-                // The next step of the agent will report the error.
-                Err(_) => {
-                    agent.look_at = None;
-                    Some(now)
+                    (!error.has_left()).then_some(now)
                 }
             };
             agent.set_due(due, now, || Urgency::of(&self.store, &name));

@@ -12,9 +12,8 @@ use crate::cli;
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::session::Session;
-use crate::engine::step::report_preview;
-use crate::engine::step::{busy_step, quiet_step};
-use crate::engine::sync::RemoteSync;
+use crate::engine::step::{busy_step, quiet_step, report_preview};
+use crate::engine::sync::{RemoteSync, repository};
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::process::jobs::{self, Relay};
@@ -142,7 +141,7 @@ impl Round<'_> {
         if args.commit {
             store.local().files_only("`dormouse tick --commit`")?;
         }
-        let repository = args.commit.then(|| committing::repository(store));
+        let repository = args.commit.then(|| repository(store));
         let mut status = Status::Done;
         let most = if args.until_idle { args.max_steps } else { 1 };
         for _ in 0..most {
@@ -157,10 +156,9 @@ impl Round<'_> {
             } else if let Some(report) = quiet_step(Context::new(session, &agent), Instant::now())? {
                 report
             } else {
-                before = repository
-                    .as_ref()
-                    .map(|repository| committing::BeforeStep::step(repository, &agent))
-                    .transpose()?;
+                if let Some(repository) = &repository {
+                    before = Some((repository, committing::before_step(repository, &agent)?));
+                }
                 busy_step(Context::new(session, &agent))?
             };
             let raised_failure = session.has_raised_failure();
@@ -189,8 +187,9 @@ impl Round<'_> {
                 ));
             }
             // The result is printed before the commit, because git can fail.
-            if let Some(before) = before
-                && let Some(left_out) = before.commit(&agent, &report, session.clock.now())?
+            if let Some((repository, before)) = before
+                && let Some(left_out) =
+                    committing::commit(repository, before, &agent, &report, session.clock.now())?
             {
                 session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
             }
@@ -225,22 +224,18 @@ impl Round<'_> {
             return Status::Done;
         }
         many::by_urgency(self.store, &mut busy, urgencies, session.clock.now());
-        busy.extend(resting.into_iter().map(|(name, _)| name));
+        busy.extend(resting.into_iter().map(|report| report.agent));
         self.one_by_one(session, &busy)
     }
 
     /// Returns the agents with something to do, and the idle agents with the reports of their
     /// steps. Leaves out moved agents, which have no steps in this store.
-    fn split(
-        &self,
-        session: &Session,
-        names: &[AgentName],
-    ) -> (Vec<AgentName>, Vec<(AgentName, StepReport)>) {
+    fn split(&self, session: &Session, names: &[AgentName]) -> (Vec<AgentName>, Vec<StepReport>) {
         let (mut busy, mut resting) = (Vec::new(), Vec::new());
         for name in names {
             let looked = self.store.agent(name);
             match looked.and_then(|agent| quiet_step(Context::new(session, &agent), Instant::now())) {
-                Ok(Some(report)) => resting.push((name.clone(), report)),
+                Ok(Some(report)) => resting.push(report),
                 Err(error) if self.args.all && error.has_left() => {}
                 Ok(None) | Err(_) => busy.push(name.clone()),
             }
@@ -283,8 +278,8 @@ impl Round<'_> {
     }
 }
 
-fn show_all(session: &mut Session, reports: &[(AgentName, StepReport)]) {
-    for (_, report) in reports {
+fn show_all(session: &mut Session, reports: &[StepReport]) {
+    for report in reports {
         session.out.result(report, |out| shown::text(report, out));
     }
 }

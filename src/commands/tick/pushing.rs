@@ -6,8 +6,7 @@
 
 use crate::engine::context::Context;
 use crate::engine::session::Session;
-use crate::engine::step::busy_step;
-use crate::engine::step::{preview, report_preview};
+use crate::engine::step::{busy_step, preview, report_preview};
 use crate::engine::sync::{RemoteSync, SyncOptions};
 use crate::error::Result;
 use crate::model::refusal::Refusal;
