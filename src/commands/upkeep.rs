@@ -43,20 +43,17 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
             .note("git merges the files of this state directory by `dormouse merge-driver`, in this clone");
     }
     let mut seen = CheckTotals::default();
-    let names = if args.quick {
+    if args.quick {
         for finding in checks::quick(&store, session.clock.now())? {
             seen.tell(session, &finding, Ok(false));
         }
-        Vec::new()
     } else if named.is_empty() {
         for finding in store.look_around(session.clock.now(), false)? {
             let mended = if args.repair { store.local().mend(&finding) } else { Ok(false) };
             seen.tell(session, &finding, mended);
         }
-        agents(&store, &[], true)?
-    } else {
-        agents(&store, named, false)?
-    };
+    }
+    let names = if args.quick { Vec::new() } else { agents(&store, named, named.is_empty())? };
     let mut status = session.each_agent(&names, named.is_empty(), |session, name| {
         let agent = store.agent(name)?;
         if args.repair {
@@ -294,18 +291,13 @@ struct GcReport {
 
 impl GcReport {
     fn text(&self) -> String {
-        let mut parts = Vec::new();
         let Collected { swept: Swept { runs, tasks, .. }, dropped, freed_bytes } = &self.collected;
-        let (runs, tasks) = (*runs, *tasks);
-        if runs > 0 {
-            parts.push(count(runs as u64, "run", "runs"));
-        }
-        if tasks > 0 {
-            parts.push(count(tasks as u64, "task", "tasks"));
-        }
-        if !dropped.is_empty() {
-            parts.push(count(dropped.len() as u64, "month", "months"));
-        }
+        let parts: Vec<String> =
+            [(*runs, "run", "runs"), (*tasks, "task", "tasks"), (dropped.len(), "month", "months")]
+                .into_iter()
+                .filter(|(number, ..)| *number > 0)
+                .map(|(number, one, many)| count(number as u64, one, many))
+                .collect();
         match (parts.is_empty(), self.dry_run) {
             (true, _) => format!("{}  nothing to do", self.agent),
             (false, true) => format!("{}  would remove {}", self.agent, parts.join(", ")),
