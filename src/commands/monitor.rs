@@ -9,8 +9,7 @@ use serde_json::json;
 use crate::cli::{self, UsageBy};
 use crate::engine::new_file::Replacement;
 use crate::engine::session::{Session, agents};
-use crate::engine::views::activity;
-use crate::engine::views::readings;
+use crate::engine::views::{activity, readings};
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::run::Run;
@@ -91,19 +90,18 @@ pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> 
         out.failure(&error, Some(name.as_str()), Some(name.as_str()));
         status = status.graver(error.exit_status());
     });
-    let Some(path) = &args.output else {
-        if out.is_json() {
-            metrics::objects(&readings, Naming::All, now).iter().for_each(|number| out.json_line(number));
-        } else {
-            out.raw(metrics::text(&readings, Naming::All, now).as_bytes());
-        }
-        return Ok(status);
-    };
     let text = metrics::text(&readings, Naming::All, now);
-    // The file is readable for all users, because the collector usually runs as another user.
-    replace(path, 0o644, &text)?;
-    if out.is_json() {
-        out.json_line(&json!({ "path": path.to_string_lossy(), "agents": names.len(), "bytes": text.len() }));
+    if let Some(path) = &args.output {
+        // The file is readable for all users, because the collector usually runs as another user.
+        replace(path, 0o644, &text)?;
+        if out.is_json() {
+            let (path, agents) = (path.to_string_lossy(), names.len());
+            out.json_line(&json!({ "path": path, "agents": agents, "bytes": text.len() }));
+        }
+    } else if out.is_json() {
+        metrics::objects(&readings, now).iter().for_each(|number| out.json_line(number));
+    } else {
+        out.raw(text.as_bytes());
     }
     Ok(status)
 }

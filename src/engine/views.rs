@@ -16,10 +16,10 @@ use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::report::dashboard::AgentDetail;
-use crate::report::list::{Lineage, ListRow};
+use crate::report::list::ListRow;
 use crate::report::log;
 use crate::report::metrics::{Reading, Readings};
-use crate::report::summary::{ActiveChild, AgentPaths, Arrivals, ChildAgent, Facts};
+use crate::report::summary::{ActiveChild, Arrivals, ChildAgent, Facts};
 use crate::report::timeline::{Activity, Pause, ShownTurn, Stay};
 use crate::store::{Agent, RecordWatch, Snapshot, Store};
 
@@ -36,19 +36,16 @@ pub fn facts<'s>(
 ) -> Result<Facts<'s>> {
     let store = agent.store();
     let (records, arrivals) = look(agent, now, search)?;
-    let places = AgentPaths {
-        cwd: store.anchor().leads_to(&records.policy.turn.workdir),
-        workspace: environment::workspace_path(store, &records.policy),
-    };
     Ok(Facts {
         identity: agent.identity()?,
         triggers: agent.triggers()?,
         at_work: children(store, &records),
         children: if all_children { Some(self::all_children(store, agent.name())?) } else { None },
         ingress: store.local().ingress(),
+        cwd: store.anchor().leads_to(&records.policy.turn.workdir),
+        workspace: environment::workspace_path(store, &records.policy),
         records,
         arrivals,
-        places,
         now,
     })
 }
@@ -56,7 +53,7 @@ pub fn facts<'s>(
 /// Returns an agent's row in a list. `identity` is `None` if the row does not show it.
 pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<ListRow> {
     let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
-    Ok(ListRow::new(&records, &arrivals, identity.map(Lineage::from), now))
+    Ok(ListRow::new(&records, &arrivals, identity, now))
 }
 
 /// Returns the metrics of agents. For an unreadable agent calls `failed` with the error, and

@@ -223,7 +223,7 @@ pub fn document<'a>(
         },
         interjected: past.interjected.iter().rev().map(message_view).collect(),
         work: work(records, past),
-        waits: records.waits.iter().filter(|wait| !ends(&run.continuation, wait)).collect(),
+        waits: records.waits.iter().filter(|wait| !run.continuation.resolves.contains(&wait.id)).collect(),
         tasks: &records.tasks,
         timers: &records.timers,
         recent_briefs: &past.briefs,
@@ -262,11 +262,6 @@ fn allowed(run: &CurrentRun, records: &Records) -> Allowed {
         timeout_ms: records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
         left: left(&records.state, limits, run.claimed_at),
     }
-}
-
-/// True if the message of the continuation ends this wait.
-fn ends(continuation: &Continuation, wait: &Wait) -> bool {
-    continuation.resolves.contains(&wait.id)
 }
 
 /// Returns the waits that the continuation's message ends, each with its age.

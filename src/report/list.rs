@@ -104,23 +104,6 @@ pub fn natural(one: &str, other: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| one.cmp(other))
 }
 
-/// Origin of an agent, and the agent's visibility.
-#[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, Serialize)]
-pub struct Lineage {
-    pub kind: AgentKind,
-    pub visibility: Visibility,
-    pub owner: Option<AgentName>,
-    pub parent: Option<AgentName>,
-}
-
-impl From<Identity> for Lineage {
-    fn from(identity: Identity) -> Lineage {
-        let Identity { kind, visibility, owner, parent, .. } = identity;
-        Lineage { kind, visibility, owner, parent }
-    }
-}
-
 /// Row of `list`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
@@ -130,8 +113,11 @@ pub struct ListRow {
     pub execution_state: ExecutionState,
     pub posture: Posture,
     pub reason: String,
-    #[serde(flatten)]
-    pub lineage: Option<Lineage>,
+    /// Origin of the agent, and its visibility, if the row shows them.
+    pub kind: Option<AgentKind>,
+    pub visibility: Option<Visibility>,
+    pub owner: Option<AgentName>,
+    pub parent: Option<AgentName>,
     /// Recommended action for the user, or an empty string.
     pub hint: &'static str,
     pub pending: usize,
@@ -166,7 +152,8 @@ pub struct ListRow {
 }
 
 impl ListRow {
-    pub fn new(records: &Records, arrivals: &Arrivals, lineage: Option<Lineage>, now: Time) -> ListRow {
+    /// `identity` is `None` if the row does not show it.
+    pub fn new(records: &Records, arrivals: &Arrivals, identity: Option<Identity>, now: Time) -> ListRow {
         let state = &records.state;
         let posture = posture(records);
         let is_live = records.lease == LeaseState::Held || records.away.is_some();
@@ -183,9 +170,12 @@ impl ListRow {
             dead: state.counters.dead,
             retry: state.retry.clone(),
             missing: state.held.as_ref().map(|held| held.missing.clone()),
-            lineage,
+            kind: identity.as_ref().map(|identity| identity.kind),
+            visibility: identity.as_ref().map(|identity| identity.visibility),
+            owner: identity.as_ref().and_then(|identity| identity.owner.clone()),
+            parent: identity.and_then(|identity| identity.parent),
             hint: next_act(state.status),
-            pending: arrivals.queued.len() + records.inbox.submissions,
+            pending: arrivals.pending(records),
             rejected: arrivals.rejected,
             reduced: state.counters.reduced_since_turn,
             pending_wake_hint: waking_hint(records),

@@ -10,17 +10,15 @@ use std::fmt::{Display, Write};
 
 use serde_json::{Value, json};
 
-use crate::model::agent::{Status, Visibility};
+use crate::model::agent::Visibility;
 use crate::model::attention::AdvisoryKind;
-use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
-use crate::model::meters::{Lengths, Meters};
+use crate::model::meters::Lengths;
 use crate::model::names;
 use crate::model::posture::Posture;
 use crate::model::records::Records;
-use crate::model::resource::Resource;
 use crate::model::run::Terminal;
-use crate::model::state::Counters;
+use crate::model::state::State;
 use crate::model::time::Time;
 use crate::rules::advisory::advisories;
 use crate::rules::limits::dollars;
@@ -31,25 +29,14 @@ use super::summary::Arrivals;
 /// Metric values of one agent.
 #[derive(Debug)]
 pub struct Reading {
-    agent: AgentName,
     visibility: Visibility,
-    is_moved: bool,
     posture: Posture,
-    status: Status,
-    execution: ExecutionState,
-    since: Time,
+    /// Number of queued messages, and the time of the oldest.
     queued: u64,
     oldest: Option<Time>,
     rejected: u64,
-    attention: u64,
-    questions: u64,
-    lacks: Option<Resource>,
-    next_due_at: Option<Time>,
-    turn_started_at: Option<Time>,
-    last_turn_at: Option<Time>,
     advisories: BTreeMap<AdvisoryKind, u64>,
-    counters: Counters,
-    meters: Meters,
+    state: State,
 }
 
 impl Reading {
@@ -58,28 +45,14 @@ impl Reading {
         for advisory in advisories(&records, now) {
             *kinds.entry(advisory.kind).or_default() += 1;
         }
-        let posture = posture(&records).posture;
-        let state = records.state;
         Reading {
-            agent: state.agent,
             visibility,
-            is_moved: state.moved.is_some(),
-            posture,
-            status: state.status,
-            execution: state.execution.state,
-            since: state.execution.since,
-            queued: (arrivals.queued.len() + records.inbox.submissions) as u64,
-            oldest: arrivals.queued.iter().filter_map(|key| key.id.minted_at()).min(),
+            posture: posture(&records).posture,
+            queued: arrivals.pending(&records) as u64,
+            oldest: arrivals.oldest(),
             rejected: arrivals.rejected as u64,
-            attention: state.attention.as_ref().map_or(0, |mark| mark.count),
-            questions: state.asked.len() as u64,
-            lacks: state.held.and_then(|held| held.resource),
-            next_due_at: state.next_due_at,
-            turn_started_at: state.current_run.map(|run| run.claimed_at),
-            last_turn_at: state.last_turn.map(|turn| turn.ended_at),
             advisories: kinds,
-            counters: state.counters,
-            meters: state.meters,
+            state: records.state,
         }
     }
 }
@@ -131,9 +104,9 @@ pub fn text(readings: &Readings, naming: Naming, now: Time) -> String {
     text
 }
 
-/// Returns the metrics as JSON objects, one for each number.
-pub fn objects(readings: &Readings, naming: Naming, now: Time) -> Vec<Value> {
-    families(readings, naming, now).iter().flat_map(Family::objects).collect()
+/// Returns the metrics of all agents as JSON objects, one for each number.
+pub fn objects(readings: &Readings, now: Time) -> Vec<Value> {
+    families(readings, Naming::All, now).iter().flat_map(Family::objects).collect()
 }
 
 impl Family<'_> {
@@ -165,7 +138,7 @@ fn escaped(value: &str) -> String {
 }
 
 fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
-    let all: Vec<&Reading> = readings.readable.iter().filter(|one| !one.is_moved).collect();
+    let all: Vec<&Reading> = readings.readable.iter().filter(|one| one.state.moved.is_none()).collect();
     let mut families = totals(readings, &all, now);
     if naming == Naming::All {
         let unreadable = readings.unreadable.iter().map(|agent| labelled("agent", agent.as_str(), 1));
@@ -261,7 +234,7 @@ impl Values {
             Values::Gauge(of) | Values::Counter(of) | Values::Histogram(of) => of(one),
         };
         for sample in &mut samples {
-            sample.labels.insert(0, ("agent", one.agent.as_str().into()));
+            sample.labels.insert(0, ("agent", one.state.agent.as_str().into()));
         }
         samples
     }
@@ -274,7 +247,7 @@ const METRICS: &[(&str, &str, Values)] = &[
     (
         "state_timestamp_seconds",
         "Since when the agent has had its state.",
-        Values::Gauge(|one| alone(seconds(one.since))),
+        Values::Gauge(|one| alone(seconds(one.state.execution.since))),
     ),
     ("queue_messages", "Number of queued messages.", Values::Summed(|one| one.queued)),
     (
@@ -282,29 +255,40 @@ const METRICS: &[(&str, &str, Values)] = &[
         "When the oldest waiting message was admitted. Absent where none waits.",
         Values::Earliest(|one| one.oldest),
     ),
-    ("dead_letters", "Dead letters, neither requeued nor dropped.", Values::Summed(|one| one.counters.dead)),
+    (
+        "dead_letters",
+        "Dead letters, neither requeued nor dropped.",
+        Values::Summed(|one| one.state.counters.dead),
+    ),
     ("rejected_files", "Hand-written files that could not be admitted.", Values::Summed(|one| one.rejected)),
-    ("attention", "What needs a person and is not acknowledged.", Values::Summed(|one| one.attention)),
-    ("questions", "Open questions to the operator.", Values::Summed(|one| one.questions)),
+    (
+        "attention",
+        "What needs a person and is not acknowledged.",
+        Values::Summed(|one| one.state.attention.as_ref().map_or(0, |mark| mark.count)),
+    ),
+    ("questions", "Open questions to the operator.", Values::Summed(|one| one.state.asked.len() as u64)),
     (
         "next_due_timestamp_seconds",
         "When the next step is due although nothing arrives. Absent where none is.",
-        Values::Earliest(|one| one.next_due_at),
+        Values::Earliest(|one| one.state.next_due_at),
     ),
     (
         "turn_started_timestamp_seconds",
         "When the current turn was claimed. Absent where there is none.",
-        Values::Gauge(|one| maybe(one.turn_started_at.map(seconds))),
+        Values::Gauge(|one| maybe(one.state.current_run.as_ref().map(|run| seconds(run.claimed_at)))),
     ),
     (
         "last_turn_timestamp_seconds",
         "When the last turn ended. Absent before the first.",
-        Values::Gauge(|one| maybe(one.last_turn_at.map(seconds))),
+        Values::Gauge(|one| maybe(one.state.last_turn.as_ref().map(|turn| seconds(turn.ended_at)))),
     ),
     (
         "lacks",
         "The resource without which a claimed turn can't continue.",
-        Values::Gauge(|one| one.lacks.iter().map(|lacks| labelled("resource", lacks.name(), 1)).collect()),
+        Values::Gauge(|one| {
+            let lacks = one.state.held.as_ref().and_then(|held| held.resource);
+            lacks.iter().map(|lacks| labelled("resource", lacks.name(), 1)).collect()
+        }),
     ),
     (
         "advisories",
@@ -317,7 +301,7 @@ const METRICS: &[(&str, &str, Values)] = &[
         "turns_total",
         "Turns, by how they ended.",
         Values::Counter(|one| {
-            let count = |terminal| one.meters.ended.get(terminal).copied().unwrap_or_default();
+            let count = |terminal| one.state.meters.ended.get(terminal).copied().unwrap_or_default();
             Terminal::ALL.iter().map(|end| labelled("terminal", end.name(), count(end))).collect()
         }),
     ),
@@ -327,9 +311,9 @@ const METRICS: &[(&str, &str, Values)] = &[
         "Messages, by what became of them.",
         Values::Counter(|one| {
             vec![
-                labelled("result", "processed", one.counters.messages_processed),
-                labelled("result", "reduced", one.counters.messages_reduced),
-                labelled("result", "dropped", one.counters.messages_dropped),
+                labelled("result", "processed", one.state.counters.messages_processed),
+                labelled("result", "reduced", one.state.counters.messages_reduced),
+                labelled("result", "dropped", one.state.counters.messages_dropped),
             ]
         }),
     ),
@@ -337,35 +321,39 @@ const METRICS: &[(&str, &str, Values)] = &[
         "tokens_total",
         "Tokens that turns said they used.",
         Values::Counter(|one| {
-            let directions = [("input", one.counters.input_tokens), ("output", one.counters.output_tokens)];
+            let directions =
+                [("input", one.state.counters.input_tokens), ("output", one.state.counters.output_tokens)];
             directions.map(|(name, tokens)| labelled("direction", name, tokens)).into()
         }),
     ),
     (
         "cost_usd_total",
         "Dollars that turns said they cost.",
-        Values::Counter(|one| alone(dollars(one.counters.cost_usd))),
+        Values::Counter(|one| alone(dollars(one.state.counters.cost_usd))),
     ),
     (
         "lock_waits_total",
         "How often a command waited for the lock of the agent.",
-        Values::Counter(|one| alone(number(one.meters.lock.count))),
+        Values::Counter(|one| alone(number(one.state.meters.lock.count))),
     ),
     (
         "lock_wait_seconds_total",
         "How long commands waited for the lock of the agent.",
-        Values::Counter(|one| alone(number(one.meters.lock.sum_ms) / 1000.0)),
+        Values::Counter(|one| alone(number(one.state.meters.lock.sum_ms) / 1000.0)),
     ),
 ];
 
 fn posture_labels(one: &Reading) -> Vec<Sample<'_>> {
-    let words =
-        [("posture", one.posture.name()), ("status", one.status.name()), ("state", one.execution.name())];
+    let words = [
+        ("posture", one.posture.name()),
+        ("status", one.state.status.name()),
+        ("state", one.state.execution.state.name()),
+    ];
     vec![Sample { suffix: "", labels: words.map(|(label, word)| (label, word.into())).into(), value: 1.0 }]
 }
 
 fn durations(one: &Reading) -> Vec<Sample<'_>> {
-    let turns = &one.meters.turns;
+    let turns = &one.state.meters.turns;
     let bucket = |bound: &dyn Display, count| Sample {
         suffix: "_bucket",
         labels: vec![("le", bound.to_string().into())],

@@ -51,13 +51,6 @@ pub struct ChildAgent {
     pub status: Option<Status>,
 }
 
-/// Directories of the agent's turns, as absolute paths by its current policy.
-#[derive(Debug, Clone)]
-pub struct AgentPaths {
-    pub cwd: PathBuf,
-    pub workspace: PathBuf,
-}
-
 /// Unclaimed messages in the inbox, and the newest reduced messages.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
@@ -67,6 +60,18 @@ pub struct Arrivals {
     pub rejected: usize,
     /// Newest messages that were reduced since the last completed turn, oldest first.
     pub reduced: Vec<MessageId>,
+}
+
+impl Arrivals {
+    /// Number of queued messages and of files in the inbox that are not admitted yet.
+    pub fn pending(&self, records: &Records) -> usize {
+        self.queued.len() + records.inbox.submissions
+    }
+
+    /// Time of the oldest queued message.
+    pub fn oldest(&self) -> Option<Time> {
+        self.queued.iter().filter_map(|key| key.id.minted_at()).min()
+    }
 }
 
 /// Input of the summary.
@@ -79,15 +84,10 @@ pub struct Facts<'a> {
     pub at_work: Vec<ActiveChild>,
     /// Children of the agent; `None` if the caller does not need them.
     pub children: Option<Vec<ChildAgent>>,
-    pub places: AgentPaths,
+    /// Directories of the agent's turns, as absolute paths by its current policy.
+    pub cwd: PathBuf,
+    pub workspace: PathBuf,
     pub now: Time,
-}
-
-impl Facts<'_> {
-    /// Number of queued messages and of files in the inbox that are not admitted yet.
-    fn pending(&self) -> usize {
-        self.arrivals.queued.len() + self.records.inbox.submissions
-    }
 }
 
 /// Returns the JSON of `get --json`.
@@ -119,8 +119,8 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "attention": state.attention_mark(),
         "stalled": stall(records).map(|stall| stall.reason),
         "moved": state.moved,
-        "current_run": state.current_run.as_ref().map(|run| placed(run, &facts.places)),
-        "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, &facts.places)),
+        "current_run": state.current_run.as_ref().map(|run| placed(run, facts)),
+        "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, facts)),
         "closure": projection::closure(records),
         "last_closure": state.last_closure,
         "continuation": state.last_continuation,
@@ -150,10 +150,10 @@ pub fn summary(facts: &Facts<'_>) -> Value {
 }
 
 /// Returns a turn as JSON, with the paths of its directories.
-fn placed(turn: &impl Serialize, places: &AgentPaths) -> Value {
+fn placed(turn: &impl Serialize, facts: &Facts<'_>) -> Value {
     let mut value = json!(turn);
-    value["cwd"] = json!(places.cwd.to_string_lossy());
-    value["workspace"] = json!(places.workspace.to_string_lossy());
+    value["cwd"] = json!(facts.cwd.to_string_lossy());
+    value["workspace"] = json!(facts.workspace.to_string_lossy());
     value
 }
 
@@ -190,17 +190,13 @@ fn turn_limit(records: &Records) -> Option<Time> {
     Some(run.claimed_at.after(records.policy.turn.timeout.0?))
 }
 
-/// Removes the fields that are null.
+/// Removes the fields that are null, also those of objects within.
 pub fn shown(mut summary: Value) -> Value {
-    strip_nulls(&mut summary);
-    summary
-}
-
-fn strip_nulls(value: &mut Value) {
-    if let Value::Object(map) = value {
-        map.retain(|_, field| !field.is_null());
-        map.values_mut().for_each(strip_nulls);
+    if let Value::Object(fields) = &mut summary {
+        fields.retain(|_, field| !field.is_null());
+        fields.values_mut().for_each(|field| *field = shown(field.take()));
     }
+    summary
 }
 
 /// Returns the held message. `resource` is the missing resource that the claim found or the turn
@@ -240,13 +236,10 @@ fn queue(facts: &Facts<'_>) -> Value {
     for key in &facts.arrivals.queued {
         *by_priority.entry(key.priority).or_default() += 1;
     }
-    let by_priority: serde_json::Map<String, Value> =
-        by_priority.into_iter().map(|(priority, count)| (priority.name().to_owned(), json!(count))).collect();
-    let oldest_at = facts.arrivals.queued.iter().filter_map(|key| key.id.minted_at()).min();
     json!({
-        "pending": facts.pending(),
+        "pending": facts.arrivals.pending(&facts.records),
         "by_priority": by_priority,
-        "oldest_at": oldest_at,
+        "oldest_at": facts.arrivals.oldest(),
         "dead": facts.records.state.counters.dead,
         "dropped_files": facts.records.inbox.submissions,
         "rejected": facts.arrivals.rejected,
@@ -406,7 +399,7 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     };
     let dead = bad(state.counters.dead, "dead letter", "dead letters");
     let rejected = bad(facts.arrivals.rejected as u64, "rejected file", "rejected files");
-    row("queue", format!("{} pending{dead}{rejected}", facts.pending()));
+    row("queue", format!("{} pending{dead}{rejected}", facts.arrivals.pending(records)));
     if let Some(hint) = waking_hint(records) {
         let why = hint.reason.as_deref().or(hint.resource.as_deref()).unwrap_or_default();
         row("wake hint", out.safe(&one_line(&format!("from {}: {why}", hint.source), 100)));

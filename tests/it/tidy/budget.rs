@@ -39,7 +39,7 @@ const ROOMS: [Room; 9] = [
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 7_761, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 12_368, goal: 8_500 },
-    Room { name: "report", paths: &["report/"], ceiling: 4_993, goal: 3_300 },
+    Room { name: "report", paths: &["report/"], ceiling: 4_980, goal: 3_300 },
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
