@@ -168,15 +168,13 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
         }
         Ok(AgentDetail {
             line: line.clone(),
-            execution: state.execution.clone(),
-            run: state.current_run.as_ref().map(|run| run.run_id),
             current,
-            last_turn: state.last_turn.clone(),
             queue,
             waits: seen.open::<Wait>()?,
             timers: seen.open::<Timer>()?,
             work: seen.open::<WorkItem>()?,
             events: seen.last_events(SHOWN, |event| log::words(event).is_some())?,
+            state,
         })
     })
 }

@@ -22,7 +22,7 @@ use crate::rules::stall::stall;
 
 use super::output::{Output, Tone};
 use super::summary::{Arrivals, next_act};
-use super::text::{count, due, one_line, relative, table, text_width};
+use super::text::{count, due, one_line, relative, relative_change, table, text_width};
 
 names! {
     /// Column of `list`.
@@ -213,6 +213,12 @@ impl ListRow {
     pub fn questions(&self) -> impl Iterator<Item = &Attention> {
         let newest = self.attention.iter().flat_map(|mark| mark.newest.iter().rev());
         newest.filter(|attention| attention.subject == Subject::Asked)
+    }
+
+    /// Returns the next time at which a distance of the row from `now` changes.
+    pub fn next_change(&self, now: Time) -> Option<Time> {
+        let shown = [self.turn_since, self.last_turn_at, self.due];
+        shown.into_iter().flatten().map(|at| relative_change(at, now)).min()
     }
 
     /// True if the operator should look at the agent.

@@ -4,7 +4,6 @@
 //! for the age of a visible running turn.
 
 mod acts;
-mod fleet;
 mod keys;
 
 use std::collections::BTreeSet;
@@ -23,7 +22,7 @@ use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Screen};
 use crate::process::signals::{OfTerminal, Signals};
 use crate::report::dashboard::{
-    AgentDetail, AgentRow, FleetView, Foot, ScreenContents, ScreenView, draw, next_change, visible_rows,
+    AgentDetail, AgentRow, Fleet, Foot, ScreenContents, ScreenView, draw, visible_rows,
 };
 use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
@@ -32,7 +31,6 @@ use crate::store::{News, RecordWatch, Store, Told};
 use super::args::{LOOKS, cannot_watch, looks_at};
 
 use acts::{Act, result_text};
-use fleet::Fleet;
 
 /// Maximum time for reading agents before keys are handled again.
 const SLICE: Duration = Duration::from_millis(40);
@@ -355,14 +353,15 @@ impl Dashboard {
         let Some(near) = &mut self.near else { return };
         near.has_more = false;
         let Ok(seen) = &near.seen else { return };
-        let last = || seen.last_turn.as_ref().map(|turn| turn.run_id);
-        let Some(run) = seen.run.or_else(last) else { return };
+        let live = seen.state.current_run.as_ref().map(|run| run.run_id);
+        let last = || seen.state.last_turn.as_ref().map(|turn| turn.run_id);
+        let Some(run) = live.or_else(last) else { return };
         let listened = self.store.agent(&near.name).and_then(|agent| {
             let mut said = match near.said.take() {
                 Some(said) if said.run() == run => said,
                 Some(_) | None => LastOutput::of(&agent, run),
             };
-            said.look(&agent, seen.run.is_some())?;
+            said.look(&agent, live.is_some())?;
             Ok(said)
         });
         // Unreadable output is not shown, because the agent's records show the error.
@@ -372,14 +371,11 @@ impl Dashboard {
     /// Returns the time of the next redraw or check if no change is reported.
     fn next(&self, session: &Session, height: u16) -> Option<Time> {
         let now = session.clock.now();
-        let of = |known: &AgentRow| match known {
-            AgentRow::Read(line) => next_change(line, now),
-            AgentRow::Unread | AgentRow::Broken(_) => None,
-        };
         let seen: Option<Time> = match &self.near {
             Some(near) => near.seen.as_ref().ok().and_then(|seen| seen.next_change(now)),
             None => {
-                self.fleet.from(self.top).take(visible_rows(height)).filter_map(|(_, known)| of(known)).min()
+                let rows = self.fleet.from(self.top).take(visible_rows(height));
+                rows.filter_map(|(_, known)| known.row()?.next_change(now)).min()
             }
         };
         seen.into_iter().chain(self.look_at).min()
@@ -445,7 +441,10 @@ impl Dashboard {
             FooterState::Leaves => {
                 Foot::Asks("quit? y/n: a step that was begun here still runs, and ends with it")
             }
-            FooterState::Filters => Foot::Filter(self.fleet.filter()),
+            FooterState::Filters => {
+                question = format!("show agents with: {}_", self.fleet.filter());
+                Foot::Asks(&question)
+            }
         };
         let view = match (&self.near, self.keys) {
             (_, Some(from)) => ScreenView::Keys { from },
@@ -455,23 +454,10 @@ impl Dashboard {
                 said: near.said.as_ref().map(|said| said.lines().collect()).unwrap_or_default(),
                 from: near.from,
             },
-            (None, None) => ScreenView::Fleet(FleetView {
-                counts: self.fleet.counts(),
-                filter: self.fleet.filter(),
-                above: self.top,
-                of: self.fleet.len(),
-                rows: self.fleet.from(self.top).take(room).collect(),
-                chosen: at - self.top,
-            }),
+            (None, None) => ScreenView::Fleet { fleet: &self.fleet, above: self.top, chosen: at },
         };
-        let colored = session.out.is_colored();
-        let shown = ScreenContents {
-            now: session.clock.now(),
-            colored,
-            trouble: self.trouble.as_deref(),
-            view,
-            foot,
-        };
+        let (now, colored) = (session.clock.now(), session.out.is_colored());
+        let shown = ScreenContents { now, colored, trouble: self.trouble.as_deref(), view, foot };
         let mut above = 0;
         screen.draw(|frame| above = draw(frame, &shown))?;
         if let Some(from) = self.scrolled() {

@@ -4,11 +4,9 @@ use ratatui::style::Style;
 use ratatui::text::{Line as Row, Span as Piece};
 
 use crate::model::event::Event;
-use crate::model::execution::Execution;
-use crate::model::id::RunId;
 use crate::model::message::Message;
 use crate::model::run::Terminal;
-use crate::model::state::LastTurn;
+use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::timer::{Schedule, Timer};
 use crate::model::wait::Wait;
@@ -19,18 +17,14 @@ use crate::report::output::Tone;
 use crate::report::text::{due, relative, relative_change};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
-use super::fleet::next_change;
 use super::screen::{Paint, fit};
 
 /// State and open records of one agent.
 pub struct AgentDetail {
     pub line: ListRow,
-    pub execution: Execution,
-    /// Id of the live run; `None` if no turn runs.
-    pub run: Option<RunId>,
+    pub state: State,
     /// Message of the live run.
     pub current: Option<Message>,
-    pub last_turn: Option<LastTurn>,
     /// First messages of the queue.
     pub queue: Vec<Message>,
     pub waits: Vec<Wait>,
@@ -44,8 +38,8 @@ pub struct AgentDetail {
 impl AgentDetail {
     /// Returns the next time at which the view changes without an event.
     pub fn next_change(&self, now: Time) -> Option<Time> {
-        let ages = self.events.first().map(|event| event.at).into_iter().chain([self.execution.since]);
-        ages.map(|at| relative_change(at, now)).chain(next_change(&self.line, now)).min()
+        let ages = self.events.first().map(|event| event.at).into_iter().chain([self.state.execution.since]);
+        ages.map(|at| relative_change(at, now)).chain(self.line.next_change(now)).min()
     }
 }
 
@@ -93,10 +87,10 @@ pub(super) fn rows(
     paint: Paint,
     (width, height): (usize, usize),
 ) -> Vec<Row<'static>> {
-    let AgentDetail { line, execution, run, current, last_turn, queue, waits, timers, work, events } = seen;
+    let AgentDetail { line, state, queue, waits, timers, work, events, .. } = seen;
     let mut lines = DetailLines { rows: Vec::new(), paint, width };
-    fields(&mut lines, line, execution, (current.as_ref(), last_turn.as_ref()), now);
-    let title = if run.is_some() { "Output of the turn" } else { "Output of the last turn" };
+    fields(&mut lines, seen, now);
+    let title = if state.current_run.is_some() { "Output of the turn" } else { "Output of the last turn" };
     let plain = |text: String| (text, Style::new());
     let some = (height / 3).max(4);
     let newest = said.iter().skip(said.len().saturating_sub(some));
@@ -119,22 +113,18 @@ pub(super) fn rows(
     lines.rows
 }
 
-fn fields(
-    lines: &mut DetailLines,
-    line: &ListRow,
-    execution: &Execution,
-    (current, last_turn): (Option<&Message>, Option<&LastTurn>),
-    now: Time,
-) {
-    let paint = lines.paint;
+fn fields(lines: &mut DetailLines, seen: &AgentDetail, now: Time) {
+    let AgentDetail { line, state, current, .. } = seen;
+    let (execution, paint) = (&state.execution, lines.paint);
     lines.field("posture", &format!("{}: {}", line.posture.word(), line.reason), Style::new());
     let age = now.since(execution.since).rough();
     lines.field("status", &format!("{}, {} for {age}", line.status, execution.state), Style::new());
     if let Some(since) = line.turn_since {
-        let about = current.map(|message| format!(": {}", message.body.to_text())).unwrap_or_default();
+        let about =
+            current.as_ref().map(|message| format!(": {}", message.body.to_text())).unwrap_or_default();
         lines.field("turn", &format!("for {}{about}", now.since(since).rough()), paint.live());
     }
-    if let Some(turn) = last_turn {
+    if let Some(turn) = &state.last_turn {
         let said = turn.brief.as_ref().or(turn.reason.as_ref()).map(|said| format!(": {said}"));
         let text = format!("{} {}{}", relative(turn.ended_at, now), turn.terminal, said.unwrap_or_default());
         let style = if turn.terminal == Terminal::Completed { Style::new() } else { paint.bad() };

@@ -10,53 +10,10 @@ use crate::model::attention::Attention;
 use crate::model::id::AgentName;
 use crate::model::posture::Posture;
 use crate::model::time::Time;
-use crate::report::list::ListRow;
-use crate::report::text::{count, relative, relative_change};
+use crate::report::text::{count, relative};
 
+use super::agents::{AgentRow, Counts, Fleet};
 use super::screen::{Paint, draw_note, fit, note_height};
-
-/// Result of the last read of an agent.
-pub enum AgentRow {
-    Unread,
-    Read(Box<ListRow>),
-    /// Error of reading the agent.
-    Broken(String),
-}
-
-impl AgentRow {
-    pub fn needs_attention(&self) -> bool {
-        match self {
-            AgentRow::Unread => false,
-            AgentRow::Read(line) => line.needs_attention(),
-            AgentRow::Broken(_) => true,
-        }
-    }
-}
-
-/// Contents of the overview.
-pub struct FleetView<'a> {
-    pub counts: Counts,
-    /// Text that the names or postures of the shown agents contain.
-    pub filter: &'a str,
-    /// Number of agents above the first row.
-    pub above: usize,
-    /// Number of agents that match the filter.
-    pub of: usize,
-    pub rows: Vec<(&'a AgentName, &'a AgentRow)>,
-    /// Index of the selected row.
-    pub chosen: usize,
-}
-
-/// Numbers of agents and their messages, for the agents that were read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub agents: usize,
-    pub unread: usize,
-    pub at_work: usize,
-    /// Number of queued messages.
-    pub pending: usize,
-    pub to_look_at: usize,
-}
 
 /// Number of lines around the rows: title, column names, and last line.
 const FRAME_LINES: u16 = 3;
@@ -125,13 +82,14 @@ fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     (head, body): (Rect, Rect),
-    view: &FleetView<'_>,
+    (fleet, above, chosen): (&Fleet, usize, usize),
     now: Time,
     paint: Paint,
 ) -> usize {
-    let FleetView { counts, filter, above, of, rows, chosen } = view;
+    let (filter, of) = (fleet.filter(), fleet.len());
+    let rows: Vec<_> = fleet.from(above).take(visible_rows(frame.area().height)).collect();
     let width = usize::from(head.width);
-    let row = head_row(counts, filter, paint, width);
+    let row = head_row(&fleet.counts(), filter, paint, width);
     let place = format!("{}-{} of {of}", above + 1, above + rows.len());
     let has_room = row.width() + place.len() + 2 <= width;
     frame.render_widget(row, head);
@@ -151,7 +109,7 @@ pub(super) fn draw(
     let widths = widths(columns, width, longest.max(12));
     let header = Cells::new(columns.iter().map(|column| column.layout().0)).style(paint.quiet());
     let lines = rows.iter().enumerate().map(|(at, (name, known))| {
-        let is_plain = at == *chosen;
+        let is_plain = above + at == chosen;
         let paint = Paint { is_plain, ..paint };
         let columns = columns.iter().zip(&widths);
         let cells = columns.map(|(column, width)| {
@@ -164,16 +122,16 @@ pub(super) fn draw(
     });
     let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
     frame.render_widget(Table::new(lines, widths).header(header).column_spacing(1), table);
-    if rows.len() < *of {
+    if rows.len() < of {
         // A narrow screen shows the position above the last column instead of beside the head.
         let place_row = if has_room { head } else { Rect { height: 1, ..table } };
         frame.render_widget(Row::styled(place, paint.quiet()).right_aligned(), place_row);
     }
-    if let Some((_, known)) = rows.get(*chosen) {
+    if let Some((_, known)) = fleet.from(chosen).next() {
         let style = if known.needs_attention() { paint.bad() } else { paint.quiet() };
         draw_note(frame, note, &words(known, now), style);
     }
-    *above
+    above
 }
 
 fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'static> {
@@ -244,10 +202,4 @@ fn words(known: &AgentRow, now: Time) -> String {
         AgentRow::Read(line) => line.questions().next().map_or_else(|| line.words(now), Attention::to_string),
         AgentRow::Broken(why) => why.clone(),
     }
-}
-
-/// Returns the next time at which a shown distance from `now` changes.
-pub fn next_change(line: &ListRow, now: Time) -> Option<Time> {
-    let shown = [line.turn_since, line.last_turn_at, line.due];
-    shown.into_iter().flatten().map(|at| relative_change(at, now)).min()
 }

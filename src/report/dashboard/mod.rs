@@ -1,5 +1,6 @@
 //! Screen contents of `watch`.
 
+mod agents;
 mod detail;
 mod fleet;
 mod screen;
@@ -12,8 +13,9 @@ use ratatui::widgets::Paragraph;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
+pub use agents::{AgentRow, Fleet};
 pub use detail::AgentDetail;
-pub use fleet::{AgentRow, Counts, FleetView, next_change, visible_rows};
+pub use fleet::visible_rows;
 use screen::{Paint, draw_note, fit, note_height};
 
 /// Minimum size of the screen, in columns and rows.
@@ -30,7 +32,13 @@ pub struct ScreenContents<'a> {
 }
 
 pub enum ScreenView<'a> {
-    Fleet(FleetView<'a>),
+    Fleet {
+        fleet: &'a Fleet,
+        /// Number of shown agents above the first row.
+        above: usize,
+        /// Index of the selected agent among the shown agents.
+        chosen: usize,
+    },
     One {
         name: &'a AgentName,
         /// State of the agent, or the reason for which the state can't be read.
@@ -49,8 +57,8 @@ pub enum ScreenView<'a> {
 pub enum Foot<'a> {
     Keys,
     Said(&'a str),
+    /// Text that waits for an answer or for more letters.
     Asks(&'a str),
-    Filter(&'a str),
 }
 
 /// Draws the screen. Returns the number of lines above the top of the view, limited to the existing
@@ -66,7 +74,9 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)]).areas(area);
     let width = usize::from(area.width);
     let above = match &shown.view {
-        ScreenView::Fleet(view) => fleet::draw(frame, (head, body), view, shown.now, paint),
+        ScreenView::Fleet { fleet, above, chosen } => {
+            fleet::draw(frame, (head, body), (fleet, *above, *chosen), shown.now, paint)
+        }
         ScreenView::One { name, seen, said, from } => {
             let question = seen.ok().and_then(|seen| seen.line.questions().next());
             let room = question.map_or(0, |_| note_height(area.height));
@@ -132,14 +142,13 @@ const OF_KEYS: &[&str] = &["Esc back", "Down, Up: more"];
 
 fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'static> {
     let (keys, acts) = match &shown.view {
-        ScreenView::Fleet(_) => (OF_FLEET, ACTS),
+        ScreenView::Fleet { .. } => (OF_FLEET, ACTS),
         ScreenView::One { .. } => (OF_ONE, ACTS),
         ScreenView::Keys { .. } => (OF_KEYS, &[][..]),
     };
     match shown.foot {
         Foot::Asks(question) => Row::styled(fit(question, width), paint.head()),
         Foot::Said(said) => Row::raw(fit(said, width)),
-        Foot::Filter(word) => Row::styled(fit(&format!("show agents with: {word}_"), width), paint.head()),
         Foot::Keys => {
             let hints: Vec<&str> = keys.iter().chain(acts).copied().collect();
             let fitting = (0..=hints.len()).rev().map(|count| hints[..count].join("  "));

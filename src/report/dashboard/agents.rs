@@ -4,8 +4,44 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::model::id::AgentName;
 use crate::model::posture::Posture;
-use crate::report::dashboard::{AgentRow, Counts};
-use crate::report::list::natural;
+use crate::report::list::{ListRow, natural};
+
+/// Result of the last read of an agent.
+pub enum AgentRow {
+    Unread,
+    Read(Box<ListRow>),
+    /// Error of reading the agent.
+    Broken(String),
+}
+
+impl AgentRow {
+    pub fn needs_attention(&self) -> bool {
+        match self {
+            AgentRow::Unread => false,
+            AgentRow::Read(line) => line.needs_attention(),
+            AgentRow::Broken(_) => true,
+        }
+    }
+
+    /// Returns the row of an agent that was read.
+    pub fn row(&self) -> Option<&ListRow> {
+        match self {
+            AgentRow::Read(line) => Some(line),
+            AgentRow::Unread | AgentRow::Broken(_) => None,
+        }
+    }
+}
+
+/// Numbers of agents and their messages, for the agents that were read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub agents: usize,
+    pub unread: usize,
+    pub at_work: usize,
+    /// Number of queued messages.
+    pub pending: usize,
+    pub to_look_at: usize,
+}
 
 /// Agents with their last known states.
 #[derive(Default)]
@@ -48,10 +84,7 @@ impl Fleet {
     pub fn sort(&mut self) {
         let filter = self.filter.to_lowercase();
         let is_shown = |(name, known): &(AgentName, AgentRow)| {
-            let posture = match known {
-                AgentRow::Read(line) => line.posture.word(),
-                AgentRow::Unread | AgentRow::Broken(_) => "",
-            };
+            let posture = known.row().map_or("", |line| line.posture.word());
             name.as_str().contains(&filter) || posture.contains(&filter)
         };
         let shown = (0..self.agents.len()).filter(|at| is_shown(&self.agents[*at]));
