@@ -89,10 +89,14 @@ pub struct Style {
     pub color: Option<bool>,
 }
 
+/// Size of the buffer of results in bytes. More is written at once.
+const BUFFER: usize = 8 << 10;
+
 /// Output streams of one command. A reader that closes its pipe early is no error.
 pub struct Output {
     style: Style,
-    stdout: io::BufWriter<io::Stdout>,
+    /// Results that are not written yet.
+    buffer: Vec<u8>,
     to_terminal: bool,
     colored: bool,
     failure: Option<io::Error>,
@@ -106,12 +110,11 @@ pub struct Output {
 
 impl Output {
     pub fn new(style: Style) -> Output {
-        let stdout = io::stdout();
-        let to_terminal = stdout.is_terminal();
+        let to_terminal = io::stdout().is_terminal();
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Output {
             style,
-            stdout: io::BufWriter::new(stdout),
+            buffer: Vec::with_capacity(BUFFER),
             to_terminal,
             colored: style.color.unwrap_or(to_terminal && !wants_none),
             failure: None,
@@ -261,27 +264,20 @@ impl Output {
 
     /// Writes bytes unchanged.
     pub fn raw(&mut self, bytes: &[u8]) {
-        if self.stdout.buffer().len() + bytes.len() > self.stdout.capacity() {
+        if self.buffer.len() + bytes.len() > BUFFER {
             self.flush();
         }
-        if self.failure.is_none() {
-            let stdout = &mut self.stdout;
-            // Bytes that do not fit into the buffer are written directly.
-            let is_buffered = bytes.len() < stdout.capacity();
-            let written = if is_buffered {
-                stdout.write_all(bytes)
-            } else {
-                without_bar(true, || stdout.write_all(bytes))
-            };
-            self.failure = written.err();
-        }
+        self.buffer.extend_from_slice(bytes);
     }
 
     /// Flushes the buffer, so that a reader gets all results.
     pub fn flush(&mut self) {
-        if self.failure.is_none() && !self.stdout.buffer().is_empty() {
-            self.failure = without_bar(true, || self.stdout.flush()).err();
+        if self.failure.is_none() && !self.buffer.is_empty() {
+            let mut stdout = io::stdout();
+            let write = || stdout.write_all(&self.buffer).and_then(|()| stdout.flush());
+            self.failure = without_bar(true, write).err();
         }
+        self.buffer.clear();
     }
 
     /// True if stdout is not the null device.

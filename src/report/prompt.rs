@@ -118,7 +118,8 @@ fn fence(text: String, label: Option<String>) -> String {
 }
 
 fn block(text: &str, label: &str) -> String {
-    let fence = "`".repeat(longest_run_of_backticks(text).max(2) + 1);
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
     format!("{fence} {}\n{text}\n{fence}\n", line(label.to_owned()).replace('`', "_"))
 }
 
@@ -132,12 +133,7 @@ fn clip(text: String, bytes: usize) -> String {
     if text.len() <= bytes {
         return text;
     }
-    let fits = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= bytes);
-    fits.map(|(_, c)| c).chain(['…']).collect()
-}
-
-fn longest_run_of_backticks(text: &str) -> usize {
-    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+    format!("{}…", &text[..text.floor_char_boundary(bytes)])
 }
 
 /// Returns a name from outside as one word, so that the name can neither end its line nor open or
