@@ -42,31 +42,20 @@ impl Dashboard {
             FooterState::Leaves => return Ok(matches!(key, Key::Char('y' | 'Y') | Key::Cancel)),
             FooterState::Keys | FooterState::Said(_) => {}
         }
-        let moves = matches!(
-            key,
-            Key::Up
-                | Key::Down
-                | Key::PageUp
-                | Key::PageDown
-                | Key::Home
-                | Key::End
-                | Key::Char('j' | 'k' | 'g' | 'G' | ' ')
-        );
-        if !moves && self.keys.take().is_some() && key != Key::Cancel {
-            return Ok(false);
-        }
         let page = visible_rows(height);
         match key {
-            Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.talk = FooterState::Leaves,
-            Key::Cancel | Key::Char('q') => return Ok(true),
-            Key::Escape | Key::Back if self.near.is_some() => self.near = None,
-            Key::Escape | Key::Back => self.fleet.filter_by(String::new()),
             Key::Up | Key::Char('k') => self.go(|at| at.saturating_sub(1)),
             Key::Down | Key::Char('j') => self.go(|at| at.saturating_add(1)),
             Key::PageUp => self.go(|at| at.saturating_sub(page)),
             Key::PageDown | Key::Char(' ') => self.go(|at| at.saturating_add(page)),
             Key::Home | Key::Char('g') => self.go(|_| 0),
             Key::End | Key::Char('G') => self.go(|_| usize::MAX),
+            // A key that does not move closes the list of keys, and Ctrl-C also ends the command.
+            other if self.keys.take().is_some() && other != Key::Cancel => {}
+            Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.talk = FooterState::Leaves,
+            Key::Cancel | Key::Char('q') => return Ok(true),
+            Key::Escape | Key::Back if self.near.is_some() => self.near = None,
+            Key::Escape | Key::Back => self.fleet.filter_by(String::new()),
             Key::Char('?' | 'h') => self.keys = Some(0),
             Key::Char('/') => {
                 self.near = None;
