@@ -2,9 +2,17 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::model::id::AgentName;
+
+// A command that only groups other commands. A doc comment here would replace the help text, which
+// is that of the group.
+#[derive(Debug, Args)]
+pub struct CommandGroup<C: Subcommand> {
+    #[command(subcommand)]
+    pub command: C,
+}
 
 /// The agent of a command about records
 #[derive(Debug, Args)]

@@ -138,12 +138,6 @@ pub enum Diagram {
 }
 
 /// Show turns
-#[derive(Debug, Args)]
-pub struct RunArgs {
-    #[command(subcommand)]
-    pub command: RunCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum RunCommand {
     /// List runs, the newest of each agent first

@@ -142,12 +142,6 @@ pub struct WakeArgs {
 }
 
 /// Show messages, and handle dead letters
-#[derive(Debug, Args)]
-pub struct QueueArgs {
-    #[command(subcommand)]
-    pub command: QueueCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum QueueCommand {
     /// List queued messages in processing order

@@ -10,12 +10,6 @@ use crate::model::time::Span;
 use super::groups::{AgentAndText, AgentFlag, AgentFlags, RecordArg};
 
 /// Background tasks, which outlive the turn that starts them
-#[derive(Debug, Args)]
-pub struct TaskArgs {
-    #[command(subcommand)]
-    pub command: TaskCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum TaskCommand {
     Start(TaskStartArgs),

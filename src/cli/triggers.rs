@@ -13,12 +13,6 @@ use super::groups::{AgentFlag, AgentFlags, RecordArg, SecretArgs};
 /// Its secret lets a sender put messages or wake hints into the inbox of one agent, and do nothing
 /// else. The secret is shown once, when the trigger is created: on a terminal, with --json, or in
 /// the file of --secret-file.
-#[derive(Debug, Args)]
-pub struct TriggerArgs {
-    #[command(subcommand)]
-    pub command: TriggerCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum TriggerCommand {
     /// Create a trigger

@@ -13,12 +13,6 @@ use super::groups::{AgentAndText, AgentFlag, AgentFlags, AgentsArg, RecordArg};
 pub const WAIT_STATES: &[&str] = &["active", "resolved", "cancelled", "expired", "ended", "all"];
 
 /// Work items: goals of an agent
-#[derive(Debug, Args)]
-pub struct WorkArgs {
-    #[command(subcommand)]
-    pub command: WorkCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum WorkCommand {
     /// Add a work item
@@ -195,12 +189,6 @@ pub enum WaitCommand {
 }
 
 /// Timers: messages that are sent at a set time
-#[derive(Debug, Args)]
-pub struct TimerArgs {
-    #[command(subcommand)]
-    pub command: TimerCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum TimerCommand {
     /// Add a timer

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
 
-use crate::cli::{BriefsArgs, EventsArgs, LogsArgs, RunArgs, RunCommand};
+use crate::cli::{BriefsArgs, CommandGroup, EventsArgs, LogsArgs, RunCommand};
 use crate::commands::args::{answer, each_listed, optional_agent, several_agents, time_or_ago};
 use crate::engine::follow::{Beginning, Follower, OutputTail, ProcessOutput, may_be_elsewhere};
 use crate::engine::lookup;
@@ -22,7 +22,7 @@ use crate::report::{log, summary};
 use crate::store::{Agent, RecordWatch, Store};
 use crate::workdir::Stream;
 
-pub fn run(session: &mut Session, args: RunArgs) -> Result<Status> {
+pub fn run(session: &mut Session, args: CommandGroup<RunCommand>) -> Result<Status> {
     let store = session.store()?;
     match args.command {
         RunCommand::List { agents, limit } => {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
-use crate::cli::{self, QueueArgs, QueueCommand, RecordArg};
+use crate::cli::{self, CommandGroup, QueueCommand, RecordArg};
 use crate::commands::args::{answer, each_listed, name_agents, optional_agent, several_agents};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
@@ -27,7 +27,7 @@ use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
 use crate::store::{Agent, Reads, Rejected, Store};
 
-pub fn queue(session: &mut Session, args: QueueArgs) -> Result<Status> {
+pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<Status> {
     let store = session.store()?;
     let named = |message: &RecordArg, what| {
         let (name, id) = lookup::message(&store, optional_agent(&message.agent)?, what, &message.id)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::cli::{self, AgentAndText, AgentFlag, RecordArg, TaskArgs, TaskCommand, TaskStartArgs};
+use crate::cli::{self, AgentAndText, AgentFlag, CommandGroup, RecordArg, TaskCommand, TaskStartArgs};
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::effects::Effect;
@@ -43,7 +43,7 @@ use super::args::{
     required_agent, settings, text,
 };
 
-pub fn task(session: &mut Session, args: TaskArgs) -> Result<Status> {
+pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<Status> {
     let store = session.store()?;
     match args.command {
         TaskCommand::Start(args) => {

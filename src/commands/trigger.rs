@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::cli::{RecordArg, SecretArgs, TriggerArgs, TriggerCommand};
+use crate::cli::{CommandGroup, RecordArg, SecretArgs, TriggerCommand};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
 use crate::engine::delivery::{self, DeliveryProof};
@@ -43,7 +43,7 @@ const SECRET: Bound = Bound {
     hint: "name the file that has the secret and nothing else",
 };
 
-pub fn trigger(session: &mut Session, args: TriggerArgs) -> Result<Status> {
+pub fn trigger(session: &mut Session, args: CommandGroup<TriggerCommand>) -> Result<Status> {
     let store = session.store()?;
     authority::owners(&store, "trigger")?;
     match args.command {

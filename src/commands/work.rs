@@ -5,7 +5,7 @@ mod waits;
 
 use serde_json::{Value, json};
 
-use crate::cli::{RecordArg, WorkArgs, WorkCommand};
+use crate::cli::{CommandGroup, RecordArg, WorkCommand};
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::session::Session;
@@ -49,7 +49,7 @@ fn moment_in(session: &Session, span: Option<Span>) -> Option<Time> {
     span.map(|span| session.clock.now().after(span))
 }
 
-pub fn work(session: &mut Session, args: WorkArgs) -> Result<Status> {
+pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<Status> {
     let store = session.store()?;
     match args.command {
         WorkCommand::Add { objective, plan_status, todo, plan, blocked_by, recheck, pick } => {

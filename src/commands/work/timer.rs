@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cli::{self, TimerCommand};
+use crate::cli::{self, CommandGroup, TimerCommand};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::model::bound::Bound;
@@ -43,7 +43,7 @@ impl<'t> AddedTimer<'t> {
     }
 }
 
-pub fn timer(session: &mut Session, args: cli::TimerArgs) -> Result<Status> {
+pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<Status> {
     let store = session.store()?;
     match args.command {
         TimerCommand::Add { said, schedule, tz, seconds, past_ok, catch_up, grace, name: key } => {
