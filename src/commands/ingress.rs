@@ -61,13 +61,8 @@ pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
     let begun = Instant::now();
     let (read_by, answer_by) = (IoDeadline::after(READ), IoDeadline::after(ANSWER));
     end_in_time()?;
-    let received = if is_cgi {
-        let vars = env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        cgi::request(vars).and_then(|(request, length)| cgi::receive(request, length, read_by))
-    } else {
-        connection::receive(read_by)
-    };
+    let receive = if is_cgi { cgi::receive } else { connection::receive };
+    let received = receive(read_by);
     let left = LOCKED.saturating_sub(begun.elapsed());
     session.hurry(Span::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
     let (method, answer) = match received {
@@ -104,7 +99,7 @@ fn answer(session: &Session, mut request: HttpRequest) -> HttpAnswer {
             delivered.unwrap_or_else(|refused| {
                 // The delay follows all other work, because the duration of that work depends on
                 // the refusal.
-                if refused.status == HttpStatus::Unauthorized {
+                if refused.status == HttpStatus::UNAUTHORIZED {
                     thread::sleep(ALIKE.saturating_sub(come.elapsed()));
                 }
                 refused
@@ -130,7 +125,7 @@ fn is_secret(in_path: &[&str]) -> bool {
 }
 
 fn nothing() -> HttpAnswer {
-    HttpAnswer::new(HttpStatus::NotFound, "there is nothing here")
+    HttpAnswer::new(HttpStatus::NOT_FOUND, "there is nothing here")
 }
 
 /// Answers with metrics: sums, and those of public agents if `[ingress] read` allows them.
@@ -158,7 +153,7 @@ fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -
         look(&store)
     });
     match found {
-        Ok(Some(value)) => HttpAnswer::json(HttpStatus::Ok, value.to_string()),
+        Ok(Some(value)) => HttpAnswer::json(HttpStatus::OK, value.to_string()),
         Ok(None) => nothing(),
         Err(error) => unavailable(&error),
     }
@@ -198,13 +193,13 @@ fn execution(mut summary: Value) -> Value {
 }
 
 fn not_allowed(methods: &str) -> HttpAnswer {
-    HttpAnswer::new(HttpStatus::MethodNotAllowed, format!("only {methods}")).with("Allow", methods)
+    HttpAnswer::new(HttpStatus::METHOD_NOT_ALLOWED, format!("only {methods}")).with("Allow", methods)
 }
 
 /// Logs the error on the server, and asks the sender to retry.
 fn unavailable(error: &Error) -> HttpAnswer {
     talk(&format!("ingress: {error}"));
-    HttpAnswer::new(HttpStatus::Unavailable, "not now").with("Retry-After", 5)
+    HttpAnswer::new(HttpStatus::UNAVAILABLE, "not now").with("Retry-After", 5)
 }
 
 fn health(session: &Session) -> HttpAnswer {
@@ -214,13 +209,13 @@ fn health(session: &Session) -> HttpAnswer {
     });
     match found {
         Ok(findings) if findings.iter().all(|finding| finding.remedy.is_warning()) => {
-            HttpAnswer::json(HttpStatus::Ok, json!({ "status": "ok" }).to_string())
+            HttpAnswer::json(HttpStatus::OK, json!({ "status": "ok" }).to_string())
         }
         Ok(findings) => {
             for finding in &findings {
                 talk(&format!("ingress: {}: {}: {}", finding.place(), finding.kind, finding.message));
             }
-            HttpAnswer::new(HttpStatus::Unavailable, "`dormouse doctor` finds something")
+            HttpAnswer::new(HttpStatus::UNAVAILABLE, "`dormouse doctor` finds something")
         }
         Err(error) => unavailable(&error),
     }
@@ -228,22 +223,19 @@ fn health(session: &Session) -> HttpAnswer {
 
 impl From<Error> for HttpAnswer {
     fn from(error: Error) -> HttpAnswer {
-        match error.kind() {
-            "message_too_large" | "record_too_large" => {
-                HttpAnswer::new(HttpStatus::TooLarge, error.to_string())
-            }
-            "blank_message" | "invalid_dedupe_key" => {
-                HttpAnswer::new(HttpStatus::BadRequest, error.to_string())
-            }
-            _ => unavailable(&error),
-        }
+        let status = match error.kind() {
+            "message_too_large" | "record_too_large" => HttpStatus::TOO_LARGE,
+            "blank_message" | "invalid_dedupe_key" => HttpStatus::BAD_REQUEST,
+            _ => return unavailable(&error),
+        };
+        HttpAnswer::new(status, error.to_string())
     }
 }
 
 /// Returns the answer to a sender without a valid capability.
 fn wrong() -> HttpAnswer {
     let message = "no active trigger has this capability";
-    HttpAnswer::new(HttpStatus::Unauthorized, message).with("WWW-Authenticate", "Bearer")
+    HttpAnswer::new(HttpStatus::UNAUTHORIZED, message).with("WWW-Authenticate", "Bearer")
 }
 
 fn deliver(
@@ -278,12 +270,12 @@ fn deliver(
     if let Err(pause) = agent.use_trigger(trigger.id, settings.per_minute, now)? {
         let message = format!("more than [ingress] per_minute = {}", settings.per_minute);
         let seconds = pause.as_millis().div_ceil(1000).max(1);
-        return Err(HttpAnswer::new(HttpStatus::TooMany, message).with("Retry-After", seconds));
+        return Err(HttpAnswer::new(HttpStatus::TOO_MANY, message).with("Retry-After", seconds));
     }
     if trigger.verify == Verify::Slack
         && let Some(challenge) = challenge(body.as_ref())
     {
-        return Ok(HttpAnswer::json(HttpStatus::Ok, json!({ "challenge": challenge }).to_string()));
+        return Ok(HttpAnswer::json(HttpStatus::OK, json!({ "challenge": challenge }).to_string()));
     }
     let delivery = Delivery {
         body,
@@ -294,7 +286,7 @@ fn deliver(
     };
     session.is_about(agent.name());
     let admitted = delivery::deliver(Context::new(session, &agent), &policy, &trigger, delivery)?;
-    Ok(HttpAnswer::json(HttpStatus::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
+    Ok(HttpAnswer::json(HttpStatus::ACCEPTED, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
 /// Returns the challenge of Slack's URL verification, which is no delivery; the answer repeats it.
@@ -314,10 +306,10 @@ fn body(request: &HttpRequest, sent: Vec<u8>) -> Result<Option<Body>, HttpAnswer
     let is_form = kind == "application/x-www-form-urlencoded";
     if !is_json && !is_form && !kind.starts_with("text/") {
         let message = "a delivery is application/json, application/x-www-form-urlencoded or text";
-        return Err(HttpAnswer::new(HttpStatus::UnsupportedType, message));
+        return Err(HttpAnswer::new(HttpStatus::UNSUPPORTED_TYPE, message));
     }
     let text = String::from_utf8(sent)
-        .map_err(|_| HttpAnswer::new(HttpStatus::UnsupportedType, "the body is not UTF-8"))?;
+        .map_err(|_| HttpAnswer::new(HttpStatus::UNSUPPORTED_TYPE, "the body is not UTF-8"))?;
     if is_form {
         return form(&text).map(Some);
     }
@@ -327,10 +319,11 @@ fn body(request: &HttpRequest, sent: Vec<u8>) -> Result<Option<Body>, HttpAnswer
 fn json(text: &str) -> Result<Body, HttpAnswer> {
     if values(text) > MAX_VALUES {
         let message = format!("more than {MAX_VALUES} values in the JSON");
-        return Err(HttpAnswer::new(HttpStatus::TooLarge, message));
+        return Err(HttpAnswer::new(HttpStatus::TOO_LARGE, message));
     }
-    let sent = Sent::read(&json::outside(text).0)
-        .map_err(|error| HttpAnswer::new(HttpStatus::BadRequest, format!("the body is not JSON: {error}")))?;
+    let sent = Sent::read(&json::outside(text).0).map_err(|error| {
+        HttpAnswer::new(HttpStatus::BAD_REQUEST, format!("the body is not JSON: {error}"))
+    })?;
     Ok(Body::from(sent))
 }
 
@@ -339,7 +332,7 @@ fn json(text: &str) -> Result<Body, HttpAnswer> {
 fn form(text: &str) -> Result<Body, HttpAnswer> {
     if text.matches('&').count() >= MAX_VALUES {
         let message = format!("more than {MAX_VALUES} fields in the form");
-        return Err(HttpAnswer::new(HttpStatus::TooLarge, message));
+        return Err(HttpAnswer::new(HttpStatus::TOO_LARGE, message));
     }
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<(String, String)> = pairs
@@ -367,13 +360,9 @@ fn decoded(word: &str) -> String {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();
     while let Some((&first, behind)) = rest.split_first() {
-        let escaped = behind.get(..2).filter(|_| first == b'%').and_then(|digits| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            digits
-                .bytes()
-                .all(|digit| digit.is_ascii_hexdigit())
-                .then(|| u8::from_str_radix(digits, 16).ok())?
-        });
+        let digits = behind.get(..2).filter(|two| first == b'%' && two.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|two| std::str::from_utf8(two).ok());
+        let escaped = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
         rest = behind.get(if escaped.is_some() { 2 } else { 0 }..).unwrap_or_default();
         bytes.push(escaped.unwrap_or(if first == b'+' { b' ' } else { first }));
     }
@@ -440,13 +429,13 @@ mod tests {
         };
         for kind in ["application/json", "Application/JSON; charset=utf-8", "application/cloudevents+json"] {
             assert_eq!(of(kind, "[1]"), Ok(Some(Body::from(json!([1])))), "{kind}");
-            assert_eq!(of(kind, "[1"), Err(HttpStatus::BadRequest), "{kind}");
+            assert_eq!(of(kind, "[1"), Err(HttpStatus::BAD_REQUEST), "{kind}");
         }
         for kind in ["text/plain", "text/markdown; charset=utf-8"] {
             assert_eq!(of(kind, "[1"), Ok(Some(Body::Text { text: "[1".to_owned() })), "{kind}");
         }
         for kind in ["", "image/png", "application/xml", "json"] {
-            assert_eq!(of(kind, "[1]"), Err(HttpStatus::UnsupportedType), "{kind}");
+            assert_eq!(of(kind, "[1]"), Err(HttpStatus::UNSUPPORTED_TYPE), "{kind}");
             assert_eq!(of(kind, ""), Ok(None), "{kind}: nothing has no type");
         }
     }
@@ -465,10 +454,10 @@ mod tests {
         ] {
             assert_eq!(of(text).as_deref(), Ok(expected), "{text}");
         }
-        assert_eq!(of("payload=%7B"), Err(HttpStatus::BadRequest));
-        assert_eq!(of(&"a&".repeat(MAX_VALUES)), Err(HttpStatus::TooLarge));
+        assert_eq!(of("payload=%7B"), Err(HttpStatus::BAD_REQUEST));
+        assert_eq!(of(&"a&".repeat(MAX_VALUES)), Err(HttpStatus::TOO_LARGE));
         let deep = format!("payload={}", "%5B".repeat(500));
-        assert_eq!(of(&deep), Err(HttpStatus::BadRequest));
+        assert_eq!(of(&deep), Err(HttpStatus::BAD_REQUEST));
     }
 
     #[test]
@@ -479,7 +468,7 @@ mod tests {
         let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
         let status = body(&request(&[("Content-Type", "application/json")]), many.into())
             .map_err(|answer| answer.status);
-        assert_eq!(status, Err(HttpStatus::TooLarge));
+        assert_eq!(status, Err(HttpStatus::TOO_LARGE));
     }
 
     #[test]

@@ -1,10 +1,21 @@
 //! HTTP request in environment variables, with the body on stdin (CGI/1.1, RFC 3875).
 
+use std::env;
+
 use super::connection::{IoDeadline, read_body, send};
 use super::{HttpAnswer, HttpRequest, head};
 
+/// Reads the request: its head from the environment, its body from stdin.
+pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
+    let vars = env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let (mut request, length) = request(vars)?;
+    read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
+    Ok(request)
+}
+
 /// Parses a request from variables. Returns the request without body, and the body's length.
-pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest, u64), HttpAnswer> {
+fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest, u64), HttpAnswer> {
     let mut request = HttpRequest::default();
     let mut target = None;
     for (name, value) in vars {
@@ -37,15 +48,9 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequ
     Ok((request, length))
 }
 
-/// Reads the body from stdin.
-pub fn receive(mut request: HttpRequest, length: u64, by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
-    read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
-    Ok(request)
-}
-
 /// Writes the answer in the format of CGI.
 pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
-    let first = format!("Status: {}", answer.status.line());
+    let first = format!("Status: {}", answer.status.0);
     send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
 }
 

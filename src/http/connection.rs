@@ -39,7 +39,7 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
 
 /// Sends the answer, and closes the connection.
 pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
-    let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.line());
+    let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.0);
     send(stdout(), &answer.encode(&first, method != "HEAD"), by);
     // A pipe can't be shut down, so there is no rest to read.
     if shutdown(stdout(), Shutdown::Write).is_ok() {
@@ -83,7 +83,7 @@ fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: IoDeadline) -
     let most = most.min(buffer.len());
     loop {
         if !by.ready(from.as_fd(), PollFlags::IN) {
-            return Err(HttpAnswer::new(HttpStatus::RequestTimeout, "the request has not come in time"));
+            return Err(HttpAnswer::new(HttpStatus::REQUEST_TIMEOUT, "the request has not come in time"));
         }
         match rustix::io::read(from.as_fd(), &mut buffer[..most]) {
             Ok(count) => {

@@ -41,7 +41,7 @@ pub fn end(bytes: &[u8]) -> Result<Option<usize>, HttpAnswer> {
     }
     if bytes.len() >= MAX_HEAD {
         let message = format!("more than {MAX_HEAD} bytes before the body");
-        return Err(HttpAnswer::new(HttpStatus::HeadTooLarge, message));
+        return Err(HttpAnswer::new(HttpStatus::HEAD_TOO_LARGE, message));
     }
     Ok(None)
 }
@@ -55,7 +55,7 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
         Ok(httparse::Status::Partial) => return Err(HttpAnswer::bad_request("the request is not whole")),
         Err(httparse::Error::TooManyHeaders) => {
             let message = format!("more than {MAX_HEADERS} headers");
-            return Err(HttpAnswer::new(HttpStatus::HeadTooLarge, message));
+            return Err(HttpAnswer::new(HttpStatus::HEAD_TOO_LARGE, message));
         }
         Err(error) => return Err(HttpAnswer::bad_request(error.to_string())),
     }
@@ -77,7 +77,7 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
         None => false,
         Some(word) if word.eq_ignore_ascii_case("100-continue") => parsed.version == Some(1),
         Some(_) => {
-            return Err(HttpAnswer::new(HttpStatus::ExpectationFailed, "only 100-continue can be expected"));
+            return Err(HttpAnswer::new(HttpStatus::EXPECTATION_FAILED, "only 100-continue can be expected"));
         }
     };
     Ok(RequestHead { request, length, waits })
@@ -96,7 +96,7 @@ pub fn path(target: &str) -> Result<String, HttpAnswer> {
 pub fn length(request: &HttpRequest) -> Result<u64, HttpAnswer> {
     let length = request.header("Content-Length")?;
     if request.header("Transfer-Encoding")?.is_some() {
-        let status = if length.is_some() { HttpStatus::BadRequest } else { HttpStatus::LengthRequired };
+        let status = if length.is_some() { HttpStatus::BAD_REQUEST } else { HttpStatus::LENGTH_REQUIRED };
         let message = "a body comes with its Content-Length, and with no Transfer-Encoding";
         return Err(HttpAnswer::new(status, message));
     }
@@ -107,7 +107,7 @@ pub fn length(request: &HttpRequest) -> Result<u64, HttpAnswer> {
     match word.parse::<u64>() {
         Ok(length) if length <= MAX_BODY => Ok(length),
         Ok(_) | Err(_) => {
-            Err(HttpAnswer::new(HttpStatus::TooLarge, format!("the body has more than {MAX_BODY} bytes")))
+            Err(HttpAnswer::new(HttpStatus::TOO_LARGE, format!("the body has more than {MAX_BODY} bytes")))
         }
     }
 }

@@ -33,45 +33,25 @@ impl HttpRequest {
     }
 }
 
-/// HTTP status of an answer.
+/// HTTP status of an answer: its number and its phrase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HttpStatus {
-    Ok,
-    Accepted,
-    BadRequest,
-    Unauthorized,
-    NotFound,
-    MethodNotAllowed,
-    RequestTimeout,
-    LengthRequired,
-    TooLarge,
-    UnsupportedType,
-    ExpectationFailed,
-    TooMany,
-    HeadTooLarge,
-    Unavailable,
-}
+pub struct HttpStatus(&'static str);
 
 impl HttpStatus {
-    /// Returns the status number and its phrase.
-    pub const fn line(self) -> &'static str {
-        match self {
-            HttpStatus::Ok => "200 OK",
-            HttpStatus::Accepted => "202 Accepted",
-            HttpStatus::BadRequest => "400 Bad Request",
-            HttpStatus::Unauthorized => "401 Unauthorized",
-            HttpStatus::NotFound => "404 Not Found",
-            HttpStatus::MethodNotAllowed => "405 Method Not Allowed",
-            HttpStatus::RequestTimeout => "408 Request Timeout",
-            HttpStatus::LengthRequired => "411 Length Required",
-            HttpStatus::TooLarge => "413 Content Too Large",
-            HttpStatus::UnsupportedType => "415 Unsupported Media Type",
-            HttpStatus::ExpectationFailed => "417 Expectation Failed",
-            HttpStatus::TooMany => "429 Too Many Requests",
-            HttpStatus::HeadTooLarge => "431 Request Header Fields Too Large",
-            HttpStatus::Unavailable => "503 Service Unavailable",
-        }
-    }
+    pub const OK: HttpStatus = HttpStatus("200 OK");
+    pub const ACCEPTED: HttpStatus = HttpStatus("202 Accepted");
+    pub const BAD_REQUEST: HttpStatus = HttpStatus("400 Bad Request");
+    pub const UNAUTHORIZED: HttpStatus = HttpStatus("401 Unauthorized");
+    pub const NOT_FOUND: HttpStatus = HttpStatus("404 Not Found");
+    pub const METHOD_NOT_ALLOWED: HttpStatus = HttpStatus("405 Method Not Allowed");
+    pub const REQUEST_TIMEOUT: HttpStatus = HttpStatus("408 Request Timeout");
+    pub const LENGTH_REQUIRED: HttpStatus = HttpStatus("411 Length Required");
+    pub const TOO_LARGE: HttpStatus = HttpStatus("413 Content Too Large");
+    pub const UNSUPPORTED_TYPE: HttpStatus = HttpStatus("415 Unsupported Media Type");
+    pub const EXPECTATION_FAILED: HttpStatus = HttpStatus("417 Expectation Failed");
+    pub const TOO_MANY: HttpStatus = HttpStatus("429 Too Many Requests");
+    pub const HEAD_TOO_LARGE: HttpStatus = HttpStatus("431 Request Header Fields Too Large");
+    pub const UNAVAILABLE: HttpStatus = HttpStatus("503 Service Unavailable");
 }
 
 /// HTTP answer. `encode` adds a line feed to the body.
@@ -93,7 +73,7 @@ impl HttpAnswer {
 
     /// Returns the answer to a request that can't be understood.
     fn bad_request(message: impl Into<String>) -> HttpAnswer {
-        HttpAnswer::new(HttpStatus::BadRequest, message)
+        HttpAnswer::new(HttpStatus::BAD_REQUEST, message)
     }
 
     pub fn json(status: HttpStatus, body: String) -> HttpAnswer {
@@ -104,7 +84,7 @@ impl HttpAnswer {
     pub fn metrics(text: &str) -> HttpAnswer {
         let body = text.trim_end().to_owned();
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
-        HttpAnswer { status: HttpStatus::Ok, content_type, body, headers: Vec::new() }
+        HttpAnswer { status: HttpStatus::OK, content_type, body, headers: Vec::new() }
     }
 
     pub fn with(mut self, name: &'static str, value: impl ToString) -> HttpAnswer {
