@@ -59,23 +59,7 @@ pub enum TriggerCommand {
     },
     /// Show one trigger, active or revoked
     Show(RecordArg),
-    /// Deliver through a trigger, as an outside system would
-    Deliver {
-        id: String,
-        /// The message; not needed for a trigger whose mode is wake_hint
-        text: Option<String>,
-        #[command(flatten)]
-        agent: AgentFlag,
-        /// The file with the secret; `-` for stdin
-        #[arg(long, value_name = "FILE")]
-        secret_file: PathBuf,
-        /// A body in JSON: the JSON itself, `@FILE`, or `-` for stdin
-        #[arg(long, value_name = "JSON", conflicts_with = "text")]
-        body_json: Option<String>,
-        /// Deliver at most once under this key within `limits.dedupe_window`
-        #[arg(long, value_name = "KEY")]
-        dedupe_key: Option<String>,
-    },
+    Deliver(DeliverArgs),
     /// Replace the secret of a trigger; the old one becomes invalid
     Rotate {
         #[command(flatten)]
@@ -85,6 +69,25 @@ pub enum TriggerCommand {
     },
     /// Revoke a trigger for good; its deliveries stay
     Revoke(RecordArg),
+}
+
+/// Deliver through a trigger, as an outside system would
+#[derive(Debug, Args)]
+pub struct DeliverArgs {
+    pub id: String,
+    /// The message; not needed for a trigger whose mode is wake_hint
+    pub text: Option<String>,
+    #[command(flatten)]
+    pub agent: AgentFlag,
+    /// The file with the secret; `-` for stdin
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: PathBuf,
+    /// A body in JSON: the JSON itself, `@FILE`, or `-` for stdin
+    #[arg(long, value_name = "JSON", conflicts_with = "text")]
+    pub body_json: Option<String>,
+    /// Deliver at most once under this key within `limits.dedupe_window`
+    #[arg(long, value_name = "KEY")]
+    pub dedupe_key: Option<String>,
 }
 
 /// Answer one HTTP request

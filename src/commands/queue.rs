@@ -64,9 +64,7 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
 
 /// Returns the status of a message in the inbox.
 fn queued_status(state: &State, id: MessageId) -> MessageStatus {
-    let claimed = state.current_run.as_ref().map(|run| run.message_id);
-    let held = state.held.as_ref().map(|held| held.message_id);
-    if claimed == Some(id) || held == Some(id) { MessageStatus::Dequeued } else { MessageStatus::Queued }
+    if state.has_claimed(id) { MessageStatus::Dequeued } else { MessageStatus::Queued }
 }
 
 /// True if a message is held until the operator decides about it.

@@ -1,10 +1,11 @@
 //! Command `trigger`: capabilities by which outside systems send messages or hints to an agent.
 
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cli::{CommandGroup, RecordArg, SecretArgs, TriggerCommand};
+use crate::cli::{CommandGroup, DeliverArgs, RecordArg, SecretArgs, TriggerCommand};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
 use crate::engine::delivery::{self, DeliveryProof};
@@ -13,8 +14,8 @@ use crate::engine::secret::Secret;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
-use crate::model::id::{MessageId, TriggerId};
-use crate::model::message::{Body, DeliverySurface, WakeHint};
+use crate::model::id::TriggerId;
+use crate::model::message::{Body, DeliverySurface};
 use crate::model::policy::Size;
 use crate::model::state::State;
 use crate::model::time::Time;
@@ -64,22 +65,10 @@ pub fn trigger(session: &mut Session, args: CommandGroup<TriggerCommand>) -> Res
         TriggerCommand::List { agents, revoked } => {
             each_listed(session, &store, &agents, |session, agent| list(session, agent, revoked))
         }
-        TriggerCommand::Show(trigger) => {
-            let (agent, id) = find_any::<Trigger>(&store, &trigger)?;
-            show(session, &agent, id)
-        }
-        TriggerCommand::Deliver { id, text, agent, secret_file, body_json, dedupe_key } => {
-            let said = DeliveryWords { text, body_json, dedupe_key, secret_file };
-            deliver(session, &store, &RecordArg { id, agent }, said)
-        }
-        TriggerCommand::Rotate { trigger, secret } => {
-            let (agent, id) = find_open::<Trigger>(&store, &trigger)?;
-            rotate(session, &agent, id, &secret)
-        }
-        TriggerCommand::Revoke(trigger) => {
-            let (agent, id) = find_any::<Trigger>(&store, &trigger)?;
-            revoke(session, &agent, id)
-        }
+        TriggerCommand::Show(trigger) => show(session, &store, &trigger),
+        TriggerCommand::Deliver(args) => deliver(session, &store, args),
+        TriggerCommand::Rotate { trigger, secret } => rotate(session, &store, &trigger, &secret),
+        TriggerCommand::Revoke(trigger) => revoke(session, &store, &trigger),
     }
 }
 
@@ -189,34 +178,30 @@ fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &
     });
 }
 
-fn rotate(session: &mut Session, agent: &Agent<'_>, id: TriggerId, args: &SecretArgs) -> Result<Status> {
-    let store = agent.store();
-    reach(session, agent, "rotate", None)?;
-    let verify = recorded(agent, id)?.0.verify;
+fn rotate(session: &mut Session, store: &Store, trigger: &RecordArg, args: &SecretArgs) -> Result<Status> {
+    let (agent, id) = find_open::<Trigger>(store, trigger)?;
+    reach(session, &agent, "rotate", None)?;
+    let verify = recorded(&agent, id)?.0.verify;
     let mut secret = read_or_draw(session, store, &verify, args)?;
-    let mut open = Context::new(session, agent).open()?;
+    let mut open = Context::new(session, &agent).open()?;
     open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
     let trigger = rules::rotate(&mut open.draft, id, secret.sha256())?;
-    commit(agent, open, &trigger, &mut secret)?;
+    commit(&agent, open, &trigger, &mut secret)?;
     agent.forget_keys(id, Some(&trigger.secret_sha256))?;
     say_secret(session, store, &trigger, &secret, "rotated");
     Ok(Status::Done)
 }
 
-fn revoke(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
-    let store = agent.store();
-    let found = recorded(agent, id)?;
-    reach(session, agent, "revoke", Some(&found.0.scope))?;
-    let (trigger, waiting) = if found.0.is_active() {
-        let mut open = Context::new(session, agent).open()?;
-        let trigger = active_trigger(&open.locked.look_past_inbox(), id)?;
-        open.draft.records.triggers = vec![trigger];
-        let trigger = rules::revoke(&mut open.draft, id, "revoked by the operator")?;
+fn revoke(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Status> {
+    let (agent, id) = find_any::<Trigger>(store, trigger)?;
+    let (mut trigger, waiting) = recorded(&agent, id)?;
+    reach(session, &agent, "revoke", Some(&trigger.scope))?;
+    if trigger.is_active() {
+        let mut open = Context::new(session, &agent).open()?;
+        open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
+        trigger = rules::revoke(&mut open.draft, id, "revoked by the operator")?;
         open.commit()?;
-        (trigger, found.1)
-    } else {
-        found
-    };
+    }
     agent.forget_keys(id, None)?;
     let object = shown::object(&trigger, waiting, store.local().ingress());
     answer(session, &object, |_| format!("revoked {id}"))
@@ -225,41 +210,31 @@ fn revoke(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Sta
 /// Number of deliveries that no step has claimed, and the time of the newest.
 type PendingDeliveries = (u64, Option<Time>);
 
-/// Returns a trigger, active or revoked.
+/// Returns a trigger, active or revoked. Deliveries of a revoked one are not counted.
 fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, PendingDeliveries)> {
     let found = agent.look(|seen, state| match seen.open_one::<Trigger>(id)? {
-        Some(trigger) => {
-            let waiting = waiting(&seen, &state, &[id])?;
-            Ok(Some((trigger, waiting.first().copied().unwrap_or_default())))
-        }
-        None => {
-            let archived = seen.ended_one::<Trigger>(id)?;
-            Ok(archived.map(|trigger| (trigger, PendingDeliveries::default())))
-        }
+        Some(trigger) => Ok(Some((trigger, waiting(&seen, &state)?.remove(&id).unwrap_or_default()))),
+        None => Ok(seen.ended_one::<Trigger>(id)?.map(|trigger| (trigger, PendingDeliveries::default()))),
     })?;
     found.ok_or_else(|| no_record::<Trigger>(id))
 }
 
-/// Returns the pending deliveries of each trigger, which its record does not count.
-fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<PendingDeliveries>> {
-    let mut found = vec![PendingDeliveries::default(); ids.len()];
+/// Returns the pending deliveries of each trigger that has any. Its record does not count them.
+fn waiting(seen: &Snapshot<'_>, state: &State) -> Result<HashMap<TriggerId, PendingDeliveries>> {
+    let mut found: HashMap<TriggerId, PendingDeliveries> = HashMap::new();
     let mut add = |id: Option<TriggerId>, count: u32, at: Time| {
-        if let Some(place) = ids.iter().position(|other| Some(*other) == id) {
-            let (known, last) = found[place];
-            found[place] = (known + u64::from(count), last.max(Some(at)));
+        if let Some(id) = id {
+            let (known, last) = found.entry(id).or_default();
+            *known += u64::from(count);
+            *last = (*last).max(Some(at));
         }
     };
     for hint in seen.hints()?.0 {
-        let WakeHint { trigger_id, count, created_at, .. } = hint;
-        add(trigger_id, count, created_at);
+        add(hint.trigger_id, hint.count, hint.created_at);
     }
-    let taken: [Option<MessageId>; 2] = [
-        state.current_run.as_ref().map(|run| run.message_id),
-        state.held.as_ref().map(|held| held.message_id),
-    ];
     for waiting in seen.first(usize::MAX)? {
         let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
-        if message.hint.is_none() && !message.was_claimed() && !taken.contains(&Some(message.id)) {
+        if message.hint.is_none() && !message.was_claimed() && !state.has_claimed(message.id) {
             add(message.trigger_id, 1, message.created_at);
         }
     }
@@ -268,15 +243,17 @@ fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<
 
 fn list(session: &mut Session, agent: &Agent<'_>, with_revoked: bool) -> Result<Status> {
     let triggers = agent.look(|seen, state| {
-        let mut triggers: Vec<Trigger> = seen.open()?;
-        let ids: Vec<TriggerId> = triggers.iter().map(|trigger| trigger.id).collect();
-        let mut counts = waiting(&seen, &state, &ids)?;
+        let active: Vec<Trigger> = seen.open()?;
+        let mut counts = waiting(&seen, &state)?;
+        let counted = |trigger: Trigger| {
+            let count = counts.remove(&trigger.id).unwrap_or_default();
+            (trigger, count)
+        };
+        let mut found: Vec<(Trigger, PendingDeliveries)> = active.into_iter().map(counted).collect();
         if with_revoked {
-            let mut revoked = ended_records(&seen)?;
-            counts.resize(triggers.len() + revoked.len(), PendingDeliveries::default());
-            triggers.append(&mut revoked);
+            let revoked = ended_records(&seen)?.into_iter();
+            found.extend(revoked.map(|trigger| (trigger, PendingDeliveries::default())));
         }
-        let mut found: Vec<(Trigger, PendingDeliveries)> = triggers.into_iter().zip(counts).collect();
         found.sort_by_key(|(trigger, _)| trigger.id);
         Ok(found)
     })?;
@@ -302,10 +279,11 @@ fn line(trigger: &Trigger, object: &Value, out: &Output) -> String {
     )
 }
 
-fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
-    let (trigger, waiting) = recorded(agent, id)?;
+fn show(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Status> {
+    let (agent, id) = find_any::<Trigger>(store, trigger)?;
+    let (trigger, waiting) = recorded(&agent, id)?;
     let lacks_key = trigger.is_active() && trigger.verify.needs_key() && !agent.has_key(&trigger)?;
-    let object = shown::object(&trigger, waiting, agent.store().local().ingress());
+    let object = shown::object(&trigger, waiting, store.local().ingress());
     session.out.result(&object, |out| {
         let mut text = line(&trigger, &object, out);
         for field in ["url", "signature_header", "last_delivered_at", "created_at", "revoked_at"] {
@@ -316,7 +294,7 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
         text
     });
     if lacks_key {
-        let place = match agent.store().is_remote() {
+        let place = match store.is_remote() {
             true => "is not in this store",
             false => "is not in this clone of the state directory",
         };
@@ -327,24 +305,17 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
     Ok(Status::Done)
 }
 
-/// Trigger and content of a delivery from the command line.
-struct DeliveryWords {
-    text: Option<String>,
-    body_json: Option<String>,
-    dedupe_key: Option<String>,
-    secret_file: PathBuf,
-}
-
-fn deliver(session: &mut Session, store: &Store, named: &RecordArg, said: DeliveryWords) -> Result<Status> {
+fn deliver(session: &mut Session, store: &Store, args: DeliverArgs) -> Result<Status> {
     let caller = session.caller(store)?;
-    let from_stdin = said.secret_file == Path::new("-");
+    let from_stdin = args.secret_file == Path::new("-");
     let takes_stdin = |word: &Option<String>| word.as_deref() == Some("-");
-    if from_stdin && (takes_stdin(&said.text) || takes_stdin(&said.body_json)) {
+    if from_stdin && (takes_stdin(&args.text) || takes_stdin(&args.body_json)) {
         return Err(Error::usage("--secret-file: stdin can't be both the secret and the body"));
     }
-    let secret = bytes(&said.secret_file.to_string_lossy(), &SECRET)?;
+    let secret = bytes(&args.secret_file.to_string_lossy(), &SECRET)?;
+    let named = RecordArg { id: args.id, agent: args.agent };
     // An unknown trigger and a wrong secret cause the same error.
-    let (target, id) = match find_open::<Trigger>(store, named) {
+    let (target, id) = match find_open::<Trigger>(store, &named) {
         Ok((agent, id)) => (Some(agent), Some(id)),
         Err(Error::NoRecord { .. }) => (None, None),
         Err(error) => return Err(error),
@@ -360,7 +331,7 @@ fn deliver(session: &mut Session, store: &Store, named: &RecordArg, said: Delive
     session.is_about(agent.name());
     let policy = agent.policy()?;
     let bound = Bound::message("the body", policy.limits.max_message);
-    let body = match (&said.body_json, &said.text) {
+    let body = match (&args.body_json, &args.text) {
         (Some(word), _) => Some(Body::from(json_body(word, &bound)?)),
         (None, None) if trigger.delivery_mode == DeliveryMode::WakeHint => None,
         (None, None) if from_stdin => {
@@ -370,7 +341,7 @@ fn deliver(session: &mut Session, store: &Store, named: &RecordArg, said: Delive
     };
     let delivery = Delivery {
         body,
-        key: said.dedupe_key,
+        key: args.dedupe_key,
         source_refs: Vec::new(),
         surface: DeliverySurface::Cli,
         hops: caller.map(|caller| caller.hops),

@@ -226,9 +226,7 @@ pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<En
 
 /// True if a step has taken up a message that is still in the inbox.
 fn is_claimed(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool> {
-    let run = state.current_run.as_ref().map(|run| run.message_id);
-    let held = state.held.as_ref().map(|held| held.message_id);
-    if [run, held].contains(&Some(id)) {
+    if state.has_claimed(id) {
         return Ok(true);
     }
     let Some(waiting) = seen.waiting(id)? else { return Ok(false) };
