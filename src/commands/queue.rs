@@ -1,6 +1,5 @@
 //! Command `queue`: queued and ended messages, dead letters, and quarantined files of the inbox.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 
 use serde_json::{Value, json};
@@ -12,6 +11,7 @@ use crate::engine::context::{Context, OpenTxn};
 use crate::engine::lookup::{self, matches_id, waiting_or_ended};
 use crate::engine::session::{Chosen, Session};
 use crate::engine::submissions::read_submission;
+use crate::engine::views::dead_letters;
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::{AgentName, MessageId};
@@ -50,14 +50,12 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
         QueueCommand::Show(message) => show(session, &named(&message, "message")?),
         QueueCommand::Requeue(message) => {
             let found = named(&message, "dead letter")?;
-            change(session, &found, "requeued", |draft, message, _| rules::requeue(draft, message))
+            change(session, &found, "requeued", rules::requeue)
         }
         QueueCommand::Drop { message, reason } => {
             let found = named(&message, "message")?;
             let reason = reason.unwrap_or_else(|| "dropped by the operator".to_owned());
-            change(session, &found, "dropped", move |draft, message, state| {
-                drop_one(draft, message, state, &reason)
-            })
+            change(session, &found, "dropped", |draft, message| drop_one(draft, message, &reason))
         }
     }
 }
@@ -152,25 +150,8 @@ fn show(session: &mut Session, (agent, id): &(Agent<'_>, MessageId)) -> Result<S
 }
 
 fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
-    let (letters, mark) = agent.look(|seen, state| {
-        let mark = state.attention;
-        let mut letters = Vec::new();
-        let mut known = HashSet::new();
-        let wanted = usize::try_from(state.counters.dead).unwrap_or(usize::MAX);
-        if wanted == 0 {
-            return Ok((letters, mark));
-        }
-        // Only the newest line about a message counts. The search ends after as many dead letters
-        // as the dead letter counter has.
-        seen.ended(|message: Message| {
-            let is_dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
-            if known.insert(message.id) && is_dead {
-                letters.push(message);
-            }
-            letters.len() < wanted
-        })?;
-        Ok((letters, mark))
-    })?;
+    let (letters, mark) =
+        agent.look(|seen, state| Ok((dead_letters(&seen, &state, u64::MAX)?, state.attention)))?;
     for message in letters.iter().rev() {
         let end = message.settlement.as_ref();
         let is_new = end.zip(mark.as_ref()).is_some_and(|(end, mark)| mark.covers(message.id, end.at));
@@ -228,7 +209,7 @@ fn change(
     session: &mut Session,
     (agent, id): &(Agent<'_>, MessageId),
     done: &str,
-    rule: impl FnOnce(&mut Draft, Message, &State) -> Result<(), Refusal>,
+    rule: impl FnOnce(&mut Draft, Message) -> Result<(), Refusal>,
 ) -> Result<Status> {
     authority::reach_records(Context::new(session, agent), "settle messages of")?;
     let desk = Context::new(session, agent);
@@ -236,8 +217,8 @@ fn change(
     let state = locked.state()?;
     let message = waiting_or_ended(&locked.look(&state)?, *id)?
         .ok_or(Error::NoRecord { what: "message", id: id.to_string() })?;
-    let mut draft = desk.draft_of(&locked.look_again(), state.clone())?;
-    rule(&mut draft, message, &state)?;
+    let mut draft = desk.draft_of(&locked.look_again(), state)?;
+    rule(&mut draft, message)?;
     desk.commit(&locked, draft)?;
     drop(locked);
     desk.notify();
@@ -245,14 +226,15 @@ fn change(
     answer(session, &object, |_| format!("{done} {id}"))
 }
 
-fn drop_one(draft: &mut Draft, message: Message, state: &State, reason: &str) -> Result<(), Refusal> {
+fn drop_one(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Refusal> {
     if message.settlement.is_some() {
         return rules::drop_dead_letter(draft, message, reason);
     }
+    let state = &draft.records.state;
     if state.held.as_ref().is_some_and(|held| held.message_id == message.id) {
         return drop_held(draft, message, reason);
     }
-    if queued_status(state, message.id) == MessageStatus::Dequeued {
+    if state.has_claimed(message.id) {
         let what = format!("{} is being worked on", message.id);
         return Err(Refusal::new("message_claimed", what).hint("`dormouse stop` ends its turn"));
     }
@@ -271,9 +253,9 @@ enum FileDecision {
 }
 
 fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
-    let (verdict, mut named) = match (args.accept.take(), args.drop.take()) {
-        (Some(named), _) => (FileDecision::Accept, named),
-        (None, Some(named)) => (FileDecision::Drop, named),
+    let (verdict, flag, mut named) = match (args.accept.take(), args.drop.take()) {
+        (Some(named), _) => (FileDecision::Accept, "accept", named),
+        (None, Some(named)) => (FileDecision::Drop, "drop", named),
         (None, None) => return each_listed(session, store, &args.agents, list_rejected),
     };
     let all = std::mem::take(&mut args.agents.all);
@@ -284,26 +266,10 @@ fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -
     let agent = store.agent(name)?;
     if named.is_empty() != all {
         let said = if all { "names files, and --all as well" } else { "which files?" };
-        return Err(Error::usage(format!("--{}: {said}", verdict.flag()))
+        return Err(Error::usage(format!("--{flag}: {said}"))
             .with_hint("name the files as `dormouse queue rejected` lists them, or say --all"));
     }
     decide(session, &agent, verdict, &named)
-}
-
-impl FileDecision {
-    fn flag(self) -> &'static str {
-        match self {
-            FileDecision::Accept => "accept",
-            FileDecision::Drop => "drop",
-        }
-    }
-
-    fn event(self) -> EventKind {
-        match self {
-            FileDecision::Accept => EventKind::RejectedAccepted,
-            FileDecision::Drop => EventKind::RejectedRemoved,
-        }
-    }
 }
 
 fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
@@ -340,6 +306,10 @@ fn decide(
         let all = seen.rejected(&state)?;
         if named.is_empty() { Ok(all) } else { choose(&all, named) }
     })?;
+    let event = match verdict {
+        FileDecision::Accept => EventKind::RejectedAccepted,
+        FileDecision::Drop => EventKind::RejectedRemoved,
+    };
     let mut status = Status::Done;
     for some in chosen.chunks(TOGETHER) {
         let mut said = Vec::with_capacity(some.len());
@@ -348,7 +318,7 @@ fn decide(
         for one in some {
             let done = apply(desk, &open, verdict, one);
             if let Ok(true) = done {
-                decided_about_rejected(&mut open.draft, verdict.event(), &one.name());
+                decided_about_rejected(&mut open.draft, event, &one.name());
                 agent.local().forget_rejected(&mut open.draft.records.state, one);
             }
             said.push((one, done));
@@ -374,37 +344,35 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     named.iter().map(find).collect()
 }
 
-/// Carries out a decision for one file. Returns false if the file no longer exists.
+/// Carries out a decision for one file. Returns false if the file no longer exists. Error when a
+/// step would not admit an accepted file.
 fn apply(desk: Context<'_>, open: &OpenTxn<'_>, verdict: FileDecision, one: &Rejected) -> Result<bool> {
     let local = open.locked.local();
     match verdict {
         FileDecision::Drop => local.remove_rejected(one)?,
-        FileDecision::Accept => match judge(desk, open, one)? {
-            None => return Ok(false),
-            Some(Ok(())) => local.bring_back(one)?,
-            Some(Err(reason)) => {
+        FileDecision::Accept => {
+            let seen = open.locked.look_past_inbox();
+            let fault = match seen.read_rejected(one)? {
+                Reads::Gone => return Ok(false),
+                Reads::Fits => None,
+                Reads::Not(why) => Some(why),
+                Reads::Dropped(file) => {
+                    match read_submission(desk, &seen, &open.draft.records.policy, &file)? {
+                        None => return Ok(false),
+                        Some(made) => made.err(),
+                    }
+                }
+            };
+            if let Some(reason) = fault {
                 local.reject_again(one, &reason)?;
                 let message = format!("{} is still not a message: {reason}", one.name());
                 return Err(Error::refused("still_refused", message)
                     .with_hint("correct the file in inbox/rejected/, and accept it again"));
             }
-        },
+            local.bring_back(one)?;
+        }
     }
     Ok(true)
-}
-
-/// Checks if a step would admit the file now. Returns `None` if the file no longer exists.
-fn judge(desk: Context<'_>, open: &OpenTxn<'_>, one: &Rejected) -> Result<Option<Result<(), String>>> {
-    let seen = open.locked.look_past_inbox();
-    Ok(match seen.read_rejected(one)? {
-        Reads::Gone => None,
-        Reads::Fits => Some(Ok(())),
-        Reads::Not(why) => Some(Err(why)),
-        Reads::Dropped(file) => {
-            let policy = &open.draft.records.policy;
-            read_submission(desk, &seen, policy, &file)?.map(|made| made.map(drop))
-        }
-    })
 }
 
 fn say_done(

@@ -181,19 +181,26 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
 
 /// Returns the dead letter that was parked last, if there is one.
 pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
-    agent.look(|seen, state| {
-        let (mut known, mut found) = (HashSet::new(), None);
-        if state.counters.dead == 0 {
-            return Ok(None);
-        }
+    let letters = agent.look(|seen, state| dead_letters(&seen, &state, 1))?;
+    Ok(letters.first().map(|message| message.id))
+}
+
+/// Returns the dead letters, the last parked first, at most `most` of them. The search ends after
+/// as many as the dead letter counter has.
+pub fn dead_letters(seen: &Snapshot<'_>, state: &State, most: u64) -> Result<Vec<Message>> {
+    let wanted = usize::try_from(state.counters.dead.min(most)).unwrap_or(usize::MAX);
+    let (mut known, mut letters) = (HashSet::new(), Vec::new());
+    if wanted > 0 {
         seen.ended(|message: Message| {
             // The newest archive line of a message has its present state; older lines are ignored.
             let is_dead = message.settlement.as_ref().is_some_and(|end| end.dead_letter);
-            found = Some(message.id).filter(|id| known.insert(*id) && is_dead);
-            found.is_none()
+            if known.insert(message.id) && is_dead {
+                letters.push(message);
+            }
+            letters.len() < wanted
         })?;
-        Ok(found)
-    })
+    }
+    Ok(letters)
 }
 
 /// Last output lines of a run, kept up to date by `look`.
