@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId, TaskId};
+use crate::model::message::Message;
 use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
 use crate::model::trigger::Verify;
 use crate::rules::authority as rights;
@@ -12,7 +13,7 @@ use crate::store::{Agent, HeldLease, Store, Subject};
 
 use super::context::Context;
 use super::gate::open_gate;
-use super::lookup::{Whereabouts, existing, whereabouts};
+use super::lookup::existing;
 use super::new_agent::{AgentRequest, make};
 use super::outbox;
 use super::secret::Secret;
@@ -114,7 +115,10 @@ pub fn begin_withdrawal<'s>(
     let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(None) };
     let held = parent.lease_in_time(Subject::Task(task.id), session.clock.now())?;
     let Some(child) = existing(parent.store(), child)? else { return Ok(None) };
-    if matches!(whereabouts(&child, *message_id)?, Whereabouts::Unknown) {
+    let is_unknown = child.look(|seen, _| {
+        Ok(seen.waiting(*message_id)?.is_none() && seen.ended_one::<Message>(*message_id)?.is_none())
+    })?;
+    if is_unknown {
         return Ok(None);
     }
     // Dropping the message before the stop keeps the child from claiming it.

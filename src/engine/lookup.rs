@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, list_of};
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
-use crate::model::message::Message;
+use crate::model::message::{Message, Settlement};
 use crate::model::record::{OpenRecord, Plane};
 use crate::model::state::State;
 use crate::model::task::Task;
@@ -97,21 +97,13 @@ pub fn existing<'s>(store: &'s Store, name: &AgentName) -> Result<Option<Agent<'
     }
 }
 
-/// Place of a message that an agent may have received.
-pub enum Whereabouts {
-    Unknown,
-    InInbox,
-    Archived(Box<Message>),
-}
-
-/// Looks up a message by its complete id. A message in the inbox precedes its end in the archive.
-pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
+/// Returns the settlement of a message, if it has ended and was not put back into the inbox.
+pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     agent.look(|seen, _| {
         if seen.waiting(id)?.is_some() {
-            return Ok(Whereabouts::InInbox);
+            return Ok(None);
         }
-        let archived = seen.ended_one::<Message>(id)?;
-        Ok(archived.map_or(Whereabouts::Unknown, |message| Whereabouts::Archived(Box::new(message))))
+        Ok(seen.ended_one::<Message>(id)?.and_then(|message| message.settlement))
     })
 }
 

@@ -23,7 +23,7 @@ use crate::store::{Agent, HeldLease, Snapshot, Store, Subject};
 
 use super::context::Context;
 use super::load;
-use super::lookup::{Whereabouts, existing, whereabouts};
+use super::lookup::{existing, settled};
 use super::monitor::KILL_GRACE;
 use super::new_agent::SETTINGS;
 use super::owner::away_task;
@@ -271,11 +271,7 @@ fn how_it_ended(
         return Ok(None);
     }
     let records = load::load_unlocked(&agent, now)?;
-    let settlement = match whereabouts(&agent, message_id)? {
-        Whereabouts::Archived(message) => message.settlement,
-        Whereabouts::Unknown | Whereabouts::InInbox => None,
-    };
-    Ok(delegation::end(&records, settlement.as_ref()))
+    Ok(delegation::end(&records, settled(&agent, message_id)?.as_ref()))
 }
 
 /// Returns the error because of which a delegation can never be handed over, as far as it is known

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::cli;
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
+use crate::engine::lookup::settled;
 use crate::engine::session::Session;
 use crate::engine::step::step;
 use crate::error::{Result, Status};
@@ -16,7 +17,7 @@ use crate::report::step::StepReport;
 use crate::store::{Agent, RecordWatch, Store};
 use crate::workdir::{GrowingLog, Stream};
 
-use super::awaiting::{WaitLimit, go_on, is_told, refuse_closed, say, settled, stays, wait};
+use super::awaiting::{WaitLimit, go_on, is_told, refuse_closed, say, stays, wait};
 
 /// Poll interval while another process runs the turn, because new output of a turn raises no event.
 const LISTENS: Duration = Duration::from_millis(500);

@@ -8,10 +8,9 @@ use serde::Serialize;
 use crate::cli;
 use crate::engine::follow::output_end;
 use crate::engine::load;
-use crate::engine::lookup::{self, Whereabouts, matches_id, whereabouts};
+use crate::engine::lookup::{self, matches_id, settled};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
-use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::{MessageStatus, Settlement};
 use crate::model::posture::Posture;
@@ -26,14 +25,7 @@ use crate::store::{Agent, RecordWatch, Store, moved_away};
 
 use super::{AdmittedArrival, closed};
 
-/// Condition that every agent must meet. One of several postures or statuses suffices.
-struct AwaitCondition {
-    postures: Vec<Posture>,
-    statuses: Vec<AgentStatus>,
-    message: Option<MessageId>,
-}
-
-/// Agent that meets the condition.
+/// Agent that meets the conditions of `await`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct AwaitedAgent {
@@ -50,7 +42,11 @@ struct AwaitedAgent {
 pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status> {
     let store = session.store()?;
     let deadline = WaitLimit::after(args.timeout);
-    let wanted = wanted(&store, &args)?;
+    let message = match (&args.message, args.agents.as_slice()) {
+        (None, _) => None,
+        (Some(part), [name]) => Some(message(&store, name, part)?),
+        (Some(_), _) => return Err(Error::usage("--message: a message has one agent; name that one alone")),
+    };
     let mut waiting = args.agents.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = RecordWatch::new();
     let mut status = Status::Done;
@@ -59,12 +55,12 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
         let mut still = Vec::new();
         for agent in waiting {
             // Only a posture can be met by a new message in the inbox.
-            if wanted.postures.is_empty() {
+            if args.posture.is_empty() {
                 watch.follow_records(&agent);
             } else {
                 watch.follow(&agent);
             }
-            match wanted.look(session, &agent)? {
+            match awaited(session, &agent, &args, message)? {
                 Some(found) => {
                     status = status.graver(found.verdict);
                     session.out.result(&found, |out| line(&found, out));
@@ -83,22 +79,13 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
         if waiting.is_empty() || session.out.is_closed() {
             return Ok(status);
         }
-        if let Some(agent) = waiting.first().filter(|_| wanted.message.is_some()) {
+        if let Some(agent) = waiting.first().filter(|_| message.is_some()) {
             lookout.look(session, agent)?;
         }
         let names: Vec<&str> = waiting.iter().map(|agent| agent.name().as_str()).collect();
         let left = deadline.left(names[0], names.join(", "))?;
-        watch.wait(if wanted.message.is_some() { lookout.until(left) } else { left });
+        watch.wait(if message.is_some() { lookout.until(left) } else { left });
     }
-}
-
-fn wanted(store: &Store, args: &cli::AwaitArgs) -> Result<AwaitCondition> {
-    let message = match (&args.message, args.agents.as_slice()) {
-        (None, _) => None,
-        (Some(part), [name]) => Some(message(store, name, part)?),
-        (Some(_), _) => return Err(Error::usage("--message: a message has one agent; name that one alone")),
-    };
-    Ok(AwaitCondition { postures: args.posture.clone(), statuses: args.status.clone(), message })
 }
 
 /// Returns the id of a message in the records, or of a message that a timer will send.
@@ -113,45 +100,41 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
     put_off.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
 }
 
-impl AwaitCondition {
-    /// Returns the agent's state if the agent meets the condition.
-    fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<AwaitedAgent>> {
-        let state = agent.look(|_, state| Ok(state))?;
-        let mut found = AwaitedAgent {
-            agent: agent.name().clone(),
-            message_id: self.message,
-            status: state.status.name(),
-            posture: None,
-            reason: None,
-            verdict: Status::Done,
-        };
-        if !self.statuses.is_empty() && !self.statuses.contains(&state.status) {
+/// Returns the agent's state, if the agent meets every condition of the arguments. Of several
+/// postures or statuses one suffices.
+fn awaited(
+    session: &Session,
+    agent: &Agent<'_>,
+    args: &cli::AwaitArgs,
+    message: Option<MessageId>,
+) -> Result<Option<AwaitedAgent>> {
+    let state = agent.look(|_, state| Ok(state))?;
+    let mut found = AwaitedAgent {
+        agent: agent.name().clone(),
+        message_id: message,
+        status: state.status.name(),
+        posture: None,
+        reason: None,
+        verdict: Status::Done,
+    };
+    if !args.status.is_empty() && !args.status.contains(&state.status) {
+        return Ok(None);
+    }
+    if !args.posture.is_empty() {
+        let records = load::load_unlocked(agent, session.clock.now())?;
+        let now = posture(&records).posture;
+        if !args.posture.contains(&now) {
             return Ok(None);
         }
-        if !self.postures.is_empty() {
-            let records = load::load_unlocked(agent, session.clock.now())?;
-            let now = posture(&records).posture;
-            if !self.postures.contains(&now) {
-                return Ok(None);
-            }
-            found.posture = Some(now);
-            found.status = records.state.status.name();
-        }
-        if let Some(id) = self.message {
-            let Some(end) = settled(agent, id)? else { return Ok(None) };
-            (found.status, found.verdict) = (end.status.name(), verdict(end.status));
-            found.reason = end.reason;
-        }
-        Ok(Some(found))
+        found.posture = Some(now);
+        found.status = records.state.status.name();
     }
-}
-
-/// Returns the settlement of a message, if it has ended.
-pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
-    Ok(match whereabouts(agent, id)? {
-        Whereabouts::Archived(message) => message.settlement,
-        Whereabouts::Unknown | Whereabouts::InInbox => None,
-    })
+    if let Some(id) = message {
+        let Some(end) = settled(agent, id)? else { return Ok(None) };
+        (found.status, found.verdict) = (end.status.name(), verdict(end.status));
+        found.reason = end.reason;
+    }
+    Ok(Some(found))
 }
 
 /// Returns the exit status for a message that has ended; one delivered to a turn is completed.
