@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::process::foreground;
 use crate::process::turn::Nobody;
-use crate::store::{Agent, Store};
+use crate::store::Store;
 
 use super::args::{answer, asked, say_fault, settings};
 
@@ -29,10 +29,12 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     let before = agent.policy_text()?;
     let mut copy = copy_of(&name, &before)?;
     let path = copy.path().to_owned();
-    let edited = edited(session, &store, &editor, &path, &before);
-    let put = edited.and_then(|text| match text {
-        Some(text) => put(session, &agent, &before, &text).map(|()| true),
-        None => Ok(false),
+    let put = edited(session, &store, &editor, &path, &before).and_then(|text| {
+        let Some(text) = text else { return Ok(false) };
+        if agent.replace_policy(&before, &text, session.clock.now())? {
+            return Ok(true);
+        }
+        Err(Error::refused("changed_meanwhile", format!("{name}: its settings have changed meanwhile")))
     });
     match put {
         Ok(is_changed) => {
@@ -43,21 +45,19 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
                 false => format!("{name}  nothing was changed"),
             })
         }
-        Err(error) => {
-            // Keeps the edited copy on failure, so that the user does not lose changes.
-            if copy.has_become_other_than(before.as_bytes()) {
-                copy.keep();
-                let kept = format!("what you have written is in {}", path.display());
-                // The hint of the error is followed by the path of the copy.
-                let hint = error.hint().map_or(kept.clone(), |hint| format!("{hint}; {kept}"));
-                let error = error.with_hint(hint);
-                if error.hint().is_none_or(|hint| !hint.ends_with(&kept)) {
-                    session.out.alarm(&kept);
-                }
-                return Err(error);
+        // Keeps the edited copy on failure, so that the user does not lose changes.
+        Err(error) if copy.has_become_other_than(before.as_bytes()) => {
+            copy.keep();
+            let kept = format!("what you have written is in {}", path.display());
+            // The hint of the error is followed by the path of the copy.
+            let hint = error.hint().map_or(kept.clone(), |hint| format!("{hint}; {kept}"));
+            let error = error.with_hint(hint);
+            if error.hint().is_none_or(|hint| !hint.ends_with(&kept)) {
+                session.out.alarm(&kept);
             }
             Err(error)
         }
+        Err(error) => Err(error),
     }
 }
 
@@ -130,12 +130,4 @@ fn edited(
 fn goes_on(session: &Session, error: &Error) -> Result<bool> {
     let answer = asked(session, &format!("{error}. Edit again? [Y/n]"))?;
     Ok(answer.is_some_and(|answer| !answer.is_empty() && !answer.trim_start().starts_with(['n', 'N'])))
-}
-
-fn put(session: &Session, agent: &Agent<'_>, before: &str, after: &str) -> Result<()> {
-    if agent.replace_policy(before, after, session.clock.now())? {
-        return Ok(());
-    }
-    let name = agent.name();
-    Err(Error::refused("changed_meanwhile", format!("{name}: its settings have changed meanwhile")))
 }

@@ -49,12 +49,8 @@ pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
     let dir = anchor.path();
     let object = json!({ "dir": dir.to_string_lossy(), "created": created });
     session.out.result(&object, |out| {
-        let dir = out.safe(&dir.display().to_string());
-        match (created, shared) {
-            (true, _) => format!("made {dir}"),
-            (false, 0) => format!("{dir} is there already: nothing changed"),
-            (false, _) => format!("{dir} is there already: now shared as its dormouse.toml says"),
-        }
+        let change = (shared > 0).then(|| "shared as its dormouse.toml says".to_owned());
+        made_text(&out.safe(&dir.display().to_string()), created, change)
     });
     if created && let Some(hidden) = anchor.hides() {
         session.out.note(&format!(
@@ -67,24 +63,25 @@ pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
 
 /// Creates the tables of a store in a database, and the local state directory.
 fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status> {
-    let grants = grants.iter().map(|grant| part_of(grant)).collect::<Result<Vec<_>>>()?;
+    let parts = grants.iter().map(|grant| part_of(grant)).collect::<Result<Vec<_>>>()?;
     let anchor = anchor_of(url)?;
     let patience = session.patience().as_std();
     let created = Store::init_at(&anchor, url, patience)?;
-    grants.iter().try_for_each(|(part, role)| Store::grant(url, patience, *part, role))?;
-    let word = |part| PARTS.iter().find(|(one, _)| *one == part).map_or("", |(_, word)| *word);
-    let granted: Vec<_> = grants.iter().map(|(part, role)| format!("{}={role}", word(*part))).collect();
-    let object = json!({ "dir": url, "created": created, "anchor": anchor.path().to_string_lossy(), "granted": granted });
+    parts.into_iter().try_for_each(|(part, role)| Store::grant(url, patience, part, role))?;
+    let object = json!({ "dir": url, "created": created, "anchor": anchor.path().to_string_lossy(), "granted": grants });
     answer(session, &object, |out| {
-        let url = out.safe(url);
-        match (created, granted.is_empty()) {
-            (true, _) => format!("made {url}"),
-            (false, true) => format!("{url} is there already: nothing changed"),
-            (false, false) => {
-                format!("{url} is there already: now granted {}", out.safe(&granted.join(", ")))
-            }
-        }
+        let change = (!grants.is_empty()).then(|| format!("granted {}", out.safe(&grants.join(", "))));
+        made_text(&out.safe(url), created, change)
     })
+}
+
+/// Returns the line about a new or existing place of a store. `change`: change of an existing one.
+fn made_text(place: &str, created: bool, change: Option<String>) -> String {
+    match (created, change) {
+        (true, _) => format!("made {place}"),
+        (false, None) => format!("{place} is there already: nothing changed"),
+        (false, Some(change)) => format!("{place} is there already: now {change}"),
+    }
 }
 
 /// Database roles with their names in the output.
@@ -94,11 +91,11 @@ const PARTS: [(DatabaseRole, &str); 3] = [
     (DatabaseRole::Reader, "reader"),
 ];
 
-fn part_of(grant: &str) -> Result<(DatabaseRole, String)> {
+fn part_of(grant: &str) -> Result<(DatabaseRole, &str)> {
     let found = grant.split_once('=').filter(|(_, role)| !role.is_empty());
     let part = found.and_then(|(word, _)| PARTS.iter().find(|(_, known)| *known == word));
     match (part, found) {
-        (Some((part, _)), Some((_, role))) => Ok((*part, role.to_owned())),
+        (Some((part, _)), Some((_, role))) => Ok((*part, role)),
         _ => Err(Error::usage(format!("--grant: `{grant}` is not PART=ROLE"))
             .with_hint("PART is `ticker`, `producer` or `reader`, ROLE a role of the database")),
     }

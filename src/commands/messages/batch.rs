@@ -29,12 +29,8 @@ const TOGETHER: usize = 32;
 
 /// Admits one message per line. All lines are checked before the first is admitted, so that a batch
 /// with an invalid line admits no message.
-pub fn admit(
-    session: &Session,
-    agent: &Agent<'_>,
-    sender: &Sender,
-    args: &cli::MessageArgs,
-) -> Result<Vec<AdmittedArrival>> {
+pub fn admit(session: &Session, agent: &Agent<'_>, args: &cli::MessageArgs) -> Result<Vec<AdmittedArrival>> {
+    let sender = Sender::of(session, agent, args)?;
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
     // Memory holds only each message's key, with a flag for a dedupe key that must be looked up.
@@ -51,7 +47,7 @@ pub fn admit(
         }
         let submission = read_submission(&line, number, args)?;
         let message =
-            batch_message(agent, sender, submission, &mut stamp).map_err(|error| in_line(number, error))?;
+            batch_message(agent, &sender, submission, &mut stamp).map_err(|error| in_line(number, error))?;
         let once = message.dedupe_key.is_some() && sender.user.is_none();
         staged.push((message.key(), once));
         batch.stage(&message)?;

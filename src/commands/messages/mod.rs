@@ -54,11 +54,6 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
         }
     }
     let deadline = WaitLimit::after(args.timeout);
-    if args.batch {
-        let sender = Sender::of(session, &agent, &args.said)?;
-        let admitted = batch::admit(session, &agent, &sender, &args.said)?;
-        return show_admitted(session, &agent, &admitted, args.awaits.then_some(deadline));
-    }
     if args.within.is_some() || args.at.is_some() {
         authority::owners(&store, "--in and --at")?;
     }
@@ -66,23 +61,16 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
         Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
         None => args.within.map(|span| session.clock.now().after(span)),
     };
-    let admitted = take(session, &agent, &args.said, later)?;
-    show_admitted(session, &agent, &[admitted], args.awaits.then_some(deadline))
-}
-
-/// Prints the admitted message, or with --await the message's result.
-fn show_admitted(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    admitted: &[AdmittedArrival],
-    awaited: Option<WaitLimit>,
-) -> Result<Status> {
-    if let Some(deadline) = awaited {
-        return await_all(session, agent, admitted, &deadline);
+    let admitted = match args.batch {
+        true => batch::admit(session, &agent, &args.said)?,
+        false => vec![take(session, &agent, &args.said, later)?],
+    };
+    if args.awaits {
+        return await_all(session, &agent, &admitted, &deadline);
     }
     admitted.iter().for_each(|one| say(session, agent.name(), one));
     say_if_closed(session, agent.name(), agent.peek().ok().map(|state| state.status));
-    say_if_late(session, agent);
+    say_if_late(session, &agent);
     Ok(Status::Done)
 }
 

@@ -30,7 +30,9 @@ impl Sender {
     /// Returns the sender. Refuses one that the agent does not accept or that names another origin.
     pub fn of(session: &Session, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Sender> {
         let store = agent.store();
-        check(store, said)?;
+        let (with_work, with_wait) = (said.work_item.is_some(), said.wait.is_some());
+        let needs = [("--retry", said.retry), ("--work-item", with_work), ("--wait", with_wait)];
+        judge(store.guest(), said.origin.as_deref(), said.kind, needs)?;
         let policy = policy(store, agent)?;
         let user = store.guest().map(str::to_owned);
         let caller = if user.is_none() { session.caller(store)? } else { None };
@@ -51,19 +53,13 @@ impl Sender {
     }
 }
 
-/// Refuses flags that are reserved for the owner of the state directory.
-fn check(store: &Store, said: &cli::MessageArgs) -> Result<()> {
-    let needs =
-        [("--retry", said.retry), ("--work-item", said.work_item.is_some()), ("--wait", said.wait.is_some())];
-    Ok(judge(store.guest(), said.origin.as_deref(), said.kind, needs)?)
-}
-
 /// Refuses fields of a batch line that are reserved for the owner of the state directory.
 pub fn check_line(store: &Store, line: &Submission) -> Result<(), Refusal> {
     let needs = [("work_item_id", line.work_item_id.is_some()), ("wait_id", line.wait_id.is_some())];
     judge(store.guest(), line.origin.as_deref(), line.kind, needs)
 }
 
+/// Refuses what is reserved for the owner of the state directory, each named in `needs`.
 fn judge(
     user: Option<&str>,
     origin: Option<&str>,
