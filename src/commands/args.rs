@@ -10,7 +10,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cli::{AgentAndText, AgentFlag, AgentFlags, RecordArg};
 use crate::engine::environment;
@@ -20,6 +20,7 @@ use crate::error::{Error, IoContext, Result, Status};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
 use crate::model::json::{self, Sent};
+use crate::model::message::{Message, MessageStatus};
 use crate::model::record::{OpenRecord, Record};
 use crate::model::refusal::Refusal;
 use crate::model::time::{Direction, Span, Time};
@@ -76,8 +77,7 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
         Some(word) => match word.strip_prefix('@') {
             Some(path) => {
                 let path = Path::new(path);
-                let file = File::open(path).context(Error::TAKE_TEXT, path)?;
-                utf8(&path.display().to_string(), read_file(file, path, bound)?)
+                utf8(path, read_file(Error::TAKE_TEXT, path, bound)?)
             }
             None => {
                 bound.check(word.len() as u64)?;
@@ -98,10 +98,20 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
 }
 
 fn stdin(bound: &Bound) -> Result<String> {
-    utf8("stdin", read_bounded(std::io::stdin(), Path::new("stdin"), bound)?)
+    utf8(Path::new("stdin"), bytes("-", bound)?)
 }
 
-fn read_file(file: File, path: &Path, bound: &Bound) -> Result<Vec<u8>> {
+/// Reads a file, or stdin for `-`. Refuses more than `bound`.
+pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
+    match word {
+        "-" => read_bounded(std::io::stdin(), Path::new("stdin"), bound),
+        word => read_file("read", Path::new(word), bound),
+    }
+}
+
+/// Reads a file. `action`: action in the error if it can't be opened.
+fn read_file(action: &'static str, path: &Path, bound: &Bound) -> Result<Vec<u8>> {
+    let file = File::open(path).context(action, path)?;
     // The size of a pipe is unknown, so it is measured while the pipe is read.
     bound.check(file.metadata().context("read", path)?.len())?;
     read_bounded(file, path, bound)
@@ -114,15 +124,6 @@ fn read_bounded(reader: impl Read, path: &Path, bound: &Bound) -> Result<Vec<u8>
         return Err(bound.refuse(&format!("at least {}", bytes.len())).into());
     }
     Ok(bytes)
-}
-
-/// Reads a file, or stdin for `-`. Refuses more than `bound`.
-pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
-    if word == "-" {
-        return read_bounded(std::io::stdin(), Path::new("stdin"), bound);
-    }
-    let path = Path::new(word);
-    read_file(File::open(path).context("read", path)?, path, bound)
 }
 
 /// Reads an `agent.toml` of limited size. `name` is the file's name in errors.
@@ -146,6 +147,13 @@ pub fn answer(
 ) -> Result<Status> {
     session.out.result(object, text);
     Ok(Status::Done)
+}
+
+/// Returns a message with its status, as the commands print it.
+pub fn message_object(message: &Message, status: MessageStatus) -> Value {
+    let mut object = json!(message);
+    object["status"] = json!(status);
+    object
 }
 
 /// Prints the JSON object with --json, else the text without escaping.
@@ -197,9 +205,9 @@ pub fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
     Ok(())
 }
 
-fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
+fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| {
-        Error::usage(format!("{name}: not UTF-8"))
+        Error::usage(format!("{}: not UTF-8", path.display()))
             .with_hint("a message is text: encode other data, or put it into a file and send its path")
     })
 }

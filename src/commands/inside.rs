@@ -2,13 +2,12 @@
 //! execution §6).
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::cli::{self, AgentFlag, SectionCommand};
-use crate::commands::args::{answer, bytes};
+use crate::commands::args::{answer, bytes, message_object};
 use crate::engine::context::{Context, has_command_section};
 use crate::engine::load;
 use crate::engine::monitor::{instant_of, of_state};
@@ -62,17 +61,17 @@ pub fn checkpoint(session: &mut Session, args: cli::CheckpointArgs) -> Result<St
         save(session, &agent, run_id, Some(&bytes), |draft| rules::save(draft, run_id).map(Some))?;
     let path = saved.map(|saved| agent.workdir().checkpoint(saved).to_string_lossy().into_owned());
     let object = json!({ "agent": agent.name(), "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
-    report(session, &object, &format!("saved {}", path.unwrap_or_default()));
-    Ok(Status::Done)
+    report(session, &object, &format!("saved {}", path.unwrap_or_default()))
 }
 
 /// Prints the object with --json, else the text with --verbose only: the output is that of a turn.
-fn report(session: &mut Session, object: &Value, text: &str) {
+fn report(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
     if session.out.is_json() {
         session.out.json_line(object);
     } else {
         session.out.detail(text);
     }
+    Ok(Status::Done)
 }
 
 /// Reads a checkpoint. An empty one is refused by default: it usually comes from a failed command.
@@ -139,26 +138,26 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> 
     match args.command {
         Some(SectionCommand::Begin { agent, deadline }) => {
             let (agent, run_id) = own_run(session, &store, &agent)?;
-            let section = Context::new(session, &agent)
-                .change(|draft| rules::open_section(draft, run_id, deadline, false))?;
-            let section = section.made;
-            show(session, agent.name(), run_id, section, "open");
-            Ok(Status::Done)
+            let open = |draft: &mut Draft| rules::open_section(draft, run_id, deadline, false);
+            let section = Context::new(session, &agent).change(open)?.made;
+            show(session, agent.name(), run_id, section, "open")
         }
         Some(SectionCommand::End(agent)) => {
             let (agent, run_id) = own_run(session, &store, &agent)?;
             let section = close(session, &agent, run_id, None)?;
-            show(session, agent.name(), run_id, section, "closed");
-            Ok(Status::Done)
+            show(session, agent.name(), run_id, section, "closed")
         }
         None => {
             let (agent, run_id) = own_run(session, &store, &args.agent)?;
-            let (section, held) =
-                open_for_command(session, &agent, run_id, args.deadline.unwrap_or(Span::ZERO))?;
+            let time = args.deadline.unwrap_or(Span::ZERO);
+            let mut open = Context::new(session, &agent).open()?;
+            let section = rules::open_section(&mut open.draft, run_id, time, true)?;
+            // The section ends with this process, which holds its lock.
+            let _held = agent.ready_local()?.hold_section(run_id, section.number)?;
+            open.commit()?;
             let status = within(session, &agent, run_id, section, &args.argv);
             // The next cleanup deletes a leftover section file, so an error is ignored.
             let _ = agent.local().remove_section(run_id, section.number);
-            drop(held);
             status
         }
     }
@@ -183,25 +182,17 @@ fn within(
     Ok(Status::OfCommand(ran.status))
 }
 
-/// Opens a section that ends with this process. The returned file is the section's lock.
-fn open_for_command(
-    session: &Session,
-    agent: &Agent<'_>,
-    run_id: RunId,
-    time: Span,
-) -> Result<(Section, File)> {
-    let mut open = Context::new(session, agent).open()?;
-    let section = rules::open_section(&mut open.draft, run_id, time, true)?;
-    let held = agent.ready_local()?.hold_section(run_id, section.number)?;
-    open.commit()?;
-    Ok((section, held))
-}
-
 fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32>) -> Result<Section> {
     Ok(Context::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
-fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Section, what: &str) {
+fn show(
+    session: &mut Session,
+    agent: &AgentName,
+    run_id: RunId,
+    section: Section,
+    what: &str,
+) -> Result<Status> {
     let object = json!({
         "agent": agent,
         "run_id": run_id,
@@ -210,7 +201,7 @@ fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Sectio
         "state": what,
     });
     let text = format!("section {} is {what}, respected until {}", section.number, section.until.local());
-    report(session, &object, &text);
+    report(session, &object, &text)
 }
 
 /// Maximum number of messages that one safe point delivers.
@@ -278,12 +269,8 @@ pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Sta
 
 fn tell(session: &mut Session, found: &Findings, run_id: RunId, leaves: bool) {
     let status = if leaves { MessageStatus::Queued } else { MessageStatus::Interjected };
-    let shown = |message: &Message| {
-        let mut value = json!(message);
-        value["status"] = json!(status);
-        value
-    };
-    let interjections: Vec<Value> = found.said.iter().map(shown).collect();
+    let interjections: Vec<Value> =
+        found.said.iter().map(|message| message_object(message, status)).collect();
     if session.out.is_json() {
         session.out.json_line(&json!({
             "agent": found.state.agent,

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::{self, CommandGroup, QueueCommand, RecordArg};
-use crate::commands::args::{answer, each_listed, name_agents, optional_agent, several_agents};
+use crate::commands::args::{
+    answer, each_listed, message_object, name_agents, optional_agent, several_agents,
+};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
 use crate::engine::lookup::{self, matches_id, waiting_or_ended};
@@ -70,12 +72,6 @@ fn needs_operator(state: &State, id: MessageId) -> bool {
     state.held.as_ref().is_some_and(|held| held.needs_operator && held.message_id == id)
 }
 
-fn show_object(message: &Message, status: MessageStatus) -> Value {
-    let mut object = json!(message);
-    object["status"] = json!(status);
-    object
-}
-
 fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
     let (messages, malformed, total) = agent.look(|seen, state| {
@@ -95,7 +91,7 @@ fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status
         Ok((messages, malformed, total))
     })?;
     for (message, status, is_held) in &messages {
-        let mut object = show_object(message, *status);
+        let mut object = message_object(message, *status);
         if *is_held {
             object["needs_operator"] = json!(true);
         }
@@ -129,7 +125,7 @@ fn show(session: &mut Session, (agent, id): &(Agent<'_>, MessageId)) -> Result<S
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
     let now = session.clock.now();
     let is_held = needs_operator(&state, message.id);
-    session.out.quote(&show_object(&message, status), |out| {
+    session.out.quote(&message_object(&message, status), |out| {
         let mut text = format!("{}\n", line(&message, status, is_held, out));
         text.push_str(&format!(
             "created {} ({})\n",
@@ -155,7 +151,7 @@ fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     for message in letters.iter().rev() {
         let end = message.settlement.as_ref();
         let is_new = end.zip(mark.as_ref()).is_some_and(|(end, mark)| mark.covers(message.id, end.at));
-        let mut object = show_object(message, MessageStatus::Aborted);
+        let mut object = message_object(message, MessageStatus::Aborted);
         object["acknowledged"] = json!(!is_new);
         session.out.result(&object, |out| {
             let why = end.and_then(|end| end.reason.as_deref()).unwrap_or_default();

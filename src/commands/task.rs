@@ -36,7 +36,7 @@ use crate::report::output::{Output, Tone, failure};
 use crate::report::text::one_line;
 use crate::rules::transition::task::{self as rules, NewJob, NewTask, TaskEnding};
 use crate::store::{Agent, Store, Subject};
-use crate::workdir::{Dir, Stream};
+use crate::workdir::Stream;
 
 use super::args::{
     agent_and_text, answer, each_listed, ended_records, find_any, open_id, parse_optional, read_record,
@@ -162,14 +162,9 @@ fn line(task: &Task, out: &Output) -> String {
             task.status.to_string()
         }
     };
-    let what = match (&task.summary, &task.job) {
-        (Some(summary), _) => summary.clone(),
-        (None, TaskJob::Command { argv }) => argv.join(" "),
-        (None, TaskJob::ChildAgent { child, .. }) => child.to_string(),
-    };
     let why = task.reason.clone().or(task.exit.as_ref().map(Exit::to_string));
     let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-    format!("{}  {status}{}  {}", task.id, out.safe(&why), out.safe(&one_line(&what, 80)))
+    format!("{}  {status}{}  {}", task.id, out.safe(&why), out.safe(&one_line(&task.purpose(), 80)))
 }
 
 fn show(session: &mut Session, task: &Task) {
@@ -204,7 +199,7 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Re
         if !is_ours(agent, &task, session.clock.now())? {
             refuse_elsewhere(session, agent, &task)?;
         }
-        if own_task() == Some(id) {
+        if std::env::var(TASK).is_ok_and(|own| own.parse() == Ok(id)) {
             return Err(Error::refused("own_task", format!("this is {id} itself: it can't stop itself"))
                 .with_hint("end the command; that ends the task"));
         }
@@ -247,11 +242,6 @@ fn refuse_elsewhere(session: &Session, agent: &Agent<'_>, task: &Task) -> Result
         ),
     };
     Err(Error::refused(kind, format!("{} runs {away}", task.id)).with_hint(hint))
-}
-
-/// Returns the task in which this command runs.
-fn own_task() -> Option<TaskId> {
-    std::env::var(TASK).ok()?.parse().ok()
 }
 
 fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str>) -> Result<Status> {
@@ -361,7 +351,10 @@ fn prepare(
     let policy = agent.policy()?;
     let dir = agent.workdir().task(task.id);
     dir.make()?;
-    let (stdin, input) = stdin(task, &dir)?;
+    let (stdin, input) = match task.interactive {
+        true => (Stdin::Pipe(dir.stdin()), Some(TaskInputPipe::make(&dir.stdin())?)),
+        false => (Stdin::Null, None),
+    };
     let spec = TurnSpec {
         argv: argv.iter().map(OsString::from).collect(),
         workdir: store.anchor().leads_to(&policy.turn.workdir),
@@ -378,15 +371,6 @@ fn prepare(
         first: FirstTold::Group,
     };
     Ok((spec, input))
-}
-
-fn stdin(task: &Task, dir: &Dir) -> Result<(Stdin, Option<TaskInputPipe>)> {
-    if !task.interactive {
-        return Ok((Stdin::Null, None));
-    }
-    let path = dir.stdin();
-    let input = TaskInputPipe::make(&path)?;
-    Ok((Stdin::Pipe(path), Some(input)))
 }
 
 fn seen(session: &Session, run: Result<TurnResult>) -> TaskEnd {

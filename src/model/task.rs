@@ -154,6 +154,15 @@ impl Task {
         }
     }
 
+    /// Returns the purpose of the task: its summary, else its command or its child.
+    pub fn purpose(&self) -> String {
+        match (&self.summary, &self.job) {
+            (Some(summary), _) => summary.clone(),
+            (None, TaskJob::Command { argv }) => argv.join(" "),
+            (None, TaskJob::ChildAgent { child, .. }) => child.to_string(),
+        }
+    }
+
     /// Returns the child to which the task is delegated; `None` for a command.
     pub fn child(&self) -> Option<&AgentName> {
         match &self.job {

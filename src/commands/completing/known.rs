@@ -12,7 +12,7 @@ use crate::model::id::AgentName;
 use crate::model::message::{Message, MessageStatus, OriginKind, Settlement};
 use crate::model::record::OpenRecord;
 use crate::model::state::State;
-use crate::model::task::{Task, TaskJob};
+use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
@@ -22,7 +22,7 @@ use crate::model::zone;
 use crate::process;
 use crate::report::summary;
 use crate::rules::admission::is_open_to_outside;
-use crate::store::{Agent, Rejected, Snapshot, Store};
+use crate::store::{Agent, Rejected, Snapshot};
 
 use super::LineContext;
 
@@ -119,7 +119,11 @@ impl Lookup {
         let session = line.session()?;
         let store = session.store()?;
         let now = session.clock.now();
-        for name in agents(&store, line)? {
+        let mut names = if line.agents.is_empty() { store.agents()? } else { line.agents.clone() };
+        if line.agents.is_empty() && names.len() > MOST_AGENTS {
+            names.clear();
+        }
+        for name in names {
             let looked = |agent: Agent<'_>| {
                 agent.look(|seen, state| look(&Search { seen: &seen, state: &state, typed, now }))
             };
@@ -208,11 +212,7 @@ impl Search<'_, '_> {
 }
 
 fn task(task: Task) -> Candidate {
-    let what = task.summary.or_else(|| match task.job {
-        TaskJob::Command { argv } => Some(argv.join(" ")),
-        TaskJob::ChildAgent { child, .. } => Some(child.to_string()),
-    });
-    (task.id.to_string(), format!("{}: {}", task.status, what.unwrap_or_default()))
+    (task.id.to_string(), format!("{}: {}", task.status, task.purpose()))
 }
 
 fn work(item: WorkItem) -> Candidate {
@@ -223,18 +223,6 @@ fn work(item: WorkItem) -> Candidate {
 fn bare(words: impl Iterator<Item: Into<String>>, typed: &str) -> Vec<Candidate> {
     let words = words.map(Into::<String>::into).filter(|word| word.starts_with(typed));
     words.map(|word| (word, String::new())).collect()
-}
-
-/// Returns the agents on the command line, or all agents if there are few.
-fn agents(store: &Store, line: &LineContext) -> Result<Vec<AgentName>> {
-    if !line.agents.is_empty() {
-        return Ok(line.agents.clone());
-    }
-    let mut names = store.agents()?;
-    if names.len() > MOST_AGENTS {
-        names.clear();
-    }
-    Ok(names)
 }
 
 /// Adds the names of the manual pages: one page for each command.

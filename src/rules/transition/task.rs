@@ -337,14 +337,9 @@ fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
 }
 
 fn told(task: &Task, last_line: Option<&str>) -> String {
-    let what = match (&task.summary, &task.job) {
-        (Some(summary), _) => summary.clone(),
-        (None, TaskJob::Command { argv }) => argv.join(" "),
-        (None, TaskJob::ChildAgent { child, .. }) => child.to_string(),
-    };
     let exit = task.exit.as_ref().filter(|exit| **exit != Exit::Unknown).map(Exit::to_string);
     let why: Vec<String> = task.reason.iter().cloned().chain(exit).collect();
-    let mut text = format!("{what}: {}", task.status);
+    let mut text = format!("{}: {}", task.purpose(), task.status);
     if !why.is_empty() {
         text.push_str(&format!(" ({})", why.join(", ")));
     }
