@@ -219,12 +219,6 @@ impl CapPath {
         })
     }
 
-    /// Returns identity and modification time of a file or directory; `None` if it does not exist.
-    /// Needs one system call, which opens no file.
-    pub fn version(&self) -> Result<Option<Version>> {
-        Ok(self.glance()?.map(|found| Version::of(&found)))
-    }
-
     /// Returns the identity of a file or directory; `None` if it does not exist. Needs one system
     /// call, which opens no file.
     pub fn number(&self) -> Result<Option<Number>> {

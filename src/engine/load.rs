@@ -52,27 +52,15 @@ impl Loading {
 }
 
 /// Loads the open records at one revision. `state` is the state of that revision.
-pub fn records(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, at: Loading) -> Result<Records> {
-    records_with(agent, seen, state, None, at)
-}
-
-/// Loads the open records at one revision. `known`: records whose work items, waits, timers and
-/// tasks are those of this revision, so that they are not read.
-pub fn records_with(
+pub fn records(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
     state: State,
-    known: Option<Records>,
     Loading { lease, now, purpose }: Loading,
 ) -> Result<Records> {
-    let (works, waits, timers, tasks) = match known {
-        Some(Records { works, waits, timers, tasks, .. }) => (works, waits, timers, tasks),
-        None => {
-            // The directory also has output of ended tasks, so it is not listed if no task is open.
-            let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
-            (seen.open()?, seen.open()?, seen.open()?, tasks)
-        }
-    };
+    let (works, waits, timers) = (seen.open()?, seen.open()?, seen.open()?);
+    // The directory also has output of ended tasks, so it is not listed if no task is open.
+    let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     let policy = agent.policy()?;
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;

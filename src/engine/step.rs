@@ -177,11 +177,10 @@ fn act(
             let now = context.session.clock.now();
             let history = load::history(&locked.look_past_inbox(), &draft.records, &claimed.message, now);
             let records = context.commit(&locked, draft)?;
-            let stamps = locked.look_past_inbox().file_stamps(&records.state);
             drop(locked);
             context.notify();
             sync::publish(context, &format!("{}: {message_id} is claimed", agent.name()));
-            let turn = Turn { context, claimed, records, stamps, lease };
+            let turn = Turn { context, claimed, records, lease };
             run_turn(turn, history, decision_report, grant)
         }
         StepAction::Hold { message_id, continuation, shortage } => {

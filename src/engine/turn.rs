@@ -30,7 +30,7 @@ use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::{Agent, FileStamps, HeldLease, Snapshot, Store};
+use crate::store::{Agent, HeldLease, Snapshot, Store};
 use crate::workdir::{CONTEXT, PROMPT as PROMPT_FILE, Stream};
 
 use super::authority;
@@ -51,8 +51,6 @@ pub struct Turn<'a> {
     pub claimed: Claimed,
     /// Records of the agent after the claim.
     pub records: Records,
-    /// File stamps of the directories of open records after the claim; `None` if unknown.
-    pub stamps: Option<FileStamps>,
     /// Lease of the run, which is released first, as soon as the run is settled.
     pub lease: HeldLease,
 }
@@ -212,17 +210,13 @@ fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) ->
 /// If the settlement is refused, the run is settled as failed for that reason, because an unsettled
 /// run would block every later step.
 pub fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
-    let Turn { context, claimed, records, stamps, lease } = turn;
-    let run_id = claimed.run.run_id;
-    let known = stamps.map(|stamps| (records, stamps));
-    let settled = match try_to_settle(context, run_id, &lease, known, end.clone()) {
+    let run_id = turn.claimed.run.run_id;
+    match try_to_settle(turn.context, run_id, &turn.lease, end.clone()) {
         Err(error) if is_refusal(&error) => {
-            try_to_settle(context, run_id, &lease, None, without_outcome(end, &error))
+            try_to_settle(turn.context, run_id, &turn.lease, without_outcome(end, &error))
         }
         settled => settled,
-    };
-    drop(lease);
-    settled
+    }
 }
 
 /// True if the error is a refusal that a repeated settlement would get again.
@@ -236,13 +230,11 @@ pub fn without_outcome(end: TurnEnd, why: &Error) -> TurnEnd {
     TurnEnd { outcome: Err(format!("the outcome can't be committed: {why}")), ..end }
 }
 
-/// Settles a run in one transaction. `known`: records after the claim, which are not read again if
-/// nothing has changed since.
+/// Settles a run in one transaction.
 fn try_to_settle(
     context: Context<'_>,
     run_id: RunId,
     lease: &HeldLease,
-    known: Option<(Records, FileStamps)>,
     end: TurnEnd,
 ) -> Result<(Settled, Records, Option<Run>)> {
     let Context { session, agent } = context;
@@ -250,12 +242,8 @@ fn try_to_settle(
     let locked = agent.change(now)?;
     let state = locked.state()?;
     let seen = locked.look(&state)?;
-    let is_as_left = |known: &(Records, FileStamps)| {
-        state == known.0.state && Some(&known.1) == seen.file_stamps(&state).as_ref()
-    };
-    let known = known.filter(is_as_left).map(|(records, _)| records);
     let at = Loading { lease: LeaseState::Held, now, purpose: Purpose::Look };
-    let records = load::records_with(agent, &seen, state, known, at)?;
+    let records = load::records(agent, &seen, state, at)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let around = action_facts(context, &seen, &end)?;
     let current = draft.records.state.current_run.as_ref();

@@ -28,7 +28,6 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::dir::inbox::{Dropped, QuarantineOutcome};
-use super::dir::view::FileStamps;
 use super::settings::Settings;
 
 use input::TaskInput;
@@ -203,12 +202,6 @@ pub trait AgentRecords: Debug {
     /// True if no message or hint is in the inbox that a step would handle, and no transaction was
     /// interrupted.
     fn is_quiet(&self, state: &State) -> Result<bool>;
-
-    /// Returns a value that changes if open records are added, replaced or removed. `None` if the
-    /// store has no such value.
-    fn file_stamps(&self, _has_tasks: bool) -> Option<FileStamps> {
-        None
-    }
 
     /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are
     /// durable when this returns. Idempotent by id.

@@ -48,9 +48,9 @@ pub mod git {
 
 pub use backend::{DatabaseRole, DueAgents, at_once};
 pub use dir::{
-    Appeared, Checkup, DirExport, Dropped, FileStamps, Finding, FindingSubject, HandWritten, HookFile,
-    LockGuard, NewAgent, News, Occupant, Opener, QuarantineOutcome, ReadableRecords, Reads, Rejected, Remedy,
-    Sharing, Subject, Swept, TakenFile, Told, Waiting,
+    Appeared, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, LockGuard,
+    NewAgent, News, Occupant, Opener, QuarantineOutcome, ReadableRecords, Reads, Rejected, Remedy, Sharing,
+    Subject, Swept, TakenFile, Told, Waiting,
 };
 pub use seam::{
     Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store,

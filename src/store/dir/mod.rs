@@ -88,7 +88,6 @@ pub use snapshot::Waiting;
 pub use store::{DirStore, Opener};
 pub use submissions::{HandWritten, Reads, Rejected, TakenFile};
 pub use sweep::Swept;
-pub use view::FileStamps;
 pub use watch::DirWatch;
 
 use super::anchor::Anchor;

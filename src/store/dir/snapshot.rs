@@ -25,7 +25,7 @@ use super::agent::{DirAgent, missing};
 use super::inbox::{self, Dropped, Scan};
 use super::journal::{FoundJournal, Journal};
 use super::record::{encode, text};
-use super::view::{FileStamps, View};
+use super::view::View;
 use super::{DirTxn, config, copying, dedupe, ended_ids, evidence, files, layout, lock};
 
 /// Maximum bytes of a signature key.
@@ -100,13 +100,6 @@ impl AgentRecords for DirAgent<'_> {
             FoundJournal::Open(_) => false,
         };
         Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
-    }
-
-    /// Returns the stamps of the directories of open records.
-    fn file_stamps(&self, has_tasks: bool) -> Option<FileStamps> {
-        let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
-        let read = if has_tasks { &planes[..] } else { &planes[..3] };
-        read.iter().map(|dir| self.dir.join(dir).version().ok()).collect::<Option<_>>().map(FileStamps)
     }
 
     /// Puts each arrival into the inbox as a new file.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::cap_fs::{Content, Version};
+use crate::cap_fs::Content;
 use crate::error::{Error, Result};
 use crate::model::record::Record;
 
@@ -21,10 +21,6 @@ pub struct View<'a> {
     overlay: Option<Overlay>,
     is_locked: bool,
 }
-
-/// Stamps of the directories of open records, one for each kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileStamps(pub(super) Vec<Option<Version>>);
 
 /// Changes of the transactions that are not applied.
 #[derive(Debug, Default)]

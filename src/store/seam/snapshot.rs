@@ -18,9 +18,7 @@ use super::super::dir::gc::is_ended_line;
 use super::super::dir::inbox::{check_hint, check_message};
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::view::View;
-use super::super::dir::{
-    Dropped, FileStamps, HandWritten, Reads, Rejected, Waiting, layout, quarantine, submissions,
-};
+use super::super::dir::{Dropped, HandWritten, Reads, Rejected, Waiting, layout, quarantine, submissions};
 use super::source::RecordSource;
 
 /// Number of messages that are examined to find one of background priority.
@@ -116,12 +114,6 @@ impl Snapshot<'_> {
     pub fn open<T: OpenRecord>(&self) -> Result<Vec<T>> {
         let texts = self.view()?.open(T::PLANE)?;
         texts.iter().map(|(id, text)| self.decoded_open(id, text)).collect()
-    }
-
-    /// Returns a value that changes if open records are added, replaced or removed. `None` if the
-    /// store has no such value: then the caller reads the records again.
-    pub fn file_stamps(&self, state: &State) -> Option<FileStamps> {
-        self.records.records().file_stamps(state.open_tasks > 0)
     }
 
     /// Returns one open record.
