@@ -8,16 +8,18 @@ use crate::model::preemption::Section;
 use crate::model::records::Records;
 use crate::model::retention::Retention;
 use crate::model::run::Run;
-use crate::model::state::{CurrentRun, State};
+use crate::model::state::{CurrentRun, PendingTransition, State};
 use crate::model::time::Time;
+use crate::model::transaction::Transaction;
 use crate::process::hook;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
-use crate::store::{Agent, AgentTxn, Snapshot, Store};
+use crate::store::{Agent, AgentTxn, Sharing, Snapshot, Store};
 
+use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 use super::load::{self, Loading, Purpose};
 use super::owner::away;
-use super::session::Session;
+use super::session::{Pending, Session};
 
 /// Divisor of `retention.output`: after a run that has written more than the quotient, the next
 /// step that comes to rest checks all run directories.
@@ -117,13 +119,20 @@ impl<'a> Context<'a> {
             draft.records.state.meters.lock.add(waited);
         }
         let mut pending = session.pending.borrow_mut();
-        pending.mark_attentions(agent, &mut draft)?;
+        let at = pending.iter().position(|(name, _)| name == agent.name()).unwrap_or_else(|| {
+            pending.push((agent.name().clone(), Pending::default()));
+            pending.len() - 1
+        });
+        let pending = &mut pending[at].1;
+        mark_attentions(agent, &mut draft, pending)?;
         let raised = draft.raised().to_vec();
-        let installed_hooks = draft.records.installed_hooks;
+        let is_heard_of = draft.records.installed_hooks.on_state_change;
         let (mut transaction, mut records) = draft.finish_and_keep()?;
-        let transitions = pending.mark_transitions(agent, &mut transaction, installed_hooks)?;
+        let (transitions, is_heard) = mark_transitions(agent, &mut transaction, is_heard_of, pending)?;
         records.state = locked.commit(transaction)?;
-        pending.add(agent.name(), transitions, &raised);
+        pending.transitions.extend(transitions);
+        pending.is_heard |= is_heard;
+        pending.attentions.extend_from_slice(&raised);
         session.raised.borrow_mut().extend(raised);
         Ok(records)
     }
@@ -186,6 +195,47 @@ impl<'a> OpenTxn<'a> {
     pub fn commit(self) -> Result<State> {
         Ok(self.context.commit(&self.locked, self.draft)?.state)
     }
+}
+
+/// Marks the attentions of a draft as pending, if `on-attention` is installed.
+fn mark_attentions(agent: &Agent<'_>, draft: &mut Draft, pending: &mut Pending) -> Result<()> {
+    if draft.raised().is_empty() || program(agent, ON_ATTENTION).is_none() {
+        return Ok(());
+    }
+    draft.mark_pending();
+    // A command called from a hook leaves the notification to a later step.
+    if is_nested() { Ok(()) } else { lock_notifications(agent, pending) }
+}
+
+/// Marks the transitions of a transaction as pending, if `on-state-change` is installed. Returns
+/// the transitions, and true if the hook is installed.
+fn mark_transitions(
+    agent: &Agent<'_>,
+    transaction: &mut Transaction,
+    is_known_installed: bool,
+    pending: &mut Pending,
+) -> Result<(Vec<PendingTransition>, bool)> {
+    let transitions = std::mem::take(&mut transaction.moves);
+    // Hooks are not notified of changes by a command that a hook has called.
+    if transitions.is_empty() || is_nested() {
+        return Ok((Vec::new(), false));
+    }
+    let is_heard = is_known_installed || program(agent, ON_STATE_CHANGE).is_some();
+    if is_heard {
+        lock_notifications(agent, pending)?;
+        transaction.state.transitions.extend(transitions.iter().cloned());
+    } else {
+        // A hook that is installed later is not notified of earlier transitions.
+        transaction.state.transitions.clear();
+    }
+    Ok((transitions, is_heard))
+}
+
+fn lock_notifications(agent: &Agent<'_>, pending: &mut Pending) -> Result<()> {
+    if pending.lock.is_none() {
+        pending.lock = agent.lock_notifications(Sharing::Shared)?;
+    }
+    Ok(())
 }
 
 /// True if the process that ran the command of a section is gone. False if that is unknown, or if

@@ -21,7 +21,6 @@ pub mod notifications;
 pub mod outbox;
 pub mod outcome;
 pub mod owner;
-pub mod pending;
 pub mod resources;
 pub mod secret;
 pub mod session;

@@ -19,8 +19,7 @@ use crate::store::Sharing;
 use super::context::Context;
 use super::hooks::{self, HookEvent, HookFailure, InstalledHook};
 use super::installed::{ON_ATTENTION, ON_RECOVERY_COMPLETE, ON_STATE_CHANGE, is_nested};
-use super::pending::Pending;
-use super::session::Session;
+use super::session::{Pending, Session};
 
 /// Maximum length of the line that reports an attention, in bytes. The reason of an attention may
 /// come from outside and have any length.
@@ -31,18 +30,19 @@ const LINE: usize = 500;
 pub fn notify_rest(session: &Session) {
     // The locks in `pending` keep other processes from reporting the same attentions.
     let pending = session.pending.take();
-    let mut left = VecDeque::from(pending.with_attentions());
+    let mut left: VecDeque<_> =
+        pending.iter().filter(|(_, pending)| !pending.attentions.is_empty()).collect();
     let mut notify = || -> Result<()> {
         let store = if left.is_empty() { return Ok(()) } else { session.store()? };
-        while let Some((name, attentions)) = left.front() {
-            Context::new(session, &store.agent(name)?).notify_attentions(attentions);
+        while let Some((name, pending)) = left.front() {
+            Context::new(session, &store.agent(name)?).notify_attentions(&pending.attentions);
             left.pop_front();
         }
         Ok(())
     };
     if let Err(error) = notify() {
-        for (name, attentions) in &left {
-            attentions.iter().for_each(|attention| say(session, name, attention));
+        for (name, pending) in left {
+            pending.attentions.iter().for_each(|attention| say(session, name, attention));
         }
         session.out.note(&error.to_string());
     }
@@ -56,7 +56,11 @@ impl Context<'_> {
     /// Notifies people and hooks of everything that this process has committed about the agent
     /// since the last call. Must be called without the agent's lock.
     pub fn notify(self) {
-        let pending = self.session.pending.borrow_mut().take(self.agent.name());
+        let pending = {
+            let mut all = self.session.pending.borrow_mut();
+            let own = all.extract_if(.., |(name, _)| name == self.agent.name());
+            own.map(|(_, pending)| pending).next().unwrap_or_default()
+        };
         // Attentions come first, because the hooks of transitions may take long or be killed.
         self.notify_attentions(&pending.attentions);
         if !pending.transitions.is_empty()

@@ -10,6 +10,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::attention::Attention;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::refusal::Refusal;
+use crate::model::state::PendingTransition;
 use crate::model::submission::{CalledBy, Caller};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
@@ -19,15 +20,14 @@ use crate::report::output::{Output, talk};
 use crate::report::progress::Unit;
 use crate::store::anchor::Anchor;
 use crate::store::backend::Claim;
-use crate::store::{Opener, Store, Subject, is_url};
-
-use super::pending::Notifications;
+use crate::store::{LockGuard, Opener, Store, Subject, is_url};
 
 pub struct Session {
     pub clock: Clock,
     pub out: Output,
-    /// Notifications of this command's commits that were not sent yet.
-    pub pending: RefCell<Notifications>,
+    /// Notifications of this command's commits that were not sent yet, by agent. Notifications about
+    /// one agent may wait while others are sent: a parent starts and stops children meanwhile.
+    pub pending: RefCell<Vec<(AgentName, Pending)>>,
     /// Attentions that this command has raised. They determine its output and its exit status.
     pub raised: RefCell<Vec<Attention>>,
     /// Message whose turns copy their output to stderr while they run.
@@ -41,6 +41,18 @@ pub struct Session {
     /// Agent of the command, once it is known; JSON errors name it.
     subject: RefCell<Option<AgentName>>,
     said: GlobalOptions,
+}
+
+/// Notifications about one agent that were not sent yet. Each commit marks them in the records, and
+/// adds them here.
+#[derive(Debug, Default)]
+pub struct Pending {
+    pub attentions: Vec<Attention>,
+    pub transitions: Vec<PendingTransition>,
+    /// True if `on-state-change` was installed when the transitions were committed.
+    pub is_heard: bool,
+    /// Lock that keeps other processes from treating the notifications as abandoned.
+    pub lock: Option<LockGuard>,
 }
 
 /// Agents that a command lists or works through.
@@ -234,16 +246,18 @@ impl Session {
 
 /// Returns the path of the user's own settings file, which need not exist.
 fn own_settings() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
-    Some(dir.join("dormouse").join("config.toml"))
+    Some(base_dir("XDG_CONFIG_HOME", ".config")?.join("dormouse").join("config.toml"))
+}
+
+/// Returns the absolute path in an environment variable, else `below_home` in the home directory.
+fn base_dir(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    set(variable).or_else(|| Some(set("HOME")?.join(below_home)))
 }
 
 /// Returns the state directory on this machine for a store with this URL.
 pub fn anchor_of(url: &str) -> Result<Anchor> {
-    let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local").join("state")));
-    let state = state.ok_or_else(|| {
+    let state = base_dir("XDG_STATE_HOME", ".local/state").ok_or_else(|| {
         Error::usage(
             "neither XDG_STATE_HOME nor HOME is set: there is no directory for the files of this machine",
         )
