@@ -66,7 +66,7 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Re
     ];
     frontend::startup_message(parameters, &mut line.outgoing)
         .map_err(|error| WireFault::Unfit(format!("{}: {error}", url.shown())))?;
-    let mut login = Login { url, sources, user, binding, deadline, line, proof: ScramProof::NotAsked };
+    let mut login = Login { url, sources, user, binding, deadline, line };
     login.authenticate()?;
     login.get_ready()
 }
@@ -90,14 +90,6 @@ fn of_trouble(url: &Url, trouble: SocketFault) -> WireFault {
     }
 }
 
-/// Progress of the server's proof that it knows the password.
-enum ScramProof {
-    NotAsked,
-    /// The server has given the proof, or the login method has no proof.
-    Done,
-    Begun(Box<ScramSha256>),
-}
-
 /// Login in progress.
 struct Login<'u> {
     url: &'u Url,
@@ -106,7 +98,6 @@ struct Login<'u> {
     binding: Option<Vec<u8>>,
     deadline: DialDeadline,
     line: Socket,
-    proof: ScramProof,
 }
 
 impl Login<'_> {
@@ -132,77 +123,41 @@ impl Login<'_> {
         self.fault(SocketFault::senseless("a message that has no place in a login"))
     }
 
-    /// Answers the server's requests until the server accepts the login.
+    /// Answers the server's request for a password, if any, and waits until the server accepts the
+    /// login. A second request is refused, because it could reveal the password after a SCRAM proof.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
     )]
     fn authenticate(&mut self) -> Result<(), WireFault> {
-        loop {
-            let message = self.next()?;
-            match message {
-                Message::AuthenticationOk => {
-                    return match self.proof {
-                        ScramProof::NotAsked | ScramProof::Done => Ok(()),
-                        ScramProof::Begun(_) => unfit(format!(
-                            "{}: the server has not shown that it knows the password",
-                            self.url.host.text()
-                        )),
-                    };
-                }
-                Message::AuthenticationCleartextPassword => {
-                    let is_trusted = matches!(self.url.host, Host::Socket(_));
-                    self.send_password(is_trusted, "as it is", |_, password| password)?;
-                }
-                Message::AuthenticationMd5Password(body) => {
-                    // From an MD5 answer, an eavesdropper can guess passwords, and an impostor can
-                    // log in. Neither is possible on this machine, and PgBouncer is often
-                    // configured with MD5.
-                    self.send_password(self.url.host.is_here(), "hashed with MD5", |user, password| {
-                        md5_hash(user.as_bytes(), &password, body.salt()).into_bytes()
-                    })?;
-                }
-                Message::AuthenticationSasl(body) => {
-                    self.only_once()?;
-                    self.begin_scram(&body)?;
-                }
-                Message::AuthenticationSaslContinue(body) => {
-                    let ScramProof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
-                    let updated = scram.update(body.data()).map(|()| scram.message().to_vec());
-                    let answer = updated.map_err(|error| self.fault(error))?;
-                    self.say(|buffer| frontend::sasl_response(&answer, buffer))?;
-                }
-                Message::AuthenticationSaslFinal(body) => {
-                    let ScramProof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
-                    if let Err(error) = scram.finish(body.data()) {
-                        let host = self.url.host.text();
-                        return unfit(format!(
-                            "{host}: the server has not shown that it knows the password: {error}"
-                        ));
-                    }
-                    self.proof = ScramProof::Done;
-                }
-                Message::AuthenticationGss
-                | Message::AuthenticationKerberosV5
-                | Message::AuthenticationScmCredential
-                | Message::AuthenticationSspi => {
-                    return unfit(format!(
-                        "the server wants {} to log in by Kerberos or the like: dormouse knows passwords (SCRAM) and what the \
-                         server takes without one",
-                        self.user
-                    ));
-                }
-                _ => return Err(self.out_of_order()),
+        match self.next()? {
+            Message::AuthenticationOk => return Ok(()),
+            Message::AuthenticationCleartextPassword => {
+                let is_trusted = matches!(self.url.host, Host::Socket(_));
+                self.send_password(is_trusted, "as it is", |_, password| password)?;
             }
+            Message::AuthenticationMd5Password(body) => {
+                // From an MD5 answer, an eavesdropper can guess passwords, and an impostor can log
+                // in. Neither is possible on this machine, and PgBouncer is often configured with
+                // MD5.
+                self.send_password(self.url.host.is_here(), "hashed with MD5", |user, password| {
+                    md5_hash(user.as_bytes(), &password, body.salt()).into_bytes()
+                })?;
+            }
+            Message::AuthenticationSasl(body) => self.prove_by_scram(&body)?,
+            Message::AuthenticationGss
+            | Message::AuthenticationKerberosV5
+            | Message::AuthenticationScmCredential
+            | Message::AuthenticationSspi => {
+                return unfit(format!(
+                    "the server wants {} to log in by Kerberos or the like: dormouse knows passwords (SCRAM) and what the \
+                     server takes without one",
+                    self.user
+                ));
+            }
+            _ => return Err(self.out_of_order()),
         }
-    }
-
-    /// Refuses a second request, because it could reveal the password after a SCRAM proof.
-    fn only_once(&mut self) -> Result<(), WireFault> {
-        match self.proof {
-            ScramProof::NotAsked => self.proof = ScramProof::Done,
-            ScramProof::Done | ScramProof::Begun(_) => return Err(self.out_of_order()),
-        }
+        let Message::AuthenticationOk = self.next()? else { return Err(self.out_of_order()) };
         Ok(())
     }
 
@@ -214,7 +169,6 @@ impl Login<'_> {
         how: &str,
         encode: impl FnOnce(&str, Vec<u8>) -> Vec<u8>,
     ) -> Result<(), WireFault> {
-        self.only_once()?;
         if !is_trusted && self.url.tls != Tls::VerifyFull {
             return unfit(format!(
                 "the server at {} wants the password {how}, and it is not certain who would get it: use scram-sha-256 there, or \
@@ -226,9 +180,9 @@ impl Login<'_> {
         self.say(|buffer| frontend::password_message(&password, buffer))
     }
 
-    /// Begins SCRAM: both sides prove that they know the password and, over TLS, that no third
+    /// Performs SCRAM: both sides prove that they know the password and, over TLS, that no third
     /// party intercepts the connection.
-    fn begin_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), WireFault> {
+    fn prove_by_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), WireFault> {
         let (mut is_plain, mut is_bound) = (false, false);
         let mut mechanisms = body.mechanisms();
         while let Some(name) = mechanisms.next().map_err(|error| self.fault(error))? {
@@ -243,10 +197,28 @@ impl Login<'_> {
             Some(_) | None => return unfit("the server knows no SCRAM-SHA-256, which it asks for"),
         };
         let password = self.sources.find(self.url, &self.user)?;
-        let scram = ScramSha256::new(&password, binding);
+        let mut scram = ScramSha256::new(&password, binding);
         self.say(|buffer| frontend::sasl_initial_response(mechanism, scram.message(), buffer))?;
-        self.proof = ScramProof::Begun(Box::new(scram));
-        Ok(())
+        let Message::AuthenticationSaslContinue(body) = self.next_of_scram()? else {
+            return Err(self.out_of_order());
+        };
+        scram.update(body.data()).map_err(|error| self.fault(error))?;
+        self.say(|buffer| frontend::sasl_response(scram.message(), buffer))?;
+        let Message::AuthenticationSaslFinal(body) = self.next_of_scram()? else {
+            return Err(self.out_of_order());
+        };
+        scram.finish(body.data()).or_else(|error| self.unproven(&format!(": {error}")))
+    }
+
+    /// Waits for the next message of SCRAM. Error if the server accepts the login before its proof.
+    fn next_of_scram(&mut self) -> Result<Message, WireFault> {
+        let message = self.next()?;
+        if matches!(message, Message::AuthenticationOk) { self.unproven("") } else { Ok(message) }
+    }
+
+    fn unproven<T>(&self, why: &str) -> Result<T, WireFault> {
+        let host = self.url.host.text();
+        unfit(format!("{host}: the server has not shown that it knows the password{why}"))
     }
 
     fn say(&mut self, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<(), WireFault> {
