@@ -74,9 +74,7 @@ impl Meta {
     pub fn shown(&self) -> String {
         self.path.display().to_string()
     }
-}
 
-impl Meta {
     fn whole_path(&self) -> Vec<u8> {
         let name = self.agent.as_str().as_bytes();
         [AGENTS.as_bytes(), name, self.path.as_os_str().as_bytes()].join(&b'/')
@@ -103,25 +101,11 @@ impl<W: Write> StreamWriter<W> {
     }
 
     /// Adds a file. `content` must give exactly `meta.length` bytes; `at` names it in errors.
-    pub(super) fn file(&mut self, meta: &Meta, mut content: impl Read, at: &Path) -> Result<()> {
+    pub(super) fn file(&mut self, meta: &Meta, content: impl Read, at: &Path) -> Result<()> {
         self.put(&header(&meta.whole_path(), meta))?;
-        let mut buffer = vec![0; AT_ONCE];
-        let mut left = meta.length;
-        while left > 0 {
-            let most = usize::try_from(left).map_or(AT_ONCE, |left| left.min(AT_ONCE));
-            let count = match content.read(&mut buffer[..most]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                read => read.context("read", at)?,
-            };
-            if count == 0 {
-                return Err(Error::failed(format!(
-                    "{}: it became shorter while it was exported",
-                    at.display()
-                ))
-                .with_hint("run the export again"));
-            }
-            self.put(&buffer[..count])?;
-            left -= count as u64;
+        if parts(content, meta.length, at, |part| self.put(part))? < meta.length {
+            let message = format!("{}: it became shorter while it was exported", at.display());
+            return Err(Error::failed(message).with_hint("run the export again"));
         }
         self.put(padding(meta.length))
     }
@@ -137,7 +121,7 @@ impl<W: Write> StreamWriter<W> {
 
     /// Writes the first or last file of the stream.
     fn whole(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
-        self.put(&own_header(path, EntryType::Regular, bytes.len() as u64, false, 0))?;
+        self.put(own_header(path, EntryType::Regular, bytes.len() as u64).as_bytes())?;
         self.put(bytes)?;
         self.put(padding(bytes.len() as u64))
     }
@@ -156,9 +140,8 @@ pub struct StreamReader<R> {
     agents: Vec<AgentName>,
     /// Number of bytes that were read, for messages.
     at: u64,
-    /// Remaining bytes of the current file's content, and its length.
-    left: u64,
-    length: u64,
+    /// Length of the current file's content, unless that was read.
+    unread: u64,
     last: Option<Meta>,
 }
 
@@ -172,25 +155,20 @@ impl<R: Read> StreamReader<R> {
             name: PathBuf::from(name),
             agents: Vec::new(),
             at: 0,
-            left: 0,
-            length: 0,
+            unread: 0,
             last: None,
         };
-        let mut block = [0; BLOCK];
-        let read = reader.fill(&mut block)?;
-        let header = Header::from_byte_slice(&block);
-        if read < BLOCK || *header.path_bytes() != *CONTENTS.as_bytes() {
-            return Err(Error::refused(
-                "not_an_export",
-                format!("{name}: not a stream that `dormouse export` wrote"),
-            )
-            .with_hint("`dormouse export NAME` writes one"));
+        let block = reader.at_most(BLOCK as u64)?;
+        if block.len() < BLOCK || *Header::from_byte_slice(&block).path_bytes() != *CONTENTS.as_bytes() {
+            let message = format!("{name}: not a stream that `dormouse export` wrote");
+            return Err(
+                Error::refused("not_an_export", message).with_hint("`dormouse export NAME` writes one")
+            );
         }
-        let length = header.entry_size().map_err(|error| reader.damaged(error))?;
-        if block != own_header(CONTENTS, EntryType::Regular, length, false, 0)[..] {
+        let length = Header::from_byte_slice(&block).entry_size().map_err(|error| reader.damaged(error))?;
+        if block != own_header(CONTENTS, EntryType::Regular, length).as_bytes() {
             return Err(reader.damaged("its first header is not as an export writes it"));
         }
-        reader.sum.update(block);
         let bytes = reader.own_content(length, MAX_CONTENTS)?;
         reader.agents = reader.contents(&bytes)?;
         Ok(reader)
@@ -227,7 +205,7 @@ impl<R: Read> StreamReader<R> {
     pub fn next(&mut self) -> Result<Option<Meta>> {
         self.copy(|_| Ok(()))?;
         let before = self.sum.clone();
-        let mut raw = self.block()?;
+        let mut raw = self.exactly(BLOCK as u64)?;
         let mut long = None;
         if Header::from_byte_slice(&raw).entry_type() == EntryType::XHeader {
             let length = Header::from_byte_slice(&raw).entry_size().map_err(|error| self.damaged(error))?;
@@ -235,7 +213,7 @@ impl<R: Read> StreamReader<R> {
             raw.extend_from_slice(&said);
             raw.extend_from_slice(padding(length));
             long = Some(self.long_path(&said)?);
-            raw.extend(self.block()?);
+            raw.extend(self.exactly(BLOCK as u64)?);
         }
         let last = raw.len() - BLOCK;
         let header = Header::from_byte_slice(&raw[last..]);
@@ -255,24 +233,18 @@ impl<R: Read> StreamReader<R> {
         if self.last.as_ref().is_some_and(|last| order(last, &meta) != Ordering::Less) {
             return Err(self.damaged(format_args!("{} is repeated or out of order", shown(&path))));
         }
-        (self.left, self.length) = (length, length);
+        self.unread = length;
         self.last = Some(meta.clone());
         Ok(Some(meta))
     }
 
-    /// Calls `take` with the rest of the current file's content, part by part.
-    pub fn copy(&mut self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        if self.left == 0 {
-            return Ok(());
+    /// Calls `take` with the current file's content, part by part, unless that was read.
+    pub fn copy(&mut self, take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let length = std::mem::take(&mut self.unread);
+        if self.parts(length, take)? < length {
+            return Err(self.cut_short());
         }
-        let mut buffer = vec![0; AT_ONCE];
-        while self.left > 0 {
-            let most = usize::try_from(self.left).map_or(AT_ONCE, |left| left.min(AT_ONCE));
-            self.exactly(&mut buffer[..most])?;
-            self.left -= most as u64;
-            take(&buffer[..most])?;
-        }
-        self.skip_padding(self.length)
+        self.skip_padding(length)
     }
 
     fn meta(&self, path: &[u8], length: u64, is_executable: bool, written_at: u64) -> Result<Meta> {
@@ -296,17 +268,14 @@ impl<R: Read> StreamReader<R> {
 
     /// Reads the last file, and refuses anything after it.
     fn end(&mut self, raw: &[u8], length: u64, before: Sha256) -> Result<()> {
-        if raw != own_header(SUM, EntryType::Regular, length, false, 0) {
+        if raw != own_header(SUM, EntryType::Regular, length).as_bytes() {
             return Err(self.damaged("its last header is not as an export writes it"));
         }
         let said = self.own_content(length, BLOCK as u64)?;
         if said != format!("{}\n", digest::of(before)).as_bytes() {
             return Err(self.damaged("its content does not match its checksum: it was changed on its way"));
         }
-        let mut end = END;
-        self.exactly(&mut end)?;
-        let mut more = [0];
-        if end != END || self.fill(&mut more)? > 0 {
+        if self.exactly(END.len() as u64)? != END || !self.at_most(1)?.is_empty() {
             return Err(self.damaged("something follows its end"));
         }
         Ok(())
@@ -325,47 +294,46 @@ impl<R: Read> StreamReader<R> {
         if length > most {
             return Err(self.damaged(format_args!("{length} bytes where it has at most {most}")));
         }
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-        self.exactly(&mut bytes)?;
+        let bytes = self.exactly(length)?;
         self.skip_padding(length)?;
         Ok(bytes)
     }
 
-    fn block(&mut self) -> Result<Vec<u8>> {
-        let mut block = vec![0; BLOCK];
-        self.exactly(&mut block)?;
-        Ok(block)
-    }
-
     fn skip_padding(&mut self, length: u64) -> Result<()> {
         let wanted = padding(length);
-        let mut found = [0; BLOCK];
-        let found = &mut found[..wanted.len()];
-        self.exactly(found)?;
+        let found = self.exactly(wanted.len() as u64)?;
         if found == wanted { Ok(()) } else { Err(self.damaged("there is unexpected data between two files")) }
     }
 
-    fn exactly(&mut self, bytes: &mut [u8]) -> Result<()> {
-        if self.fill(bytes)? < bytes.len() {
-            return Err(self.damaged("it ends here, and is not whole: its export or its way was cut short"));
-        }
-        self.sum.update(bytes);
-        Ok(())
+    /// Reads this number of bytes.
+    fn exactly(&mut self, length: u64) -> Result<Vec<u8>> {
+        let bytes = self.at_most(length)?;
+        if (bytes.len() as u64) < length { Err(self.cut_short()) } else { Ok(bytes) }
     }
 
-    /// Reads until the buffer is full or the input ends. Returns the number of bytes read.
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize> {
-        let mut read = 0;
-        while read < bytes.len() {
-            match self.input.read(&mut bytes[read..]) {
-                Ok(0) => break,
-                Ok(count) => read += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context("read", &self.name),
-            }
-        }
-        self.at += read as u64;
-        Ok(read)
+    /// Reads this number of bytes, or fewer if the input ends.
+    fn at_most(&mut self, length: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.parts(length, |part| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// Calls `take` with this number of bytes, part by part, or with fewer if the input ends.
+    /// Returns the number of bytes read.
+    fn parts(&mut self, length: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+        let StreamReader { input, sum, name, at, .. } = self;
+        parts(input, length, name, |part| {
+            *at += part.len() as u64;
+            sum.update(part);
+            take(part)
+        })
+    }
+
+    fn cut_short(&self) -> Error {
+        self.damaged("it ends here, and is not whole: its export or its way was cut short")
     }
 
     /// Error for a fault in the stream, with the offset that is being read.
@@ -381,23 +349,42 @@ fn order(one: &Meta, other: &Meta) -> Ordering {
     one.agent.cmp(&other.agent).then_with(|| one.path.components().cmp(other.path.components()))
 }
 
+/// Calls `take` with the next `length` bytes of an input, part by part, or with fewer if the input
+/// ends. Returns the number of bytes read. `name`: name of the input in errors.
+pub(super) fn parts(
+    input: impl Read,
+    length: u64,
+    name: &Path,
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<u64> {
+    let mut buffer = vec![0; usize::try_from(length).map_or(AT_ONCE, |length| length.min(AT_ONCE))];
+    let mut input = input.take(length);
+    loop {
+        match input.read(&mut buffer) {
+            Ok(0) => return Ok(length - input.limit()),
+            Ok(count) => take(&buffer[..count])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).context("read", name),
+        }
+    }
+}
+
 /// Returns the headers of a file: one block, or three blocks if its path is too long for one.
 fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
-    let Meta { length, is_executable, written_at, .. } = *meta;
-    let time = written_at.min(MAX_TIME);
-    let mut plain = own_header("", EntryType::Regular, length, is_executable, time);
-    let mut with_path = Header::from_byte_slice(&plain).clone();
+    let mut plain = own_header("", EntryType::Regular, meta.length);
+    plain.set_mode(if meta.is_executable { 0o700 } else { 0o600 });
+    plain.set_mtime(meta.written_at.min(MAX_TIME));
+    let mut with_path = plain.clone();
     if with_path.set_path(OsStr::from_bytes(path)).is_ok() && *with_path.path_bytes() == *path {
         with_path.set_cksum();
         return with_path.as_bytes().to_vec();
     }
     let said = pax_path(path);
-    let mut bytes = own_header(LONG_PATH, EntryType::XHeader, said.len() as u64, false, 0);
-    bytes.extend_from_slice(&said);
-    bytes.extend_from_slice(padding(said.len() as u64));
-    plain = own_header(LONG_PATH, EntryType::Regular, length, is_executable, time);
-    bytes.extend(plain);
-    bytes
+    let of_path = own_header(LONG_PATH, EntryType::XHeader, said.len() as u64);
+    // The name is short enough for a header.
+    let _ = plain.set_path(LONG_PATH);
+    plain.set_cksum();
+    [of_path.as_bytes(), &said[..], padding(said.len() as u64), plain.as_bytes()].concat()
 }
 
 /// Encodes a path as a POSIX extended header: the length of the whole line, itself included, comes
@@ -411,18 +398,19 @@ fn pax_path(path: &[u8]) -> Vec<u8> {
     [format!("{length} path=").as_bytes(), path, b"\n"].concat()
 }
 
-fn own_header(path: &str, kind: EntryType, length: u64, is_executable: bool, written_at: u64) -> Vec<u8> {
+/// Returns the header of a file of the stream itself.
+fn own_header(path: &str, kind: EntryType, length: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
-    header.set_mode(if is_executable { 0o700 } else { 0o600 });
+    header.set_mode(0o600);
     header.set_uid(0);
     header.set_gid(0);
     header.set_size(length);
-    header.set_mtime(written_at);
+    header.set_mtime(0);
     // The caller has checked that the path is short enough for the header.
     let _ = header.set_path(path);
     header.set_cksum();
-    header.as_bytes().to_vec()
+    header
 }
 
 /// Returns the zeros that fill the last block of a content.

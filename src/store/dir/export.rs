@@ -14,7 +14,7 @@ use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::digest;
 use crate::model::id::AgentName;
-use crate::store::stream::{Meta, StreamWriter};
+use crate::store::stream::{MAX_FILE, Meta, StreamWriter, parts};
 
 use super::change::DirTxn;
 use super::import::{DirImport, FileSource};
@@ -163,8 +163,7 @@ impl DirExport {
                 FileKind::Records { .. } | FileKind::Evidence if entry.is_dir => self.walk(&path, is_room)?,
                 FileKind::Records { .. } if is_room => {}
                 FileKind::Records { most } => self.take(path, most)?,
-                found @ FileKind::Evidence => match self.take(path.clone(), found.most().unwrap_or_default())
-                {
+                FileKind::Evidence => match self.take(path.clone(), MAX_FILE) {
                     // A link, a pipe, or a file that is too large or has too many holes.
                     Err(Error::Damaged { .. }) => self.left_out.push(path),
                     taken => taken?,
@@ -236,9 +235,9 @@ impl DirExport {
     pub fn copy_to(&self, arriving: &mut DirImport<'_>, mut written: impl FnMut(u64)) -> Result<()> {
         for file in &self.files {
             let (meta, content) = self.file(file);
-            arriving
-                .add(&meta, &mut Copied { content, left: file.length, cap: self.dir.join(&file.path) })?;
-            written(file.length);
+            let (length, cap) = (file.length, self.dir.join(&file.path));
+            arriving.add(&meta, &mut Copied { content, length, cap })?;
+            written(length);
         }
         Ok(())
     }
@@ -287,21 +286,14 @@ impl Read for FilePart<'_> {
 /// Content of a file as it was when it was collected: lines may have been added since.
 struct Copied<'f> {
     content: FilePart<'f>,
-    left: u64,
+    length: u64,
     cap: CapPath,
 }
 
 impl FileSource for Copied<'_> {
     fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let mut buffer = vec![0; usize::try_from(self.left.min(COPIED)).unwrap_or_default()];
-        while self.left > 0 {
-            let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
-            let count = self.content.read(&mut buffer[..most]).context("read", &self.cap)?;
-            if count == 0 {
-                return Err(self.damaged(&"it became shorter while it was read"));
-            }
-            self.left -= count as u64;
-            take(&buffer[..count])?;
+        if parts(&mut self.content, self.length, &self.cap, take)? < self.length {
+            return Err(self.damaged(&"it became shorter while it was read"));
         }
         Ok(())
     }
