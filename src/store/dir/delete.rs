@@ -73,20 +73,16 @@ impl DirTxn<'_> {
     /// files that no stream carries are moved. Returns the names of inbox files that are in no
     /// stream; the programs that put them there got no error.
     pub(in crate::store) fn delete(&self, heir: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
-        let Some(heir) = heir else { return self.delete_after(|_| Ok(())) };
-        let hand_on = |from: &AgentDir| {
-            alias::hand_on(&DirAgent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
-        };
-        hand_on(&self.agent.dir)?;
-        self.agent.store.disk.sync_file_system(heir.dir.cap())?;
-        // Another program may have added files in between.
-        self.delete_after(hand_on)
-    }
-
-    fn delete_after(&self, leave: impl FnOnce(&AgentDir) -> Result<()>) -> Result<Vec<String>> {
+        if let Some(heir) = heir {
+            alias::hand_on(self.agent, heir)?;
+            self.agent.store.disk.sync_file_system(heir.dir.cap())?;
+        }
         let (gone, _held) = self.step_aside()?;
-        leave(&gone)?;
-        let late = DirAgent::new(self.agent.store, self.agent.name.clone(), gone.clone()).late()?;
+        if let Some(heir) = heir {
+            // Another program may have added files in between.
+            alias::hand_on(&gone, heir)?;
+        }
+        let late = gone.late()?;
         remove(&gone);
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
@@ -98,11 +94,11 @@ impl DirTxn<'_> {
         let (gone, _held) = self.step_aside()?;
         let mut has_more = false;
         let inbox = Path::new(layout::INBOX);
-        moved::each_file(&gone.join(inbox), Path::new(""), &mut |path| {
+        moved::each_file(&gone.dir.join(inbox), Path::new(""), &mut |path| {
             has_more |= !is_known(&inbox.join(path))
         })?;
         if has_more {
-            gone.cap().rename(self.agent.dir.cap())?;
+            gone.dir.cap().rename(self.agent.dir.cap())?;
         } else {
             remove(&gone);
         }
@@ -111,7 +107,7 @@ impl DirTxn<'_> {
 
     /// Renames the agent's directory to a hidden name. The returned lock file keeps commands from
     /// removing the directory as stale.
-    fn step_aside(&self) -> Result<(AgentDir, File)> {
+    fn step_aside(&self) -> Result<(DirAgent<'_>, File)> {
         let DirAgent { store, name, dir } = self.agent;
         let own = dir.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
         if !lock::try_hold(&own, dir.path())? {
@@ -121,12 +117,12 @@ impl DirTxn<'_> {
         gone.cap().remove_tree()?;
         dir.cap().try_rename(gone.cap())?.context("remove", dir.path())?;
         store.disk.sync_dir(&gone.cap().parent())?;
-        Ok((gone, own))
+        Ok((DirAgent::new(store, name.clone(), gone), own))
     }
 }
 
 /// Removes a hidden directory. If that fails, the directory is stale: later commands try again, and
 /// `doctor` reports it.
-fn remove(gone: &AgentDir) {
-    let _ = gone.cap().remove_tree();
+fn remove(gone: &DirAgent<'_>) {
+    let _ = gone.dir.cap().remove_tree();
 }
