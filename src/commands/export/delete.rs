@@ -18,15 +18,15 @@ use crate::engine::session::{Session, agents};
 use crate::engine::views::children_of;
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::id::AgentName;
-use crate::model::moved::Leave;
+use crate::model::moved::{Leave, Moved};
 use crate::model::records::Records;
 use crate::report::output::Output;
 use crate::report::progress::Unit;
 use crate::report::text::count;
 use crate::store::stream::StreamWriter;
-use crate::store::{Agent, AgentTxn, Store, moved_away};
+use crate::store::{Agent, AgentTxn, DirExport, Store, moved_away};
 
-use super::{ExportedAgent, MoveRequest, about_to_leave, say_left_out, size_text, take_under, unmark};
+use super::{MoveRequest, about_to_leave, say_left_out, size_text, stay, take_under};
 
 /// Result of `rm` for one agent.
 #[serde_with::skip_serializing_none]
@@ -219,7 +219,8 @@ fn remove_all(
     }
     if let Err(error) = export(session, store, request.file, &ready) {
         for (name, one) in &ready {
-            if let Err(error) = stay(session, store, name, &one.taken) {
+            let stays = store.agent(name).and_then(|agent| stay(session, &agent, &one.mark));
+            if let Err(error) = stays {
                 session.out.note(&format!("{name} is still marked for removal: {error}"));
             }
         }
@@ -236,7 +237,8 @@ fn remove_all(
 
 /// Agent that is marked as moved, with the records that are exported.
 struct MarkedAgent {
-    taken: ExportedAgent,
+    exported: DirExport,
+    mark: Moved,
     unfinished: UnfinishedCounts,
 }
 
@@ -282,18 +284,16 @@ fn prepare(
         report(session, store, DeleteReport::new(agent, request, unfinished))?;
         return Ok(None);
     }
-    let taken = take_under(session, agent, &locked, state.moved.is_none().then_some(&going))?;
-    say_left_out(session, agent, &taken.exported);
-    if !request.force
-        && request.file.is_none()
-        && !is_begun
-        && taken.exported.arrivals() > unfinished.messages
-    {
+    let (exported, mark) = take_under(session, agent, &locked, state.moved.is_none().then_some(&going))?;
+    let mark = mark.ok_or_else(|| came_back(agent.name()))?;
+    say_left_out(session, agent, &exported);
+    let arrivals = exported.arrivals();
+    if !request.force && request.file.is_none() && !is_begun && arrivals > unfinished.messages {
         drop(locked);
-        stay(session, store, agent.name(), &taken)?;
-        refuse_unfinished(agent, &UnfinishedCounts { messages: taken.exported.arrivals(), ..unfinished })?;
+        stay(session, agent, &mark)?;
+        refuse_unfinished(agent, &UnfinishedCounts { messages: arrivals, ..unfinished })?;
     }
-    Ok(Some(MarkedAgent { taken, unfinished }))
+    Ok(Some(MarkedAgent { exported, mark, unfinished }))
 }
 
 fn refuse_unfinished(agent: &Agent<'_>, unfinished: &UnfinishedCounts) -> Result<()> {
@@ -316,25 +316,14 @@ fn export(
     let new = Replacement::begin(path, 0o600)?;
     let names: Vec<AgentName> = ready.iter().map(|(name, _)| name.clone()).collect();
     let mut writer = StreamWriter::begin(BufWriter::new(new.file()), &path.to_string_lossy(), &names)?;
-    let length = ready.iter().map(|(_, one)| one.taken.exported.bytes()).sum();
+    let length = ready.iter().map(|(_, one)| one.exported.bytes()).sum();
     let mut progress = session.out.progress(Unit::Bytes, Some(length));
     for (_, one) in ready {
-        one.taken.exported.write(&mut writer, |bytes| progress.advance(bytes))?;
+        one.exported.write(&mut writer, |bytes| progress.advance(bytes))?;
     }
     drop(progress);
     writer.finish()?;
     new.place()
-}
-
-/// Removes the `moved` mark from an agent whose deletion has failed.
-fn stay(session: &Session, store: &Store, name: &AgentName, taken: &ExportedAgent) -> Result<()> {
-    let agent = store.agent(name)?;
-    let locked = agent.change(session.clock.now())?;
-    let state = locked.any_state()?;
-    if state.moved != taken.moved || taken.moved.as_ref().is_none_or(|moved| moved.by != Leave::Remove) {
-        return Ok(());
-    }
-    unmark(session, &agent, &locked, state)
 }
 
 /// Deletes the agent if its `moved` mark is the one with which the agent was exported.
@@ -346,20 +335,18 @@ fn finish(
 ) -> Result<Status> {
     let store = agent.store();
     let locked = agent.change(session.clock.now())?;
-    match (locked.any_state()?.moved, &ready.taken.moved) {
-        (Some(now), Some(then)) if now == *then => {}
-        (_, _) => return Err(came_back(agent.name())),
+    if locked.any_state()?.moved.as_ref() != Some(&ready.mark) {
+        return Err(came_back(agent.name()));
     }
     let late = locked.delete(None)?;
     drop(locked);
-    let exported = &ready.taken.exported;
     report(
         session,
         store,
         DeleteReport {
             removed: true,
-            files: Some(exported.files()),
-            bytes: Some(exported.bytes()),
+            files: Some(ready.exported.files()),
+            bytes: Some(ready.exported.bytes()),
             late,
             ..DeleteReport::new(agent, request, ready.unfinished)
         },

@@ -140,9 +140,8 @@ fn write(
     for agent in names {
         session.is_about(agent);
         let agent = store.agent(agent)?;
-        let taken = take_under(session, &agent, &agent.change(session.clock.now())?, to)?;
-        let exported = &taken.exported;
-        say_left_out(session, &agent, exported);
+        let (exported, moved) = take_under(session, &agent, &agent.change(session.clock.now())?, to)?;
+        say_left_out(session, &agent, &exported);
         // The output is opened after the first agent is read, so that an early error writes
         // nothing.
         let writer = match (&mut writer, out.take()) {
@@ -154,7 +153,7 @@ fn write(
         let written = exported.write(writer, |bytes| of_agent.advance(bytes));
         drop(of_agent);
         progress.advance(1);
-        if let (Err(_), Some(moved)) = (&written, &taken.moved) {
+        if let (Err(_), Some(moved)) = (&written, &moved) {
             session.out.alarm(&format!(
                 "{} is marked as moved to {}, and its stream is not whole: write it again with \
                  `dormouse export {} --move TO`, or take the agent back by importing that",
@@ -168,17 +167,12 @@ fn write(
             agent: agent.name().clone(),
             files: exported.files(),
             bytes: exported.bytes(),
-            moved_to: taken.moved.map(|moved| moved.to),
+            moved_to: moved.map(|moved| moved.to),
             back: false,
         });
     }
     writer.map(StreamWriter::finish).transpose()?;
     Ok(reports)
-}
-
-struct ExportedAgent {
-    exported: DirExport,
-    moved: Option<Moved>,
 }
 
 /// Kind and destination of an export that moves an agent.
@@ -187,13 +181,14 @@ struct MoveRequest {
     to: String,
 }
 
-/// Reads an agent for export under its lock. With `going`, first marks the agent as moved.
+/// Reads an agent for export under its lock. With `going`, first marks the agent as moved. Returns
+/// also the `moved` mark.
 fn take_under(
     session: &Session,
     agent: &Agent<'_>,
     locked: &AgentTxn<'_>,
     going: Option<&MoveRequest>,
-) -> Result<ExportedAgent> {
+) -> Result<(DirExport, Option<Moved>)> {
     let mut moved = locked.any_state()?.moved;
     if let Some(going) = going {
         match &moved {
@@ -207,8 +202,7 @@ fn take_under(
             }
         }
     }
-    let exported = locked.exported(moved.is_some())?;
-    Ok(ExportedAgent { exported, moved })
+    Ok((locked.exported(moved.is_some())?, moved))
 }
 
 /// Reports the files of an agent that its stream does not contain.
@@ -233,10 +227,16 @@ fn about_to_leave(
     Ok(draft)
 }
 
-/// Removes the `moved` mark from an agent that stays in this store.
-fn unmark(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, state: State) -> Result<()> {
+/// Removes the `moved` mark from an agent whose rename or deletion has failed, unless the agent has
+/// another mark now, or exists under its new name. The mark of an export stays.
+fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
+    let locked = agent.change(session.clock.now())?;
+    let state = locked.any_state()?;
+    if mark.by == Leave::Move || state.moved.as_ref() != Some(mark) || rename::has_appeared(agent, mark)? {
+        return Ok(());
+    }
     locked.local().forget_taken()?;
-    change_moved(session, agent, locked, state, |draft| drop(moved::arrive(draft)))
+    change_moved(session, agent, &locked, state, |draft| drop(moved::arrive(draft)))
 }
 
 /// Changes the records of an agent that may be marked as moved. `state`: as read under the lock.
@@ -320,35 +320,29 @@ fn from(
     }
     // A stream may contain any number of agents. Each is checked before the next is staged, so that
     // a bad stream does little damage.
-    let mut staged: Vec<AgentImport<'_>> = Vec::new();
-    let complete = |session: &Session, staged: &[AgentImport<'_>]| {
-        let Some((agent, former)) = staged.last().zip(names.get(staged.len().wrapping_sub(1))) else {
-            return Ok(());
-        };
-        agent.local().complete()?;
-        check(agent, former, name, "nothing was imported: mend it where it comes from", " and export again")?;
-        arrive(session, agent.agent())
-    };
+    let mut staged: Vec<AgentImport<'_>> = Vec::with_capacity(names.len());
     let mut progress = session.out.progress(Unit::Bytes, length);
-    loop {
-        let meta = reader.next()?;
+    let mut next = reader.next()?;
+    for former in &names {
+        let mut agent = store.stage(other.as_ref().unwrap_or(former), former)?;
         // The files in a stream are in the order of its agents.
-        let begun = match &meta {
-            Some(meta) => names.binary_search(&meta.agent).map_or(0, |at| at + 1),
-            None => names.len(),
-        };
-        for former in names.iter().take(begun).skip(staged.len()) {
-            complete(session, &staged)?;
-            staged.push(store.stage(other.as_ref().unwrap_or(former), former)?);
-        }
-        let Some(meta) = meta else { break };
-        if let Some(agent) = begun.checked_sub(1).and_then(|at| staged.get_mut(at)) {
+        while let Some(meta) = next.take_if(|meta| meta.agent == *former) {
             agent.local_mut().add(&meta, &mut reader)?;
+            progress.advance(meta.length);
+            next = reader.next()?;
         }
-        progress.advance(meta.length);
+        agent.local().complete()?;
+        check(
+            &agent,
+            former,
+            name,
+            "nothing was imported: mend it where it comes from",
+            " and export again",
+        )?;
+        arrive(session, agent.agent())?;
+        staged.push(agent);
     }
     drop(progress);
-    complete(session, &staged)?;
     for agent in staged {
         let (name, (files, bytes)) = (agent.agent().name().clone(), agent.local().size());
         let related = related(&agent);

@@ -22,9 +22,9 @@ use crate::report::progress::Unit;
 use crate::report::text::count;
 use crate::rules::authority as rights;
 use crate::rules::transition::moved;
-use crate::store::{Agent, AgentImport, Store, moved_away};
+use crate::store::{Agent, AgentImport, DirExport, Store, moved_away};
 
-use super::{ExportedAgent, MoveRequest, change_moved, check, size_text, take_under, unmark};
+use super::{MoveRequest, change_moved, check, size_text, stay, take_under};
 
 /// Result of `rename`.
 #[serde_with::skip_serializing_none]
@@ -104,8 +104,8 @@ fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<M
 
 /// Sets the `moved` mark and copies the agent to its new name. Removes the mark on failure.
 fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(Moved, Option<CopySize>)> {
-    let (taken, mark) = mark(session, agent, names)?;
-    match make(session, agent, names, &taken, &mark) {
+    let (exported, mark) = mark(session, agent, names)?;
+    match make(session, agent, names, &exported, &mark) {
         Ok(size) => Ok((mark, Some(size))),
         Err(error) => {
             if let Err(other) = stay(session, agent, &mark) {
@@ -117,30 +117,25 @@ fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(Move
 }
 
 /// Marks the agent as moved and reads its records.
-fn mark(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(ExportedAgent, Moved)> {
+fn mark(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(DirExport, Moved)> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
     let going = MoveRequest { by: Leave::Rename, to: names.name.to_string() };
     match &state.moved {
-        None => agent.store().refuse_name(&names.name)?,
-        Some(before) if before.by == Leave::Rename => {
-            if has_appeared(agent, before)? {
-                return Err(moved_away(agent, before));
-            }
-            agent.store().refuse_name(&names.name)?;
-            if before.to != going.to {
-                change_moved(session, agent, &locked, state, |draft| moved::redirect(draft, &names.name))?;
-            }
+        Some(before) if before.by != Leave::Rename || has_appeared(agent, before)? => {
+            return Err(moved_away(agent, before));
         }
-        Some(before) => return Err(moved_away(agent, before)),
+        Some(_) | None => agent.store().refuse_name(&names.name)?,
     }
-    let taken = take_under(session, agent, &locked, Some(&going))?;
-    let mark = taken.moved.clone().ok_or_else(|| renamed_meanwhile(names))?;
-    Ok((taken, mark))
+    if state.moved.as_ref().is_some_and(|before| before.to != going.to) {
+        change_moved(session, agent, &locked, state, |draft| moved::redirect(draft, &names.name))?;
+    }
+    let (exported, mark) = take_under(session, agent, &locked, Some(&going))?;
+    Ok((exported, mark.ok_or_else(|| renamed_meanwhile(names))?))
 }
 
 /// True if the agent exists under its new name.
-fn has_appeared(agent: &Agent<'_>, mark: &Moved) -> Result<bool> {
+pub(super) fn has_appeared(agent: &Agent<'_>, mark: &Moved) -> Result<bool> {
     let Ok(name) = mark.to.parse() else { return Ok(false) };
     Ok(begun(agent.store(), agent.name(), &name)?.as_ref() == Some(mark))
 }
@@ -150,13 +145,13 @@ fn make(
     session: &Session,
     agent: &Agent<'_>,
     names: &NamePair,
-    taken: &ExportedAgent,
+    exported: &DirExport,
     mark: &Moved,
 ) -> Result<CopySize> {
     let store = agent.store();
     let mut staged = store.stage(&names.name, &names.former)?;
-    let mut progress = session.out.progress(Unit::Bytes, Some(taken.exported.bytes()));
-    taken.exported.copy_to(staged.local_mut(), |bytes| progress.advance(bytes))?;
+    let mut progress = session.out.progress(Unit::Bytes, Some(exported.bytes()));
+    exported.copy_to(staged.local_mut(), |bytes| progress.advance(bytes))?;
     drop(progress);
     staged.local().complete()?;
     note_former_name(session, agent, &staged, mark)?;
@@ -192,16 +187,6 @@ fn note_former_name(
     let mut identity = staged.agent().identity()?;
     identity.former_names = had;
     locked.replace_identity(&identity)
-}
-
-/// Removes the `moved` mark from the old agent, unless the new agent exists.
-fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
-    let locked = agent.change(session.clock.now())?;
-    let state = locked.any_state()?;
-    if state.moved.as_ref() != Some(mark) || has_appeared(agent, mark)? {
-        return Ok(());
-    }
-    unmark(session, agent, &locked, state)
 }
 
 /// Deletes the old agent, updates agents that name it, and removes the new agent's `moved` mark.
