@@ -22,7 +22,6 @@ use crate::rules::step::Before;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::task::TaskEnding;
-use crate::rules::transition::turn::{interrupt, settle};
 use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Subject};
 
 use super::context::{Context, OpenTxn};
@@ -31,7 +30,7 @@ use super::monitor::{LeaseKeeper, of_state};
 use super::owner::TICK_GONE;
 use super::stop::{end_tasks, stop_child};
 use super::tasks::{self, SUPERVISOR_GONE, TaskAction};
-use super::turn::{action_facts, before_suspension, is_refusal, without_outcome};
+use super::turn::{account_for, before_suspension, settle_refusable};
 use super::{delegate, installed};
 
 /// Effect outside the records. If its process is killed, the next step finds the effect again.
@@ -68,7 +67,7 @@ pub fn before(
         Before::Settle(run_id) => vec![Effect::Settle(run_id)],
         Before::Deliver => vec![Effect::Deliver],
         Before::LookAfterTasks => {
-            let found = tasks::due(agent, seen, state, now)?;
+            let found = tasks::due(agent, seen.open()?, state, now)?;
             found.into_iter().map(|(task, due)| Effect::Task(Box::new(task), due)).collect()
         }
     })
@@ -180,44 +179,17 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
         return Ok(None);
     }
     let noted = agent.workdir().run(run_id).noted_end()?;
-    let make = |locked: &AgentTxn<'_>, state: State, noted: Option<TurnEnd>| {
-        let mut draft = context.draft(locked, state)?;
-        let seen = locked.look_past_inbox();
-        account_for(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
+    let make = |noted: Option<TurnEnd>| {
+        let mut draft = context.draft(&locked, locked.state()?)?;
+        account_for(context, &locked.look_past_inbox(), &mut draft, (run_id, noted), TICK_GONE)?;
         let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
-        Ok((context.commit(locked, draft)?.state, run, retention))
+        Ok((context.commit(&locked, draft)?.state, run, retention))
     };
-    let (state, run, retention) = match (make(&locked, state, noted.clone()), noted) {
-        // A run whose outcome is refused must end, or it would block every later step.
-        (Err(error), Some(noted)) if is_refusal(&error) => {
-            make(&locked, locked.state()?, Some(without_outcome(noted, &error)))
-        }
-        (made, _) => made,
+    let (state, run, retention) = match noted {
+        None => make(None),
+        Some(end) => settle_refusable(end, |end| make(Some(end))),
     }?;
     Ok(Some(after_settlement(&state, run, retention)))
-}
-
-/// Settles a run in a draft: with the end that its tick noted, else as interrupted for the reason
-/// `why`. If the end is refused, the run has failed. No process of the run may be alive.
-pub fn account_for(
-    context: Context<'_>,
-    seen: &Snapshot<'_>,
-    draft: &mut Draft,
-    (run_id, noted): (RunId, Option<TurnEnd>),
-    why: &str,
-) -> Result<()> {
-    let Some(end) = noted else { return Ok(interrupt(draft, why)?) };
-    let make = |end: TurnEnd| {
-        let around = action_facts(context, seen, &end)?;
-        let mut settled = draft.clone();
-        settle(&mut settled, run_id, end, None, &around)?;
-        Ok(settled)
-    };
-    *draft = match make(end.clone()) {
-        Err(error) if is_refusal(&error) => make(without_outcome(end, &error)),
-        made => made,
-    }?;
-    Ok(())
 }
 
 /// Result of a recovery, which is complete or has failed.

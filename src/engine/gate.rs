@@ -20,7 +20,7 @@ use crate::rules::preemption::protected_until;
 use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::preemption::cut_sections;
-use crate::rules::transition::turn::{finish_stop, interrupt, settle};
+use crate::rules::transition::turn::finish_stop;
 use crate::store::{Agent, RecordWatch, Subject};
 
 use super::context::{Committed, Context, has_command_section};
@@ -28,7 +28,7 @@ use super::hooks::{self, HookEvent, InstalledHook};
 use super::installed;
 use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
-use super::turn::action_facts;
+use super::turn::account_for;
 
 /// Time that `stop` gives the tick of an ended run to notice the end.
 pub const TICK_GRACE: Duration = SCAN_PAUSE.saturating_mul(QUIET_SCANS);
@@ -249,15 +249,11 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: F
     if !is_current {
         return Ok(open.draft.records.state);
     }
-    match agent.workdir().run(run.run_id).noted_end()? {
-        Some(end) => {
-            let around = action_facts(context, &open.locked.look_past_inbox(), &end)?;
-            settle(draft, run.run_id, end, None, &around)?;
-        }
-        None if run.stopping.is_some() => {
-            finish_stop(draft, killed, None)?;
-        }
-        None => interrupt(draft, TICK_GONE)?,
+    let noted = agent.workdir().run(run.run_id).noted_end()?;
+    if noted.is_none() && run.stopping.is_some() {
+        finish_stop(draft, killed, None)?;
+    } else {
+        account_for(context, &open.locked.look_past_inbox(), draft, (run.run_id, noted), TICK_GONE)?;
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;

@@ -28,12 +28,12 @@ use crate::rules::transition::turn::claim;
 use crate::store::{Agent, AgentTxn, HeldLease, Subject, moved_away};
 
 use super::context::Context;
-use super::effects::{self, Recovery, account_for, recover};
+use super::effects::{self, Recovery, recover};
 use super::installed;
 use super::load::{self, Loading, Purpose};
 use super::owner::{TICK_GONE, away_run, given_up_at, is_elsewhere, name_holder};
 use super::resources::{self, TurnResources};
-use super::turn::{self, Turn};
+use super::turn::{self, Turn, account_for};
 use super::{environment, submissions, sync, tasks};
 
 /// Runs one step of an agent.
@@ -134,7 +134,8 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
     if comes_first || is_due || !agent.is_quiet(&state)? {
         return Ok(None);
     }
-    let nothing_is_due = tasks::due(agent, &agent.glimpse(), &state, now)?.is_empty();
+    let open = if state.open_tasks > 0 { agent.glimpse().open()? } else { Vec::new() };
+    let nothing_is_due = tasks::due(agent, open, &state, now)?.is_empty();
     Ok(nothing_is_due.then_some((state, resting)))
 }
 

@@ -19,7 +19,7 @@ use crate::rules::authority as rights;
 use crate::rules::delegation;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, TaskEnding};
-use crate::store::{Agent, HeldLease, Snapshot, Store, Subject};
+use crate::store::{Agent, HeldLease, Store, Subject};
 
 use super::context::Context;
 use super::load;
@@ -165,25 +165,8 @@ pub enum TaskAction {
     StopChild(ChildEnd),
 }
 
-/// Returns the open tasks that need an action. Reads no record if no task is open.
-pub fn due(
-    agent: &Agent<'_>,
-    seen: &Snapshot<'_>,
-    state: &State,
-    now: Time,
-) -> Result<Vec<(Task, TaskAction)>> {
-    if state.open_tasks == 0 {
-        return Ok(Vec::new());
-    }
-    due_with(agent, seen.open()?, state, now)
-}
-
-fn due_with(
-    agent: &Agent<'_>,
-    tasks: Vec<Task>,
-    state: &State,
-    now: Time,
-) -> Result<Vec<(Task, TaskAction)>> {
+/// Returns those of the open tasks that need an action.
+pub fn due(agent: &Agent<'_>, tasks: Vec<Task>, state: &State, now: Time) -> Result<Vec<(Task, TaskAction)>> {
     let mut found = Vec::new();
     for task in tasks {
         let due = match &task.job {
@@ -307,7 +290,7 @@ pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
 /// Applies the changes that the next step would make to open tasks to a draft. Returns false if
 /// there are none.
 pub fn preview(agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
-    let due = due_with(agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
+    let due = due(agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
     let is_any = !due.is_empty();
     for (task, due) in due {
         let end = match due {

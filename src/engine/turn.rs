@@ -206,28 +206,44 @@ fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) ->
 ///
 /// The lease is released with the commit or before the lock, so that the next process with the lock
 /// finds no lease of a settled run.
-///
-/// If the settlement is refused, the run is settled as failed for that reason, because an unsettled
-/// run would block every later step.
 pub fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
-    let run_id = turn.claimed.run.run_id;
-    match try_to_settle(turn.context, run_id, &turn.lease, end.clone()) {
+    settle_refusable(end, |end| try_to_settle(turn.context, turn.claimed.run.run_id, &turn.lease, end))
+}
+
+/// Calls `settle` with the end of a turn. If that is refused, calls it with the end without its
+/// outcome: the run then fails for that reason, because an unsettled run would block every later
+/// step.
+pub fn settle_refusable<T>(end: TurnEnd, settle: impl Fn(TurnEnd) -> Result<T>) -> Result<T> {
+    // A repeated settlement would get another answer.
+    const OF_MOMENT: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
+    let is_refusal =
+        |error: &Error| matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind));
+    match settle(end.clone()) {
         Err(error) if is_refusal(&error) => {
-            try_to_settle(turn.context, run_id, &turn.lease, without_outcome(end, &error))
+            let why = format!("the outcome can't be committed: {error}");
+            settle(TurnEnd { outcome: Err(why), ..end })
         }
         settled => settled,
     }
 }
 
-/// True if the error is a refusal that a repeated settlement would get again.
-pub fn is_refusal(error: &Error) -> bool {
-    const OF_MOMENT: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
-    matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind))
-}
-
-/// Returns the end of a turn without its outcome, which was refused for the reason `why`.
-pub fn without_outcome(end: TurnEnd, why: &Error) -> TurnEnd {
-    TurnEnd { outcome: Err(format!("the outcome can't be committed: {why}")), ..end }
+/// Settles a run in a draft: with the end that its tick noted, else as interrupted for the reason
+/// `why`. If the end is refused, the run has failed. No process of the run may be alive.
+pub fn account_for(
+    context: Context<'_>,
+    seen: &Snapshot<'_>,
+    draft: &mut Draft,
+    (run_id, noted): (RunId, Option<TurnEnd>),
+    why: &str,
+) -> Result<()> {
+    let Some(end) = noted else { return Ok(rules::interrupt(draft, why)?) };
+    *draft = settle_refusable(end, |end| {
+        let around = action_facts(context, seen, &end)?;
+        let mut settled = draft.clone();
+        rules::settle(&mut settled, run_id, end, None, &around)?;
+        Ok(settled)
+    })?;
+    Ok(())
 }
 
 /// Settles a run in one transaction.
@@ -270,7 +286,7 @@ fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
 }
 
 /// Returns the facts that the rules need for the actions of an outcome, if it has actions.
-pub fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<OutcomeContext> {
+fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<OutcomeContext> {
     let agent = context.agent;
     let store = context.store();
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
