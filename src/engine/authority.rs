@@ -1,8 +1,6 @@
 //! Caller of a command, and the rights of a turn or task over other agents (contract, semantics
 //! §14).
 
-use std::env;
-
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Identity;
 use crate::model::continuation::TriggerKind;
@@ -11,20 +9,17 @@ use crate::model::message::Origin;
 use crate::model::policy::Reach;
 use crate::model::refusal::Refusal;
 use crate::model::submission::CalledBy;
-use crate::process;
 use crate::rules::authority;
 use crate::store::{Agent, Store};
 
 use super::context::Context;
+use super::installed::is_nested;
 use super::session::{Session, agents};
 
 /// Returns the agent whose turn or task has called this command, even if the turn or task has
 /// ended. `None` in a hook, which acts for the operator.
 pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
-    if env::var_os(process::HOOK).is_some_and(|hook| !hook.is_empty()) {
-        return Ok(None);
-    }
-    session.called_in(store)
+    if is_nested() { Ok(None) } else { session.called_in(store) }
 }
 
 /// Returns the origin to record when this command starts or stops an agent.

@@ -9,7 +9,7 @@ use crate::rules::authority as rights;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, TaskEnding};
-use crate::store::{Agent, HeldLease, Store, Subject};
+use crate::store::{Agent, HeldLease, Subject};
 
 use super::context::Context;
 use super::gate::open_gate;
@@ -30,7 +30,7 @@ pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
     let store = context.store();
     let Some(_held) = parent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
-    match make_ready(session, store, parent.name(), &child, &assignment.policy) {
+    match make_ready(context, &child, &assignment.policy) {
         Ok(()) => {}
         Err(error) if is_lasting(&error) => {
             tasks::finish(context, id, TaskEnding::Child(never_begun(&error)))?;
@@ -55,13 +55,9 @@ fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Bo
     }))
 }
 
-fn make_ready(
-    session: &Session,
-    store: &Store,
-    parent: &AgentName,
-    name: &AgentName,
-    policy: &str,
-) -> Result<()> {
+/// Creates the child unless it exists, and starts it unless it is started.
+fn make_ready(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()> {
+    let (session, store, parent) = (context.session, context.store(), context.agent.name());
     check(store, parent, name, policy)?;
     if matches!(store.agent(name), Err(Error::NoAgent { .. })) {
         let new = AgentRequest {

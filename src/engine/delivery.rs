@@ -21,7 +21,7 @@ use crate::rules::transition::inbox as rules;
 use crate::store::Agent;
 
 use super::context::Context;
-use super::load::{self, Loading, Purpose};
+use super::load;
 use super::session::Session;
 
 /// Proof that a sender has the secret of a trigger.
@@ -127,11 +127,7 @@ pub fn forecast(context: Context<'_>, hint: &WakeHint) -> Option<Forecast> {
     if agent.store().guest().is_some() {
         return None;
     }
-    let now = context.session.clock.now();
-    let records = agent.look(|seen, state| {
-        let seen = seen.without_passed_over(&state);
-        load::records(agent, &seen, state, Loading::unleased(now, Purpose::Look))
-    });
+    let records = load::load_unlocked(agent, context.session.clock.now());
     records.ok().map(|records| of_hint(&records, hint))
 }
 

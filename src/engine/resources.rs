@@ -72,9 +72,10 @@ fn take(
         let evidence = vec![format!("{} names no turn.command", agent.settings())];
         return Ok(Err(Shortage { resource: Resource::Command, evidence, back_at: None, is_occupied: true }));
     }
-    let made_way =
-        records.state.held.as_ref().and_then(|held| Some((held.made_way_for.as_ref()?, held.resource?)));
-    if let Some((other, resource)) = made_way.filter(|(other, _)| still_waits(store, other, now)) {
+    if let Some(held) = &records.state.held
+        && let (Some(other), Some(resource)) = (&held.made_way_for, held.resource)
+        && still_waits(store, other, now)
+    {
         let evidence = vec![format!("kept for {other}, for which this run made way")];
         return Ok(Err(Shortage { resource, evidence, back_at: None, is_occupied: true }));
     }
@@ -123,17 +124,14 @@ fn workspace(
         WorkspaceMode::Exclusive => Sharing::Exclusive,
         WorkspaceMode::Shared => Sharing::Shared,
     };
-    let (is_free, held) = match purpose {
-        Intent::Take => {
-            let held = store.local().occupy(&found, sharing)?;
-            (held.is_some(), held)
-        }
-        Intent::Look => (store.local().is_vacant(&found, sharing)?, None),
+    let free = match purpose {
+        Intent::Take => store.local().occupy(&found, sharing)?.map(Some),
+        Intent::Look => store.local().is_vacant(&found, sharing)?.then_some(None),
     };
-    if !is_free {
+    let Some(held) = free else {
         let (evidence, is_known) = occupied(store, &found);
         return Ok(Err(lacks(evidence, is_known)));
-    }
+    };
     let last = store.local().occupant(&found).agent.filter(|last| last != agent.name());
     if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
@@ -148,14 +146,11 @@ fn workspace(
 
 fn slot(agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<GrantedResource<Slot>> {
     let store = agent.store();
-    let (is_free, held) = match purpose {
-        Intent::Take => {
-            let held = store.take_slot(slots, agent.name(), now)?;
-            (held.is_some(), held)
-        }
-        Intent::Look => (store.has_slot(slots, agent.name())?, None),
+    let free = match purpose {
+        Intent::Take => store.take_slot(slots, agent.name(), now)?.map(Some),
+        Intent::Look => store.has_slot(slots, agent.name())?.then_some(None),
     };
-    if is_free {
+    if let Some(held) = free {
         return Ok(Ok(held));
     }
     let runs: Vec<_> =
