@@ -15,14 +15,13 @@ use crate::workdir;
 
 use super::super::backend::input::TaskInput;
 use super::super::backend::{
-    AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn, UseOutcome,
+    AgentRecords, Arrival, Claim, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn, UseOutcome,
 };
 use super::super::dir::Subject;
 use super::context::{AgentContext, StoreContext};
 use super::input::PgInput;
 use super::pool::ConnectionPool;
 use super::read_view::PgReadView;
-use super::statements::ClaimedLease;
 use super::wire::{Row, Statement};
 use super::{errors, lease, sql, statements, txn};
 
@@ -115,13 +114,13 @@ fn arrive(
     pool: &ConnectionPool,
     agent: (Option<i64>, &AgentName),
     arrivals: &[Arrival],
-    (lease, size): (&ClaimedLease, Option<(u64, u64)>),
+    (claim, size): (Option<&Claim>, Option<(u64, u64)>),
     may_lock: bool,
 ) -> Result<Option<Row>> {
-    let once = [statements::arrive(agent, arrivals, lease, size, None)];
+    let once = [statements::arrive(agent, arrivals, claim, size, None)];
     let again = [
         statements::limits(pool.patience().as_millis().max(1)),
-        statements::arrive(agent, arrivals, lease, size, Some(may_lock)),
+        statements::arrive(agent, arrivals, claim, size, Some(may_lock)),
     ];
     let answers = pool.ask_until_answered(&once, &again, pool.patience())?;
     Ok(answers.into_iter().next_back().and_then(|rows| rows.into_iter().next()))
@@ -135,9 +134,8 @@ pub fn tell(
     message: &Arrival,
     size: (u64, u64),
 ) -> Result<Option<String>> {
-    let lease = ClaimedLease::default();
     let (may_lock, agent) = (shared.lock_of(name).is_none(), (None, name));
-    let came = arrive(&shared.pool, agent, std::slice::from_ref(message), (&lease, Some(size)), may_lock)?;
+    let came = arrive(&shared.pool, agent, std::slice::from_ref(message), (None, Some(size)), may_lock)?;
     Ok(came.filter(|row| row.is(0) && !row.is(1)).and_then(|row| row.text(2)))
 }
 
@@ -168,8 +166,8 @@ impl AgentRecords for PgAgent {
         let asked_at = Instant::now();
         // A retry must not lock the agent if this process has the lock, or it would deadlock.
         let may_lock = !one.lock().is_some_and(|lock| lock.is_open());
-        let came =
-            arrive(&one.shared.pool, (Some(one.id), &self.name), arrivals, (&one.claimed(), None), may_lock)?;
+        let (agent, claim) = ((Some(one.id), &self.name), one.claim());
+        let came = arrive(&one.shared.pool, agent, arrivals, (claim.as_ref(), None), may_lock)?;
         let state = came.as_ref().and_then(|row| row.text(2));
         self.glance.replace(Prefetched { at: Some(asked_at), state, ..Prefetched::default() });
         let row = came.ok_or_else(|| one.gone())?;
@@ -312,11 +310,8 @@ impl RemoteRecords for PgAgent {
 
     fn is_fenced(&self) -> Result<bool> {
         let Some(one) = &self.one else { return Ok(false) };
-        let claimed = one.claimed();
-        if claimed.subject.is_none() {
-            return Ok(false);
-        }
-        let asked = claimed.statement("SELECT @.may_act($1, $2, $3, $4)", one.id);
+        let Some(claim) = one.claim() else { return Ok(false) };
+        let asked = statements::claimed("SELECT @.may_act($1, $2, $3, $4)", one.id, Some(&claim));
         Ok(one.ask(asked)?.first().is_some_and(|row| !row.is(0)))
     }
 

@@ -2,18 +2,16 @@
 //! agent. If the answer to a commit is lost, the server reports the outcome by the transaction's
 //! id.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
 use super::super::backend::Ops;
-use super::context::{AgentContext, StoreContext};
 use super::errors::{self, RoundTripFault};
 use super::pool::{ConnectionPool, Then};
 use super::statements::{self, OpRow, op_row, row};
-use super::wire::{Connection, Statement};
+use super::wire::{Connection, Row, Statement};
 
 /// Minimum time of queries for a commit outcome, longer than an idle transaction stays open.
 const OUTCOME_PATIENCE: Duration = Duration::from_secs(20);
@@ -32,24 +30,56 @@ type EachRow<'e> = dyn FnMut(OpRow) -> Result<()> + 'e;
 /// Function that calls back with all rows of a change, from the first on.
 pub type ChangeRows<'r> = &'r dyn Fn(&mut EachRow<'_>) -> Result<()>;
 
-/// Writes the rows of a change in the open transaction `number`, and commits. `revision`: revision
-/// of the agent after the change, or a lower one. Returns `false` if nothing was committed and the
-/// caller may try again.
+/// Open transaction of a change, whose outcome the server reports by its id.
+#[derive(Debug)]
+pub struct OpenTransaction {
+    pub connection: Connection,
+    /// Id of the transaction, by which the server knows its outcome.
+    pub number: String,
+}
+
+impl OpenTransaction {
+    /// Sends the last statements and commits. Returns the answers; the inner error is the reason
+    /// for which the answers of the committed transaction were lost. [`RoundTripFault::Lost`] if
+    /// nothing was committed, so that the caller may try again. `agent`: id of the changed agent,
+    /// and its revision after the change, or a lower one. `waits`: as for [`ConnectionPool::send`].
+    pub fn commit(
+        mut self,
+        pool: &ConnectionPool,
+        agent: (i64, u64),
+        last: &[Statement],
+        waits: Duration,
+    ) -> Result<Result<Vec<Vec<Row>>, String>, RoundTripFault> {
+        match pool.send(&mut self.connection, last, Then::Commit, waits) {
+            Ok(answers) => {
+                pool.give(self.connection);
+                Ok(Ok(answers))
+            }
+            Err(RoundTripFault::Lost { is_sent, why, error }) => {
+                pool.forget();
+                let is_committed = is_committed(pool, agent, &self.number, &why)?;
+                if is_committed { Ok(Err(why)) } else { Err(RoundTripFault::Lost { is_sent, why, error }) }
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// Writes the rows of a change in an open transaction, and commits. [`RoundTripFault::Lost`], and
+/// `revision`: as for [`OpenTransaction::commit`].
 pub fn write(
-    one: &AgentContext,
-    mut connection: Connection,
-    number: &str,
-    revision: u64,
+    pool: &ConnectionPool,
+    mut open: OpenTransaction,
+    (agent, revision): (i64, u64),
     rows: ChangeRows<'_>,
-) -> Result<bool> {
-    let pool = &one.shared.pool;
-    let (mut batch, mut size, mut is_lost) = (Vec::new(), 0, false);
+) -> Result<(), RoundTripFault> {
+    let (mut batch, mut size, mut fault) = (Vec::new(), 0, None);
     let sent = rows(&mut |row| {
         if size >= AT_ONCE {
             size = 0;
-            let some = [statements::apply(one.id, revision, std::mem::take(&mut batch))];
-            if pool.send_open(&mut connection, &some, Duration::ZERO)?.is_none() {
-                is_lost = true;
+            let some = [statements::apply(agent, revision, std::mem::take(&mut batch))];
+            if let Err(why) = pool.send(&mut open.connection, &some, Then::Stay, Duration::ZERO) {
+                fault = Some(why);
                 return Err(Error::failed("the connection broke"));
             }
         }
@@ -57,34 +87,27 @@ pub fn write(
         batch.push(row);
         Ok(())
     });
-    if is_lost {
-        return Ok(false);
+    if let Some(fault) = fault {
+        return Err(fault);
     }
     sent?;
-    let last = [statements::apply(one.id, revision, batch)];
-    match pool.send(&mut connection, &last, Then::Commit, Duration::ZERO) {
-        Ok(_) => {
-            pool.give(connection);
-            Ok(true)
-        }
-        Err(RoundTripFault::Lost { why, .. }) => {
-            pool.forget();
-            commit_outcome(one, number, revision, &why)
-        }
-        Err(trouble) => Err(trouble.into_error(pool.url())),
-    }
+    let last = [statements::apply(agent, revision, batch)];
+    open.commit(pool, (agent, revision), &last, Duration::ZERO).map(drop)
 }
 
 /// True if the transaction was committed. Error if the server does not report it in time.
-/// `revision`: revision of the agent after the change, or a lower one.
-pub fn commit_outcome(one: &AgentContext, transaction: &str, revision: u64, why: &str) -> Result<bool> {
-    let pool = &one.shared.pool;
+fn is_committed(
+    pool: &ConnectionPool,
+    (agent, revision): (i64, u64),
+    transaction: &str,
+    why: &str,
+) -> Result<bool> {
     // A server that lost its last transactions in a crash may assign an id again. The revision then
     // shows that this change was lost.
     let asked = Statement::new(
         "SELECT pg_xact_status($1::xid8), (SELECT s.revision FROM @.state s WHERE s.agent_id = $2)",
     );
-    let asked = [asked.with(transaction).with(one.id)];
+    let asked = [asked.with(transaction).with(agent)];
     let until = Instant::now() + pool.patience().max(OUTCOME_PATIENCE);
     loop {
         match pool.ask_once(&asked, pool.patience()) {
@@ -103,7 +126,7 @@ pub fn commit_outcome(one: &AgentContext, transaction: &str, revision: u64, why:
             // The server lost the transaction in a crash, so the id is unknown.
             Err(RoundTripFault::Refused { code, .. }) if code == "22023" => return Ok(false),
             Err(RoundTripFault::Lost { .. } | RoundTripFault::Unreachable(_)) => pool.forget(),
-            Err(trouble) => return Err(trouble.into_error(pool.url())),
+            Err(fault) => return Err(fault.into()),
         }
         if Instant::now() > until {
             return Err(errors::unknown(pool.url(), why));
@@ -112,24 +135,13 @@ pub fn commit_outcome(one: &AgentContext, transaction: &str, revision: u64, why:
     }
 }
 
-/// Repeats an attempt until it returns a value. It returns `None` if the connection was lost and
-/// nothing was committed.
-pub fn repeat<T>(pool: &ConnectionPool, attempt: impl Fn() -> Result<Option<T>>) -> Result<T> {
-    let until = Instant::now() + pool.patience() + OUTCOME_PATIENCE;
-    loop {
-        if let Some(done) = attempt()? {
-            return Ok(done);
-        }
-        if Instant::now() > until {
-            let why = "again and again".to_owned();
-            return Err(RoundTripFault::Lost { is_sent: true, why }.into_error(pool.url()));
-        }
-    }
+/// Repeats an attempt to make a change after each loss of the connection before the commit.
+pub fn repeat<T>(pool: &ConnectionPool, attempt: impl Fn() -> Result<T, RoundTripFault>) -> Result<T> {
+    pool.repeat(pool.patience() + OUTCOME_PATIENCE, |_, _| attempt())
 }
 
 /// Creates an agent from a stream of operations. Returns `false` if the name is taken.
-pub fn create(shared: &Rc<StoreContext>, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
-    let pool = &shared.pool;
+pub fn create(pool: &ConnectionPool, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
     // The following operations replace the empty identity and policy.
     let begun = Statement::new(
         "INSERT INTO @.agent (name, identity, policy) VALUES ($1, '{}', '') \
@@ -138,20 +150,17 @@ pub fn create(shared: &Rc<StoreContext>, name: &AgentName, ops: Ops<'_>) -> Resu
     let begun = [begun.with(name.as_str())];
     repeat(pool, || {
         let mut connection = pool.take()?;
-        let Some(answers) = pool.send_open(&mut connection, &begun, pool.patience())? else {
-            return Ok(None);
-        };
+        let answers = pool.send(&mut connection, &begun, Then::Stay, pool.patience())?;
         let made = answers.last().and_then(|rows| rows.first());
         let Some((id, number)) = made.and_then(|row| Some((row.number(0)?, row.text(1)?))) else {
             pool.roll_back(connection);
-            return Ok(Some(false));
+            return Ok(false);
         };
-        let one = AgentContext::new(shared, name, id, [String::new(), String::new()]);
         // The floor ensures that fences of a removed agent of this name are not granted again.
-        let is_done = write(&one, connection, &number, 0, &|each| {
+        write(pool, OpenTransaction { connection, number }, (id, 0), &|each| {
             ops(&mut |op| each(op_row(&op)))?;
             each(row("begin_at_floor", []))
         })?;
-        Ok(is_done.then_some(true))
+        Ok(true)
     })
 }

@@ -11,17 +11,15 @@ use crate::model::id::AgentName;
 
 use super::super::backend::{Claim, LeaseClaimant};
 use super::pool::ConnectionPool;
-use super::sql;
-use super::statements::ClaimedLease;
 use super::wire::{Row, Statement};
 
 /// Shared state of one store.
 #[derive(Debug)]
 pub struct StoreContext {
     pub pool: ConnectionPool,
-    /// Leases of this process: agent id and subject, with fence and machine. A change is refused if
+    /// Written leases of this process, one for each subject of an agent. A change is refused if
     /// another process has taken over such a lease.
-    pub leases: RefCell<BTreeMap<(i64, String), (i64, String)>>,
+    pub leases: RefCell<Vec<Rc<OwnLease>>>,
     /// Lease of another process, for which this process acts.
     pub claim: RefCell<Option<Claim>>,
     /// Name of this process's role, once the role is known to be a producer.
@@ -60,28 +58,26 @@ pub trait AgentLock: Debug {
 
     /// Grants a lease that the next change will write. The inner value is `None` if another process
     /// holds the lease, the outer one if no transaction is open.
-    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<Result<Option<Rc<PendingLease>>>>;
+    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<Result<Option<Rc<OwnLease>>>>;
 
-    /// Requests that the next change deletes a lease and clears the mark's `is_written`.
-    fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<PendingLease>);
+    /// Requests that the next change deletes a lease and clears its `is_written`.
+    fn give_back(&self, lease: &Rc<OwnLease>);
 }
 
-/// State that a lease shares with the change that writes the lease.
+/// Lease of this process, which the change that writes the lease also has.
 #[derive(Debug)]
-pub struct PendingLease {
+pub struct OwnLease {
+    pub agent: i64,
+    pub subject: String,
+    /// Machine that holds the lease. After a failover to a server that lost the last leases, two
+    /// machines may have leases with one fence.
+    pub anchor: String,
     pub fence: i64,
     /// Time by [`super::lease::boot_time`] at which the last write or heartbeat of the lease was
     /// sent.
     pub sent_at: Cell<Duration>,
     pub is_written: Cell<bool>,
     pub is_dropped: Cell<bool>,
-}
-
-impl PendingLease {
-    pub fn new(fence: i64, sent_at: Duration, is_written: bool) -> Rc<PendingLease> {
-        let (sent_at, is_written) = (Cell::new(sent_at), Cell::new(is_written));
-        Rc::new(PendingLease { fence, sent_at, is_written, is_dropped: Cell::new(false) })
-    }
 }
 
 impl StoreContext {
@@ -109,13 +105,16 @@ impl StoreContext {
         Ok(())
     }
 
-    /// Removes a lease from the list of this process's leases.
-    pub fn forget_lease(&self, agent: i64, subject: String, fence: i64) {
+    /// Adds a written lease to the list of this process's leases.
+    pub fn note_lease(&self, lease: Rc<OwnLease>) {
         let mut leases = self.leases.borrow_mut();
-        let key = (agent, subject);
-        if leases.get(&key).is_some_and(|(held, _)| *held == fence) {
-            leases.remove(&key);
-        }
+        leases.retain(|other| other.agent != lease.agent || other.subject != lease.subject);
+        leases.push(lease);
+    }
+
+    /// Removes a lease from the list of this process's leases.
+    pub fn forget_lease(&self, lease: &Rc<OwnLease>) {
+        self.leases.borrow_mut().retain(|other| !Rc::ptr_eq(other, lease));
     }
 
     /// Returns the lock of an agent; `None` if this process does not hold the lock.
@@ -145,16 +144,9 @@ impl AgentContext {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }
 
-    /// Returns the lease of this agent for which the process acts; a lease without subject if there
-    /// is none.
-    pub fn claimed(&self) -> ClaimedLease {
-        let claim = self.shared.claim.borrow();
-        let own = claim.as_ref().filter(|claim| claim.agent == self.name);
-        own.map_or_else(ClaimedLease::default, |claim| ClaimedLease {
-            subject: Some(sql::subject(claim.subject)),
-            fence: claim.fence,
-            run: claim.run.map(|run| run.to_string()),
-        })
+    /// Returns the lease of this agent for which the process acts, if there is one.
+    pub fn claim(&self) -> Option<Claim> {
+        self.shared.claim.borrow().clone().filter(|claim| claim.agent == self.name)
     }
 
     /// Returns the current revision of the agent; `None` if the agent does not exist.

@@ -20,16 +20,18 @@ pub fn producers(url: &Url, role: &str) -> Error {
     not_allowed(format!("{server}: `{role}` is a producer: it may `enqueue` and `wake`, and reads nothing"))
 }
 
-/// Reason for which a round trip has no answer.
+/// Reason for which a round trip has no answer, with the error for a command that does not try
+/// again.
 #[derive(Debug)]
 pub enum RoundTripFault {
     /// The connection was lost. `is_sent`: true if the server may have executed the statements.
     Lost {
         is_sent: bool,
         why: String,
+        error: Error,
     },
     /// Another process held the lock during the whole wait.
-    Locked,
+    Locked(Error),
     /// Another transaction conflicted with this one, or has created the same row or table. The
     /// caller may try again.
     Crossed(Error),
@@ -49,12 +51,30 @@ impl From<Error> for RoundTripFault {
     }
 }
 
+impl From<RoundTripFault> for Error {
+    fn from(fault: RoundTripFault) -> Error {
+        match fault {
+            RoundTripFault::Locked(error)
+            | RoundTripFault::Crossed(error)
+            | RoundTripFault::Unreachable(error)
+            | RoundTripFault::Lost { error, .. }
+            | RoundTripFault::Refused { error, .. }
+            | RoundTripFault::Other(error) => error,
+        }
+    }
+}
+
 impl RoundTripFault {
     pub fn of(fault: WireFault, url: &Url) -> RoundTripFault {
         let server = url.shown();
+        let lost = |is_sent, why: String| {
+            let error = failed(format!("the connection to {server} was lost: {why}"))
+                .with_hint("check that the server runs and can be reached, and try again");
+            RoundTripFault::Lost { is_sent, why, error }
+        };
         let (code, message) = match fault {
             WireFault::Server { code, message, .. } => (code, message),
-            WireFault::Lost { sent: is_sent, why } => return RoundTripFault::Lost { is_sent, why },
+            WireFault::Lost { sent, why } => return lost(sent, why),
             WireFault::Invalid(why) => return RoundTripFault::Other(Error::refused("unfit", why)),
             WireFault::Unreachable(why) => {
                 let hint = if why.contains("53300") {
@@ -70,14 +90,12 @@ impl RoundTripFault {
             }
         };
         match code.as_str() {
-            "55P03" => RoundTripFault::Locked,
+            "55P03" => RoundTripFault::Locked(busy(url)),
             "23505" | "42P06" | "42P07" => RoundTripFault::Crossed(failed(format!("{server}: {message}"))),
-            "40001" | "40P01" => RoundTripFault::Crossed(crossed(url)),
+            "40001" | "40P01" => RoundTripFault::Crossed(busy(url)),
             // The server is shutting down or closing this connection, and may have executed the
             // statements.
-            "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => {
-                RoundTripFault::Lost { is_sent: true, why: message }
-            }
+            "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => lost(true, message),
             "3F000" | "42P01" => RoundTripFault::Other(not_made(url)),
             "42501" => RoundTripFault::Other(not_allowed(format!("{server} does not allow it: {message}"))),
             "53100" | "53200" | "53300" | "53400" | "54000" => RoundTripFault::Other(
@@ -100,21 +118,6 @@ impl RoundTripFault {
             }
         }
     }
-
-    /// Returns the error for a command that does not try again.
-    pub fn into_error(self, url: &Url) -> Error {
-        match self {
-            RoundTripFault::Lost { why, .. } => {
-                failed(format!("the connection to {} was lost: {why}", url.shown()))
-                    .with_hint("check that the server runs and can be reached, and try again")
-            }
-            RoundTripFault::Locked => crossed(url),
-            RoundTripFault::Crossed(error)
-            | RoundTripFault::Unreachable(error)
-            | RoundTripFault::Refused { error, .. }
-            | RoundTripFault::Other(error) => error,
-        }
-    }
 }
 
 fn failed(message: String) -> Error {
@@ -125,7 +128,8 @@ fn not_allowed(message: String) -> Error {
     Error::failed_as(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
 }
 
-fn crossed(url: &Url) -> Error {
+/// Error when another process has the lock, or has changed the same records.
+pub fn busy(url: &Url) -> Error {
     Error::failed_as(
         Status::Busy,
         "busy",

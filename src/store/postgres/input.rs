@@ -10,12 +10,11 @@ use crate::error::Result;
 use crate::model::id::TaskId;
 
 use super::super::backend::input::{InputAnswer, InputRemainder, MOST_PARTS, SAID, TaskInput, WAITING};
-use super::change::{commit_outcome, repeat};
+use super::change::{OpenTransaction, repeat};
 use super::context::AgentContext;
-use super::errors::{self, RoundTripFault};
 use super::pool::Then;
 use super::wire::{Row, Statement};
-use super::{sql, statements};
+use super::{errors, sql, statements};
 
 /// Timeout of a supervisor's query, short because the supervisor also watches its task.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -52,41 +51,34 @@ impl TaskInput for PgInput {
         ];
         // Parts are encoded as text, because the array parameter contains texts.
         let parts = bytes.chunks(SAID).map(sql::hex).collect::<Vec<_>>();
-        let said = "SELECT * FROM @.say($1, $5, $6, $7, $8, $9, $2, $3, $4)";
-        let said = self.one.claimed().statement(said, self.one.id).with(self.task.to_string());
+        let said = statements::claimed(
+            "SELECT * FROM @.say($1, $5, $6, $7, $8, $9, $2, $3, $4)",
+            self.one.id,
+            self.one.claim().as_ref(),
+        );
+        let said = said.with(self.task.to_string());
         let saying = [said.with(words).with(parts).with(bytes.len()).with(WAITING)];
         repeat(pool, || {
             let mut connection = pool.take()?;
-            let Some(answers) = pool.send_open(&mut connection, &begun, Duration::ZERO)? else {
-                return Ok(None);
-            };
+            let answers = pool.send(&mut connection, &begun, Then::Stay, Duration::ZERO)?;
             let number = answers.last().and_then(|rows| rows.first()?.text(0));
             let number = number.ok_or_else(|| pool.unexpected("a transaction"))?;
-            match pool.send(&mut connection, &saying, Then::Commit, pool.patience()) {
+            let open = OpenTransaction { connection, number };
+            match open.commit(pool, (self.one.id, 0), &saying, pool.patience())? {
                 Ok(answers) => {
-                    pool.give(connection);
                     let row = answers.last().and_then(|rows| rows.first());
                     let is = |column| row.is_some_and(|row| row.is(column));
                     match (is(0), is(1), is(2)) {
-                        (true, _, _) => Ok(Some(InputAnswer::Waits)),
-                        (false, _, false) => Err(errors::fenced(self.one.name.as_str())),
-                        (false, false, true) => Ok(Some(InputAnswer::Nobody)),
-                        (false, true, true) => Ok(Some(InputAnswer::Full)),
+                        (true, _, _) => Ok(InputAnswer::Waits),
+                        (false, _, false) => Err(errors::fenced(self.one.name.as_str()).into()),
+                        (false, false, true) => Ok(InputAnswer::Nobody),
+                        (false, true, true) => Ok(InputAnswer::Full),
                     }
                 }
-                Err(RoundTripFault::Lost { why, .. }) => {
-                    pool.forget();
-                    if !commit_outcome(&self.one, &number, 0, &why)? {
-                        return Ok(None);
-                    }
-                    if self.rest(words)?.bytes > 0 {
-                        return Ok(Some(InputAnswer::Waits));
-                    }
-                    // The input was committed but does not exist, because the supervisor has taken
-                    // or refused the input.
-                    Err(errors::unknown(pool.url(), &why))
-                }
-                Err(trouble) => Err(trouble.into_error(pool.url())),
+                Err(_) if self.rest(words)?.bytes > 0 => Ok(InputAnswer::Waits),
+                // The input was committed but does not exist, because the supervisor has taken or
+                // refused the input.
+                Err(why) => Err(errors::unknown(pool.url(), &why).into()),
             }
         })
     }

@@ -5,6 +5,7 @@
 //! clock since it sent the last heartbeat, so clocks of two machines are never compared.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::error::Result;
 
 use super::super::backend::{Beat, Lease, LeaseClaimant};
 use super::super::dir::Subject;
-use super::context::{AgentContext, PendingLease};
+use super::context::{AgentContext, OwnLease};
 use super::wire::Statement;
 use super::{errors, sql, statements};
 
@@ -32,12 +33,8 @@ const ROW: &str = "l.agent_id = $1 AND l.subject = $2 AND l.fence = $3 AND l.anc
 #[derive(Debug)]
 struct PgLease {
     one: Rc<AgentContext>,
-    subject: String,
-    /// Machine that holds the lease. After a failover to a server that lost the last leases, two
-    /// machines may have leases with one fence.
-    anchor: String,
     lasts: Duration,
-    mark: Rc<PendingLease>,
+    own: Rc<OwnLease>,
 }
 
 /// Time since the boot of the machine, including the time of suspension.
@@ -57,13 +54,12 @@ pub fn take(
     claimant: &LeaseClaimant,
 ) -> Result<Option<Box<dyn Lease>>> {
     let subject = sql::subject(subject);
-    let mark = match one.lock().and_then(|lock| lock.grant(&subject, claimant)) {
+    let own = match one.lock().and_then(|lock| lock.grant(&subject, claimant)) {
         Some(granted) => granted?,
         None => take_alone(one, &subject, claimant)?,
     };
-    Ok(mark.map(|mark| {
-        let (anchor, lasts) = (claimant.anchor.clone(), claimant.lasts.as_std());
-        let leased = PgLease { one: Rc::clone(one), subject, anchor, lasts, mark };
+    Ok(own.map(|own| {
+        let leased = PgLease { one: Rc::clone(one), lasts: claimant.lasts.as_std(), own };
         Box::new(leased) as Box<dyn Lease>
     }))
 }
@@ -74,7 +70,7 @@ fn take_alone(
     one: &Rc<AgentContext>,
     subject: &str,
     claimant: &LeaseClaimant,
-) -> Result<Option<Rc<PendingLease>>> {
+) -> Result<Option<Rc<OwnLease>>> {
     let (id, pool) = (one.id, &one.shared.pool);
     let LeaseClaimant { host, anchor, pid, lasts } = claimant;
     let taken = Statement::new("SELECT * FROM @.take_lease($1, $2, $3, $4, $5, $6)").with(id).with(subject);
@@ -90,38 +86,46 @@ fn take_alone(
         return Err(errors::no_fence(pool.url(), &one.name, last));
     }
     let Some(fence) = row.number(1) else { return Ok(None) };
-    let key = (id, subject.to_owned());
-    one.shared.leases.borrow_mut().insert(key, (fence, claimant.anchor.clone()));
-    Ok(Some(PendingLease::new(fence, sent_at, true)))
+    let own = Rc::new(OwnLease {
+        agent: id,
+        subject: subject.to_owned(),
+        anchor: anchor.clone(),
+        fence,
+        sent_at: Cell::new(sent_at),
+        is_written: Cell::new(true),
+        is_dropped: Cell::new(false),
+    });
+    one.shared.note_lease(Rc::clone(&own));
+    Ok(Some(own))
 }
 
 impl PgLease {
     /// Remaining time until the work under this lease is forcibly ended.
     fn left(&self) -> Duration {
-        let kill_at = self.mark.sent_at.get() + self.lasts.saturating_sub(MARGIN);
+        let kill_at = self.own.sent_at.get() + self.lasts.saturating_sub(MARGIN);
         kill_at.saturating_sub(boot_time())
     }
 
     /// Returns a statement whose first four parameters are those of [`ROW`].
     fn statement(&self, sql: impl Into<Cow<'static, str>>) -> Statement {
         let statement = Statement::new(sql);
-        statement.with(self.one.id).with(&self.subject).with(self.mark.fence).with(&self.anchor)
+        statement.with(self.one.id).with(&self.own.subject).with(self.own.fence).with(&self.own.anchor)
     }
 
     /// Removes the lease from the list of this process's leases.
     fn forget(&self) {
-        self.mark.is_dropped.set(true);
-        self.one.shared.forget_lease(self.one.id, self.subject.clone(), self.mark.fence);
+        self.own.is_dropped.set(true);
+        self.one.shared.forget_lease(&self.own);
     }
 }
 
 impl Lease for PgLease {
     fn fence(&self) -> u64 {
-        self.mark.fence.unsigned_abs()
+        self.own.fence.unsigned_abs()
     }
 
     fn beat(&self) -> Beat {
-        if !self.mark.is_written.get() {
+        if !self.own.is_written.get() {
             // After the lock was released, an unwritten lease is never written, and its fence may
             // be granted to another process.
             let is_pending = self.one.lock().is_some();
@@ -137,7 +141,7 @@ impl Lease for PgLease {
             Ok(answers) => match answers.last().and_then(|answer| answer.first()?.number(0)) {
                 None => Beat::Lost,
                 Some(revision) => {
-                    self.mark.sent_at.set(sent_at);
+                    self.own.sent_at.set(sent_at);
                     Beat::Held { revision }
                 }
             },
@@ -146,13 +150,13 @@ impl Lease for PgLease {
 
     fn release_along(&self) {
         if let Some(lock) = self.one.lock() {
-            lock.give_back(&self.subject, &self.anchor, &self.mark);
+            lock.give_back(&self.own);
         }
     }
 
     fn release(self: Box<Self>) -> Result<()> {
         self.forget();
-        if self.mark.is_written.get() {
+        if self.own.is_written.get() {
             let released = self.statement(format!("DELETE FROM @.lease l WHERE {ROW}"));
             self.one.shared.pool.ask_one(released)?;
         }

@@ -92,7 +92,7 @@ impl Postgres {
                 Err(RoundTripFault::Lost { .. } | RoundTripFault::Crossed(_)) if Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                Err(trouble) => return Err(trouble.into_error(pool.url())),
+                Err(fault) => return Err(fault.into()),
             }
         }
     }
@@ -154,7 +154,7 @@ impl Backend for Postgres {
 
     fn take_slot(&self, under: &AgentName) -> Result<()> {
         let is_taken = self.shared.lock_of(under).is_some_and(|lock| lock.take_slot());
-        if is_taken { Ok(()) } else { Err(RoundTripFault::Locked.into_error(self.shared.pool.url())) }
+        if is_taken { Ok(()) } else { Err(errors::busy(self.shared.pool.url())) }
     }
 
     fn deliver(
@@ -177,7 +177,7 @@ impl Backend for Postgres {
     }
 
     fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
-        change::create(&self.shared, name, ops)
+        change::create(&self.shared.pool, name, ops)
     }
 
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {

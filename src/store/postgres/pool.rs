@@ -65,8 +65,8 @@ impl ConnectionPool {
     }
 
     /// Returns a connection without a transaction: an idle connection, or else a new one.
-    pub fn take(&self) -> Result<Connection> {
-        self.take_within(self.patience).map_err(|trouble| trouble.into_error(&self.url))
+    pub fn take(&self) -> Result<Connection, RoundTripFault> {
+        self.take_within(self.patience)
     }
 
     fn take_within(&self, patience: Duration) -> Result<Connection, RoundTripFault> {
@@ -122,19 +122,25 @@ impl ConnectionPool {
         again: &[Statement],
         patience: Duration,
     ) -> Result<Vec<Vec<Row>>> {
+        self.repeat(patience, |left, is_sent| self.ask_once(if is_sent { again } else { first }, left))
+    }
+
+    /// Repeats an attempt after each loss of the connection, until `patience` has passed. The
+    /// attempt gets the remaining time, and true if the server may have executed an earlier one.
+    pub fn repeat<T>(
+        &self,
+        patience: Duration,
+        attempt: impl Fn(Duration, bool) -> Result<T, RoundTripFault>,
+    ) -> Result<T> {
         let until = Instant::now() + patience;
-        let mut trip = first;
+        let mut may_be_done = false;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.ask_once(trip, left) {
+            match attempt(until.saturating_duration_since(Instant::now()), may_be_done) {
                 Err(RoundTripFault::Lost { is_sent, .. }) if Instant::now() < until => {
                     self.forget();
-                    if is_sent {
-                        trip = again;
-                    }
+                    may_be_done |= is_sent;
                 }
-                Err(trouble) => return Err(trouble.into_error(&self.url)),
-                Ok(answers) => return Ok(answers),
+                done => return Ok(done?),
             }
         }
     }
@@ -162,24 +168,6 @@ impl ConnectionPool {
         waits: Duration,
     ) -> Result<Vec<Vec<Row>>, RoundTripFault> {
         self.send_within(connection, statements, then, self.patience.saturating_add(waits))
-    }
-
-    /// Makes a round trip like [`ConnectionPool::send`] that leaves the transaction open. `None` if
-    /// the connection was lost, so that nothing was committed.
-    pub fn send_open(
-        &self,
-        connection: &mut Connection,
-        statements: &[Statement],
-        waits: Duration,
-    ) -> Result<Option<Vec<Vec<Row>>>> {
-        match self.send(connection, statements, Then::Stay, waits) {
-            Ok(answers) => Ok(Some(answers)),
-            Err(RoundTripFault::Lost { .. }) => {
-                self.forget();
-                Ok(None)
-            }
-            Err(trouble) => Err(trouble.into_error(&self.url)),
-        }
     }
 
     /// Makes a round trip with another timeout. Begins a transaction unless one is open.

@@ -9,7 +9,7 @@ use crate::model::digest::sha256;
 use crate::model::id::AgentName;
 use crate::workdir;
 
-use super::super::backend::{Arrival, ImportedFile, Op};
+use super::super::backend::{Arrival, Claim, ImportedFile, Op};
 use super::super::settings::{Settings, Takes};
 use super::sql;
 use super::tables::{Rows, TABLES};
@@ -56,23 +56,21 @@ pub fn lock(agent: i64, at_once: bool) -> Statement {
     .with(agent)
 }
 
-/// Lease for which a process acts: subject, fence and run.
-#[derive(Debug, Clone, Default)]
-pub struct ClaimedLease {
-    pub subject: Option<String>,
-    pub fence: u64,
-    pub run: Option<String>,
+/// Returns a statement whose first four parameters are the agent and the lease for which this
+/// process acts.
+pub fn claimed(
+    sql: impl Into<Cow<'static, str>>,
+    agent: impl Into<Value>,
+    claim: Option<&Claim>,
+) -> Statement {
+    Statement::new(sql)
+        .with(agent)
+        .with(claim.map(|claim| sql::subject(claim.subject)))
+        .with(claim.map(|claim| claim.fence))
+        .with(claim.and_then(|claim| claim.run).map(|run| run.to_string()))
 }
 
-impl ClaimedLease {
-    /// Returns a statement whose first four parameters are the agent and this lease.
-    pub fn statement(&self, sql: impl Into<Cow<'static, str>>, agent: impl Into<Value>) -> Statement {
-        let ClaimedLease { subject, fence, run } = self.clone();
-        Statement::new(sql).with(agent).with(subject).with(fence).with(run)
-    }
-}
-
-/// Inserts arrivals into the inbox of an agent if this lease is valid and the agent accepts a body
+/// Inserts arrivals into the inbox of an agent if the lease `claim` is valid and the agent accepts a body
 /// of this size. `id`: if known; otherwise the name is looked up. `size`: size, and default limit
 /// of the sender's machine. `again`: `None` for the first attempt; a retry after a lost answer
 /// leaves out messages that have ended since, and `Some(true)` takes the lock of the agent for it.
@@ -82,17 +80,17 @@ impl ClaimedLease {
 pub fn arrive(
     (id, name): (Option<i64>, &AgentName),
     arrivals: &[Arrival],
-    lease: &ClaimedLease,
+    claim: Option<&Claim>,
     size: Option<(u64, u64)>,
     again: Option<bool>,
 ) -> Statement {
     let [priorities, ids, texts] = columns(arrivals);
     let (size, default) = size.unzip();
-    lease
-        .statement(
-            "SELECT * FROM @.arrive($1, $5, NULL, $6::text[]::smallint[], $7::text[]::uuid[], $8, $9, $10, $2, $3, $4, $11, $12)",
-            id,
-        )
+    claimed(
+        "SELECT * FROM @.arrive($1, $5, NULL, $6::text[]::smallint[], $7::text[]::uuid[], $8, $9, $10, $2, $3, $4, $11, $12)",
+        id,
+        claim,
+    )
         .with(name.as_str())
         .with(priorities)
         .with(ids)

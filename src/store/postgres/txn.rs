@@ -3,7 +3,7 @@
 //! The lock is a row lock on the agent's `state`, in a transaction. Each change commits the
 //! transaction; the next query under the same [`Txn`] begins another one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use crate::model::time::Time;
 use super::super::backend::{LeaseClaimant, Op, Ops, ReadView, RemoteTxn, Txn};
 use super::super::dir::Subject;
 use super::super::settings::Settings;
-use super::change::{self, ChangeRows, repeat};
-use super::context::{AgentContext, AgentLock, PendingLease};
+use super::change::{self, ChangeRows, OpenTransaction, repeat};
+use super::context::{AgentContext, AgentLock, OwnLease};
 use super::errors::{self, RoundTripFault};
 use super::pool::{BEGIN, Then};
-use super::read_view::{LeaseRow, PgReadView};
+use super::read_view::PgReadView;
 use super::statements::{self, OpRow, op_row, row, some};
 use super::tables::Rows;
-use super::wire::{Connection, Row, Statement};
+use super::wire::{Row, Statement};
 use super::{lease, sql};
 
 #[derive(Debug)]
@@ -39,34 +39,24 @@ struct TxnState {
     /// Leases that the next change will write.
     granted: RefCell<Vec<GrantedLease>>,
     /// Leases that the next change will delete.
-    returned: RefCell<Vec<ReturnedLease>>,
+    returned: RefCell<Vec<Rc<OwnLease>>>,
     /// Id of the transaction that found a free slot, which the next change takes for the run.
     slot: RefCell<Option<String>>,
 }
 
-/// Open transaction with the lock, and the records that the transaction has loaded.
+/// Transaction with the lock, and the records that the transaction has loaded.
 #[derive(Debug)]
 struct OpenPgTxn {
-    connection: Connection,
-    number: String,
+    transaction: OpenTransaction,
     seen: Rc<PgReadView>,
 }
 
 #[derive(Debug)]
 struct GrantedLease {
-    subject: String,
     claimant: LeaseClaimant,
-    mark: Rc<PendingLease>,
+    own: Rc<OwnLease>,
     /// Last fence of the agent before this lease was granted.
     after: i64,
-}
-
-/// Lease that the next change will delete.
-#[derive(Debug)]
-struct ReturnedLease {
-    subject: String,
-    anchor: String,
-    mark: Rc<PendingLease>,
 }
 
 /// Takes the agent's lock and loads the agent's records, in one round trip. Returns `None` if
@@ -97,16 +87,16 @@ impl TxnState {
         }
         let (one, pool) = (&self.one, &self.one.shared.pool);
         // A process that holds the lease of the run settles the run, and needs no archive lines.
-        let settles = one.shared.leases.borrow().contains_key(&(one.id, sql::subject(Subject::Run)));
+        let run = sql::subject(Subject::Run);
+        let settles = one.shared.leases.borrow().iter().any(|own| own.agent == one.id && own.subject == run);
         let trip = |at_once| {
             let lock = statements::lock(one.id, at_once);
             [statements::limits(self.patience.as_millis()), lock, statements::load(one.id, !settles)]
         };
-        let until = Instant::now() + pool.patience();
-        loop {
+        pool.repeat(pool.patience(), |_, _| {
             let mut connection = pool.take()?;
             let mut sent = pool.send(&mut connection, &trip(true), Then::Stay, Duration::ZERO);
-            if matches!(sent, Err(RoundTripFault::Locked)) && !self.patience.is_zero() {
+            if matches!(sent, Err(RoundTripFault::Locked(_))) && !self.patience.is_zero() {
                 // Only a failed first attempt counts as waiting.
                 let since = Instant::now();
                 let mut again = ["ROLLBACK", BEGIN].map(Statement::new).to_vec();
@@ -114,35 +104,39 @@ impl TxnState {
                 sent = pool.send(&mut connection, &again, Then::Stay, self.patience);
                 self.waited.set(self.waited.get() + since.elapsed());
             }
-            match sent {
-                Ok(mut answers) => {
-                    let loaded = answers.pop().unwrap_or_default();
-                    let lock = answers.pop().unwrap_or_default();
-                    let number = lock.first().and_then(|row| row.text(0));
-                    // If the agent does not exist, the drop of the connection rolls back.
-                    let (Some(number), Some(seen)) = (number, PgReadView::read(one, &loaded, !settles)?)
-                    else {
-                        return Err(one.gone());
-                    };
-                    self.open.replace(Some(OpenPgTxn { connection, number, seen: Rc::new(seen) }));
-                    return Ok(true);
-                }
-                Err(RoundTripFault::Locked) => {
+            let mut answers = match sent {
+                Err(RoundTripFault::Locked(_)) => {
                     pool.roll_back(connection);
                     return Ok(false);
                 }
-                Err(RoundTripFault::Lost { .. }) if Instant::now() < until => pool.forget(),
-                Err(trouble) => return Err(trouble.into_error(pool.url())),
-            }
-        }
+                sent => sent?,
+            };
+            let loaded = answers.pop().unwrap_or_default();
+            let lock = answers.pop().unwrap_or_default();
+            let number = lock.first().and_then(|row| row.text(0));
+            // If the agent does not exist, the drop of the connection rolls back.
+            let (Some(number), Some(seen)) = (number, PgReadView::read(one, &loaded, !settles)?) else {
+                return Err(one.gone().into());
+            };
+            let transaction = OpenTransaction { connection, number };
+            self.open.replace(Some(OpenPgTxn { transaction, seen: Rc::new(seen) }));
+            Ok(true)
+        })
     }
 
-    fn begin_or_busy(&self) -> Result<()> {
-        if self.begin()? {
-            Ok(())
-        } else {
-            Err(RoundTripFault::Locked.into_error(self.one.shared.pool.url()))
-        }
+    /// Returns the open transaction; begins one unless one is open. Error if another process holds
+    /// the lock.
+    fn opened(&self) -> Result<RefMut<'_, OpenPgTxn>> {
+        self.begin()?;
+        let open = RefMut::filter_map(self.open.borrow_mut(), Option::as_mut);
+        open.map_err(|_| errors::busy(self.one.shared.pool.url()))
+    }
+
+    /// Returns the leases that the next change will write.
+    fn granted(&self) -> RefMut<'_, Vec<GrantedLease>> {
+        let mut granted = self.granted.borrow_mut();
+        granted.retain(|granted| !granted.own.is_dropped.get());
+        granted
     }
 
     /// Returns rows that every change includes: deletion of old dedupe keys, granted leases and
@@ -152,18 +146,15 @@ impl TxnState {
         if let Some(before) = self.one.forgotten.get() {
             along.push(row("forget_keys", [some(before)]));
         }
-        self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
-        for GrantedLease { subject, claimant, mark, .. } in self.granted.borrow().iter() {
-            let LeaseClaimant { anchor, host, pid, lasts } = claimant;
-            let duration = some(lasts.as_millis());
-            along.push(row(
-                "lease",
-                [some(subject), some(mark.fence), some(anchor), some(host), some(pid), duration],
-            ));
-            mark.sent_at.set(lease::boot_time());
+        for GrantedLease { claimant: LeaseClaimant { anchor, host, pid, lasts }, own, .. } in
+            self.granted().iter()
+        {
+            let (subject, fence, lasts) = (some(&own.subject), some(own.fence), some(lasts.as_millis()));
+            along.push(row("lease", [subject, fence, some(anchor), some(host), some(pid), lasts]));
+            own.sent_at.set(lease::boot_time());
         }
-        for ReturnedLease { subject, anchor, mark } in self.returned.borrow().iter() {
-            along.push(row("released", [some(subject), some(mark.fence), some(anchor)]));
+        for own in self.returned.borrow().iter() {
+            along.push(row("released", [some(&own.subject), some(own.fence), some(&own.anchor)]));
         }
         if self.slot.borrow().is_some() {
             along.push(row("slot", []));
@@ -171,32 +162,31 @@ impl TxnState {
         along
     }
 
-    /// Writes a change and commits. Returns `false` if nothing was committed; a retry is then safe.
-    fn finish(&self, revision: u64, rows: ChangeRows<'_>) -> Result<bool> {
-        let along = self.along();
-        let Some(open) = self.open.take() else { return Ok(false) };
+    /// Writes a change in the open transaction, and commits. [`RoundTripFault::Lost`], and
+    /// `revision`: as for [`change::write`].
+    fn finish(&self, revision: u64, rows: ChangeRows<'_>) -> Result<(), RoundTripFault> {
+        let (along, pool) = (self.along(), &self.one.shared.pool);
+        let busy = || errors::busy(pool.url());
+        let open = self.open.take().ok_or_else(busy)?.transaction;
         // The transaction that found a free slot was lost, so another run may have the slot now.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
-            return Err(RoundTripFault::Locked.into_error(self.one.shared.pool.url()));
+            return Err(busy().into());
         }
-        let is_done = change::write(&self.one, open.connection, &open.number, revision, &|each| {
+        change::write(pool, open, (self.one.id, revision), &|each| {
             along.iter().cloned().try_for_each(&mut *each)?;
             rows(each)
         })?;
-        if is_done {
-            self.one.forgotten.set(None);
-            self.slot.take();
-            for GrantedLease { subject, claimant, mark, .. } in self.granted.take() {
-                mark.is_written.set(true);
-                let lease = (mark.fence, claimant.anchor);
-                self.one.shared.leases.borrow_mut().insert((self.one.id, subject), lease);
-            }
-            for ReturnedLease { subject, mark, .. } in self.returned.take() {
-                mark.is_written.set(false);
-                self.one.shared.forget_lease(self.one.id, subject, mark.fence);
-            }
+        self.one.forgotten.set(None);
+        self.slot.take();
+        for GrantedLease { own, .. } in self.granted.take() {
+            own.is_written.set(true);
+            self.one.shared.note_lease(own);
         }
-        Ok(is_done)
+        for own in self.returned.take() {
+            own.is_written.set(false);
+            self.one.shared.forget_lease(&own);
+        }
+        Ok(())
     }
 
     /// Writes a change and commits, and tries again after each loss of the connection before it.
@@ -208,11 +198,8 @@ impl TxnState {
         is_fit: impl Fn(&PgReadView) -> Result<()>,
     ) -> Result<()> {
         repeat(&self.one.shared.pool, || {
-            self.begin_or_busy()?;
-            if let Some(open) = self.open.borrow().as_ref() {
-                is_fit(&open.seen)?;
-            }
-            Ok(self.finish(revision, rows)?.then_some(()))
+            is_fit(&self.opened()?.seen)?;
+            self.finish(revision, rows)
         })
     }
 
@@ -222,46 +209,42 @@ impl TxnState {
         self.change(0, &|each| all.clone().try_for_each(each), |seen| self.check_fences(seen))
     }
 
-    /// Error when the records are not at the revision `base`, or this process is fenced.
-    fn check_base(&self, base: u64, seen: &PgReadView) -> Result<()> {
-        if seen.seen_at != base {
-            return Err(errors::stale(self.one.name.as_str(), base, seen.seen_at));
-        }
-        self.check_fences(seen)
-    }
-
-    /// Error when the records have changed since the lost transaction had loaded them.
-    fn refuse_moved_on(&self, seen: &PgReadView) -> Result<()> {
-        let open = self.open.borrow();
-        let now = open.as_ref().map_or(seen.seen_at, |open| open.seen.seen_at);
-        if now == seen.seen_at {
+    /// Error when the records are not at the revision `base`.
+    fn check_revision(&self, base: u64, seen: &PgReadView) -> Result<()> {
+        if seen.seen_at == base {
             Ok(())
         } else {
-            Err(errors::stale(self.one.name.as_str(), seen.seen_at, now))
+            Err(errors::stale(self.one.name.as_str(), base, seen.seen_at))
         }
+    }
+
+    /// Error when the records are not at the revision `base`, or this process is fenced.
+    fn check_base(&self, base: u64, seen: &PgReadView) -> Result<()> {
+        self.check_revision(base, seen)?;
+        self.check_fences(seen)
     }
 
     /// Error when another process has taken over a lease of this agent that this process holds, or
     /// for which this process acts.
     fn check_fences(&self, seen: &PgReadView) -> Result<()> {
         // After a lost transaction, another process may have received a lease with such a fence.
-        self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
-        if self.granted.borrow().iter().any(|granted| granted.after != seen.fence) {
-            return Err(RoundTripFault::Locked.into_error(self.one.shared.pool.url()));
+        if self.granted().iter().any(|granted| granted.after != seen.fence) {
+            return Err(errors::busy(self.one.shared.pool.url()));
         }
-        let claimed = self.one.claimed();
-        if let Some(subject) = &claimed.subject {
-            let held = seen.leases.get(subject).map(|leased| leased.fence.unsigned_abs());
-            if held != Some(claimed.fence) || claimed.run.is_some_and(|run| !seen.state.contains(&run)) {
-                return Err(errors::fenced(self.one.name.as_str()));
+        let fenced = || Err(errors::fenced(self.one.name.as_str()));
+        if let Some(claim) = self.one.claim() {
+            let held = seen.leases.get(&sql::subject(claim.subject));
+            let is_held = held.is_some_and(|held| held.fence.unsigned_abs() == claim.fence);
+            if !is_held || claim.run.is_some_and(|run| !seen.state.contains(&run.to_string())) {
+                return fenced();
             }
         }
-        for ((agent, subject), (fence, anchor)) in self.one.shared.leases.borrow().iter() {
-            let is_it = |leased: &LeaseRow| leased.fence == *fence && leased.anchor == *anchor;
-            let is_ours = seen.leases.get(subject).is_some_and(is_it);
-            let is_renewed = self.granted.borrow().iter().any(|granted| granted.subject == *subject);
-            if *agent == self.one.id && !is_ours && !is_renewed {
-                return Err(errors::fenced(self.one.name.as_str()));
+        for own in self.one.shared.leases.borrow().iter().filter(|own| own.agent == self.one.id) {
+            let held = seen.leases.get(&own.subject);
+            let is_ours = held.is_some_and(|held| held.fence == own.fence && held.anchor == own.anchor);
+            let is_renewed = self.granted().iter().any(|granted| granted.own.subject == own.subject);
+            if !is_ours && !is_renewed {
+                return fenced();
             }
         }
         Ok(())
@@ -271,25 +254,20 @@ impl TxnState {
 impl AgentLock for TxnState {
     fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<Vec<Row>>>> {
         let pool = &self.one.shared.pool;
-        let until = Instant::now() + pool.patience();
-        loop {
-            let mut open = self.open.take()?;
-            match pool.send(&mut open.connection, statements, Then::Stay, Duration::ZERO) {
-                Ok(answers) => {
-                    self.open.replace(Some(open));
-                    return Some(Ok(answers));
-                }
-                Err(RoundTripFault::Lost { .. }) if Instant::now() < until => {
-                    pool.forget();
-                    // The lock was lost with the connection. The query is repeated only if the
-                    // revision is unchanged under the new lock.
-                    if let Err(error) = self.begin_or_busy().and_then(|()| self.refuse_moved_on(&open.seen)) {
-                        return Some(Err(error));
-                    }
-                }
-                Err(trouble) => return Some(Err(trouble.into_error(pool.url()))),
+        let base = self.open.borrow().as_ref()?.seen.seen_at;
+        Some(pool.repeat(pool.patience(), |_, _| {
+            // After a loss of the connection and of its lock, the query is repeated only if the
+            // revision is unchanged under the new lock.
+            let mut open = self.opened()?;
+            self.check_revision(base, &open.seen)?;
+            let connection = &mut open.transaction.connection;
+            let answers = pool.send(connection, statements, Then::Stay, Duration::ZERO);
+            drop(open);
+            if answers.is_err() {
+                self.open.take();
             }
-        }
+            answers
+        }))
     }
 
     fn is_open(&self) -> bool {
@@ -301,55 +279,54 @@ impl AgentLock for TxnState {
     }
 
     fn take_slot(&self) -> bool {
-        let number = self.open.borrow().as_ref().map(|open| open.number.clone());
+        let number = self.open.borrow().as_ref().map(|open| open.transaction.number.clone());
         let is_open = number.is_some();
         self.slot.replace(number);
         is_open
     }
 
-    fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<PendingLease>) {
-        let is_new = |open: &OpenPgTxn| !open.seen.leases.contains_key(subject);
-        if !mark.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
+    fn give_back(&self, own: &Rc<OwnLease>) {
+        let is_new = |open: &OpenPgTxn| !open.seen.leases.contains_key(&own.subject);
+        if !own.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
             // The next change skips this lease, because it can't both write and delete the lease.
-            mark.is_dropped.set(true);
-            return;
+            own.is_dropped.set(true);
+        } else {
+            self.returned.borrow_mut().push(Rc::clone(own));
         }
-        let (subject, anchor) = (subject.to_owned(), anchor.to_owned());
-        self.returned.borrow_mut().push(ReturnedLease { subject, anchor, mark: Rc::clone(mark) });
     }
 
-    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<Result<Option<Rc<PendingLease>>>> {
+    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<Result<Option<Rc<OwnLease>>>> {
         let open = self.open.borrow();
         let seen = &open.as_ref()?.seen;
-        let theirs =
-            seen.leases.get(subject).filter(|leased| leased.is_alive && leased.anchor != claimant.anchor);
-        if theirs.is_some() {
+        let held = seen.leases.get(subject);
+        if held.is_some_and(|held| held.is_alive && held.anchor != claimant.anchor) {
             return Some(Ok(None));
         }
         if !(0..lease::FENCES).contains(&seen.fence) {
             let url = self.one.shared.pool.url();
             return Some(Err(errors::no_fence(url, &self.one.name, seen.fence)));
         }
-        let mut granted = self.granted.borrow_mut();
-        granted.retain(|granted| !granted.mark.is_dropped.get());
-        let last = granted.last().map_or(seen.fence, |granted| granted.mark.fence);
-        let mark = PendingLease::new(last + 1, lease::boot_time(), false);
-        granted.push(GrantedLease {
+        let mut granted = self.granted();
+        let last = granted.last().map_or(seen.fence, |granted| granted.own.fence);
+        let own = Rc::new(OwnLease {
+            agent: self.one.id,
             subject: subject.to_owned(),
-            claimant: claimant.clone(),
-            mark: Rc::clone(&mark),
-            after: seen.fence,
+            anchor: claimant.anchor.clone(),
+            fence: last + 1,
+            sent_at: Cell::new(lease::boot_time()),
+            is_written: Cell::new(false),
+            is_dropped: Cell::new(false),
         });
-        Some(Ok(Some(mark)))
+        let (claimant, after) = (claimant.clone(), seen.fence);
+        granted.push(GrantedLease { claimant, own: Rc::clone(&own), after });
+        Some(Ok(Some(own)))
     }
 }
 
 impl Txn for PgTxn {
     fn now(&self) -> Result<Rc<dyn ReadView + '_>> {
-        self.state.begin_or_busy()?;
-        let open = self.state.open.borrow();
-        let seen = open.as_ref().map(|open| Rc::clone(&open.seen));
-        seen.map(|seen| seen as Rc<dyn ReadView>).ok_or_else(|| self.state.one.gone())
+        let seen = Rc::clone(&self.state.opened()?.seen);
+        Ok(seen)
     }
 
     fn commit(&self, base: u64, ops: &[Op]) -> Result<()> {
@@ -410,9 +387,8 @@ impl Drop for PgTxn {
         let state = &self.state;
         let shared = Rc::clone(&state.one.shared);
         shared.locks.borrow_mut().remove(&state.one.id);
-        state.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
         state.slot.take();
-        let is_pending = state.one.forgotten.get().is_some() || !state.granted.borrow().is_empty();
+        let is_pending = state.one.forgotten.get().is_some() || !state.granted().is_empty();
         let is_fit =
             || state.open.borrow().as_ref().is_some_and(|open| state.check_fences(&open.seen).is_ok());
         if is_pending && state.begin().unwrap_or(false) && is_fit() {
@@ -422,7 +398,7 @@ impl Drop for PgTxn {
         }
         state.one.forgotten.set(None);
         if let Some(open) = state.open.take() {
-            state.one.shared.pool.roll_back(open.connection);
+            state.one.shared.pool.roll_back(open.transaction.connection);
         }
     }
 }

@@ -162,7 +162,7 @@ impl Subscription for PgSubscription {
             Err(
                 RoundTripFault::Lost { .. }
                 | RoundTripFault::Unreachable(_)
-                | RoundTripFault::Locked
+                | RoundTripFault::Locked(_)
                 | RoundTripFault::Crossed(_),
             ) => ListenState::Closed(Instant::now().checked_add(RETRY_DELAY)),
             // The role may not write rows, or the server is read-only, so attempts are useless.

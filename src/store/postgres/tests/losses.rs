@@ -4,7 +4,7 @@
 use super::super::super::backend::input::InputAnswer;
 use super::super::super::backend::{Beat, LeaseClaimant, PART, parts};
 use super::super::super::dir::Subject;
-use super::super::statements::{ClaimedLease, arrive};
+use super::super::statements::arrive;
 use super::leases::{MINUTE, claimant};
 use super::proxy::{Cut, Proxy};
 use super::*;
@@ -80,7 +80,7 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
     let pool = super::super::pool::ConnectionPool::new(fresh.url.clone(), PATIENCE);
     let id: i64 = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
     let arrivals = [message(1), message(2), message(3)];
-    let again = arrive((Some(id), &name("a")), &arrivals, &ClaimedLease::default(), None, Some(false));
+    let again = arrive((Some(id), &name("a")), &arrivals, None, None, Some(false));
     pool.ask(&[again]).unwrap();
     assert_eq!(fresh.count("inbox"), 2);
 }
