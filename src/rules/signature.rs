@@ -7,7 +7,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::model::digest::sha256;
+use crate::model::digest::{self, sha256};
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Verify;
 
@@ -124,7 +124,7 @@ fn hmac_key(verify: &Verify, secret: &[u8]) -> Option<Vec<u8>> {
 
 fn signed(verify: &Verify, request: &SignedRequest<'_>) -> Option<Signed> {
     let header = request.header;
-    let one = |digits: &str| vec![from_hex(digits).unwrap_or_default()];
+    let one = |digits: &str| vec![digest::bytes(digits).unwrap_or_default()];
     Some(match verify {
         Verify::Secret | Verify::Url => return None,
         Verify::HmacSha256 { header: name } => {
@@ -151,7 +151,7 @@ fn signed(verify: &Verify, request: &SignedRequest<'_>) -> Option<Signed> {
             Signed {
                 prefix: format!("{at}."),
                 at: Some(seconds(at)?),
-                signatures: of("v1").filter_map(|(_, digits)| from_hex(digits)).collect(),
+                signatures: of("v1").filter_map(|(_, digits)| digest::bytes(digits)).collect(),
             }
         }
         Verify::Slack => {
@@ -164,13 +164,6 @@ fn signed(verify: &Verify, request: &SignedRequest<'_>) -> Option<Signed> {
 
 fn seconds(word: &str) -> Option<i64> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok()).flatten()
-}
-
-fn from_hex(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    is_hex.then(|| pairs.map(byte).collect::<Option<Vec<u8>>>()).flatten()
 }
 
 /// Returns the dedupe key of a signed delivery. It is made of signed content only, because an

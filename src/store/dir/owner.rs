@@ -7,7 +7,7 @@
 
 use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
-use crate::model::digest::hex;
+use crate::model::digest::{self, hex};
 
 use super::files::Disk;
 use super::machine;
@@ -30,7 +30,7 @@ pub(super) fn owner(root: &CapPath, disk: Disk) -> Result<String> {
     }
     let mut drawn = [0; DIGITS / 2];
     machine::random(&mut drawn).context("draw", &file)?;
-    let text: String = drawn.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = digest::digits(&drawn);
     let staged = root.join(format!("{OWNER}.new-{}", std::process::id()));
     disk.stage_unsynced(&staged, format!("{text}\n").as_bytes())?;
     // A power cut may have left an empty file.

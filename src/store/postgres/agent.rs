@@ -1,11 +1,12 @@
 //! Records of one agent: the operations without its lock.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::model::digest;
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
@@ -67,7 +68,14 @@ impl PgAgent {
         let read = || {
             let (revision, state) = (Some(row.number(3)?), Some(row.text(4)?));
             let glance = Prefetched { at: Some(at), revision, state, has_arrivals: Some(row.is(5)) };
-            let one = AgentContext::new(shared, name, row.number(0)?, [row.text(2)?, row.text(1)?]);
+            let one = AgentContext {
+                shared: Rc::clone(shared),
+                name: name.clone(),
+                id: row.number(0)?,
+                identity: RefCell::new(row.text(1)?),
+                policy: RefCell::new(row.text(2)?),
+                forgotten: Cell::default(),
+            };
             let (one, glance) = (Some(Rc::new(one)), RefCell::new(glance));
             Some(PgAgent { one, glance, local_dir: row.text(6), ..PgAgent::of_producer(shared, name) })
         };
@@ -191,8 +199,7 @@ impl AgentRecords for PgAgent {
             "SELECT b.subject, b.name FROM @.blob b WHERE b.agent_id = $1 AND b.part = 0 ORDER BY 1, 2",
         );
         let named = |row: &Row| workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?);
-        let unexpected = || self.shared.pool.unexpected("a checkpoint");
-        one.ask(asked.with(one.id))?.iter().map(|row| named(row).ok_or_else(unexpected)).collect()
+        self.shared.pool.parse(&one.ask(asked.with(one.id))?, "a checkpoint", named)
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -205,7 +212,7 @@ impl AgentRecords for PgAgent {
         for part in 0u32.. {
             let rows = one.ask(asked.clone().with(part))?;
             let Some(hex) = rows.first().and_then(|row| row.get(0)) else { return Ok(part > 0) };
-            each(&sql::bytes_of_hex(hex).ok_or_else(|| self.shared.pool.unexpected("a checkpoint"))?);
+            each(&digest::bytes(hex).ok_or_else(|| self.shared.pool.unexpected("a checkpoint"))?);
         }
         Ok(true)
     }
@@ -215,7 +222,7 @@ impl AgentRecords for PgAgent {
         let asked = Statement::new(format!("SELECT encode(k.key, 'hex') {ROW_OF_KEY}"));
         let answer = one.ask(asked.with(one.id).with(trigger.to_string()).with(digest))?;
         let Some(hex) = answer.first().and_then(|row| row.get(0)) else { return Ok(None) };
-        sql::bytes_of_hex(hex).map(Some).ok_or_else(|| one.shared.pool.unexpected("the key of a trigger"))
+        digest::bytes(hex).map(Some).ok_or_else(|| one.shared.pool.unexpected("the key of a trigger"))
     }
 
     fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {

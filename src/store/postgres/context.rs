@@ -124,22 +124,6 @@ impl StoreContext {
 }
 
 impl AgentContext {
-    pub fn new(
-        shared: &Rc<StoreContext>,
-        name: &AgentName,
-        id: i64,
-        [policy, identity]: [String; 2],
-    ) -> AgentContext {
-        AgentContext {
-            shared: Rc::clone(shared),
-            name: name.clone(),
-            id,
-            policy: RefCell::new(policy),
-            identity: RefCell::new(identity),
-            forgotten: Cell::default(),
-        }
-    }
-
     pub fn gone(&self) -> Error {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }

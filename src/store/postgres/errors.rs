@@ -89,6 +89,8 @@ impl RoundTripFault {
                 return RoundTripFault::Other(failed(format!("can't use {server}: {why}")));
             }
         };
+        let other =
+            |said: String, hint| RoundTripFault::Other(failed(format!("{server} {said}")).with_hint(hint));
         match code.as_str() {
             "55P03" => RoundTripFault::Locked(busy(url)),
             "23505" | "42P06" | "42P07" => RoundTripFault::Crossed(failed(format!("{server}: {message}"))),
@@ -98,19 +100,18 @@ impl RoundTripFault {
             "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => lost(true, message),
             "3F000" | "42P01" => RoundTripFault::Other(not_made(url)),
             "42501" => RoundTripFault::Other(not_allowed(format!("{server} does not allow it: {message}"))),
-            "53100" | "53200" | "53300" | "53400" | "54000" => RoundTripFault::Other(
-                failed(format!("{server} has no room for it: {message}"))
-                    .with_hint("nothing was changed; free disk space there, and try again"),
+            "53100" | "53200" | "53300" | "53400" | "54000" => other(
+                format!("has no room for it: {message}"),
+                "nothing was changed; free disk space there, and try again",
             ),
-            "25006" => RoundTripFault::Other(
-                failed(format!("{server} only reads: {message}"))
-                    .with_hint("it may be a standby: name the server that takes changes"),
+            "25006" => other(
+                format!("only reads: {message}"),
+                "it may be a standby: name the server that takes changes",
             ),
-            "57014" => RoundTripFault::Other(
-                failed(format!("{server} has cancelled the statement: {message}")).with_hint(
-                    "nothing was changed; the limit is one of the server, the database or the role \
-                     (`statement_timeout`): allow more, and try again",
-                ),
+            "57014" => other(
+                format!("has cancelled the statement: {message}"),
+                "nothing was changed; the limit is one of the server, the database or the role \
+                 (`statement_timeout`): allow more, and try again",
             ),
             _ => {
                 let error = failed(format!("{server} has refused: {message} ({code})"));

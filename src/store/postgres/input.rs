@@ -7,6 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::error::Result;
+use crate::model::digest;
 use crate::model::id::TaskId;
 
 use super::super::backend::input::{InputAnswer, InputRemainder, MOST_PARTS, SAID, TaskInput, WAITING};
@@ -14,7 +15,7 @@ use super::change::{OpenTransaction, repeat};
 use super::context::AgentContext;
 use super::pool::Then;
 use super::wire::{Row, Statement};
-use super::{errors, sql, statements};
+use super::{errors, statements};
 
 /// Timeout of a supervisor's query, short because the supervisor also watches its task.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -50,7 +51,7 @@ impl TaskInput for PgInput {
             Statement::new("SELECT pg_current_xact_id()"),
         ];
         // Parts are encoded as text, because the array parameter contains texts.
-        let parts = bytes.chunks(SAID).map(sql::hex).collect::<Vec<_>>();
+        let parts = bytes.chunks(SAID).map(digest::digits).collect::<Vec<_>>();
         let said = statements::claimed(
             "SELECT * FROM @.say($1, $5, $6, $7, $8, $9, $2, $3, $4)",
             self.one.id,
@@ -131,11 +132,8 @@ impl TaskInput for PgInput {
         ));
         let answers = pool.ask_within(&[removed.with(written), taken.with(written)], MOMENT)?;
         let taken = answers.last().map(Vec::as_slice).unwrap_or_default();
-        let part = |row: &Row| Some((row.number(0)?, sql::bytes_of_hex(row.get(1)?)?));
-        let mut parts = taken
-            .iter()
-            .map(|row| part(row).ok_or_else(|| pool.unexpected("what was said")))
-            .collect::<Result<Vec<_>>>()?;
+        let part = |row: &Row| Some((row.number(0)?, digest::bytes(row.get(1)?)?));
+        let mut parts = pool.parse(taken, "what was said", part)?;
         parts.sort_by_key(|(seq, _)| *seq);
         Ok(parts)
     }

@@ -82,8 +82,8 @@ impl Postgres {
             // This check is first, because the role may only be allowed to read an existing store.
             let is_there = pool.ask_one(Statement::new("SELECT to_regclass('@.meta') IS NOT NULL"))?;
             if is_there.first().is_some_and(|row| row.is(0)) {
-                ConnectionPool::new(pool.url().clone(), patience)
-                    .ask_one(statements::months(MONTHS_AHEAD))?;
+                let months = Statement::new("SELECT @.make_months($1)").with(MONTHS_AHEAD);
+                ConnectionPool::new(pool.url().clone(), patience).ask_one(months)?;
                 return Ok(false);
             }
             match pool.script(SCHEMA) {
@@ -146,10 +146,9 @@ impl Backend for Postgres {
             None => pool.ask(&[slots])?,
         };
         let rows = answers.last().map(Vec::as_slice).unwrap_or_default();
-        let read = |row: &wire::Row| {
+        pool.parse(rows, "who has a slot", |row| {
             Some(InSlot { agent: row.get(0)?.parse().ok()?, anchor: row.text(1)?, host: row.text(2)? })
-        };
-        rows.iter().map(|row| read(row).ok_or_else(|| pool.unexpected("who has a slot"))).collect()
+        })
     }
 
     fn take_slot(&self, under: &AgentName) -> Result<()> {
@@ -187,8 +186,7 @@ impl Backend for Postgres {
              AND strpos(identity::text, $1) > 0 ORDER BY name",
         );
         let answer = pool.ask_one(asked.with(format!("\"{former}\"")))?;
-        let read = |row: &wire::Row| Some((row.get(0)?.parse().ok()?, row.text(1)?));
-        answer.iter().map(|row| read(row).ok_or_else(|| pool.unexpected("identities"))).collect()
+        pool.parse(&answer, "identities", |row| Some((row.get(0)?.parse().ok()?, row.text(1)?)))
     }
 
     fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {

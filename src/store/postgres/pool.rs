@@ -220,6 +220,12 @@ impl ConnectionPool {
         RoundTripFault::of(fault, &self.url)
     }
 
+    /// Parses all rows of an answer. `what`: name of the answer, for the error about a row that
+    /// `read` can't parse.
+    pub fn parse<T>(&self, rows: &[Row], what: &str, read: impl Fn(&Row) -> Option<T>) -> Result<Vec<T>> {
+        rows.iter().map(|row| read(row).ok_or_else(|| self.unexpected(what))).collect()
+    }
+
     /// Returns the error for an answer that a correct server never gives.
     pub fn unexpected(&self, what: &str) -> Error {
         errors::unexpected(&self.url, what)

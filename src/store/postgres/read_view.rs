@@ -117,7 +117,8 @@ impl PgReadView {
             }
             "hint" => {
                 let id = MessageId(Uuid::parse_str(row.get(1)?).ok()?);
-                self.hints.insert(id, hint_of(row.text(2)?, row.get(3)));
+                let said_by = |hint: WakeHint, by: &str| Some(hint.said_by(by));
+                self.hints.insert(id, sourced(row.text(2)?, row.get(3), said_by));
             }
             "brief" => self.past.as_mut()?.briefs.push((row.number(1)?, row.text(2)?)),
             "ended" => self.past.as_mut()?.ended.push((row.text(1)?, row.text(2)?)),
@@ -172,15 +173,14 @@ impl PgReadView {
         (is_descending, after): (bool, Option<i64>),
         each: &mut EachLine<'_>,
     ) -> Result<()> {
-        let (order, sign) = if is_descending { ("DESC", '<') } else { ("ASC", '>') };
+        let (order, sign, start) = if is_descending { ("DESC", '<', i64::MAX) } else { ("ASC", '>', 0) };
         values.insert(0, self.seen_at.into());
         let lines = PagedQuery {
             sql: &format!(
-                "SELECT t.seq, t.body FROM @.{table} t WHERE t.agent_id = $1 AND ($2::bigint IS NULL OR t.seq {sign} $2) \
-                 AND t.revision <= $3 AND {condition} ORDER BY t.seq {order}"
+                "SELECT t.seq, t.body FROM @.{table} t WHERE t.agent_id = $1 AND t.seq {sign} $2 AND t.revision <= $3 \
+                 AND {condition} ORDER BY t.seq {order}"
             ),
-            first: &[after.map(|seq| seq.to_string())],
-            marks: &[0],
+            start: &[&after.unwrap_or(start).to_string()],
             values,
             sizes: LINES,
         };
@@ -191,26 +191,24 @@ impl PgReadView {
     /// [`PagedQuery`].
     fn copy<T>(
         &self,
-        (sql, first, marks): (&str, &[&str], &[usize]),
+        (sql, start): (&str, &[&str]),
         values: Vec<Value>,
         read: impl Fn(&Row) -> Option<T>,
         each: &mut dyn FnMut(T) -> Result<()>,
     ) -> Result<()> {
-        let first: Vec<_> = first.iter().map(|text| Some((*text).to_owned())).collect();
-        let all = PagedQuery { sql, first: &first, marks, values, sizes: COPIED };
+        let all = PagedQuery { sql, start, values, sizes: COPIED };
         let unexpected = || self.one.shared.pool.unexpected("records");
         all.each(&self.one, &mut |row| each(read(row).ok_or_else(unexpected)?).map(|()| true))
     }
 }
 
 /// Query whose rows are read in pages, so that only one page is in memory. Its parameters are the
-/// agent, the position after which a page begins, and `values`.
+/// agent, the position after which a page begins, and `values`. The first columns of a row are its
+/// position.
 struct PagedQuery<'q> {
     sql: &'q str,
     /// Position before the first row.
-    first: &'q [Option<String>],
-    /// Columns that contain the position of a row.
-    marks: &'q [usize],
+    start: &'q [&'q str],
     values: Vec<Value>,
     /// Maximum numbers of rows of the first page and of each later page.
     sizes: [usize; 2],
@@ -219,7 +217,8 @@ struct PagedQuery<'q> {
 impl PagedQuery<'_> {
     /// Passes the rows to `each` until `each` returns false.
     fn each(&self, one: &AgentContext, each: &mut dyn FnMut(&Row) -> Result<bool>) -> Result<()> {
-        let (mut after, [mut most, later]) = (self.first.to_vec(), self.sizes);
+        let [mut most, later] = self.sizes;
+        let mut after: Vec<Value> = self.start.iter().map(|text| (*text).into()).collect();
         loop {
             let asked = Statement::new(format!("{} LIMIT {most}", self.sql)).with(one.id);
             let asked = after.into_iter().fold(asked, Statement::with);
@@ -230,7 +229,7 @@ impl PagedQuery<'_> {
                 }
             }
             let Some(last) = rows.last().filter(|_| rows.len() == most) else { return Ok(()) };
-            after = self.marks.iter().map(|column| last.text(*column)).collect();
+            after = (0..self.start.len()).map(|column| last.text(column).into()).collect();
             most = later;
         }
     }
@@ -382,19 +381,19 @@ impl ReadView for PgReadView {
     fn plans(&self, each: &mut dyn FnMut(String, String) -> Result<()>) -> Result<()> {
         let sql = "SELECT p.id, encode(p.body, 'hex') FROM @.plan p WHERE p.agent_id = $1 AND p.id > $2 ORDER BY p.id";
         let read = |row: &Row| Some((row.text(0)?, sql::text_of_hex(row.get(1)?)?));
-        self.copy((sql, &[""], &[0]), Vec::new(), read, &mut |(id, text)| each(id, text))
+        self.copy((sql, &[""]), Vec::new(), read, &mut |(id, text)| each(id, text))
     }
 
     fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
         let before = before.map(Time::as_millis);
-        let sql = "SELECT t.kind, t.id, t.at, t.body, t.seq FROM @.archive t \
+        let sql = "SELECT t.kind, t.seq, t.id, t.at, t.body FROM @.archive t \
                    WHERE t.agent_id = $1 AND (t.kind, t.seq) > ($2, $3::bigint) AND t.revision <= $4 \
                    AND ($5::bigint IS NULL OR t.at < $5 AND t.kind <> $6::text) ORDER BY t.kind, t.seq";
         let values = vec![self.seen_at.into(), before.into(), ENDED.into()];
-        self.copy((sql, &["", "0"], &[0, 4]), values, ended, each)?;
-        let sql = "SELECT t.number, t.at, t.body, t.seq FROM @.event t WHERE t.agent_id = $1 AND t.seq > $2 \
+        self.copy((sql, &["", "0"]), values, ended, each)?;
+        let sql = "SELECT t.seq, t.number, t.at, t.body FROM @.event t WHERE t.agent_id = $1 AND t.seq > $2 \
                    AND t.revision <= $3 AND ($4::bigint IS NULL OR t.at < $4) ORDER BY t.seq";
-        self.copy((sql, &["0"], &[3]), vec![self.seen_at.into(), before.into()], event, each)?;
+        self.copy((sql, &["0"]), vec![self.seen_at.into(), before.into()], event, each)?;
         if self.one.revision()? == Some(self.seen_at) { Ok(()) } else { self.changed() }
     }
 
@@ -412,17 +411,17 @@ impl ReadView for PgReadView {
         let read = |row: &Row| {
             Some(ImportedFile { path: row.text(0)?, written_at: row.number(1)?, digest: row.text(2)? })
         };
-        self.copy((sql, &[""], &[0]), Vec::new(), read, each)
+        self.copy((sql, &[""]), Vec::new(), read, each)
     }
 }
 
 fn ended(row: &Row) -> Option<Op> {
-    let (kind, at) = (months::kind(row.get(0)?)?, Time::from_millis(row.number(2)?));
-    Some(Op::Ended { kind, id: row.text(1), at, text: row.text(3)? })
+    let (kind, at) = (months::kind(row.get(0)?)?, Time::from_millis(row.number(3)?));
+    Some(Op::Ended { kind, id: row.text(2), at, text: row.text(4)? })
 }
 
 fn event(row: &Row) -> Option<Op> {
-    Some(Op::Event { seq: row.number(0)?, at: Time::from_millis(row.number(1)?), text: row.text(2)? })
+    Some(Op::Event { seq: row.number(1)?, at: Time::from_millis(row.number(2)?), text: row.text(3)? })
 }
 
 /// Returns the text of a message with its producer as the source. `by`: role of that producer.
@@ -430,13 +429,11 @@ fn event(row: &Row) -> Option<Op> {
 /// Returns an invalid message, or a message that claims to interject, unchanged: readers reject
 /// both.
 fn message_of(text: String, by: Option<&str>) -> String {
-    let sourced = by.and_then(|by| decode::<Message>(Path::new(""), text.as_bytes()).ok()?.said_by(by).ok());
-    sourced.map_or(text, |sourced| String::from_utf8(encode(&sourced)).unwrap_or_default())
+    sourced(text, by, |message: Message, by| message.said_by(by).ok())
 }
 
-/// Returns the text of a hint with its producer as the source, like [`message_of`].
-fn hint_of(text: String, by: Option<&str>) -> String {
-    let sourced =
-        by.and_then(|by| Some(decode::<WakeHint>(Path::new(""), text.as_bytes()).ok()?.said_by(by)));
+/// Returns the text of a record with the role `by` as the source, as `said_by` sets it.
+fn sourced<R: Record>(text: String, by: Option<&str>, said_by: impl FnOnce(R, &str) -> Option<R>) -> String {
+    let sourced = by.and_then(|by| said_by(decode(Path::new(""), text.as_bytes()).ok()?, by));
     sourced.map_or(text, |sourced| String::from_utf8(encode(&sourced)).unwrap_or_default())
 }

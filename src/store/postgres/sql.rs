@@ -1,7 +1,6 @@
 //! Conversion of values to texts of SQL parameters, and back.
 
-use std::fmt::Write;
-
+use crate::model::digest;
 use crate::model::record::Plane;
 
 use super::super::dir::Subject;
@@ -21,26 +20,9 @@ pub fn one_of(column: &str, parameter: usize, texts: &[impl AsRef<str>]) -> (Str
     }
 }
 
-/// Encodes bytes for `decode(…, 'hex')`.
-pub fn hex(bytes: &[u8]) -> String {
-    let mut digits = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a `String` can't fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
-}
-
-/// Decodes bytes from the output of `encode(…, 'hex')`. `None` for invalid digits.
-pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
-    let digits = hex.as_bytes();
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.chunks(2).map(byte).collect()
-}
-
 /// Decodes UTF-8 text from the output of `encode(…, 'hex')`. `None` for invalid text.
 pub fn text_of_hex(hex: &str) -> Option<String> {
-    String::from_utf8(bytes_of_hex(hex)?).ok()
+    String::from_utf8(digest::bytes(hex)?).ok()
 }
 
 pub fn plane(plane: Plane) -> &'static str {

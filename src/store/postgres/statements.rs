@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use crate::model::digest::sha256;
+use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::workdir;
 
@@ -138,11 +138,6 @@ pub fn emptied(are_meant: impl Fn(Rows) -> bool) -> OpRow {
     row("emptied", [some(format!("{{{}}}", tables.collect::<Vec<_>>().join(",")))])
 }
 
-/// Creates missing partitions of archive and events since this month of the server's clock.
-pub fn months(ahead: u32) -> Statement {
-    Statement::new("SELECT @.make_months($1)").with(ahead)
-}
-
 /// Number of columns of a row of the function `apply`.
 const WIDTH: usize = 7;
 
@@ -177,10 +172,10 @@ pub fn op_row(op: &Op) -> OpRow {
         }
         Op::Open { plane, id, text } => row("open", [some(sql::plane(*plane)), some(id), some(text)]),
         Op::Closed { plane, id } => row("closed", [some(sql::plane(*plane)), some(id)]),
-        Op::Plan { work, text } => row("plan", [some(work), some(sql::hex(text.as_bytes()))]),
+        Op::Plan { work, text } => row("plan", [some(work), some(digest::digits(text.as_bytes()))]),
         Op::Saved { checkpoint, part, bytes } => {
             let (run, name) = (some(checkpoint.run_id), some(workdir::name_of(*checkpoint)));
-            row("saved", [run, name, some(part), some(sql::hex(bytes))])
+            row("saved", [run, name, some(part), some(digest::digits(bytes))])
         }
         Op::Unsaved(checkpoint) => row("unsaved", [some(checkpoint.run_id)]),
         Op::LocalDir(name) => row("room", [some(name)]),
@@ -195,10 +190,10 @@ pub fn op_row(op: &Op) -> OpRow {
         Op::Taken(key) => row("taken", [some(key.priority.digit()), some(key.id.0)]),
         Op::Heard(id) => row("taken", [some(HINT), some(id.0)]),
         Op::Key { key, admitted_at, text } => {
-            row("key", [some(sha256(key.as_bytes())), some(admitted_at.as_millis()), some(text)])
+            row("key", [some(digest::sha256(key.as_bytes())), some(admitted_at.as_millis()), some(text)])
         }
         Op::TriggerKey { trigger, digest, key } => {
-            row("trigger_key", [some(trigger), some(digest), some(sql::hex(key))])
+            row("trigger_key", [some(trigger), some(digest), some(digest::digits(key))])
         }
         Op::Ended { kind, id, at, text } => {
             row("ended", [some(kind), id.clone(), some(at.as_millis()), some(text)])
