@@ -52,17 +52,6 @@ impl Access {
     }
 }
 
-/// File or directory opened with O_PATH, so that its permissions can be changed.
-struct PathHandle(OwnedFd);
-
-impl PathHandle {
-    /// Returns the path of the descriptor in /proc/self/fd. The kernel does not change permissions
-    /// through an O_PATH descriptor itself.
-    fn path(&self) -> String {
-        format!("/proc/self/fd/{}", self.0.as_raw_fd())
-    }
-}
-
 impl CapPath {
     /// Creates a new, empty file that only its owner may use, open for reading and writing. An
     /// existing file is removed first, so that no leftover file is ever written.
@@ -111,16 +100,13 @@ impl CapPath {
     /// Creates a directory that only its owner may use, and missing parents, except those that
     /// [`CapPath::existing`] marks as required.
     pub fn make_dirs(&self) -> Result<()> {
-        self.root.refuse_stranger()?;
-        self.or_clear(|| match self.mkdir(Access::Owner) {
-            Err(Errno::NOENT) if self.path != self.root.path => {
+        match self.make_dir() {
+            Err(error) if error.is_not_found() && self.path != self.root.path => {
                 self.parent().make_dirs()?;
                 self.make_dir().map(drop)
             }
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) if self.is_dir()? => Ok(()),
-            Err(errno) => Err(self.refused(errno, "make directory")),
-        })
+            made => made.map(drop),
+        }
     }
 
     fn mkdir(&self, access: Access) -> rustix::io::Result<()> {
@@ -339,28 +325,34 @@ impl CapPath {
     /// Sets the permissions of a file or directory, if the path exists. A symbolic link has no
     /// permissions and is not changed.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
-        let Some(own) = self.open_to_change("change the mode of")? else { return Ok(()) };
-        rustix::fs::chmod(own.path(), Mode::from_raw_mode(mode)).context("change the mode of", &self.path)
+        self.change("change the mode of", |own| rustix::fs::chmod(own, Mode::from_raw_mode(mode)))
     }
 
     /// Sets the group of a file or directory, if the path exists. A symbolic link is not changed.
     pub fn set_group(&self, group: u32) -> Result<()> {
-        let Some(own) = self.open_to_change("change the group of")? else { return Ok(()) };
         let group = Some(Gid::from_raw(group));
-        rustix::fs::chown(own.path(), None, group).context("change the group of", &self.path)
+        self.change("change the group of", |own| rustix::fs::chown(own, None, group))
     }
 
-    /// Opens a file or directory to change its permissions. `None` if the path does not exist or is
-    /// a symbolic link.
-    fn open_to_change(&self, action: &'static str) -> Result<Option<PathHandle>> {
+    /// Calls `change` with a path of this file or directory in /proc/self/fd, because the kernel
+    /// does not change permissions through an O_PATH descriptor itself. Does nothing if the path
+    /// does not exist or is a symbolic link.
+    fn change(
+        &self,
+        action: &'static str,
+        change: impl FnOnce(&str) -> rustix::io::Result<()>,
+    ) -> Result<()> {
         self.root.refuse_stranger()?;
         let found = match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => found,
-            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(self.refused(errno, action)),
         };
         let stat = rustix::fs::fstat(&found).context("look at", &self.path)?;
-        Ok((kind(&stat) != FileType::Symlink).then_some(PathHandle(found)))
+        if kind(&stat) == FileType::Symlink {
+            return Ok(());
+        }
+        change(&format!("/proc/self/fd/{}", found.as_raw_fd())).context(action, &self.path)
     }
 }
 

@@ -120,15 +120,6 @@ pub struct Content {
     pub changed: u64,
 }
 
-/// Reason for which a path has no file with content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lacks {
-    /// The path does not exist.
-    Everything,
-    /// The path is an empty plain file.
-    Length,
-}
-
 /// Size of the buffer for directory entries, in bytes: enough for most directories.
 const DIR_BUFFER: usize = 32 << 10;
 
@@ -209,14 +200,6 @@ impl CapPath {
         Ok(self.look()?.is_some())
     }
 
-    /// Returns the reason for which the path has no content: it does not exist, or is an empty
-    /// plain file. Needs one system call, which opens no file.
-    pub fn lacks_content(&self) -> Result<Option<Lacks>> {
-        Ok(match self.glance()? {
-            None => Some(Lacks::Everything),
-            Some(found) if kind(&found) == FileType::RegularFile && found.st_size == 0 => Some(Lacks::Length),
-            Some(_) => None,
-        })
     }
 
     /// Returns the identity of a file or directory; `None` if it does not exist. Needs one system
@@ -227,7 +210,7 @@ impl CapPath {
 
     /// Returns the metadata by one system call, which opens no file but follows links in parent
     /// directories, so callers must not reveal content.
-    fn glance(&self) -> Result<Option<Stat>> {
+    pub fn glance(&self) -> Result<Option<Stat>> {
         match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),

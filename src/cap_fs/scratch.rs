@@ -2,6 +2,7 @@
 //! of them never stops a command.
 
 use std::ffi::OsStr;
+use std::iter::successors;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, FileType};
@@ -45,13 +46,9 @@ impl CapPath {
     /// directory, or a file of any type at the path itself.
     fn clear_way(&self) {
         let Some(scratch) = self.scratch else { return };
-        let mut above: Vec<CapPath> = Vec::new();
-        let mut cap = self.clone();
-        while cap.path.as_os_str().len() > scratch {
-            let parent = cap.parent();
-            above.push(std::mem::replace(&mut cap, parent));
-        }
-        above.push(cap);
+        let is_below = |cap: &CapPath| cap.path.as_os_str().len() > scratch;
+        let upwards = successors(Some(self.clone()), |cap| is_below(cap).then(|| cap.parent()));
+        let mut above: Vec<CapPath> = upwards.collect();
         while let Some(cap) = above.pop() {
             match cap.plain_look() {
                 Ok(Some(found)) if kind(&found) == FileType::Directory && !above.is_empty() => {

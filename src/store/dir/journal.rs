@@ -21,11 +21,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, FileType};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::cap_fs::{CapPath, Content, Lacks, VERSION_LENGTH, Version, nanoseconds};
+use crate::cap_fs::{CapPath, Content, VERSION_LENGTH, Version, kind, nanoseconds};
 use crate::error::{Error, IoContext, Result};
 use crate::model::digest::hex;
 use crate::model::state::State;
@@ -214,10 +214,12 @@ impl Journal {
     /// Reads the journal of an agent. `writes`: true to open it for writing as well.
     pub fn look(agent: &AgentDir, writes: bool) -> Result<FoundJournal> {
         let cap = agent.join(layout::JOURNAL);
-        match cap.lacks_content()? {
-            Some(Lacks::Everything) => return Ok(FoundJournal::Nothing),
-            Some(Lacks::Length) => return Ok(FoundJournal::Blank),
-            None => {}
+        match cap.glance()? {
+            None => return Ok(FoundJournal::Nothing),
+            Some(found) if kind(&found) == FileType::RegularFile && found.st_size == 0 => {
+                return Ok(FoundJournal::Blank);
+            }
+            Some(_) => {}
         }
         let opened = if writes { cap.open_in_place(false)? } else { cap.open_file()? };
         let Some((file, length)) = opened else { return Ok(FoundJournal::Nothing) };
