@@ -102,12 +102,7 @@ fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
         let version = Version::of_file(&file).context("look at", &staged)?;
         files::replace(&staged, &agent.join(&write.path)).map(|()| version)
     };
-    let version = put();
-    if version.is_err() {
-        // The error of the write or rename is reported, not an error of this removal.
-        let _ = staged.remove();
-    }
-    version
+    files::or_remove(&staged, put())
 }
 
 /// Removes the directory of a deleted file if it is empty and no longer needed: a bucket or segment
@@ -123,7 +118,7 @@ fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
 /// Adds lines to a file at their offset, unless the file has them. If other lines are there, as
 /// after a merge, these stay, and the missing lines follow them.
 fn add_lines(cap: &CapPath, append: &Append) -> Result<()> {
-    let (file, length) = open_lines(cap)?;
+    let (file, length) = files::open_or_create(cap)?;
     let there = read_from(&file, append.offset, append.content.len().min(beyond(length, append.offset)))
         .context("read", cap)?;
     if length >= append.offset && is_free(&there, append.content.as_bytes()) {
@@ -135,17 +130,6 @@ fn add_lines(cap: &CapPath, append: &Append) -> Result<()> {
     let whole = cap.read(files::MAX_LINES)?.unwrap_or_default();
     let missing = lacking(&whole, append.content.as_bytes());
     file.write_all_at(&missing, whole.len() as u64).context("append to", cap)
-}
-
-fn open_lines(cap: &CapPath) -> Result<(File, u64)> {
-    let opened = match cap.open_in_place(true) {
-        Err(error) if error.is_not_found() => {
-            cap.parent().make_dirs()?;
-            cap.open_in_place(true)
-        }
-        opened => opened,
-    };
-    opened?.ok_or_else(|| Error::gone("append to", cap))
 }
 
 fn beyond(length: u64, offset: u64) -> usize {

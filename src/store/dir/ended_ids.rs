@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 use crate::model::id::MessageId;
 use crate::model::time::Time;
 
@@ -51,30 +51,23 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     }
     let inode = lines.metadata().context("look at", &cap)?.ino();
     let cache = view.agent.join(layout::settled(source));
-    let (file, _) = match cache.open_in_place(true) {
-        Err(error) if error.is_not_found() => {
-            cache.parent().make_dirs()?;
-            cache.open_in_place(true)?
+    let (file, _) = files::open_or_create(&cache)?;
+    let known = CacheHead::load(&file).context("read", &cache)?;
+    // The second head is that of a new cache: the content of the first may not be what was written,
+    // for example after a power cut.
+    for mut head in [known, CacheHead::default()] {
+        if head.inode != inode || head.length > length {
+            head = CacheHead { inode, ..CacheHead::default() };
         }
-        opened => opened?,
+        head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
+        if id.0.into_bytes() > head.newest {
+            return Ok(false);
+        }
+        if let Some(ids) = head.ids(&file).context("read", &cache)? {
+            return Ok(ids.contains(id.0.as_bytes()));
+        }
     }
-    .ok_or_else(|| Error::gone("open", &cache))?;
-    let mut head = CacheHead::load(&file).context("read", &cache)?;
-    if head.inode != inode || head.length > length {
-        head = CacheHead { inode, ..CacheHead::default() };
-    }
-    head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
-    if id.0.into_bytes() > head.newest {
-        return Ok(false);
-    }
-    if let Some(ids) = head.ids(&file).context("read", &cache)? {
-        return Ok(ids.contains(id.0.as_bytes()));
-    }
-    // The content is not what was written, for example after a power cut.
-    head = CacheHead { inode, ..CacheHead::default() };
-    head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
-    let ids = head.ids(&file).context("read", &cache)?.unwrap_or_default();
-    Ok(ids.contains(id.0.as_bytes()))
+    Ok(false)
 }
 
 /// Head of the cache of a file of lines.

@@ -36,25 +36,10 @@ pub fn read_owned(cap: &CapPath) -> Result<Option<Content>> {
     cap.read_owned(MAX_RECORD)
 }
 
-/// Creates a directory that a clone lacks because it was empty, and its parent if needed.
-fn make_dir_again(cap: &CapPath) -> Result<()> {
-    let above = cap.parent();
-    if !above.exists()? {
-        above.make_dir()?;
-    }
-    cap.make_dir().map(drop)
-}
-
-/// Guard that removes the temporary file of a durable write that fails half-way.
-struct UnfinishedWrite<'a>(Option<&'a CapPath>);
-
-impl Drop for UnfinishedWrite<'_> {
-    fn drop(&mut self) {
-        if let Some(cap) = self.0 {
-            // The error of the write is reported, not an error of this removal.
-            let _ = cap.remove();
-        }
-    }
+/// Removes the temporary file of a write that has failed half-way.
+pub fn or_remove<T>(temporary: &CapPath, written: Result<T>) -> Result<T> {
+    // The error of the write is reported, not an error of this removal.
+    written.inspect_err(|_| drop(temporary.remove()))
 }
 
 /// Durability and access rights of the files that are written.
@@ -113,11 +98,8 @@ impl Disk {
     /// Makes a new file at `temporary` with this content, durably. On any failure the file is
     /// removed again.
     pub fn stage(self, temporary: &CapPath, bytes: &[u8]) -> Result<()> {
-        let mut unfinished = UnfinishedWrite(Some(temporary));
-        let file = self.stage_unsynced(temporary, bytes)?;
-        self.sync_file(&file, temporary.path())?;
-        unfinished.0 = None;
-        Ok(())
+        let staged = self.stage_unsynced(temporary, bytes);
+        or_remove(temporary, staged.and_then(|file| self.sync_file(&file, temporary.path())))
     }
 
     /// Makes a new file at `temporary` like `stage`, but leaves the sync to the caller.
@@ -125,14 +107,12 @@ impl Disk {
         let mut file = match temporary.create_for(self.access) {
             Err(error) if error.is_not_found() => {
                 // A clone has no tmp/, so the directory is made before the second try.
-                make_dir_again(&temporary.parent())?;
+                temporary.parent().make_dirs()?;
                 temporary.create_for(self.access)
             }
             created => created,
         }?;
-        let mut unfinished = UnfinishedWrite(Some(temporary));
-        file.write_all(bytes).context("write", temporary.path())?;
-        unfinished.0 = None;
+        or_remove(temporary, file.write_all(bytes).context("write", temporary.path()))?;
         Ok(file)
     }
 
@@ -145,10 +125,7 @@ impl Disk {
 
     /// Renames a staged file to its final path, durably. If that fails, the staged file is removed.
     pub fn place(self, temporary: &CapPath, target: &CapPath) -> Result<()> {
-        let mut unfinished = UnfinishedWrite(Some(temporary));
-        self.place_all([(temporary.clone(), target.clone())])?;
-        unfinished.0 = None;
-        Ok(())
+        or_remove(temporary, self.place_all([(temporary.clone(), target.clone())]))
     }
 
     /// Renames many staged files into one directory, durably. Syncs the directory that received the
@@ -243,6 +220,19 @@ fn or_into_new_dir(from: &CapPath, to: &CapPath, renamed: rustix::io::Result<()>
         }
         renamed => renamed.context("rename to", to.path()),
     }
+}
+
+/// Opens a file for reading and writing in place, creating it and its directory if they are
+/// missing. Returns its length in bytes, too.
+pub fn open_or_create(cap: &CapPath) -> Result<(File, u64)> {
+    let opened = match cap.open_in_place(true) {
+        Err(error) if error.is_not_found() => {
+            cap.parent().make_dirs()?;
+            cap.open_in_place(true)
+        }
+        opened => opened,
+    };
+    opened?.ok_or_else(|| Error::gone("open", cap))
 }
 
 /// Opens the directory that is to contain a file, creating it if a clone lacks it.

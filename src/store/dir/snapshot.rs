@@ -169,8 +169,7 @@ impl AgentRecords for DirAgent<'_> {
     /// The counter belongs to this state directory, and is lost with it.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
         let cap = self.dir.join(layout::uses(trigger));
-        cap.parent().make_dirs()?;
-        let (mut file, _) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
+        let (mut file, _) = files::open_or_create(&cap)?;
         lock::hold(&file, &cap)?;
         let mut text = String::new();
         // An incomplete file counts as the beginning of a new minute.
