@@ -36,8 +36,7 @@ pub struct Append {
 /// Changes of one transaction, or of several consecutive transactions together.
 #[derive(Debug, Default)]
 pub struct Changes<'e> {
-    /// Files to write, each path once. `state.json` comes last, so that a concurrent reader finds
-    /// the old revision with the new records.
+    /// Files to write. A transaction writes a file once, and a later one replaces its content.
     writes: Vec<&'e Write>,
     /// Lines to append, in the order in which they were committed.
     appends: Vec<&'e Append>,
@@ -52,20 +51,15 @@ impl<'e> Changes<'e> {
         let written: HashSet<&str> = writes.iter().map(|write| write.path.as_str()).collect();
         let mut all = self;
         all.writes.retain(|write| !written.contains(&*write.path) && !deleted.contains(&*write.path));
-        let mut seen = HashSet::new();
-        let last = writes.iter().rev().filter(|write| !deleted.contains(&*write.path));
-        let mut last: Vec<&Write> = last.filter(|write| seen.insert(&write.path)).collect();
-        last.reverse();
-        all.writes.extend(last);
-        // The sort is stable: only `state.json` moves.
-        all.writes.sort_by_key(|write| write.path == layout::STATE);
+        all.writes.extend(writes.iter().filter(|write| !deleted.contains(&*write.path)));
         all.deletes.retain(|path| !written.contains(path) && !deleted.contains(path));
         all.deletes.extend(deletes.iter().map(String::as_str));
         all.appends.extend(appends);
         all
     }
 
-    /// Applies the changes to the files. Returns the version of the new `state.json`, if the
+    /// Applies the changes to the files, `state.json` last, so that a concurrent reader finds the
+    /// old revision with the new records. Returns the version of the new `state.json`, if the
     /// changes write it.
     pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<Option<Version>> {
         let (state, others): (Vec<&Write>, Vec<&Write>) =
