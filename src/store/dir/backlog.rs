@@ -53,14 +53,6 @@ const LISTED: usize = SEGMENT / 4;
 /// Maximum number of times that a bucket is read while files are still arriving in it.
 const ROUNDS: u32 = 4;
 
-/// Messages of a bucket.
-struct BucketContents {
-    /// Current path of the bucket, relative to the agent's directory.
-    path: String,
-    /// Keys of the messages, unsorted.
-    keys: Vec<InboxKey>,
-}
-
 impl Filing<'_> {
     /// True if messages have to be filed before the next message can be read.
     pub fn is_due(scan: &Scan) -> bool {
@@ -79,22 +71,12 @@ impl Filing<'_> {
             }
             scan = scan.anew(self.view)?;
         }
-        let mut known = None;
         for bucket in scan.segments.iter().filter(|segment| segment.is_dirty()) {
-            // The former inbox may have replaced a bucket, whose messages are known then.
-            if known.as_ref().is_none_or(|known: &BucketContents| known.path != bucket.path) {
-                known = possible(self.look_through(&bucket.path))?.flatten();
-            }
+            possible(self.look_through(&bucket.path))?;
         }
         scan = scan.anew(self.view)?;
         if let Some(bucket) = in_front(&scan) {
-            let known = known.filter(|known| known.path == bucket.path);
-            let listed = match known {
-                Some(known) => Some(known),
-                None => possible(self.list(&bucket.path))?
-                    .map(|(keys, _)| BucketContents { path: bucket.path.clone(), keys }),
-            };
-            listed.map_or(Ok(None), |contents| possible(self.take_segments(contents)))?;
+            possible(self.take_segments(&bucket.path))?;
             scan = scan.anew(self.view)?;
         }
         Ok(scan)
@@ -102,7 +84,7 @@ impl Filing<'_> {
 
     /// Makes the former inbox a bucket, if a step was killed before that.
     pub fn finish(&self) -> Result<()> {
-        self.look_through(layout::FORMER).map(drop)
+        self.look_through(layout::FORMER)
     }
 
     fn inbox(&self) -> CapPath {
@@ -143,15 +125,14 @@ impl Filing<'_> {
     }
 
     /// Scans a bucket or the former inbox, moves entries that are no messages back to the inbox,
-    /// and names the bucket after its first message. Returns its messages, or `None` if it has none
-    /// left.
-    fn look_through(&self, path: &str) -> Result<Option<BucketContents>> {
+    /// and names the bucket after its first message. Removes a bucket that has none left.
+    fn look_through(&self, path: &str) -> Result<()> {
         let bucket = self.view.agent.join(path);
         let mut rounds = 0;
         let keys = loop {
             rounds += 1;
             if !bucket.is_dir()? {
-                return Ok(None);
+                return Ok(());
             }
             mark_clean(&bucket)?;
             let (keys, strays) = self.list(path)?;
@@ -169,23 +150,20 @@ impl Filing<'_> {
         let Some(first) = keys.iter().min() else {
             // If a file has arrived in the meantime, the directory is not empty and stays.
             let _ = bucket.remove_dir();
-            return Ok(None);
+            return Ok(());
         };
         let place = layout::bucket(*first);
         if path == place {
-            return Ok(Some(BucketContents { path: place, keys }));
+            return Ok(());
         }
         match bucket.try_rename(&self.view.agent.join(&place))? {
             // Another bucket begins with a copy of the same message. This bucket keeps its current
             // path if that is valid for a bucket.
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                return Ok(Some(BucketContents { path: path.to_owned(), keys }));
-            }
+            Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(()),
             renamed => renamed.context("rename to", &bucket)?,
         }
         self.disk.sync_dir(&self.inbox())?;
-        self.disk.sync_dir(&bucket.parent())?;
-        Ok(Some(BucketContents { path: place, keys }))
+        self.disk.sync_dir(&bucket.parent())
     }
 
     /// Returns the messages in a bucket, and the names of its other entries.
@@ -218,15 +196,15 @@ impl Filing<'_> {
     }
 
     /// Moves the first messages of a bucket into new segments.
-    fn take_segments(&self, contents: BucketContents) -> Result<()> {
-        let BucketContents { path, mut keys } = contents;
+    fn take_segments(&self, path: &str) -> Result<()> {
+        let (mut keys, _) = self.list(path)?;
         if keys.len() > SEGMENT {
             keys.select_nth_unstable(SEGMENT);
             keys.truncate(SEGMENT);
         }
         keys.sort_unstable();
-        self.move_to_segments(&path, &keys, LISTED)?;
-        self.look_through(&path).map(drop)
+        self.move_to_segments(path, &keys, LISTED)?;
+        self.look_through(path)
     }
 
     /// Moves messages into segments of `size` messages each.
