@@ -250,10 +250,8 @@ fn within<T>(view: &View<'_>, scan: &Scan, look: impl Fn(&Scan) -> Result<T>) ->
 fn list(view: &View<'_>) -> Result<Scan> {
     let mut scan = Scan::default();
     list_dir(view, layout::INBOX, &mut scan)?;
-    let mut overlaid = Vec::new();
-    view.overlay_names(layout::INBOX, &mut overlaid);
-    for path in overlaid {
-        scan.note(layout::INBOX, from_inbox(&path).as_bytes(), false);
+    for path in view.overlay_names(layout::INBOX) {
+        scan.note(layout::INBOX, from_inbox(path).as_bytes(), false);
     }
     if view.has_journal() {
         scan.direct.retain(|key| !view.is_deleted(&layout::message(*key)));

@@ -93,9 +93,13 @@ impl JournalEntry {
         revision == self.base_revision || revision.checked_sub(1) == Some(self.base_revision)
     }
 
-    fn state(&self) -> Option<&[u8]> {
-        let state = self.writes.iter().rfind(|write| write.path == layout::STATE);
-        state.map(|write| write.content.as_bytes())
+    /// Returns the new content of a file that the entry changes: `Some(None)` if it is deleted.
+    pub fn content_of(&self, path: &str) -> Option<Option<&str>> {
+        if self.deletes.iter().any(|deleted| deleted == path) {
+            return Some(None);
+        }
+        let written = self.writes.iter().rfind(|write| write.path == path);
+        written.map(|write| Some(write.content.as_str()))
     }
 }
 
@@ -490,10 +494,11 @@ impl UnfinishedJournal {
             // Within one boot no power cut has torn `state.json`: a read error means damage.
             return Ok(last.counts_at(decode::<State>(path, &state.bytes)?.revision));
         }
+        let written = last.content_of(layout::STATE).flatten().map(str::as_bytes);
         match revision(&state.bytes) {
             Err(error) if conflict_marker(&state.bytes).is_some() => Err(error),
             Err(_) => Ok(true),
-            Ok(_) => Ok(last.state() == Some(&state.bytes)
+            Ok(_) => Ok(written == Some(&*state.bytes)
                 || self.entries().any(|entry| entry.over == Some(state.version))
                 || state.changed <= self.written),
         }

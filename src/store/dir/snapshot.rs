@@ -247,13 +247,14 @@ impl ReadView for DirReadView<'_> {
     }
 
     fn open(&self, plane: Plane) -> Result<Vec<(String, String)>> {
-        let dir = layout::plane(plane);
-        let named = |(path, bytes): (String, Vec<u8>)| {
-            let text = String::from_utf8(bytes)
-                .or_else(|error| text(&self.agent.dir.join(&path), error.into_bytes()))?;
-            Ok((layout::id_at(&path).to_owned(), text))
-        };
-        self.view.contents(dir)?.into_iter().map(named).collect()
+        let mut records = Vec::new();
+        for path in self.view.record_paths(layout::plane(plane))? {
+            if let Some(bytes) = self.view.bytes(&path)? {
+                let text = text(&self.agent.dir.join(&path), bytes)?;
+                records.push((layout::id_at(&path).to_owned(), text));
+            }
+        }
+        Ok(records)
     }
 
     fn open_ids(&self, plane: Plane) -> Result<Vec<String>> {

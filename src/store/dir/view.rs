@@ -1,6 +1,5 @@
 //! Files of one agent as if interrupted transactions were applied, for reads without a lock.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use crate::cap_fs::Content;
@@ -18,48 +17,26 @@ use super::record::{decode, encode, text};
 #[derive(Debug)]
 pub struct View<'a> {
     pub agent: &'a AgentDir,
-    overlay: Option<Overlay>,
+    /// Transactions that are not applied, in their order.
+    pending: Vec<JournalEntry>,
     is_locked: bool,
 }
 
-/// Changes of the transactions that are not applied.
-#[derive(Debug, Default)]
-struct Overlay {
-    /// Revision on which the last transaction is based.
-    base_revision: u64,
-    /// New content of each file; `None` if the file is deleted.
-    contents: HashMap<String, Option<String>>,
-    appends: Vec<Append>,
-}
-
-impl Overlay {
-    fn of(entries: Vec<JournalEntry>) -> Overlay {
-        let mut overlay = Overlay::default();
-        for JournalEntry { base_revision, writes, appends, deletes, .. } in entries {
-            overlay.base_revision = base_revision;
-            overlay.contents.extend(writes.into_iter().map(|write| (write.path, Some(write.content))));
-            overlay.contents.extend(deletes.into_iter().map(|path| (path, None)));
-            overlay.appends.extend(appends);
-        }
-        overlay
-    }
-}
 
 impl<'a> View<'a> {
     /// Returns a view for a caller that holds the lock and has applied the journal.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
-        View { agent, overlay: None, is_locked: true }
+        View { agent, pending: Vec::new(), is_locked: true }
     }
 
     /// Returns a view for a caller without the lock, with the transactions that are not applied.
-    pub fn over(agent: &'a AgentDir, entries: Vec<JournalEntry>) -> View<'a> {
-        let overlay = (!entries.is_empty()).then(|| Overlay::of(entries));
-        View { agent, overlay, is_locked: false }
+    pub fn over(agent: &'a AgentDir, pending: Vec<JournalEntry>) -> View<'a> {
+        View { agent, pending, is_locked: false }
     }
 
     /// Revision on which the last unapplied transaction is based, if there is such a transaction.
     pub fn base_revision(&self) -> Option<u64> {
-        Some(self.overlay.as_ref()?.base_revision)
+        self.pending.last().map(|entry| entry.base_revision)
     }
 
     /// True if this process holds the lock, so that no other command changes records meanwhile.
@@ -68,12 +45,12 @@ impl<'a> View<'a> {
     }
 
     pub fn has_journal(&self) -> bool {
-        self.overlay.is_some()
+        !self.pending.is_empty()
     }
 
     /// Returns the content of a file that the journal changes: `Some(None)` if it is deleted.
     fn overlaid(&self, path: &str) -> Option<Option<&str>> {
-        self.overlay.as_ref()?.contents.get(path).map(Option::as_deref)
+        self.pending.iter().rev().find_map(|entry| entry.content_of(path))
     }
 
     /// Returns a file's content; `None` if the file is missing.
@@ -113,15 +90,6 @@ impl<'a> View<'a> {
         text(&cap, encode(&said.map_err(|wrong| Error::damaged(cap.path(), wrong))?)).map(Some)
     }
 
-    /// Returns the paths and contents of the records of a directory, sorted by file name.
-    pub fn contents(&self, dir: &str) -> Result<Vec<(String, Vec<u8>)>> {
-        let mut contents = Vec::new();
-        for path in self.record_paths(dir)? {
-            contents.extend(self.bytes(&path)?.map(|bytes| (path, bytes)));
-        }
-        Ok(contents)
-    }
-
     /// Returns the paths of the records of a directory, sorted.
     pub fn record_paths(&self, dir: &str) -> Result<Vec<String>> {
         let mut paths = Vec::new();
@@ -131,7 +99,7 @@ impl<'a> View<'a> {
             }
             true
         })?;
-        self.overlay_names(dir, &mut paths);
+        paths.extend(self.overlay_names(dir).map(str::to_owned));
         // The plan of a work item, a Markdown file, is in the same directory.
         paths.retain(|path| path.ends_with(".json"));
         paths.sort();
@@ -139,13 +107,11 @@ impl<'a> View<'a> {
         Ok(paths)
     }
 
-    /// Adds the paths that the journal creates in a directory. Files that the journal deletes are
-    /// found missing when they are read.
-    pub fn overlay_names(&self, dir: &str, paths: &mut Vec<String>) {
-        let Some(Overlay { contents, .. }) = &self.overlay else { return };
-        let here = |path: &str| Path::new(path).parent() == Some(Path::new(dir));
-        let written = contents.iter().filter(|(path, content)| content.is_some() && here(path));
-        paths.extend(written.map(|(path, _)| path.clone()));
+    /// Returns the paths that the journal writes in a directory, some of them more than once. Files
+    /// that the journal deletes are found missing when they are read.
+    pub fn overlay_names(&self, dir: &str) -> impl Iterator<Item = &str> {
+        let written = self.pending.iter().flat_map(|entry| &entry.writes).map(|write| write.path.as_str());
+        written.filter(move |path| Path::new(path).parent() == Some(Path::new(dir)))
     }
 
     /// Returns the files below a directory that the journal appends to. Some may not exist yet.
@@ -155,7 +121,7 @@ impl<'a> View<'a> {
     }
 
     fn appends(&self) -> impl Iterator<Item = &Append> {
-        self.overlay.iter().flat_map(|overlay| &overlay.appends)
+        self.pending.iter().flat_map(|entry| &entry.appends)
     }
 
     /// True if the journal deletes this file.
