@@ -31,20 +31,17 @@ pub struct DirTxn<'a> {
     pub(super) agent: &'a DirAgent<'a>,
     /// Version of the `state.json` that was last read or written under this lock.
     base: Cell<Option<Version>>,
-    /// Segments of the inbox, once they are listed. Only a process that holds the lock makes and
-    /// removes segments.
-    segments: RefCell<Option<Vec<inbox::Segment>>>,
     /// Last listing of the inbox, with the changes that were committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
-    journal: RefCell<JournalPlace>,
+    /// Journal, whose lines are all applied. `None`: the journal was not read yet, or a write to it
+    /// has failed.
+    journal: RefCell<Option<JournalPlace>>,
     pub(super) held: lock::LockGuard,
 }
 
 /// State of the journal file, whose lines are all applied.
 #[derive(Debug)]
 enum JournalPlace {
-    /// The journal was not read yet, or a write to it has failed.
-    Unknown,
     Nothing,
     Blank,
     Open(Journal),
@@ -74,14 +71,7 @@ impl DirAgent<'_> {
 
 impl<'a> DirTxn<'a> {
     fn new(agent: &'a DirAgent<'a>, held: lock::LockGuard) -> DirTxn<'a> {
-        DirTxn {
-            agent,
-            base: Cell::new(None),
-            segments: RefCell::default(),
-            inbox: RefCell::default(),
-            journal: RefCell::new(JournalPlace::Unknown),
-            held,
-        }
+        DirTxn { agent, base: Cell::new(None), inbox: RefCell::default(), journal: RefCell::default(), held }
     }
 
     /// Returns the time for which this process waited for the lock. `None` if the lock was free,
@@ -116,13 +106,11 @@ impl<'a> DirTxn<'a> {
         if !Filing::is_due(&scan) {
             return Ok(scan);
         }
-        // Journal entries have the paths of messages, and filing changes these paths.
+        // Journal entries and the last listing have the paths of messages, and filing changes these
+        // paths.
         self.empty_journal()?;
-        self.segments.replace(None);
-        let view = self.view();
-        let scan = Filing { view: &view, disk: self.agent.store.disk }.file(scan)?;
-        self.segments.replace(Some(scan.segments.clone()));
-        Ok(scan)
+        self.inbox.replace(None);
+        Filing { view: &self.view(), disk: self.agent.store.disk }.file(scan)
     }
 
     /// Finishes an interrupted exchange of the inbox: makes the former inbox a bucket in the new
@@ -140,7 +128,6 @@ impl<'a> DirTxn<'a> {
             self.finish_exchange()?;
             scan = inbox::scan(&view)?;
         }
-        self.segments.replace(Some(scan.segments.clone()));
         Ok(scan)
     }
 
@@ -150,25 +137,31 @@ impl<'a> DirTxn<'a> {
         if self.view().exists(&direct)? {
             return Ok(direct);
         }
-        if self.segments.borrow().is_none() {
-            self.scan()?;
-        }
-        let found = inbox::find_in(&self.view(), self.segments.borrow().as_deref().unwrap_or_default(), key)?;
+        let found = inbox::find_in(&self.view(), &self.listed()?.segments, key)?;
         Ok(found.unwrap_or(direct))
     }
 
     /// Applies the committed transactions of interrupted commands. Every process that takes the
     /// lock calls this first.
     pub(in crate::store) fn finish_journal(&self) -> Result<()> {
-        self.journal.replace(JournalPlace::Unknown);
-        let place = match Journal::look(&self.agent.dir, true)? {
-            FoundJournal::Nothing => JournalPlace::Nothing,
-            FoundJournal::Blank => JournalPlace::Blank,
-            FoundJournal::Applied(journal) => JournalPlace::Open(journal),
-            FoundJournal::Open(found) => self.finish(found)?,
-        };
-        self.journal.replace(place);
+        self.journal.replace(None);
+        let place = self.take_journal()?;
+        self.journal.replace(Some(place));
         Ok(())
+    }
+
+    /// Takes the journal out of its cell, after applying its lines. Until the caller puts it back,
+    /// its state is unknown.
+    fn take_journal(&self) -> Result<JournalPlace> {
+        if let Some(place) = self.journal.take() {
+            return Ok(place);
+        }
+        match Journal::look(&self.agent.dir, true)? {
+            FoundJournal::Nothing => Ok(JournalPlace::Nothing),
+            FoundJournal::Blank => Ok(JournalPlace::Blank),
+            FoundJournal::Applied(journal) => Ok(JournalPlace::Open(journal)),
+            FoundJournal::Open(found) => self.finish(found),
+        }
     }
 
     fn finish(&self, found: UnfinishedJournal) -> Result<JournalPlace> {
@@ -224,16 +217,13 @@ impl<'a> DirTxn<'a> {
     /// the journal is changed in any other way, because after a power cut the journal would undo
     /// that change.
     pub(in crate::store) fn empty_journal(&self) -> Result<()> {
-        if matches!(*self.journal.borrow(), JournalPlace::Unknown) {
-            self.finish_journal()?;
-        }
-        let mut place = self.journal.replace(JournalPlace::Unknown);
+        let mut place = self.take_journal()?;
         if let JournalPlace::Open(journal) = &mut place
             && !journal.is_blank()
         {
             self.empty(journal)?;
         }
-        self.journal.replace(place);
+        self.journal.replace(Some(place));
         Ok(())
     }
 
@@ -278,7 +268,7 @@ impl<'a> DirTxn<'a> {
     /// after that.
     fn carry_out(&self, entry: &mut JournalEntry, is_last: bool) -> Result<()> {
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
-        let mut journal = self.take_journal()?;
+        let mut journal = self.open_journal()?;
         entry.number = journal.next_number();
         let mut line = Encoded::of(dir, entry)?;
         if !journal.goes_on(entry, &line) {
@@ -296,7 +286,7 @@ impl<'a> DirTxn<'a> {
             Some(left) if !is_over => journal.mark(left)?,
             Some(_) | None => self.empty(&mut journal)?,
         }
-        self.journal.replace(JournalPlace::Open(journal));
+        self.journal.replace(Some(JournalPlace::Open(journal)));
         Ok(())
     }
 
@@ -318,17 +308,13 @@ impl<'a> DirTxn<'a> {
         }
     }
 
-    /// Takes the journal out of its cell, for writing. Until the caller puts it back, its state is
-    /// unknown.
-    fn take_journal(&self) -> Result<Journal> {
-        if matches!(*self.journal.borrow(), JournalPlace::Unknown) {
-            self.finish_journal()?;
-        }
+    /// Takes the journal out of its cell for writing, like `take_journal`.
+    fn open_journal(&self) -> Result<Journal> {
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
-        match self.journal.replace(JournalPlace::Unknown) {
+        match self.take_journal()? {
             JournalPlace::Open(journal) => Ok(journal),
             JournalPlace::Blank => Journal::begin(dir),
-            JournalPlace::Nothing | JournalPlace::Unknown => {
+            JournalPlace::Nothing => {
                 let journal = Journal::begin(dir)?;
                 // The name of a new journal must be as durable as its lines.
                 disk.sync_dir(dir.cap())?;
