@@ -17,7 +17,7 @@ use super::super::backend::ReadView;
 use super::evidence::each_ended;
 use super::files::{self, Disk};
 use super::inbox::check_message;
-use super::keys::{KeyWindow, is_there, whole};
+use super::keys::{self, KeyWindow};
 use super::layout;
 use super::record::{decode, encode};
 use super::view::View;
@@ -41,23 +41,16 @@ pub fn find(
     disk: Disk,
 ) -> Result<Option<DedupeEntry>> {
     let KeyWindow { now, length, revision } = window;
-    let dir = view.agent.join(layout::DEDUPE);
-    if !is_there(&dir)? {
-        rebuild(records, view, window, disk)?;
-    }
-    let mut entry = match look_up(view, key, now, length) {
-        // If an entry can't be read, the cache is rebuilt from the records.
-        Err(error) if error.is_of_file() => {
-            rebuild(records, view, window, disk)?;
-            look_up(view, key, now, length)?
+    if keys::has_cache(view.agent)? {
+        match look_up(view, key, now, length) {
+            // If an entry can't be read, the cache is rebuilt from the records.
+            Err(error) if error.is_of_file() => {}
+            Ok(Some(entry)) if entry.revision > revision => {}
+            found => return found,
         }
-        found => found?,
-    };
-    if entry.as_ref().is_some_and(|entry| entry.revision > revision) {
-        rebuild(records, view, window, disk)?;
-        entry = look_up(view, key, now, length)?;
     }
-    Ok(entry)
+    rebuild(records, view, window, disk)?;
+    look_up(view, key, now, length)
 }
 
 /// Returns the cached message of a key, if the cache belongs to these records. Changes nothing.
@@ -95,7 +88,7 @@ fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Dis
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
     staged.remove_tree()?;
     in_the_way.remove_tree()?;
-    let dir = whole(view.agent);
+    let dir = keys::whole(view.agent);
     let put_in_place = || {
         if dir.exists()? {
             match files::rename(&dir, &in_the_way) {
@@ -179,7 +172,7 @@ pub fn entries(
 pub fn forget_old_days(view: &View<'_>, before: Time) -> Result<()> {
     let oldest = Time::from_millis(before.as_millis() - 2 * DAY.as_millis() as i64).day();
     let dir = view.agent.join(layout::DEDUPE);
-    if !is_there(&dir)? {
+    if !keys::has_cache(view.agent)? {
         return Ok(());
     }
     for entry in dir.entries()? {

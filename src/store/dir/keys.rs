@@ -18,14 +18,10 @@ pub struct KeyWindow {
     pub revision: u64,
 }
 
-/// True if the path of the cache has a directory.
-pub fn is_there(dir: &CapPath) -> Result<bool> {
-    dir.is_dir().or_else(|error| if error.is_of_file() { Ok(false) } else { Err(error) })
-}
-
-/// True if the agent has a cache of dedupe keys.
+/// True if the agent has a cache of dedupe keys. False for a file of another kind at its path.
 pub fn has_cache(agent: &AgentDir) -> Result<bool> {
-    is_there(&agent.join(layout::DEDUPE))
+    let found = agent.join(layout::DEDUPE).is_dir();
+    found.or_else(|error| if error.is_of_file() { Ok(false) } else { Err(error) })
 }
 
 /// Path of the cache of dedupe keys, which may be lost as a whole but not in part.
