@@ -45,10 +45,8 @@ pub fn refuse_unfit(view: &View<'_>) -> Result<()> {
         }
     }
     let mut read = 0;
-    for kind in months::KINDS {
-        for month in months::archive(view, kind)? {
-            read += usize::from(view.exists(&month.path)?);
-        }
+    for month in months::archive(view, months::KINDS)? {
+        read += usize::from(view.exists(&month.path)?);
     }
     let mut there = Vec::new();
     plain_files(dir.cap(), Path::new(layout::ARCHIVE), &mut there)?;
@@ -117,7 +115,7 @@ pub fn history(view: &View<'_>, before: Option<Time>, each: &mut EachOp<'_>) -> 
     let end = before.map(Time::month);
     let is_before = |month: &Month| end.as_ref().is_none_or(|end| month.name < *end);
     for kind in months::KINDS.iter().filter(|kind| before.is_none() || **kind != ENDED) {
-        for month in months::archive(view, kind)?.into_iter().filter(is_before) {
+        for month in months::archive(view, &[kind])?.into_iter().filter(is_before) {
             let first = first_of(&month.name);
             each_line(view, &month.path, &mut |line| {
                 let (id, at) = ended(kind, line);

@@ -24,9 +24,7 @@ use super::view::View;
 
 /// Paths of the files with the ends of messages, from `first_month` on.
 pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
-    let [mut months, ended] = months::archives(view, [Message::KIND, months::ENDED])?;
-    months.reverse();
-    months.extend(ended);
+    let mut months = months::archive(view, &[Message::KIND, months::ENDED])?;
     months.extend(months::ledger(view)?);
     months.retain(|month| month.name.as_str() >= first_month);
     Ok(months.into_iter().map(|month| month.path).collect())
@@ -114,10 +112,7 @@ pub fn ended(
     let ids_of_messages = ids.filter(|_| kinds == [Message::KIND]);
     let first_month = ids_of_messages.and_then(|ids| ids.iter().map(born).min()).map(Time::month);
     let wanted: Option<HashSet<&str>> = ids.map(|ids| ids.iter().map(String::as_str).collect());
-    let mut months = Vec::new();
-    for kind in kinds {
-        months.extend(months::archive(view, kind)?);
-    }
+    let mut months = months::archive(view, kinds)?;
     months.sort_by(|one, other| other.name.cmp(&one.name));
     let newest = months.first().map(|month| month.name.clone());
     if let Some(first) = first_month.filter(|first| newest.is_some_and(|newest| newest >= *first)) {

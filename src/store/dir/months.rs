@@ -93,16 +93,11 @@ pub fn ledger(view: &View<'_>) -> Result<Vec<Month>> {
     Ok(in_order(months))
 }
 
-/// Returns the months of the archive, oldest first, with the path of this kind's file in each.
-pub fn archive(view: &View<'_>, kind: &str) -> Result<Vec<Month>> {
-    let [months] = archives(view, [kind])?;
-    Ok(months)
-}
-
-/// Returns the months of the archive for several kinds. Lists the directory once.
-pub fn archives<const N: usize>(view: &View<'_>, kinds: [&str; N]) -> Result<[Vec<Month>; N]> {
+/// Returns the months of the archive for each of these kinds, with the path of the kind's file. The
+/// months of one kind are together, oldest first.
+pub fn archive(view: &View<'_>, kinds: &[&str]) -> Result<Vec<Month>> {
     let entries = view.agent.join(layout::ARCHIVE).entries()?;
-    Ok(kinds.map(|kind| archive_among(view, &entries, kind)))
+    Ok(kinds.iter().flat_map(|kind| archive_among(view, &entries, kind)).collect())
 }
 
 fn archive_among(view: &View<'_>, entries: &[Entry], kind: &str) -> Vec<Month> {

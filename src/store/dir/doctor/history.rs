@@ -90,7 +90,7 @@ impl Checkup<'_> {
         }
         let mut runs = HashSet::new();
         let mut ends: BTreeMap<MessageId, Vec<MessageEnd>> = BTreeMap::new();
-        let of = |kind: &str| months::archive(&view, kind).unwrap_or_default();
+        let of = |kind: &str| months::archive(&view, &[kind]).unwrap_or_default();
         for month in of(Message::KIND) {
             self.month(&month, |path, number, line| {
                 let message: Message = decode_at(path, number, line)?;
