@@ -200,8 +200,6 @@ impl CapPath {
         Ok(self.look()?.is_some())
     }
 
-    }
-
     /// Returns the identity of a file or directory; `None` if it does not exist. Needs one system
     /// call, which opens no file.
     pub fn number(&self) -> Result<Option<Number>> {

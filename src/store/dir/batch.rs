@@ -32,29 +32,23 @@ pub struct DirBatch<'a> {
 }
 
 impl DirAgent<'_> {
-    /// Begins a batch of messages for the inbox. `name` must be unique among batches.
+    /// Begins a batch of messages for the inbox, in its own directory. `name` must be unique among
+    /// batches. If the user is the owner, this also removes the batches of killed commands.
     pub(in crate::store) fn batch(&self, name: Uuid) -> Result<DirBatch<'_>> {
-        DirBatch::begin(self, self.store.disk, name)
-    }
-}
-
-impl<'a> DirBatch<'a> {
-    /// Begins a batch in its own directory. If the user is the owner, this also removes the batches
-    /// of killed commands.
-    pub(super) fn begin(agent: &'a DirAgent<'_>, disk: Disk, name: Uuid) -> Result<DirBatch<'a>> {
-        if agent.store.guest().is_none() {
-            sweep(&agent.tmp())?;
+        if self.store.guest().is_none() {
+            sweep(&self.tmp())?;
         }
-        let dir = agent.staging(&format!("{PREFIX}{}", name.simple()));
+        let (disk, dir) = (self.store.disk, self.staging(&format!("{PREFIX}{}", name.simple())));
         let lock = make_dir_unlocked(&dir, disk.access)?;
-        let bucket = dir.join("bucket");
-        let unsynced = disk.unsynced();
+        let (bucket, unsynced) = (dir.join("bucket"), disk.unsynced());
         // From here on, dropping the batch removes its directory.
-        let batch = DirBatch { agent, disk, dir, bucket, _lock: lock, unsynced, count: 0 };
+        let batch = DirBatch { agent: self, disk, dir, bucket, _lock: lock, unsynced, count: 0 };
         batch.bucket.make_dir_for(disk.access)?;
         Ok(batch)
     }
+}
 
+impl DirBatch<'_> {
     /// Writes a message into the batch, to be admitted with the others or read back.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         let path = self.staged(message.key());

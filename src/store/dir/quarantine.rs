@@ -79,6 +79,18 @@ fn remember(state: &mut State, passed_over: &[PassedOver]) {
     }
 }
 
+/// Removes entries from the list of those that steps skip. Returns true if any was removed.
+fn forget(state: &mut State, is_over: impl Fn(&PassedOver) -> bool) -> bool {
+    let mut all = passed_over(state);
+    let before = all.len();
+    all.retain(|one| !is_over(one));
+    let is_any = all.len() < before;
+    if is_any {
+        remember(state, &all);
+    }
+    is_any
+}
+
 impl DirAgent<'_> {
     /// Paths, relative to the inbox, of the skipped entries that have not changed since they were
     /// reported. Reads the metadata of each.
@@ -117,21 +129,12 @@ impl DirAgent<'_> {
     /// Removes the entries that have changed or are gone from the list. Returns true if any was
     /// removed.
     pub fn forget_changed(&self, state: &mut State) -> bool {
-        let mut all = passed_over(state);
-        let before = all.len();
-        all.retain(|one| self.is_as_before(one));
-        let is_any = all.len() < before;
-        if is_any {
-            remember(state, &all);
-        }
-        is_any
+        forget(state, |one| !self.is_as_before(one))
     }
 
     /// Removes an entry from the list after a person has decided about it.
     pub fn forget_rejected(&self, state: &mut State, one: &Rejected) {
-        let mut all = passed_over(state);
-        all.retain(|other| *other.file != *one.name());
-        remember(state, &all);
+        forget(state, |other| *other.file == *one.name());
     }
 }
 

@@ -22,7 +22,6 @@ pub struct View<'a> {
     is_locked: bool,
 }
 
-
 impl<'a> View<'a> {
     /// Returns a view for a caller that holds the lock and has applied the journal.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
