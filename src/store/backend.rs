@@ -1,6 +1,4 @@
-//! Interface of a store. The state directory implements the records of an agent ([`AgentRecords`],
-//! [`ReadView`], [`Txn`]); a store outside the state directory (a database, or memory) implements
-//! all of it.
+//! Interface of a store: the state directory, a database, or memory.
 //!
 //! Records are passed as texts, byte for byte as in the files of a state directory (each record and
 //! each line of the archive or of the events ends in a newline), so that an agent is unchanged by a
@@ -20,6 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::cap_fs;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::pool::Pool;
@@ -34,7 +33,7 @@ use input::TaskInput;
 
 pub use super::dir::keys::KeyWindow;
 pub use super::dir::months::ENDED;
-pub use lease::{Beat, Claim, Lease, LeaseClaimant, Subject};
+pub use lease::{Beat, Claim, Lease, LeaseClaimant, LocalLease, Subject};
 #[cfg(all(test, feature = "postgres"))]
 pub use op::PART;
 pub use op::{Arrival, EachOp, ImportedFile, Op, Ops, each_of, parts};
@@ -65,21 +64,23 @@ pub struct StoreFault {
 
 /// Store that has the records of all agents.
 pub trait Backend: Debug {
-    /// Returns the display name of the store, without a password.
-    fn shown(&self) -> String;
-
-    /// Returns the agents, sorted by name.
-    fn agents(&self) -> Result<Vec<AgentName>>;
+    /// Returns the agents whose names begin with `beginning`, sorted by name.
+    fn agents(&self, beginning: &str) -> Result<Vec<AgentName>>;
 
     /// Returns the agents of these pools that may have work for a step at `now`, and the next time
     /// at which another agent will. May include an agent without work. The cost grows with the
     /// number of agents returned. `by`: the machine that asks in order to step them. Agents whose
     /// turn runs on another machine are then left out, and the store records that the machine ticks
-    /// these pools.
-    fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<DueAgents>;
+    /// these pools. `None` if only a read of each agent shows that.
+    fn due(&self, _now: Time, _pools: &[Pool], _by: Option<&LeaseClaimant>) -> Result<Option<DueAgents>> {
+        Ok(None)
+    }
 
     /// Returns the records of one agent, or `None` if the agent does not exist.
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>>;
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords + '_>>>;
+
+    /// Returns agents and their identities; all that have this former name, and possibly others.
+    fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
     /// Puts a message into the inbox of the agent of this name, without a read of the agent first.
     /// Idempotent by the id of the message. `size`: bytes of its body. `default`: maximum size if
@@ -87,16 +88,35 @@ pub trait Backend: Debug {
     ///
     /// Returns the text of `state.json` after that, or `None` if nothing was added; a read of the
     /// agent then gives the reason, or shows that the message can be added after all.
-    fn deliver(&self, name: &AgentName, message: &Arrival, size: u64, default: u64)
-    -> Result<Option<String>>;
+    fn deliver(
+        &self,
+        _name: &AgentName,
+        _message: &Arrival,
+        _size: u64,
+        _default: u64,
+    ) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Returns the user or role of this process, if it may only put messages and hints into
+    /// inboxes: a member of the sharing group, or a producer of the database. The latter is known
+    /// after the first request for an agent.
+    fn guest(&self) -> Option<&str>;
+
+    /// Sets the lease under which this process acts. Its changes of the agent are refused as
+    /// `fenced` once another process has the lease. Does nothing if only one machine uses the store.
+    fn claim(&self, _claim: Claim) {}
+}
+
+/// Store outside the state directory, which several machines may share.
+pub trait RemoteBackend: Backend {
+    /// Returns the display name of the store, without a password.
+    fn shown(&self) -> String;
 
     /// Creates an agent from all operations that make it.
     ///
     /// Returns `false`, and changes nothing, if an agent of this name exists.
     fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool>;
-
-    /// Returns agents and their identities; all that have this former name, and possibly others.
-    fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
     /// Returns those of the local agent directories `names` that the records of an agent name.
     fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>>;
@@ -117,16 +137,8 @@ pub trait Backend: Debug {
     /// Returns a subscription to changes of agents, for a process that waits for a change.
     fn subscribe(&self) -> Box<dyn Subscription>;
 
-    /// Returns the role of this process, if the role may only put messages and hints into inboxes.
-    /// Known after the first request for an agent.
-    fn guest(&self) -> Option<&str>;
-
     /// Returns this store with fresh caches and the current connections, as for a new process.
-    fn afresh(self: Rc<Self>) -> Rc<dyn Backend>;
-
-    /// Sets the lease under which this process acts. Its changes of the agent are refused as
-    /// `fenced` once another process has the lease.
-    fn claim(&self, claim: Claim);
+    fn afresh(self: Rc<Self>) -> Rc<dyn RemoteBackend>;
 }
 
 /// Notifications of changes, so that a waiting process needs fewer reads. A notification may be
@@ -188,6 +200,16 @@ impl DueAgents {
     }
 }
 
+/// Identifier of a revision, for comparison.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum StoreVersion {
+    Dir(cap_fs::Version),
+    Remote(u64),
+}
+
+/// Returns the identity with which this process requests leases.
+pub type AskClaimant<'c> = &'c dyn Fn() -> Result<LeaseClaimant>;
+
 /// Result of the use of a trigger. `Err`: time until the next permitted use.
 pub type UseOutcome = std::result::Result<(), Span>;
 
@@ -198,6 +220,58 @@ pub trait AgentRecords: Debug {
 
     /// Returns the text of `agent.toml`.
     fn policy(&self) -> Result<String>;
+
+    /// Returns the current text of `state.json`.
+    fn state(&self) -> Result<String>;
+
+    /// Returns the text that an interrupted transaction gives `state.json`, if there is such a
+    /// transaction. For a reader who can't read the current text.
+    fn pending_state(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Reads the current state without the lock: the only read of a step that finds nothing to do.
+    /// `decode`: decodes the text of `state.json`.
+    fn peek(&self, decode: &dyn Fn(&str) -> Result<State>) -> Result<State> {
+        let read = self.state().and_then(|text| decode(&text));
+        let read = read.or_else(|error| match self.pending_state()? {
+            Some(text) => decode(&text),
+            None => Err(error),
+        });
+        read.map_err(|error| self.blame(error))
+    }
+
+    /// Returns a value that differs between revisions, at the least cost, or `None` if unknown.
+    fn version(&self) -> Option<StoreVersion>;
+
+    /// Returns these records if they are not the files of this machine's state directory.
+    fn remote(&self) -> Option<&dyn RemoteRecords> {
+        None
+    }
+
+    /// Takes the lease of a run or a task, or takes over an expired lease. Returns `None` if
+    /// another machine has the lease. The caller has the lock of this machine.
+    fn lease(&self, _subject: Subject, _who: AskClaimant<'_>) -> Result<Option<Box<dyn Lease>>> {
+        Ok(Some(Box::new(LocalLease)))
+    }
+
+    /// True if a process with another state directory than that of `who` keeps the lease alive. For
+    /// processes with this state directory the local lock is enough, and faster.
+    fn is_leased(&self, _subject: Subject, _who: AskClaimant<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// True if this process acts under a lease of this agent that another process has taken over.
+    /// False if it acts under no lease.
+    fn is_fenced(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns the input of a task whose supervisor may be on another machine. `None` if only one
+    /// machine uses the records.
+    fn task_input(&self, _task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
+        Ok(None)
+    }
 
     /// True if no message or hint is in the inbox that a step would handle, and no transaction was
     /// interrupted.
@@ -255,39 +329,15 @@ pub trait AgentRecords: Debug {
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome>;
 }
 
-/// Records of an agent in a store outside the state directory, which several machines may share.
+/// Records of an agent in a store outside the state directory. The agent's local directory has no
+/// records, and is created at first need.
 pub trait RemoteRecords: AgentRecords {
     /// Returns the name of the local agent directory that was prepared by the machine that created
     /// or last replaced the agent.
-    fn local_dir_name(&self) -> Option<String> {
-        None
-    }
-
-    /// Returns the current text of `state.json`.
-    fn state(&self) -> Result<String>;
-
-    /// Returns a number that differs between revisions, at the least cost, or `None` if unknown.
-    fn version(&self) -> Option<u64>;
+    fn local_dir_name(&self) -> Option<String>;
 
     /// Takes the agent's lock, waiting up to `patience`. Returns `None` after that time.
     fn lock(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>>;
-
-    /// Takes the lease of a run or a task, or takes over an expired lease. Returns `None` if
-    /// another process has the lease.
-    fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>>;
-
-    /// True if a process with another state directory than `anchor` keeps the lease alive. For
-    /// processes with this state directory the local lock is enough, and faster.
-    fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool>;
-
-    /// True if this process acts under a lease of this agent that another process has taken over.
-    /// False if it acts under no lease.
-    fn is_fenced(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    /// Returns the input of a task whose supervisor is on another machine.
-    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>>;
 }
 
 /// Lock of an agent, and its records under the lock. Dropping this releases the lock.

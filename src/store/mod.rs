@@ -46,13 +46,13 @@ pub mod git {
     pub use super::dir::record::{decode, encode};
 }
 
-pub use backend::{DatabaseRole, DueAgents, at_once};
+pub use backend::{DatabaseRole, DueAgents, StoreVersion, at_once};
 pub use dir::{
     Appeared, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, LockGuard,
     NewAgent, News, Occupant, Opener, QuarantineOutcome, ReadableRecords, Reads, Rejected, Remedy, Sharing,
     Subject, Swept, TakenFile, Told, Waiting,
 };
 pub use seam::{
-    Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store,
-    StoreVersion, is_url, moved_away,
+    Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store, is_url,
+    moved_away,
 };

@@ -23,7 +23,9 @@ use crate::process::supervisor;
 use crate::process::turn::{Monitor, MonitorDecision};
 use crate::rules::transition::task::{self, NewJob, NewTask};
 use crate::store::backend::input::InputAnswer;
-use crate::store::backend::{Arrival, Backend, Op, each_of};
+use crate::store::backend::{
+    AgentRecords, Arrival, Backend, LeaseClaimant, Op, RemoteBackend, StoreVersion, each_of,
+};
 use crate::store::memory::Memory;
 use crate::store::{RecordWatch, Store, Subject};
 
@@ -31,12 +33,19 @@ use super::both_stores::{Play, made, opener};
 
 fn stores(dir: &std::path::Path) -> (Rc<Memory>, Store) {
     let memory = Rc::new(Memory::default());
-    let store = Store::with(made(dir), opener(), Rc::clone(&memory) as Rc<dyn Backend>).expect("open");
+    let store = Store::with(made(dir), opener(), Rc::clone(&memory) as Rc<dyn RemoteBackend>).expect("open");
     (memory, store.with_lease(Span::from_secs(3)))
 }
 
 fn ada() -> AgentName {
     "ada".parse().expect("a name")
+}
+
+fn revision(records: &dyn AgentRecords) -> u64 {
+    match records.version() {
+        Some(StoreVersion::Remote(revision)) => revision,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -47,8 +56,9 @@ fn damage_names_the_record() {
     let id = "work_01900000000070008000000000000001";
     let text = format!("{{\n  \"schema\": \"dormouse/work/1\",\n  \"id\": \"{id}\",\n  torn");
     let records = memory.agent(&ada()).expect("asked").expect("there");
-    let hold = records.lock(Duration::ZERO).expect("asked").expect("free");
-    let revision = records.version().expect("known");
+    let hold =
+        records.remote().expect("records elsewhere").lock(Duration::ZERO).expect("asked").expect("free");
+    let revision = revision(&*records);
     hold.commit(revision, &[Op::Open { plane: Plane::Work, id: id.to_owned(), text }]).expect("committed");
     drop(hold);
     let all = play.agent.glimpse().open::<WorkItem>().expect_err("torn");
@@ -146,7 +156,8 @@ fn a_lease_that_is_handed_on_is_not_given_back() {
     let fence = first.fence().expect("a fence");
     drop(first);
     let records = memory.agent(&ada()).expect("asked").expect("there");
-    assert!(records.is_leased(subject, "another").expect("asked"), "the supervisor is about to take it over");
+    let another = &|| Ok(LeaseClaimant { anchor: "another".to_owned(), ..play.store.local().claimant()? });
+    assert!(records.is_leased(subject, another).expect("asked"), "the supervisor is about to take it over");
     let second = play.agent.inherited_lease(subject, lock, play.now).expect("taken over");
     assert!(second.fence().expect("a fence") > fence);
     drop(second);
@@ -205,8 +216,9 @@ fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
     let mut play = Play::new(&store).expect("made");
     let changes = || {
         let records = memory.agent(&ada()).expect("asked").expect("there");
-        let hold = records.lock(Duration::ZERO).expect("asked").expect("free");
-        hold.commit(records.version().expect("known"), &[]).expect("committed");
+        let hold =
+            records.remote().expect("records elsewhere").lock(Duration::ZERO).expect("asked").expect("free");
+        hold.commit(revision(&*records), &[]).expect("committed");
     };
     // Whoever has not waited yet may find at once what it looks for.
     let mut watch = RecordWatch::new();

@@ -44,7 +44,7 @@ use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::task::{self, NewJob, NewTask, TaskEnding};
 use crate::rules::transition::trigger::{self, NewTrigger};
 use crate::store::anchor::Anchor;
-use crate::store::backend::Backend;
+use crate::store::backend::RemoteBackend;
 use crate::store::memory::Memory;
 use crate::store::{Agent, Opener, Store, Subject};
 
@@ -426,7 +426,7 @@ fn two_collections_at_once_add_each_ended_id_once() {
     assert!(!archive.join("message.jsonl").exists(), "the month is deleted");
 }
 
-fn steps_come_to_the_same(elsewhere: Rc<dyn Backend>) {
+fn steps_come_to_the_same(elsewhere: Rc<dyn RemoteBackend>) {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let place = made(other.path());

@@ -33,7 +33,7 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::{timer, wait, work};
-use crate::store::backend::Backend;
+use crate::store::backend::RemoteBackend;
 use crate::store::memory::Memory;
 use crate::store::stream::{StreamReader, StreamWriter};
 use crate::store::{Snapshot, Store};
@@ -320,7 +320,7 @@ proptest! {
 
 /// Runs these acts. After each, checks that the store names the agent as due whenever a dry run
 /// finds something to do, now or at some later times.
-fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Backend>) -> Result<(), TestCaseError> {
+fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn RemoteBackend>) -> Result<(), TestCaseError> {
     let home = tempfile::tempdir().expect("a directory");
     let store = Store::with(made(home.path()), opener(), elsewhere).expect("open");
     let mut play = Play::new(&store).expect("made");
@@ -356,7 +356,7 @@ fn a_dead_letter_requeued_twice_in_one_moment() {
 }
 
 /// Runs these acts on both stores.
-fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Backend>) -> Result<(), TestCaseError> {
+fn are_the_same(acts: &[Act], elsewhere: Rc<dyn RemoteBackend>) -> Result<(), TestCaseError> {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let memory = Store::with(made(other.path()), opener(), elsewhere).expect("open");

@@ -41,8 +41,9 @@ pub struct LeaseClaimant {
 
 /// Lease of a run or a task, which has to be kept alive.
 pub trait Lease: Debug {
-    /// Returns the fencing token, which grows with each takeover.
-    fn fence(&self) -> u64;
+    /// Returns the fencing token, which grows with each takeover. `None` if no other machine can
+    /// take over.
+    fn fence(&self) -> Option<u64>;
 
     /// Renews the lease.
     fn beat(&self) -> Beat;
@@ -52,7 +53,25 @@ pub trait Lease: Debug {
     fn release_along(&self) {}
 
     /// Releases the lease, so that the next claimant need not wait.
-    fn release(self: Box<Self>) -> Result<()>;
+    fn release(&self) -> Result<()>;
+}
+
+/// Lease of records that only this machine uses: the local lock is enough.
+#[derive(Debug)]
+pub struct LocalLease;
+
+impl Lease for LocalLease {
+    fn fence(&self) -> Option<u64> {
+        None
+    }
+
+    fn beat(&self) -> Beat {
+        Beat::Held { revision: 0 }
+    }
+
+    fn release(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Result of a beat, which is a renewal of a lease.

@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
-use crate::cap_fs::{CapPath, Content, Version};
+use crate::cap_fs::{CapPath, Content};
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::policy::Policy;
 use crate::model::state::State;
 
+use super::super::backend::AgentRecords;
 use super::journal::{FoundJournal, Journal, JournalEntry};
 use super::layout::{self, AgentDir};
-use super::view::View;
+use super::record::text;
 use super::{DirStore, files};
 
 /// Content of `.gitignore` next to the keys. With it git ignores them, even if the `.gitignore` of
@@ -41,30 +42,23 @@ impl<'s> DirAgent<'s> {
         })
     }
 
-    /// Reads the current `state.json` without the lock: the only read of a step with nothing to do.
-    pub(in crate::store) fn peek(&self) -> Result<State> {
-        let found = self.state_file()?;
-        self.unless_gone(self.state_of(found.as_ref().map(|found| &*found.bytes)).or_else(|error| {
-            // A power cut may have torn a `state.json` that was not synced; the journal has its
-            // content.
-            let view = View::over(&self.dir, self.pending(found.as_ref())?);
-            if view.has_journal() { self.state_of(view.bytes(layout::STATE)?.as_deref()) } else { Err(error) }
-        }))
+    /// Reads the current `state.json` without the lock.
+    pub(super) fn peek(&self) -> Result<State> {
+        AgentRecords::peek(self, &|text| self.state_of(text.as_bytes()))
     }
 
     pub(super) fn state_file(&self) -> Result<Option<Content>> {
         files::read_owned(&self.dir.join(layout::STATE))
     }
 
-    pub(super) fn state_of(&self, found: Option<&[u8]>) -> Result<State> {
-        let path = self.dir.join(layout::STATE);
-        self.decoded_state(&path, found.ok_or_else(|| missing(&path))?)
+    pub(super) fn state_of(&self, bytes: &[u8]) -> Result<State> {
+        self.decoded_state(&self.dir.join(layout::STATE), bytes)
     }
 
-    /// Returns the version of the `state.json` from its file metadata, without reading the content.
-    /// `None` if the file is missing or its metadata can't be read.
-    pub(in crate::store) fn version(&self) -> Option<Version> {
-        Some(Version::of(&self.dir.join(layout::STATE).look().ok()??))
+    /// Returns the content of a `state.json` as text. Error if the file is missing.
+    pub(super) fn state_text(&self, bytes: Option<Vec<u8>>) -> Result<String> {
+        let cap = self.dir.join(layout::STATE);
+        text(&cap, bytes.ok_or_else(|| missing(&cap))?)
     }
 
     /// Returns the committed transactions that are not applied to the records of this `state.json`.

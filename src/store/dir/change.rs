@@ -12,13 +12,12 @@ use crate::model::time::{Span, Time};
 
 use super::super::backend::{Arrival, Op, ReadView, Txn};
 use super::super::settings::Settings;
-use super::agent::{DirAgent, missing};
+use super::agent::DirAgent;
 use super::backlog::Filing;
 use super::changes::{Append, Write};
 use super::files::fault_of_file;
 use super::inbox::{self, Dropped, QuarantineOutcome};
 use super::journal::{self, Encoded, FoundJournal, Journal, JournalEntry, UnfinishedJournal};
-use super::record::text;
 use super::snapshot::DirReadView;
 use super::view::View;
 use super::{dedupe, files, keys, layout, lock, machine};
@@ -97,9 +96,9 @@ impl<'a> DirTxn<'a> {
 
     /// Reads the text of the current `state.json`.
     pub(super) fn state_text(&self) -> Result<String> {
-        let (found, cap) = (self.agent.state_file()?, self.agent.dir.join(layout::STATE));
+        let found = self.agent.state_file()?;
         self.base.set(found.as_ref().map(|found| found.version));
-        text(&cap, found.ok_or_else(|| missing(&cap))?.bytes)
+        self.agent.state_text(found.map(|found| found.bytes))
     }
 
     fn file_backlog(&self, scan: inbox::Scan) -> Result<inbox::Scan> {
@@ -254,7 +253,7 @@ impl<'a> DirTxn<'a> {
         let mut entry = JournalEntry {
             schema: journal::SCHEMA.to_owned(),
             machine: machine::id().map(str::to_owned),
-            base_revision: self.agent.state_of(Some(&found.bytes))?.revision,
+            base_revision: self.agent.state_of(&found.bytes)?.revision,
             over: Some(found.version),
             writes,
             appends,

@@ -60,7 +60,7 @@ impl DirStore {
     }
 
     /// Returns the identity with which this process asks for leases.
-    pub(in crate::store) fn claimant(&self) -> Result<LeaseClaimant> {
+    pub fn claimant(&self) -> Result<LeaseClaimant> {
         let (anchor, host) = (owner::owner(&self.cap(), self.disk)?, (self.opener.host)());
         Ok(LeaseClaimant { anchor, host, pid: std::process::id(), lasts: self.lease })
     }

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::cap_fs::Content;
+use crate::cap_fs::{Content, Version};
 use crate::error::{Error, IoContext, Result};
 use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::id::{MessageId, TriggerId};
@@ -19,7 +19,8 @@ use crate::model::time::Time;
 use crate::model::trigger::Uses;
 
 use super::super::backend::{
-    AgentRecords, Arrival, EachLine, EachOp, ImportedFile, KeyWindow, Order, ReadView, UseOutcome,
+    AgentRecords, Arrival, EachLine, EachOp, ImportedFile, KeyWindow, Order, ReadView, StoreVersion,
+    UseOutcome,
 };
 use super::agent::{DirAgent, missing};
 use super::inbox::{self, Dropped, Scan};
@@ -92,6 +93,25 @@ impl AgentRecords for DirAgent<'_> {
         });
         let read = bytes.and_then(|bytes| config::utf8(&path, &bytes).map(str::to_owned));
         self.unless_gone(read)
+    }
+
+    fn state(&self) -> Result<String> {
+        let found = self.state_file()?;
+        self.state_text(found.map(|found| found.bytes))
+    }
+
+    /// A power cut may have torn a `state.json` that was not synced; the journal has its content.
+    fn pending_state(&self) -> Result<Option<String>> {
+        let view = View::over(&self.dir, self.pending(self.state_file()?.as_ref())?);
+        if !view.has_journal() {
+            return Ok(None);
+        }
+        self.state_text(view.bytes(layout::STATE)?).map(Some)
+    }
+
+    fn version(&self) -> Option<StoreVersion> {
+        let found = self.dir.join(layout::STATE).look().ok()??;
+        Some(StoreVersion::Dir(Version::of(&found)))
     }
 
     fn is_quiet(&self, state: &State) -> Result<bool> {
@@ -231,8 +251,7 @@ impl ReadView for DirReadView<'_> {
             Some(before) if !self.view.has_journal() => before.as_ref().map(|content| content.bytes.clone()),
             Some(_) | None => self.view.bytes(layout::STATE)?,
         };
-        let cap = self.agent.dir.join(layout::STATE);
-        text(&cap, bytes.ok_or_else(|| missing(&cap))?)
+        self.agent.state_text(bytes)
     }
 
     fn is_current(&self) -> Result<bool> {

@@ -44,7 +44,7 @@ pub struct DirStore {
     /// Display name of the store that has the records, if they are not in this directory.
     pub(super) remote: Option<String>,
     /// Time after which a lease in that store expires without renewal.
-    pub(super) lease: Span,
+    pub(in crate::store) lease: Span,
     pub(in crate::store) opener: Opener,
 }
 

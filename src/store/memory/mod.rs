@@ -23,8 +23,9 @@ use crate::model::trigger::Uses;
 use super::Subject;
 use super::backend::input::TaskInput;
 use super::backend::{
-    AgentRecords, Arrival, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, LeaseClaimant, Op, Ops,
-    ReadView, RemoteRecords, RemoteTxn, StoreFault, Subscription, Txn, UseOutcome,
+    AgentRecords, Arrival, AskClaimant, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease,
+    LeaseClaimant, Op, Ops, ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, StoreVersion,
+    Subscription, Txn, UseOutcome,
 };
 use super::settings::Settings;
 use input::{InputParts, MemoryInput};
@@ -90,15 +91,12 @@ impl Memory {
 }
 
 impl Backend for Memory {
-    fn shown(&self) -> String {
-        "memory".to_owned()
+    fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
+        let agents = self.0.borrow();
+        Ok(agents.keys().filter(|name| name.as_str().starts_with(beginning)).cloned().collect())
     }
 
-    fn agents(&self) -> Result<Vec<AgentName>> {
-        Ok(self.0.borrow().keys().cloned().collect())
-    }
-
-    fn due(&self, now: Time, pools: &[Pool], _: Option<&LeaseClaimant>) -> Result<DueAgents> {
+    fn due(&self, now: Time, pools: &[Pool], _: Option<&LeaseClaimant>) -> Result<Option<DueAgents>> {
         let mut due = DueAgents::default();
         for (name, known) in self.0.borrow().iter() {
             let texts = known.texts.borrow();
@@ -114,19 +112,36 @@ impl Backend for Memory {
             }
             due.next = due.next.into_iter().chain(texts.due.filter(|due| *due > now)).min();
         }
-        Ok(due)
+        Ok(Some(due))
     }
 
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {
         let agents = self.0.borrow();
         Ok(agents
             .get(name)
-            .map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn RemoteRecords>))
+            .map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn AgentRecords>))
     }
 
-    fn deliver(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
-        // Reading an agent from memory is cheap, so the caller does that.
-        Ok(None)
+    fn had_name(&self, _: &AgentName) -> Result<Vec<(AgentName, String)>> {
+        let agents = self.0.borrow();
+        let all = agents.iter();
+        Ok(all.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
+    }
+
+    fn guest(&self) -> Option<&str> {
+        None
+    }
+
+    fn claim(&self, claim: Claim) {
+        if let Some(known) = self.0.borrow().get(&claim.agent) {
+            known.claim.replace(Some(claim));
+        }
+    }
+}
+
+impl RemoteBackend for Memory {
+    fn shown(&self) -> String {
+        "memory".to_owned()
     }
 
     fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
@@ -136,6 +151,12 @@ impl Backend for Memory {
         let known = MemoryAgent { texts: RefCell::new(Rc::new(Texts::of(ops)?)), ..MemoryAgent::default() };
         self.0.borrow_mut().insert(name.clone(), Rc::new(known));
         Ok(true)
+    }
+
+    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
+        let agents = self.0.borrow();
+        let named = agents.values().filter_map(|known| known.texts.borrow().local_dir.clone());
+        Ok(named.filter(|name| names.contains(name)).collect())
     }
 
     fn slots(&self, _: Option<&AgentName>) -> Result<Vec<InSlot>> {
@@ -165,34 +186,12 @@ impl Backend for Memory {
         Ok(Vec::new())
     }
 
-    fn had_name(&self, _: &AgentName) -> Result<Vec<(AgentName, String)>> {
-        let agents = self.0.borrow();
-        let all = agents.iter();
-        Ok(all.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
-    }
-
-    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
-        let agents = self.0.borrow();
-        let named = agents.values().filter_map(|known| known.texts.borrow().local_dir.clone());
-        Ok(named.filter(|name| names.contains(name)).collect())
-    }
-
     fn subscribe(&self) -> Box<dyn Subscription> {
         Box::new(MemorySubscription { of: self.0.borrow().clone(), commits: Vec::new() })
     }
 
-    fn guest(&self) -> Option<&str> {
-        None
-    }
-
-    fn afresh(self: Rc<Self>) -> Rc<dyn Backend> {
+    fn afresh(self: Rc<Self>) -> Rc<dyn RemoteBackend> {
         self
-    }
-
-    fn claim(&self, claim: Claim) {
-        if let Some(known) = self.0.borrow().get(&claim.agent) {
-            known.claim.replace(Some(claim));
-        }
     }
 }
 
@@ -266,29 +265,21 @@ impl AgentRecords for Of {
             uses.insert(trigger, counted);
         }))
     }
-}
 
-impl RemoteRecords for Of {
-    fn local_dir_name(&self) -> Option<String> {
-        self.now().local_dir.clone()
+    fn remote(&self) -> Option<&dyn RemoteRecords> {
+        Some(self)
     }
 
     fn state(&self) -> Result<String> {
         Ok(self.now().state.clone())
     }
 
-    fn version(&self) -> Option<u64> {
-        Some(self.now().number)
+    fn version(&self) -> Option<StoreVersion> {
+        Some(StoreVersion::Remote(self.now().number))
     }
 
-    fn lock(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
-        if self.0.is_held.replace(true) {
-            return Ok(None);
-        }
-        Ok(Some(Box::new(MemoryTxn(Rc::clone(&self.0), Rc::clone(&self.1)))))
-    }
-
-    fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
+    fn lease(&self, subject: Subject, who: AskClaimant<'_>) -> Result<Option<Box<dyn Lease>>> {
+        let claimant = who()?;
         let mut leases = self.0.leases.borrow_mut();
         if leases.iter().any(|(other, _, by)| *other == subject && by.anchor != claimant.anchor) {
             return Ok(None);
@@ -296,11 +287,12 @@ impl RemoteRecords for Of {
         leases.retain(|(other, ..)| *other != subject);
         let fence = self.0.fence.get() + 1;
         self.0.fence.set(fence);
-        leases.push((subject, fence, claimant.clone()));
+        leases.push((subject, fence, claimant));
         Ok(Some(Box::new(TakenLease { of: Rc::clone(&self.0), fence })))
     }
 
-    fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool> {
+    fn is_leased(&self, subject: Subject, who: AskClaimant<'_>) -> Result<bool> {
+        let anchor = who()?.anchor;
         Ok(self.0.leases.borrow().iter().any(|(other, _, by)| *other == subject && by.anchor != anchor))
     }
 
@@ -308,8 +300,21 @@ impl RemoteRecords for Of {
         Ok(self.0.is_fenced())
     }
 
-    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
-        Ok(Box::new(MemoryInput { of: Rc::clone(&self.0), task }))
+    fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
+        Ok(Some(Box::new(MemoryInput { of: Rc::clone(&self.0), task })))
+    }
+}
+
+impl RemoteRecords for Of {
+    fn local_dir_name(&self) -> Option<String> {
+        self.now().local_dir.clone()
+    }
+
+    fn lock(&self, _: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
+        if self.0.is_held.replace(true) {
+            return Ok(None);
+        }
+        Ok(Some(Box::new(MemoryTxn(Rc::clone(&self.0), Rc::clone(&self.1)))))
     }
 }
 
@@ -427,8 +432,8 @@ struct TakenLease {
 }
 
 impl Lease for TakenLease {
-    fn fence(&self) -> u64 {
-        self.fence
+    fn fence(&self) -> Option<u64> {
+        Some(self.fence)
     }
 
     fn beat(&self) -> Beat {
@@ -440,7 +445,7 @@ impl Lease for TakenLease {
         if is_ours { Beat::Held { revision: self.of.texts.borrow().number } } else { Beat::Lost }
     }
 
-    fn release(self: Box<Self>) -> Result<()> {
+    fn release(&self) -> Result<()> {
         self.of.leases.borrow_mut().retain(|(_, fence, _)| *fence != self.fence);
         Ok(())
     }

@@ -16,7 +16,8 @@ use crate::workdir;
 
 use super::super::backend::input::TaskInput;
 use super::super::backend::{
-    AgentRecords, Arrival, Claim, Lease, LeaseClaimant, ReadView, RemoteRecords, RemoteTxn, UseOutcome,
+    AgentRecords, Arrival, AskClaimant, Claim, Lease, ReadView, RemoteRecords, RemoteTxn, StoreVersion,
+    UseOutcome,
 };
 use super::super::dir::Subject;
 use super::context::{AgentContext, StoreContext};
@@ -272,11 +273,9 @@ impl AgentRecords for PgAgent {
         let left = since.saturating_add_unsigned(window).saturating_sub(now);
         Ok(Err(Span::from_millis(left.clamp(1, window.cast_signed()).unsigned_abs())))
     }
-}
 
-impl RemoteRecords for PgAgent {
-    fn local_dir_name(&self) -> Option<String> {
-        self.local_dir.clone()
+    fn remote(&self) -> Option<&dyn RemoteRecords> {
+        Some(self)
     }
 
     fn state(&self) -> Result<String> {
@@ -289,29 +288,22 @@ impl RemoteRecords for PgAgent {
         state.ok_or_else(|| one.gone())
     }
 
-    fn version(&self) -> Option<u64> {
-        if let Some(revision) = self.fresh(|glance| glance.revision.take()) {
-            return Some(revision);
-        }
-        self.one.as_ref()?.revision().ok().flatten()
+    fn version(&self) -> Option<StoreVersion> {
+        let prefetched = self.fresh(|glance| glance.revision.take());
+        prefetched.or_else(|| self.one.as_ref()?.revision().ok().flatten()).map(StoreVersion::Remote)
     }
 
-    fn lock(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
+    fn lease(&self, subject: Subject, who: AskClaimant<'_>) -> Result<Option<Box<dyn Lease>>> {
         self.glance.take();
-        txn::begin(self.one()?, patience)
+        lease::take(self.one()?, subject, &who()?)
     }
 
-    fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
-        self.glance.take();
-        lease::take(self.one()?, subject, claimant)
-    }
-
-    fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool> {
+    fn is_leased(&self, subject: Subject, who: AskClaimant<'_>) -> Result<bool> {
         let asked = Statement::new(
             "SELECT EXISTS (SELECT FROM @.lease WHERE agent_id = $1 AND subject = $2 AND anchor <> $3 AND expires_at > @now)",
         );
         let one = self.one()?;
-        let asked = asked.with(one.id).with(sql::subject(subject)).with(anchor);
+        let asked = asked.with(one.id).with(sql::subject(subject)).with(who()?.anchor);
         Ok(one.ask(asked)?.first().is_some_and(|row| row.is(0)))
     }
 
@@ -322,7 +314,18 @@ impl RemoteRecords for PgAgent {
         Ok(one.ask(asked)?.first().is_some_and(|row| !row.is(0)))
     }
 
-    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
-        Ok(Box::new(PgInput::new(self.one()?, task)))
+    fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
+        Ok(Some(Box::new(PgInput::new(self.one()?, task))))
+    }
+}
+
+impl RemoteRecords for PgAgent {
+    fn local_dir_name(&self) -> Option<String> {
+        self.local_dir.clone()
+    }
+
+    fn lock(&self, patience: Duration) -> Result<Option<Box<dyn RemoteTxn>>> {
+        self.glance.take();
+        txn::begin(self.one()?, patience)
     }
 }

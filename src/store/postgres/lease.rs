@@ -120,8 +120,8 @@ impl PgLease {
 }
 
 impl Lease for PgLease {
-    fn fence(&self) -> u64 {
-        self.own.fence.unsigned_abs()
+    fn fence(&self) -> Option<u64> {
+        Some(self.own.fence.unsigned_abs())
     }
 
     fn beat(&self) -> Beat {
@@ -154,7 +154,7 @@ impl Lease for PgLease {
         }
     }
 
-    fn release(self: Box<Self>) -> Result<()> {
+    fn release(&self) -> Result<()> {
         self.forget();
         if self.own.is_written.get() {
             let released = self.statement(format!("DELETE FROM @.lease l WHERE {ROW}"));

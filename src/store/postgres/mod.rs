@@ -42,8 +42,8 @@ use crate::model::pool::Pool;
 use crate::model::time::{Span, Time};
 
 use super::backend::{
-    Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Ops, RemoteRecords, StoreFault,
-    Subscription,
+    AgentRecords, Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Ops,
+    RemoteBackend, StoreFault, Subscription,
 };
 use agent::PgAgent;
 use context::StoreContext;
@@ -105,31 +105,80 @@ impl Postgres {
 }
 
 impl Backend for Postgres {
-    fn shown(&self) -> String {
-        self.shared.pool.url().shown().to_string()
-    }
-
-    fn agents(&self) -> Result<Vec<AgentName>> {
-        let pool = &self.shared.pool;
-        let answer = pool.ask_one(Statement::new("SELECT name FROM @.agent ORDER BY name"))?;
+    fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
+        let asked = Statement::new("SELECT name FROM @.agent WHERE starts_with(name, $1) ORDER BY name");
+        let answer = self.shared.pool.ask_one(asked.with(beginning))?;
         // Commands ignore an agent with an invalid name, and `doctor` reports it.
         Ok(answer.iter().filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
     }
 
-    fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<DueAgents> {
+    fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<Option<DueAgents>> {
         let names: Vec<&str> = pools.iter().map(Pool::as_str).collect();
-        due::ask(&self.shared.pool, now, &names, by)
+        due::ask(&self.shared.pool, now, &names, by).map(Some)
     }
 
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {
         let shared = &self.shared;
         if shared.producer.get().is_none() {
             match PgAgent::find(shared, name) {
                 Err(error) if error.kind() == errors::NOT_ALLOWED => shared.learn_producer(error)?,
-                found => return Ok(found?.map(|agent| Rc::new(agent) as Rc<dyn RemoteRecords>)),
+                found => return Ok(found?.map(|agent| Rc::new(agent) as Rc<dyn AgentRecords>)),
             }
         }
         Ok(Some(Rc::new(PgAgent::of_producer(shared, name))))
+    }
+
+    fn deliver(
+        &self,
+        name: &AgentName,
+        message: &Arrival,
+        size: u64,
+        default: u64,
+    ) -> Result<Option<String>> {
+        // This shortcut checks no lease, and a producer may only call `deliver`.
+        if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
+            return Ok(None);
+        }
+        match agent::tell(&self.shared, name, message, (size, default)) {
+            Err(error) if error.kind() == errors::NOT_ALLOWED => {
+                self.shared.learn_producer(error).map(|()| None)
+            }
+            told => told,
+        }
+    }
+
+    fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {
+        let pool = &self.shared.pool;
+        let asked = Statement::new(
+            "SELECT name, identity FROM @.agent WHERE strpos(identity::text, '\"former_names\"') > 0 \
+             AND strpos(identity::text, $1) > 0 ORDER BY name",
+        );
+        let answer = pool.ask_one(asked.with(format!("\"{former}\"")))?;
+        pool.parse(&answer, "identities", |row| Some((row.get(0)?.parse().ok()?, row.text(1)?)))
+    }
+
+    fn guest(&self) -> Option<&str> {
+        self.shared.producer.get().map(String::as_str)
+    }
+
+    fn claim(&self, claim: Claim) {
+        self.shared.claim.replace(Some(claim));
+    }
+}
+
+impl RemoteBackend for Postgres {
+    fn shown(&self) -> String {
+        self.shared.pool.url().shown().to_string()
+    }
+
+    fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
+        change::create(&self.shared.pool, name, ops)
+    }
+
+    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
+        let asked = Statement::new("SELECT room FROM @.agent WHERE room = ANY ($1)").with(names.to_vec());
+        let answer = self.shared.pool.ask_one(asked)?;
+        Ok(answer.iter().filter_map(|row| row.text(0)).collect())
     }
 
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>> {
@@ -156,45 +205,6 @@ impl Backend for Postgres {
         if is_taken { Ok(()) } else { Err(errors::busy(self.shared.pool.url())) }
     }
 
-    fn deliver(
-        &self,
-        name: &AgentName,
-        message: &Arrival,
-        size: u64,
-        default: u64,
-    ) -> Result<Option<String>> {
-        // This shortcut checks no lease, and a producer may only call `deliver`.
-        if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
-            return Ok(None);
-        }
-        match agent::tell(&self.shared, name, message, (size, default)) {
-            Err(error) if error.kind() == errors::NOT_ALLOWED => {
-                self.shared.learn_producer(error).map(|()| None)
-            }
-            told => told,
-        }
-    }
-
-    fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
-        change::create(&self.shared.pool, name, ops)
-    }
-
-    fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {
-        let pool = &self.shared.pool;
-        let asked = Statement::new(
-            "SELECT name, identity FROM @.agent WHERE strpos(identity::text, '\"former_names\"') > 0 \
-             AND strpos(identity::text, $1) > 0 ORDER BY name",
-        );
-        let answer = pool.ask_one(asked.with(format!("\"{former}\"")))?;
-        pool.parse(&answer, "identities", |row| Some((row.get(0)?.parse().ok()?, row.text(1)?)))
-    }
-
-    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
-        let asked = Statement::new("SELECT room FROM @.agent WHERE room = ANY ($1)").with(names.to_vec());
-        let answer = self.shared.pool.ask_one(asked)?;
-        Ok(answer.iter().filter_map(|row| row.text(0)).collect())
-    }
-
     fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<StoreFault>> {
         checks::faults(&self.shared.pool, now, overdue_after, is_quick)
     }
@@ -203,17 +213,9 @@ impl Backend for Postgres {
         Box::new(watch::PgSubscription::new(&self.shared))
     }
 
-    fn guest(&self) -> Option<&str> {
-        self.shared.producer.get().map(String::as_str)
-    }
-
-    fn afresh(self: Rc<Self>) -> Rc<dyn Backend> {
+    fn afresh(self: Rc<Self>) -> Rc<dyn RemoteBackend> {
         let shared = StoreContext::new(self.shared.pool.afresh());
         shared.claim.replace(self.shared.claim.borrow().clone());
         Rc::new(Postgres { shared: Rc::new(shared) })
-    }
-
-    fn claim(&self, claim: Claim) {
-        self.shared.claim.replace(Some(claim));
     }
 }

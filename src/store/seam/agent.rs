@@ -6,7 +6,6 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::cap_fs;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::digest::sha256;
@@ -22,7 +21,7 @@ use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
 use super::super::backend::input::TaskInput;
-use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, UseOutcome};
+use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, StoreVersion, UseOutcome};
 use super::super::dir::record::decode;
 use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
 use super::leased::HeldLease;
@@ -46,32 +45,25 @@ pub struct Agent<'s> {
     has_moved_in: Cell<bool>,
 }
 
-/// Identifier of a revision, for comparison.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum StoreVersion {
-    Dir(cap_fs::Version),
-    Remote(u64),
-}
-
 impl<'s> Agent<'s> {
     pub(super) fn of_dir(store: &'s Store, local: dir::DirAgent<'s>) -> Agent<'s> {
-        Agent::of(store, RecordSource { local, remote: None })
+        Agent::of(store, RecordSource { records: Rc::new(local.clone()), local })
     }
 
     pub(super) fn of(store: &'s Store, source: RecordSource<'s>) -> Agent<'s> {
         Agent { store, source, has_moved_in: Cell::new(false) }
     }
 
-    pub(super) fn remote(&self) -> Option<&dyn RemoteRecords> {
-        self.source.remote.as_deref()
-    }
-
     pub(super) fn source(&self) -> &RecordSource<'s> {
         &self.source
     }
 
-    fn records(&self) -> &(dyn AgentRecords + 's) {
-        self.source.records()
+    pub(super) fn remote(&self) -> Option<&dyn RemoteRecords> {
+        self.records().remote()
+    }
+
+    pub(super) fn records(&self) -> &(dyn AgentRecords + 's) {
+        &*self.source.records
     }
 
     /// Returns the local part of the agent: its directory on this machine.
@@ -133,19 +125,13 @@ impl<'s> Agent<'s> {
 
     /// Reads the current state without the lock: the only read of a step that finds nothing to do.
     pub fn peek(&self) -> Result<State> {
-        match &self.source.remote {
-            None => self.source.local.peek(),
-            Some(remote) => self.source.state(&remote.state()?),
-        }
+        self.records().peek(&|text| self.source.state(text))
     }
 
     /// Returns an identifier of the current revision without reading the records. `None` if no
     /// revision exists, or its identifier is unknown.
     pub fn version(&self) -> Option<StoreVersion> {
-        match &self.source.remote {
-            None => self.source.local.version().map(StoreVersion::Dir),
-            Some(remote) => remote.version().map(StoreVersion::Remote),
-        }
+        self.records().version()
     }
 
     /// True if the inbox has nothing for a step to admit, and no transaction was interrupted.
@@ -286,44 +272,37 @@ impl<'s> Agent<'s> {
     /// True if a process on another machine, or with another state directory, keeps the lease
     /// alive.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
-        let Some(remote) = &self.source.remote else { return Ok(false) };
-        remote.is_leased(subject, &self.store.local.claimant()?.anchor)
+        self.records().is_leased(subject, &|| self.store.local.claimant())
     }
 
     /// Returns the input of a task whose supervisor may be on another machine. `None` if the
     /// records are files, which only one machine uses.
     pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
-        self.source.remote.as_ref().map(|remote| remote.task_input(task)).transpose()
+        self.records().task_input(task)
     }
 
     /// Error `fenced` if this process acts under a lease of this agent that another process has
     /// taken over.
     pub fn refuse_fenced(&self) -> Result<()> {
-        match &self.source.remote {
-            Some(remote) if remote.is_fenced()? => Err(Error::refused(
-                Error::FENCED,
-                format!("another machine has taken `{}` over: nothing was changed", self.name()),
-            )
-            .with_hint(
-                "end: nothing of this turn or task counts any more; its output is kept on its machine",
-            )),
-            Some(_) | None => Ok(()),
+        if !self.records().is_fenced()? {
+            return Ok(());
         }
+        let message = format!("another machine has taken `{}` over: nothing was changed", self.name());
+        let hint = "end: nothing of this turn or task counts any more; its output is kept on its machine";
+        Err(Error::refused(Error::FENCED, message).with_hint(hint))
     }
 
-    /// Adds the lease of the database to the lock of this machine. Gives the lock back if another
+    /// Adds the lease of the store to the lock of this machine. Gives the lock back if another
     /// process has that lease.
     fn leased_or(
         &self,
         subject: Subject,
         guard: LockGuard,
     ) -> Result<std::result::Result<HeldLease, LockGuard>> {
-        let Some(remote) = &self.source.remote else {
-            return Ok(Ok(HeldLease::new(guard, None, Duration::ZERO)));
-        };
-        let claimant = self.store.local.claimant()?;
-        Ok(match remote.lease(subject, &claimant)? {
-            Some(lease) => Ok(HeldLease::new(guard, Some(lease), claimant.lasts.as_std())),
+        let lasts = self.store.local.lease.as_std();
+        let lease = self.records().lease(subject, &|| self.store.local.claimant())?;
+        Ok(match lease {
+            Some(lease) => Ok(HeldLease::new(guard, lease, lasts)),
             None => Err(guard),
         })
     }
@@ -332,7 +311,7 @@ impl<'s> Agent<'s> {
     /// the agent has removed the directory meanwhile.
     pub(super) fn in_local_dir<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         self.ready_local()?;
-        match (work(), &self.source.remote) {
+        match (work(), self.remote()) {
             (Err(error), Some(remote)) if error.is_not_found() => {
                 // Error if the agent is gone.
                 remote.see()?;
@@ -345,7 +324,7 @@ impl<'s> Agent<'s> {
 
     /// Returns the local part of the agent, after creating its directory if that is missing.
     pub fn ready_local(&self) -> Result<&dir::DirAgent<'s>> {
-        if let Some(remote) = &self.source.remote {
+        if let Some(remote) = self.remote() {
             if let Some(prepared) = remote.local_dir_name().filter(|_| !self.has_moved_in.get()) {
                 self.source.local.move_in_late(&prepared)?;
                 self.has_moved_in.set(true);

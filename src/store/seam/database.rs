@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-use super::super::backend::{Backend, DatabaseRole};
+use super::super::backend::{DatabaseRole, RemoteBackend};
 
 /// True if a word is the URL of a database, and not the path of a directory.
 pub fn is_url(word: &str) -> bool {
@@ -15,7 +15,7 @@ pub fn is_url(word: &str) -> bool {
 #[cfg(feature = "postgres")]
 mod built {
     use super::super::super::postgres::{Postgres, Url};
-    use super::{Backend, DatabaseRole, Duration, Error, Rc, Result};
+    use super::{DatabaseRole, Duration, Error, Rc, RemoteBackend, Result};
 
     fn parsed(url: &str) -> Result<Url> {
         Url::parse(url).map_err(Error::usage)
@@ -31,7 +31,7 @@ mod built {
     const ANSWERS: Duration = Duration::from_secs(5);
 
     /// Opens the store at a URL. Sends no request to the server yet.
-    pub fn open(url: &str, patience: Duration) -> Result<Rc<dyn Backend>> {
+    pub fn open(url: &str, patience: Duration) -> Result<Rc<dyn RemoteBackend>> {
         Ok(Rc::new(Postgres::open(parsed(url)?, patience.max(ANSWERS))))
     }
 
@@ -48,7 +48,7 @@ mod built {
 
 #[cfg(not(feature = "postgres"))]
 mod built {
-    use super::{Backend, DatabaseRole, Duration, Error, Rc, Result};
+    use super::{DatabaseRole, Duration, Error, Rc, RemoteBackend, Result};
 
     fn missing<T>() -> Result<T> {
         Err(Error::usage("this dormouse was built without PostgreSQL")
@@ -59,7 +59,7 @@ mod built {
         missing()
     }
 
-    pub fn open(_url: &str, _patience: Duration) -> Result<Rc<dyn Backend>> {
+    pub fn open(_url: &str, _patience: Duration) -> Result<Rc<dyn RemoteBackend>> {
         missing()
     }
 

@@ -1,5 +1,4 @@
-//! Lease of a run or a task: a lock of this machine, and for records in a database also a lease
-//! there.
+//! Lease of a run or a task: a lock of this machine, and the lease of the store.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -16,11 +15,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Lease that this process has. Dropping this releases the lease.
 #[derive(Debug)]
 pub struct HeldLease {
+    // The local lock is released last, so that its next owner finds the lease free.
+    kept: KeptLease,
     guard: LockGuard,
-    kept: Option<KeptLease>,
 }
 
-/// Lease in the database that has the records.
+/// Lease in the store that has the records.
 #[derive(Debug)]
 struct KeptLease {
     lease: Box<dyn Lease>,
@@ -43,40 +43,34 @@ struct Pulse {
 
 impl HeldLease {
     /// Starts the beats. `lasts`: duration of the lease without a beat.
-    pub(super) fn new(guard: LockGuard, lease: Option<Box<dyn Lease>>, lasts: Duration) -> HeldLease {
+    pub(super) fn new(guard: LockGuard, lease: Box<dyn Lease>, lasts: Duration) -> HeldLease {
         // The lease survives if one beat in six succeeds.
         let every = lasts / 6;
-        let pulse = |every| Pulse { next: Instant::now() + every, until: None, is_lost: false };
-        let kept = |lease| KeptLease {
-            lease,
-            is_shared: Cell::new(false),
-            every,
-            outlasts: Cell::new(false),
-            pulse: RefCell::new(pulse(every)),
-        };
-        HeldLease { guard, kept: lease.map(kept) }
+        let pulse = RefCell::new(Pulse { next: Instant::now() + every, until: None, is_lost: false });
+        let (is_shared, outlasts) = (Cell::new(false), Cell::new(false));
+        HeldLease { kept: KeptLease { lease, is_shared, every, outlasts, pulse }, guard }
     }
 
     /// Returns the fencing token. `None` if the records are files, where the local lock is enough.
     pub fn fence(&self) -> Option<u64> {
-        self.kept.as_ref().map(|kept| kept.lease.fence())
+        self.kept.lease.fence()
     }
 
     /// Keeps the lease alive, if a beat is due. Returns false if this process has lost the lease:
     /// its work must end and does not count.
     pub fn beat(&self) -> bool {
-        self.kept.as_ref().is_none_or(KeptLease::beat)
+        self.kept.beat()
     }
 
     /// Lets the work continue while the store can't be reached, even if another machine may begin.
     /// The store refuses the result if another machine has taken over the lease.
     pub fn outlast(&self) {
-        self.kept.iter().for_each(|kept| kept.outlasts.set(true));
+        self.kept.outlasts.set(true);
     }
 
     /// Error if this process has lost the lease of the work.
     pub fn refuse_lost(&self, what: &str) -> Result<()> {
-        if self.kept.as_ref().is_none_or(|kept| !kept.pulse.borrow().is_lost) {
+        if !self.kept.pulse.borrow().is_lost {
             return Ok(());
         }
         Err(Error::refused(
@@ -89,16 +83,16 @@ impl HeldLease {
     /// Releases the lease with the next change under the agent's lock. Without such a change,
     /// dropping this releases the lease.
     pub fn release_along(&self) {
-        self.kept.iter().filter(|kept| !kept.is_shared.get()).for_each(|kept| kept.lease.release_along());
+        if !self.kept.is_shared.get() {
+            self.kept.lease.release_along();
+        }
     }
 
     /// Returns the local lock for a process that holds the lease after this process, which then
     /// does not release the lease.
     pub fn share(&self) -> Result<File> {
         let shared = self.guard.share()?;
-        if let Some(kept) = &self.kept {
-            kept.is_shared.set(true);
-        }
+        self.kept.is_shared.set(true);
         Ok(shared)
     }
 }
@@ -125,14 +119,11 @@ impl KeptLease {
     }
 }
 
-impl Drop for HeldLease {
+impl Drop for KeptLease {
     fn drop(&mut self) {
-        // The local lock is released after the lease, so that its next owner finds the lease free.
-        // A lease that can't be released expires.
-        if let Some(kept) = self.kept.take()
-            && !kept.is_shared.get()
-        {
-            let _ = kept.lease.release();
+        if !self.is_shared.get() {
+            // A lease that can't be released expires.
+            let _ = self.lease.release();
         }
     }
 }
@@ -148,15 +139,15 @@ mod tests {
     struct Played(Rc<RefCell<VecDeque<Beat>>>);
 
     impl Lease for Played {
-        fn fence(&self) -> u64 {
-            7
+        fn fence(&self) -> Option<u64> {
+            Some(7)
         }
 
         fn beat(&self) -> Beat {
             self.0.borrow_mut().pop_front().unwrap_or(Beat::Lost)
         }
 
-        fn release(self: Box<Self>) -> Result<()> {
+        fn release(&self) -> Result<()> {
             Ok(())
         }
     }

@@ -36,11 +36,11 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
-use super::backend::{Backend, Claim, DatabaseRole, DueAgents, Op, each_of};
+use super::backend::{Claim, DatabaseRole, DueAgents, Op, RemoteBackend, each_of};
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
 
-pub use agent::{Agent, StoreVersion, moved_away};
+pub use agent::{Agent, moved_away};
 
 pub use change::AgentTxn;
 pub use checking::AsFiles;
@@ -57,7 +57,7 @@ pub use watch::RecordWatch;
 #[derive(Debug)]
 pub struct Store {
     local: dir::DirStore,
-    remote: Option<Rc<dyn Backend>>,
+    remote: Option<Rc<dyn RemoteBackend>>,
 }
 
 impl Store {
@@ -77,11 +77,11 @@ impl Store {
         let fresh = Store::open(self.local.anchor.clone(), self.local.opener.clone())?;
         let Store { local, remote: Some(now) } = fresh else { return Ok(fresh) };
         let same = self.remote.filter(|before| before.shown() == now.shown());
-        Ok(Store { local, remote: Some(same.map_or(now, Backend::afresh)) })
+        Ok(Store { local, remote: Some(same.map_or(now, RemoteBackend::afresh)) })
     }
 
     /// Opens the state directory of this machine for records in another store.
-    pub fn with(anchor: Anchor, opener: Opener, remote: Rc<dyn Backend>) -> Result<Store> {
+    pub fn with(anchor: Anchor, opener: Opener, remote: Rc<dyn RemoteBackend>) -> Result<Store> {
         let local = dir::DirStore::open(anchor, opener)?.remote(remote.shown());
         Ok(Store { local, remote: Some(remote) })
     }
@@ -167,9 +167,7 @@ impl Store {
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     pub fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let Some(remote) = &self.remote else { return self.local.agents_beginning(beginning) };
-        let mut names = remote.agents()?;
-        names.retain(|name| name.as_str().starts_with(beginning));
-        Ok(names)
+        remote.agents(beginning)
     }
 
     /// Returns the agents that may have work for a step, without reading the others. `is_ticking`:
@@ -178,7 +176,7 @@ impl Store {
     pub fn due(&self, now: Time, is_ticking: bool) -> Result<Option<DueAgents>> {
         let Some(remote) = &self.remote else { return Ok(None) };
         let by = is_ticking.then(|| self.local.claimant()).transpose()?;
-        remote.due(now, self.local.pools().all(), by.as_ref()).map(Some)
+        remote.due(now, self.local.pools().all(), by.as_ref())
     }
 
     /// Returns the agent of this name. Error if no such agent exists.
@@ -188,11 +186,11 @@ impl Store {
         };
         match remote.agent(name)? {
             Some(records) => {
-                let source = RecordSource { local: self.local.local_agent(name), remote: Some(records) };
+                let source = RecordSource { local: self.local.local_agent(name), records };
                 Ok(Agent::of(self, source))
             }
             None => {
-                let known = remote.agents().ok();
+                let known = remote.agents("").ok();
                 let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
                 Err(Error::NoAgent { agent: name.to_string(), known, renamed: None })
             }
@@ -271,7 +269,7 @@ impl Store {
             let faults = remote.faults(now, self.local.overdue_after(), is_quick)?.into_iter();
             findings.extend(faults.map(|fault| self.local.finding_of_store(fault)));
             if !is_quick {
-                let known = remote.agents()?;
+                let known = remote.agents("")?;
                 findings.extend(self.local.local_dirs_but_of(&known)?);
                 findings.extend(self.unused_local_dirs()?.into_iter().map(dir::left_behind));
             }

@@ -47,8 +47,8 @@ pub enum Source<'a> {
 impl<'a> Source<'a> {
     pub(super) fn view(self, records: &'a RecordSource<'a>) -> Result<Rc<dyn ReadView + 'a>> {
         match self {
-            Source::Now => records.records().see(),
-            Source::Glimpse => records.records().glimpse(),
+            Source::Now => records.records.see(),
+            Source::Glimpse => records.records.glimpse(),
             Source::Locked(lock) => lock.now(),
         }
     }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::state::State;
 
 use super::super::backend::contents::contents;
-use super::super::backend::{AgentRecords, EachOp, Op, ReadView, RemoteRecords};
+use super::super::backend::{AgentRecords, EachOp, Op, ReadView};
 use super::super::dir::{self, layout};
 use super::ops;
 
@@ -17,23 +17,16 @@ use super::ops;
 pub struct RecordSource<'s> {
     /// Directory on this machine, which has the records if they are files.
     pub local: dir::DirAgent<'s>,
-    /// Records in another store; `None` if they are the files of `local`.
-    pub remote: Option<Rc<dyn RemoteRecords>>,
+    /// Records: the files of `local`, or those of another store.
+    pub records: Rc<dyn AgentRecords + 's>,
 }
 
 impl<'s> RecordSource<'s> {
-    pub fn records(&self) -> &(dyn AgentRecords + 's) {
-        match &self.remote {
-            None => &self.local,
-            Some(remote) => &**remote,
-        }
-    }
-
     /// Path of a record, for display and errors; in another store `store: agents/ada/work/ID`.
     /// `of`: path relative to the agent's directory.
     pub fn place(&self, of: impl Display) -> PathBuf {
         let of = of.to_string();
-        if self.remote.is_none() {
+        if self.records.remote().is_none() {
             return self.local.dir.path().join(of);
         }
         let of = of.strip_suffix(".json").filter(|of| of.contains('/')).unwrap_or(&of);
@@ -52,6 +45,6 @@ impl<'s> RecordSource<'s> {
         let state = self.state(&text)?;
         each(ops::state(&state, text))?;
         each(Op::Shut(state.moved.is_some()))?;
-        contents(self.records(), view, each)
+        contents(&*self.records, view, each)
     }
 }

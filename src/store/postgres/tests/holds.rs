@@ -12,16 +12,16 @@ fn an_agent_has_one_lock() {
     needs!("postgresql");
     let (_fresh, [_store, other], [agent, theirs]) = in_two_stores();
     let mine = hold(&agent);
-    assert!(theirs.lock(Duration::ZERO).unwrap().is_none());
+    assert!(theirs.remote().unwrap().lock(Duration::ZERO).unwrap().is_none());
     let since = Instant::now();
-    assert!(theirs.lock(Duration::from_millis(200)).unwrap().is_none());
+    assert!(theirs.remote().unwrap().lock(Duration::from_millis(200)).unwrap().is_none());
     assert!(since.elapsed() >= Duration::from_millis(190));
     // Arrivals do not wait for the lock.
     theirs.arrive(&[message(1)]).unwrap();
     assert_eq!(theirs.see().unwrap().messages(1).unwrap().len(), 1);
-    assert!(create(&other, "b").lock(Duration::ZERO).unwrap().is_some());
+    assert!(create(&other, "b").remote().unwrap().lock(Duration::ZERO).unwrap().is_some());
     drop(mine);
-    assert!(theirs.lock(Duration::ZERO).unwrap().is_some());
+    assert!(theirs.remote().unwrap().lock(Duration::ZERO).unwrap().is_some());
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_change_of_another_revision_is_refused() {
     mine.commit(3, &[state(4)]).unwrap();
     assert_eq!(mine.now().unwrap().state().unwrap(), "{\"revision\":4}\n");
     drop(mine);
-    assert_eq!((theirs.version(), fresh.count("event")), (Some(4), 1));
+    assert_eq!((theirs.version(), fresh.count("event")), (Some(StoreVersion::Remote(4)), 1));
 }
 
 #[test]
@@ -73,7 +73,10 @@ fn a_change_takes_place_whole_or_not_at_all() {
     assert!(mine.commit(1, &[state(2), event(2), ended(1), torn]).is_err());
     mine.commit(1, &[state(2), event(2)]).unwrap();
     drop(mine);
-    assert_eq!((agent.version(), fresh.count("event"), fresh.count("archive")), (Some(2), 2, 0));
+    assert_eq!(
+        (agent.version(), fresh.count("event"), fresh.count("archive")),
+        (Some(StoreVersion::Remote(2)), 2, 0)
+    );
 }
 
 /// A process that closes the inbox sees each acknowledged arrival, and none arrives later.
@@ -239,7 +242,7 @@ fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
         agent.state().unwrap_err(),
         agent.see().unwrap_err(),
         agent.arrive(&[message(2)]).unwrap_err(),
-        agent.lock(PATIENCE).unwrap_err(),
+        agent.remote().unwrap().lock(PATIENCE).unwrap_err(),
     ] {
         assert!(error.has_left(), "{error}");
     }

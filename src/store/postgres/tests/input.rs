@@ -13,13 +13,13 @@ use crate::model::time::Span;
 pub const TASK: TaskId = TaskId(Uuid::from_u128(9));
 
 /// Creates an agent `a` with an open task, whose supervisor has a lease.
-pub fn at_work(fresh: &Fresh) -> (Rc<dyn RemoteRecords>, Box<dyn Lease>) {
+pub fn at_work(fresh: &Fresh) -> (Rc<dyn AgentRecords>, Box<dyn Lease>) {
     let agent = create(&fresh.open(), "a");
     let open = Op::Open { plane: Plane::Tasks, id: TASK.to_string(), text: "{}\n".to_owned() };
     hold(&agent).commit(1, &[state(2), open]).unwrap();
     let claimant =
         LeaseClaimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(600) };
-    let lease = agent.lease(Subject::Task(TASK), &claimant).unwrap().unwrap();
+    let lease = agent.lease(Subject::Task(TASK), &|| Ok(claimant.clone())).unwrap().unwrap();
     (agent, lease)
 }
 
@@ -48,8 +48,8 @@ fn it_is_heard_in_order_and_once() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, _lease) = at_work(&fresh);
-    let ours = agent.task_input(TASK).unwrap();
-    let theirs = agent_of(&fresh.open(), "a").task_input(TASK).unwrap();
+    let ours = agent.task_input(TASK).unwrap().unwrap();
+    let theirs = agent_of(&fresh.open(), "a").task_input(TASK).unwrap().unwrap();
     let long: Vec<u8> = (0..SAID * 9 + 7).map(|at| at as u8).collect();
     // Input does not wait for the agent's lock.
     let mine = hold(&agent);
@@ -77,8 +77,8 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, lease) = at_work(&fresh);
-    let input = agent.task_input(TASK).unwrap();
-    let other = agent.task_input(TaskId(Uuid::from_u128(8))).unwrap();
+    let input = agent.task_input(TASK).unwrap().unwrap();
+    let other = agent.task_input(TaskId(Uuid::from_u128(8))).unwrap().unwrap();
     assert_eq!(other.append(words(1), b"x").unwrap(), InputAnswer::Nobody);
     // The limit for waiting bytes is exact.
     let much = vec![0; WAITING - 1];
@@ -109,7 +109,7 @@ fn nobody_hears_it_without_a_supervisor() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, lease) = at_work(&fresh);
-    let input = agent.task_input(TASK).unwrap();
+    let input = agent.task_input(TASK).unwrap().unwrap();
     input.append(words(1), b"x").unwrap();
     fresh.run("UPDATE @.lease SET expires_at = 0");
     assert!(!input.rest(words(1)).unwrap().is_heard);
@@ -139,7 +139,7 @@ fn what_is_not_taken_back_is_heard() {
             .map(|speaker| {
                 let (fresh, is_over) = (&fresh, &is_over);
                 scope.spawn(move || {
-                    let input = agent_of(&fresh.open(), "a").task_input(TASK).unwrap();
+                    let input = agent_of(&fresh.open(), "a").task_input(TASK).unwrap().unwrap();
                     let (mut said, mut number) = (0, 0);
                     loop {
                         number += 1;
@@ -163,7 +163,7 @@ fn what_is_not_taken_back_is_heard() {
                 })
             })
             .collect();
-        let input = agent.task_input(TASK).unwrap();
+        let input = agent.task_input(TASK).unwrap().unwrap();
         let (mut written, mut heard, mut rounds) = (0, 0, 0);
         while rounds < 60 {
             let parts = input.next_parts(written).unwrap();

@@ -16,20 +16,23 @@ pub const MINUTE: Span = Span::from_secs(60);
 fn a_lease_is_one_process_at_a_time() {
     needs!("postgresql");
     let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
-    assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
-    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
-    assert_eq!(lease.fence(), 1);
-    assert!(theirs.is_leased(Subject::Run, "three").unwrap());
-    assert!(!theirs.is_leased(Subject::Run, "one").unwrap(), "its local lock tells of that one");
-    assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
+    assert!(!theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
+    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+    assert_eq!(lease.fence(), Some(1));
+    assert!(theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
+    assert!(
+        !theirs.is_leased(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap(),
+        "its local lock tells of that one"
+    );
+    assert!(theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().is_none());
     assert_eq!(lease.beat(), Beat::Held { revision: 1 });
     lease.release().unwrap();
-    assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
-    let lease = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("free");
-    assert_eq!(lease.fence(), 2, "a fence never comes again");
+    assert!(!theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
+    let lease = theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().expect("free");
+    assert_eq!(lease.fence(), Some(2), "a fence never comes again");
     // Dropping a lease keeps its row, because another process of this machine may use it.
     drop(lease);
-    assert!(mine.is_leased(Subject::Run, "three").unwrap());
+    assert!(mine.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
 }
 
 #[test]
@@ -37,23 +40,26 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
     needs!("postgresql");
     let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let short = Span::from_millis(200);
-    let lease = mine.lease(Subject::Run, &claimant("one", short)).unwrap().expect("free");
-    assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
+    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", short))).unwrap().expect("free");
+    assert!(theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().is_none());
     std::thread::sleep(Duration::from_millis(250));
     // The lease has expired, but no other machine has taken it over.
     assert_eq!(lease.beat(), Beat::Held { revision: 1 });
     hold(&mine).commit(1, &[state(2)]).unwrap();
     std::thread::sleep(Duration::from_millis(250));
-    let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("run out");
-    assert_eq!(taken.fence(), 2);
+    let taken = theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().expect("run out");
+    assert_eq!(taken.fence(), Some(2));
     assert_eq!(lease.beat(), Beat::Lost);
     let error = hold(&mine).commit(2, &[state(3)]).unwrap_err();
     assert_eq!((error.kind(), error.exit_status()), ("fenced", Status::Busy));
     assert!(error.hint().unwrap().contains("output is kept"));
-    assert_eq!(mine.version(), Some(2));
+    assert_eq!(mine.version(), Some(StoreVersion::Remote(2)));
     hold(&theirs).commit(2, &[state(3)]).unwrap();
     drop(lease);
-    assert!(theirs.is_leased(Subject::Run, "three").unwrap(), "a lost lease gives nothing back");
+    assert!(
+        theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap(),
+        "a lost lease gives nothing back"
+    );
     hold(&mine).commit(3, &[state(4)]).unwrap();
 }
 
@@ -61,9 +67,10 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
 fn the_same_machine_takes_over_at_once() {
     needs!("postgresql");
     let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
-    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
-    let again = theirs.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("the same machine");
-    assert_eq!((again.fence(), lease.beat()), (2, Beat::Lost));
+    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+    let again =
+        theirs.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("the same machine");
+    assert_eq!((again.fence(), lease.beat()), (Some(2), Beat::Lost));
 }
 
 #[test]
@@ -71,19 +78,19 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
     needs!("postgresql");
     let (fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let lock = hold(&mine);
-    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
-    assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
+    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+    assert!(!theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
     lock.commit(1, &[state(2)]).unwrap();
-    assert!(theirs.is_leased(Subject::Run, "three").unwrap());
+    assert!(theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
     drop(lock);
-    assert_eq!((lease.fence(), lease.beat()), (1, Beat::Held { revision: 2 }));
-    assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
+    assert_eq!((lease.fence(), lease.beat()), (Some(1), Beat::Held { revision: 2 }));
+    assert!(theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().is_none());
     {
         let task = "task_01890000000070008000000000000001".parse().unwrap();
         let lock = hold(&theirs);
-        assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
-        let task = theirs.lease(Subject::Task(task), &claimant("two", MINUTE)).unwrap().expect("free");
-        assert_eq!(task.fence(), 2);
+        assert!(theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().is_none());
+        let task = theirs.lease(Subject::Task(task), &|| Ok(claimant("two", MINUTE))).unwrap().expect("free");
+        assert_eq!(task.fence(), Some(2));
         // Without a change, the lease is written when the lock is released.
         drop(lock);
         assert_eq!((task.beat(), fresh.count("lease")), (Beat::Held { revision: 2 }, 2));
@@ -91,7 +98,7 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
     lease.release().unwrap();
     assert_eq!(fresh.count("lease"), 1);
     let lock = hold(&mine);
-    drop(mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free"));
+    drop(mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free"));
     drop(lock);
     assert_eq!((fresh.count("lease"), fresh.run("SELECT fence FROM @.state")), (1, vec!["2".to_owned()]));
 }
@@ -100,7 +107,7 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
 fn a_lease_goes_with_the_change_that_gives_it_back() {
     needs!("postgresql");
     let (fresh, [_store, _other], [mine, theirs]) = in_two_stores();
-    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
     // A lease remains if there is no lock, or if the change fails.
     lease.release_along();
     hold(&mine).commit(1, &[state(2)]).unwrap();
@@ -113,7 +120,7 @@ fn a_lease_goes_with_the_change_that_gives_it_back() {
     lease.release_along();
     lock.commit(2, &[state(3)]).unwrap();
     assert_eq!(fresh.count("lease"), 0);
-    let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("given back");
+    let taken = theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().expect("given back");
     // The old lease deletes no row of the new one, and the process that returned it is not fenced.
     lease.release().unwrap();
     assert_eq!((fresh.count("lease"), taken.beat()), (1, Beat::Held { revision: 3 }));
@@ -128,7 +135,7 @@ fn a_beat_that_reaches_nobody_says_how_long_is_left() {
     let store = Postgres::open(proxy.url(&fresh), Duration::from_millis(500));
     create(&fresh.open(), "a");
     let mine = agent_of(&store, "a");
-    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
     proxy.stop();
     let Beat::Unreachable { left } = lease.beat() else { panic!("it can't be reached") };
     assert!(left > Duration::from_secs(40) && left <= Duration::from_secs(45), "{left:?}");
@@ -141,16 +148,21 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     let (ticker, command, other) = (fresh.open(), fresh.open(), fresh.open());
     let (ticking, theirs) = (create(&ticker, "a"), agent_of(&other, "a"));
     create(&ticker, "b");
-    let lease = ticking.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    let lease = ticking.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
     // A process that the turn started acts in the name of the lease without having taken it.
-    command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence(), run: None });
+    command.claim(Claim {
+        agent: name("a"),
+        subject: Subject::Run,
+        fence: lease.fence().unwrap(),
+        run: None,
+    });
     let (mine, another) = (agent_of(&command, "a"), agent_of(&command, "b"));
     assert!(!mine.is_fenced().unwrap());
     hold(&mine).commit(1, &[state(2)]).unwrap();
     mine.arrive(&[message(1)]).unwrap();
     // The machine was suspended for longer than its lease, and another machine took over.
     fresh.run("UPDATE @.lease SET expires_at = 0");
-    let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("run out");
+    let taken = theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().expect("run out");
     assert!(mine.is_fenced().unwrap());
     let locked = |change: fn(&dyn RemoteTxn) -> crate::error::Result<()>| change(&*hold(&mine));
     let refused = [
@@ -163,7 +175,10 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     for error in refused.map(Result::unwrap_err) {
         assert_eq!((error.kind(), error.exit_status()), ("fenced", Status::Busy));
     }
-    assert_eq!((mine.version(), fresh.count("inbox"), fresh.count("agent")), (Some(2), 1, 2));
+    assert_eq!(
+        (mine.version(), fresh.count("inbox"), fresh.count("agent")),
+        (Some(StoreVersion::Remote(2)), 1, 2)
+    );
     // The lease restricts no change of other agents, and its new owner can change this agent.
     another.arrive(&[message(3)]).unwrap();
     hold(&theirs).commit(2, &[state(3)]).unwrap();
@@ -179,14 +194,14 @@ fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
     let fresh = Fresh::made();
     let (store, command) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
-    let lease = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    let lease = agent.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
     fresh.run("UPDATE @.lease SET anchor = 'two'");
     assert_eq!(lease.beat(), Beat::Lost);
     let error = hold(&agent).commit(1, &[state(2)]).unwrap_err();
     assert_eq!(error.kind(), "fenced");
     // A command of this machine's run has this fence, but the state does not contain its run id.
     let run = "run_00000000000070008000000000000001".parse().ok();
-    command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence(), run });
+    command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence().unwrap(), run });
     let mine = agent_of(&command, "a");
     assert!(mine.is_fenced().unwrap());
     for refused in [hold(&mine).commit(1, &[state(2)]), mine.arrive(&[message(1)]).map(drop)] {
@@ -203,9 +218,9 @@ fn a_number_that_nobody_gives_is_damage() {
     for number in [i64::MAX, -5] {
         fresh.run(&format!("UPDATE @.state SET fence = {number}"));
         let lock = hold(&agent);
-        let under_the_lock = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap_err();
+        let under_the_lock = agent.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap_err();
         drop(lock);
-        let alone = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap_err();
+        let alone = agent.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap_err();
         for error in [under_the_lock, alone] {
             assert_eq!((error.kind(), error.exit_status()), ("damaged", Status::Damaged), "{error}");
         }
@@ -220,9 +235,11 @@ fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
     let fresh = Fresh::made();
     let store = fresh.open();
     let lease = |agent: &str| {
-        let lease =
-            agent_of(&store, agent).lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
-        let fence = lease.fence();
+        let lease = agent_of(&store, agent)
+            .lease(Subject::Run, &|| Ok(claimant("one", MINUTE)))
+            .unwrap()
+            .expect("free");
+        let fence = lease.fence().unwrap();
         lease.release().unwrap();
         fence
     };

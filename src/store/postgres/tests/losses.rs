@@ -91,7 +91,7 @@ fn what_is_said_to_a_task() {
     everywhere(
         |store, fresh| {
             let (agent, _lease) = super::input::at_work(fresh);
-            let theirs = agent_of(store, "a").task_input(super::input::TASK).unwrap();
+            let theirs = agent_of(store, "a").task_input(super::input::TASK).unwrap().unwrap();
             let word = |number| Uuid::from_u128(number);
             assert_eq!(theirs.append(word(1), b"one ").unwrap(), InputAnswer::Waits);
             assert_eq!(theirs.append(word(2), b"two ").unwrap(), InputAnswer::Waits);
@@ -179,11 +179,11 @@ fn changes_over_an_old_connection() {
         |store, fresh| {
             create(&fresh.open(), "a").arrive(&[message(1)]).unwrap();
             for _ in 0..9 {
-                store.agents().unwrap();
+                store.agents("").unwrap();
             }
             let agent = agent_of(store, "a");
             let lock = hold(&agent);
-            let lease = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+            let lease = agent.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
             lock.commit(1, &[state(2), event(2)]).unwrap();
             drop(lock);
             let lock = hold(&agent);
@@ -231,17 +231,17 @@ fn leases() {
         |store, fresh| {
             create(&fresh.open(), "a");
             let agent = agent_of(store, "a");
-            let lease = agent.lease(Subject::Run, &claimant).unwrap().expect("free");
+            let lease = agent.lease(Subject::Run, &|| Ok(claimant.clone())).unwrap().expect("free");
             assert_eq!(lease.beat(), Beat::Held { revision: 1 });
             lease.release().unwrap();
             let lock = hold(&agent);
-            let lease = agent.lease(Subject::Run, &claimant).unwrap().expect("free");
+            let lease = agent.lease(Subject::Run, &|| Ok(claimant.clone())).unwrap().expect("free");
             lock.commit(1, &[state(2)]).unwrap();
             drop(lock);
             assert_eq!(lease.beat(), Beat::Held { revision: 2 });
             hold(&agent).commit(2, &[state(3)]).unwrap();
             lease.release().unwrap();
-            let lease = agent.lease(Subject::Run, &claimant).unwrap().expect("free");
+            let lease = agent.lease(Subject::Run, &|| Ok(claimant.clone())).unwrap().expect("free");
             std::mem::forget(lease);
         },
         |fresh, cut| {
@@ -305,7 +305,7 @@ fn agents_that_are_replaced() {
             let counts = ["agent", "record", "archive", "inbox", "event"].map(|table| fresh.count(table));
             assert_eq!(counts, [1, 3, 1, 1, 2], "{cut}");
             let agent = agent_of(&fresh.open(), "a");
-            assert_eq!(agent.version(), Some(7), "{cut}");
+            assert_eq!(agent.version(), Some(StoreVersion::Remote(7)), "{cut}");
             assert!(agent.arrive(&[message(2)]).unwrap(), "{cut}: it is open again");
         },
     );
@@ -335,9 +335,9 @@ fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() 
     };
     for is_committed in [true, false] {
         let lock = hold(&mine);
-        let given = mine.lease(Subject::Run, &claimant("one")).unwrap().expect("free");
+        let given = mine.lease(Subject::Run, &|| Ok(claimant("one"))).unwrap().expect("free");
         break_lock(&fresh);
-        let taken = theirs.lease(Subject::Run, &claimant("other")).unwrap().expect("free");
+        let taken = theirs.lease(Subject::Run, &|| Ok(claimant("other"))).unwrap().expect("free");
         if is_committed {
             let error = lock.commit(1, &[state(2)]).unwrap_err();
             assert_eq!(error.exit_status(), Status::Busy, "{error}");

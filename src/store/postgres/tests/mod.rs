@@ -21,10 +21,12 @@ use crate::model::message::{InboxKey, Priority};
 use crate::model::time::{Span, Time};
 
 use super::super::backend::contents::contents;
-use super::super::backend::{Arrival, Backend, KeyWindow, Op, RemoteRecords, RemoteTxn, each_of};
+use super::super::backend::{
+    AgentRecords, Arrival, Backend, KeyWindow, Op, RemoteBackend, RemoteTxn, StoreVersion, each_of,
+};
 use super::super::settings::Settings;
 use super::wire::tests::rig;
-use super::{Postgres, Url};
+use super::{PgAgent, Postgres, Url};
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -118,7 +120,7 @@ pub fn ended(number: u128) -> Op {
     }
 }
 
-pub fn create(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
+pub fn create(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
     let ops = [
         Op::Identity("{\"name\": \"a\"}\n".to_owned()),
         Op::Policy(Settings::of("command = [\"x\"]\n".to_owned())),
@@ -129,12 +131,12 @@ pub fn create(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
     agent_of(store, agent)
 }
 
-pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
-    store.agent(&name(agent)).unwrap().expect("the agent")
+pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
+    Rc::new(PgAgent::find(&store.shared, &name(agent)).unwrap().expect("the agent"))
 }
 
 /// Returns a new schema with the agent `a` of a store.
-fn in_a_store() -> (Fresh, Postgres, Rc<dyn RemoteRecords>) {
+fn in_a_store() -> (Fresh, Postgres, Rc<dyn AgentRecords>) {
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -142,7 +144,7 @@ fn in_a_store() -> (Fresh, Postgres, Rc<dyn RemoteRecords>) {
 }
 
 /// Returns a new schema with the agent `a`, which each of two stores has opened.
-fn in_two_stores() -> (Fresh, [Postgres; 2], [Rc<dyn RemoteRecords>; 2]) {
+fn in_two_stores() -> (Fresh, [Postgres; 2], [Rc<dyn AgentRecords>; 2]) {
     let (fresh, store, agent) = in_a_store();
     let other = fresh.open();
     let theirs = agent_of(&other, "a");
@@ -150,7 +152,7 @@ fn in_two_stores() -> (Fresh, [Postgres; 2], [Rc<dyn RemoteRecords>; 2]) {
 }
 
 /// Returns the operations that copy an agent, except those of its state.
-pub fn copied(agent: &Rc<dyn RemoteRecords>) -> Vec<Op> {
+pub fn copied(agent: &Rc<dyn AgentRecords + '_>) -> Vec<Op> {
     let mut told = Vec::new();
     let tell = &mut |op| {
         told.push(op);
@@ -160,12 +162,12 @@ pub fn copied(agent: &Rc<dyn RemoteRecords>) -> Vec<Op> {
     told
 }
 
-pub fn hold(agent: &Rc<dyn RemoteRecords>) -> Box<dyn RemoteTxn> {
-    agent.lock(PATIENCE).unwrap().expect("the lock")
+pub fn hold(agent: &Rc<dyn AgentRecords + '_>) -> Box<dyn RemoteTxn> {
+    agent.remote().unwrap().lock(PATIENCE).unwrap().expect("the lock")
 }
 
 /// Returns all archive lines of a kind, newest first.
-pub fn all_ended(agent: &Rc<dyn RemoteRecords>, kind: &'static str) -> Vec<String> {
+pub fn all_ended(agent: &Rc<dyn AgentRecords + '_>, kind: &'static str) -> Vec<String> {
     let mut all = Vec::new();
     agent
         .see()

@@ -14,7 +14,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 
 /// True if no message or hint is in the inbox. The agent's state does not matter.
-fn is_quiet(agent: &Rc<dyn RemoteRecords>) -> bool {
+fn is_quiet(agent: &Rc<dyn AgentRecords + '_>) -> bool {
     let state = include_bytes!("../../../../tests/data/format-1/agents/ada/state.json");
     agent.is_quiet(&decode(Path::new("state.json"), state).unwrap()).unwrap()
 }
@@ -23,12 +23,12 @@ fn is_quiet(agent: &Rc<dyn RemoteRecords>) -> bool {
 fn a_store_is_made_once() {
     needs!("postgresql");
     let fresh = Fresh::unmade();
-    let error = fresh.open().agents().unwrap_err();
+    let error = fresh.open().agents("").unwrap_err();
     assert_eq!((error.exit_status(), error.kind()), (Status::NotFound, "no_schema"), "{error}");
     assert!(error.hint().unwrap().contains("init"), "{:?}", error.hint());
     assert!(Postgres::init(fresh.url.clone(), PATIENCE).unwrap());
     assert!(!Postgres::init(fresh.url.clone(), PATIENCE).unwrap());
-    assert!(fresh.open().agents().unwrap().is_empty());
+    assert!(fresh.open().agents("").unwrap().is_empty());
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn another_format_is_refused() {
     let fresh = Fresh::made();
     for (format, word) in [("2", "newer"), ("0", "never")] {
         fresh.run(&format!("UPDATE @.meta SET value = '{format}' WHERE key = 'format'; SELECT 1"));
-        let error = fresh.open().agents().unwrap_err();
+        let error = fresh.open().agents("").unwrap_err();
         assert_eq!(error.exit_status(), Status::Damaged, "{error}");
         assert!(error.hint().unwrap().contains(word), "{error}");
         assert!(Postgres::init(fresh.url.clone(), PATIENCE).is_err());
@@ -65,15 +65,15 @@ fn agents_are_made_and_found_by_name() {
     assert!(store.agent(&name("a")).unwrap().is_none());
     let agent = create(&store, "b");
     create(&store, "a");
-    assert_eq!(store.agents().unwrap(), [name("a"), name("b")]);
+    assert_eq!(store.agents("").unwrap(), [name("a"), name("b")]);
     assert_eq!(agent.identity().unwrap(), "{\"name\": \"a\"}\n");
     assert_eq!(agent.policy().unwrap(), "command = [\"x\"]\n");
     assert_eq!(agent.state().unwrap(), "{\"revision\":1}\n");
-    assert_eq!(agent.version(), Some(1));
+    assert_eq!(agent.version(), Some(StoreVersion::Remote(1)));
     assert!(is_quiet(&agent));
     let ops = [Op::Identity("{}".into()), Op::Policy(Settings::default()), state(9)];
     assert!(!store.create(&name("a"), &each_of(&ops)).unwrap());
-    assert_eq!(agent_of(&store, "a").version(), Some(1));
+    assert_eq!(agent_of(&store, "a").version(), Some(StoreVersion::Remote(1)));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn lines_come_in_order_until_it_is_enough() {
 }
 
 /// Returns short forms of the archive lines and events of an agent.
-fn past(agent: &Rc<dyn RemoteRecords>) -> Vec<String> {
+fn past(agent: &Rc<dyn AgentRecords + '_>) -> Vec<String> {
     let short = |op| match op {
         Op::Ended { kind, text, .. } => Some(format!("{kind} {}", text.trim())),
         Op::Event { seq, .. } => Some(format!("event {seq}")),
@@ -258,7 +258,7 @@ fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
     let memory = Memory::default();
     let fresh = Fresh::made();
     let database = fresh.open();
-    let stores: [&dyn Backend; 2] = [&memory, &database];
+    let stores: [&dyn RemoteBackend; 2] = [&memory, &database];
     let [in_memory, in_database] = stores.map(|store| {
         assert!(store.create(&name("a"), &each_of(&[state(1), event(1)])).unwrap());
         let agent = store.agent(&name("a")).unwrap().expect("made");
@@ -345,7 +345,7 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
     let most = std::env::var("DORMOUSE_FLEET").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
     let read = [1000, most].map(|agents| {
         let fresh = fleet(agents);
-        let found = fresh.open().due(Time::from_millis(1000), &[Pool::COMMON], None).unwrap();
+        let found = fresh.open().due(Time::from_millis(1000), &[Pool::COMMON], None).unwrap().unwrap();
         assert_eq!((found.agents.len(), found.next), (150, Some(Time::from_millis(1_000_101))));
         let query = |sql: &str| sql.replace("$1", "1000").replace("$2", "ARRAY['']").replace("$3", "NULL");
         (pages(&fresh, &query(&due::agents())), pages(&fresh, &query(due::NEXT)))
@@ -354,12 +354,12 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
     let fresh = fleet(1000);
     fresh.run("UPDATE @.due SET pool = 'a'; UPDATE @.agent SET pool = 'a'; UPDATE @.due SET pool = 'b' WHERE agent_id = 7; SELECT 1");
     let pools = ["b", "c"].map(|word| Pool::of(&format!("scheduler.pool = \"{word}\"")));
-    let found = fresh.open().due(Time::from_millis(1000), &pools, None).unwrap();
+    let found = fresh.open().due(Time::from_millis(1000), &pools, None).unwrap().unwrap();
     assert_eq!((found.agents.len(), found.next), (0, None), "its settings are of another pool");
     fresh.run("UPDATE @.agent SET pool = 'b' WHERE id = 7; SELECT 1");
-    let found = fresh.open().due(Time::from_millis(0), &pools, None).unwrap();
+    let found = fresh.open().due(Time::from_millis(0), &pools, None).unwrap().unwrap();
     assert_eq!((found.agents.len(), found.next), (0, Some(Time::from_millis(7))));
-    assert!(fresh.open().due(Time::from_millis(7), &pools, None).unwrap().names().eq([&name("a7")]));
+    assert!(fresh.open().due(Time::from_millis(7), &pools, None).unwrap().unwrap().names().eq([&name("a7")]));
     let [(few, next_of_few), (many, next_of_many)] = read;
     // The plan uses only indexes. An index with more rows has one or two levels more, so each probe
     // reads one or two pages more.
@@ -396,7 +396,7 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
     let memory = Memory::default();
     let fresh = Fresh::made();
     let database = fresh.open();
-    let stores: [&dyn Backend; 2] = [&memory, &database];
+    let stores: [&dyn RemoteBackend; 2] = [&memory, &database];
     for store in stores {
         assert!(store.create(&name("a"), &each_of(&[state(1)])).unwrap());
         let agent = store.agent(&name("a")).unwrap().expect("made");

@@ -67,7 +67,7 @@ fn a_fleet_knows_how_many_machines_tick() {
     let store = fresh.open();
     let machines = |anchor: &str, pools: &[Pool]| {
         let by = claimant(anchor, MINUTE);
-        store.due(at(0), pools, Some(&by)).unwrap().machines
+        store.due(at(0), pools, Some(&by)).unwrap().unwrap().machines
     };
     let gpu = Pool::of("[scheduler]\npool = \"gpu\"\n");
     assert_eq!(machines("one", &[Pool::COMMON]), 1);
@@ -82,7 +82,7 @@ fn a_fleet_knows_how_many_machines_tick() {
 fn kept(fresh: &Fresh) -> Postgres {
     let store = fresh.open();
     for _ in 0..12 {
-        store.agents().unwrap();
+        store.agents("").unwrap();
     }
     store
 }
@@ -152,7 +152,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
         text: format!("{{\"revision\":{revision}}}\n"),
     };
     let under = hold(&agent);
-    let lease = agent.lease(Subject::Run, &claimant("one", MINUTE))?.expect("it is free");
+    let lease = agent.lease(Subject::Run, &|| Ok(claimant("one", MINUTE)))?.expect("it is free");
     let mut claimed = Vec::from(lines(2));
     claimed.extend([due(2, Some(at(9))), Op::Taken(key(Priority::Normal, 8)), Op::Heard(id(6))]);
     under.commit(1, &claimed)?;
@@ -161,7 +161,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
     std::mem::forget(lease);
     let under = hold(&agent);
     let of_task = Subject::Task(TaskId(id(1).0));
-    let lease = agent.lease(of_task, &claimant("one", MINUTE))?.expect("it is free");
+    let lease = agent.lease(of_task, &|| Ok(claimant("one", MINUTE)))?.expect("it is free");
     under.commit(3, &[due(4, None), event(40)])?;
     drop(under);
     let under = hold(&agent);

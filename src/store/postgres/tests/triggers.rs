@@ -18,7 +18,7 @@ fn kept(key: &str) -> Op {
     Op::TriggerKey { trigger: TRIGGER, digest: sha256(key.as_bytes()), key: key.as_bytes().to_vec() }
 }
 
-fn has(agent: &Rc<dyn RemoteRecords>, key: &str) -> bool {
+fn has(agent: &Rc<dyn AgentRecords + '_>, key: &str) -> bool {
     let digest = sha256(key.as_bytes());
     let found = agent.trigger_key(TRIGGER, &digest).unwrap();
     assert_eq!(agent.has_trigger_key(TRIGGER, &digest).unwrap(), found.is_some());
@@ -71,7 +71,7 @@ fn most(count: u32) -> NonZeroU32 {
     NonZeroU32::new(count).unwrap()
 }
 
-pub fn is_used(agent: &Rc<dyn RemoteRecords>, limit: u32) -> bool {
+pub fn is_used(agent: &Rc<dyn AgentRecords + '_>, limit: u32) -> bool {
     // The time of the client's clock is ignored.
     match agent.use_trigger(TRIGGER, most(limit), at(0)).unwrap() {
         Ok(()) => true,
