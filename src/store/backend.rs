@@ -79,6 +79,11 @@ pub trait Backend: Debug {
     /// Returns the records of one agent, or `None` if the agent does not exist.
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords + '_>>>;
 
+    /// True if a new agent can't have this name.
+    fn is_taken(&self, name: &AgentName) -> Result<bool> {
+        Ok(self.agent(name)?.is_some())
+    }
+
     /// Returns agents and their identities; all that have this former name, and possibly others.
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 

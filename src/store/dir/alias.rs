@@ -1,5 +1,4 @@
-//! Renamed agents: files that no stream carries are moved to the new name, and the agent is found
-//! by its former name.
+//! Files of a renamed or replaced agent that no stream carries: they are moved to its successor.
 
 use std::path::Path;
 
@@ -7,23 +6,8 @@ use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::super::backend::AgentRecords;
 use super::travel::{FileKind, place};
-use super::{DirAgent, DirStore, files, layout};
-
-impl DirStore {
-    /// Returns the text of each agent's identity, except those that can't be read.
-    pub(in crate::store) fn identities(&self) -> Result<Vec<(AgentName, String)>> {
-        let read = |name: AgentName| Some((self.agent(&name).ok()?.identity().ok()?, name));
-        Ok(self.agents()?.into_iter().filter_map(read).map(|(identity, name)| (name, identity)).collect())
-    }
-
-    /// Refuses a name that is taken, even by an agent that was moved away.
-    pub(in crate::store) fn refuse_name(&self, name: &AgentName) -> Result<()> {
-        let is_taken = self.cap().join(layout::AGENTS).join(name.as_str()).exists()?;
-        if is_taken { Err(agent_exists(name)) } else { Ok(()) }
-    }
-}
+use super::{DirAgent, files, layout};
 
 /// Moves files that the stream of an agent does not carry to its successor: keys, files of people,
 /// links among the files of turns, and late submissions of programs that get no error. Late

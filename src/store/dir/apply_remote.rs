@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::cap_fs::{CapPath, Root};
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::place::PlaceId;
 use crate::model::time::Time;
@@ -167,11 +167,10 @@ impl DirStore {
         for (name, changes) in by_agent {
             let is_done = match name {
                 None => self.bring_in(&changes)?,
-                Some(name) => match self.agent(&name) {
-                    Ok(agent) if is_removal(&changes) => agent.change(now)?.delete_as_known(&changes)?,
-                    Ok(agent) => agent.bring_in(&changes, now)?,
-                    Err(Error::NoAgent { .. }) => self.bring_agent(&name, &changes)?,
-                    Err(error) => return Err(error),
+                Some(name) => match self.find(&name)? {
+                    Some(agent) if is_removal(&changes) => agent.change(now)?.delete_as_known(&changes)?,
+                    Some(agent) => agent.bring_in(&changes, now)?,
+                    None => self.bring_agent(&name, &changes)?,
                 },
             };
             if !is_done {

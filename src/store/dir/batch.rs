@@ -35,7 +35,7 @@ impl DirAgent<'_> {
     /// Begins a batch of messages for the inbox, in its own directory. `name` must be unique among
     /// batches. If the user is the owner, this also removes the batches of killed commands.
     pub(in crate::store) fn batch(&self, name: Uuid) -> Result<DirBatch<'_>> {
-        if self.store.guest().is_none() {
+        if self.store.guest.is_none() {
             sweep(&self.tmp())?;
         }
         let (disk, dir) = (self.store.disk, self.staging(&format!("{PREFIX}{}", name.simple())));

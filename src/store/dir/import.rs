@@ -190,7 +190,7 @@ impl<'s> DirImport<'s> {
         let disk = store.disk;
         let target = AgentDir::new(&store.root, &self.agent.name);
         let (from, agents) = (self.agent.dir.clone(), target.cap().parent());
-        let there = store.agent(&self.agent.name)?;
+        let there = store.find(&self.agent.name)?.ok_or_else(|| self.agent.gone())?;
         let locked = there.change(now)?;
         if !there.peek()?.moved.is_some_and(|moved| moved.frees_name()) {
             return Err(super::agent_exists(&self.agent.name));

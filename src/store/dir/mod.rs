@@ -91,6 +91,7 @@ pub use sweep::Swept;
 pub use watch::DirWatch;
 
 use super::anchor::Anchor;
+use super::backend::Backend;
 pub use super::backend::Subject;
 
 use files::Disk;
@@ -175,25 +176,22 @@ impl DirStore {
         Ok(true)
     }
 
-    /// Returns the agent of this name. Error if no such agent exists.
-    pub(in crate::store) fn agent(&self, name: &AgentName) -> Result<DirAgent<'_>> {
+    /// Returns the agent of this name, or `None` if no such agent exists.
+    pub(super) fn find(&self, name: &AgentName) -> Result<Option<DirAgent<'_>>> {
         let dir = AgentDir::new(&self.root, name);
-        let Some(found) = dir.cap().look()? else {
-            // The error is the same if the names of the other agents can't be listed.
-            let known = self.agents().ok();
-            let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
-            return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
-        };
+        let Some(found) = dir.cap().look()? else { return Ok(None) };
         if cap_fs::kind(&found) != FileType::Directory {
             return Err(Error::damaged(dir.path(), NOT_A_DIRECTORY));
         }
-        Ok(DirAgent::new(self, name.clone(), dir))
+        Ok(Some(DirAgent::new(self, name.clone(), dir)))
     }
 
     /// Creates an agent, complete: before the last rename no other command sees it.
     pub(in crate::store) fn create(&self, new: &NewAgent) -> Result<()> {
         let name = &new.identity.name;
-        self.refuse_name(name)?;
+        if self.is_taken(name)? {
+            return Err(agent_exists(name));
+        }
         let mut staged = self.stage(name, name)?;
         self.stage_agent(&staged.agent().dir, new)?;
         // Another process may have just created an agent of this name.

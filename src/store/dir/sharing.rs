@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::settings::Group;
 
+use super::super::backend::Backend;
 use super::DirStore;
 use super::layout::{self, AgentDir};
 
@@ -77,12 +78,6 @@ impl DirStore {
         })
     }
 
-    /// Returns the name of the user of this command, if the inboxes are shared and the user is
-    /// neither their owner nor root. Such a user may put files into the inboxes, and nothing else.
-    pub fn guest(&self) -> Option<&str> {
-        self.guest.as_deref()
-    }
-
     /// Returns the reason why the user of this command can share nothing with the group, if any: an
     /// owner must be in the group to give it the inboxes and to read the files of its members.
     pub fn not_in_group(&self) -> Result<Option<Error>> {
@@ -123,10 +118,10 @@ impl DirStore {
 
     /// Shares all agents. Changes nothing for a member of the group, who owns none of them.
     pub fn share_all(&self) -> Result<usize> {
-        if self.guest().is_some() || !self.is_shared() {
+        if self.guest.is_some() || !self.is_shared() {
             return Ok(0);
         }
-        let agents = self.agents()?;
+        let agents = self.agents("")?;
         self.share(&agents.iter().map(|name| AgentDir::new(&self.root, name)).collect::<Vec<_>>())
     }
 

@@ -151,7 +151,7 @@ impl DirAgent<'_> {
     /// Path at which an arrival of this name is staged: in `tmp/`, or, for a member of the sharing
     /// group, who may write to the inbox alone, in the inbox under a name that readers ignore.
     pub(super) fn staging(&self, name: &str) -> CapPath {
-        match self.store.guest() {
+        match &self.store.guest {
             None => self.tmp().join(name),
             Some(_) => self.dir.join(layout::INBOX).join(format!("{NEW}{name}")),
         }

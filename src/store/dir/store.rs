@@ -1,6 +1,7 @@
 //! The open state directory: its settings, its user, and the names of its agents.
 
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::model::settings::{GitSettings, IngressSettings, StoreConfig};
 use crate::model::time::{Span, Time};
 
 use super::super::anchor::Anchor;
+use super::super::backend::{AgentRecords, Backend};
 use super::files::Disk;
 use super::{config, layout, lock};
 
@@ -39,7 +41,8 @@ pub struct DirStore {
     /// `config.store.url` names the database that has the records, if they are not files.
     pub(in crate::store) config: StoreConfig,
     pub(super) disk: Disk,
-    /// User of this command as a member of the sharing group; see [`DirStore::guest`].
+    /// Name of the user of this command, if the inboxes are shared and the user is neither their
+    /// owner nor root. Such a user may put files into the inboxes, and nothing else.
     pub(super) guest: Option<String>,
     /// Display name of the store that has the records, if they are not in this directory.
     pub(super) remote: Option<String>,
@@ -87,24 +90,6 @@ impl DirStore {
         self.opener.patience
     }
 
-    /// Returns all agents, sorted by name. Skips entries that are no agent's directory.
-    pub(in crate::store) fn agents(&self) -> Result<Vec<AgentName>> {
-        self.agents_beginning("")
-    }
-
-    /// Returns the agents whose names begin with `beginning`, sorted by name.
-    pub(in crate::store) fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
-        let mut names: Vec<AgentName> = Vec::new();
-        self.cap().join(layout::AGENTS).each_entry(|name, is_dir| {
-            if is_dir && name.starts_with(beginning.as_bytes()) {
-                names.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()));
-            }
-            true
-        })?;
-        names.sort_unstable();
-        Ok(names)
-    }
-
     /// Parses a text as the settings of an agent of this store. `origin`: source of the text, for
     /// error messages.
     pub fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
@@ -135,5 +120,39 @@ impl DirStore {
             since: now,
             agent: None,
         }
+    }
+}
+
+impl Backend for DirStore {
+    /// Skips entries that are no agent's directory.
+    fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
+        let mut names: Vec<AgentName> = Vec::new();
+        self.cap().join(layout::AGENTS).each_entry(|name, is_dir| {
+            if is_dir && name.starts_with(beginning.as_bytes()) {
+                names.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()));
+            }
+            true
+        })?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords + '_>>> {
+        Ok(self.find(name)?.map(|agent| Rc::new(agent) as Rc<dyn AgentRecords>))
+    }
+
+    /// True for any entry of this name, even an agent that was moved away.
+    fn is_taken(&self, name: &AgentName) -> Result<bool> {
+        self.cap().join(layout::AGENTS).join(name.as_str()).exists()
+    }
+
+    /// Reads the identity of every agent, and skips those that can't be read.
+    fn had_name(&self, _former: &AgentName) -> Result<Vec<(AgentName, String)>> {
+        let read = |name: AgentName| Some((self.find(&name).ok()??.identity().ok()?, name));
+        Ok(self.agents("")?.into_iter().filter_map(read).map(|(identity, name)| (name, identity)).collect())
+    }
+
+    fn guest(&self) -> Option<&str> {
+        self.guest.as_deref()
     }
 }

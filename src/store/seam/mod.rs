@@ -36,7 +36,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
-use super::backend::{Claim, DatabaseRole, DueAgents, Op, RemoteBackend, each_of};
+use super::backend::{Backend, Claim, DatabaseRole, DueAgents, Op, RemoteBackend, each_of};
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
 
@@ -134,11 +134,17 @@ impl Store {
         database::grant(url, patience, part, role)
     }
 
+    fn backend(&self) -> &dyn Backend {
+        match &self.remote {
+            None => &self.local,
+            Some(remote) => &**remote,
+        }
+    }
+
     /// Returns the user or role of this process, if it may only put messages and hints into
-    /// inboxes: a member of the sharing group, or a producer of the database. The latter is known
-    /// after the first request for an agent.
+    /// inboxes: see [`Backend::guest`].
     pub fn guest(&self) -> Option<&str> {
-        self.remote.as_ref().map_or_else(|| self.local.guest(), |remote| remote.guest())
+        self.backend().guest()
     }
 
     /// Refuses an agent of a pool that this machine does not tick. Records in a state directory
@@ -166,35 +172,26 @@ impl Store {
 
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     pub fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
-        let Some(remote) = &self.remote else { return self.local.agents_beginning(beginning) };
-        remote.agents(beginning)
+        self.backend().agents(beginning)
     }
 
     /// Returns the agents that may have work for a step, without reading the others. `is_ticking`:
     /// true for a process that steps them. `None` if the records are files: then each agent has to
     /// be read.
     pub fn due(&self, now: Time, is_ticking: bool) -> Result<Option<DueAgents>> {
-        let Some(remote) = &self.remote else { return Ok(None) };
-        let by = is_ticking.then(|| self.local.claimant()).transpose()?;
-        remote.due(now, self.local.pools().all(), by.as_ref())
+        let by = (self.is_remote() && is_ticking).then(|| self.local.claimant()).transpose()?;
+        self.backend().due(now, self.local.pools().all(), by.as_ref())
     }
 
     /// Returns the agent of this name. Error if no such agent exists.
     pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
-        let Some(remote) = &self.remote else {
-            return Ok(Agent::of_dir(self, self.local.agent(name)?));
+        let Some(records) = self.backend().agent(name)? else {
+            // The error is the same if the names of the other agents can't be listed.
+            let known = self.agents().ok();
+            let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
+            return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
         };
-        match remote.agent(name)? {
-            Some(records) => {
-                let source = RecordSource { local: self.local.local_agent(name), records };
-                Ok(Agent::of(self, source))
-            }
-            None => {
-                let known = remote.agents("").ok();
-                let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
-                Err(Error::NoAgent { agent: name.to_string(), known, renamed: None })
-            }
-        }
+        Ok(Agent::of(self, RecordSource { local: self.local.local_agent(name), records }))
     }
 
     /// Puts a message into the inbox of its agent, in one round trip with the query for that agent.
@@ -204,10 +201,9 @@ impl Store {
     /// added: always if the records are files; otherwise a read of the agent gives the reason, or
     /// shows that the message can be added after all.
     pub fn tell(&self, message: &Message, size: u64, default: Size) -> Result<Option<Result<State>>> {
-        let Some(remote) = &self.remote else { return Ok(None) };
         let arrival = ops::arrival(message);
         arrival.check()?;
-        let told = remote.deliver(&message.agent, &arrival, size, default.0)?;
+        let told = self.backend().deliver(&message.agent, &arrival, size, default.0)?;
         Ok(told.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
     }
 
@@ -253,12 +249,9 @@ impl Store {
         Ok(unused.into_iter().map(|dir| dir.place).collect())
     }
 
-    /// Sets the lease under which this process acts. Does nothing if the records are files, because
-    /// there a lease is only a lock of this machine.
+    /// Sets the lease under which this process acts: see [`Backend::claim`].
     pub fn claim(&self, claim: Claim) {
-        if let Some(remote) = &self.remote {
-            remote.claim(claim);
-        }
+        self.backend().claim(claim);
     }
 
     /// Returns the faults of the store as a whole: of the state directory, and of the database if
@@ -279,13 +272,8 @@ impl Store {
 
     /// Returns the agent that had a name until it was renamed; of several, the last.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
-        // Reads every identity of a state directory: called only if no agent has the name.
-        let identities = match &self.remote {
-            None => self.local.identities()?,
-            Some(remote) => remote.had_name(former)?,
-        };
         let mut found = None;
-        for (name, identity) in identities {
+        for (name, identity) in self.backend().had_name(former)? {
             // An agent that can't be read is skipped.
             let identity = decode::<Identity>(Path::new(layout::IDENTITY), identity.as_bytes());
             let had = identity.map(|identity| identity.former_names).unwrap_or_default();
@@ -297,10 +285,6 @@ impl Store {
 
     /// Refuses a name that is taken, even by an agent that was moved away.
     pub fn refuse_name(&self, name: &AgentName) -> Result<()> {
-        match &self.remote {
-            None => self.local.refuse_name(name),
-            Some(remote) if remote.agent(name)?.is_some() => Err(agent_exists(name)),
-            Some(_) => Ok(()),
-        }
+        if self.backend().is_taken(name)? { Err(agent_exists(name)) } else { Ok(()) }
     }
 }

@@ -18,7 +18,7 @@ use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
 use crate::model::record::Plane;
 use crate::model::state::Outbox;
 
-use super::super::backend::StoreFault;
+use super::super::backend::{Backend, StoreFault};
 use super::delete::is_husk;
 use super::sharing::Rights;
 use super::{DirAgent, DirStore, DirTxn, NOT_A_DIRECTORY, git, layout};
@@ -234,7 +234,7 @@ impl DirStore {
 
     /// Finds local directories of agents that another machine has deleted or renamed.
     pub(in crate::store) fn local_dirs_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
-        let mut left = self.agents()?;
+        let mut left = self.agents("")?;
         left.retain(|name| known.binary_search(name).is_err());
         let finding = |name: &AgentName| {
             let place = self.cap().join(layout::AGENTS).join(name.as_str());
