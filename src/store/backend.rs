@@ -109,7 +109,8 @@ pub trait Backend: Debug {
     fn guest(&self) -> Option<&str>;
 
     /// Sets the lease under which this process acts. Its changes of the agent are refused as
-    /// `fenced` once another process has the lease. Does nothing if only one machine uses the store.
+    /// `fenced` once another process has the lease. Does nothing if only one machine uses the
+    /// store.
     fn claim(&self, _claim: Claim) {}
 }
 
@@ -209,6 +210,7 @@ impl DueAgents {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StoreVersion {
     Dir(cap_fs::Version),
+    #[cfg(any(test, feature = "postgres"))]
     Remote(u64),
 }
 

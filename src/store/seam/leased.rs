@@ -15,15 +15,10 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Lease that this process has. Dropping this releases the lease.
 #[derive(Debug)]
 pub struct HeldLease {
-    // The local lock is released last, so that its next owner finds the lease free.
-    kept: KeptLease,
-    guard: LockGuard,
-}
-
-/// Lease in the store that has the records.
-#[derive(Debug)]
-struct KeptLease {
+    /// Lease in the store that has the records.
     lease: Box<dyn Lease>,
+    /// Local lock, released after the lease, so that its next owner finds the lease free.
+    guard: LockGuard,
     /// True if another process of this machine shares the lock, and takes the lease over.
     is_shared: Cell<bool>,
     /// Interval of beats, which renew the lease.
@@ -47,58 +42,17 @@ impl HeldLease {
         // The lease survives if one beat in six succeeds.
         let every = lasts / 6;
         let pulse = RefCell::new(Pulse { next: Instant::now() + every, until: None, is_lost: false });
-        let (is_shared, outlasts) = (Cell::new(false), Cell::new(false));
-        HeldLease { kept: KeptLease { lease, is_shared, every, outlasts, pulse }, guard }
+        HeldLease { lease, guard, is_shared: Cell::new(false), every, outlasts: Cell::new(false), pulse }
     }
 
     /// Returns the fencing token. `None` if the records are files, where the local lock is enough.
     pub fn fence(&self) -> Option<u64> {
-        self.kept.lease.fence()
+        self.lease.fence()
     }
 
     /// Keeps the lease alive, if a beat is due. Returns false if this process has lost the lease:
     /// its work must end and does not count.
     pub fn beat(&self) -> bool {
-        self.kept.beat()
-    }
-
-    /// Lets the work continue while the store can't be reached, even if another machine may begin.
-    /// The store refuses the result if another machine has taken over the lease.
-    pub fn outlast(&self) {
-        self.kept.outlasts.set(true);
-    }
-
-    /// Error if this process has lost the lease of the work.
-    pub fn refuse_lost(&self, what: &str) -> Result<()> {
-        if !self.kept.pulse.borrow().is_lost {
-            return Ok(());
-        }
-        Err(Error::refused(
-            Error::FENCED,
-            format!("{what} was ended here, and nothing of it counts: this machine has lost its lease"),
-        )
-        .with_hint("its output is still on this machine; another one may have taken over"))
-    }
-
-    /// Releases the lease with the next change under the agent's lock. Without such a change,
-    /// dropping this releases the lease.
-    pub fn release_along(&self) {
-        if !self.kept.is_shared.get() {
-            self.kept.lease.release_along();
-        }
-    }
-
-    /// Returns the local lock for a process that holds the lease after this process, which then
-    /// does not release the lease.
-    pub fn share(&self) -> Result<File> {
-        let shared = self.guard.share()?;
-        self.kept.is_shared.set(true);
-        Ok(shared)
-    }
-}
-
-impl KeptLease {
-    fn beat(&self) -> bool {
         let mut pulse = self.pulse.borrow_mut();
         let now = Instant::now();
         if !pulse.is_lost && now >= pulse.next {
@@ -117,9 +71,43 @@ impl KeptLease {
         }
         !pulse.is_lost
     }
+
+    /// Lets the work continue while the store can't be reached, even if another machine may begin.
+    /// The store refuses the result if another machine has taken over the lease.
+    pub fn outlast(&self) {
+        self.outlasts.set(true);
+    }
+
+    /// Error if this process has lost the lease of the work.
+    pub fn refuse_lost(&self, what: &str) -> Result<()> {
+        if !self.pulse.borrow().is_lost {
+            return Ok(());
+        }
+        Err(Error::refused(
+            Error::FENCED,
+            format!("{what} was ended here, and nothing of it counts: this machine has lost its lease"),
+        )
+        .with_hint("its output is still on this machine; another one may have taken over"))
+    }
+
+    /// Releases the lease with the next change under the agent's lock. Without such a change,
+    /// dropping this releases the lease.
+    pub fn release_along(&self) {
+        if !self.is_shared.get() {
+            self.lease.release_along();
+        }
+    }
+
+    /// Returns the local lock for a process that holds the lease after this process, which then
+    /// does not release the lease.
+    pub fn share(&self) -> Result<File> {
+        let shared = self.guard.share()?;
+        self.is_shared.set(true);
+        Ok(shared)
+    }
 }
 
-impl Drop for KeptLease {
+impl Drop for HeldLease {
     fn drop(&mut self) {
         if !self.is_shared.get() {
             // A lease that can't be released expires.
@@ -133,7 +121,9 @@ mod tests {
     use std::collections::VecDeque;
     use std::rc::Rc;
 
+    use super::super::super::dir::lock;
     use super::*;
+    use crate::cap_fs::at;
 
     #[derive(Debug)]
     struct Played(Rc<RefCell<VecDeque<Beat>>>);
@@ -152,12 +142,11 @@ mod tests {
         }
     }
 
-    fn kept(beats: impl IntoIterator<Item = Beat>) -> (KeptLease, Rc<RefCell<VecDeque<Beat>>>) {
+    fn kept(beats: impl IntoIterator<Item = Beat>) -> (HeldLease, Rc<RefCell<VecDeque<Beat>>>) {
         let beats = Rc::new(RefCell::new(beats.into_iter().collect()));
-        let pulse = RefCell::new(Pulse { next: Instant::now(), until: None, is_lost: false });
-        let lease = Box::new(Played(Rc::clone(&beats)));
-        let (is_shared, outlasts) = (Cell::new(false), Cell::new(false));
-        (KeptLease { lease, is_shared, every: Duration::ZERO, outlasts, pulse }, beats)
+        let dir = tempfile::tempdir().unwrap();
+        let guard = lock::try_acquire(&at(dir.path()).join("lock"), None).unwrap().unwrap();
+        (HeldLease::new(guard, Box::new(Played(Rc::clone(&beats))), Duration::ZERO), beats)
     }
 
     #[test]
