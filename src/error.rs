@@ -63,22 +63,22 @@ fn place(line: usize, column: usize) -> String {
     }
 }
 
-/// Exit statuses of all commands (contract, cli §1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Exit statuses of all commands (contract, cli §1), the most severe last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
     Done,
-    Failed,
-    Usage,
-    NotFound,
-    Refused,
-    Busy,
-    Damaged,
-    TurnFailed,
-    TimedOut,
     NothingDone,
     PleaseYield,
     /// Exit status of a command that dormouse has run in the foreground.
     OfCommand(u8),
+    TimedOut,
+    Usage,
+    NotFound,
+    Refused,
+    Busy,
+    TurnFailed,
+    Failed,
+    Damaged,
 }
 
 impl Status {
@@ -101,19 +101,7 @@ impl Status {
     /// Returns the more severe of two statuses, for commands over several agents: damage, then a
     /// failure, then a failed turn, then a busy lock, a refusal, and a missing record.
     pub fn graver(self, other: Status) -> Status {
-        let gravity = |status| match status {
-            Status::Done => 0,
-            Status::NothingDone | Status::PleaseYield | Status::OfCommand(_) => 1,
-            Status::TimedOut => 1,
-            Status::Usage => 2,
-            Status::NotFound => 3,
-            Status::Refused => 4,
-            Status::Busy => 5,
-            Status::TurnFailed => 6,
-            Status::Failed => 7,
-            Status::Damaged => 8,
-        };
-        if gravity(other) > gravity(self) { other } else { self }
+        self.max(other)
     }
 }
 
