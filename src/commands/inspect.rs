@@ -1,7 +1,7 @@
 //! Commands `get`, `list`, `explain`, `state`, `next-wake`, and `dormouse` without a command:
 //! states of agents, and the reasons for these states.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cli::{self, AgentsArg, NextWakeArgs, WakeFormat};
 use crate::engine::context::Context;
@@ -14,14 +14,13 @@ use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::AgentName;
-use crate::model::posture::Posture;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::explain::{self, EdgeCounts};
 use crate::report::list::{self, Column, ListRow};
 use crate::report::output::{Output, Tone};
-use crate::report::summary::{self, FieldLookup, field, raw, shown};
-use crate::report::text::{count, one_line, present, relative, table};
+use crate::report::summary::{self, field, raw, shown};
+use crate::report::text::{count, one_line, present, relative, table, tally};
 use crate::rules::due::Overdue;
 use crate::rules::execution::{can, next};
 use crate::store::Agent;
@@ -45,15 +44,12 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
         return Ok(Status::Done);
     };
     let summary = summary::summary(&facts);
-    match field(&summary, path) {
-        FieldLookup::Value(value) => session.out.quote(&shown(value.clone()), |out| out.whole(&raw(value))),
-        FieldLookup::Absent => session.out.result(&json!(null), |_| String::new()),
-        FieldLookup::Unknown => {
-            let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
-            return Err(Error::usage(format!("no field `{path}`"))
-                .with_hint(format!("the fields at the top are {}", known.unwrap_or_default().join(", "))));
-        }
-    }
+    let Some(value) = field(&summary, path) else {
+        let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
+        return Err(Error::usage(format!("no field `{path}`"))
+            .with_hint(format!("the fields at the top are {}", known.unwrap_or_default().join(", "))));
+    };
+    session.out.quote(&shown(value.clone()), |out| out.whole(&raw(value)));
     Ok(Status::Done)
 }
 
@@ -321,21 +317,14 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         lines.iter().filter(|line| is_meant(line)).map(|line| line.agent.as_str()).collect()
     };
     let unstarted = named(|line| line.status == AgentStatus::Booting);
-    let postures: Vec<(Posture, usize)> = Posture::ALL
-        .iter()
-        .map(|posture| (*posture, lines.iter().filter(|line| line.posture == *posture).count()))
-        .filter(|(_, agents)| *agents > 0)
-        .collect();
     let pending: usize = lines.iter().map(|line| line.pending).sum();
     let attention = named(ListRow::needs_attention);
     let next_due_at = lines.iter().filter_map(|line| line.next_due_at).min();
-    let by_posture: Map<_, _> =
-        postures.iter().map(|(posture, agents)| (posture.to_string(), json!(agents))).collect();
     let late = Overdue::of_all(lines.iter().filter_map(|line| line.nobody_ticks.as_ref()));
     let object = json!({
         "dir": store.local().shown(),
         "agents": names.len(),
-        "postures": by_posture,
+        "postures": tally(lines.iter().map(|line| line.posture)),
         "not_started": unstarted,
         "pending": pending,
         "attention": attention,
@@ -348,16 +337,13 @@ pub fn overview(session: &mut Session) -> Result<Status> {
             return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
         }
         // An unstarted agent needs no tick, so it is not counted.
-        let started = |posture| {
-            lines.iter().filter(move |line| line.posture == posture && line.status != AgentStatus::Booting)
-        };
-        let stand =
-            postures.iter().map(|(posture, _)| (started(*posture).count(), posture.word().to_owned()));
-        let stand: Vec<String> = stand
-            .chain([(unstarted.len(), "not started".to_owned())])
-            .filter(|(agents, _)| *agents > 0)
-            .map(|(agents, how)| format!("{agents} {how}"))
-            .collect();
+        let started = lines.iter().filter(|line| line.status != AgentStatus::Booting);
+        let started = tally(started.map(|line| line.posture)).into_iter();
+        let mut stand: Vec<String> =
+            started.map(|(posture, agents)| format!("{agents} {}", posture.word())).collect();
+        if !unstarted.is_empty() {
+            stand.push(format!("{} not started", unstarted.len()));
+        }
         let agents = count(names.len() as u64, "agent", "agents");
         let mut text = format!("{agents} in {dir}: {}\n", stand.join(", "));
         if pending > 0 {

@@ -14,7 +14,6 @@ use crate::model::agent::Visibility;
 use crate::model::attention::AdvisoryKind;
 use crate::model::id::AgentName;
 use crate::model::meters::Lengths;
-use crate::model::names;
 use crate::model::posture::Posture;
 use crate::model::records::Records;
 use crate::model::run::Terminal;
@@ -25,6 +24,7 @@ use crate::rules::limits::dollars;
 use crate::rules::posture::posture;
 
 use super::summary::Arrivals;
+use super::text::tally;
 
 /// Metric values of one agent.
 #[derive(Debug)]
@@ -41,17 +41,13 @@ pub struct Reading {
 
 impl Reading {
     pub fn new(visibility: Visibility, records: Records, arrivals: &Arrivals, now: Time) -> Reading {
-        let mut kinds: BTreeMap<AdvisoryKind, u64> = BTreeMap::new();
-        for advisory in advisories(&records, now) {
-            *kinds.entry(advisory.kind).or_default() += 1;
-        }
         Reading {
             visibility,
             posture: posture(&records).posture,
             queued: arrivals.pending(&records) as u64,
             oldest: arrivals.oldest(),
             rejected: arrivals.rejected as u64,
-            advisories: kinds,
+            advisories: tally(advisories(&records, now).into_iter().map(|advisory| advisory.kind)),
             state: records.state,
         }
     }
@@ -73,14 +69,6 @@ pub struct Readings {
     pub unreadable: Vec<AgentName>,
 }
 
-names! {
-    "metric type" Kind {
-        Gauge = "gauge",
-        Counter = "counter",
-        Histogram = "histogram",
-    }
-}
-
 /// Value with its labels.
 struct Sample<'a> {
     /// Part of a histogram, which ends the name of the metric.
@@ -92,7 +80,8 @@ struct Sample<'a> {
 /// Metric with its samples.
 struct Family<'a> {
     name: String,
-    kind: Kind,
+    /// Type of the metric: gauge, counter or histogram.
+    kind: &'static str,
     help: &'static str,
     samples: Vec<Sample<'a>>,
 }
@@ -112,7 +101,7 @@ pub fn objects(readings: &Readings, now: Time) -> Vec<Value> {
 impl Family<'_> {
     fn write(&self, text: &mut String) {
         let Family { name, kind, help, samples } = self;
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for Sample { suffix, labels, value } in samples {
             let _ = write!(text, "{name}{suffix}");
             for (at, (label, value)) in labels.iter().enumerate() {
@@ -127,7 +116,7 @@ impl Family<'_> {
             let labels: serde_json::Map<String, Value> =
                 labels.iter().map(|(label, value)| ((*label).to_owned(), json!(value))).collect();
             let name = format!("{}{suffix}", self.name);
-            json!({ "metric": name, "type": self.kind.name(), "labels": labels, "value": value })
+            json!({ "metric": name, "type": self.kind, "labels": labels, "value": value })
         })
     }
 }
@@ -142,12 +131,7 @@ fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
     let mut families = totals(readings, &all, now);
     if naming == Naming::All {
         let unreadable = readings.unreadable.iter().map(|agent| labelled("agent", agent.as_str(), 1));
-        families.push(Family {
-            name: "dormouse_agent_unreadable".to_owned(),
-            kind: Kind::Gauge,
-            help: "Agents whose records can't be read.",
-            samples: unreadable.collect(),
-        });
+        families.push(gauge("agent_unreadable", "Agents whose records can't be read.", unreadable.collect()));
     }
     let is_named = |one: &&&Reading| match naming {
         Naming::All => true,
@@ -167,12 +151,6 @@ fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
 
 /// Returns the gauges of all agents together, which have no label for an agent.
 fn totals<'a>(readings: &'a Readings, all: &[&'a Reading], now: Time) -> Vec<Family<'a>> {
-    let gauge = |name: &str, help, samples| Family {
-        name: format!("dormouse_{name}"),
-        kind: Kind::Gauge,
-        help,
-        samples,
-    };
     let (unreadable, moved) = (readings.unreadable.len(), readings.readable.len() - all.len());
     let mut families = vec![
         gauge("metrics_timestamp_seconds", "When these numbers were read.", alone(seconds(now))),
@@ -205,6 +183,10 @@ fn totals<'a>(readings: &'a Readings, all: &[&'a Reading], now: Time) -> Vec<Fam
     families
 }
 
+fn gauge<'a>(name: &str, help: &'static str, samples: Vec<Sample<'a>>) -> Family<'a> {
+    Family { name: format!("dormouse_{name}"), kind: "gauge", help, samples }
+}
+
 /// Values of a metric for one agent.
 enum Values {
     /// Gauge that is summed for all agents together.
@@ -218,11 +200,11 @@ enum Values {
 }
 
 impl Values {
-    const fn kind(&self) -> Kind {
+    const fn kind(&self) -> &'static str {
         match self {
-            Values::Summed(_) | Values::Earliest(_) | Values::Gauge(_) => Kind::Gauge,
-            Values::Counter(_) => Kind::Counter,
-            Values::Histogram(_) => Kind::Histogram,
+            Values::Summed(_) | Values::Earliest(_) | Values::Gauge(_) => "gauge",
+            Values::Counter(_) => "counter",
+            Values::Histogram(_) => "histogram",
         }
     }
 
@@ -402,7 +384,7 @@ mod tests {
         };
         let samples = alone(0.25).into_iter().chain([bucket]).collect();
         let mut text = String::new();
-        Family { name: "one".to_owned(), kind: Kind::Gauge, help: "Why.", samples }.write(&mut text);
+        Family { name: "one".to_owned(), kind: "gauge", help: "Why.", samples }.write(&mut text);
         assert_eq!(
             text,
             "# HELP one Why.\n# TYPE one gauge\none 0.25\n\

@@ -1,7 +1,6 @@
 //! Summary of an agent for `get` and `list`, built on request and never read back (contract, cli
 //! §4).
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -11,7 +10,7 @@ use crate::model::agent::{Identity, Status};
 use crate::model::attention::{Attention, Subject};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, TaskId};
-use crate::model::message::{InboxKey, Priority};
+use crate::model::message::InboxKey;
 use crate::model::records::Records;
 use crate::model::settings::IngressSettings;
 use crate::model::state::State;
@@ -29,7 +28,7 @@ use crate::rules::stall::stall;
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::output::{Output, Tone};
-use super::text::{self, count, due, one_line, relative, since, table};
+use super::text::{self, count, due, one_line, relative, since, table, tally};
 use super::trigger::{capability, default_ingress};
 use super::wait;
 
@@ -232,13 +231,9 @@ fn lifecycle(state: &State) -> Value {
 }
 
 fn queue(facts: &Facts<'_>) -> Value {
-    let mut by_priority: BTreeMap<Priority, u64> = BTreeMap::new();
-    for key in &facts.arrivals.queued {
-        *by_priority.entry(key.priority).or_default() += 1;
-    }
     json!({
         "pending": facts.arrivals.pending(&facts.records),
-        "by_priority": by_priority,
+        "by_priority": tally(facts.arrivals.queued.iter().map(|key| key.priority)),
         "oldest_at": facts.arrivals.oldest(),
         "dead": facts.records.state.counters.dead,
         "dropped_files": facts.records.inbox.submissions,
@@ -298,25 +293,17 @@ fn capabilities(records: &Records) -> Value {
     })
 }
 
-/// Result of a lookup by a dotted path.
-#[derive(Debug, PartialEq)]
-pub enum FieldLookup<'v> {
-    Value(&'v Value),
-    /// The field is null, or missing at present.
-    Absent,
-    Unknown,
-}
-
 /// Parts of a summary in which every field exists, even if null.
 const COMPLETE: &[&str] = &["execution", "lifecycle", "queue", "work", "limits", "capabilities"];
 
-/// Looks up a field by its dotted path, in which numbers are list indexes.
-pub fn field<'v>(summary: &'v Value, path: &str) -> FieldLookup<'v> {
+/// Looks up a field by its dotted path, in which numbers are list indexes. Returns null for a field
+/// that is missing at present, and `None` for an unknown field.
+pub fn field<'v>(summary: &'v Value, path: &str) -> Option<&'v Value> {
     let mut value = summary;
     let top = path.split('.').next().unwrap_or(path);
     for (depth, step) in path.split('.').enumerate() {
         if value.is_null() {
-            return FieldLookup::Absent;
+            return Some(value);
         }
         let next = match value.as_array() {
             Some(items) => step.parse::<usize>().ok().and_then(|at| items.get(at)),
@@ -325,11 +312,11 @@ pub fn field<'v>(summary: &'v Value, path: &str) -> FieldLookup<'v> {
         let must_be_there = depth == 0 || (depth == 1 && COMPLETE.contains(&top));
         match next {
             Some(next) => value = next,
-            None if must_be_there => return FieldLookup::Unknown,
-            None => return FieldLookup::Absent,
+            None if must_be_there => return None,
+            None => return Some(&Value::Null),
         }
     }
-    if value.is_null() { FieldLookup::Absent } else { FieldLookup::Value(value) }
+    Some(value)
 }
 
 /// Formats a value for scripts: a string without quotes, null as an empty line.

@@ -1,6 +1,7 @@
 //! Functions for text for people: escaping, cutting, alignment.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, UndefinedBehavior};
@@ -269,6 +270,13 @@ pub fn bytes(number: u64) -> String {
 /// Formats a number with its noun in the singular or plural.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// Counts equal items.
+pub fn tally<T: Ord>(items: impl Iterator<Item = T>) -> BTreeMap<T, u64> {
+    let mut counts = BTreeMap::new();
+    items.for_each(|item| *counts.entry(item).or_default() += 1);
+    counts
 }
 
 #[cfg(test)]

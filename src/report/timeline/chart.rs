@@ -176,7 +176,11 @@ const CHARTS: [ChartKind; 5] = [
         note: "Turns that began; the red part of them failed.",
         classes: ("g", "b"),
         values: |part| (part.turns, part.bad),
-        words: |part| turns(part),
+        words: |part| {
+            let (turns, retries) =
+                (count(part.turns, "turn", "turns"), count(part.retries, "retry", "retries"));
+            format!("{turns}, {} failed, {retries}", part.bad)
+        },
         most: number,
     },
     ChartKind {
@@ -217,11 +221,6 @@ const CHARTS: [ChartKind; 5] = [
         most: |micros| cost(micros as f64 / 1e6),
     },
 ];
-
-fn turns(part: &Interval) -> String {
-    let (turns, retries) = (count(part.turns, "turn", "turns"), count(part.retries, "retry", "retries"));
-    format!("{turns}, {} failed, {retries}", part.bad)
-}
 
 /// Returns the charts that have at least one bar.
 pub fn charts(parts: &Intervals) -> Vec<Value> {

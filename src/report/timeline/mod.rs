@@ -197,8 +197,8 @@ impl Scale {
     /// Returns the distance of a moment from the left edge of a picture of this width.
     fn x(self, at: Time, width: u64) -> u64 {
         let whole = self.until.since(self.from).as_millis().max(1);
-        let part = at.min(self.until).since(self.from).as_millis();
-        u64::try_from(u128::from(part) * u128::from(width) / u128::from(whole)).unwrap_or(width)
+        // A period of 10,000 years has fewer than 2^49 milliseconds.
+        at.min(self.until).since(self.from).as_millis() * width / whole
     }
 }
 

@@ -1,16 +1,16 @@
 //! Page of `report`: converts values to text and renders the template.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, UndefinedBehavior};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+use crate::model::run::Terminal;
 use crate::model::time::{Span, Time};
 use crate::report::list::ListRow;
-use crate::report::text::{count, escape_line, relative, templates};
+use crate::report::text::{count, escape_line, relative, tally, templates};
 
 use super::chart::{Intervals, charts, cost, median, rows};
 use super::lane::{self, marks};
@@ -200,14 +200,9 @@ fn listed_turn(agent: &Activity, turn: &ShownTurn) -> Value {
 
 /// Returns the number of turns by outcome, the newest failures, and the number of other failures.
 fn failures(agents: &[&Activity]) -> (Vec<Value>, Vec<Value>, usize) {
-    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut failed = Vec::new();
-    for (agent, turn) in agents.iter().flat_map(|agent| agent.turns.iter().map(move |turn| (agent, turn))) {
-        *kinds.entry(turn.terminal.map_or("running", |terminal| terminal.name())).or_default() += 1;
-        if turn.is_bad() {
-            failed.push((agent, turn));
-        }
-    }
+    let turns = || agents.iter().flat_map(|agent| agent.turns.iter().map(move |turn| (agent, turn)));
+    let kinds = tally(turns().map(|(_, turn)| turn.terminal.map_or("running", Terminal::name)));
+    let mut failed: Vec<_> = turns().filter(|(_, turn)| turn.is_bad()).collect();
     failed.sort_by_key(|(_, turn)| Reverse(turn.ended_at));
     let more = failed.len().saturating_sub(FAILURES);
     let kinds =
