@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, Status};
 use crate::model::id::short_ids;
 
-use super::progress::{Unit, WorkProgress, is_watched, without_bar};
+use super::progress::{Unit, WorkProgress, without_bar};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint, present};
 
 /// Writes a message to stderr in one call, so that processes don't mix. A terminal shows short ids.
@@ -158,11 +158,6 @@ impl Output {
     /// Creates a progress bar, which appears after some time on a terminal. `of`: amount of work.
     pub fn progress(&self, unit: Unit, of: Option<u64>) -> WorkProgress {
         WorkProgress::new(unit, of, self.style.quiet)
-    }
-
-    /// True if a progress bar can be drawn. Other processes must then not write to the terminal.
-    pub fn can_draw(&self) -> bool {
-        !self.style.quiet && is_watched()
     }
 
     /// Writes a message with `--verbose` only.

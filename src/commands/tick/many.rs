@@ -100,7 +100,7 @@ pub fn urgencies(store: &Store, due: DueAgents) -> Urgencies {
 }
 
 /// Input for the rank of an agent in the order of steps.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Urgency {
     policy: SchedulingPolicy,
     /// Time since which the agent has had something to do.
@@ -112,8 +112,7 @@ pub struct Urgency {
 impl Urgency {
     /// Returns the urgency of an agent; for an unreadable agent that of default settings.
     pub fn of(store: &Store, name: &AgentName) -> Urgency {
-        let unknown = Urgency { policy: SchedulingPolicy::default(), since: None, due: None };
-        urgency(store, name).unwrap_or(unknown)
+        urgency(store, name).unwrap_or_default()
     }
 
     pub fn rank(&self, now: Time) -> Rank {

@@ -18,7 +18,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::process::jobs::{self, Relay};
 use crate::report::output::relay;
-use crate::report::progress::Unit;
+use crate::report::progress::{Unit, is_watched};
 use crate::report::step::{self as shown, StepReport};
 use crate::store::Store;
 
@@ -259,7 +259,8 @@ impl Round<'_> {
         session.out.flush();
         let works = busy.iter().map(|name| many::own_tick(session, store, name, args)).collect::<Vec<_>>();
         let out = &mut session.out;
-        let relay: Option<Relay> = out.can_draw().then_some(relay);
+        // While a progress bar can be drawn, other processes must not write to the terminal.
+        let relay: Option<Relay> = (!out.is_quiet() && is_watched()).then_some(relay);
         let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
             progress.advance(1);
             let reached = many::print_tick(out, &busy[ended.of], &ended.lines, ended.end);
