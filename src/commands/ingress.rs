@@ -66,7 +66,10 @@ pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
     let left = LOCKED.saturating_sub(begun.elapsed());
     session.hurry(Span::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
     let (method, answer) = match received {
-        Ok(request) => (request.method.clone(), answer(session, request)),
+        Ok(request) => {
+            let method = request.method.clone();
+            (method, answer(session, request).unwrap_or_else(|error| unavailable(&error)))
+        }
         Err(answer) => (String::new(), answer),
     };
     let send = if is_cgi { cgi::answer } else { connection::answer };
@@ -85,7 +88,7 @@ fn end_in_time() -> Result<()> {
     watch.map(drop).context("start", Path::new("the thread that watches over this request"))
 }
 
-fn answer(session: &Session, mut request: HttpRequest) -> HttpAnswer {
+fn answer(session: &Session, mut request: HttpRequest) -> Result<HttpAnswer> {
     let come = Instant::now();
     let path = std::mem::take(&mut request.path);
     let words: Vec<&str> = path.split('/').skip(1).collect();
@@ -93,25 +96,25 @@ fn answer(session: &Session, mut request: HttpRequest) -> HttpAnswer {
     match words.as_slice() {
         ["healthz"] if reads => health(session),
         ["metrics"] if reads => numbers(session),
-        ["healthz" | "metrics"] => not_allowed("GET, HEAD"),
+        ["healthz" | "metrics"] => Ok(not_allowed("GET, HEAD")),
         ["agents", name, "triggers", id, in_path @ ..] if is_secret(in_path) && request.method == "POST" => {
             let delivered = deliver(session, request, (name, id, in_path.first().copied()));
-            delivered.unwrap_or_else(|refused| {
+            Ok(delivered.unwrap_or_else(|refused| {
                 // The delay follows all other work, because the duration of that work depends on
                 // the refusal.
                 if refused.status == HttpStatus::UNAUTHORIZED {
                     thread::sleep(ALIKE.saturating_sub(come.elapsed()));
                 }
                 refused
-            })
+            }))
         }
-        ["agents", _, "triggers", _, in_path @ ..] if is_secret(in_path) => not_allowed("POST"),
+        ["agents", _, "triggers", _, in_path @ ..] if is_secret(in_path) => Ok(not_allowed("POST")),
         ["agents"] if reads => read(session, |store| all_lines(session, store).map(Some)),
         ["agents", name] if reads => read(session, |store| one_summary(session, store, name)),
         ["agents", name, "state"] if reads => {
             read(session, |store| Ok(one_summary(session, store, name)?.map(execution)))
         }
-        _ => nothing(),
+        _ => Ok(nothing()),
     }
 }
 
@@ -129,34 +132,21 @@ fn nothing() -> HttpAnswer {
 }
 
 /// Answers with metrics: sums, and those of public agents if `[ingress] read` allows them.
-fn numbers(session: &Session) -> HttpAnswer {
+fn numbers(session: &Session) -> Result<HttpAnswer> {
+    let store = session.store()?;
     let now = session.clock.now();
-    let found = session.store().and_then(|store| {
-        let naming = if store.local().ingress().read { Naming::Public } else { Naming::Nobody };
-        let readings = views::readings(&store, &store.agents()?, now, |name, error| {
-            talk(&format!("ingress: {name}: {error}"));
-        });
-        Ok(metrics::text(&readings, naming, now))
+    let naming = if store.local().ingress().read { Naming::Public } else { Naming::Nobody };
+    let readings = views::readings(&store, &store.agents()?, now, |name, error| {
+        talk(&format!("ingress: {name}: {error}"));
     });
-    match found {
-        Ok(text) => HttpAnswer::metrics(&text),
-        Err(error) => unavailable(&error),
-    }
+    Ok(HttpAnswer::metrics(&metrics::text(&readings, naming, now)))
 }
 
 /// Answers with data of public agents, if `[ingress] read` allows reading.
-fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> HttpAnswer {
-    let found = session.store().and_then(|store| {
-        if !store.local().ingress().read {
-            return Ok(None);
-        }
-        look(&store)
-    });
-    match found {
-        Ok(Some(value)) => HttpAnswer::json(HttpStatus::OK, value.to_string()),
-        Ok(None) => nothing(),
-        Err(error) => unavailable(&error),
-    }
+fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> Result<HttpAnswer> {
+    let store = session.store()?;
+    let found = if store.local().ingress().read { look(&store)? } else { None };
+    Ok(found.map_or_else(nothing, |value| HttpAnswer::json(HttpStatus::OK, value.to_string())))
 }
 
 fn all_lines(session: &Session, store: &Store) -> Result<Value> {
@@ -202,23 +192,17 @@ fn unavailable(error: &Error) -> HttpAnswer {
     HttpAnswer::new(HttpStatus::UNAVAILABLE, "not now").with("Retry-After", 5)
 }
 
-fn health(session: &Session) -> HttpAnswer {
-    let found = session.store().and_then(|store| {
-        store.local().try_writing()?;
-        checks::quick(&store, session.clock.now())
-    });
-    match found {
-        Ok(findings) if findings.iter().all(|finding| finding.remedy.is_warning()) => {
-            HttpAnswer::json(HttpStatus::OK, json!({ "status": "ok" }).to_string())
-        }
-        Ok(findings) => {
-            for finding in &findings {
-                talk(&format!("ingress: {}: {}: {}", finding.place(), finding.kind, finding.message));
-            }
-            HttpAnswer::new(HttpStatus::UNAVAILABLE, "`dormouse doctor` finds something")
-        }
-        Err(error) => unavailable(&error),
+fn health(session: &Session) -> Result<HttpAnswer> {
+    let store = session.store()?;
+    store.local().try_writing()?;
+    let findings = checks::quick(&store, session.clock.now())?;
+    if findings.iter().all(|finding| finding.remedy.is_warning()) {
+        return Ok(HttpAnswer::json(HttpStatus::OK, json!({ "status": "ok" }).to_string()));
     }
+    for finding in &findings {
+        talk(&format!("ingress: {}: {}: {}", finding.place(), finding.kind, finding.message));
+    }
+    Ok(HttpAnswer::new(HttpStatus::UNAVAILABLE, "`dormouse doctor` finds something"))
 }
 
 impl From<Error> for HttpAnswer {
