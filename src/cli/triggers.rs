@@ -15,40 +15,7 @@ use super::groups::{AgentFlag, AgentFlags, RecordArg, SecretArgs};
 /// the file of --secret-file.
 #[derive(Debug, Subcommand)]
 pub enum TriggerCommand {
-    /// Create a trigger
-    ///
-    /// Inside a turn: for a wait of the agent's own, with --wait.
-    Create {
-        #[command(flatten)]
-        agent: AgentFlag,
-        /// Effect of a delivery: a message or a wake hint [default: enqueue_message]
-        #[arg(long)]
-        mode: Option<DeliveryMode>,
-        /// Subject of every delivery, for example `github:org/repo#12`; this ends the waits for it
-        #[arg(long, value_name = "REF", conflicts_with = "wait")]
-        resource: Option<String>,
-        /// The active wait that a delivery ends. The trigger is revoked when the wait has ended
-        #[arg(long, value_name = "ID")]
-        wait: Option<String>,
-        /// Sender name of deliveries: `webhook:NAME` or `callback:NAME` [default: webhook; with
-        /// --wait: callback]
-        #[arg(long, value_name = "KIND:NAME")]
-        source: Option<String>,
-        /// Method by which a delivery proves that its sender has the secret [default: secret]
-        ///
-        /// secret: the delivery contains it, as a bearer token, as the password of Basic
-        /// authentication, or in GitLab's X-Gitlab-Token. hmac_sha256: it has a signature of its
-        /// body, as GitHub sends it. standard_webhooks, stripe, slack: it has a signature in the
-        /// format of that name. url: its address contains the secret, which servers write into
-        /// their logs.
-        #[arg(long)]
-        verify: Option<VerifyKind>,
-        /// The header with the signature, with --verify hmac_sha256 [default: X-Hub-Signature-256]
-        #[arg(long, value_name = "NAME")]
-        signature_header: Option<String>,
-        #[command(flatten)]
-        secret: SecretArgs,
-    },
+    Create(TriggerCreateArgs),
     /// List active triggers
     List {
         #[command(flatten)]
@@ -69,6 +36,42 @@ pub enum TriggerCommand {
     },
     /// Revoke a trigger for good; its deliveries stay
     Revoke(RecordArg),
+}
+
+/// Create a trigger
+///
+/// Inside a turn: for a wait of the agent's own, with --wait.
+#[derive(Debug, Args)]
+pub struct TriggerCreateArgs {
+    #[command(flatten)]
+    pub agent: AgentFlag,
+    /// Effect of a delivery: a message or a wake hint [default: enqueue_message]
+    #[arg(long)]
+    pub mode: Option<DeliveryMode>,
+    /// Subject of every delivery, for example `github:org/repo#12`; this ends the waits for it
+    #[arg(long, value_name = "REF", conflicts_with = "wait")]
+    pub resource: Option<String>,
+    /// The active wait that a delivery ends. The trigger is revoked when the wait has ended
+    #[arg(long, value_name = "ID")]
+    pub wait: Option<String>,
+    /// Sender name of deliveries: `webhook:NAME` or `callback:NAME` [default: webhook; with
+    /// --wait: callback]
+    #[arg(long, value_name = "KIND:NAME")]
+    pub source: Option<String>,
+    /// Method by which a delivery proves that its sender has the secret [default: secret]
+    ///
+    /// secret: the delivery contains it, as a bearer token, as the password of Basic
+    /// authentication, or in GitLab's X-Gitlab-Token. hmac_sha256: it has a signature of its
+    /// body, as GitHub sends it. standard_webhooks, stripe, slack: it has a signature in the
+    /// format of that name. url: its address contains the secret, which servers write into
+    /// their logs.
+    #[arg(long)]
+    pub verify: Option<VerifyKind>,
+    /// The header with the signature, with --verify hmac_sha256 [default: X-Hub-Signature-256]
+    #[arg(long, value_name = "NAME")]
+    pub signature_header: Option<String>,
+    #[command(flatten)]
+    pub secret: SecretArgs,
 }
 
 /// Deliver through a trigger, as an outside system would

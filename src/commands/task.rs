@@ -94,10 +94,7 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
         TaskCommand::Stop { task, grace, force } => {
             let (agent, id) = find_any::<Task>(&store, &task)?;
             authority::reach_records(Context::new(session, &agent), "stop a task of")?;
-            if force {
-                give_up(session, &agent, id)?;
-            }
-            stop(session, &agent, id, grace)
+            stop(session, &agent, id, grace, force)
         }
     }
 }
@@ -193,8 +190,15 @@ fn start(session: &mut Session, agent: &Agent<'_>, new: NewTask) -> Result<Statu
     answer(session, &task, |_| task.id.to_string())
 }
 
-fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
-    let task: Task = read_record(agent, id)?;
+/// Ends a task. `force`: abandons a task of another machine or state directory, because only local
+/// tasks can be ended.
+fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span, force: bool) -> Result<Status> {
+    let mut task: Task = read_record(agent, id)?;
+    let away = if force { away_task(agent, &task, session.clock.now())? } else { None };
+    if let Some(away) = away.filter(|_| !task.status.is_terminal()) {
+        tasks::give_up(Context::new(session, agent), id, &away)?;
+        task = read_record(agent, id)?;
+    }
     if !task.status.is_terminal() {
         if !is_ours(agent, &task, session.clock.now())? {
             refuse_elsewhere(session, agent, &task)?;
@@ -208,16 +212,6 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Re
     let task: Task = read_record(agent, id)?;
     show(session, &task);
     Ok(Status::Done)
-}
-
-/// Abandons a task of another machine or state directory, because `stop` ends only local tasks.
-fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
-    let task: Task = read_record(agent, id)?;
-    let away = away_task(agent, &task, session.clock.now())?;
-    match away.filter(|_| !task.status.is_terminal()) {
-        Some(away) => tasks::give_up(Context::new(session, agent), id, &away),
-        None => Ok(()),
-    }
 }
 
 /// Returns the name of the machine that has the output of a task; `None` if there is no output.

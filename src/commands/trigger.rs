@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cli::{CommandGroup, DeliverArgs, RecordArg, SecretArgs, TriggerCommand};
+use crate::cli::{CommandGroup, DeliverArgs, RecordArg, SecretArgs, TriggerCommand, TriggerCreateArgs};
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
 use crate::engine::delivery::{self, DeliveryProof};
@@ -48,20 +48,7 @@ pub fn trigger(session: &mut Session, args: CommandGroup<TriggerCommand>) -> Res
     let store = session.store()?;
     authority::owners(&store, "trigger")?;
     match args.command {
-        TriggerCommand::Create { agent, mode, resource, wait, source, verify, signature_header, secret } => {
-            let agent = store.agent(&required_agent(&agent)?)?;
-            let wait = open_id::<Wait>(&agent, wait.as_deref())?;
-            let scope = match (resource, wait) {
-                (Some(resource), _) => TriggerScope::Resource(resource),
-                (None, Some(wait)) => TriggerScope::Wait(wait),
-                (None, None) => TriggerScope::Agent,
-            };
-            let verify = verify_of(verify, signature_header)?;
-            let delivery_mode = mode.unwrap_or(DeliveryMode::EnqueueMessage);
-            // The secret's hash is set later, after the caller's rights are checked.
-            let new = NewTrigger { delivery_mode, scope, source, verify, secret_sha256: String::new() };
-            create(session, &agent, new, &secret)
-        }
+        TriggerCommand::Create(args) => create(session, &store, args),
         TriggerCommand::List { agents, revoked } => {
             each_listed(session, &store, &agents, |session, agent| list(session, agent, revoked))
         }
@@ -124,19 +111,23 @@ fn reach(session: &Session, agent: &Agent<'_>, verb: &str, own: Option<&TriggerS
     }
 }
 
-fn create(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    mut new: NewTrigger,
-    args: &SecretArgs,
-) -> Result<Status> {
-    let store = agent.store();
-    reach(session, agent, "make", Some(&new.scope))?;
-    let mut secret = read_or_draw(session, store, &new.verify, args)?;
-    new.secret_sha256 = secret.sha256();
-    let mut open = Context::new(session, agent).open()?;
+fn create(session: &mut Session, store: &Store, args: TriggerCreateArgs) -> Result<Status> {
+    let agent = store.agent(&required_agent(&args.agent)?)?;
+    let wait = open_id::<Wait>(&agent, args.wait.as_deref())?;
+    let scope = match (args.resource, wait) {
+        (Some(resource), _) => TriggerScope::Resource(resource),
+        (None, Some(wait)) => TriggerScope::Wait(wait),
+        (None, None) => TriggerScope::Agent,
+    };
+    let verify = verify_of(args.verify, args.signature_header)?;
+    let delivery_mode = args.mode.unwrap_or(DeliveryMode::EnqueueMessage);
+    reach(session, &agent, "make", Some(&scope))?;
+    let mut secret = read_or_draw(session, store, &verify, &args.secret)?;
+    let secret_sha256 = secret.sha256();
+    let new = NewTrigger { delivery_mode, scope, source: args.source, verify, secret_sha256 };
+    let mut open = Context::new(session, &agent).open()?;
     let trigger = rules::create(&mut open.draft, new)?;
-    commit(agent, open, &trigger, &mut secret)?;
+    commit(&agent, open, &trigger, &mut secret)?;
     say_secret(session, store, &trigger, &secret, "made");
     Ok(Status::Done)
 }

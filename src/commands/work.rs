@@ -153,13 +153,9 @@ fn plan(session: &mut Session, store: &Store, item: &RecordArg, word: Option<Str
         return change_work(session, store, item, |draft, id| work::update(draft, id, change));
     }
     let (agent, id) = find_any::<WorkItem>(store, item)?;
-    let plan = agent.look(|seen, _| {
-        let open = seen.plan(id)?;
-        let archived = || seen.ended_one::<WorkItem>(id);
-        Ok(match open {
-            Some(plan) => Some(plan),
-            None => archived()?.and_then(|item| item.plan),
-        })
+    let plan = agent.look(|seen, _| match seen.plan(id)? {
+        Some(plan) => Ok(Some(plan)),
+        None => Ok(seen.ended_one::<WorkItem>(id)?.and_then(|item| item.plan)),
     })?;
     let plan = plan.ok_or_else(|| Error::NoRecord { what: "plan of work item", id: id.to_string() })?;
     let object = json!({ "id": id, "plan": plan });
