@@ -11,6 +11,7 @@ use crate::cli;
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::new_agent::{AgentRequest, Made, make};
+use crate::engine::new_file::NewFile;
 use crate::engine::secret::Secret;
 use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
@@ -21,7 +22,7 @@ use crate::store::{DatabaseRole, Store, is_url};
 
 use super::args::{answer, say_fault, settings};
 
-use template::{Script, Template, script_name};
+use template::{Template, script_name, write_script};
 
 pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
     let into = args.into.as_deref().and_then(std::path::Path::to_str).filter(|word| is_url(word));
@@ -116,9 +117,12 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
     let policy = store.local().policy_from(&path.to_string_lossy(), &text)?;
     let has_command = policy.turn.command.is_some();
     let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
-    let mut script = match template {
-        Some(template) => Some(Script::write(template, store.anchor().home(), &name)?),
-        None => None,
+    let (path, mut script) = match template {
+        Some(template) => {
+            let (path, new) = write_script(template, store.anchor().home(), &name)?;
+            (Some(path.to_string_lossy().into_owned()), new)
+        }
+        None => (None, None),
     };
     let new = AgentRequest {
         name: name.clone(),
@@ -129,7 +133,6 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
         secret_sha256: secret.sha256(),
     };
     let (trigger_id, mut object) = make_with(session, &store, new, &mut secret, script.as_mut())?;
-    let path = script.map(|script| script.path.to_string_lossy().into_owned());
     if let Some(path) = &path {
         object["script"] = json!(path);
     }
@@ -200,7 +203,7 @@ fn make_with(
     store: &Store,
     new: AgentRequest,
     secret: &mut Secret,
-    script: Option<&mut Script>,
+    script: Option<&mut NewFile>,
 ) -> Result<(TriggerId, Value)> {
     let name = new.name.clone();
     let made = make(session, store, new);
@@ -208,7 +211,7 @@ fn make_with(
     let triggers = || store.agent(&name).and_then(|agent| agent.triggers()).unwrap_or_default();
     if made.is_ok() || triggers().iter().any(|trigger| trigger.secret_sha256 == secret.sha256()) {
         secret.keep();
-        script.into_iter().for_each(Script::keep);
+        script.into_iter().for_each(NewFile::keep);
     }
     let Made { status, trigger_id } = made?;
     let mut object = json!({ "agent": name, "status": status, "trigger_id": trigger_id });

@@ -42,43 +42,35 @@ pub fn named(name: &str) -> Option<&'static Template> {
     ALL.iter().find(|template| template.name == name)
 }
 
-/// Turn script of a new agent. Dropping it deletes a file that it created, but not after `keep`.
-pub struct Script {
-    pub path: PathBuf,
-    new: Option<NewFile>,
-}
-
 /// Returns the file name of an agent's turn script.
 pub fn script_name(agent: &AgentName) -> String {
     format!("{agent}.sh")
 }
 
-impl Script {
-    /// Writes the script of a template into `home`. An existing file with identical text is kept,
-    /// because a killed command may have left it; any other existing file is refused.
-    pub fn write(template: &Template, home: &Path, agent: &AgentName) -> Result<Script> {
-        let path = home.join(script_name(agent));
-        let new = NewFile::write(&path, 0o777, template.script.as_bytes())?;
-        if new.is_none() {
-            let found = fs::symlink_metadata(&path).context("look at", &path)?;
-            let is_same = found.is_file()
-                && found.len() == template.script.len() as u64
-                && fs::read(&path).context("read", &path)? == template.script.as_bytes();
-            if !is_same {
-                let message = format!("{} exists already, and is not from this template", path.display());
-                return Err(Error::refused("script_exists", message).with_hint(
-                    "it stays as it is: run it with `-- ./FILE` in place of --template, or name the agent \
-                     otherwise",
-                ));
-            }
+/// Writes the script of a template into `home`. An existing file with identical text is kept,
+/// because a killed command may have left it; any other existing file is refused. Returns the path
+/// of the script, and the file if it is new.
+pub fn write_script(
+    template: &Template,
+    home: &Path,
+    agent: &AgentName,
+) -> Result<(PathBuf, Option<NewFile>)> {
+    let path = home.join(script_name(agent));
+    let new = NewFile::write(&path, 0o777, template.script.as_bytes())?;
+    if new.is_none() {
+        let found = fs::symlink_metadata(&path).context("look at", &path)?;
+        let is_same = found.is_file()
+            && found.len() == template.script.len() as u64
+            && fs::read(&path).context("read", &path)? == template.script.as_bytes();
+        if !is_same {
+            let message = format!("{} exists already, and is not from this template", path.display());
+            return Err(Error::refused("script_exists", message).with_hint(
+                "it stays as it is: run it with `-- ./FILE` in place of --template, or name the agent \
+                 otherwise",
+            ));
         }
-        Ok(Script { path, new })
     }
-
-    /// Keeps the script file when this value is dropped, because the agent exists.
-    pub fn keep(&mut self) {
-        self.new.iter_mut().for_each(NewFile::keep);
-    }
+    Ok((path, new))
 }
 
 #[cfg(test)]
