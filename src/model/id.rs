@@ -7,7 +7,6 @@ use std::str::FromStr;
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 use uuid::Uuid;
 
-use super::text;
 use super::time::Time;
 
 /// Error when a text does not have the shape of an identifier or name.
@@ -32,10 +31,7 @@ macro_rules! ids {
 
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut text = [0; $prefix.len() + 32];
-                text[..$prefix.len()].copy_from_slice($prefix.as_bytes());
-                self.0.simple().encode_lower(&mut text[$prefix.len()..]);
-                f.write_str(text::ascii(&text))
+                write!(f, "{}{}", $prefix, self.0.simple())
             }
         }
 

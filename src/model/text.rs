@@ -25,11 +25,6 @@ pub fn setting<'de, D: Deserializer<'de>, T>(
     deserializer.deserialize_any(Reader { expected, number, parse })
 }
 
-/// Returns ASCII bytes as text; empty for bytes that are not UTF-8.
-pub fn ascii(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap_or_default()
-}
-
 struct Reader<N, P> {
     expected: &'static str,
     number: N,

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{
-    DateTime, Datelike, Days, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, Offset, SecondsFormat,
-    Timelike, Utc, Weekday,
+    DateTime, Datelike, Days, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, Offset, SecondsFormat, Utc,
+    Weekday,
 };
 use serde::{Deserialize, Deserializer};
 use serde_with::SerializeDisplay;
@@ -92,31 +92,28 @@ impl Time {
     /// `17:30`, `tomorrow`, `tomorrow 9:00`, `friday 17:30`. A day without a time of day means its
     /// start. A time of day or weekday alone means the nearest in `direction` from `now`.
     pub fn said(text: &str, now: Time, direction: Direction) -> Result<Time, Malformed> {
+        if let Some(found) = on_calendar(text) {
+            return found;
+        }
         let unknown = || {
             Err(Malformed(format!(
                 "`{text}` is not a time: write words (tomorrow 9:00, friday 17:30, in 2h, 2h ago), a local date and time (2026-01-31 09:00), or RFC 3339 (2026-01-31T09:00:00Z)"
             )))
         };
-        if let Some(at) = with_offset(text) {
-            return Ok(at);
-        }
-        let words: Vec<&str> = text.split_whitespace().collect();
-        match words.as_slice() {
-            ["now"] => return Ok(now),
-            ["in", span @ ..] if !span.is_empty() => return Ok(now.after(span.concat().parse()?)),
-            [span @ .., "ago"] if !span.is_empty() => return Ok(now.before(span.concat().parse()?)),
-            _ => {}
-        }
         let of_day = |word: &str| {
             ["%H:%M", "%H:%M:%S"].iter().find_map(|format| NaiveTime::parse_from_str(word, format).ok())
         };
+        let words: Vec<&str> = text.split_whitespace().collect();
         let (day, time) = match words.as_slice() {
+            ["now"] => return Ok(now),
+            ["in", span @ ..] if !span.is_empty() => return Ok(now.after(span.concat().parse()?)),
+            [span @ .., "ago"] if !span.is_empty() => return Ok(now.before(span.concat().parse()?)),
             [time] if of_day(time).is_some() => (None, of_day(time)),
             [day] => (Some(*day), Some(NaiveTime::MIN)),
             [day, time] | [day, "at", time] => (Some(*day), of_day(time)),
-            _ => return on_calendar(text).unwrap_or_else(unknown),
+            _ => return unknown(),
         };
-        let Some(time) = time else { return on_calendar(text).unwrap_or_else(unknown) };
+        let Some(time) = time else { return unknown() };
         let today = now.shown_in(known_zone()?).date_naive();
         let day = day.map(str::to_lowercase);
         let near = match day.as_deref() {
@@ -129,7 +126,7 @@ impl Time {
                     let ahead = today.weekday().days_since(weekday);
                     today - Days::new(u64::from(ahead))
                 }
-                Err(_) => return on_calendar(text).unwrap_or_else(unknown),
+                Err(_) => return unknown(),
             },
         };
         // `near` is today or the last such weekday, so the wanted day is at most a week later.
@@ -205,49 +202,9 @@ fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
     }
 }
 
-/// Format of a time in records, with `0` for each digit. Because records contain many times, they
-/// are read and written by position and not by a general parser of RFC 3339.
-const FORM: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
-const PARTS: [std::ops::Range<usize>; 7] = [0..4, 5..7, 8..10, 11..13, 14..16, 17..19, 20..23];
-
-impl Time {
-    fn written(self) -> [u8; FORM.len()] {
-        let at = self.utc();
-        let year = at.year().unsigned_abs();
-        let millis = at.timestamp_subsec_millis();
-        let mut text = FORM;
-        for (part, mut number) in
-            PARTS.into_iter().zip([year, at.month(), at.day(), at.hour(), at.minute(), at.second(), millis])
-        {
-            for digit in text[part].iter_mut().rev() {
-                *digit += (number % 10) as u8;
-                number /= 10;
-            }
-        }
-        text
-    }
-
-    /// Parses a time in exactly the format of `FORM`.
-    fn read(text: &str) -> Option<Time> {
-        let text: &[u8; FORM.len()] = text.as_bytes().try_into().ok()?;
-        let is_like =
-            |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
-        if !text.iter().zip(&FORM).all(is_like) {
-            return None;
-        }
-        let number = |part: std::ops::Range<usize>| {
-            text[part].iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'))
-        };
-        let [year, month, day, hour, minute, second, millis] = PARTS.map(number);
-        let date = NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, month, day)?;
-        let at = date.and_hms_milli_opt(hour, minute, second, millis)?.and_utc();
-        Some(Time::from_millis(at.timestamp_millis()))
-    }
-}
-
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(text::ascii(&self.written()))
+        f.pad(&self.utc().to_rfc3339_opts(SecondsFormat::Millis, true))
     }
 }
 
@@ -259,9 +216,8 @@ impl fmt::Debug for Time {
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::read("a string", deserializer, |text| match Time::read(text) {
-            Some(at) => Ok(at),
-            None => with_offset(text).ok_or_else(|| format!("`{text}` is not an RFC 3339 time")),
+        text::read("a string", deserializer, |text| {
+            with_offset(text).ok_or_else(|| format!("`{text}` is not an RFC 3339 time"))
         })
     }
 }
@@ -316,9 +272,6 @@ impl FromStr for Span {
     type Err = Malformed;
 
     fn from_str(text: &str) -> Result<Self, Malformed> {
-        if text == "0" {
-            return Ok(Span::ZERO);
-        }
         let too_long = || Malformed(format!("`{text}` is longer than can be counted"));
         let span = humantime::parse_duration(text).map_err(|error| {
             if error == humantime::DurationError::NumberOverflow {
