@@ -2,34 +2,36 @@
 
 use std::fmt;
 
-use serde::de::{self, Deserializer, Unexpected, Visitor};
+use serde::de::{self, Deserializer, Visitor};
 
-/// Wraps a deserializer, forwards everything, and refuses an array in place of an object.
-pub struct Strict<D>(pub D);
+/// Wraps a deserializer, forwards everything, and refuses an array in place of an object. Also
+/// wraps the visitors and accesses by which the deserializer reads the values within a value.
+pub struct Strict<T>(pub T);
 
 /// Reads settings in TOML, and refuses an array in place of a table.
 pub fn from_toml<T: de::DeserializeOwned>(text: &str) -> Result<T, toml::de::Error> {
     T::deserialize(Strict(toml::Deserializer::parse(text)?))
 }
 
-/// Visitor that forwards to `inner`. `of_object` is true while fields of an object are read.
-struct StrictVisitor<V> {
-    inner: V,
-    of_object: bool,
-}
+/// Visitor of the fields of a struct. It accepts nothing but an object.
+struct FieldsVisitor<V>(V);
 
-fn any<V>(inner: V) -> StrictVisitor<V> {
-    StrictVisitor { inner, of_object: false }
-}
+impl<'de, V: Visitor<'de>> Visitor<'de> for FieldsVisitor<V> {
+    type Value = V::Value;
 
-fn object<V>(inner: V) -> StrictVisitor<V> {
-    StrictVisitor { inner, of_object: true }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
+        self.0.visit_map(entries)
+    }
 }
 
 macro_rules! pass_on {
     ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-            self.0.$method(any(visitor))
+            self.0.$method(Strict(visitor))
         }
     )*};
 }
@@ -52,7 +54,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_newtype_struct(name, any(visitor))
+        self.0.deserialize_newtype_struct(name, Strict(visitor))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -61,7 +63,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, object(visitor))
+        self.0.deserialize_struct(name, fields, Strict(FieldsVisitor(visitor)))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -70,27 +72,23 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_enum(name, variants, any(visitor))
-    }
-
-    fn is_human_readable(&self) -> bool {
-        self.0.is_human_readable()
+        self.0.deserialize_enum(name, variants, Strict(visitor))
     }
 }
 
 macro_rules! visit {
     ($($method:ident $type:ty),* $(,)?) => {$(
         fn $method<E: de::Error>(self, value: $type) -> Result<V::Value, E> {
-            self.inner.$method(value)
+            self.0.$method(value)
         }
     )*};
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for StrictVisitor<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.expecting(f)
+        self.0.expecting(f)
     }
 
     visit! {
@@ -99,101 +97,90 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for StrictVisitor<V> {
     }
 
     fn visit_none<E: de::Error>(self) -> Result<V::Value, E> {
-        self.inner.visit_none()
+        self.0.visit_none()
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<V::Value, E> {
-        self.inner.visit_unit()
+        self.0.visit_unit()
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Strict(deserializer))
+        self.0.visit_some(Strict(deserializer))
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_newtype_struct(Strict(deserializer))
+        self.0.visit_newtype_struct(Strict(deserializer))
     }
 
     fn visit_seq<A: de::SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
-        if self.of_object {
-            return Err(de::Error::invalid_type(Unexpected::Seq, &self));
-        }
-        self.inner.visit_seq(any(elements))
+        self.0.visit_seq(Strict(elements))
     }
 
     fn visit_map<A: de::MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(any(entries))
+        self.0.visit_map(Strict(entries))
     }
 
     fn visit_enum<A: de::EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_enum(any(variant))
+        self.0.visit_enum(Strict(variant))
     }
 }
 
-impl<'de, S: de::DeserializeSeed<'de>> de::DeserializeSeed<'de> for StrictVisitor<S> {
+impl<'de, S: de::DeserializeSeed<'de>> de::DeserializeSeed<'de> for Strict<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.inner.deserialize(Strict(deserializer))
+        self.0.deserialize(Strict(deserializer))
     }
 }
 
-impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for StrictVisitor<A> {
+impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Strict<A> {
     type Error = A::Error;
 
     fn next_element_seed<S: de::DeserializeSeed<'de>>(
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_element_seed(any(seed))
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        self.0.next_element_seed(Strict(seed))
     }
 }
 
-impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for StrictVisitor<A> {
+impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Strict<A> {
     type Error = A::Error;
 
     fn next_key_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_key_seed(any(seed))
+        self.0.next_key_seed(Strict(seed))
     }
 
     fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.inner.next_value_seed(any(seed))
-    }
-
-    fn size_hint(&self) -> Option<usize> {
-        self.inner.size_hint()
+        self.0.next_value_seed(Strict(seed))
     }
 }
 
-impl<'de, A: de::EnumAccess<'de>> de::EnumAccess<'de> for StrictVisitor<A> {
+impl<'de, A: de::EnumAccess<'de>> de::EnumAccess<'de> for Strict<A> {
     type Error = A::Error;
-    type Variant = StrictVisitor<A::Variant>;
+    type Variant = Strict<A::Variant>;
 
     fn variant_seed<S: de::DeserializeSeed<'de>>(
         self,
         seed: S,
     ) -> Result<(S::Value, Self::Variant), A::Error> {
-        self.inner.variant_seed(any(seed)).map(|(value, variant)| (value, any(variant)))
+        self.0.variant_seed(Strict(seed)).map(|(value, variant)| (value, Strict(variant)))
     }
 }
 
-impl<'de, A: de::VariantAccess<'de>> de::VariantAccess<'de> for StrictVisitor<A> {
+impl<'de, A: de::VariantAccess<'de>> de::VariantAccess<'de> for Strict<A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
-        self.inner.unit_variant()
+        self.0.unit_variant()
     }
 
     fn newtype_variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, A::Error> {
-        self.inner.newtype_variant_seed(any(seed))
+        self.0.newtype_variant_seed(Strict(seed))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, A::Error> {
-        self.inner.tuple_variant(length, any(visitor))
+        self.0.tuple_variant(length, Strict(visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -201,6 +188,6 @@ impl<'de, A: de::VariantAccess<'de>> de::VariantAccess<'de> for StrictVisitor<A>
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        self.inner.struct_variant(fields, object(visitor))
+        self.0.struct_variant(fields, Strict(FieldsVisitor(visitor)))
     }
 }
