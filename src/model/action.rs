@@ -4,6 +4,7 @@
 use super::id::{AgentName, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::message::MessageKind;
+use super::record::yes;
 use super::time::{Span, Time};
 use super::timer::CatchUp;
 use super::wait::WaitKind;
@@ -24,7 +25,6 @@ tagged! {
             plan: Option<String>,
             blocked_by: Option<String>,
             recheck_after: Option<Span>,
-            #[serde(default)]
             pick: bool,
         },
         #[serde(rename = "work.update")]
@@ -65,12 +65,10 @@ tagged! {
             /// `task.start`.
             resource: Option<String>,
             work_item_id: Option<WorkId>,
-            #[serde(default)]
             whole_agent: bool,
             #[serde(rename = "in")]
             within: Option<Span>,
             at: Option<Time>,
-            #[serde(default)]
             past_ok: bool,
             /// Interval at which the agent is told to check.
             recheck_after: Option<Span>,
@@ -92,9 +90,9 @@ tagged! {
             text: Option<String>,
             summary: Option<String>,
             work_item_id: Option<WorkId>,
+            #[serde_with(skip_apply)]
             #[serde(default = "yes")]
             notify: bool,
-            #[serde(default)]
             interactive: bool,
             timeout: Option<Span>,
         },
@@ -103,12 +101,10 @@ tagged! {
             #[serde(rename = "in")]
             within: Option<Span>,
             at: Option<Time>,
-            #[serde(default)]
             past_ok: bool,
             every: Option<Span>,
             cron: Option<String>,
             /// True if the first field of `cron` is seconds.
-            #[serde(default)]
             seconds: bool,
             time_zone: Option<String>,
             text: Option<String>,
@@ -130,17 +126,11 @@ tagged! {
             /// Wait that the message answers.
             wait_id: Option<WaitId>,
             correlation_id: Option<String>,
-            #[serde(default)]
             allow_empty: bool,
             #[serde(rename = "in")]
             within: Option<Span>,
             at: Option<Time>,
-            #[serde(default)]
             past_ok: bool,
         },
     }
-}
-
-fn yes() -> bool {
-    true
 }

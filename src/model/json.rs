@@ -12,7 +12,7 @@ use serde::de::value::{MapAccessDeserializer, MapDeserializer};
 use serde::de::{self, DeserializeOwned, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::strict::Strict;
 
@@ -28,14 +28,13 @@ pub fn value(bytes: &[u8]) -> serde_json::Result<Value> {
     read(bytes).map(|Plain(value)| value)
 }
 
-/// JSON value in which no key has a special meaning.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plain(pub Value);
-
 /// Reads a field that may contain any JSON.
 pub fn plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Plain::deserialize(deserializer).map(|Plain(value)| value)
 }
+
+/// JSON value in which no key has a special meaning.
+struct Plain(Value);
 
 impl<'de> Deserialize<'de> for Plain {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plain, D::Error> {
@@ -45,6 +44,14 @@ impl<'de> Deserialize<'de> for Plain {
 
 struct PlainVisitor;
 
+macro_rules! visit_plain {
+    ($($method:ident $type:ty),*) => {$(
+        fn $method<E>(self, value: $type) -> Result<Value, E> {
+            Ok(Value::from(value))
+        }
+    )*};
+}
+
 impl<'de> Visitor<'de> for PlainVisitor {
     type Value = Value;
 
@@ -52,25 +59,7 @@ impl<'de> Visitor<'de> for PlainVisitor {
         f.write_str("any JSON")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::from(value))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::from(text))
-    }
+    visit_plain! { visit_bool bool, visit_i64 i64, visit_u64 u64, visit_f64 f64, visit_str &str }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
@@ -84,15 +73,19 @@ impl<'de> Visitor<'de> for PlainVisitor {
         Ok(Value::Array(array))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Value, A::Error> {
-        ObjectVisitor.visit_map(entries).map(Value::Object)
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some((key, Plain(value))) = entries.next_entry()? {
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
     }
 }
 
 /// Unknown fields of a record, which are written back unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
-pub struct Extra(Map<String, Value>);
+pub struct Extra(pub Map<String, Value>);
 
 impl Extra {
     pub fn new() -> Extra {
@@ -100,45 +93,16 @@ impl Extra {
     }
 }
 
-impl std::ops::Deref for Extra {
-    type Target = Map<String, Value>;
-
-    fn deref(&self) -> &Map<String, Value> {
-        &self.0
-    }
-}
-
-impl std::ops::DerefMut for Extra {
-    fn deref_mut(&mut self) -> &mut Map<String, Value> {
-        &mut self.0
-    }
-}
-
 impl<'de> Deserialize<'de> for Extra {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Extra, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor).map(Extra)
+        let Value::Object(fields) = plain(deserializer)? else {
+            return Err(de::Error::custom("expected an object"));
+        };
+        Ok(Extra(fields))
     }
 }
 
 schema! { Extra as Map<String, Value> }
-
-struct ObjectVisitor;
-
-impl<'de> Visitor<'de> for ObjectVisitor {
-    type Value = Map<String, Value>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut object = Map::new();
-        while let Some((key, Plain(value))) = entries.next_entry()? {
-            object.insert(key, value);
-        }
-        Ok(object)
-    }
-}
 
 /// JSON body as its sender wrote it, and the value that this program can represent.
 #[derive(Debug, Clone, PartialEq)]
@@ -198,22 +162,14 @@ fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
         };
         let (token, behind) = rest.split_at(length.unwrap_or(rest.len()));
         rest = behind;
-        match first {
-            ' ' | '\t' | '\n' | '\r' => {}
-            '"' => {
-                let string = Value::from(serde_json::from_str::<String>(token)?).to_string();
-                written.push_str(&string);
-                held.push_str(&string);
-            }
-            '-' | '0'..='9' if token.parse::<f64>().is_ok_and(|number| !number.is_finite()) => {
-                written.push_str(token);
-                held.push_str(&format!("\"{token}\""));
-            }
-            _ => {
-                written.push_str(token);
-                held.push_str(token);
-            }
-        }
+        let shortest = match first {
+            ' ' | '\t' | '\n' | '\r' => continue,
+            '"' => Cow::Owned(Value::from(serde_json::from_str::<String>(token)?).to_string()),
+            _ => Cow::Borrowed(token),
+        };
+        written.push_str(&shortest);
+        let is_infinite = token.parse::<f64>().is_ok_and(|number| !number.is_finite());
+        held.push_str(&if is_infinite { Cow::Owned(format!("\"{token}\"")) } else { shortest });
     }
     Ok((written, held))
 }
@@ -332,7 +288,7 @@ impl<'de> IntoDeserializer<'de, serde_json::Error> for RawField<'de> {
 }
 
 /// Declares an enum whose JSON is an object with a field that names the variant. A field of type
-/// `Option` may be absent. serde's reader of such objects would lose the text of numbers, and
+/// `Option` or `bool` may be absent. serde's reader of such objects would lose the text of numbers, and
 /// accept arrays in place of inner objects.
 macro_rules! tagged {
     (
@@ -345,7 +301,7 @@ macro_rules! tagged {
             ),* $(,)?
         }
     ) => {
-        #[serde_with::apply(Option => #[serde(default)])]
+        #[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
         $(#[$meta])*
         #[derive(serde::Serialize)]
         #[serde(tag = $tag, $($rule)*)]
@@ -356,7 +312,7 @@ macro_rules! tagged {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
-                #[serde_with::apply(Option => #[serde(default)])]
+                #[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
                 #[derive(serde::Deserialize)]
                 #[serde($($rule)*)]
                 enum Read {
@@ -410,7 +366,7 @@ mod tests {
             let text = json!({ key: "[1]", "other": { key: { key: "2" } } }).to_string();
             assert_eq!(value(text.as_bytes()).unwrap().to_string(), text);
             assert_eq!(Sent::read(&text).unwrap().value.to_string(), text);
-            assert_eq!(read::<Extra>(text.as_bytes()).unwrap().get(key), Some(&json!("[1]")));
+            assert_eq!(read::<Extra>(text.as_bytes()).unwrap().0.get(key), Some(&json!("[1]")));
         }
     }
 

@@ -93,6 +93,11 @@ pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// Default of a flag that is true where it is absent.
+pub const fn yes() -> bool {
+    true
+}
+
 /// Returns the size of a record as a file, without its schema field, in bytes. In a file each
 /// element of a list has its own line, so a body may be many times larger than when it was sent.
 pub fn size(record: &impl Serialize) -> u64 {

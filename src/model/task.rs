@@ -6,7 +6,7 @@ use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
 use super::json::tagged;
 use super::message::Message;
 use super::place::StatePlace;
-use super::record::{Extra, Plane, is_default, record};
+use super::record::{Extra, Plane, is_default, record, yes};
 use super::run::Exit;
 use super::time::{Span, Time};
 
@@ -170,10 +170,6 @@ impl Task {
             TaskJob::ChildAgent { child, .. } => Some(child),
         }
     }
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// End of a task's command, as its supervisor saw it. The supervisor writes it beside the logs

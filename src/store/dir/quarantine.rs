@@ -33,7 +33,7 @@ pub struct PassedOver {
 }
 
 fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
-    state.extra.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
+    state.extra.0.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
 }
 
 /// Checks that a state is that of this agent, and that a step may overwrite it. The error is the
@@ -73,9 +73,9 @@ pub fn all_passed_over(state: &State) -> Vec<String> {
 
 fn remember(state: &mut State, passed_over: &[PassedOver]) {
     if passed_over.is_empty() {
-        state.extra.remove(PASSED_OVER);
+        state.extra.0.remove(PASSED_OVER);
     } else {
-        state.extra.insert(PASSED_OVER.to_owned(), json!(passed_over));
+        state.extra.0.insert(PASSED_OVER.to_owned(), json!(passed_over));
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
         let again: Value = serde_json::from_slice(&encode(&state)).unwrap();
         assert_eq!(again[PASSED_OVER], json!([one]));
         remember(&mut state, &[]);
-        assert_eq!(state.extra.get(PASSED_OVER), None);
+        assert_eq!(state.extra.0.get(PASSED_OVER), None);
     }
 
     #[test]

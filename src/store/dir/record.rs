@@ -86,7 +86,7 @@ pub fn at_line(mut error: Error, place: &Path, number: usize) -> Error {
 pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
     let read = behind_schema::<T>(bytes).and_then(|fields| json::read::<T>(&fields).ok());
     if let Some(mut record) = read
-        && !record.extra_mut().contains_key("schema")
+        && !record.extra_mut().0.contains_key("schema")
     {
         return checked(path, record);
     }
@@ -113,13 +113,13 @@ fn decode_any<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
             return Err(schema_error::<T>(path, bytes).unwrap_or_else(|| damaged(path, line, bytes, &error)));
         }
     };
-    match record.extra_mut().shift_remove("schema") {
+    match record.extra_mut().0.shift_remove("schema") {
         Some(Value::String(schema)) if schema == T::schema() => {}
         Some(Value::String(schema)) => return Err(wrong_schema::<T>(path, &schema)),
         _ => return Err(Error::damaged(path, format!("no `schema`: expected \"{}\"", T::schema()))),
     }
     // Most records have no unknown fields, so the memory for them is freed.
-    if record.extra_mut().is_empty() {
+    if record.extra_mut().0.is_empty() {
         *record.extra_mut() = Extra::new();
     }
     checked(path, record)
@@ -222,8 +222,8 @@ mod tests {
             assert_eq!(read(&format!("{{{head}{schema},{FIELDS}{tail}}}")).expect("a work item"), expected);
         }
         let more = read(&format!("{{{schema},{FIELDS},\"more\":[1]}}")).expect("a work item");
-        assert_eq!(more.extra.get("more"), Some(&serde_json::json!([1])));
-        assert!(!more.extra.contains_key("schema"));
+        assert_eq!(more.extra.0.get("more"), Some(&serde_json::json!([1])));
+        assert!(!more.extra.0.contains_key("schema"));
         for (text, said) in [
             (format!(r#"{{"schema":"dormouse/work/2",{FIELDS}}}"#), "dormouse/work/2"),
             (format!(r#"{{"schema":"dormouse/wait/1",{FIELDS}}}"#), "dormouse/wait/1"),
