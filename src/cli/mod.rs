@@ -187,16 +187,16 @@ macro_rules! commands {
 }
 command_table!(commands);
 
-/// Lets arguments take the names of an enum of the model, shown as the words of a method if named.
+/// Lets arguments take the names of an enum of the model, shown as its words.
 macro_rules! take_names {
-    ($($type:ty $(: $word:ident)?),+ $(,)?) => {$(
+    ($($type:ty),+ $(,)?) => {$(
         impl ValueEnum for $type {
             fn value_variants<'a>() -> &'a [Self] {
                 Self::ALL
             }
 
             fn to_possible_value(&self) -> Option<PossibleValue> {
-                Some(PossibleValue::new([$(self.$word(),)? self.name()][0]).alias(self.name()))
+                Some(PossibleValue::new(self.words()).alias(self.name()))
             }
         }
     )+};
@@ -204,7 +204,7 @@ macro_rules! take_names {
 
 take_names! {
     agent::AgentKind, agent::Status, agent::Visibility, event::EventKind, message::Priority,
-    posture::Posture: word, timer::CatchUp, trigger::DeliveryMode, trigger::VerifyKind, wait::WaitKind,
+    posture::Posture, timer::CatchUp, trigger::DeliveryMode, trigger::VerifyKind, wait::WaitKind,
     crate::model::work::PlanStatus, crate::model::work::SchedulingState, crate::model::work::WorkState,
 }
 

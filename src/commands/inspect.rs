@@ -340,7 +340,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         let started = lines.iter().filter(|line| line.status != AgentStatus::Booting);
         let started = tally(started.map(|line| line.posture)).into_iter();
         let mut stand: Vec<String> =
-            started.map(|(posture, agents)| format!("{agents} {}", posture.word())).collect();
+            started.map(|(posture, agents)| format!("{agents} {}", posture.words())).collect();
         if !unstarted.is_empty() {
             stand.push(format!("{} not started", unstarted.len()));
         }

@@ -8,36 +8,21 @@ use super::record::is_default;
 use super::time::Time;
 
 names! {
-    /// Reason for which an agent needs a person.
+    /// Reason for which an agent needs a person, with words that precede the ids of its records.
     "attention subject" Subject {
-        DeadLetter = "dead_letter",
-        MessageDropped = "message_dropped",
-        MessageRejected = "message_rejected",
-        AgentStopped = "agent_stopped",
-        AnswerLost = "answer_lost",
-        RecoveryFailed = "recovery_failed",
-        MessageHeld = "message_held",
-        Asked = "asked",
+        DeadLetter = "dead_letter" as "dead letter",
+        MessageDropped = "message_dropped" as "message dropped",
+        MessageRejected = "message_rejected" as "message rejected",
+        AgentStopped = "agent_stopped" as "the agent stopped itself",
+        AnswerLost = "answer_lost" as "answer lost",
+        RecoveryFailed = "recovery_failed" as "recovery failed",
+        MessageHeld = "message_held" as "message held",
+        Asked = "asked" as "asks",
         Stalled = "stalled",
     }
 }
 
 impl Subject {
-    /// Returns a description for people, to be followed by ids of records.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Subject::DeadLetter => "dead letter",
-            Subject::MessageDropped => "message dropped",
-            Subject::MessageRejected => "message rejected",
-            Subject::AgentStopped => "the agent stopped itself",
-            Subject::AnswerLost => "answer lost",
-            Subject::RecoveryFailed => "recovery failed",
-            Subject::MessageHeld => "message held",
-            Subject::Asked => "asks",
-            Subject::Stalled => "stalled",
-        }
-    }
-
     /// True if a command that raises an attention of this kind exits with 7. Questions and stalls
     /// are no failures.
     pub const fn is_failure(self) -> bool {

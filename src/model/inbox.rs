@@ -5,7 +5,6 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_with::DeserializeFromStr;
 
-use super::UnknownName;
 use super::message::{Origin, OriginKind};
 
 names! {
@@ -45,7 +44,7 @@ impl FromStr for DropsAs {
     type Err = String;
 
     fn from_str(word: &str) -> Result<DropsAs, String> {
-        let origin: Origin = word.parse().map_err(|error: UnknownName| error.to_string())?;
+        let origin: Origin = word.parse()?;
         if origin.is_of_user() {
             return Err(format!(
                 "inbox.drops_as = \"{word}\": a user's origin comes from the owner of the file; name another origin"

@@ -7,43 +7,28 @@ use super::continuation::{Continuation, SchedulerTick, TriggerKind};
 use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
-use super::record::{Extra, OpenRecord, Plane, ensure, is_default, record};
+use super::record::{Extra, Plane, ensure, is_default, record};
 use super::setbacks::{FailedAttempt, Setbacks};
 use super::task::TaskStatus;
 use super::time::Time;
 
 names! {
+    /// Kind of a message, with words that describe such a message.
     "message kind" MessageKind {
-        OperatorPrompt = "operator_prompt",
-        ChannelEvent = "channel_event",
-        WebhookEvent = "webhook_event",
-        CallbackEvent = "callback_event",
-        TimerTick = "timer_tick",
-        SystemTick = "system_tick",
-        TaskResult = "task_result",
-        TaskStatus = "task_status",
-        Control = "control",
-        InternalFollowup = "internal_followup",
+        OperatorPrompt = "operator_prompt" as "a message from you",
+        ChannelEvent = "channel_event" as "a message from a channel",
+        WebhookEvent = "webhook_event" as "a message from a webhook",
+        CallbackEvent = "callback_event" as "a callback",
+        TimerTick = "timer_tick" as "a timer",
+        SystemTick = "system_tick" as "a scheduler tick",
+        TaskResult = "task_result" as "the result of a task",
+        TaskStatus = "task_status" as "the status of a task",
+        Control = "control" as "a control message",
+        InternalFollowup = "internal_followup" as "a message from an agent",
     }
 }
 
 impl MessageKind {
-    /// Describes a message of this kind for people.
-    pub const fn words(self) -> &'static str {
-        match self {
-            MessageKind::OperatorPrompt => "a message from you",
-            MessageKind::ChannelEvent => "a message from a channel",
-            MessageKind::WebhookEvent => "a message from a webhook",
-            MessageKind::CallbackEvent => "a callback",
-            MessageKind::TimerTick => "a timer",
-            MessageKind::SystemTick => "a scheduler tick",
-            MessageKind::TaskResult => "the result of a task",
-            MessageKind::TaskStatus => "the status of a task",
-            MessageKind::Control => "a control message",
-            MessageKind::InternalFollowup => "a message from an agent",
-        }
-    }
-
     /// Describes a message of this kind from an origin such as `webhook:ci`.
     pub fn described(self, origin: &str) -> String {
         match (self, origin.split_once(':')) {
@@ -181,10 +166,7 @@ impl Body {
 
     /// Returns the length of the body as [`Body::to_text`] returns it, in bytes.
     pub fn bytes(&self) -> usize {
-        match self {
-            Body::Text { text } | Body::Json { sent: Some(text), .. } => text.len(),
-            Body::Json { value, sent: None } => value.to_string().len(),
-        }
+        self.to_text().len()
     }
 
     /// Returns the body as text. JSON is written on one line, or as its sender wrote it if the
@@ -379,17 +361,8 @@ const HINT_KEY: &str = "wake_hint:";
 pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
-record! { Message = "message"; check }
-
-/// A message of a turn to another agent is an open record until it is delivered.
-impl OpenRecord for Message {
-    type Id = MessageId;
-    const PLANE: Plane = Plane::Outbox;
-
-    fn id(&self) -> MessageId {
-        self.id
-    }
-}
+// A message of a turn to another agent is an open record until it is delivered.
+record! { Message = "message", MessageId in Plane::Outbox; check }
 
 /// Name of a message's file in the inbox, without extension. Keys sort in processing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

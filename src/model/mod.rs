@@ -3,8 +3,7 @@
 #[macro_use]
 mod names;
 
-pub use names::UnknownName;
-pub(crate) use names::{names, schema};
+pub(crate) use names::{names, schema, unknown_name};
 
 pub mod action;
 pub mod agent;

@@ -1,20 +1,20 @@
 //! Macro for enums whose variants have the same names in the contract, in Rust, in JSON and on the
 //! command line.
 
-/// Error when a word is not the name of a variant.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} `{word}`: expected one of {expected}")]
-pub struct UnknownName {
-    pub what: &'static str,
-    pub word: String,
-    pub expected: String,
+/// Returns the error for a word that is not one of the expected names.
+pub fn unknown_name(what: &str, word: &str, expected: &[&str]) -> String {
+    format!("unknown {what} `{word}`: expected one of {}", expected.join(", "))
 }
 
+/// Declares an enum by the names of its variants. Aliases after `|` are read, and never written.
 macro_rules! names {
     (
         $(#[$meta:meta])*
         $what:literal $type:ident {
-            $($(#[$vmeta:meta])* $variant:ident = $name:literal $(| $alias:literal)*),+ $(,)?
+            $(
+                $(#[$vmeta:meta])*
+                $variant:ident = $name:literal $(| $alias:literal)* $(as $words:literal)?
+            ),+ $(,)?
         }
     ) => {
         $(#[$meta])*
@@ -22,14 +22,19 @@ macro_rules! names {
         #[derive(serde_with::SerializeDisplay, serde_with::DeserializeFromStr)]
         pub enum $type { $($(#[$vmeta])* $variant),+ }
 
+        #[allow(dead_code, reason = "not all of these enums are enumerated, or shown in words")]
         impl $type {
             /// All variants, in the order of the contract.
-            #[allow(dead_code, reason = "some of these enums are only enumerated by tests")]
             pub const ALL: &'static [$type] = &[$($type::$variant),+];
 
             /// Returns the name of the variant in the contract.
             pub const fn name(self) -> &'static str {
                 match self { $($type::$variant => $name),+ }
+            }
+
+            /// Returns the text for people: the words after `as`, or the name if there are none.
+            pub const fn words(self) -> &'static str {
+                match self { $($type::$variant => [$($words,)? $name][0]),+ }
             }
         }
 
@@ -40,16 +45,12 @@ macro_rules! names {
         }
 
         impl std::str::FromStr for $type {
-            type Err = $crate::model::UnknownName;
+            type Err = String;
 
-            fn from_str(word: &str) -> Result<Self, Self::Err> {
+            fn from_str(word: &str) -> Result<Self, String> {
                 match word {
                     $($name $(| $alias)* => Ok($type::$variant),)+
-                    _ => Err($crate::model::UnknownName {
-                        what: $what,
-                        word: word.to_owned(),
-                        expected: [$($name),+].join(", "),
-                    }),
+                    _ => Err($crate::model::unknown_name($what, word, &[$($name),+])),
                 }
             }
         }

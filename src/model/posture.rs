@@ -3,7 +3,7 @@
 names! {
     /// Posture of an agent, in order of precedence (contract, semantics §3).
     "posture" Posture {
-        Archived = "archived",
+        Archived = "archived" as "stopped",
         ActiveTurn = "active_turn",
         HasQueuedInput = "has_queued_input",
         HasRunnableWork = "has_runnable_work",
@@ -12,12 +12,5 @@ names! {
         WaitingForOperator = "waiting_for_operator",
         Blocked = "blocked",
         Idle = "idle",
-    }
-}
-
-impl Posture {
-    /// Returns the word that people read. It differs from the name for a stopped agent only.
-    pub const fn word(self) -> &'static str {
-        if matches!(self, Posture::Archived) { "stopped" } else { self.name() }
     }
 }

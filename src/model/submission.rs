@@ -108,10 +108,10 @@ impl Caller {
 }
 
 impl std::str::FromStr for Origin {
-    type Err = super::UnknownName;
+    type Err = String;
 
     /// Parses an origin from `KIND` or `KIND:ID`.
-    fn from_str(text: &str) -> Result<Origin, Self::Err> {
+    fn from_str(text: &str) -> Result<Origin, String> {
         let (kind, id) = match text.split_once(':') {
             Some((kind, id)) => (kind, (!id.is_empty()).then(|| id.to_owned())),
             None => (text, None),

@@ -8,11 +8,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-use super::UnknownName;
 use super::id::{AgentName, TriggerId, WaitId};
 use super::message::{Origin, OriginKind};
 use super::record::{Extra, Plane, ensure, is_default, record};
 use super::time::{Span, Time};
+use super::unknown_name;
 
 names! {
     "delivery mode" DeliveryMode {
@@ -83,14 +83,10 @@ impl fmt::Display for TriggerScope {
 }
 
 impl FromStr for TriggerScope {
-    type Err = UnknownName;
+    type Err = String;
 
-    fn from_str(word: &str) -> Result<TriggerScope, UnknownName> {
-        let unknown = || UnknownName {
-            what: "trigger scope",
-            word: word.to_owned(),
-            expected: "agent, resource:REF, wait:ID".to_owned(),
-        };
+    fn from_str(word: &str) -> Result<TriggerScope, String> {
+        let unknown = || unknown_name("trigger scope", word, &["agent", "resource:REF", "wait:ID"]);
         match word.split_once(':') {
             None if word == "agent" => Ok(TriggerScope::Agent),
             Some(("resource", resource)) if !resource.trim().is_empty() => {
@@ -283,7 +279,7 @@ impl Trigger {
             TriggerScope::Wait(_) => OriginKind::Callback,
         };
         let Some(source) = &self.source else { return Ok(Origin { kind: default, id: None }) };
-        let origin: Origin = source.parse().map_err(|error: UnknownName| error.to_string())?;
+        let origin: Origin = source.parse()?;
         if matches!(origin.kind, OriginKind::Webhook | OriginKind::Callback) {
             return Ok(origin);
         }

@@ -194,7 +194,7 @@ impl ListRow {
                 let mark = if self.needs_attention() { " !" } else { "" };
                 out.paint(Tone::Strong, &format!("{}{mark}", one_line(self.agent.as_str(), name)))
             }
-            Column::Posture => self.posture.word().to_owned(),
+            Column::Posture => self.posture.words().to_owned(),
             Column::Queue => match self.rejected {
                 0 => self.pending.to_string(),
                 rejected => format!("{}, {rejected} rejected", self.pending),

@@ -375,7 +375,7 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
         row("moved", out.paint(Tone::Bad, &words));
     }
     row("status", state.status.to_string());
-    row("posture", format!("{}: {}", posture.posture.word(), out.safe(&one_line(&posture.reason, 100))));
+    row("posture", format!("{}: {}", posture.posture.words(), out.safe(&one_line(&posture.reason, 100))));
     let since = since(state.execution.since, facts.now);
     let reason = state.execution.reason.as_deref().map(|reason| format!(": {}", one_line(reason, 100)));
     let reason = out.safe(&reason.unwrap_or_default());

@@ -84,7 +84,7 @@ impl Fleet {
     pub fn sort(&mut self) {
         let filter = self.filter.to_lowercase();
         let is_shown = |(name, known): &(AgentName, AgentRow)| {
-            let posture = known.row().map_or("", |line| line.posture.word());
+            let posture = known.row().map_or("", |line| line.posture.words());
             name.as_str().contains(&filter) || posture.contains(&filter)
         };
         let shown = (0..self.agents.len()).filter(|at| is_shown(&self.agents[*at]));

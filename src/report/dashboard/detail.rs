@@ -116,7 +116,7 @@ pub(super) fn rows(
 fn fields(lines: &mut DetailLines, seen: &AgentDetail, now: Time) {
     let AgentDetail { line, state, current, .. } = seen;
     let (execution, paint) = (&state.execution, lines.paint);
-    lines.field("posture", &format!("{}: {}", line.posture.word(), line.reason), Style::new());
+    lines.field("posture", &format!("{}: {}", line.posture.words(), line.reason), Style::new());
     let age = now.since(execution.since).rough();
     lines.field("status", &format!("{}, {} for {age}", line.status, execution.state), Style::new());
     if let Some(since) = line.turn_since {

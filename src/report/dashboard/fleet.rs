@@ -166,7 +166,7 @@ fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Pa
         (Column::Posture, AgentRow::Broken(_)) => ("can't be read".to_owned(), paint.bad()),
         (_, AgentRow::Unread | AgentRow::Broken(_)) => (String::new(), plain),
         (Column::Posture, AgentRow::Read(line)) => {
-            (line.posture.word().to_owned(), posture_style(line.posture, paint))
+            (line.posture.words().to_owned(), posture_style(line.posture, paint))
         }
         (Column::Queue, AgentRow::Read(line)) => {
             (if line.pending > 0 { line.pending.to_string() } else { String::new() }, plain)

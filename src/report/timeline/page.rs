@@ -180,8 +180,8 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
 fn posture(line: &ListRow) -> String {
     match &line.moved {
         Some(moved) => format!("moved to {}", shown(&moved.to)),
-        None if line.reason.is_empty() => in_words(line.posture.word()),
-        None => format!("{}: {}", in_words(line.posture.word()), shown(&line.reason)),
+        None if line.reason.is_empty() => in_words(line.posture.words()),
+        None => format!("{}: {}", in_words(line.posture.words()), shown(&line.reason)),
     }
 }
 
