@@ -17,12 +17,13 @@ use crate::model::state::{KeptOut, SetAside};
 use crate::model::time::Time;
 use crate::model::timer::Schedule;
 use crate::model::transaction::{Archived, Delete, Put};
-use crate::model::work::Ticked;
+use crate::model::wait::Wait;
+use crate::model::work::{Ticked, WorkItem};
 
 use crate::rules::continuation::TurnTrigger;
 use crate::rules::projection::closure;
 
-use super::arrival::{admitted, own_message};
+use super::arrival::{admit, admitted, own_message};
 use super::draft::Draft;
 use super::settlement::settle_message;
 use super::timer::{self, NewTimer};
@@ -90,7 +91,7 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
         Tick::WakeHint { .. } => draft.records.state.pending_wake_hint.take(),
         Tick::OwnSystemWait { wait_id } => {
             let now = draft.now();
-            draft.change_wait(*wait_id, |wait| wait.ticked_at = Some(now));
+            draft.change::<Wait>(*wait_id, |wait| wait.ticked_at = Some(now));
             None
         }
         Tick::Work { .. } => None,
@@ -100,16 +101,13 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     }
     if let Some(work_item_id) = tick.work_item_id() {
         let wakes = draft.records.state.counters.wakes;
-        if let Some(item) = draft.records.works.iter_mut().find(|item| item.id == work_item_id) {
+        draft.change::<WorkItem>(work_item_id, |item| {
             item.ticked = Some(Ticked { revision: item.revision, wakes });
-            let item = Box::new(item.clone());
-            draft.put(Put::Work(item));
-        }
+        });
     }
     draft.becomes_idle();
     let message = tick_message(draft, tick, hint);
-    draft.records.inbox.offer(&message);
-    draft.put(Put::Message(Box::new(message)));
+    admit(draft, message);
 }
 
 fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Message {

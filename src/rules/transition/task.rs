@@ -12,15 +12,14 @@ use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
 use crate::model::task::{Assignment, ChildEnd, Task, TaskEnd, TaskJob, TaskStatus};
 use crate::model::time::Span;
-use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::transaction::Put;
 use crate::model::turn::RunClaimant;
 
 use crate::rules::admission::{Provenance, check_size, message, one_further};
 
 use super::arrival::{admit, own_message};
 use super::draft::Draft;
-use super::wait;
-use super::work::is_open;
+use super::{wait, work};
 
 /// Job of a new task.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,9 +93,7 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
 /// Records a task from a turn's outcome. If the gate is closed by then, the stop ends the task, and
 /// the agent is notified after its next start.
 pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
-    if let Some(item) = new.work_item_id.filter(|id| !is_open(draft, *id)) {
-        return Err(Refusal::new("not_open", format!("{item} is not an open work item")));
-    }
+    new.work_item_id.map_or(Ok(()), |id| work::open(draft, id).map(drop))?;
     if let NewJob::Delegate { child, body, .. } = &new.job {
         if !body.is_contentful() {
             return Err(Refusal::new("blank_message", "a delegation needs a text that says what to do"));
@@ -107,7 +104,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     let state = &draft.records.state;
     let run = state.current_run.clone().filter(|_| new.from_turn);
     // A turn that has completed its own item may still start a task, without an item.
-    let of_turn = run.as_ref().and_then(|run| run.work_item_id).filter(|id| is_open(draft, *id));
+    let of_turn = run.as_ref().and_then(|run| run.work_item_id).filter(|id| work::open(draft, *id).is_ok());
     let run_id = run.as_ref().map(|run| run.run_id);
     let agent = state.agent.clone();
     let hops = one_further(new.hops, &draft.records.policy.limits)?;
@@ -138,8 +135,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     };
     let data = json!({ "task_id": task.id, "to": task.status, "job": named_job(&task.job) });
     draft.event(EventKind::TaskTransition, task.run_id, data);
-    draft.records.tasks.push(task.clone());
-    draft.put(Put::Task(Box::new(task.clone())));
+    draft.add(&task);
     Ok(task)
 }
 
@@ -198,12 +194,11 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: RunClaimant) -> Result<Opt
 /// Assigns open tasks to this machine, to which their agent was moved before any of them was
 /// started.
 pub fn adopt(draft: &mut Draft, claimant: &RunClaimant) {
-    for id in draft.records.tasks.iter().map(|task| task.id).collect::<Vec<_>>() {
-        draft.change_task(id, |task| {
-            (task.host, task.boot_id) = (claimant.host.clone(), claimant.boot_id.clone());
-            task.place = Some(claimant.place.clone());
-        });
-    }
+    let adopt = |task: &mut Task| {
+        (task.host, task.boot_id) = (claimant.host.clone(), claimant.boot_id.clone());
+        task.place = Some(claimant.place.clone());
+    };
+    draft.change_each(|_| true, adopt);
 }
 
 /// Records that the child has received the message of a delegation.
@@ -231,13 +226,10 @@ pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
 /// Ends a task: its terminal record and the message about it are one transaction. `None` if another
 /// process has already ended the task, with its own message.
 pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<Task>, Refusal> {
-    let Some(place) = draft.records.tasks.iter().position(|task| task.id == id) else { return Ok(None) };
-    let from = draft.records.tasks[place].status;
-    let (to, reason) = verdict(&draft.records.tasks[place], &end);
-    check(from, to)?;
-    let mut task = draft.records.tasks.remove(place);
-    task.status = to;
-    task.reason = reason;
+    let Some(mut task) = draft.take::<Task>(id) else { return Ok(None) };
+    let from = task.status;
+    (task.status, task.reason) = verdict(&task, &end);
+    check(from, task.status)?;
     let mut last_line = None;
     match end {
         TaskEnding::Seen(seen) => {
@@ -259,8 +251,7 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<T
     let message = result(draft, &task, last_line.as_deref());
     task.result_id = Some(message.id);
     transition(draft, &task, from);
-    draft.delete(Delete::Task(id));
-    draft.archive(Archived::Task(Box::new(task.clone())));
+    draft.end(&task);
     wait::note_result(draft, id, message.id);
     admit(draft, message);
     Ok(Some(task))

@@ -8,7 +8,6 @@ use crate::model::message::{Body, EXPIRY_KEY, Message, MessageKind, Priority, RE
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
-use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::WorkItem;
 
@@ -77,7 +76,7 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Re
         if !keeps_time {
             (timer.schedule, timer.next_at) = (new.schedule, next_at);
         }
-        draft.change_timer(timer.id, |replaced| *replaced = timer.clone());
+        draft.change::<Timer>(timer.id, |replaced| *replaced = timer.clone());
         note(draft, &timer, "replace");
         return Ok((timer, "replaced"));
     }
@@ -92,17 +91,15 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Re
         hops,
         ..Timer::new(id, agent, new.schedule, next_at, draft.now())
     };
-    draft.records.timers.push(timer.clone());
-    draft.put(Put::Timer(Box::new(timer.clone())));
+    draft.add(&timer);
     note(draft, &timer, "add");
     Ok((timer, "added"))
 }
 
 pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
-    let Some(at) = draft.records.timers.iter().position(|timer| timer.id == id) else {
-        return Err(Refusal::new("not_active", format!("{id} is not an active timer")));
-    };
-    let timer = draft.records.timers.remove(at);
+    let timer = draft
+        .take::<Timer>(id)
+        .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active timer")))?;
     // The status of the key changes, so that a caller that repeats it learns that the message was
     // dropped and will not be sent.
     if let Some(message) = &timer.message {
@@ -114,9 +111,8 @@ pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
 fn end(draft: &mut Draft, mut timer: Timer, status: TimerStatus) -> Timer {
     timer.status = status;
     timer.ended_at = Some(draft.now());
-    draft.delete(Delete::Timer(timer.id));
+    draft.end(&timer);
     note(draft, &timer, status.name());
-    draft.archive(Archived::Timer(Box::new(timer.clone())));
     timer
 }
 
@@ -182,8 +178,7 @@ fn fire(draft: &mut Draft, mut timer: Timer) -> usize {
         Some(next) => {
             timer.next_at = next;
             note(draft, &timer, "fire");
-            draft.put(Put::Timer(Box::new(timer.clone())));
-            draft.records.timers.push(timer);
+            draft.add(&timer);
         }
         None => {
             end(draft, timer, TimerStatus::Done);
@@ -247,7 +242,7 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
         }
         admit(draft, message);
     }
-    draft.change_wait(wait.id, |replaced| *replaced = wait);
+    draft.change::<Wait>(wait.id, |replaced| *replaced = wait);
 }
 
 /// Returns the message about a deadline of a wait. Without a `tick` it is the end of a timer wait,
@@ -282,17 +277,11 @@ fn remind_of_blocked(draft: &mut Draft) {
             && item.recheck_at.is_some_and(|at| at <= now)
     };
     let mut lines = Vec::new();
-    for at in 0..draft.records.works.len() {
-        if !is_due(&draft.records.works[at]) {
-            continue;
-        }
-        let item = &mut draft.records.works[at];
+    draft.change_each(is_due, |item| {
         item.recheck_consumed_at = Some(now);
         let blocker = item.blocked_by.as_deref().unwrap_or_default();
         lines.push(format!("{}: {}: blocked by {blocker}", item.id, item.objective));
-        let item = Box::new(item.clone());
-        draft.put(Put::Work(item));
-    }
+    });
     if lines.is_empty() {
         return;
     }

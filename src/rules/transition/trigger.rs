@@ -8,7 +8,6 @@ use crate::model::message::{Message, WakeHint};
 use crate::model::record::Record;
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
-use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus, Verify};
 use crate::model::wait::{Wait, WaitKind};
 
@@ -39,8 +38,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
         belong_to(draft, wait, trigger.id)?;
     }
     note(draft, &trigger, "created");
-    draft.put(Put::Trigger(Box::new(trigger.clone())));
-    draft.records.triggers.push(trigger.clone());
+    draft.add(&trigger);
     Ok(trigger)
 }
 
@@ -54,7 +52,7 @@ fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Re
         return Err(Refusal::new("wait_has_trigger", format!("{id} has a trigger already: {other}"))
             .hint("revoke that one first"));
     }
-    draft.change_wait(id, |wait| wait.trigger_id = Some(trigger));
+    draft.change::<Wait>(id, |wait| wait.trigger_id = Some(trigger));
     Ok(())
 }
 
@@ -74,7 +72,7 @@ pub fn may_have_trigger(wait: &Wait) -> Result<(), Refusal> {
 
 /// Replaces the secret of a trigger. Deliveries admitted with the old secret stay valid.
 pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result<Trigger, Refusal> {
-    let changed = draft.change_trigger(id, |trigger| trigger.secret_sha256 = secret_sha256);
+    let changed = draft.change::<Trigger>(id, |trigger| trigger.secret_sha256 = secret_sha256);
     let trigger = changed.ok_or_else(|| not_active(draft, id))?;
     note(draft, &trigger, "rotated");
     Ok(trigger)
@@ -83,17 +81,12 @@ pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result
 /// Revokes a trigger for ever. Deliveries in the inbox stay. A wait that names the trigger stays
 /// active without a trigger.
 pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, Refusal> {
-    let at = draft.records.triggers.iter().position(|trigger| trigger.id == id);
-    let mut trigger = draft.records.triggers.remove(at.ok_or_else(|| not_active(draft, id))?);
+    let mut trigger = draft.take::<Trigger>(id).ok_or_else(|| not_active(draft, id))?;
     trigger.status = TriggerStatus::Revoked;
     trigger.revoked_at = Some(draft.now());
     note(draft, &trigger, cause);
-    draft.delete(Delete::Trigger(id));
-    draft.archive(Archived::Trigger(Box::new(trigger.clone())));
-    let named = draft.records.waits.iter().filter(|wait| wait.trigger_id == Some(id));
-    for wait in named.map(|wait| wait.id).collect::<Vec<_>>() {
-        draft.change_wait(wait, |wait| wait.trigger_id = None);
-    }
+    draft.end(&trigger);
+    draft.change_each(|wait: &Wait| wait.trigger_id == Some(id), |wait| wait.trigger_id = None);
     Ok(trigger)
 }
 
@@ -137,6 +130,6 @@ pub fn count_hint(draft: &mut Draft, hint: &WakeHint) {
 
 fn count(draft: &mut Draft, id: Option<TriggerId>, deliveries: u64, last: Time) {
     if let Some(id) = id {
-        draft.change_trigger(id, |trigger| trigger.count(deliveries, last));
+        draft.change::<Trigger>(id, |trigger| trigger.count(deliveries, last));
     }
 }

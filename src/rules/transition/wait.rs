@@ -11,7 +11,7 @@ use crate::model::record::Record;
 use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
-use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::transaction::{Archived, Delete};
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
@@ -21,7 +21,7 @@ use crate::rules::schedule::SHORTEST;
 use super::arrival::{admit, own_message};
 use super::draft::Draft;
 use super::trigger::{may_have_trigger, wait_ended};
-use super::work::{is_open, revise};
+use super::work::{open, revise};
 
 /// Owner of a new wait: the agent or a work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,10 +116,9 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     let ids: Vec<WaitId> = replaces.iter().map(|wait| wait.id).collect();
     end_all(draft, &ids, &format!("replaced by {}", wait.id));
     if let Some(item) = work_item_id {
-        revise(draft, item, "wait", |_| {})?;
+        revise(draft, item, "wait", json!({}), |_| {})?;
     }
-    draft.records.waits.push(wait.clone());
-    draft.put(Put::Wait(Box::new(wait.clone())));
+    draft.add(&wait);
     let run_id = draft.run_id();
     let data = json!({
         "wait_id": wait.id,
@@ -148,12 +147,12 @@ fn replaced(draft: &Draft, new: &Wait) -> Vec<Wait> {
 }
 
 fn owner(draft: &Draft, owner: WaitOwner) -> Result<Option<WorkId>, Refusal> {
-    let is_open = |id: &WorkId| is_open(draft, *id);
     match owner {
         WaitOwner::Agent => Ok(None),
-        WaitOwner::Work(id) if is_open(&id) => Ok(Some(id)),
-        WaitOwner::Work(id) => Err(Refusal::new("not_open", format!("{id} is not an open work item"))),
-        WaitOwner::Nearest(turns) => Ok(turns.filter(is_open).or(draft.records.state.focus)),
+        WaitOwner::Work(id) => open(draft, id).map(|item| Some(item.id)),
+        WaitOwner::Nearest(turns) => {
+            Ok(turns.filter(|id| open(draft, *id).is_ok()).or(draft.records.state.focus))
+        }
     }
 }
 
@@ -216,10 +215,8 @@ pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
 
 /// Stores the id of a task's result message in every wait for that task.
 pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
-    let waits = draft.records.waits.iter().filter(|wait| wait.is_waiting() && wait.task_id() == Some(task));
-    for id in waits.map(|wait| wait.id).collect::<Vec<_>>() {
-        draft.change_wait(id, |wait| wait.result_id = Some(message));
-    }
+    let is_meant = |wait: &Wait| wait.is_waiting() && wait.task_id() == Some(task);
+    draft.change_each(is_meant, |wait| wait.result_id = Some(message));
 }
 
 /// Binds the waits that a message satisfies, when a step takes the message up. If the message
@@ -237,7 +234,7 @@ pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
 /// or the message has ended without one.
 pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
     for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
-        draft.change_wait(id, |wait| {
+        draft.change::<Wait>(id, |wait| {
             wait.resolved_by = Some(to);
             wait.lost_answer = None;
         });
@@ -274,7 +271,7 @@ pub fn release_bound(draft: &mut Draft, message: MessageId, why: &str) {
 /// Makes a wait active again, and records that its answer was lost. If the wait has expired
 /// meanwhile, the expiry is reported again.
 pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str) {
-    draft.change_wait(id, |wait| {
+    draft.change::<Wait>(id, |wait| {
         wait.resolved_by = None;
         wait.lost_answer = Some(message);
         wait.expiry_told_at = None;
@@ -307,9 +304,8 @@ fn end_all(draft: &mut Draft, waits: &[WaitId], cause: &str) {
 /// of the next one.
 pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     let now = draft.now();
-    let of_message = draft.records.waits.iter().find(|wait| wait.recheck_id == Some(message));
-    let Some(id) = of_message.map(|wait| wait.id) else { return };
-    draft.change_wait(id, |wait| {
+    let is_meant = |wait: &Wait| wait.recheck_id == Some(message);
+    draft.change_each(is_meant, |wait| {
         wait.recheck_id = None;
         wait.advance_recheck(now);
     });
@@ -352,8 +348,8 @@ fn healed(draft: &mut Draft, wait: &Wait) -> Message {
 /// Ends a wait and returns it; `None` if it is not active. Its work item counts as changed, because
 /// the item may now be runnable.
 pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) -> Option<Wait> {
-    let at = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active())?;
-    let mut wait = draft.records.waits.remove(at);
+    draft.records.waits.iter().find(|wait| wait.id == id && wait.is_active())?;
+    let mut wait = draft.take::<Wait>(id)?;
     wait.status = status;
     wait.ended_at = Some(draft.now());
     wait.cause = Some(cause.to_owned());
@@ -362,11 +358,9 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
     draft.event(EventKind::WaitTransition, None, data);
     draft.delete(Delete::Wait(id));
     wait_ended(draft, &wait);
-    // A work item that has ended is not changed.
-    if let Some(item) = wait.work_item_id
-        && is_open(draft, item)
-    {
-        let _ = revise(draft, item, "wait_ended", |_| {});
+    if let Some(item) = wait.work_item_id {
+        // A work item that has ended is not changed.
+        let _ = revise(draft, item, "wait_ended", json!({}), |_| {});
     }
     draft.archive(Archived::Wait(Box::new(wait.clone())));
     Some(wait)

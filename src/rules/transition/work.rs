@@ -7,7 +7,7 @@ use crate::model::event::EventKind;
 use crate::model::id::WorkId;
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
-use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::transaction::Put;
 use crate::model::work::{PlanStatus, Todo, WorkItem, WorkState};
 
 use super::draft::Draft;
@@ -54,8 +54,7 @@ pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
     if new.pick {
         draft.records.state.focus = Some(item.id);
     }
-    draft.records.works.push(item.clone());
-    draft.put(Put::Work(Box::new(item.clone())));
+    draft.add(&item);
     note(draft, &item, "add", json!({ "picked": new.pick }));
     Ok(item)
 }
@@ -87,7 +86,7 @@ pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkI
         PLAN.check(plan.len() as u64)?;
         draft.put(Put::Plan(id, plan));
     }
-    revise(draft, id, "update", |item| {
+    revise(draft, id, "update", json!({}), |item| {
         item.objective = change.objective.unwrap_or_else(|| item.objective.clone());
         item.plan_status = change.plan_status.unwrap_or(item.plan_status);
         item.todo = change.todo.unwrap_or_else(|| std::mem::take(&mut item.todo));
@@ -97,12 +96,11 @@ pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkI
 /// Makes an item the current item. With `clear_blocker`, a reason, also clears its blocker, its
 /// recheck and its waits.
 pub fn pick(draft: &mut Draft, id: WorkId, clear_blocker: Option<String>) -> Result<WorkItem, Refusal> {
-    position(draft, id)?;
     if let Some(reason) = &clear_blocker {
         end_on_item(draft, id, reason);
     }
     draft.records.state.focus = Some(id);
-    revise(draft, id, "pick", |item| {
+    revise(draft, id, "pick", json!({}), |item| {
         if clear_blocker.is_some() {
             clear(item);
         }
@@ -118,7 +116,7 @@ pub fn block(
     if reason.trim().is_empty() {
         return Err(Refusal::usage("empty_reason", "a blocker needs a reason"));
     }
-    revise(draft, id, "block", |item| {
+    revise(draft, id, "block", json!({}), |item| {
         item.blocked_by = Some(reason);
         item.recheck_at = recheck_at;
         item.recheck_consumed_at = None;
@@ -126,10 +124,10 @@ pub fn block(
 }
 
 pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, Refusal> {
-    if draft.records.works[position(draft, id)?].blocked_by.is_none() {
+    if open(draft, id)?.blocked_by.is_none() {
         return Err(Refusal::new("not_blocked", format!("{id} is not blocked")));
     }
-    revise_noting(draft, id, "unblock", json!({ "reason": reason }), clear)
+    revise(draft, id, "unblock", json!({ "reason": reason }), clear)
 }
 
 /// Clears the blocker and the recheck of an item.
@@ -147,37 +145,24 @@ pub fn complete(
     result: Option<String>,
     plan: Option<String>,
 ) -> Result<WorkItem, Refusal> {
-    position(draft, id)?;
     end_on_item(draft, id, "the work item is completed");
     draft.records.state.focus.take_if(|focus| *focus == id);
-    let now = draft.now();
-    let at = position(draft, id)?;
-    let mut item = draft.records.works.remove(at);
+    let mut item = draft.take::<WorkItem>(id).ok_or_else(|| not_open(id))?;
     item.state = WorkState::Completed;
     item.result = result;
     item.blocked_by = None;
     item.recheck_at = None;
     item.revision += 1;
-    item.updated_at = now;
+    item.updated_at = draft.now();
     item.plan = plan;
-    draft.delete(Delete::Work(id));
-    draft.archive(Archived::Work(Box::new(item.clone())));
+    draft.end(&item);
     note(draft, &item, "complete", json!({}));
     Ok(item)
 }
 
-/// Counts an item as changed because a related record has changed, so that the item gets another
-/// tick.
-pub fn revise(
-    draft: &mut Draft,
-    id: WorkId,
-    action: &str,
-    change: impl FnOnce(&mut WorkItem),
-) -> Result<WorkItem, Refusal> {
-    revise_noting(draft, id, action, json!({}), change)
-}
-
-fn revise_noting(
+/// Changes an item, or counts it as changed because a related record has changed. The item then
+/// gets another tick. `more` is added to the data of the event.
+pub(super) fn revise(
     draft: &mut Draft,
     id: WorkId,
     action: &str,
@@ -185,25 +170,23 @@ fn revise_noting(
     change: impl FnOnce(&mut WorkItem),
 ) -> Result<WorkItem, Refusal> {
     let now = draft.now();
-    let at = position(draft, id)?;
-    let item = &mut draft.records.works[at];
-    change(item);
-    item.revision += 1;
-    item.updated_at = now;
-    let item = item.clone();
-    draft.put(Put::Work(Box::new(item.clone())));
+    let changed = draft.change::<WorkItem>(id, |item| {
+        change(item);
+        item.revision += 1;
+        item.updated_at = now;
+    });
+    let item = changed.ok_or_else(|| not_open(id))?;
     note(draft, &item, action, more);
     Ok(item)
 }
 
-/// True if a work item is open.
-pub(super) fn is_open(draft: &Draft, id: WorkId) -> bool {
-    draft.records.works.iter().any(|item| item.id == id)
+/// Returns an open work item; refuses another.
+pub(super) fn open(draft: &Draft, id: WorkId) -> Result<&WorkItem, Refusal> {
+    draft.records.works.iter().find(|item| item.id == id).ok_or_else(|| not_open(id))
 }
 
-fn position(draft: &Draft, id: WorkId) -> Result<usize, Refusal> {
-    let at = draft.records.works.iter().position(|item| item.id == id);
-    at.ok_or_else(|| Refusal::new("not_open", format!("{id} is not an open work item")))
+fn not_open(id: WorkId) -> Refusal {
+    Refusal::new("not_open", format!("{id} is not an open work item"))
 }
 
 fn note(draft: &mut Draft, item: &WorkItem, action: &str, more: Value) {
