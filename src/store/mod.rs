@@ -17,9 +17,8 @@
 //! Two modules of this interface are about files: [`anchor`], the path of the state directory on
 //! this machine, and [`git`].
 //!
-//! These types are in `seam`. They use the state directory (`dir`), which no code outside of
-//! `store` names, or a store that implements the traits of `backend`: a database, or records in
-//! memory for tests (`memory`).
+//! These types are in `seam`. They use the traits of `backend`, which the state directory (`dir`,
+//! which no code outside of `store` names), a database and, for tests, `memory` implement.
 
 pub mod anchor;
 pub mod backend;
