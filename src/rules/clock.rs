@@ -73,13 +73,10 @@ pub fn correct_state(state: &mut State, policy: &RecoveryPolicy, now: Time) -> V
         correct("held.deferred.until", known, &|at| back(at).min(furthest));
         correct("held.deferred_since", held.deferred_since.as_mut(), &|at| at.min(now));
     }
-    let windows = [
-        ("spending.hour.since", &mut state.spending.hour, limits::hour(now)),
-        ("spending.day.since", &mut state.spending.day, limits::day(now)),
-    ];
-    for (field, spent, start) in windows {
+    let fields = ["spending.hour.since", "spending.day.since"];
+    for (field, (length, spent)) in fields.into_iter().zip(limits::windows(&mut state.spending)) {
         let since = spent.as_mut().map(|spent| &mut spent.since);
-        correct(field, since, &|at| if at > now { start } else { at });
+        correct(field, since, &|at| if at > now { limits::start(length, now) } else { at });
     }
     found
 }

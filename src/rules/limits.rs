@@ -30,7 +30,7 @@ pub struct Allowance {
 }
 
 pub fn left(state: &State, limits: &Limits, now: Time) -> Allowance {
-    let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
+    let [hour, day] = spent(state, now);
     Allowance {
         turns_per_hour: limits.turns_per_hour.map(|limit| limit.saturating_sub(hour.turns)),
         turns_per_day: limits.turns_per_day.map(|limit| limit.saturating_sub(day.turns)),
@@ -41,20 +41,21 @@ pub fn left(state: &State, limits: &Limits, now: Time) -> Allowance {
 
 /// Returns the limit that prevents another turn; of several, the limit that is renewed last.
 pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
-    let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
-    let counted = |resource, window, used: u64, limit: Option<u64>, spent: &Spent| {
+    let [hour, day] = spent(state, now);
+    let counted = |resource, used: u64, limit: Option<u64>, since: Time, length: Span| {
         let limit = limit.filter(|limit| used >= *limit)?;
-        Some(reached(resource, window, limit == 0, format!("{used} of {limit}"), spent))
+        let back_at = (limit > 0).then(|| since.after(length));
+        Some(reached(resource, format!("{used} of {limit}"), since, back_at))
     };
     let cost = limits.cost_per_day.filter(|limit| day.cost_usd >= *limit).map(|limit| {
-        let used = format!("{} of {limit} USD", day.cost_usd);
-        reached(Resource::CostPerDay, Window::Day, limit == 0.0, used, &day)
+        let back_at = (limit != 0.0).then(|| day.since.after(DAY));
+        reached(Resource::CostPerDay, format!("{} of {limit} USD", day.cost_usd), day.since, back_at)
     });
     [
-        counted(Resource::TurnsPerHour, Window::Hour, hour.turns, limits.turns_per_hour, &hour),
-        counted(Resource::TurnsPerDay, Window::Day, day.turns, limits.turns_per_day, &day),
+        counted(Resource::TurnsPerHour, hour.turns, limits.turns_per_hour, hour.since, HOUR),
+        counted(Resource::TurnsPerDay, day.turns, limits.turns_per_day, day.since, DAY),
         cost,
-        counted(Resource::TokensPerDay, Window::Day, day.tokens, limits.tokens_per_day, &day),
+        counted(Resource::TokensPerDay, day.tokens, limits.tokens_per_day, day.since, DAY),
     ]
     .into_iter()
     .flatten()
@@ -64,9 +65,8 @@ pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     .max_by_key(|shortage| (shortage.back_at.is_none(), shortage.back_at))
 }
 
-fn reached(resource: Resource, window: Window, never: bool, used: String, spent: &Spent) -> Shortage {
-    let back_at = (!never).then(|| spent.since.after(window.length()));
-    let used = format!("{used} since {}", spent.since);
+fn reached(resource: Resource, used: String, since: Time, back_at: Option<Time>) -> Shortage {
+    let used = format!("{used} since {since}");
     let back = back_at.map(|at| format!("back at {at}"));
     let evidence = std::iter::once(used).chain(back).collect();
     Shortage { resource, evidence, back_at, is_occupied: false }
@@ -78,13 +78,15 @@ pub fn dollars(sum: f64) -> f64 {
     if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
 }
 
-/// Returns the start of the calendar hour that contains `at`.
-pub fn hour(at: Time) -> Time {
-    Window::Hour.start(at)
+/// Returns the windows of the allowance: the length of each, and the usage in it.
+pub fn windows(spending: &mut Spending) -> [(Span, &mut Option<Spent>); 2] {
+    [(HOUR, &mut spending.hour), (DAY, &mut spending.day)]
 }
 
-pub fn day(at: Time) -> Time {
-    Window::Day.start(at)
+/// Returns the start of the hour or day that contains `at`, for a window of this length.
+pub fn start(length: Span, at: Time) -> Time {
+    let length = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
+    Time::from_millis(at.as_millis().div_euclid(length) * length)
 }
 
 /// Counts a turn in the hour and the day in which it was claimed. A deferred or suspended turn is
@@ -96,9 +98,9 @@ pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal
     if matches!(terminal, Terminal::Deferred | Terminal::Suspended) {
         return;
     }
-    for window in [Window::Hour, Window::Day] {
-        let start = window.start(claimed_at);
-        let spent = current(window.of(spending), start, now);
+    for (length, slot) in windows(spending) {
+        let start = start(length, claimed_at);
+        let spent = current(slot, start, now);
         // If the turn ended in a later hour, the sum of its own hour is no longer stored.
         if spent.since == start {
             spent.turns = spent.turns.saturating_add(1);
@@ -111,8 +113,8 @@ pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     let tokens = usage.input_tokens.unwrap_or(0).saturating_add(usage.output_tokens.unwrap_or(0));
     // A negative cost would increase the allowance.
     let cost = usage.cost_usd.unwrap_or(0.0).max(0.0);
-    for window in [Window::Hour, Window::Day] {
-        let spent = current(window.of(spending), window.start(now), now);
+    for (length, slot) in windows(spending) {
+        let spent = current(slot, start(length, now), now);
         spent.tokens = spent.tokens.saturating_add(tokens);
         spent.cost_usd = dollars(spent.cost_usd + cost);
     }
@@ -132,40 +134,11 @@ fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     spent
 }
 
-/// Returns the usage in the window that contains `now`, with the running turn.
-fn spent(state: &State, window: Window, now: Time) -> Spent {
-    let start = window.start(now);
-    let mut spending = state.spending.clone();
-    let mut spent = current(window.of(&mut spending), start, now).clone();
-    let is_counted = state.current_run.as_ref().is_some_and(|run| run.claimed_at >= spent.since);
-    spent.turns = spent.turns.saturating_add(u64::from(is_counted));
-    spent
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Window {
-    Hour,
-    Day,
-}
-
-impl Window {
-    const fn length(self) -> Span {
-        match self {
-            Window::Hour => HOUR,
-            Window::Day => DAY,
-        }
-    }
-
-    /// Returns the start of the hour or day that contains `at`.
-    fn start(self, at: Time) -> Time {
-        let length = i64::try_from(self.length().as_millis()).unwrap_or(i64::MAX);
-        Time::from_millis(at.as_millis().div_euclid(length) * length)
-    }
-
-    fn of(self, spending: &mut Spending) -> &mut Option<Spent> {
-        match self {
-            Window::Hour => &mut spending.hour,
-            Window::Day => &mut spending.day,
-        }
-    }
+/// Returns the usage in the hour and in the day that contain `now`, with the running turn.
+fn spent(state: &State, now: Time) -> [Spent; 2] {
+    windows(&mut state.spending.clone()).map(|(length, slot)| {
+        let spent = current(slot, start(length, now), now);
+        let is_counted = state.current_run.as_ref().is_some_and(|run| run.claimed_at >= spent.since);
+        Spent { turns: spent.turns.saturating_add(u64::from(is_counted)), ..spent.clone() }
+    })
 }
