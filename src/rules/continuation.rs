@@ -10,6 +10,8 @@ use crate::model::wait::{Wait, WaitKind};
 
 use super::waits::satisfied;
 
+use ContinuationClass::{LivenessOnly, LocalContinuation, ResumeExpectedWait, ResumeOverride};
+
 /// Source of a trigger. A tick from the scheduler always starts a turn while its reason holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerSource {
@@ -115,24 +117,8 @@ fn meets(source: &str, named: &str) -> bool {
     named == source || source.parse::<OriginKind>().is_ok() && is_of_kind()
 }
 
-struct ContinuationVerdict {
-    class: ContinuationClass,
-    reentry: bool,
-    matched: bool,
-}
-
-impl ContinuationVerdict {
-    const EXPECTED: ContinuationVerdict =
-        ContinuationVerdict { class: ContinuationClass::ResumeExpectedWait, reentry: true, matched: true };
-
-    fn liveness(matched: bool) -> ContinuationVerdict {
-        ContinuationVerdict { class: ContinuationClass::LivenessOnly, reentry: false, matched }
-    }
-
-    fn reentry(class: ContinuationClass) -> ContinuationVerdict {
-        ContinuationVerdict { class, reentry: true, matched: false }
-    }
-}
+/// Class of a continuation, and whether the trigger matches the reason for which the agent waits.
+type ContinuationVerdict = (ContinuationClass, bool);
 
 /// Returns the meaning of a trigger. `prior` is the closure before the trigger, `waits` are all
 /// open waits, `unmatched` is the policy for input that no row of the table matches.
@@ -145,26 +131,25 @@ pub fn resolve(
     let trigger = &trigger.among(waits);
     let resolves = satisfied(trigger, waits);
     let is_waiting = prior.outcome == ClosureOutcome::Waiting;
-    let mut verdict = match trigger.source {
+    let (mut class, matched) = match trigger.source {
         TriggerSource::Scheduler(tick) => scheduled(tick, trigger.wait_id, waits),
         TriggerSource::Said | TriggerSource::WakeHint if is_waiting => {
             while_waiting(prior, trigger, waits, &resolves)
         }
-        TriggerSource::Said | TriggerSource::WakeHint => while_free(trigger),
+        TriggerSource::Said | TriggerSource::WakeHint => (while_free(trigger), false),
     };
     let must_run = !resolves.is_empty() || unmatched == Unmatched::Run && trigger.is_input();
-    if !verdict.reentry && must_run {
-        let class =
-            if is_waiting { ContinuationClass::ResumeOverride } else { ContinuationClass::LocalContinuation };
-        verdict = ContinuationVerdict::reentry(class);
+    let is_overruled = class == LivenessOnly && must_run;
+    if is_overruled {
+        class = if is_waiting { ResumeOverride } else { LocalContinuation };
     }
     Continuation {
         trigger_kind: trigger.kind,
-        class: verdict.class,
-        model_reentry: verdict.reentry,
+        class,
+        model_reentry: class != LivenessOnly,
         prior_closure_outcome: prior.outcome,
         prior_waiting_reason: prior.waiting_reason,
-        matched_waiting_reason: verdict.matched,
+        matched_waiting_reason: matched && !is_overruled,
         evidence: evidence(prior, trigger, &resolves),
         resolves,
     }
@@ -175,12 +160,8 @@ pub fn resolve(
 fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> ContinuationVerdict {
     let still_waits = || waits.iter().any(|other| Some(other.id) == wait && other.is_waiting());
     match tick {
-        SchedulerTick::Expiry | SchedulerTick::Recheck if !still_waits() => {
-            ContinuationVerdict::liveness(false)
-        }
-        SchedulerTick::Expiry | SchedulerTick::Recheck | SchedulerTick::Other => {
-            ContinuationVerdict::reentry(ContinuationClass::LocalContinuation)
-        }
+        SchedulerTick::Expiry | SchedulerTick::Recheck if !still_waits() => (LivenessOnly, false),
+        SchedulerTick::Expiry | SchedulerTick::Recheck | SchedulerTick::Other => (LocalContinuation, false),
     }
 }
 
@@ -195,47 +176,35 @@ fn while_waiting(
     let external = waits_for(WaitingReason::AwaitingExternalChange) && trigger.is_from_outside();
     let names_task = |wait: &Wait| wait.is_waiting() && wait.task_id() == trigger.task_id;
     let is_awaited = || trigger.task_id.is_some() && waits.iter().any(names_task);
-
-    if trigger.kind == TriggerKind::OperatorInput && waits_for(WaitingReason::AwaitingOperatorInput) {
-        return ContinuationVerdict::EXPECTED;
+    let is_about_awaited = || trigger.resource.is_none() || trigger.names_awaited_resource(waits);
+    let is_expected = [
+        waits_for(WaitingReason::AwaitingOperatorInput) && trigger.kind == TriggerKind::OperatorInput,
+        waits_for(WaitingReason::AwaitingTaskResult) && trigger.is_terminal_result() && is_awaited(),
+        waits_for(WaitingReason::AwaitingTimer) && trigger.kind == TriggerKind::TimerFire,
+        external && trigger.contentful && is_about_awaited(),
+        external && !trigger.contentful && !resolves.is_empty(),
+    ];
+    let is_sign_of_life = external && !trigger.contentful && trigger.names_nothing()
+        || waits_for(WaitingReason::AwaitingTaskResult) && trigger.is_progress();
+    if is_expected.contains(&true) {
+        (ResumeExpectedWait, true)
+    } else if is_sign_of_life {
+        (LivenessOnly, true)
+    } else if trigger.kind == TriggerKind::OperatorInput || trigger.is_terminal_result() {
+        (ResumeOverride, false)
+    } else {
+        (LivenessOnly, false)
     }
-    if trigger.is_terminal_result() && waits_for(WaitingReason::AwaitingTaskResult) && is_awaited() {
-        return ContinuationVerdict::EXPECTED;
-    }
-    if trigger.kind == TriggerKind::TimerFire && waits_for(WaitingReason::AwaitingTimer) {
-        return ContinuationVerdict::EXPECTED;
-    }
-    if external && trigger.contentful && (trigger.resource.is_none() || trigger.names_awaited_resource(waits))
-    {
-        return ContinuationVerdict::EXPECTED;
-    }
-    if external && !trigger.contentful && !resolves.is_empty() {
-        return ContinuationVerdict::EXPECTED;
-    }
-    if external && !trigger.contentful && trigger.names_nothing() {
-        return ContinuationVerdict::liveness(true);
-    }
-    if trigger.is_progress() && waits_for(WaitingReason::AwaitingTaskResult) {
-        return ContinuationVerdict::liveness(true);
-    }
-    if trigger.kind == TriggerKind::OperatorInput || trigger.is_terminal_result() {
-        return ContinuationVerdict::reentry(ContinuationClass::ResumeOverride);
-    }
-    ContinuationVerdict::liveness(false)
 }
 
 /// Applies the rule for a prior closure other than `waiting`.
-fn while_free(trigger: &TurnTrigger<'_>) -> ContinuationVerdict {
+fn while_free(trigger: &TurnTrigger<'_>) -> ContinuationClass {
     let reenters = match trigger.kind {
         TriggerKind::OperatorInput | TriggerKind::TimerFire | TriggerKind::InternalFollowup => true,
         TriggerKind::TaskResult => trigger.is_terminal_result(),
         TriggerKind::ExternalEvent | TriggerKind::SystemTick => trigger.contentful,
     };
-    if reenters {
-        ContinuationVerdict::reentry(ContinuationClass::LocalContinuation)
-    } else {
-        ContinuationVerdict::liveness(false)
-    }
+    if reenters { LocalContinuation } else { LivenessOnly }
 }
 
 fn evidence(prior: &Closure, trigger: &TurnTrigger<'_>, resolves: &[WaitId]) -> Vec<String> {
