@@ -335,7 +335,7 @@ fn deliver(session: &mut Session, store: &Store, args: DeliverArgs) -> Result<St
         key: args.dedupe_key,
         source_refs: Vec::new(),
         surface: DeliverySurface::Cli,
-        hops: caller.map(|caller| caller.hops),
+        hops: caller.and_then(|caller| caller.hops),
     };
     let delivered = delivery::deliver(Context::new(session, &agent), &policy, &trigger, delivery)?;
     if let Some(forecast) = delivered.forecast.as_ref().filter(|_| !delivered.admitted.duplicate) {

@@ -21,8 +21,8 @@ pub struct Delivery {
     /// References to the delivery's origin.
     pub source_refs: Vec<String>,
     pub surface: DeliverySurface,
-    /// Hops of the turn or task that sends the delivery; outer `None`: neither sends it.
-    pub hops: Option<Option<u32>>,
+    /// Hops of the turn or task that sends the delivery; absent for other senders.
+    pub hops: Option<u32>,
 }
 
 /// Admitted delivery, to be put into the inbox.
@@ -67,10 +67,7 @@ pub fn admit(
     }
     // The prefix keeps a sender's keys distinct from those of other senders and of the operator.
     let dedupe_key = key.map(|key| format!("{}:{key}", trigger.id));
-    let hops = match hops {
-        Some(of_turn) => one_further(of_turn, limits)?,
-        None => 0,
-    };
+    let hops = one_further(hops, limits)?;
     let resource = trigger.scope.resource().map(str::to_owned);
     let wait_id = trigger.scope.wait_id();
     let admission_context = AdmissionContext::ExternalTriggerCapability;

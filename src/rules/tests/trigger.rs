@@ -106,7 +106,7 @@ fn bodies_keys_and_chains_have_their_limits() {
         let said = Delivery { key: Some(key), ..delivery("four") };
         assert_eq!(admit(said).is_ok(), is_good);
     }
-    let from = |hops| Delivery { hops: Some(hops), ..delivery("four") };
+    let from = |hops| Delivery { hops, ..delivery("four") };
     let Ok(AdmittedDelivery::Message(message)) = admit(from(Some(1))) else { panic!() };
     assert_eq!(message.hops, 2);
     assert_eq!(admit(from(Some(2))), Err("hop_limit"));
