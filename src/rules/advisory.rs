@@ -22,22 +22,18 @@ const OFTEN: u32 = 3;
 pub struct Advisory {
     pub kind: AdvisoryKind,
     /// Id of the record that the warning is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject: Option<String>,
+    pub subject: String,
     pub message: String,
 }
 
 impl Advisory {
     fn new(kind: AdvisoryKind, subject: impl ToString, message: String) -> Advisory {
-        Advisory { kind, subject: Some(subject.to_string()), message }
+        Advisory { kind, subject: subject.to_string(), message }
     }
 
     /// Returns the key of the warning, unique among the warnings of one moment.
     pub fn key(&self) -> String {
-        match &self.subject {
-            Some(subject) => format!("{}:{subject}", self.kind),
-            None => self.kind.to_string(),
-        }
+        format!("{}:{}", self.kind, self.subject)
     }
 }
 

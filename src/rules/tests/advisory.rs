@@ -79,7 +79,7 @@ fn input_that_was_set_aside_is_worth_a_warning() {
     records.state.set_aside = SetAside { count: 3, newest: vec![kept(1), kept(2)] };
     let found = advisories(&records, now());
     assert_eq!(kinds(&records), ["input_set_aside"]);
-    assert_eq!(found[0].subject, Some(message_id(2).to_string()));
+    assert_eq!(found[0].subject, message_id(2).to_string());
     for named in [message_id(1).to_string(), message_id(2).to_string(), "3 said".to_owned()] {
         assert!(found[0].message.contains(&named), "{}", found[0].message);
     }

@@ -230,7 +230,7 @@ fn an_advisory_says_what_lies_too_far_ahead() {
     WRONG[1].2(&mut records);
     let said =
         advisories(&records, now()).into_iter().find(|advisory| advisory.kind.name() == "clock_in_future");
-    assert_eq!(said.and_then(|advisory| advisory.subject).as_deref(), Some("retry.not_before"));
+    assert_eq!(said.map(|advisory| advisory.subject).as_deref(), Some("retry.not_before"));
     let mut once = records_in(Status::AwakeIdle, ExecutionState::Runnable);
     once.timers = vec![Timer { created_at: then(0), ..timer(1, AHEAD + 1) }];
     assert_eq!(

@@ -328,7 +328,7 @@ pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     }
     let records = world.load();
     let advised: Vec<String> =
-        advisories(&records, world.now).into_iter().filter_map(|advisory| advisory.subject).collect();
+        advisories(&records, world.now).into_iter().map(|advisory| advisory.subject).collect();
     let is_advised = |id: String| advised.contains(&id);
     let something_comes = records.inbox.head.is_some()
         || !records.inbox.hints.is_empty()

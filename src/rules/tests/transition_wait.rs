@@ -310,7 +310,7 @@ fn a_recheck_makes_the_agent_look_and_ends_nothing() {
     let left = &world.records.waits[0];
     assert_eq!((left.recoverability(), left.recheck_at), (Recoverability::Weak, None));
     let advised = advisories(&world.load(), world.now);
-    assert!(advised.iter().any(|advisory| advisory.subject == Some(left.id.to_string())), "{advised:?}");
+    assert!(advised.iter().any(|advisory| advisory.subject == left.id.to_string()), "{advised:?}");
 }
 
 const HOUR: i64 = 3_600_000;
