@@ -30,7 +30,7 @@ pub struct Calendar {
     either_day: bool,
     /// True if second, minute or hour begins with `*`. The expression then fires whenever clocks
     /// show a matching time. Without `*` it has fixed times of day, which fire once a day.
-    follows_clocks: bool,
+    pub(super) follows_clocks: bool,
 }
 
 struct CronField {
@@ -188,13 +188,6 @@ fn from(set: u64, least: u32) -> impl Iterator<Item = u32> {
 }
 
 impl Calendar {
-    /// True if the expression fires whenever clocks show a matching time; false if it fires once a
-    /// day for each of its fixed times.
-    #[cfg(test)]
-    pub fn follows_clocks(&self) -> bool {
-        self.follows_clocks
-    }
-
     fn has_day(&self, date: NaiveDate) -> bool {
         let is_in = |set: u64, number: u32| set >> number & 1 == 1;
         let day = is_in(self.days, date.day());

@@ -42,11 +42,6 @@ pub struct ClosureFacts {
 /// Derives the closure from the facts; the first rule that matches decides (contract, semantics
 /// §6). The evidence lists every fact in a fixed order.
 pub fn derive(facts: &ClosureFacts) -> Closure {
-    Closure { runtime_posture: facts.runtime_posture, evidence: evidence(facts), ..verdict(facts) }
-}
-
-/// Returns the closure without its evidence and its runtime posture.
-fn verdict(facts: &ClosureFacts) -> Closure {
     use WaitingReason::{AwaitingExternalChange, AwaitingOperatorInput, AwaitingTaskResult, AwaitingTimer};
     let closure = |outcome, waiting_reason, wait_id| Closure {
         outcome,
@@ -54,7 +49,7 @@ fn verdict(facts: &ClosureFacts) -> Closure {
         wait_id,
         work_item_id: None,
         runtime_posture: facts.runtime_posture,
-        evidence: Vec::new(),
+        evidence: evidence(facts),
     };
     let ended = |outcome| closure(outcome, None, None);
     let waiting = |reason, wait| closure(ClosureOutcome::Waiting, reason, wait);

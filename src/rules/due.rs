@@ -106,7 +106,9 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
         return None;
     }
     let causes = causes(records, now);
-    let began = [Some(state.execution.since), state.stepped_at, not_before(records)];
+    // A backoff or a held run delays the step that takes up input.
+    let delayed = recovery_at(state).or(state.held.as_ref().and_then(|held| held.not_before));
+    let began = [Some(state.execution.since), state.stepped_at, delayed];
     let since = causes.min().into_iter().chain(began.into_iter().flatten()).max()?;
     let is_late = now.since(since) > after;
     (is_late && has_step(records, now)).then_some(Overdue { since, last_step_at: state.stepped_at })
@@ -139,10 +141,4 @@ fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
         work,
     ];
     causes.into_iter().flatten()
-}
-
-/// Returns the earliest time at which a step takes up input, if a backoff or a held run delays it.
-fn not_before(records: &Records) -> Option<Time> {
-    let state = &records.state;
-    recovery_at(state).or(state.held.as_ref().and_then(|held| held.not_before))
 }

@@ -44,7 +44,7 @@ macro_rules! ladder {
 
 /// All rungs, in order of precedence.
 pub const LADDER: &[Rung] = ladder![
-     1 [Stop Noop] "stopped, not_started" gate,
+     1 [Stop Noop] "stopped, not_started" |facts| closed(facts.gate),
      2 [Noop] "turn_in_progress, turn_elsewhere" live_run,
      3 [StartRecovery] "retry, after_stop" recovery,
      4 [WaitForTimer] "recovery_backoff" backoff,
@@ -63,8 +63,8 @@ pub const LADDER: &[Rung] = ladder![
     17 [WaitForOperator WaitForTask WaitForExternalChange WaitForTimer]
        "work_item_needs_input, work_item_task_wait, work_item_external_wait, work_item_timer_wait" work_waits,
     18 [EmitSystemTick WaitForResources] "system_wait" system_wait,
-    19 [StayIdle] "already_asleep" already_asleep,
-    20 [Sleep] "no_pending_scheduler_facts" nothing,
+    19 [StayIdle] "already_asleep" |facts| facts.asleep.then(stay_idle),
+    20 [Sleep] "no_pending_scheduler_facts" |_| Some(sleep()),
 ];
 
 /// Returns the decision of the first rung that applies; the last rung always applies.
@@ -92,10 +92,6 @@ fn of_message(
     let MessageSummary { work_item_id, task_id } = about;
     let message_id = Some(message_id);
     Decision { action, report: DecisionReport { message_id, work_item_id, task_id, continuation, ..report } }
-}
-
-fn gate(facts: &Projection) -> Option<Decision> {
-    closed(facts.gate)
 }
 
 /// Returns the decision for a gate that is closed; `None` if it is open.
@@ -286,17 +282,9 @@ fn system_wait(facts: &Projection) -> Option<Decision> {
     Some(rest_on(work_item_id, WaitForResources, "system_wait"))
 }
 
-fn already_asleep(facts: &Projection) -> Option<Decision> {
-    facts.asleep.then(stay_idle)
-}
-
 /// Returns the decision to stay asleep, which follows the decision to sleep.
 pub(super) fn stay_idle() -> Decision {
     rest_on(None, StayIdle, "already_asleep")
-}
-
-fn nothing(_: &Projection) -> Option<Decision> {
-    Some(sleep())
 }
 
 fn sleep() -> Decision {

@@ -113,8 +113,8 @@ pub struct Projection {
 pub fn project(records: &Records, now: Time) -> Projection {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
-    let current = current_work(records, &waits);
-    let prior_closure = closure(records);
+    let facts = closure_facts(records);
+    let prior_closure = derive(&facts);
     Projection {
         gate: gate(state.status),
         live_run: live_run(records),
@@ -127,9 +127,9 @@ pub fn project(records: &Records, now: Time) -> Projection {
             let key = hint.tick_key();
             PendingHint { seen: state.last_wake_key.as_deref() == Some(key.as_str()), key }
         }),
-        current,
+        current: facts.current_work,
         queued: queued_work(records, &waits).collect(),
-        agent_waits: agent_waits(records),
+        agent_waits: facts.agent_waits,
         awaited_task: own_wait(records, WaitKind::Task).and_then(Wait::task_id),
         system_wait_ticked: own_wait(records, WaitKind::System).is_some_and(|wait| wait.ticked_at.is_some()),
         timer: records.timers.iter().min_by_key(|timer| (timer.next_at, timer.id)).map(|timer| timer.id),

@@ -144,7 +144,7 @@ fn expressions_fire_as_croniter_and_cronsim_have_it() {
             let deviates = |of: &Deviation| {
                 of.peer == peer
                     && (of.zones.is_empty() || of.zones.contains(name))
-                    && of.follows_clocks == calendar.follows_clocks()
+                    && of.follows_clocks == calendar.follows_clocks
                     && of.forward.is_none_or(|is| is == forward)
             };
             let known = DEVIATIONS.iter().position(deviates).filter(|_| {
