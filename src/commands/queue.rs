@@ -64,7 +64,7 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
 
 /// Returns the status of a message in the inbox.
 fn queued_status(state: &State, id: MessageId) -> MessageStatus {
-    if state.has_claimed(id) { MessageStatus::Dequeued } else { MessageStatus::Queued }
+    if state.claimed_message() == Some(id) { MessageStatus::Dequeued } else { MessageStatus::Queued }
 }
 
 /// True if a message is held until the operator decides about it.
@@ -230,7 +230,7 @@ fn drop_one(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Ref
     if state.held.as_ref().is_some_and(|held| held.message_id == message.id) {
         return drop_held(draft, message, reason);
     }
-    if state.has_claimed(message.id) {
+    if state.claimed_message() == Some(message.id) {
         let what = format!("{} is being worked on", message.id);
         return Err(Refusal::new("message_claimed", what).hint("`dormouse stop` ends its turn"));
     }

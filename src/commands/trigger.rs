@@ -223,9 +223,10 @@ fn waiting(seen: &Snapshot<'_>, state: &State) -> Result<HashMap<TriggerId, Pend
     for hint in seen.hints()?.0 {
         add(hint.trigger_id, hint.count, hint.created_at);
     }
+    let claimed = state.claimed_message();
     for waiting in seen.first(usize::MAX)? {
         let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
-        if message.hint.is_none() && !message.was_claimed() && !state.has_claimed(message.id) {
+        if message.hint.is_none() && !message.was_claimed() && claimed != Some(message.id) {
             add(message.trigger_id, 1, message.created_at);
         }
     }

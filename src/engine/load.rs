@@ -145,11 +145,7 @@ pub fn result_under_way(
 }
 
 fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose: Purpose) -> Result<Inbox> {
-    let claimed_id = state
-        .current_run
-        .as_ref()
-        .map(|run| run.message_id)
-        .or(state.held.as_ref().map(|held| held.message_id));
+    let claimed_id = state.claimed_message();
     let (hints, malformed) = seen.hints()?;
     let dropped = seen.dropped()?;
     let first = dropped.first().filter(|_| purpose == Purpose::Look);

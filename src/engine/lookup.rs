@@ -218,7 +218,7 @@ pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<En
 
 /// True if a step has taken up a message that is still in the inbox.
 fn is_claimed(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool> {
-    if state.has_claimed(id) {
+    if state.claimed_message() == Some(id) {
         return Ok(true);
     }
     let Some(waiting) = seen.waiting(id)? else { return Ok(false) };

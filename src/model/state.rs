@@ -428,13 +428,6 @@ impl State {
         self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
     }
 
-    /// True if a message is that of the current run or of the held one.
-    pub fn has_claimed(&self, id: MessageId) -> bool {
-        let run = self.current_run.as_ref().map(|run| run.message_id);
-        let held = self.held.as_ref().map(|held| held.message_id);
-        [run, held].contains(&Some(id))
-    }
-
     /// True if the last step found nothing to do, or if the agent is stopped.
     pub fn is_at_rest(&self) -> bool {
         self.resting.is_some() || self.status == Status::Stopped
@@ -445,6 +438,12 @@ impl State {
     pub fn needs_hook(&self) -> bool {
         let newest = self.attention.iter().flat_map(|mark| &mark.newest);
         !self.transitions.is_empty() || newest.chain(&self.asked).any(|attention| attention.pending)
+    }
+
+    /// Returns the message of the current run or of the held run. An agent never has both.
+    pub fn claimed_message(&self) -> Option<MessageId> {
+        let run = self.current_run.as_ref().map(|run| run.message_id);
+        run.or(self.held.as_ref().map(|held| held.message_id))
     }
 
     /// Returns the start of the consecutive deferrals for a held run that is claimed or deferred
