@@ -11,7 +11,6 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::rules::authority::may_name;
-use crate::rules::transition::wait::EndedTask;
 use crate::store::{Agent, Snapshot, Store};
 
 use super::load;
@@ -199,7 +198,7 @@ pub fn matches_id(id: &str, part: &str) -> bool {
 
 /// Returns the ended task whose id is `resource`. Its `result_id` is set only if the inbox has the
 /// result message and no step has ever claimed it, because a claimed message ends no new wait.
-pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
+pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<Task>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.look(|seen, state| {
         if seen.is_open::<Task>(id)? {
@@ -212,7 +211,7 @@ pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<En
             Some(result) if is_claimed(&seen, &state, result)? => None,
             result => result,
         };
-        Ok(Some(EndedTask { id, notify: task.notify, result_id }))
+        Ok(Some(Task { result_id, ..task }))
     })
 }
 

@@ -4,7 +4,7 @@
 use crate::model::wait::Recoverability;
 use crate::rules::transition::task::{self, TaskEnding as TaskOver};
 use crate::rules::transition::timer::{self, NewTimer};
-use crate::rules::transition::wait::{EndedTask, Recheck, cancel, set};
+use crate::rules::transition::wait::{Recheck, cancel, set};
 use crate::rules::transition::work::{WorkChange, update};
 
 use super::liveness::end_by_stop;
@@ -460,7 +460,7 @@ fn a_wait_says_which_message_brings_the_result_of_its_task() {
 
 #[test]
 fn a_wait_for_a_task_that_has_ended_is_over_at_once_if_the_agent_has_heard_of_it() {
-    let ended = |result_id| EndedTask { id: task_id(1), notify: true, result_id };
+    let ended = |result_id| Task { result_id, ..task(1, TaskStatus::Completed) };
     for (result_id, status) in [(None, WaitStatus::Resolved), (Some(message_id(9)), WaitStatus::Active)] {
         let mut draft = draft(Records { works: vec![work(1)], ..records() });
         let new = NewWait {

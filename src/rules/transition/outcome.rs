@@ -7,6 +7,7 @@ use crate::model::message::Body;
 use crate::model::refusal::Refusal;
 use crate::model::state::CurrentRun;
 use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule};
 use crate::model::trigger::Trigger;
@@ -22,7 +23,7 @@ use super::draft::Draft;
 use super::inbox::put_off;
 use super::task::{self, NewJob, NewTask};
 use super::timer::{self, NewTimer};
-use super::wait::{self, EndedTask, NewWait, Recheck, WaitOwner};
+use super::wait::{self, NewWait, Recheck, WaitOwner};
 use super::work::{self, NewWork, WorkChange};
 
 /// Facts that the rules can't derive from the agent's records: about other agents and the machine.
@@ -34,7 +35,7 @@ pub struct OutcomeContext {
     /// Prose plans of the work items that the actions complete.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
     /// Ended tasks that the actions wait for.
-    pub ended_tasks: Vec<EndedTask>,
+    pub ended_tasks: Vec<Task>,
     /// Active triggers that the actions name.
     pub triggers: Vec<Trigger>,
     /// Text of the agent's `agent.toml`, if the actions delegate; else empty.

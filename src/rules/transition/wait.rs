@@ -10,6 +10,7 @@ use crate::model::message::{Body, Message, MessageKind};
 use crate::model::record::Record;
 use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete};
 use crate::model::trigger::Trigger;
@@ -54,19 +55,11 @@ pub struct NewWait {
     pub expires_at: Option<Time>,
     pub source: Option<String>,
     pub no_fallback: Option<String>,
-    /// Task that the wait names, if the task has ended by now.
-    pub ended_task: Option<EndedTask>,
+    /// Task that the wait names, if the task has ended by now. Its `result_id` is set only if no
+    /// step has taken up the result yet.
+    pub ended_task: Option<Task>,
     /// Hops of the turn that sets the wait; absent for other callers.
     pub hops: Option<u32>,
-}
-
-/// Task that has ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EndedTask {
-    pub id: TaskId,
-    pub notify: bool,
-    /// Message that reports the end of the task, if no step has taken it up yet.
-    pub result_id: Option<MessageId>,
 }
 
 /// Wait that was set, and the waits that it replaced.
@@ -156,7 +149,7 @@ fn owner(draft: &Draft, owner: WaitOwner) -> Result<Option<WorkId>, Refusal> {
     }
 }
 
-fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(), Refusal> {
+fn check(draft: &Draft, wait: &Wait, ended_task: Option<&Task>) -> Result<(), Refusal> {
     wait.check().map_err(|reason| Refusal::usage("invalid_wait", reason))?;
     if let Some(id) = wait.task_id() {
         let open = draft.records.tasks.iter().find(|task| task.id == id).map(|task| task.notify);
