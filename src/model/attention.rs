@@ -109,6 +109,12 @@ impl Attention {
     /// text.
     pub const QUESTION: usize = 400;
 
+    /// Returns an attention that is not in the ledger yet, so that its sequence number is 0.
+    pub fn new(subject: Subject, about: AttentionSubject, reason: String, at: Time) -> Attention {
+        let (seq, options) = (0, Vec::new());
+        Attention { seq, at, subject, about, reason, options, answer_with: None, count: 1, pending: false }
+    }
+
     /// Returns the attention; if it is a question, with the command that answers it.
     pub fn shown(mut self, agent: &AgentName) -> Attention {
         let of_wait = self.about.wait_id.map(|wait| format!("--wait {wait}"));

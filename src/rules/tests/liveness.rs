@@ -385,7 +385,7 @@ pub fn nobody_is_silent(world: &World) -> Result<(), String> {
 /// Fails unless a person was told of everything that only a person can end, or a due step will tell
 /// it; and if no step is made, readers show it.
 fn a_person_is_told(records: &Records) -> Result<(), String> {
-    for question in questions(records) {
+    for question in questions(records, now()) {
         if !records.state.asked.iter().any(|told| told.about == question.about) {
             return Err(format!("nobody was told of {question:?}"));
         }

@@ -25,7 +25,7 @@ use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::rules::due::next_due;
 use crate::rules::execution;
 use crate::rules::notification::{failure, with_run};
-use crate::rules::stall::{Question, questions};
+use crate::rules::stall::questions;
 
 /// Collects the changes of one transition. `records` has the values after the commit.
 #[derive(Debug, Clone)]
@@ -144,9 +144,7 @@ impl Draft {
     /// Raises an attention: an event, and a mark that stays until it is acknowledged. Attentions of
     /// one transaction with equal subject and reason are merged and counted.
     pub fn raise(&mut self, subject: Subject, about: AttentionSubject, reason: impl Into<String>) {
-        let attention = self.attention(subject, about, reason.into(), Vec::new());
-        self.attention_event(&attention);
-        let attention = Attention { seq: self.records.state.counters.events, ..attention };
+        let attention = self.logged(Attention::new(subject, about, reason.into(), self.stamp.now));
         let mark = &mut self.records.state.attention;
         let is_alike = |other: &Attention| (other.subject, &other.reason) == (subject, &attention.reason);
         if let Some(alike) = self.raised.iter_mut().find(|other| is_alike(other)) {
@@ -162,19 +160,8 @@ impl Draft {
         self.raised.push(attention);
     }
 
-    /// Returns an unraised attention with the sequence number of the last event.
-    fn attention(
-        &self,
-        subject: Subject,
-        about: AttentionSubject,
-        reason: String,
-        options: Vec<String>,
-    ) -> Attention {
-        let (seq, at) = (self.records.state.counters.events, self.stamp.now);
-        Attention { seq, at, subject, about, reason, options, answer_with: None, count: 1, pending: false }
-    }
-
-    fn attention_event(&mut self, attention: &Attention) {
+    /// Logs an attention, and returns it with the sequence number of its event.
+    fn logged(&mut self, attention: Attention) -> Attention {
         let mut data = json!(attention.about);
         data["subject"] = json!(attention.subject);
         data["reason"] = json!(attention.reason);
@@ -182,6 +169,7 @@ impl Draft {
             data["options"] = json!(attention.options);
         }
         self.event(EventKind::Attention, attention.about.run_id, data);
+        Attention { seq: self.records.state.counters.events, ..attention }
     }
 
     /// Raises an attention for every open question of which no person was notified. Called when a
@@ -190,7 +178,7 @@ impl Draft {
         if matches!(self.records.state.status, Status::Booting | Status::Stopped) {
             return;
         }
-        let open = questions(&self.records);
+        let open = questions(&self.records, self.stamp.now);
         let mut asked = std::mem::take(&mut self.records.state.asked);
         for question in &open {
             if asked.iter().any(|told| told.about == question.about) {
@@ -198,7 +186,11 @@ impl Draft {
             }
             // A turn that repeats its question replaces the wait; the person is not notified twice.
             let is_open = |about: &AttentionSubject| open.iter().any(|question| question.about == *about);
-            let repeated = asked.iter().position(|told| !is_open(&told.about) && question.repeats(told));
+            let is_same = |told: &Attention| {
+                (told.about.work_item_id, &told.reason, &told.options)
+                    == (question.about.work_item_id, &question.reason, &question.options)
+            };
+            let repeated = asked.iter().position(|told| !is_open(&told.about) && is_same(told));
             match repeated {
                 Some(at) => {
                     self.touched = true;
@@ -217,7 +209,7 @@ impl Draft {
         if self.records.state.asked.is_empty() {
             return;
         }
-        let open = questions(&self.records);
+        let open = questions(&self.records, self.stamp.now);
         let is_live = self.records.state.current_run.is_some();
         let waits = &self.records.waits;
         let is_answered = |about: &AttentionSubject| {
@@ -229,18 +221,16 @@ impl Draft {
     }
 
     /// Raises an attention for a question, unless this draft already reports its answer as lost.
-    fn raise_question(&mut self, question: &Question) -> Attention {
+    fn raise_question(&mut self, question: &Attention) -> Attention {
         let is_told = |other: &Attention| {
             other.subject == Subject::AnswerLost && other.about.wait_id == question.about.wait_id
         };
         let is_told = question.about.wait_id.is_some() && self.raised.iter().any(is_told);
-        let Question { about, text, options } = question.clone();
-        let mut attention = self.attention(Subject::Asked, about, text, options);
-        if !is_told {
-            self.attention_event(&attention);
-            attention.seq = self.records.state.counters.events;
-            self.raised.push(attention.clone().shown(&self.records.state.agent));
+        if is_told {
+            return Attention { seq: self.records.state.counters.events, ..question.clone() };
         }
+        let attention = self.logged(question.clone());
+        self.raised.push(attention.clone().shown(&self.records.state.agent));
         attention
     }
 
