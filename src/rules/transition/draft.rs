@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::model::agent::Status;
 use crate::model::attention::{Attention, AttentionMark, AttentionSubject, Subject};
+use crate::model::bound::RECORD;
 use crate::model::decision::DecisionReport;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::event::{Boundary, Event, EventKind, EventSchema};
@@ -87,12 +88,8 @@ impl Draft {
         &self.puts
     }
 
-    /// Returns the bytes that this draft adds to `before`. Calls `each` with every record's size.
-    pub fn made_since<E>(
-        &self,
-        before: &Draft,
-        mut each: impl FnMut(u64) -> Result<(), E>,
-    ) -> Result<u64, E> {
+    /// Returns the bytes that this draft adds to `before`. Refuses a record that is too large.
+    pub fn made_since(&self, before: &Draft) -> Result<u64, Refusal> {
         let mut written = HashSet::new();
         let puts = self.puts[before.puts.len()..].iter().rev();
         let puts = puts.filter(|put| written.insert(put.name())).map(Put::size);
@@ -101,7 +98,7 @@ impl Draft {
         let grown = (state > state_before).then_some(state);
         let mut together = 0;
         for size in puts.chain(archived).chain(grown) {
-            each(size)?;
+            RECORD.check(size)?;
             together += size;
         }
         let events = self.events[before.events.len()..].iter().map(size);

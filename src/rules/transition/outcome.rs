@@ -1,7 +1,7 @@
 //! Actions of an outcome file, applied in order in the transaction that settles the turn.
 
 use crate::model::action::Action;
-use crate::model::bound::{Bound, OUTBOX, RECORD};
+use crate::model::bound::{Bound, OUTBOX};
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::message::Body;
 use crate::model::refusal::Refusal;
@@ -68,7 +68,7 @@ pub fn apply(
 /// Refuses effects that are too large to be committed or read back. The turn then fails; otherwise
 /// the run could not be settled at all.
 fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
-    let made = after.made_since(before, |size| RECORD.check(size))?;
+    let made = after.made_since(before)?;
     Bound::effects(after.records.policy.limits.max_effects).check(made)?;
     let (waited, waiting) = (before.records.state.outbox, after.records.state.outbox);
     if waiting.messages > waited.messages { OUTBOX.check(waiting.bytes) } else { Ok(()) }
@@ -181,7 +181,7 @@ fn apply_action(
         } => {
             let job = job(command, delegate, text, context)?;
             if interactive && matches!(job, NewJob::Delegate { .. }) {
-                return Err(invalid_task("only a command takes input"));
+                return Err(Refusal::new("invalid_task", "only a command takes input"));
             }
             let at = context.at.clone();
             let new = NewTask {
@@ -213,7 +213,15 @@ fn apply_action(
             let zone = time_zone.unwrap_or_else(|| context.time_zone.clone());
             let at = moment(at, past_ok)?.or(after(within));
             let cron = cron.map(|expression| calendar(expression, zone, seconds)).transpose()?;
-            let schedule = schedule(now, at, every, cron)?;
+            let schedule = match (at, every, cron) {
+                (Some(at), None, None) => Schedule::At { at },
+                (None, Some(every), None) => Schedule::Every { every, from: now },
+                (None, None, Some(calendar)) => calendar,
+                _ => {
+                    let message = "a timer has one of `in`, `at`, `every` and `cron`";
+                    return Err(Refusal::usage("invalid_timer", message));
+                }
+            };
             let body = text.map(|text| Body::Text { text });
             let catch_up = catch_up.unwrap_or(CatchUp::Once);
             let new = NewTimer { catch_up, grace, name, body, ..NewTimer::new(schedule) };
@@ -265,25 +273,7 @@ fn job(
         (None, Some(child), Some(text)) => {
             Ok(NewJob::Delegate { child, body: Body::Text { text }, policy: context.policy.clone() })
         }
-        _ => Err(invalid_task("a task has a `command`, or `delegate` and `text`")),
-    }
-}
-
-fn invalid_task(message: &str) -> Refusal {
-    Refusal::new("invalid_task", message)
-}
-
-fn schedule(
-    now: Time,
-    at: Option<Time>,
-    every: Option<Span>,
-    cron: Option<Schedule>,
-) -> Result<Schedule, Refusal> {
-    match (at, every, cron) {
-        (Some(at), None, None) => Ok(Schedule::At { at }),
-        (None, Some(every), None) => Ok(Schedule::Every { every, from: now }),
-        (None, None, Some(calendar)) => Ok(calendar),
-        _ => Err(Refusal::usage("invalid_timer", "a timer has one of `in`, `at`, `every` and `cron`")),
+        _ => Err(Refusal::new("invalid_task", "a task has a `command`, or `delegate` and `text`")),
     }
 }
 
@@ -304,19 +294,14 @@ fn send(
     let to = to.unwrap_or_else(|| own.clone());
     let limits = draft.records.policy.limits.clone();
     let message = admit(&to, submission, Speaker::Work(&caller), &limits, &mut draft.stamp)?;
-    if to == own {
-        // The draft changes this agent, so a message to the agent itself needs no outbox.
-        return match later {
-            Some(at) => put_off(draft, message, at),
-            None => {
-                admit_drop(draft, message, None);
-                Ok(())
-            }
-        };
+    // The draft changes this agent, so a message to the agent itself needs no outbox.
+    match (to == own, later) {
+        (true, Some(at)) => put_off(draft, message, at)?,
+        (true, None) => admit_drop(draft, message, None),
+        (false, Some(_)) => {
+            return Err(Refusal::new("not_own", "only a message to the agent itself can be put off"));
+        }
+        (false, None) => draft.send(message),
     }
-    if later.is_some() {
-        return Err(Refusal::new("not_own", "only a message to the agent itself can be put off"));
-    }
-    draft.send(message);
     Ok(())
 }
