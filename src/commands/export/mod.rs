@@ -236,7 +236,7 @@ fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
         return Ok(());
     }
     locked.local().forget_taken()?;
-    change_moved(session, agent, &locked, state, |draft| drop(moved::arrive(draft)))
+    change_moved(session, agent, &locked, state, |draft| moved::arrive(draft, None))
 }
 
 /// Changes the records of an agent that may be marked as moved. `state`: as read under the lock.
@@ -383,7 +383,7 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     let locked = agent.change(session.clock.now())?;
     let (desk, seen) = (Context::new(session, agent), locked.look_past_inbox());
     let mut draft = desk.draft_of(&seen, locked.any_state()?)?;
-    moved::arrive(&mut draft);
+    moved::arrive(&mut draft, None);
     let_go(&mut draft, None);
     if let Some(run) = draft.records.state.current_run.as_ref().map(|run| run.run_id) {
         let noted = agent.workdir().run(run).noted_end()?;

@@ -128,7 +128,9 @@ fn mark(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(DirEx
         Some(_) | None => agent.store().refuse_name(&names.name)?,
     }
     if state.moved.as_ref().is_some_and(|before| before.to != going.to) {
-        change_moved(session, agent, &locked, state, |draft| moved::redirect(draft, &names.name))?;
+        change_moved(session, agent, &locked, state, |draft| {
+            moved::mark(draft, Leave::Rename, names.name.to_string())
+        })?;
     }
     let (exported, mark) = take_under(session, agent, &locked, Some(&going))?;
     Ok((exported, mark.ok_or_else(|| renamed_meanwhile(names))?))
@@ -203,7 +205,7 @@ fn finish(
     let locked = renamed.change(session.clock.now())?;
     let state = locked.any_state()?;
     if state.moved.as_ref() == Some(mark) {
-        change_moved(session, &renamed, &locked, state, |draft| moved::renamed(draft, &names.former))?;
+        change_moved(session, &renamed, &locked, state, |draft| moved::arrive(draft, Some(&names.former)))?;
     }
     drop(locked);
     // Every agent has a default trigger, which most agents never use.

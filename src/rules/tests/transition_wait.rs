@@ -625,7 +625,8 @@ fn the_result_of_a_task_that_took_longer_than_a_pause_begins_a_chain_of_its_own(
 fn the_ledger_tells_what_bound_and_what_ended_a_wait() {
     let mut draft = draft(Records { waits: vec![about(1, "pr:1")], ..records() });
     crate::rules::transition::wait::bind(&mut draft, MESSAGE, &[wait_id(1), wait_id(7)]);
-    crate::rules::transition::wait::resolve_bound(&mut draft, MESSAGE);
+    let processed = Settlement::new(MessageStatus::Processed, now());
+    crate::rules::transition::wait::settle_bound(&mut draft, MESSAGE, &processed);
     let transaction = finish(draft);
     let told: Vec<_> = of_kind(&transaction.events, EventKind::WaitTransition).collect();
     assert_eq!(told.len(), 2);

@@ -289,13 +289,10 @@ impl Draft {
         let reason = has_reason.contains(&to).then(|| cause.to_owned());
         self.records.state.execution = Execution { state: to, since: self.stamp.now, task_id, reason };
         let run_id = self.run_id();
-        let mut data = json!({ "from": from, "to": to, "cause": cause });
         let of_recovery = [from, to].contains(&ExecutionState::Recovering);
         let failure = failure(&self.records.state).filter(|_| of_recovery);
-        if let Some(failure) = &failure {
-            data["failure"] = json!(failure);
-        }
-        self.event(EventKind::StateTransition, run_id, data);
+        let data = json!({ "from": from, "to": to, "cause": cause, "failure": failure });
+        self.event(EventKind::StateTransition, run_id, without_nulls(data));
         let (seq, cause) = (self.records.state.counters.events, cause.to_owned());
         let transition =
             PendingTransition { seq, from, to, cause, task_id: None, run_id, failure, again: false };
@@ -434,6 +431,14 @@ impl Draft {
         };
         Ok((transaction, self.records))
     }
+}
+
+/// Returns the data of an event without the fields that are null.
+pub(super) fn without_nulls(mut data: Value) -> Value {
+    if let Value::Object(fields) = &mut data {
+        fields.retain(|_, value| !value.is_null());
+    }
+    data
 }
 
 /// Maximum number of open questions for which attentions are raised. `wait list` shows all.

@@ -15,7 +15,7 @@ use crate::model::time::Span;
 use crate::rules::authority;
 use crate::rules::preemption::kill_at;
 
-use super::draft::Draft;
+use super::draft::{Draft, without_nulls};
 use super::hints::ignore_hints;
 use super::start::{has_not_begun, pass_through_running};
 
@@ -105,11 +105,8 @@ pub(super) fn control(
     reason: Option<&str>,
 ) {
     let run_id = draft.run_id();
-    let mut request = json!({ "action": action, "by": by.to_string() });
-    if let Some(reason) = reason {
-        request["reason"] = json!(reason);
-    }
-    draft.event(EventKind::ControlRequestAdmitted, run_id, request);
+    let request = json!({ "action": action, "by": by.to_string(), "reason": reason });
+    draft.event(EventKind::ControlRequestAdmitted, run_id, without_nulls(request));
     let tasks: Vec<_> = draft.records.tasks.iter().map(|task| task.id).collect();
     let applied = json!({
         "action": action,

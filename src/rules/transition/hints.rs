@@ -6,30 +6,33 @@ use crate::model::event::EventKind;
 use crate::model::message::WakeHint;
 use crate::model::transaction::Delete;
 
-use super::draft::Draft;
+use super::draft::{Draft, without_nulls};
 use super::trigger::count_hint;
 
 /// Makes the first hint in the inbox the pending hint, if there is none, and merges others of its
 /// scope into it. All other hints stay in the inbox for a later step.
 pub fn coalesce_hints(draft: &mut Draft) {
-    let mut hints = std::mem::take(&mut draft.records.inbox.hints).into_iter();
-    if draft.records.state.pending_wake_hint.is_none() {
-        let Some(first) = hints.next() else { return };
-        draft.delete(Delete::Hint(first.id));
-        count_hint(draft, &first);
-        let counters = &mut draft.records.state.counters;
-        counters.wakes = counters.wakes.saturating_add(1);
-        draft.records.state.pending_wake_hint = Some(first);
-    }
-    for hint in hints {
-        let Some(pending) = &mut draft.records.state.pending_wake_hint else { return };
+    for hint in std::mem::take(&mut draft.records.inbox.hints) {
+        let Some(pending) = &mut draft.records.state.pending_wake_hint else {
+            draft.delete(Delete::Hint(hint.id));
+            count_hint(draft, &hint);
+            let counters = &mut draft.records.state.counters;
+            counters.wakes = counters.wakes.saturating_add(1);
+            draft.records.state.pending_wake_hint = Some(hint);
+            continue;
+        };
         if !hint.merges_with(pending) || hint.id == pending.id {
             draft.records.inbox.hints.push(hint);
             continue;
         }
         pending.absorb(&hint);
-        let mut data = json!({ "hint_id": hint.id, "into": pending.id, "scope": pending.scope(), "count": pending.count });
-        add_content(&mut data, &hint);
+        let data = json!({
+            "hint_id": hint.id,
+            "into": pending.id,
+            "scope": pending.scope(),
+            "count": pending.count,
+            "hint": content(&hint),
+        });
         draft.delete(Delete::Hint(hint.id));
         count_hint(draft, &hint);
         draft.event(EventKind::WakeHintCoalesced, None, data);
@@ -57,18 +60,18 @@ pub fn ignore_duplicate_hint(draft: &mut Draft) {
 }
 
 fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
-    let mut data = json!({ "hint_id": hint.id, "scope": hint.scope(), "count": hint.count, "reason": why });
-    add_content(&mut data, hint);
+    let data = json!({
+        "hint_id": hint.id,
+        "scope": hint.scope(),
+        "count": hint.count,
+        "reason": why,
+        "hint": content(hint),
+    });
     draft.event(EventKind::WakeHintIgnored, None, data);
 }
 
-/// Adds the content of a hint to an event, because no message will contain it.
-fn add_content(data: &mut Value, hint: &WakeHint) {
-    let mut said = json!({ "source": hint.source });
-    let more =
-        [("reason", json!(hint.reason)), ("resource", json!(hint.resource)), ("payload", json!(hint.body))];
-    for (name, value) in more.into_iter().filter(|(_, value)| !value.is_null()) {
-        said[name] = value;
-    }
-    data["hint"] = said;
+/// Returns the content of a hint for an event, because no message will contain it.
+fn content(hint: &WakeHint) -> Value {
+    let WakeHint { source, reason, resource, body, .. } = hint;
+    without_nulls(json!({ "source": source, "reason": reason, "resource": resource, "payload": body }))
 }

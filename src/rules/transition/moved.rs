@@ -10,9 +10,10 @@ use crate::model::refusal::Refusal;
 use crate::model::state::{State, TickedBy};
 use crate::rules::authority;
 
-use super::draft::Draft;
+use super::draft::{Draft, without_nulls};
 
-/// Marks the agent as moving to `to`. Refused while a turn runs or a task is open here.
+/// Marks the agent as moving to `to`, and releases its claim by a clone. Refused while a turn runs
+/// or a task is open here.
 pub fn move_away(draft: &mut Draft, by: Leave, to: String) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let name = &state.agent;
@@ -29,33 +30,20 @@ pub fn move_away(draft: &mut Draft, by: Leave, to: String) -> Result<(), Refusal
     Ok(())
 }
 
-/// Changes the new name of an agent that is marked for a rename, before it has that name.
-pub fn redirect(draft: &mut Draft, name: &AgentName) {
-    mark(draft, Leave::Rename, name.to_string());
-}
-
-fn mark(draft: &mut Draft, by: Leave, to: String) {
-    let mut data = json!({ "to": to });
-    if by != Leave::Move {
-        data["by"] = json!(by);
-    }
-    draft.event(EventKind::MovedAway, None, data);
+/// Marks the agent as moving to `to`, or changes the destination of an agent that is marked.
+pub fn mark(draft: &mut Draft, by: Leave, to: String) {
+    let data = json!({ "to": to, "by": (by != Leave::Move).then_some(by) });
+    draft.event(EventKind::MovedAway, None, without_nulls(data));
     let at = draft.now();
     draft.records.state.moved = Some(Moved { to, at, by });
 }
 
-/// Removes the `moved` mark from an agent that was imported into this store. Returns the mark.
-pub fn arrive(draft: &mut Draft) -> Option<Moved> {
-    let moved = draft.records.state.moved.take()?;
-    draft.event(EventKind::MovedIn, None, json!({ "to": moved.to, "left_at": moved.at }));
-    Some(moved)
-}
-
-/// Removes the `moved` mark from an agent that has its new name. The event names `former`.
-pub fn renamed(draft: &mut Draft, former: &AgentName) {
-    if let Some(moved) = draft.records.state.moved.take() {
-        let data = json!({ "to": moved.to, "left_at": moved.at, "by": moved.by, "from": former });
-        draft.event(EventKind::MovedIn, None, data);
+/// Removes the `moved` mark from an agent that was imported into this store, or that has its new
+/// name. The event of a rename names `former`.
+pub fn arrive(draft: &mut Draft, former: Option<&AgentName>) {
+    if let Some(Moved { to, at, by }) = draft.records.state.moved.take() {
+        let data = json!({ "to": to, "left_at": at, "by": former.map(|_| by), "from": former });
+        draft.event(EventKind::MovedIn, None, without_nulls(data));
     }
 }
 

@@ -8,8 +8,8 @@ use crate::model::event::EventKind;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::transaction::{Archived, Delete};
 
-use super::draft::Draft;
-use super::wait::{recheck_over, release_bound, resolve_bound};
+use super::draft::{Draft, without_nulls};
+use super::wait::{recheck_over, settle_bound};
 
 /// Ends a message: moves it from the inbox to the archive. Deletes its checkpoint unless the
 /// message was aborted, because only then a requeued message may continue from it.
@@ -36,17 +36,10 @@ pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settl
     }
     draft.note_dedupe(&message, settlement.status);
     recheck_over(draft, message.id);
-    if settlement.status == MessageStatus::Processed {
-        resolve_bound(draft, message.id);
-    } else {
-        let why = settlement.reason.as_deref().unwrap_or(settlement.status.name());
-        release_bound(draft, message.id, why);
-    }
-    let mut data = json!({ "message_id": message.id, "kind": message.kind, "status": settlement.status });
-    if let Some(reason) = &settlement.reason {
-        data["reason"] = json!(reason);
-    }
-    draft.event(EventKind::MessageSettled, settlement.run_id, data);
+    settle_bound(draft, message.id, &settlement);
+    let (kind, status, reason) = (message.kind, settlement.status, &settlement.reason);
+    let data = json!({ "message_id": message.id, "kind": kind, "status": status, "reason": reason });
+    draft.event(EventKind::MessageSettled, settlement.run_id, without_nulls(data));
     if settlement.dead_letter {
         let about = AttentionSubject { run_id: settlement.run_id, ..AttentionSubject::message(message.id) };
         draft.raise(Subject::DeadLetter, about, settlement.reason.clone().unwrap_or_default());

@@ -18,7 +18,7 @@ use crate::model::turn::RunClaimant;
 use crate::rules::admission::{Provenance, check_size, message, one_further};
 
 use super::arrival::{admit, own_message};
-use super::draft::Draft;
+use super::draft::{Draft, without_nulls};
 use super::{wait, work};
 
 /// Job of a new task.
@@ -297,18 +297,17 @@ fn go_to(draft: &mut Draft, id: TaskId, to: TaskStatus) -> Result<Task, Refusal>
 }
 
 fn transition(draft: &mut Draft, task: &Task, from: TaskStatus) {
-    let mut data = json!({ "task_id": task.id, "from": from, "to": task.status });
-    if let Some(exit) = &task.exit {
-        data["exit"] = json!(exit);
-    }
-    if let Some(reason) = &task.reason {
-        data["reason"] = json!(reason);
-        if let Some(pid) = task.supervisor_pid {
-            data["host"] = json!(task.host);
-            data["supervisor_pid"] = json!(pid);
-        }
-    }
-    draft.event(EventKind::TaskTransition, task.run_id, data);
+    let supervisor_pid = task.supervisor_pid.filter(|_| task.reason.is_some());
+    let data = json!({
+        "task_id": task.id,
+        "from": from,
+        "to": task.status,
+        "exit": task.exit,
+        "reason": task.reason,
+        "host": supervisor_pid.map(|_| &task.host),
+        "supervisor_pid": supervisor_pid,
+    });
+    draft.event(EventKind::TaskTransition, task.run_id, without_nulls(data));
 }
 
 /// Returns the message that reports the end of a task. Without `notify` the message starts no turn.

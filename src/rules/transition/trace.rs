@@ -14,7 +14,7 @@ use crate::model::turn::TurnEnd;
 
 use crate::rules::limits::{self, dollars};
 
-use super::draft::Draft;
+use super::draft::{Draft, without_nulls};
 
 /// Maximum length of a text from a turn in a record, in bytes.
 const KEPT_MAX: usize = 4096;
@@ -166,18 +166,17 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
 pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, closure: Closure) -> Settled {
     let (terminal, at, brief) = (ended.terminal, ended.at(draft.now()), ended.brief());
     let RunEnd { reason, usage, seen, .. } = ended;
-    let mut data = json!({
+    draft.records.state.last_closure = Some(closure.clone());
+    let data = json!({
         "message_id": run.message_id,
         "attempt": run.attempt,
         "terminal": terminal,
         "closure": closure.outcome,
+        "reason": reason,
     });
-    if let Some(reason) = &reason {
-        data["reason"] = json!(reason);
-    }
     // An end that no process saw was logged as `run_interrupted`, except if a stop caused it.
     if seen.is_some() || terminal == Terminal::Aborted {
-        draft.event(EventKind::RunSettled, Some(run.run_id), data);
+        draft.event(EventKind::RunSettled, Some(run.run_id), without_nulls(data));
     }
     draft.archive(Archived::Run(Box::new(Run {
         id: run.run_id,

@@ -6,7 +6,7 @@ use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::continuation::SchedulerTick;
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TaskId, WaitId, WorkId};
-use crate::model::message::{Body, Message, MessageKind};
+use crate::model::message::{Body, Message, MessageKind, MessageStatus, Settlement};
 use crate::model::record::Record;
 use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
@@ -106,8 +106,7 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
         check_trigger(&wait, trigger)?;
     }
     let replaces = replaced(draft, &wait);
-    let ids: Vec<WaitId> = replaces.iter().map(|wait| wait.id).collect();
-    end_all(draft, &ids, &format!("replaced by {}", wait.id));
+    end_all(draft, &replaces, &format!("replaced by {}", wait.id));
     if let Some(item) = work_item_id {
         revise(draft, item, "wait", json!({}), |_| {})?;
     }
@@ -241,23 +240,17 @@ fn is_waiting(draft: &Draft, id: WaitId) -> bool {
     draft.records.waits.iter().any(|wait| wait.id == id && wait.is_waiting())
 }
 
-fn bound_to(draft: &Draft, message: MessageId) -> Vec<WaitId> {
+/// Resolves the waits that are bound to a message for which a turn has completed. If the message
+/// has ended without one, the agent did not get the answer, and the waits become active again.
+pub fn settle_bound(draft: &mut Draft, message: MessageId, settlement: &Settlement) {
+    let why = settlement.reason.as_deref().unwrap_or(settlement.status.name());
     let bound = draft.records.waits.iter().filter(|wait| wait.resolved_by == Some(message));
-    bound.map(|wait| wait.id).collect()
-}
-
-/// Resolves the waits that are bound to a message for which a turn has completed.
-pub fn resolve_bound(draft: &mut Draft, message: MessageId) {
-    for id in bound_to(draft, message) {
-        end_wait(draft, id, WaitStatus::Resolved, &message.to_string());
-    }
-}
-
-/// Makes the waits that are bound to a message active again, because the message has ended without
-/// a completed turn, so that the agent did not get the answer.
-pub fn release_bound(draft: &mut Draft, message: MessageId, why: &str) {
-    for id in bound_to(draft, message) {
-        lose_answer(draft, id, message, why);
+    for id in bound.map(|wait| wait.id).collect::<Vec<_>>() {
+        if settlement.status == MessageStatus::Processed {
+            end_wait(draft, id, WaitStatus::Resolved, &message.to_string());
+        } else {
+            lose_answer(draft, id, message, why);
+        }
     }
 }
 
@@ -279,17 +272,16 @@ pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str)
 /// Ends every active wait on a work item.
 pub fn end_on_item(draft: &mut Draft, item: WorkId, cause: &str) {
     let on_item = draft.records.waits.iter().filter(|wait| wait.work_item_id == Some(item));
-    let ended: Vec<WaitId> = on_item.map(|wait| wait.id).collect();
+    let ended: Vec<Wait> = on_item.cloned().collect();
     end_all(draft, &ended, cause);
 }
 
 /// Ends waits: as resolved if bound to a message, else as cancelled.
-fn end_all(draft: &mut Draft, waits: &[WaitId], cause: &str) {
-    for id in waits {
-        let wait = draft.records.waits.iter().find(|wait| wait.id == *id);
-        let is_bound = wait.is_some_and(|wait| wait.resolved_by.is_some());
+fn end_all(draft: &mut Draft, waits: &[Wait], cause: &str) {
+    for wait in waits {
+        let is_bound = wait.resolved_by.is_some();
         let status = if is_bound { WaitStatus::Resolved } else { WaitStatus::Cancelled };
-        end_wait(draft, *id, status, cause);
+        end_wait(draft, wait.id, status, cause);
     }
 }
 
