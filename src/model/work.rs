@@ -110,6 +110,11 @@ impl WorkItem {
             extra: Extra::new(),
         }
     }
+
+    /// Returns the time of the recheck, unless a step has taken it.
+    pub fn recheck_due(&self) -> Option<Time> {
+        self.recheck_at.filter(|_| self.recheck_consumed_at.is_none())
+    }
 }
 
 record! { WorkItem = "work", WorkId in Plane::Work; check }

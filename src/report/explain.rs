@@ -93,12 +93,8 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
             format!("{} fires {}{said}", timer.id, moment(timer.next_at, now))
         }),
     );
-    let mut rechecks: Vec<_> = records
-        .works
-        .iter()
-        .filter(|item| item.recheck_consumed_at.is_none())
-        .filter_map(|item| Some((item.recheck_at?, item.id)))
-        .collect();
+    let mut rechecks: Vec<_> =
+        records.works.iter().filter_map(|item| Some((item.recheck_due()?, item.id))).collect();
     rechecks.sort_unstable();
     let looks = rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now)));
     list(&mut wakes, "rechecks", looks);
@@ -183,9 +179,9 @@ pub fn on_wake(records: &Records) -> Vec<Value> {
         let (source, runs) = (format!("timer:{}", timer.id), fires_a_turn(records, timer));
         wake(&source, runs, Some(("timer_id", json!(timer.id))), TriggerKind::TimerFire)
     }));
-    let blocked = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
+    let blocked = records.works.iter().filter(|item| item.recheck_due().is_some());
     wakes.extend(
-        blocked.filter(|item| item.recheck_at.is_some()).map(|item| {
+        blocked.map(|item| {
             wake("recheck", true, Some(("work_item_id", json!(item.id))), TriggerKind::SystemTick)
         }),
     );

@@ -38,7 +38,6 @@ pub fn next_wake(records: &Records) -> Option<Time> {
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
     let waits = records.waits.iter().filter(|wait| wait.is_waiting());
-    let rechecks = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
     let held = state.held.as_ref().and_then(|held| held.not_before);
     // The timeout of a child's task is noticed only by a step of the parent.
     let children = records.tasks.iter().filter(|task| task.child().is_some());
@@ -49,7 +48,7 @@ pub fn next_wake(records: &Records) -> Option<Time> {
             let expiry = wait.expires_at.filter(|_| wait.expiry_told_at.is_none());
             [wake_at, wait.recheck_due(), expiry.map(past)]
         })
-        .chain(rechecks.map(|item| item.recheck_at))
+        .chain(records.works.iter().map(|item| item.recheck_due()))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))
         .chain(overdue.map(Some))
         .chain([recovery_at(state), held, over])

@@ -86,7 +86,7 @@ pub fn has_input(records: &Records) -> bool {
 
 /// True if an item is blocked, and no recheck or wait will end that.
 pub fn is_stalled(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
-    let comes_back = item.recheck_at.is_some() && item.recheck_consumed_at.is_none();
+    let comes_back = item.recheck_due().is_some();
     item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()
 }
 
