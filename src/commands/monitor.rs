@@ -17,7 +17,7 @@ use crate::report::metrics::{self, Naming};
 use crate::report::progress::Unit;
 use crate::report::text::{count, relative};
 use crate::report::timeline::{FleetHistory, html};
-use crate::report::usage::{Budget, UsageTable, Used};
+use crate::report::usage::{Budget, UsageTable};
 use crate::rules::limits::left;
 
 use super::args::{several_agents, time_or_ago};
@@ -27,16 +27,16 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?;
     let chosen = several_agents(&store, &args.agents)?;
-    let mut table = UsageTable {
-        group: match args.by {
-            UsageBy::Agent => "agent",
-            UsageBy::Day => "day",
-            UsageBy::Model => "model",
-        },
-        rows: Default::default(),
-        budgets: Default::default(),
-        total: Used::default(),
+    let (group, group_of): (_, fn(&AgentName, &Run) -> String) = match args.by {
+        UsageBy::Agent => ("agent", |agent, _| agent.to_string()),
+        UsageBy::Day => {
+            ("day", |_, run| run.ended_at.local_second().chars().take("yyyy-mm-dd".len()).collect())
+        }
+        UsageBy::Model => {
+            ("model", |_, run| run.usage.as_ref().and_then(|usage| usage.model.clone()).unwrap_or_default())
+        }
     };
+    let mut table = UsageTable { group, ..UsageTable::default() };
     let status = session.each_agent(&chosen.names, chosen.are_all, |_, name| {
         let agent = store.agent(name)?;
         let policy = agent.policy()?;
@@ -49,7 +49,7 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
             }
         }
         for run in runs.iter().filter(|run| run.ended_at >= since) {
-            table.rows.entry(group_of(args.by, name, run)).or_default().add(run);
+            table.rows.entry(group_of(name, run)).or_default().add(run);
             table.total.add(run);
         }
         Ok(Status::Done)
@@ -70,15 +70,6 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
         session.out.line(&text);
     }
     Ok(status)
-}
-
-/// Returns the group of a turn.
-fn group_of(by: UsageBy, agent: &AgentName, run: &Run) -> String {
-    match by {
-        UsageBy::Agent => agent.to_string(),
-        UsageBy::Day => run.ended_at.local_second().chars().take("yyyy-mm-dd".len()).collect(),
-        UsageBy::Model => run.usage.as_ref().and_then(|usage| usage.model.clone()).unwrap_or_default(),
-    }
 }
 
 pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> {

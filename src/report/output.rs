@@ -39,10 +39,8 @@ const KEPT: usize = 8 << 10;
 fn keep(text: &str) {
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     said.push_str(text);
-    if let Some(over) = said.len().checked_sub(KEPT) {
-        let end = said.ceil_char_boundary(over);
-        said.drain(..end);
-    }
+    let end = said.ceil_char_boundary(said.len().saturating_sub(KEPT));
+    said.drain(..end);
 }
 
 /// Returns `Some` if stdout is the terminal to which `text` was last written through stderr:

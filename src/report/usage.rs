@@ -74,7 +74,7 @@ impl Budget {
 }
 
 /// Totals of all groups.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct UsageTable {
     /// Name of the key by which turns are grouped.
     pub group: &'static str,
