@@ -123,7 +123,7 @@ fn reject(
 ) -> Result<Option<String>> {
     Ok(match locked.quarantine(file, reason)? {
         QuarantineOutcome::Moved(name) => {
-            rules::rejected(draft, &name, reason);
+            rules::rejected(draft, &name, reason, false);
             None
         }
         QuarantineOutcome::Gone => None,
@@ -134,7 +134,7 @@ fn reject(
 /// Leaves an unmovable file in place, logs it once, and returns its name.
 fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str) -> String {
     if agent.local().pass_over(&mut draft.records.state, file, reason) {
-        rules::stays(draft, &file.name(), reason);
+        rules::rejected(draft, &file.name(), reason, true);
     }
     file.name().into_owned()
 }

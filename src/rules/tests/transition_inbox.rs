@@ -640,7 +640,7 @@ fn a_hand_written_file_is_admitted_under_its_key_or_rejected_with_the_reason() {
     assert!(matches!(&transaction.puts[..], [Put::Dedupe(_), Put::Message(message)] if **message == keyed));
 
     let mut rejecting = draft(records());
-    rejected(&mut rejecting, "todo.txt", "not JSON");
+    rejected(&mut rejecting, "todo.txt", "not JSON", false);
     let transaction = finish(rejecting);
     assert_eq!(kinds(&transaction.events), [EventKind::MessageRejected, EventKind::Attention]);
     let data = &transaction.events[0].data;

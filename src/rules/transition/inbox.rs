@@ -1,16 +1,14 @@
 //! Messages without a turn, messages for later, ticks that the scheduler emits, files that are not
 //! taken up, and the operator's decisions about ended messages and rejected files.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
 use crate::model::event::EventKind;
 use crate::model::id::MessageId;
-use crate::model::message::{
-    AuthorityClass, Body, Hinted, Message, MessageKind, MessageStatus, Settlement, WakeHint,
-};
+use crate::model::message::{AuthorityClass, Body, Hinted, Message, MessageKind, MessageStatus, Settlement};
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::state::{KeptOut, SetAside};
@@ -24,7 +22,7 @@ use crate::rules::continuation::TurnTrigger;
 use crate::rules::projection::closure;
 
 use super::arrival::{admit, admitted, own_message};
-use super::draft::Draft;
+use super::draft::{Draft, without_nulls};
 use super::settlement::settle_message;
 use super::timer::{self, NewTimer};
 
@@ -87,43 +85,26 @@ fn record_unseen(draft: &mut Draft, message_id: MessageId) {
 
 /// Emits the `system_tick` for a fact that requires a turn. The next step runs that turn.
 pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
-    let hint = match tick {
-        Tick::WakeHint { .. } => draft.records.state.pending_wake_hint.take(),
-        Tick::OwnSystemWait { wait_id } => {
-            let now = draft.now();
-            draft.change::<Wait>(*wait_id, |wait| wait.ticked_at = Some(now));
+    let (now, state) = (draft.now(), &mut draft.records.state);
+    let mut hint = None;
+    let text = match tick {
+        Tick::WakeHint { key } => {
+            state.last_wake_key = Some(key.clone());
+            hint = state.pending_wake_hint.take();
             None
         }
-        Tick::Work { .. } => None,
-    };
-    if let Tick::WakeHint { key } = tick {
-        draft.records.state.last_wake_key = Some(key.clone());
-    }
-    if let Some(work_item_id) = tick.work_item_id() {
-        let wakes = draft.records.state.counters.wakes;
-        draft.change::<WorkItem>(work_item_id, |item| {
-            item.ticked = Some(Ticked { revision: item.revision, wakes });
-        });
-    }
-    draft.becomes_idle();
-    let message = tick_message(draft, tick, hint);
-    admit(draft, message);
-}
-
-fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Message {
-    let text = match tick {
-        Tick::WakeHint { .. } => None,
-        Tick::Work { work_item_id, .. } => {
-            let item = draft.records.works.iter().find(|item| item.id == *work_item_id);
-            item.map(|item| item.objective.clone())
-        }
         Tick::OwnSystemWait { wait_id } => {
-            let wait = draft.records.waits.iter().find(|wait| wait.id == *wait_id);
-            wait.map(|wait| wait.reason.clone())
+            draft.change::<Wait>(*wait_id, |wait| wait.ticked_at = Some(now)).map(|wait| wait.reason)
+        }
+        Tick::Work { work_item_id, .. } => {
+            let wakes = state.counters.wakes;
+            let tick = |item: &mut WorkItem| item.ticked = Some(Ticked { revision: item.revision, wakes });
+            draft.change(*work_item_id, tick).map(|item| item.objective)
         }
     };
-    let mut message =
-        own_message(draft, MessageKind::SystemTick, Body::Text { text: text.unwrap_or_default() });
+    draft.becomes_idle();
+    let body = Body::Text { text: text.unwrap_or_default() };
+    let mut message = own_message(draft, MessageKind::SystemTick, body);
     message.work_item_id = tick.work_item_id();
     message.idempotency_key = Some(tick.key());
     if let Some(hint) = hint {
@@ -144,14 +125,12 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
             payload: hint.body,
         });
     }
-    message
+    admit(draft, message);
 }
 
 /// Puts a message from the archive back into the queue, with the attempts counted from 1 again.
 pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
-    let Some(settlement) = archived.settlement.clone() else {
-        return Err(Refusal::new("not_settled", format!("{} is still in the queue", archived.id)));
-    };
+    let settlement = settlement_of(&archived)?;
     match settlement.status {
         MessageStatus::Aborted | MessageStatus::Dropped => {}
         MessageStatus::Queued | MessageStatus::Dequeued => {
@@ -182,26 +161,31 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
 }
 
 /// Drops a dead letter and its checkpoint.
-pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> Result<(), Refusal> {
-    match archived.settlement.clone() {
-        Some(settlement) if settlement.dead_letter => {
-            let checkpoint = archived.checkpoint;
-            let archived = Message { checkpoint: None, ..archived };
-            bury(draft, &archived, &settlement, MessageStatus::Dropped, reason);
-            checkpoint.into_iter().for_each(|saved| draft.delete(Delete::Checkpoint(saved)));
-            let dropped = &mut draft.records.state.counters.messages_dropped;
-            *dropped = dropped.saturating_add(1);
-            let (id, kind, status) = (archived.id, archived.kind, MessageStatus::Dropped);
-            let data = json!({ "message_id": id, "kind": kind, "status": status, "reason": reason });
-            draft.event(EventKind::MessageSettled, None, data);
-            Ok(())
-        }
-        Some(settlement) => {
-            let message = format!("{} is {}: there is nothing to drop", archived.id, settlement.status);
-            Err(Refusal::new("not_dead", message))
-        }
-        None => Err(Refusal::new("not_settled", format!("{} is still in the queue", archived.id))),
+pub fn drop_dead_letter(draft: &mut Draft, mut archived: Message, reason: &str) -> Result<(), Refusal> {
+    let settlement = settlement_of(&archived)?;
+    if !settlement.dead_letter {
+        let message = format!("{} is {}: there is nothing to drop", archived.id, settlement.status);
+        return Err(Refusal::new("not_dead", message));
     }
+    let checkpoint = archived.checkpoint.take();
+    bury(draft, &archived, &settlement, MessageStatus::Dropped, reason);
+    checkpoint.into_iter().for_each(|saved| draft.delete(Delete::Checkpoint(saved)));
+    let dropped = &mut draft.records.state.counters.messages_dropped;
+    *dropped = dropped.saturating_add(1);
+    note_dropped(draft, &archived, reason);
+    Ok(())
+}
+
+/// Returns the settlement of an archived message. Refuses a message that is in the queue.
+fn settlement_of(message: &Message) -> Result<Settlement, Refusal> {
+    let in_queue = || Refusal::new("not_settled", format!("{} is still in the queue", message.id));
+    message.settlement.clone().ok_or_else(in_queue)
+}
+
+fn note_dropped(draft: &mut Draft, message: &Message, reason: &str) {
+    let (id, kind, status) = (message.id, message.kind, MessageStatus::Dropped);
+    let data = json!({ "message_id": id, "kind": kind, "status": status, "reason": reason });
+    draft.event(EventKind::MessageSettled, None, data);
 }
 
 /// Appends a new line about an ended message to the archive. The newest line counts, so the message
@@ -217,22 +201,13 @@ fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: Messag
     draft.acknowledge(|seen| seen.about.message_id == Some(archived.id) && seen.count == 1);
 }
 
-/// Records that an inbox file was quarantined. `file` is its name in the quarantine.
-pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
-    let data = json!({ "path": file, "reason": reason });
-    reject(draft, file, data, format!("{reason} (it is in inbox/rejected/)"));
-}
-
-/// Records that an inbox file can be neither admitted nor moved. `file` is its name in the inbox;
-/// steps skip it from now on.
-pub fn stays(draft: &mut Draft, file: &str, reason: &str) {
-    let data = json!({ "path": file, "reason": reason, "stays": true });
-    reject(draft, file, data, format!("{reason} (it stays in inbox/)"));
-}
-
-fn reject(draft: &mut Draft, file: &str, data: Value, reason: String) {
-    draft.event(EventKind::MessageRejected, None, data);
-    draft.raise(Subject::MessageRejected, AttentionSubject::file(file), reason);
+/// Records that an inbox file was quarantined, with its name in the quarantine; or that it `stays`
+/// in the inbox, because it can be neither admitted nor moved, and that steps skip it from now on.
+pub fn rejected(draft: &mut Draft, file: &str, reason: &str, stays: bool) {
+    let data = json!({ "path": file, "reason": reason, "stays": stays.then_some(true) });
+    draft.event(EventKind::MessageRejected, None, without_nulls(data));
+    let place = if stays { "it stays in inbox/" } else { "it is in inbox/rejected/" };
+    draft.raise(Subject::MessageRejected, AttentionSubject::file(file), format!("{reason} ({place})"));
 }
 
 /// Records a person's decision about a rejected file, and acknowledges its attention.
@@ -252,10 +227,6 @@ pub fn decided_about_all_rejected(draft: &mut Draft) {
 
 /// Removes the file of a message that has ended before. Its settlement in the archive stays.
 pub fn drop_settled(draft: &mut Draft, message: &Message) {
-    let last_interject = &mut draft.records.inbox.last_interject;
-    *last_interject = last_interject.filter(|id| *id != message.id);
     draft.delete(Delete::Message(message.key()));
-    let (id, kind, status) = (message.id, message.kind, MessageStatus::Dropped);
-    let data = json!({ "message_id": id, "kind": kind, "status": status, "reason": "already_settled" });
-    draft.event(EventKind::MessageSettled, None, data);
+    note_dropped(draft, message, "already_settled");
 }

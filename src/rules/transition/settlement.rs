@@ -60,11 +60,3 @@ pub fn drop_message(draft: &mut Draft, message: Message, reason: &str) {
     let settlement = Settlement { reason, ..Settlement::new(MessageStatus::Dropped, draft.now()) };
     settle_message(draft, message, settlement);
 }
-
-/// Drops a message that no person wanted to drop, and raises an attention, because the agent will
-/// never get the content.
-pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
-    let id = message.id;
-    drop_message(draft, message, reason);
-    draft.raise(Subject::MessageDropped, AttentionSubject::message(id), reason);
-}

@@ -1,7 +1,7 @@
 //! First part of a step: takes in arrivals and due times, before the decision.
 
 use crate::model::agent::Status;
-use crate::model::attention::Subject;
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
 use crate::model::message::{Body, DUPLICATE, Message, MessageKind};
@@ -24,7 +24,7 @@ use super::inbox::drop_settled;
 use super::lifecycle::end_late_start;
 use super::recovery;
 use super::resources::try_now;
-use super::settlement::{drop_message, drop_unasked};
+use super::settlement::drop_message;
 use super::timer::take_in_due;
 use super::wait::heal;
 
@@ -45,14 +45,20 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
     for (message, why) in std::mem::take(&mut draft.records.inbox.stale) {
+        // A message that is dropped at once is no longer the last interjection, so that it does not
+        // end a backoff.
+        draft.records.inbox.last_interject.take_if(|last| *last == message.id);
         match why {
             Staleness::Settled => drop_settled(draft, &message),
             Staleness::Expired => {
-                admitted_in_vain(draft, &message);
-                drop_unasked(draft, message, "ttl_expired");
+                let about = AttentionSubject::message(message.id);
+                admitted(draft, &message);
+                drop_message(draft, message, "ttl_expired");
+                // No person wanted to drop it, and the agent will never get the content.
+                draft.raise(Subject::MessageDropped, about, "ttl_expired");
             }
             Staleness::Duplicate => {
-                admitted_in_vain(draft, &message);
+                admitted(draft, &message);
                 // The key belongs to the first message, and must not be recorded for this copy.
                 drop_message(draft, Message { dedupe_key: None, ..message }, DUPLICATE);
             }
@@ -77,14 +83,6 @@ fn raise_stall(draft: &mut Draft) {
         draft.raise(Subject::Stalled, stall.about, stall.reason);
         draft.records.state.stalled = Some(stall.since);
     }
-}
-
-/// Logs the admission of a message that is dropped at once. The message is no longer the last
-/// interjection, so that it does not end a backoff.
-fn admitted_in_vain(draft: &mut Draft, message: &Message) {
-    admitted(draft, message);
-    let last_interject = &mut draft.records.inbox.last_interject;
-    *last_interject = last_interject.filter(|id| *id != message.id);
 }
 
 /// Fails a recovery or a held run that exceeded its timeout, or whose message is gone. The message
