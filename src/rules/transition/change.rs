@@ -16,8 +16,7 @@ use super::draft::Draft;
 pub trait Listed: OpenRecord + Clone {
     fn list(records: &mut Records) -> &mut Vec<Self>;
     fn put(self) -> Put;
-    fn delete(id: Self::Id) -> Delete;
-    fn archived(self) -> Archived;
+    fn ended(self) -> (Delete, Archived);
 }
 
 macro_rules! listed {
@@ -31,12 +30,8 @@ macro_rules! listed {
                 Put::$variant(Box::new(self))
             }
 
-            fn delete(id: Self::Id) -> Delete {
-                Delete::$variant(id)
-            }
-
-            fn archived(self) -> Archived {
-                Archived::$variant(Box::new(self))
+            fn ended(self) -> (Delete, Archived) {
+                (Delete::$variant(self.id), Archived::$variant(Box::new(self)))
             }
         }
     )+};
@@ -78,7 +73,8 @@ impl Draft {
 
     /// Moves a record that is no longer open to the archive.
     pub fn end<R: Listed>(&mut self, record: &R) {
-        self.delete(R::delete(record.id()));
-        self.archive(record.clone().archived());
+        let (delete, archived) = record.clone().ended();
+        self.delete(delete);
+        self.archive(archived);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::model::event::EventKind;
 use crate::model::id::RunId;
 use crate::model::time::Time;
-use crate::model::transaction::Put;
+use crate::model::timer::Timer;
 
 use crate::rules::clock::{Ahead, correct_state, correct_timer, lease_ends};
 
@@ -16,14 +16,8 @@ pub fn set_right(draft: &mut Draft) {
     let now = draft.now();
     let recovery = &draft.records.policy.recovery;
     let mut found = correct_state(&mut draft.records.state, recovery, now);
-    let mut timers = Vec::new();
-    for timer in &mut draft.records.timers {
-        if let Some(ahead) = correct_timer(timer, now) {
-            found.push(ahead);
-            timers.push(timer.clone());
-        }
-    }
-    timers.into_iter().for_each(|timer| draft.put(Put::Timer(Box::new(timer))));
+    let is_ahead = |timer: &Timer| correct_timer(&mut timer.clone(), now).is_some();
+    draft.change_each(is_ahead, |timer| found.extend(correct_timer(timer, now)));
     for Ahead { field, stored, corrected } in found {
         repaired(draft, None, &field, stored, corrected);
     }
