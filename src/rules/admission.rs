@@ -270,7 +270,7 @@ fn of_agent(
 }
 
 /// Returns the default origin of a message kind.
-fn speaker_of(kind: MessageKind) -> Origin {
+pub fn speaker_of(kind: MessageKind) -> Origin {
     let speaks = |origin: &&OriginKind| kinds(**origin).contains(&kind);
     let mut all = [&OriginKind::Operator].into_iter().chain(OriginKind::ALL);
     Origin { kind: *all.find(speaks).unwrap_or(&OriginKind::Operator), id: None }

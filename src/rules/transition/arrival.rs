@@ -7,36 +7,30 @@ use crate::model::dedupe::DedupeEntry;
 use crate::model::event::EventKind;
 use crate::model::id::MessageId;
 use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, Message, MessageKind, MessageStatus, Origin, OriginKind,
-    WakeHint,
+    AdmissionContext, Body, DeliverySurface, Message, MessageKind, MessageStatus, OriginKind, WakeHint,
 };
 use crate::model::records::Staleness;
 use crate::model::time::Time;
 use crate::model::transaction::Put;
 
-use crate::rules::admission::{Provenance, message};
+use crate::rules::admission::{Provenance, message, speaker_of};
 
 use super::draft::Draft;
 use super::trigger::count_message;
 
 /// Returns a message from dormouse itself, with the defaults of its kind.
 pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message {
-    let (origin, delivery_surface) = match kind {
-        MessageKind::TimerTick => (OriginKind::Timer, DeliverySurface::TimerScheduler),
-        MessageKind::TaskResult | MessageKind::TaskStatus => (OriginKind::Task, DeliverySurface::TaskRejoin),
-        MessageKind::OperatorPrompt
-        | MessageKind::ChannelEvent
-        | MessageKind::WebhookEvent
-        | MessageKind::CallbackEvent
-        | MessageKind::SystemTick
-        | MessageKind::InternalFollowup
-        | MessageKind::Control => (OriginKind::System, DeliverySurface::RuntimeSystem),
+    let origin = speaker_of(kind);
+    let delivery_surface = match origin.kind {
+        OriginKind::Timer => DeliverySurface::TimerScheduler,
+        OriginKind::Task => DeliverySurface::TaskRejoin,
+        OriginKind::Operator
+        | OriginKind::Channel
+        | OriginKind::Webhook
+        | OriginKind::Callback
+        | OriginKind::System => DeliverySurface::RuntimeSystem,
     };
-    let from = Provenance {
-        origin: Origin { kind: origin, id: None },
-        delivery_surface,
-        admission_context: AdmissionContext::RuntimeOwned,
-    };
+    let from = Provenance { origin, delivery_surface, admission_context: AdmissionContext::RuntimeOwned };
     message(draft.records.state.agent.clone(), kind, from, body, &mut draft.stamp)
 }
 

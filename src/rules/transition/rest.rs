@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use crate::model::agent::Status;
 use crate::model::decision::{Decision, DecisionKind, DecisionReport, StepAction};
 use crate::model::event::{Boundary, EventKind};
 
@@ -32,7 +31,13 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     let mut found = advisories(&draft.records, draft.now());
     found.truncate(ADVISED);
     advise(draft, &found);
-    let status = status_after(draft, decision);
+    let records = &draft.records;
+    // The waits of an agent at rest can change, and then its status may change with them.
+    let status = if decision.action == StepAction::Rest {
+        execution::resting_status(records, &closure(records), Some(decision.kind()))
+    } else {
+        records.state.status
+    };
     // The stored decision is the one that the next step would make.
     let sleeps = decision.kind() == DecisionKind::Sleep;
     let next = if sleeps { stay_idle().report } else { decision.report.clone() };
@@ -59,16 +64,5 @@ fn advise(draft: &mut Draft, found: &[Advisory]) {
     let begun: Vec<Value> = found.iter().filter(is_new).map(|advisory| json!(advisory)).collect();
     for advisory in begun {
         draft.event(EventKind::Advisory, None, advisory);
-    }
-}
-
-/// Returns the status after a decision. An agent at rest may change between `asleep` and
-/// `awaiting_task`, because its waits can change.
-fn status_after(draft: &Draft, decision: &Decision) -> Status {
-    let records = &draft.records;
-    if decision.action == StepAction::Rest {
-        execution::resting_status(records, &closure(records), Some(decision.kind()))
-    } else {
-        records.state.status
     }
 }
