@@ -10,6 +10,7 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
+use crate::model::records::InstalledHooks;
 use crate::model::refusal::Refusal;
 use crate::model::resource::{Deferred, Shortage};
 use crate::model::run::Terminal;
@@ -23,7 +24,7 @@ use super::attempt::{Attempt, fail_attempt, held_after, leave};
 use super::draft::Draft;
 use super::rest::decided;
 use super::settlement::drop_message;
-use super::start::{hook_state, to_running};
+use super::start::{approach, hook_state};
 use super::trace::cut;
 
 /// Holds a message whose claim lacks a resource. The attempt is not counted.
@@ -90,7 +91,8 @@ pub fn lack(
     }
     decided(draft, report);
     held.entered = hook_state(draft.records.state.execution.state, held.entered);
-    to_running(draft, message.id)?;
+    // No hook runs for a claim that lacks a resource.
+    approach(draft, message.id, InstalledHooks::default())?;
     let held = bounded(draft, held, is_counted);
     draft.enter(ExecutionState::WaitingResources, Some(message.id), &held.missing)?;
     draft.hold(held);

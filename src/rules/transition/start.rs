@@ -3,7 +3,9 @@
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
+use crate::model::records::InstalledHooks;
 use crate::model::refusal::Refusal;
+use crate::model::state::CurrentRun;
 use crate::rules::preemption::is_being_ended;
 
 use super::draft::Draft;
@@ -26,11 +28,24 @@ pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Re
     steps.iter().try_for_each(|step| draft.enter(*step, None, &format!("on the way to {hook}")))
 }
 
-/// Leads a claimed turn to `running`. If a hook is to run before, stops at the state of the hook
-/// and returns it; the caller then runs the hook and calls `begin`.
-pub(super) fn approach(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
-    let hooks = draft.records.installed_hooks;
-    let hook = enter_before_running(draft, message_id)?.filter(|state| {
+/// Leads a claim to `running`, through the state that precedes `running`, if an edge leads there. If
+/// one of the `hooks` is to run before, stops at the state of the hook and returns it; the caller
+/// then runs the hook and calls `begin`.
+pub(super) fn approach(
+    draft: &mut Draft,
+    message_id: MessageId,
+    hooks: InstalledHooks,
+) -> Result<Option<ExecutionState>, Refusal> {
+    let from = draft.records.state.execution.state;
+    let state = hook_state(from, None).filter(|_| !goes_round(from));
+    if from == ExecutionState::Completed {
+        draft.enter(ExecutionState::Runnable, None, "ready for the next message")?;
+    }
+    if let Some(state) = state {
+        let cause = if state == ExecutionState::Resumed { "resumed" } else { "claimed" };
+        draft.enter(state, Some(message_id), cause)?;
+    }
+    let hook = state.filter(|state| {
         let has_its_hook =
             if *state == ExecutionState::Resumed { hooks.on_resume } else { hooks.on_scheduled };
         has_its_hook || hooks.on_state_change
@@ -41,26 +56,6 @@ pub(super) fn approach(draft: &mut Draft, message_id: MessageId) -> Result<Optio
     Ok(hook)
 }
 
-/// Leads a claim to `running` without hooks, because it lacks a resource.
-pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
-    enter_before_running(draft, message_id)?;
-    start(draft, message_id)
-}
-
-/// Enters the state that precedes `running`, if an edge leads there from the present state.
-fn enter_before_running(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
-    let from = draft.records.state.execution.state;
-    let state = hook_state(from, None).filter(|_| !goes_round(from));
-    if from == ExecutionState::Completed {
-        draft.enter(ExecutionState::Runnable, None, "ready for the next message")?;
-    }
-    if let Some(state) = state {
-        let cause = if state == ExecutionState::Resumed { "resumed" } else { "claimed" };
-        draft.enter(state, Some(message_id), cause)?;
-    }
-    Ok(state)
-}
-
 fn start(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Running, Some(message_id), "turn command starts")
 }
@@ -68,13 +63,12 @@ fn start(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
 /// Completes a claim after its hook: enters `running`. Does nothing if the run has ended meanwhile,
 /// or is being ended.
 pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
-    let run = draft.records.state.current_run.as_ref();
-    let Some(run) = run.filter(|run| run.run_id == run_id && !is_being_ended(run)) else { return Ok(()) };
-    let message_id = run.message_id;
-    if has_not_begun(draft.records.state.execution.state) {
-        start(draft, message_id)?;
+    let state = &draft.records.state;
+    let is_meant = |run: &&CurrentRun| run.run_id == run_id && !is_being_ended(run);
+    match state.current_run.as_ref().filter(is_meant) {
+        Some(run) if has_not_begun(state.execution.state) => start(draft, run.message_id),
+        Some(_) | None => Ok(()),
     }
-    Ok(())
 }
 
 /// Leads a run that ends before its turn has started through `running`, because no other edge leads

@@ -99,7 +99,8 @@ pub fn claim(
     go_round(draft, held.and_then(|held| held.entered))?;
     draft.records.state.current_run = Some(run.clone());
     draft.records.state.last_continuation = Some(continuation);
-    let stands_in = approach(draft, message.id)?;
+    let hooks = draft.records.installed_hooks;
+    let stands_in = approach(draft, message.id, hooks)?;
     draft.set_status(Status::AwakeRunning, Boundary::MessageAdmission);
     Ok(Claimed { run, message, stands_in, lost: None })
 }
