@@ -17,7 +17,7 @@ use crate::model::turn::TurnEnd;
 use crate::process::ProcessMark;
 use crate::process::leftover::LeftoverProcesses;
 use crate::process::turn::MonitorDecision;
-use crate::rules::execution::{deadline, is_over};
+use crate::rules::execution::overdue;
 use crate::rules::step::Before;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
@@ -236,9 +236,8 @@ pub fn recover(
     if draft.records.state.execution != begun.execution {
         return Ok(Recovery { records: draft.records, failure: None });
     }
-    let overdue = deadline(&draft.records.state, &draft.records.policy.timeouts)
-        .filter(|(limit, _)| is_over(*limit, draft.now()));
-    let reason = overdue.map(|(_, reason)| reason).or(failure.as_ref().map(HookFailure::reason));
+    let overdue = overdue(&draft.records.state, &draft.records.policy.timeouts, draft.now());
+    let reason = overdue.or(failure.as_ref().map(HookFailure::reason));
     match reason {
         None => recovery::complete(&mut draft)?,
         Some(reason) => recovery::fail(&mut draft, reason)?,

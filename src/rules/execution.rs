@@ -136,6 +136,11 @@ pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static st
     Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }
 
+/// Returns the failure reason of an agent whose timeout is exceeded at `now`.
+pub fn overdue(state: &State, timeouts: &Timeouts, now: Time) -> Option<&'static str> {
+    deadline(state, timeouts).filter(|(limit, _)| is_over(*limit, now)).map(|(_, reason)| reason)
+}
+
 /// True if `now` is at least one millisecond after the limit.
 pub fn is_over(limit: Time, now: Time) -> bool {
     now > limit

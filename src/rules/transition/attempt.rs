@@ -3,16 +3,13 @@
 
 use crate::model::agent::Status;
 use crate::model::attention::AttentionSubject;
-use crate::model::continuation::Continuation;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::{Message, MessageStatus, Settlement};
-use crate::model::preemption::Checkpoint;
 use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::run::Terminal;
-use crate::model::setbacks::FailedAttempt;
-use crate::model::setbacks::Setbacks;
+use crate::model::setbacks::{FailedAttempt, Setbacks};
 use crate::model::state::{CurrentRun, HeldRun, Retry};
 use crate::model::time::Span;
 use crate::model::transaction::{Delete, Put};
@@ -25,13 +22,12 @@ use super::settlement::settle_message;
 
 /// Attempt of a message that did not complete.
 pub(super) struct Attempt {
-    pub message_id: MessageId,
+    /// Run that has ended, as it would be held.
+    pub held: HeldRun,
     pub number: u32,
     /// Last run of the attempt; absent if no run had started.
     pub run_id: Option<RunId>,
     pub terminal: Terminal,
-    pub continuation: Continuation,
-    pub checkpoint: Option<Checkpoint>,
     /// True if the message is not tried again, because its turn has done the work.
     pub is_last: bool,
 }
@@ -40,10 +36,11 @@ pub(super) struct Attempt {
 pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -> Result<(), Refusal> {
     let policy = draft.records.policy.recovery.clone();
     let now = draft.now();
-    draft.enter(ExecutionState::Failed, Some(failed.message_id), &reason)?;
+    let message_id = failed.held.message_id;
+    draft.enter(ExecutionState::Failed, Some(message_id), &reason)?;
     let exhausted = failed.is_last || failed.number >= policy.max_attempts;
     let next = failed.number.saturating_add(1);
-    if let Some(mut message) = claimed_message(draft, failed.message_id) {
+    if let Some(mut message) = claimed_message(draft, message_id) {
         message.failures.push(FailedAttempt {
             attempt: failed.number,
             run_id: failed.run_id,
@@ -52,17 +49,16 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
             reason: reason.clone(),
         });
         if exhausted {
-            message.checkpoint = failed.checkpoint;
+            message.checkpoint = failed.held.checkpoint;
             park(draft, message, &failed, &reason);
         } else {
             message.attempt = next;
-            message.setbacks = Setbacks::default();
-            release(draft, message, failed.continuation, failed.checkpoint);
+            release(draft, message, HeldRun { setbacks: Setbacks::default(), ..failed.held });
         }
     }
     let pause = if exhausted { Span::ZERO } else { policy.delay(failed.number, draft.stamp.chance) };
     draft.records.state.retry = Some(Retry {
-        message_id: Some(failed.message_id),
+        message_id: Some(message_id),
         attempt: (!exhausted).then_some(next),
         not_before: now.after(pause),
         reason,
@@ -70,8 +66,7 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
     draft.records.state.current_run = None;
     let is_open = draft.records.state.status != Status::Stopped;
     if exhausted && is_open && policy.on_exhausted == OnExhausted::Stop {
-        let about =
-            AttentionSubject { run_id: failed.run_id, ..AttentionSubject::message(failed.message_id) };
+        let about = AttentionSubject { run_id: failed.run_id, ..AttentionSubject::message(message_id) };
         give_up(draft, about, "recovery.on_exhausted");
     }
     Ok(())
@@ -110,7 +105,6 @@ pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> 
     } else {
         put_back(draft, held, pause, reason)?;
     }
-    leave(draft, run);
     Ok(())
 }
 
@@ -125,29 +119,24 @@ pub(super) fn held_after(run: &CurrentRun, setbacks: Setbacks) -> HeldRun {
 pub(super) fn put_back(draft: &mut Draft, held: HeldRun, pause: Span, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     let message = draft.records.inbox.claimed.clone().filter(|message| message.id == held.message_id);
-    let attempt = message.as_ref().map(|message| message.attempt);
-    if let Some(message) = message {
-        release(draft, Message { setbacks: held.setbacks, ..message }, held.continuation, held.checkpoint);
-    }
     draft.records.state.retry = Some(Retry {
         message_id: Some(held.message_id),
-        attempt,
+        attempt: message.as_ref().map(|message| message.attempt),
         not_before: draft.now().after(pause),
         reason: reason.to_owned(),
     });
+    if let Some(message) = message {
+        release(draft, message, held);
+    }
     Ok(())
 }
 
-/// Puts a claimed message back into the queue with its attempt, setbacks and checkpoint. An expired
-/// message does not become the head of the queue.
-pub(super) fn release(
-    draft: &mut Draft,
-    mut message: Message,
-    continuation: Continuation,
-    checkpoint: Option<Checkpoint>,
-) {
-    message.continuation = Some(continuation);
-    message.checkpoint = checkpoint;
+/// Puts a claimed message back into the queue, at the same attempt, with the continuation, setbacks
+/// and checkpoint of its run. An expired message does not become the head of the queue.
+pub(super) fn release(draft: &mut Draft, mut message: Message, held: HeldRun) {
+    message.continuation = Some(held.continuation);
+    message.setbacks = held.setbacks;
+    message.checkpoint = held.checkpoint;
     draft.records.inbox.claimed = None;
     if staleness(&message, None, draft.now()).is_none() {
         draft.records.inbox.offer(&message);

@@ -7,7 +7,7 @@ use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId};
-use crate::model::message::{Message, Origin};
+use crate::model::message::Origin;
 use crate::model::meters::Meters;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
@@ -15,13 +15,12 @@ use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
-use crate::model::state::Outbox;
-use crate::model::state::{Counters, SetAside, Spending, State};
+use crate::model::state::{Counters, HeldRun, Outbox, SetAside, Spending, State};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Transaction;
 
 use crate::rules::authority;
-use crate::rules::execution::{INIT_TIMEOUT, check, deadline, is_over, way_on};
+use crate::rules::execution::{INIT_TIMEOUT, check, overdue, way_on};
 
 use super::attempt::release;
 use super::draft::Draft;
@@ -104,9 +103,8 @@ pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
 /// the gate is opened later, the recovery is delayed by a pause.
 pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
-    let overdue = deadline(state, &draft.records.policy.timeouts)
-        .filter(|(limit, _)| state.status == Status::Booting && is_over(*limit, draft.now()));
-    if let Some((_, reason)) = overdue {
+    let overdue = overdue(state, &draft.records.policy.timeouts, draft.now());
+    if let Some(reason) = overdue.filter(|_| state.status == Status::Booting) {
         draft.enter(ExecutionState::Failed, None, reason)?;
         recovery::pause(draft, reason);
         draft.set_status(Status::Stopped, Boundary::Bootstrap);
@@ -194,8 +192,7 @@ fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = let_go(draft, "stopped: its message goes back to the queue")? else { return Ok(()) };
     let Some(message) = draft.records.inbox.claimed.clone() else { return Ok(()) };
     draft.event(EventKind::MessageRequeued, None, json!({ "message_id": message.id }));
-    let message = Message { setbacks: Setbacks::default(), ..message };
-    release(draft, message, held.continuation, held.checkpoint);
+    release(draft, message, HeldRun { setbacks: Setbacks::default(), ..held });
     Ok(())
 }
 

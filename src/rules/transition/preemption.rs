@@ -21,7 +21,7 @@ use crate::rules::preemption::{ends_soon, force_at, is_being_ended, is_overdue, 
 use crate::rules::waits::satisfied;
 
 use super::arrival::admitted;
-use super::attempt::{held_after, leave};
+use super::attempt::held_after;
 use super::draft::Draft;
 use super::resources::needs_operator;
 use super::settlement::settle_message;
@@ -299,7 +299,6 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
         HeldRun { missing, resource, not_before, made_way_for, ..held }
     };
     draft.records.state.held = Some(held);
-    leave(draft, run);
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use crate::model::time::Time;
 use crate::model::turn::TurnEnd;
 
 use super::arrival::admitted;
-use super::attempt::{Attempt, fail_attempt, held_after, leave};
+use super::attempt::{Attempt, fail_attempt, held_after};
 use super::draft::Draft;
 use super::rest::decided;
 use super::settlement::drop_message;
@@ -179,7 +179,6 @@ pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> 
     let cause = if held.needs_operator { &held.missing } else { &cause };
     draft.enter(ExecutionState::WaitingResources, Some(run.message_id), cause)?;
     draft.records.state.held = Some(held);
-    leave(draft, run);
     Ok(())
 }
 
@@ -226,15 +225,8 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     let last = draft.records.state.last_turn.as_ref().filter(|turn| turn.message_id == held.message_id);
     let is_suspended = draft.records.state.execution.state == ExecutionState::Suspended;
     let terminal = if is_suspended { Terminal::Suspended } else { Terminal::Deferred };
-    let failed = Attempt {
-        message_id: held.message_id,
-        number: attempt,
-        run_id: last.map(|turn| turn.run_id),
-        terminal,
-        continuation: held.continuation,
-        checkpoint: held.checkpoint,
-        is_last: false,
-    };
+    let run_id = last.map(|turn| turn.run_id);
+    let failed = Attempt { held, number: attempt, run_id, terminal, is_last: false };
     fail_attempt(draft, failed, reason.to_owned())?;
     draft.becomes_idle();
     Ok(())

@@ -11,7 +11,7 @@ use crate::model::state::KeptOut;
 use crate::model::time::Time;
 use crate::model::work::SchedulingState;
 
-use crate::rules::execution::{deadline, is_over};
+use crate::rules::execution::overdue;
 use crate::rules::stall::{notify_at, stall};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
@@ -89,9 +89,7 @@ fn raise_stall(draft: &mut Draft) {
 /// goes back to the queue with the same attempt.
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
-    let overdue = deadline(state, &draft.records.policy.timeouts)
-        .filter(|(limit, _)| is_over(*limit, draft.now()))
-        .map(|(_, reason)| reason);
+    let overdue = overdue(state, &draft.records.policy.timeouts, draft.now());
     if state.execution.state == ExecutionState::Recovering {
         return overdue.map_or(Ok(()), |reason| recovery::fail(draft, reason));
     }

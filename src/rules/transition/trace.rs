@@ -69,8 +69,12 @@ impl<'e> RunEnd<'e> {
         self.seen.map_or(now, |end| end.ended_at)
     }
 
+    /// Returns the brief of a turn that has completed: its own, else its last line of output.
     fn brief(&self) -> Option<String> {
-        self.seen.filter(|_| self.terminal == Terminal::Completed).and_then(brief)
+        let end = self.seen.filter(|_| self.terminal == Terminal::Completed)?;
+        let own = end.outcome.as_ref().ok().and_then(|outcome| outcome.brief.clone());
+        let text = own.or_else(|| end.last_line.clone())?;
+        Some(cut(&text)).filter(|text| !text.trim().is_empty())
     }
 }
 
@@ -105,12 +109,6 @@ pub(super) fn verdict(end: &TurnEnd) -> RunEnd<'_> {
             failed(&format!("{exit}{said}"), cost)
         }
     }
-}
-
-fn brief(end: &TurnEnd) -> Option<String> {
-    let own = end.outcome.as_ref().ok().and_then(|outcome| outcome.brief.clone());
-    let text = own.or_else(|| end.last_line.clone())?;
-    Some(cut(&text)).filter(|text| !text.trim().is_empty())
 }
 
 /// Returns a text, cut at a character boundary to the limit of a record.
@@ -162,7 +160,7 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
     });
 }
 
-/// Archives the record and the brief of a run that has ended, and logs the end.
+/// Archives the record and the brief of a run that has ended, stores its closure, and logs the end.
 pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, closure: Closure) -> Settled {
     let (terminal, at, brief) = (ended.terminal, ended.at(draft.now()), ended.brief());
     let RunEnd { reason, usage, seen, .. } = ended;

@@ -24,7 +24,7 @@ use crate::rules::preemption::{is_overdue, why_suspended};
 use crate::rules::projection::closure;
 
 use super::arrival::admitted;
-use super::attempt::{Attempt, claimed_message, fail_attempt, interrupted, leave, release};
+use super::attempt::{Attempt, claimed_message, fail_attempt, held_after, interrupted, leave, release};
 use super::draft::Draft;
 use super::gate::shut_down;
 use super::outcome::{OutcomeContext, apply};
@@ -127,11 +127,9 @@ pub fn settle(
         let why = said(draft, &end).describe();
         ended.reason = Some(why.unwrap_or_else(|| "the turn asks to come back later".to_owned()));
     }
-    let refused = match (ended.terminal, &end.outcome) {
-        (Terminal::Completed, Ok(outcome)) => apply(draft, &run, &outcome.actions, context).err(),
-        _ => None,
-    };
-    if let Some((path, refusal)) = refused {
+    if let (Terminal::Completed, Ok(outcome)) = (ended.terminal, &end.outcome)
+        && let Err((path, refusal)) = apply(draft, &run, &outcome.actions, context)
+    {
         (ended.terminal, ended.cost) = (Terminal::Failed, Cost::Message);
         ended.reason = Some(format!("outcome file: {path}: {}", refusal.message));
         // The usage counts although the outcome is refused.
@@ -159,7 +157,13 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>) -> Result<Se
     let terminal = ended.terminal;
     count(draft, run, &ended);
     match terminal {
-        Terminal::Completed => complete(draft, run)?,
+        Terminal::Completed => {
+            if let Some(message) = claimed_message(draft, run.message_id) {
+                let processed = Settlement::new(MessageStatus::Processed, draft.now());
+                settle_message(draft, message, Settlement { run_id: Some(run.run_id), ..processed });
+            }
+            draft.records.state.retry = None;
+        }
         Terminal::Deferred => {
             let said = ended.seen.map(|end| said(draft, end)).unwrap_or_default();
             defer(draft, run, said)?;
@@ -170,20 +174,13 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>) -> Result<Se
             if ended.cost == Cost::Interruption {
                 interrupted(draft, run, &reason)?;
             } else {
-                let failed = Attempt {
-                    message_id: run.message_id,
-                    number: run.attempt,
-                    run_id: Some(run.run_id),
-                    terminal,
-                    continuation: run.continuation.clone(),
-                    checkpoint: run.checkpoint,
-                    is_last: ended.cost == Cost::Message,
-                };
-                fail_attempt(draft, failed, reason)?;
-                leave(draft, run);
+                let held = held_after(run, Setbacks::default());
+                let (number, run_id, is_last) = (run.attempt, Some(run.run_id), ended.cost == Cost::Message);
+                fail_attempt(draft, Attempt { held, number, run_id, terminal, is_last }, reason)?;
             }
         }
     }
+    leave(draft, run);
     let closure = close(draft, terminal)?;
     let settled = archive(draft, run, ended, closure);
     draft.ask();
@@ -198,11 +195,7 @@ fn decided_before<'e>(run: &CurrentRun, seen: Option<&'e TurnEnd>) -> Option<Run
     }
     // By yielding, the turn has declared that it is not done.
     run.yielded_at?;
-    Some(if run.stopping.is_some() {
-        RunEnd::new(Terminal::Aborted, None, Cost::Attempt, seen)
-    } else {
-        RunEnd::new(Terminal::Suspended, Some(why_suspended(run).to_owned()), Cost::Attempt, seen)
-    })
+    Some(RunEnd::new(Terminal::Suspended, Some(why_suspended(run).to_owned()), Cost::Attempt, seen))
 }
 
 /// Settles a run whose tick has died. The caller must have ended its processes; otherwise they
@@ -240,8 +233,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     if let Some(message) = claimed_message(draft, run.message_id) {
         if requeue {
             draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
-            let message = Message { setbacks: Setbacks::default(), ..message };
-            release(draft, message, run.continuation.clone(), run.checkpoint);
+            release(draft, message, held_after(&run, Setbacks::default()));
         } else {
             let aborted = Settlement::new(MessageStatus::Aborted, draft.now());
             let (reason, run_id) = (ended.reason.clone(), Some(run.run_id));
@@ -266,24 +258,12 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     leave(draft, &run);
     draft.records.state.retry = None;
     let closure = closure(&draft.records);
-    draft.records.state.last_closure = Some(closure.clone());
     Ok(archive(draft, &run, ended, closure))
-}
-
-fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
-    if let Some(message) = claimed_message(draft, run.message_id) {
-        let processed = Settlement::new(MessageStatus::Processed, draft.now());
-        settle_message(draft, message, Settlement { run_id: Some(run.run_id), ..processed });
-    }
-    leave(draft, run);
-    draft.records.state.retry = None;
-    Ok(())
 }
 
 /// Derives the closure, and sets the status and the execution state accordingly.
 fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
     let closure = closure(&draft.records);
-    draft.records.state.last_closure = Some(closure.clone());
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
         draft.enter(ExecutionState::Completed, None, IN_TIME)?;
     } else if terminal == Terminal::Completed {
