@@ -119,7 +119,7 @@ impl PgAgent {
 /// Inserts arrivals into an inbox, in one round trip, under the conditions of
 /// [`statements::arrive`]. Returns its row. `may_lock`: true if a retry after a lost answer may
 /// wait for the agent's lock.
-fn arrive(
+pub fn arrive(
     pool: &ConnectionPool,
     agent: (Option<i64>, &AgentName),
     arrivals: &[Arrival],
@@ -133,19 +133,6 @@ fn arrive(
     ];
     let answers = pool.ask_until_answered(&once, &again, pool.patience())?;
     Ok(answers.into_iter().next_back().and_then(|rows| rows.into_iter().next()))
-}
-
-/// Inserts a message into an agent's inbox if the agent accepts the message's size. Returns the
-/// agent's state; `None` if the message was not inserted.
-pub fn tell(
-    shared: &StoreContext,
-    name: &AgentName,
-    message: &Arrival,
-    size: (u64, u64),
-) -> Result<Option<String>> {
-    let (may_lock, agent) = (shared.lock_of(name).is_none(), (None, name));
-    let came = arrive(&shared.pool, agent, std::slice::from_ref(message), (None, Some(size)), may_lock)?;
-    Ok(came.filter(|row| row.is(0) && !row.is(1)).and_then(|row| row.text(2)))
 }
 
 impl AgentRecords for PgAgent {

@@ -34,6 +34,7 @@ mod watch;
 pub mod wire;
 
 use std::rc::Rc;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
@@ -139,11 +140,14 @@ impl Backend for Postgres {
         if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
             return Ok(None);
         }
-        match agent::tell(&self.shared, name, message, (size, default)) {
+        let may_lock = self.shared.lock_of(name).is_none();
+        let conditions = (None, Some((size, default)));
+        match agent::arrive(&self.shared.pool, (None, name), slice::from_ref(message), conditions, may_lock) {
             Err(error) if error.kind() == errors::NOT_ALLOWED => {
                 self.shared.learn_producer(error).map(|()| None)
             }
-            told => told,
+            // The message was inserted if the conditions held and the inbox is open.
+            came => Ok(came?.filter(|row| row.is(0) && !row.is(1)).and_then(|row| row.text(2))),
         }
     }
 

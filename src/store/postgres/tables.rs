@@ -29,10 +29,6 @@ const fn of(name: &'static str, rows: Rows) -> Table {
     Table { name, rows, shown: None }
 }
 
-const fn shown_in_part(name: &'static str, shown: &'static str) -> Table {
-    Table { name, rows: Rows::Agent, shown: Some(shown) }
-}
-
 /// All tables except partitions. The table `meta` has the format of the store as a constant row.
 pub const TABLES: [Table; 19] = [
     of(META, Rows::Store),
@@ -49,9 +45,9 @@ pub const TABLES: [Table; 19] = [
     of("archive", Rows::Agent),
     of("event", Rows::Agent),
     of("blob", Rows::Agent),
-    shown_in_part("trigger_key", "agent_id, trigger_id, sha"),
+    Table { name: "trigger_key", rows: Rows::Agent, shown: Some("agent_id, trigger_id, sha") },
     of("trigger_use", Rows::Agent),
-    shown_in_part("task_input", "agent_id, task_id, seq"),
+    Table { name: "task_input", rows: Rows::Agent, shown: Some("agent_id, task_id, seq") },
     of("watcher", Rows::Place),
     of("anchor", Rows::Store),
 ];

@@ -4,6 +4,8 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::model::digest;
+
 /// Default port of a server.
 const PORT: u16 = 5432;
 
@@ -303,16 +305,12 @@ fn parameters(query: &str) -> Result<Vec<(&'static str, String)>, String> {
 /// Decodes percent-encoded bytes such as `%2F`.
 fn decode(text: &str) -> Result<String, String> {
     let wrong = || format!("in `{text}`, `%` is not followed by two digits of a byte in hexadecimal");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(wrong);
-        let value = digit()? * 16 + digit()?;
-        bytes.push(u8::try_from(value).map_err(|_| wrong())?);
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).ok_or_else(wrong)?;
+        bytes.extend(digest::bytes(digits).ok_or_else(wrong)?);
+        bytes.extend(rest.as_bytes());
     }
     String::from_utf8(bytes).map_err(|_| format!("`{text}` is not UTF-8 after its `%` are resolved"))
 }

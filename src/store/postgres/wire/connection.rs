@@ -11,7 +11,7 @@ use postgres_protocol::message::frontend;
 
 use super::super::url::Url;
 use super::fault::WireFault;
-use super::login::{PgSession, log_in};
+use super::login::log_in;
 use super::message;
 use super::password::Sources;
 use super::socket::{DialDeadline, Socket, SocketFault};
@@ -50,7 +50,7 @@ impl Connection {
         patience: Duration,
     ) -> Result<Connection, WireFault> {
         let deadline = DialDeadline::after(patience.min(url.connect_timeout));
-        let PgSession { line, backend } = log_in(url, sources, deadline)?;
+        let (line, backend) = log_in(url, sources, deadline)?;
         Ok(Connection {
             line,
             schema: escape_identifier(url.schema()),

@@ -8,14 +8,9 @@ use std::path::{Path, PathBuf};
 /// Maximum size in bytes, larger than any certificate bundle or password file.
 const MOST: u64 = 16 << 20;
 
-/// Content and mode bits of a file.
-pub(super) struct FileContents {
-    pub(super) bytes: Vec<u8>,
-    pub(super) mode: u32,
-}
-
-/// Reads a regular file without waiting on a pipe. Fails above [`MOST`] bytes.
-pub(super) fn read(path: &Path) -> io::Result<FileContents> {
+/// Reads a regular file without waiting on a pipe. Returns the content and the mode bits. Fails
+/// above [`MOST`] bytes.
+pub(super) fn read(path: &Path) -> io::Result<(Vec<u8>, u32)> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file: File = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     let metadata = file.metadata()?;
@@ -26,7 +21,7 @@ pub(super) fn read(path: &Path) -> io::Result<FileContents> {
     if file.take(MOST + 1).read_to_end(&mut bytes)? as u64 > MOST {
         return Err(io::Error::other("it is longer than 16 MiB"));
     }
-    Ok(FileContents { bytes, mode: metadata.mode() })
+    Ok((bytes, metadata.mode()))
 }
 
 /// Returns the system's file of trusted certificates: `SSL_CERT_FILE`, as for OpenSSL, or the first

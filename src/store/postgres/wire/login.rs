@@ -22,15 +22,13 @@ use super::tls;
 /// Oldest major version of PostgreSQL that supports the statements of this store.
 const OLDEST: u32 = 14;
 
-/// Connection to a suitable server that is ready for statements.
-pub(super) struct PgSession {
-    pub(super) line: Socket,
-    /// Process id of the server, for cancel requests. A pooler reports an id of its own.
-    pub(super) backend: Option<i32>,
-}
-
-/// Connects, starts TLS, and logs in.
-pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Result<PgSession, WireFault> {
+/// Connects, starts TLS, and logs in. Returns the connection to a suitable server that is ready for
+/// statements, and the process id of the server. A pooler reports an id of its own.
+pub(super) fn log_in(
+    url: &Url,
+    sources: &Sources,
+    deadline: DialDeadline,
+) -> Result<(Socket, Option<i32>), WireFault> {
     let mut line = Socket::over(connect(url, deadline)?);
     let fault = |trouble: SocketFault| of_trouble(url, trouble);
     let mut binding = None;
@@ -233,7 +231,7 @@ impl Login<'_> {
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
     )]
-    fn get_ready(mut self) -> Result<PgSession, WireFault> {
+    fn get_ready(mut self) -> Result<(Socket, Option<i32>), WireFault> {
         let (mut parameters, mut backend) = (BTreeMap::new(), None);
         loop {
             match self.next()? {
@@ -264,7 +262,7 @@ impl Login<'_> {
                 self.url.database
             ));
         }
-        Ok(PgSession { line: self.line, backend })
+        Ok((self.line, backend))
     }
 }
 

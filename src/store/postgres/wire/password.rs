@@ -42,19 +42,19 @@ impl Sources {
         };
         let Some(path) = &self.file else { return missing("~/.pgpass") };
         let shown = path.display().to_string();
-        let contents = match files::read(path) {
-            Ok(contents) => contents,
+        let (contents, mode) = match files::read(path) {
+            Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => return missing(&shown),
             Err(error) => return unfit(format!("can't read {shown}: {}", describe(&error))),
         };
         // Other users may have read the passwords, or may have replaced a password by their own.
-        if contents.mode & 0o077 != 0 {
-            let mode = contents.mode & 0o777;
+        if mode & 0o077 != 0 {
+            let mode = mode & 0o777;
             return unfit(format!(
                 "{shown} holds passwords and has mode {mode:04o}: make it readable to you alone (chmod 0600)"
             ));
         }
-        let Ok(text) = String::from_utf8(contents.bytes) else {
+        let Ok(text) = String::from_utf8(contents) else {
             return unfit(format!("{shown} holds passwords and is not UTF-8"));
         };
         in_file(&text, url, user).map_or_else(|| missing(&shown), |password| Ok(password.into_bytes()))

@@ -53,11 +53,11 @@ fn roots(url: &Url) -> Result<RootCertStore, WireFault> {
     };
     let shown = path.display();
     let contents = match files::read(&path) {
-        Ok(contents) => contents,
+        Ok((contents, _)) => contents,
         Err(error) => return unfit(format!("can't read the certificates in {shown}: {}", describe(&error))),
     };
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&contents.bytes) {
+    for certificate in CertificateDer::pem_slice_iter(&contents) {
         let added = certificate
             .map_err(|error| error.to_string())
             .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
