@@ -82,26 +82,19 @@ pub fn text(lines: &[ListRow], columns: &[Column], width: Option<usize>, out: &O
 
 /// Compares names, with the numbers in the names ordered by value.
 pub fn natural(one: &str, other: &str) -> Ordering {
-    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let (mut left, mut right) = (one, other);
-    while let (Some(a), Some(b)) = (left.chars().next(), right.chars().next()) {
-        let (of_left, of_right) = (digits(left), digits(right));
-        if of_left > 0 && of_right > 0 {
-            let (number, rest) = left.split_at(of_left);
-            let (against, after) = right.split_at(of_right);
-            let (number, against) = (number.trim_start_matches('0'), against.trim_start_matches('0'));
-            let order = number.len().cmp(&against.len()).then_with(|| number.cmp(against));
-            if order.is_ne() {
-                return order;
-            }
-            (left, right) = (rest, after);
-        } else if a == b {
-            (left, right) = (&left[a.len_utf8()..], &right[b.len_utf8()..]);
-        } else {
-            return a.cmp(&b);
-        }
-    }
-    left.len().cmp(&right.len()).then_with(|| one.cmp(other))
+    parts(one).cmp(parts(other)).then_with(|| one.cmp(other))
+}
+
+/// Splits a name into its numbers and its other bytes, in a form whose order is that of people: a
+/// number has the place of a digit among the bytes, and of two numbers the one with fewer digits
+/// comes first.
+fn parts(name: &str) -> impl Iterator<Item = (u8, usize, &[u8])> {
+    let parts = name.as_bytes().chunk_by(|byte, next| byte.is_ascii_digit() && next.is_ascii_digit());
+    parts.map(|part| {
+        let zeros = part.iter().take_while(|byte| **byte == b'0').count();
+        let place = if part[0].is_ascii_digit() { b'0' } else { part[0] };
+        (place, part.len() - zeros, &part[zeros..])
+    })
 }
 
 /// Row of `list`.

@@ -210,9 +210,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             line.push_str(cell);
-            if column + 1 < row.len() {
-                line.extend(std::iter::repeat_n(' ', widths[column] - text_width(cell) + 2));
-            }
+            line.extend(std::iter::repeat_n(' ', widths[column] - text_width(cell) + 2));
         }
         text.push_str(line.trim_end());
         text.push('\n');

@@ -87,11 +87,8 @@ impl Fleet {
             let posture = known.row().map_or("", |line| line.posture.words());
             name.as_str().contains(&filter) || posture.contains(&filter)
         };
-        let shown = (0..self.agents.len()).filter(|at| is_shown(&self.agents[*at]));
-        let (wrong, rest): (Vec<usize>, Vec<usize>) =
-            shown.partition(|at| self.agents[*at].1.needs_attention());
-        self.order = wrong;
-        self.order.extend(rest);
+        self.order = (0..self.agents.len()).filter(|at| is_shown(&self.agents[*at])).collect();
+        self.order.sort_by_key(|at| !self.agents[*at].1.needs_attention());
     }
 
     pub fn filter(&self) -> &str {
