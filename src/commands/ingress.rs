@@ -20,6 +20,7 @@ use crate::http::connection::{self, IoDeadline};
 use crate::http::{HttpAnswer, HttpRequest, HttpStatus, cgi};
 use crate::model::agent::Visibility;
 use crate::model::bound::Bound;
+use crate::model::digest;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::json::{self, Sent};
 use crate::model::message::{Body, DeliverySurface};
@@ -344,9 +345,8 @@ fn decoded(word: &str) -> String {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();
     while let Some((&first, behind)) = rest.split_first() {
-        let digits = behind.get(..2).filter(|two| first == b'%' && two.iter().all(u8::is_ascii_hexdigit));
-        let digits = digits.and_then(|two| std::str::from_utf8(two).ok());
-        let escaped = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+        let digits = behind.get(..2).filter(|_| first == b'%');
+        let escaped = digits.and_then(|digits| digest::bytes(std::str::from_utf8(digits).ok()?)?.pop());
         rest = behind.get(if escaped.is_some() { 2 } else { 0 }..).unwrap_or_default();
         bytes.push(escaped.unwrap_or(if first == b'+' { b' ' } else { first }));
     }
