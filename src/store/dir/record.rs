@@ -84,29 +84,6 @@ pub fn at_line(mut error: Error, place: &Path, number: usize) -> Error {
 
 /// Decodes a record from line `line` of a file, counted from 1; 0 for a file with a single record.
 pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
-    let read = behind_schema::<T>(bytes).and_then(|fields| json::read::<T>(&fields).ok());
-    if let Some(mut record) = read
-        && !record.extra_mut().0.contains_key("schema")
-    {
-        return checked(path, record);
-    }
-    // The record does not begin with its schema, or is invalid. The slower decoder finds the
-    // reason.
-    decode_any(path, line, bytes)
-}
-
-/// Decodes a record that begins with its schema, as this program writes them, and returns the
-/// fields after the schema. Faster, because the schema need not be searched for among the unknown
-/// fields.
-fn behind_schema<T: Record>(bytes: &[u8]) -> Option<Vec<u8>> {
-    let rest = bytes.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"schema\":")?.trim_ascii_start();
-    let rest = rest.strip_prefix(b"\"dormouse/")?.strip_prefix(T::KIND.as_bytes())?.strip_prefix(b"/")?;
-    let (version, rest) = rest.split_at_checked(rest.iter().position(|byte| *byte == b'"')?)?;
-    let fields = rest.strip_prefix(b"\",")?;
-    (version == T::VERSION.to_string().as_bytes()).then(|| [b"{", fields].concat())
-}
-
-fn decode_any<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
     let mut record: T = match json::read(bytes) {
         Ok(record) => record,
         Err(error) => {
@@ -122,10 +99,6 @@ fn decode_any<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
     if record.extra_mut().0.is_empty() {
         *record.extra_mut() = Extra::new();
     }
-    checked(path, record)
-}
-
-fn checked<T: Record>(path: &Path, record: T) -> Result<T> {
     record.check().map_err(|reason| Error::damaged(path, reason))?;
     Ok(record)
 }
