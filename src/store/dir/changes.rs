@@ -5,7 +5,6 @@
 //! changes until the files are durable.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -113,10 +112,11 @@ fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
 /// after a merge, these stay, and the missing lines follow them.
 fn add_lines(cap: &CapPath, append: &Append) -> Result<()> {
     let (file, length) = files::open_or_create(cap)?;
-    let there = read_from(&file, append.offset, append.content.len().min(beyond(length, append.offset)))
-        .context("read", cap)?;
+    let beyond = usize::try_from(length.saturating_sub(append.offset)).unwrap_or(usize::MAX);
+    let mut there = vec![0; append.content.len().min(beyond)];
+    file.read_exact_at(&mut there, append.offset).context("read", cap)?;
     if length >= append.offset && is_free(&there, append.content.as_bytes()) {
-        if there.len() < append.content.len() || there != append.content.as_bytes() {
+        if there != append.content.as_bytes() {
             file.write_all_at(append.content.as_bytes(), append.offset).context("append to", cap)?;
         }
         return Ok(());
@@ -124,16 +124,6 @@ fn add_lines(cap: &CapPath, append: &Append) -> Result<()> {
     let whole = cap.read(files::MAX_LINES)?.unwrap_or_default();
     let missing = lacking(&whole, append.content.as_bytes());
     file.write_all_at(&missing, whole.len() as u64).context("append to", cap)
-}
-
-fn beyond(length: u64, offset: u64) -> usize {
-    usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX)
-}
-
-fn read_from(file: &File, offset: u64, count: usize) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; count];
-    file.read_exact_at(&mut bytes, offset)?;
-    Ok(bytes)
 }
 
 /// Applies an append to file content in memory.

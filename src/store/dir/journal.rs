@@ -18,6 +18,7 @@
 //!    belong to other files than these.
 
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -317,9 +318,8 @@ impl Journal {
     pub fn sync_again(&self, disk: Disk) -> Result<()> {
         // The kernel takes pages that it failed to write for clean, so the line is written again
         // before the sync.
-        let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
-        let read = read_all(&self.file, &mut bytes).context("read", &self.cap)?;
-        self.file.write_all_at(&bytes[..read], 0).context("write", &self.cap)?;
+        let bytes = read_all(&self.cap, &self.file, self.length)?;
+        self.file.write_all_at(&bytes, 0).context("write", &self.cap)?;
         disk.sync_content(&self.file, &self.cap)
     }
 
@@ -379,27 +379,22 @@ fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, LineTail)>> {
     Ok(number.zip(LineTail::decode(tail)))
 }
 
-/// Reads the file from beginning to end. Another command may truncate it meanwhile.
-fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
-    let mut at = 0;
-    while at < bytes.len() {
-        match file.read_at(&mut bytes[at..], at as u64)? {
-            0 => break,
-            read => at += read,
-        }
+/// Returns the first `length` bytes of a journal, or fewer if another command truncates it meanwhile.
+fn read_all(cap: &CapPath, mut file: &File, length: u64) -> Result<Vec<u8>> {
+    if length > files::MAX_JOURNAL {
+        return Err(cap.too_large(length, files::MAX_JOURNAL));
     }
-    Ok(at)
+    let mut bytes = Vec::new();
+    file.rewind().context("read", cap)?;
+    file.take(length).read_to_end(&mut bytes).context("read", cap)?;
+    Ok(bytes)
 }
 
 /// Returns the committed lines, the end of the last line, and the number of bytes read.
 fn read_lines(cap: &CapPath, file: &File, length: u64) -> Result<(Vec<JournalLine>, usize, usize)> {
-    if length > files::MAX_JOURNAL {
-        return Err(cap.too_large(length, files::MAX_JOURNAL));
-    }
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    let read = read_all(file, &mut bytes).context("read", cap)?;
-    let (lines, whole) = decode_all(cap, &bytes[..read])?;
-    Ok((lines, whole, read))
+    let bytes = read_all(cap, file, length)?;
+    let (lines, whole) = decode_all(cap, &bytes)?;
+    Ok((lines, whole, bytes.len()))
 }
 
 /// Returns all committed lines, and the offset of the end of the last line.
