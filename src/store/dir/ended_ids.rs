@@ -88,25 +88,21 @@ impl CacheHead {
     fn load(file: &File) -> std::io::Result<CacheHead> {
         let mut bytes = [0; HEAD];
         let read = file.read_at(&mut bytes, 0)?;
-        let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
-        let &[magic, inode, length, count, sum, one, other, check] = words.as_slice() else {
-            return Ok(CacheHead::default());
-        };
+        let [inode, length, count, sum] = [8, 16, 24, 32].map(|at| word(&bytes[at..at + 8]));
         let mut newest = [0; ID];
-        newest[..8].copy_from_slice(&one.to_le_bytes());
-        newest[8..].copy_from_slice(&other.to_le_bytes());
+        newest.copy_from_slice(&bytes[40..40 + ID]);
         let head = CacheHead { inode, length, count, sum, newest };
-        let is_whole = read == HEAD && magic == MAGIC && check == head.check();
-        Ok(if is_whole { head } else { CacheHead::default() })
+        Ok(if read == HEAD && head.encode() == bytes { head } else { CacheHead::default() })
     }
 
-    fn words(&self) -> [u64; 7] {
-        let [one, other] = [&self.newest[..8], &self.newest[8..]].map(word);
-        [MAGIC, self.inode, self.length, self.count, self.sum, one, other]
-    }
-
-    fn check(&self) -> u64 {
-        self.words().iter().fold(1, |sum, word| sum.wrapping_mul(31).wrapping_add(*word))
+    /// Encodes the head, with a checksum at its end.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = [MAGIC, self.inode, self.length, self.count, self.sum].map(u64::to_le_bytes).concat();
+        bytes.extend_from_slice(&self.newest);
+        let words = bytes.chunks_exact(8).map(word);
+        let check = words.fold(1, |sum: u64, word| sum.wrapping_mul(31).wrapping_add(word));
+        bytes.extend_from_slice(&check.to_le_bytes());
+        bytes
     }
 
     /// Returns all ids; `None` if their checksum does not match the head.
@@ -135,9 +131,7 @@ impl CacheHead {
         self.count += new.len() as u64;
         self.sum = self.sum.wrapping_add(sum_of(&new));
         self.newest = new.iter().copied().fold(self.newest, <[u8; ID]>::max);
-        let mut head = self.words().map(u64::to_le_bytes).concat();
-        head.extend_from_slice(&self.check().to_le_bytes());
-        file.write_all_at(&head, 0)
+        file.write_all_at(&self.encode(), 0)
     }
 
     /// Returns the ids in the lines that were added.
