@@ -46,7 +46,7 @@ const LEAST: InboxKey = InboxKey { priority: Priority::Interject, id: MessageId(
 
 /// Malformed file or submission in the inbox: a file that another program has put there, or one
 /// that is named like a message or a hint but is neither.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dropped {
     /// Path relative to the inbox.
     pub(super) place: PathBuf,
@@ -73,15 +73,6 @@ impl From<&MalformedFile> for Dropped {
     fn from(file: &MalformedFile) -> Dropped {
         Dropped { place: PathBuf::from(&file.name) }
     }
-}
-
-/// Returns the submissions among the entries of the inbox, sorted. An entry at the path of
-/// `rejected/` comes first, because the others may have to be moved to that directory.
-pub fn submissions(scan: &Scan) -> Vec<Dropped> {
-    let in_its_place = |name: &&PathBuf| name.as_path() == Path::new(layout::REJECTED);
-    let others = scan.drops.iter().filter(|name| !in_its_place(name));
-    let dropped = |name: &PathBuf| Dropped { place: name.clone() };
-    scan.drops.iter().filter(in_its_place).chain(others).map(dropped).collect()
 }
 
 /// Kind of an inbox entry, by its name.
@@ -146,8 +137,8 @@ pub struct Scan {
     /// Segments and buckets, sorted.
     pub segments: Vec<Segment>,
     pub hints: Vec<MessageId>,
-    /// Names of dropped files, sorted.
-    pub drops: Vec<PathBuf>,
+    /// Submissions, sorted, an entry at the path of `rejected/` first.
+    pub drops: Vec<Dropped>,
     /// True if the directory of rejected files exists.
     pub has_rejected: bool,
     /// True if an exchange of the inbox has to be finished.
@@ -170,7 +161,7 @@ impl Scan {
                 self.segments.push(Segment { from, path: format!("{dir}/{name}"), bucket_changed_at });
             }
             Name::Hint(id) => self.hints.push(id),
-            Name::Drop => self.drops.push(PathBuf::from(OsStr::from_bytes(name))),
+            Name::Drop => self.drop_at(OsStr::from_bytes(name)),
             Name::Rejected => self.has_rejected = true,
             Name::Other => {}
         }
@@ -186,7 +177,11 @@ impl Scan {
         self.direct.retain(|key| !passed_over.contains(&format!("{key}.json")));
         self.segments.retain(|segment| !passed_over.contains(from_inbox(&segment.path)));
         self.hints.retain(|id| !passed_over.contains(&format!("w-{id}.json")));
-        self.drops.retain(|name| !passed_over.contains(&*name.to_string_lossy()));
+        self.drops.retain(|file| !passed_over.contains(&*file.name()));
+    }
+
+    fn drop_at(&mut self, place: impl Into<PathBuf>) {
+        self.drops.push(Dropped { place: place.into() });
     }
 
     /// Lists the inbox once more, without the files that were left out.
@@ -269,6 +264,8 @@ fn list(view: &View<'_>) -> Result<Scan> {
     scan.hints.dedup();
     scan.drops.sort_unstable();
     scan.drops.dedup();
+    // The other submissions may have to be moved to the directory at this path.
+    scan.drops.sort_by_key(|file| file.place != Path::new(layout::REJECTED));
     Ok(scan)
 }
 
@@ -315,7 +312,7 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     for mut segment in std::mem::take(&mut scan.segments) {
         let cap = view.agent.join(&segment.path);
         if is_shared && !is_own(&cap)? {
-            scan.drops.push(PathBuf::from(from_inbox(&segment.path)));
+            scan.drop_at(from_inbox(&segment.path));
             continue;
         }
         if segment.bucket_changed_at.is_some() {
@@ -329,7 +326,7 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     }
     if is_shared && scan.has_rejected && !is_own(&view.agent.join(layout::INBOX).join(layout::REJECTED))? {
         scan.has_rejected = false;
-        scan.drops.push(PathBuf::from(layout::REJECTED));
+        scan.drop_at(layout::REJECTED);
     }
     Ok(())
 }

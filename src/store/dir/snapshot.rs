@@ -347,7 +347,7 @@ impl ReadView for DirReadView<'_> {
     }
 
     fn submissions(&self) -> Result<Vec<Dropped>> {
-        Ok(inbox::submissions(self.scan()?))
+        Ok(self.scan()?.drops.clone())
     }
 
     fn has_rejected(&self) -> Result<bool> {

@@ -190,19 +190,19 @@ impl DirTxn<'_> {
         if given_name(name).is_some() {
             return Ok(TakenFile::As(file.clone()));
         }
-        let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
+        let (dir, taken) = (self.agent.dir.join(layout::INBOX), Dropped { place: taken_name(name) });
         // Since the listing, this directory of the program has replaced the file `rejected`.
         if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
             return Ok(TakenFile::NotNow);
         }
-        if dir.join(&taken).exists()? {
+        if dir.join(&taken.place).exists()? {
             // A claimed file of the same name is admitted first, if that is possible.
             let comes_first = self.listed()?.drops.contains(&taken);
             let why = || TakenFile::Not("another file of its name lies in its way".to_owned());
             return Ok(if comes_first { TakenFile::NotNow } else { why() });
         }
-        match files::move_if_there(&dir.join(name), &dir.join(&taken)) {
-            Ok(true) => Ok(TakenFile::As(Dropped { place: taken })),
+        match files::move_if_there(&dir.join(name), &dir.join(&taken.place)) {
+            Ok(true) => Ok(TakenFile::As(taken)),
             Ok(false) => Ok(TakenFile::NotNow),
             Err(error) => fault_of_file(error).map(TakenFile::Not),
         }
