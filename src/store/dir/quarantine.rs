@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::model::id::AgentName;
 use crate::model::state::State;
 use crate::model::strict::Strict;
 use crate::model::time::Time;
@@ -36,20 +35,16 @@ fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
     state.extra.0.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
 }
 
-/// Checks that a state is that of this agent, and that a step may overwrite it. The error is the
-/// reason.
-pub fn check_of(agent: &AgentName, state: &State) -> std::result::Result<(), String> {
-    if state.agent != *agent {
-        return Err(format!("the record of agent `{}` lies in the directory of `{agent}`", state.agent));
-    }
-    check(state)
-}
-
 impl DirAgent<'_> {
-    /// Decodes a `state.json` of this agent. `place`: path for errors.
+    /// Decodes a `state.json` of this agent that a step may overwrite. `place`: path for errors.
     pub(in crate::store) fn decoded_state(&self, place: &Path, bytes: &[u8]) -> Result<State> {
         let state: State = decode(place, bytes)?;
-        check_of(&self.name, &state).map_err(|message| Error::damaged(place, message))?;
+        if state.agent != self.name {
+            let (found, name) = (&state.agent, &self.name);
+            let message = format!("the record of agent `{found}` lies in the directory of `{name}`");
+            return Err(Error::damaged(place, message));
+        }
+        check(&state).map_err(|message| Error::damaged(place, message))?;
         Ok(state)
     }
 }
