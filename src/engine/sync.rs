@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::state::{State, TickedBy};
-use crate::model::tree::{Blob, Tree};
+use crate::model::tree::Blob;
 use crate::process::git::Repository;
 use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
 use crate::process::git::index::Checkout;
@@ -231,12 +231,21 @@ impl<'s> RemoteSync<'s> {
         let by_git = repository.merge(head, there)?;
         let text = repository.tree(line, &by_git.tree)?;
         let outside = by_git.conflicts.iter().find(|path| !line.is_inside(path));
-        let mut context = FromGit { exchange: self, text: &text, conflicts: &by_git.conflicts };
         let mut base = repository.tree(line, &base)?;
         if let Some(applied) = repository.half_applied(head)? {
             correct_base(&mut base, &ours, &repository.tree(line, &applied)?);
         }
-        let merged = merge_trees([&base, &ours, &theirs], &mut context)?;
+        let mut texts = text.clone();
+        let conflicts = by_git.conflicts.iter().filter_map(|path| path.strip_prefix(&line.prefix));
+        conflicts.for_each(|path| drop(texts.remove(path)));
+        let context = MergeContext {
+            read: &|blob| Ok(repository.contents(&[&blob.id])?.next().transpose()?.unwrap_or_default()),
+            texts: &texts,
+            is_own: &|name, id| {
+                existing(self.store, name)?.map_or(Ok(false), |agent| agent.local().has_taken(id))
+            },
+        };
+        let merged = merge_trees([&base, &ours, &theirs], &context)?;
         let inside = merged.conflicts.first().map(|path| format!("{}{path}", line.prefix));
         if let Some(path) = outside.cloned().or(inside) {
             let message = format!("{path}: it was changed here and at {}, in the same lines", line.remote);
@@ -385,29 +394,6 @@ pub fn publish(context: Context<'_>, subject: &str) {
     if let Err(error) = exchange.run(session, &terms) {
         let remote = &exchange.line.remote;
         session.out.note(&format!("{subject}, and {remote} does not know it yet: {error}"));
-    }
-}
-
-/// Access of a merge to git objects and to the claims of this clone.
-struct FromGit<'e> {
-    exchange: &'e RemoteSync<'e>,
-    text: &'e Tree,
-    conflicts: &'e [String],
-}
-
-impl MergeContext for FromGit<'_> {
-    fn read(&mut self, blob: &Blob) -> Result<Vec<u8>> {
-        Ok(self.exchange.repository.contents(&[&blob.id])?.next().transpose()?.unwrap_or_default())
-    }
-
-    fn merged_text(&self, path: &str) -> Option<Blob> {
-        let place = format!("{}{path}", self.exchange.line.prefix);
-        let merged = self.text.get(path).filter(|_| !self.conflicts.contains(&place));
-        merged.cloned()
-    }
-
-    fn is_own(&self, agent: &AgentName, id: &str) -> Result<bool> {
-        existing(self.exchange.store, agent)?.map_or(Ok(false), |agent| agent.local().has_taken(id))
     }
 }
 

@@ -13,21 +13,20 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::tree::{Blob, Tree};
 
-use merge_agent::AgentMerge;
+use merge_agent::merge_agent;
 
 pub use super::layout::CONFIG;
 
 use super::layout;
 
-/// Questions that a merge asks its caller.
-pub trait MergeContext {
-    fn read(&mut self, blob: &Blob) -> Result<Vec<u8>>;
-
-    /// Returns a text as git merges it, or `None` if git can't merge it.
-    fn merged_text(&self, path: &str) -> Option<Blob>;
-
+/// Access of a merge to git and to the claims of this clone.
+pub struct MergeContext<'m> {
+    /// Returns the content of a git object.
+    pub read: &'m dyn Fn(&Blob) -> Result<Vec<u8>>,
+    /// Texts as git merges them, without those that git can't merge.
+    pub texts: &'m Tree,
     /// True if this clone has recorded itself as the only clone that steps the agent with this id.
-    fn is_own(&self, agent: &AgentName, id: &str) -> Result<bool>;
+    pub is_own: &'m dyn Fn(&AgentName, &str) -> Result<bool>,
 }
 
 /// File of the merged state directory.
@@ -117,7 +116,7 @@ pub fn correct_base(base: &mut Tree, ours: &Tree, applied: &Tree) {
 }
 
 /// Merges the files of two clones.
-pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &mut dyn MergeContext) -> Result<MergedTrees> {
+pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &MergeContext<'_>) -> Result<MergedTrees> {
     let mut merged = MergedTrees::default();
     let (mut common, mut agents) = (BTreeSet::new(), BTreeSet::new());
     for path in [base, ours, theirs].into_iter().flat_map(Tree::keys) {
@@ -139,7 +138,7 @@ pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &mut dyn MergeCont
             merged.take_all(&prefix, &ours);
         } else {
             let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
-            AgentMerge::new(prefix, name, [base, ours, theirs]).merge(context, &mut merged)?;
+            merge_agent(prefix, name, [base, ours, theirs], context, &mut merged)?;
         }
     }
     let mut before: Option<&String> = None;
@@ -185,10 +184,10 @@ fn one_change<T: PartialEq>([base, ours, theirs]: [T; 3]) -> Option<T> {
 }
 
 /// Merges a text that people write: takes the change of one clone, or has git merge two changes.
-fn text(path: &str, sides: [Option<&Blob>; 3], context: &dyn MergeContext, merged: &mut MergedTrees) {
+fn text(path: &str, sides: [Option<&Blob>; 3], context: &MergeContext<'_>, merged: &mut MergedTrees) {
     let found = match one_change(sides) {
         Some(found) => found.cloned(),
-        None => context.merged_text(path).or_else(|| {
+        None => context.texts.get(path).cloned().or_else(|| {
             merged.conflicts.push(path.to_owned());
             sides[1].cloned()
         }),

@@ -33,7 +33,7 @@ impl Side {
 }
 
 /// An agent that both clones have changed.
-pub struct AgentMerge<'t> {
+struct AgentMerge<'t> {
     prefix: String,
     name: AgentName,
     base: Files<'t>,
@@ -43,47 +43,47 @@ pub struct AgentMerge<'t> {
     loser: Option<Side>,
 }
 
-impl<'t> AgentMerge<'t> {
-    /// Creates the merge of an agent from the files in its directory: in the common base, in this
-    /// clone and in the other clone.
-    pub fn new(prefix: String, name: AgentName, [base, ours, theirs]: [Files<'t>; 3]) -> AgentMerge<'t> {
-        AgentMerge { prefix, name, base, ours, theirs, loser: None }
+/// Merges an agent from the files in its directory: in the common base, in this clone and in the
+/// other clone. Adds the files to the merged state directory. `prefix`: path of the directory.
+pub fn merge_agent(
+    prefix: String,
+    name: AgentName,
+    [base, ours, theirs]: [Files<'_>; 3],
+    context: &MergeContext<'_>,
+    merged: &mut MergedTrees,
+) -> Result<()> {
+    let states = [&base, &ours, &theirs].map(|side| side.get(layout::STATE).copied());
+    let paths: BTreeSet<&str> =
+        [&base, &ours, &theirs].into_iter().flat_map(|side| side.keys().copied()).collect();
+    let mut merge = AgentMerge { prefix, name, base, ours, theirs, loser: None };
+    let mut settled = None;
+    if one_change(states).is_none() {
+        let read = |blob: Option<&Blob>| -> Result<Value> {
+            let bytes = blob.map(context.read).transpose()?.unwrap_or_default();
+            Ok(json::value(&bytes).unwrap_or_default())
+        };
+        let [base, ours, theirs] = states;
+        let found = [read(base)?, read(ours)?, read(theirs)?];
+        let loser = merge.loser(&found, context)?;
+        merge.loser = Some(loser);
+        settled = Some((loser, found));
     }
-
-    /// Adds the agent's merged files to the merged state directory.
-    pub fn merge(mut self, context: &mut dyn MergeContext, merged: &mut MergedTrees) -> Result<()> {
-        let state = [&self.base, &self.ours, &self.theirs].map(|side| side.get(layout::STATE).copied());
-        let [base, ours, theirs] = state;
-        let mut settled = None;
-        if ours != base && theirs != base && ours != theirs {
-            let mut read = |blob: Option<&Blob>| -> Result<Value> {
-                let bytes = blob.map(|blob| context.read(blob)).transpose()?.unwrap_or_default();
-                Ok(json::value(&bytes).unwrap_or_default())
-            };
-            let found = [read(base)?, read(ours)?, read(theirs)?];
-            let loser = self.loser(&found, context)?;
-            self.loser = Some(loser);
-            settled = Some((loser, found));
-        }
-        let paths: BTreeSet<&str> = [&self.base, &self.ours, &self.theirs]
-            .into_iter()
-            .flat_map(|side| side.keys().copied())
-            .collect();
-        for path in paths.iter().copied().filter(|path| key(path).is_none()) {
-            self.file(path, context, merged)?;
-        }
-        self.messages(&paths, merged);
-        if let Some((loser, states)) = settled {
-            self.settle_state(loser, &states, merged);
-            self.revoke(loser, context, merged)?;
-        }
-        Ok(())
+    for path in paths.iter().copied().filter(|path| key(path).is_none()) {
+        merge.file(path, context, merged)?;
     }
+    merge.messages(&paths, merged);
+    if let Some((loser, states)) = settled {
+        merge.settle_state(loser, &states, merged);
+        merge.revoke(loser, context, merged)?;
+    }
+    Ok(())
+}
 
+impl AgentMerge<'_> {
     /// Revokes a trigger that the losing clone has revoked, even if the winning clone has changed
     /// it, because its secret may be known to others. Only the trigger of a wait that is still open
     /// is kept.
-    fn revoke(&self, loser: Side, context: &mut dyn MergeContext, merged: &mut MergedTrees) -> Result<()> {
+    fn revoke(&self, loser: Side, context: &MergeContext<'_>, merged: &mut MergedTrees) -> Result<()> {
         let (lost, won) = loser.lost_and_won(&self.ours, &self.theirs);
         let is_revoked = |path: &&str| {
             path.split('/').next() == Some(layout::TRIGGERS)
@@ -92,7 +92,7 @@ impl<'t> AgentMerge<'t> {
         };
         for path in self.base.keys().copied().filter(is_revoked) {
             let Some(blob) = won.get(path).copied() else { continue };
-            let trigger = json::value(&context.read(blob)?).unwrap_or_default();
+            let trigger = json::value(&(context.read)(blob)?).unwrap_or_default();
             let wait = trigger["scope"].as_str().and_then(|scope| scope.strip_prefix("wait:"));
             if wait.is_some_and(|id| won.contains_key(&*format!("{}/{id}.json", layout::WAITS))) {
                 continue;
@@ -104,7 +104,7 @@ impl<'t> AgentMerge<'t> {
             // Another wait that names the trigger continues without it.
             let waits = won.iter().filter(|(path, _)| path.split('/').next() == Some(layout::WAITS));
             for (place, blob) in waits {
-                let mut wait = json::value(&context.read(blob)?).unwrap_or_default();
+                let mut wait = json::value(&(context.read)(blob)?).unwrap_or_default();
                 let Some(fields) =
                     wait.as_object_mut().filter(|wait| wait.get("trigger_id") == trigger.get("id"))
                 else {
@@ -120,9 +120,9 @@ impl<'t> AgentMerge<'t> {
     /// Returns the clone whose records lose. A clone that has moved the agent away wins, because
     /// its stream is in transit. Otherwise the clone recorded as the agent's only ticker wins, then
     /// the clone with the later records, and in a tie the other clone, which has pushed first.
-    fn loser(&self, [base, ours, theirs]: &[Value; 3], context: &dyn MergeContext) -> Result<Side> {
+    fn loser(&self, [base, ours, theirs]: &[Value; 3], context: &MergeContext<'_>) -> Result<Side> {
         let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
-            Some(id) => context.is_own(&self.name, id).map(Some),
+            Some(id) => (context.is_own)(&self.name, id).map(Some),
             None => Ok(None),
         };
         let has_left = |state: &Value| base["moved"].is_null() && !state["moved"].is_null();
@@ -139,7 +139,7 @@ impl<'t> AgentMerge<'t> {
         })
     }
 
-    fn file(&self, path: &str, context: &mut dyn MergeContext, merged: &mut MergedTrees) -> Result<()> {
+    fn file(&self, path: &str, context: &MergeContext<'_>, merged: &mut MergedTrees) -> Result<()> {
         let [base, ours, theirs] = [&self.base, &self.ours, &self.theirs].map(|side| side.get(path).copied());
         let place = format!("{}{path}", self.prefix);
         let top = path.split('/').next().unwrap_or_default();
@@ -151,22 +151,21 @@ impl<'t> AgentMerge<'t> {
             let kept = if let Some(kept) = one_change([base, ours, theirs]) {
                 kept.cloned().map(MergedFile::As)
             } else {
-                let mut read = |blob: Option<&Blob>| {
-                    blob.map(|blob| context.read(blob)).transpose().map(Option::unwrap_or_default)
-                };
+                let read =
+                    |blob: Option<&Blob>| blob.map(context.read).transpose().map(Option::unwrap_or_default);
                 Some(MergedFile::Made(merge_lines(&read(base)?, &read(ours)?, &read(theirs)?)))
             };
             let kept = kept.filter(|kept| *kept != MergedFile::Made(Vec::new()));
             merged.files.extend(kept.map(|kept| (place, kept)));
             return Ok(());
         }
-        // Only one clone can have written such a record.
+        // Only one clone can have written a new record, and none is lost.
         let is_new =
             base.is_none() && matches!(top, layout::WORK | layout::TIMERS | layout::TRIGGERS | layout::RUNS);
-        let is_new = is_new || top == layout::ARCHIVE || top == layout::LEDGER || top == layout::INBOX;
+        let stays = matches!(top, layout::ARCHIVE | layout::LEDGER | layout::INBOX | layout::QUARANTINE);
         let (kept, other) = if let Some(loser) = self.loser {
             let (lost, won) = loser.lost_and_won(ours, theirs);
-            if won.is_none() && lost.is_some() && (is_new || top == layout::QUARANTINE) {
+            if won.is_none() && lost.is_some() && (is_new || stays) {
                 (if lost == base { won } else { lost }, None)
             } else {
                 (won, lost.filter(|_| lost != base && lost != won))
@@ -174,8 +173,8 @@ impl<'t> AgentMerge<'t> {
         } else if let Some(kept) = one_change([base, ours, theirs]) {
             (kept, None)
         } else if let (Some(our), Some(their)) = (ours, theirs) {
-            let mut read =
-                |blob| -> Result<Value> { Ok(json::value(&context.read(blob)?).unwrap_or_default()) };
+            let read =
+                |blob| -> Result<Value> { Ok(json::value(&(context.read)(blob)?).unwrap_or_default()) };
             if age(&read(our)?) > age(&read(their)?) { (ours, theirs) } else { (theirs, ours) }
         } else {
             (ours.or(theirs), None)
@@ -250,18 +249,13 @@ impl<'t> AgentMerge<'t> {
                 merged.files.insert(format!("{}{path}", self.prefix), MergedFile::As(blob.clone()));
             }
             if let Some((_, blob)) = other {
-                self.quarantine_message(key, blob, merged);
+                // The other clone has processed the message further, and it must not run twice.
+                let path = format!("{}/{key}.json", layout::INBOX);
+                merged.quarantined.push(format!("{}{path}", self.prefix));
+                let place = format!("{}{}/{}", self.prefix, layout::QUARANTINE, path.replace('/', "__"));
+                merged.files.entry(place).or_insert(MergedFile::As(blob.clone()));
             }
         }
-    }
-
-    /// Quarantines a message that the other clone has processed further, so that it is not
-    /// processed twice.
-    fn quarantine_message(&self, key: &str, blob: &Blob, merged: &mut MergedTrees) {
-        let path = format!("{}/{key}.json", layout::INBOX);
-        merged.quarantined.push(format!("{}{path}", self.prefix));
-        let place = format!("{}{}/{}", self.prefix, layout::QUARANTINE, path.replace('/', "__"));
-        merged.files.entry(place).or_insert(MergedFile::As(blob.clone()));
     }
 
     /// Writes the winning state with the higher counters of both clones, so that no number is used
