@@ -6,14 +6,14 @@ use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::travel::{FileKind, place};
+use super::travel::{FileKind, place, walk};
 use super::{DirAgent, files, layout};
 
 /// Moves files that the stream of an agent does not carry to its successor: keys, files of people,
 /// links among the files of turns, and late submissions of programs that get no error. Late
 /// arrivals of commands that get an error stay. Can be repeated after a kill at any point.
 pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
-    hand_on_below(from.dir.cap(), Path::new(""), heir.dir.cap())?;
+    hand_on_files(from.dir.cap(), heir.dir.cap())?;
     let (inbox, other) = (from.dir.join(layout::INBOX), heir.dir.join(layout::INBOX));
     for path in from.late()? {
         if let Some(name) = path.file_name().filter(|name| !name.to_str().is_some_and(layout::is_arrival)) {
@@ -23,23 +23,22 @@ pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
     Ok(())
 }
 
-pub fn hand_on_below(from: &CapPath, below: &Path, to: &CapPath) -> Result<()> {
-    for entry in from.join(below).entries()? {
-        let path = below.join(&entry.name);
-        match place(&path) {
-            FileKind::Local => {}
-            FileKind::Records { .. } | FileKind::Evidence if entry.is_dir => hand_on_below(from, &path, to)?,
-            FileKind::Records { .. } => {}
-            FileKind::Evidence | FileKind::Unknown => {
-                let other = to.join(&path);
-                if !other.exists()? {
-                    other.parent().make_dirs()?;
-                    from.join(&path).rename_if_free(&other)?;
-                }
+/// Moves files of turns, tasks, hooks and people from one agent's directory to another, unless the
+/// other has a file of that name.
+pub fn hand_on_files(from: &CapPath, to: &CapPath) -> Result<()> {
+    walk(from, Path::new(""), &mut |path, entry| match place(path) {
+        FileKind::Local => Ok(false),
+        FileKind::Records { .. } => Ok(true),
+        FileKind::Evidence if entry.is_dir => Ok(true),
+        FileKind::Evidence | FileKind::Unknown => {
+            let other = to.join(path);
+            if !other.exists()? {
+                other.parent().make_dirs()?;
+                from.join(path).rename_if_free(&other)?;
             }
+            Ok(false)
         }
-    }
-    Ok(())
+    })
 }
 
 /// Error for a name that another agent has.

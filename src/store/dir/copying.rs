@@ -1,8 +1,8 @@
 //! Parts of an agent that only a copy into another kind of store reads.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -25,7 +25,7 @@ use super::inbox::{self, Name};
 use super::layout::AgentDir;
 use super::months::{self, Month};
 use super::record::line_text;
-use super::travel::{FileKind, place};
+use super::travel::{FileKind, place, walk};
 use super::view::View;
 use super::{layout, lines};
 
@@ -48,56 +48,44 @@ pub fn refuse_unfit(view: &View<'_>) -> Result<()> {
     for month in months::archive(view, months::KINDS)? {
         read += usize::from(view.exists(&month.path)?);
     }
-    let mut there = Vec::new();
-    plain_files(dir.cap(), Path::new(layout::ARCHIVE), &mut there)?;
-    if there.len() != read {
+    let mut there = 0;
+    walk(dir.cap(), Path::new(layout::ARCHIVE), &mut |_, entry| {
+        let is_hidden = entry.name.as_encoded_bytes().starts_with(b".");
+        there += usize::from(!is_hidden && !entry.is_dir);
+        Ok(!is_hidden)
+    })?;
+    if there != read {
         return Err(unfit(&dir.join(layout::ARCHIVE), NOT_OURS));
     }
-    refuse_submissions(&dir.join(layout::INBOX), Path::new(""))
-}
-
-fn refuse_submissions(inbox: &CapPath, below: &Path) -> Result<()> {
-    for entry in inbox.join(below).entries()? {
-        let path = below.join(&entry.name);
-        match inbox::parse_name(entry.name.as_encoded_bytes(), entry.is_dir) {
-            Name::Segment(_) => refuse_submissions(inbox, &path)?,
-            Name::Message(_) | Name::Hint(_) | Name::Rejected | Name::Other => {}
+    let inbox = dir.join(layout::INBOX);
+    walk(&inbox, Path::new(""), &mut |path, entry| {
+        let name = inbox::parse_name(entry.name.as_encoded_bytes(), entry.is_dir);
+        match name {
+            Name::Segment(_) => Ok(true),
+            Name::Message(_) | Name::Hint(_) | Name::Rejected | Name::Other => Ok(false),
             Name::Drop => {
                 let hint = "tick the agent where it comes from, which admits it, and export it again";
-                return Err(unfit(&inbox.join(&path), hint));
+                Err(unfit(&inbox.join(path), hint))
             }
         }
-    }
-    Ok(())
+    })
 }
 
 /// Calls `each` with the files of the agent's records, with their digests and times.
 pub fn files(dir: &AgentDir, below: &Path, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
-    for entry in dir.join(below).entries()? {
-        let path = below.join(&entry.name);
-        if !matches!(place(&path), FileKind::Records { .. }) {
-            continue;
+    walk(dir.cap(), below, &mut |path, entry| {
+        let is_record = matches!(place(path), FileKind::Records { .. });
+        if entry.is_dir || !is_record {
+            return Ok(is_record);
         }
-        if entry.is_dir {
-            files(dir, &path, each)?;
-            continue;
-        }
-        let cap = dir.join(&path);
-        let (Some((file, _)), Some(name)) = (cap.open_file()?, path.to_str()) else { continue };
+        let cap = dir.join(path);
+        let (Some((mut file, _)), Some(name)) = (cap.open_file()?, path.to_str()) else { return Ok(false) };
         let written_at = u64::try_from(file.metadata().context("look at", &cap)?.mtime()).unwrap_or(0);
-        let (mut file, mut hash) = (BufReader::new(file), Sha256::new());
-        loop {
-            let some = file.fill_buf().context("read", &cap)?;
-            hash.update(some);
-            let count = some.len();
-            if count == 0 {
-                break;
-            }
-            file.consume(count);
-        }
+        let mut hash = Sha256::new();
+        io::copy(&mut file, &mut hash).context("read", &cap)?;
         each(ImportedFile { path: name.to_owned(), written_at, digest: digest::of(hash) })?;
-    }
-    Ok(())
+        Ok(false)
+    })
 }
 
 /// Error for a file that a database can't store.
@@ -146,17 +134,6 @@ pub fn checkpoints(dir: &AgentDir) -> Result<Vec<Checkpoint>> {
         }
     }
     Ok(found)
-}
-
-fn plain_files(dir: &CapPath, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in dir.join(below).entries()? {
-        let path = below.join(&entry.name);
-        if entry.name.as_encoded_bytes().starts_with(b".") {
-            continue;
-        }
-        if entry.is_dir { plain_files(dir, &path, found)? } else { found.push(path) }
-    }
-    Ok(())
 }
 
 /// Calls `each` with the lines of a file, without line feeds. Keeps only one line in memory, if no

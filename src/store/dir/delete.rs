@@ -45,26 +45,20 @@ impl DirAgent<'_> {
 
 /// True if only local files of an agent remain: git removes only the files that it tracks.
 pub fn is_husk(dir: &CapPath) -> Result<bool> {
-    has_only_own(dir, Path::new(""))
-}
-
-fn has_only_own(dir: &CapPath, below: &Path) -> Result<bool> {
-    for entry in dir.join(below).entries()? {
-        let path = below.join(&entry.name);
-        let is_own = match travel::place(&path) {
+    let mut has_only_own = true;
+    travel::walk(dir, Path::new(""), &mut |path, entry| {
+        has_only_own &= match travel::place(path) {
             FileKind::Local => true,
             FileKind::Evidence | FileKind::Unknown | FileKind::Records { .. } if entry.is_dir => {
-                has_only_own(dir, &path)?
+                return Ok(has_only_own);
             }
             FileKind::Evidence => path.starts_with(layout::RUNS) || path.starts_with(layout::TASKS),
             FileKind::Unknown => path.starts_with(layout::KEYS),
             FileKind::Records { .. } => false,
         };
-        if !is_own {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        Ok(false)
+    })?;
+    Ok(has_only_own)
 }
 
 impl DirTxn<'_> {
@@ -94,9 +88,7 @@ impl DirTxn<'_> {
         let (gone, _held) = self.step_aside()?;
         let mut has_more = false;
         let inbox = Path::new(layout::INBOX);
-        moved::each_file(&gone.dir.join(inbox), Path::new(""), &mut |path| {
-            has_more |= !is_known(&inbox.join(path))
-        })?;
+        moved::each_file(&gone.dir.join(inbox), &mut |path| has_more |= !is_known(&inbox.join(path)))?;
         if has_more {
             gone.dir.cap().rename(self.agent.dir.cap())?;
         } else {

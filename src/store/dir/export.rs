@@ -20,7 +20,7 @@ use super::change::DirTxn;
 use super::import::{DirImport, FileSource};
 use super::layout;
 use super::moved::TakenInbox;
-use super::travel::{FileKind, place};
+use super::travel::{FileKind, place, walk};
 
 /// Files up to this many bytes are copied under the lock; for larger files, an open descriptor and
 /// the length are kept.
@@ -60,15 +60,14 @@ impl DirTxn<'_> {
     /// Collects all exported files of the agent. For an agent that is marked as moved, these are
     /// the files of the first export: messages may have arrived in its inbox since.
     pub(in crate::store) fn exported(&self, is_moved: bool) -> Result<DirExport> {
-        self.agent.store.files_only("an export")?;
         self.empty_journal()?;
         // The scan finishes an interrupted exchange of the inbox.
         self.scan()?;
         let agent = self.agent;
         let mut exported = self.empty_export()?;
-        exported.walk(Path::new(""), false)?;
+        exported.collect(false)?;
         if is_moved {
-            match agent.taken()? {
+            match TakenInbox::read(&agent.dir)? {
                 Some(taken) => exported.files.retain(|file| taken.has_of(&file.path)),
                 None => agent.note_taken(&TakenInbox::of(exported.files.iter().map(|file| &*file.path)))?,
             }
@@ -80,7 +79,7 @@ impl DirTxn<'_> {
     /// records.
     pub(in crate::store) fn export_local_files(&self) -> Result<DirExport> {
         let mut exported = self.empty_export()?;
-        exported.walk(Path::new(""), true)?;
+        exported.collect(true)?;
         Ok(exported)
     }
 
@@ -152,29 +151,29 @@ impl DirExport {
         Ok(at)
     }
 
-    /// Collects the files of a directory, sorted by name. `is_room`: true if the agent's records
-    /// are in another store.
-    fn walk(&mut self, below: &Path, is_room: bool) -> Result<()> {
-        for entry in self.dir.join(below).entries()? {
-            let path = below.join(&entry.name);
-            match place(&path) {
-                FileKind::Local => {}
-                FileKind::Unknown => self.left_out.push(path),
-                FileKind::Records { .. } | FileKind::Evidence if entry.is_dir => self.walk(&path, is_room)?,
+    /// Collects the files of the agent, sorted by name. `is_room`: true if the agent's records are
+    /// in another store.
+    fn collect(&mut self, is_room: bool) -> Result<()> {
+        let dir = self.dir.clone();
+        walk(&dir, Path::new(""), &mut |path, entry| {
+            match place(path) {
+                FileKind::Local => return Ok(false),
+                FileKind::Unknown => self.left_out.push(path.to_owned()),
+                FileKind::Records { .. } | FileKind::Evidence if entry.is_dir => return Ok(true),
                 FileKind::Records { .. } if is_room => {}
                 FileKind::Records { most } => self.take(path, most)?,
-                FileKind::Evidence => match self.take(path.clone(), MAX_FILE) {
+                FileKind::Evidence => match self.take(path, MAX_FILE) {
                     // A link, a pipe, or a file that is too large or has too many holes.
-                    Err(Error::Damaged { .. }) => self.left_out.push(path),
+                    Err(Error::Damaged { .. }) => self.left_out.push(path.to_owned()),
                     taken => taken?,
                 },
             }
-        }
-        Ok(())
+            Ok(false)
+        })
     }
 
-    fn take(&mut self, path: PathBuf, most: u64) -> Result<()> {
-        let cap = self.dir.join(&path);
+    fn take(&mut self, path: &Path, most: u64) -> Result<()> {
+        let cap = self.dir.join(path);
         // A missing file was taken back by the command that had put it there.
         let Some((file, mut length)) = cap.open_file()? else { return Ok(()) };
         if length > most {
@@ -191,6 +190,7 @@ impl DirExport {
         };
         let written_at = u64::try_from(found.mtime()).unwrap_or(0);
         let is_executable = found.mode() & 0o100 != 0;
+        let path = path.to_owned();
         self.files.push(Taking { path, length, is_executable, written_at, content });
         Ok(())
     }

@@ -1,8 +1,6 @@
 //! Local directories of agents whose records are in a database: runs, tasks, hooks and locks, but
 //! no records. Each is created at first need.
 
-use std::path::Path;
-
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Span;
@@ -96,7 +94,7 @@ impl DirAgent<'_> {
     /// one.
     pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
         self.make_local_dir()?;
-        alias::hand_on_below(other.dir.cap(), Path::new(""), self.dir.cap())?;
+        alias::hand_on_files(other.dir.cap(), self.dir.cap())?;
         self.store.disk.sync_file_system(self.dir.cap())
     }
 

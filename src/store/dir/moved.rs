@@ -24,6 +24,7 @@ use super::agent::DirAgent;
 use super::change::DirTxn;
 use super::layout::{self, AgentDir};
 use super::record::decode;
+use super::travel::walk;
 use super::{files, lock};
 
 /// Files of an inbox that the stream has, as sorted paths relative to the inbox.
@@ -67,6 +68,13 @@ impl TakenInbox {
         bytes
     }
 
+    /// Reads the list of a moved agent. `None` if the list was not made yet.
+    pub(super) fn read(dir: &AgentDir) -> Result<Option<TakenInbox>> {
+        let cap = dir.join(layout::TAKEN);
+        let bytes = cap.read(files::MAX_LINES)?;
+        bytes.map(|bytes| TakenInbox::decode(&cap, &bytes)).transpose()
+    }
+
     fn decode(cap: &CapPath, bytes: &[u8]) -> Result<TakenInbox> {
         let mut paths = BTreeSet::new();
         for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -100,12 +108,6 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl DirAgent<'_> {
-    /// Returns the list of the inbox files in the stream of a moved agent. `None` if the list was
-    /// not made yet.
-    pub(super) fn taken(&self) -> Result<Option<TakenInbox>> {
-        taken_in(&self.dir)
-    }
-
     /// Writes the list of the inbox files in the stream, durably. The caller holds the lock.
     pub(super) fn note_taken(&self, taken: &TakenInbox) -> Result<()> {
         if self.store.is_shared() {
@@ -120,8 +122,8 @@ impl DirAgent<'_> {
     /// to the inbox. Empty for an agent that was not moved.
     pub(super) fn late(&self) -> Result<Vec<PathBuf>> {
         let mut late = Vec::new();
-        let Some(taken) = self.taken()? else { return Ok(late) };
-        each_file(&self.dir.join(layout::INBOX), Path::new(""), &mut |path| {
+        let Some(taken) = TakenInbox::read(&self.dir)? else { return Ok(late) };
+        each_file(&self.dir.join(layout::INBOX), &mut |path| {
             if !taken.paths.contains(path) {
                 late.push(path.to_owned());
             }
@@ -177,11 +179,14 @@ impl DirAgent<'_> {
         // If the agent is back by now, its inbox has the arrivals.
         let Some(moved) = self.peek()?.moved else { return Ok(()) };
         // Without a list the stream has no file of the inbox.
-        let taken = self.taken()?.unwrap_or_default();
+        let taken = TakenInbox::read(&self.dir)?.unwrap_or_default();
         let taken = taken.names();
         let mut late = 0;
         for name in names.iter().filter(|name| !taken.contains(OsStr::new(name))) {
-            late += usize::from(self.take_back(name)?);
+            // A step may have handled the arrival.
+            let Some(arrival) = self.find_arrival(name)? else { continue };
+            arrival.remove()?;
+            late += 1;
         }
         match late {
             0 => Ok(()),
@@ -194,14 +199,6 @@ impl DirAgent<'_> {
                     names.len() - late
                 )).with_hint("`dormouse queue list` there shows which")),
         }
-    }
-
-    /// Removes an arrival from the inbox or one of its directories. Returns `false` if the arrival
-    /// is no longer there, because a step has handled it.
-    fn take_back(&self, name: &str) -> Result<bool> {
-        let found = self.find_arrival(name)?;
-        found.as_ref().map_or(Ok(()), CapPath::remove)?;
-        Ok(found.is_some())
     }
 
     /// Finds an arrival in the inbox, the former inbox, or a directory in the inbox.
@@ -253,30 +250,22 @@ pub fn refusal(name: &AgentName, identity: impl FnOnce() -> Result<Identity>, mo
     Error::refused(Error::MOVED, format!("`{name}` was {moved}, at {}", moved.at)).with_hint(hint)
 }
 
-fn taken_in(dir: &AgentDir) -> Result<Option<TakenInbox>> {
-    let cap = dir.join(layout::TAKEN);
-    let bytes = cap.read(files::MAX_LINES)?;
-    bytes.map(|bytes| TakenInbox::decode(&cap, &bytes)).transpose()
-}
-
 /// Calls `each` with every file of an inbox that is not hidden.
-pub(super) fn each_file(inbox: &CapPath, below: &Path, each: &mut impl FnMut(&Path)) -> Result<()> {
-    for entry in inbox.join(below).entries()? {
-        let path = below.join(&entry.name);
-        let is_rejected = below.as_os_str().is_empty() && entry.name == layout::REJECTED;
-        if entry.name.as_bytes().starts_with(b".") || is_rejected {
-            continue;
+pub(super) fn each_file(inbox: &CapPath, each: &mut dyn FnMut(&Path)) -> Result<()> {
+    walk(inbox, Path::new(""), &mut |path, entry| {
+        let is_hidden = entry.name.as_bytes().starts_with(b".") || path == Path::new(layout::REJECTED);
+        if !is_hidden && !entry.is_dir {
+            each(path);
         }
-        if entry.is_dir { each_file(inbox, &path, each)? } else { each(&path) }
-    }
-    Ok(())
+        Ok(!is_hidden)
+    })
 }
 
 /// Moves late arrivals from the old directory of a moved agent, now at `former`, to the inbox of
 /// the same agent, which was imported back. Only files that are in the stream are deleted from the
 /// old inbox. Can be repeated after a kill at any point.
 pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
-    let Some(taken) = taken_in(former)? else { return Ok(()) };
+    let Some(taken) = TakenInbox::read(former)? else { return Ok(()) };
     let from = former.join(layout::INBOX);
     carry_dir(&from, Path::new(""), &taken, &back.join(layout::INBOX))
 }

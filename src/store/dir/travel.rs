@@ -5,12 +5,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::cap_fs::{CapPath, Entry};
+use crate::error::Result;
+use crate::model::bound::MAX_SETTINGS;
 use crate::store::stream::MAX_FILE;
 use crate::workdir;
 
 use super::files::{MAX_LINES, MAX_RECORD};
-use crate::model::bound::MAX_SETTINGS;
-
 use super::layout;
 
 /// Kind of a file in an agent's directory. `most`: maximum bytes of a file of this kind.
@@ -39,7 +40,11 @@ pub fn place(path: &Path) -> FileKind {
         (layout::IDENTITY | layout::STATE, []) => records(MAX_RECORD),
         (layout::INBOX, [rejected, ..]) if *rejected == layout::REJECTED.as_bytes() => FileKind::Evidence,
         (layout::TASKS, [name]) if name.ends_with(b".lock") => FileKind::Local,
-        (layout::TASKS | layout::RUNS, [_, name]) if is_of_process(name) => FileKind::Local,
+        (layout::TASKS | layout::RUNS, [_, name])
+            if workdir::OF_PROCESSES.iter().any(|own| own.as_bytes() == *name) =>
+        {
+            FileKind::Local
+        }
         (layout::TASKS, [_, _, ..]) | (layout::RUNS, [_, ..]) => FileKind::Evidence,
         (layout::RUNS | layout::HOOKS | layout::QUARANTINE, _) => FileKind::Evidence,
         (
@@ -71,10 +76,16 @@ impl FileKind {
     }
 }
 
-/// True for files of a process in the directory of a run or a task: its leader, its pipe, and an
-/// unfinished note.
-fn is_of_process(name: &[u8]) -> bool {
-    workdir::OF_PROCESSES.iter().any(|own| name == own.as_bytes())
+/// Calls `each` with the entries below a directory, with the path of each relative to `dir`. `each`
+/// returns true if the entries of this directory are to follow.
+pub fn walk(dir: &CapPath, below: &Path, each: &mut dyn FnMut(&Path, &Entry) -> Result<bool>) -> Result<()> {
+    for entry in dir.join(below).entries()? {
+        let path = below.join(&entry.name);
+        if each(&path, &entry)? && entry.is_dir {
+            walk(dir, &path, each)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
