@@ -21,7 +21,7 @@ pub fn claimant(store: &Store) -> Result<RunClaimant> {
 pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
     let path = &policy.workspace.path;
     let anchor = store.anchor();
-    anchor.workspace(path).map_or_else(|_| anchor.leads_to(path), |found| found.path().to_owned())
+    anchor.workspace(path).map_or_else(|_| anchor.leads_to(path), |found| found.path)
 }
 
 /// Returns the environment of a command: inherited variables, the policy's variables, the agent's

@@ -251,7 +251,7 @@ fn run_of(store: &Store, occupant: &Occupant) -> Option<CurrentRun> {
 /// second value is true if a run is known.
 fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
     let occupant = store.local().occupant(workspace);
-    let place = workspace.path().display();
+    let place = workspace.path.display();
     match (&occupant.agent, run_of(store, &occupant)) {
         (None, _) => (vec![format!("{place} is held by {}", occupant.described)], false),
         (Some(name), Some(run)) => {
@@ -282,7 +282,7 @@ fn left_behind(
         return Ok(None);
     }
     Ok(Some(vec![
-        format!("{} is held by processes of an interrupted turn of {last}", workspace.path().display()),
+        format!("{} is held by processes of an interrupted turn of {last}", workspace.path.display()),
         run.run_id.to_string(),
         format!("until the next step of {last}"),
     ]))
@@ -309,10 +309,10 @@ pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
     })?;
     if !is_free {
         let Occupant { described, .. } = store.local().occupant(&workspace);
-        let message = format!("{} is not released: {described} still has it", workspace.path().display());
+        let message = format!("{} is not released: {described} still has it", workspace.path.display());
         return Err(Error::failed(message).with_hint("the agent is stopped; end that process"));
     }
-    context.update(|draft| released(draft, run_id, &workspace.path().to_string_lossy()))
+    context.update(|draft| released(draft, run_id, &workspace.path.to_string_lossy()))
 }
 
 /// Asks the least urgent turn that occupies the lacked resource to yield, if the agent is more

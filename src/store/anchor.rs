@@ -28,20 +28,10 @@ pub struct Anchor {
 /// directory mean one workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
-    path: PathBuf,
-    key: String,
-}
-
-impl Workspace {
-    /// Path of the workspace without symbolic links.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Key of the workspace, unique among the directories of this machine.
-    pub fn key(&self) -> &str {
-        &self.key
-    }
+    /// Path without symbolic links.
+    pub path: PathBuf,
+    /// Key, unique among the directories of this machine.
+    pub key: String,
 }
 
 impl Anchor {
@@ -64,15 +54,10 @@ impl Anchor {
         for dir in start.ancestors() {
             let root = dir.join(layout::STATE_DIR);
             if is_store(&root)? {
-                let Some(doubt) = whose(&root)? else { return Ok(Anchor::at(root)) };
-                return match is_trusted(&root, settings)? {
-                    Ok(true) => Ok(Anchor::at(root)),
-                    Ok(false) => Err(refused(&root, &doubt, settings, "")),
-                    Err(why) => {
-                        let unread = format!("; {why}, so nothing says that you trust it");
-                        Err(refused(&root, &doubt, settings, &unread))
-                    }
-                };
+                if let Some(doubt) = whose(&root)? {
+                    refuse_unlisted(&root, &doubt, settings)?;
+                }
+                return Ok(Anchor::at(root));
             }
         }
         Err(Error::NoStore { start: start.to_owned() })
@@ -209,9 +194,18 @@ fn whose(root: &Path) -> Result<Option<Doubt>> {
     Ok(None)
 }
 
-/// Error for an untrusted state directory. `unread`: end of the message if the settings can't be
-/// read.
-fn refused(root: &Path, doubt: &Doubt, settings: Option<&Path>, unread: &str) -> Error {
+/// Error unless the user's settings file lists the state directory.
+fn refuse_unlisted(root: &Path, doubt: &Doubt, settings: Option<&Path>) -> Result<()> {
+    let mut unread = String::new();
+    match settings.map(|path| (path, read_settings(path))) {
+        Some((path, Ok(bytes))) if is_listed(root, path, &bytes)? => return Ok(()),
+        Some((_, Ok(_))) | None => {}
+        Some((_, Err(error))) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+        Some((path, Err(error))) => {
+            let (path, why) = (path.display(), describe(&error));
+            unread = format!("; can't read {path}: {why}, so nothing says that you trust it");
+        }
+    }
     let message = format!(
         "found {}, but {}: the programs that it names would be run as you{unread}",
         root.display(),
@@ -228,7 +222,7 @@ fn refused(root: &Path, doubt: &Doubt, settings: Option<&Path>, unread: &str) ->
             accounts::sudo(owner)
         ),
     };
-    Error::refused("not_trusted", message).with_hint(hint)
+    Err(Error::refused("not_trusted", message).with_hint(hint))
 }
 
 /// Settings file of the user: `$XDG_CONFIG_HOME/dormouse/config.toml`.
@@ -247,28 +241,18 @@ struct Trust {
     directories: Vec<String>,
 }
 
-/// True if the user's settings file lists the state directory. The inner error is the reason why
-/// the settings can't be read.
-fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<Result<bool, String>> {
-    let Some(path) = settings else { return Ok(Ok(false)) };
-    let bytes = match read_settings(path) {
-        Ok(bytes) => bytes,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(Ok(false));
-        }
-        Err(error) => return Ok(Err(format!("can't read {}: {}", path.display(), describe(&error)))),
-    };
-    let UserSettings { trust } = config::parse(path, config::utf8(path, &bytes)?)?;
+/// True if the user's settings file, with these bytes, lists the state directory.
+fn is_listed(root: &Path, settings: &Path, bytes: &[u8]) -> Result<bool> {
+    let UserSettings { trust } = config::parse(settings, config::utf8(settings, bytes)?)?;
     let real = root.canonicalize().context("look at", root)?;
-    let is_listed = trust.directories.iter().any(|listed| {
+    Ok(trust.directories.iter().any(|listed| {
         listed == "*"
             || Path::new(listed).canonicalize().is_ok_and(|listed| {
                 listed == real
                     || Some(listed.as_path()) == root.parent()
                     || Some(listed.as_path()) == real.parent()
             })
-    });
-    Ok(Ok(is_listed))
+    }))
 }
 
 /// Reads a settings file. Refuses everything but a plain file of limited size, and never blocks on

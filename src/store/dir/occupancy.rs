@@ -49,7 +49,7 @@ impl DirStore {
     }
 
     fn lock_of(&self, workspace: &Workspace) -> CapPath {
-        self.cap().join(layout::WORKSPACES).join(format!("{}.lock", workspace.key()))
+        self.cap().join(layout::WORKSPACES).join(format!("{}.lock", workspace.key))
     }
 
     /// Maximum number of turns that run at once; `None`: any number.
