@@ -109,12 +109,6 @@ impl DirAgent<'_> {
         self.store.is_in_git() && (opener.is_tracked)(anchor, &place)
     }
 
-    /// True if the agent's inbox has the `.gitkeep` that keeps git from mistaking it for another
-    /// inbox.
-    pub(super) fn has_kept_inbox(&self) -> Result<bool> {
-        self.dir.join(layout::KEPT).exists()
-    }
-
     /// Writes the `.gitkeep` of the agent's inbox.
     pub(super) fn keep_inbox(&self) -> Result<()> {
         self.replace_file(&self.dir.join(layout::KEPT), KEPT.as_bytes())

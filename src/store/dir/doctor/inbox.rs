@@ -56,10 +56,10 @@ impl Checkup<'_> {
         let mut places: HashMap<MessageId, CapPath> = HashMap::new();
         let mut results = HashSet::new();
         let inbox = self.path(layout::INBOX);
-        if self.agent.store.is_in_git() && self.agent.has_kept_inbox().is_ok_and(|kept| !kept) {
-            let path = self.path(layout::KEPT);
+        let kept = self.path(layout::KEPT);
+        if self.agent.store.is_in_git() && kept.exists().is_ok_and(|is_there| !is_there) {
             let message = "missing: without it git may take the inbox for another agent's that was renamed";
-            self.note(path, "git_inbox", message, Remedy::KeepInbox);
+            self.note(kept, "git_inbox", message, Remedy::KeepInbox);
         }
         let former = self.path(layout::FORMER);
         let mut dirs = vec![inbox.clone()];

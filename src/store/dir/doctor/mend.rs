@@ -14,7 +14,6 @@ impl DirTxn<'_> {
     /// knows the business rules.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         let agent = self.agent;
-        agent.store.files_only("`dormouse doctor`")?;
         match &finding.remedy {
             Remedy::ByHand { .. } | Remedy::Recount(..) | Remedy::AddLines(..) => return Ok(false),
             Remedy::KeepInbox => agent.keep_inbox()?,
@@ -25,8 +24,7 @@ impl DirTxn<'_> {
                 keys::forget(&agent.dir)?;
             }
             Remedy::Renew => agent.dir.join(finding.place.below(agent.dir.cap())).remove_tree()?,
-            Remedy::Protect => protect(&finding.place)?,
-            Remedy::Permit(rights) => rights.set(&finding.place)?,
+            Remedy::Protect | Remedy::Permit(_) => return agent.store.mend(finding),
             Remedy::Quarantine => {
                 if finding.place != agent.dir.join(layout::JOURNAL) {
                     self.empty_journal()?;
@@ -47,7 +45,8 @@ impl DirTxn<'_> {
 }
 
 impl DirStore {
-    /// Repairs a finding outside the agents. Returns `false` if people must decide.
+    /// Repairs a finding outside the agents, or about permissions. Returns `false` if people must
+    /// decide.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         match &finding.remedy {
             Remedy::Protect => protect(&finding.place)?,

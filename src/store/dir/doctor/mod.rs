@@ -200,15 +200,15 @@ impl Finding {
         // A file of a newer version is not damaged: the newer version can read it.
         let is_whole = matches!(error, Error::Newer { .. } | Error::Io { .. });
         let remedy = if is_whole { Remedy::NONE } else { remedy };
-        let at =
-            error.place().map(|(line, column)| format!("line {line}, column {column}: ")).unwrap_or_default();
-        let message = if let Error::Damaged { message, .. } = error {
-            format!("{at}{message}")
-        } else {
-            error.to_string()
-        };
-        Finding::new(place, error.kind(), message, remedy)
+        Finding::new(place, error.kind(), text_without_path(error), remedy)
     }
+}
+
+/// Returns the text of an error for a finding, whose place says the path.
+fn text_without_path(error: &Error) -> String {
+    let Error::Damaged { message, .. } = error else { return error.to_string() };
+    let at = error.place().map(|(line, column)| format!("line {line}, column {column}: "));
+    format!("{}{message}", at.unwrap_or_default())
 }
 
 const LEFT_ROOM: &str = "the agent is gone: what its turns and tasks left on this machine is still here; \

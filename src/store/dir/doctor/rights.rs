@@ -16,7 +16,7 @@ use super::super::inbox::is_own;
 use super::super::sharing::WrongRights;
 use super::super::{DirStore, layout};
 use super::records::Checkup;
-use super::{Finding, Remedy};
+use super::{Finding, Remedy, text_without_path};
 
 impl DirStore {
     /// Returns findings about the state directory itself: users that can write to it, users whose
@@ -26,11 +26,8 @@ impl DirStore {
         let places = [self.cap(), self.cap().join(layout::AGENTS), settings.clone()];
         let mut findings: Vec<Finding> =
             places.iter().filter_map(|place| writable_by_others(place, |_| false)).collect();
-        let at_settings = |error: &Error| {
-            let message =
-                if let Error::Damaged { message, .. } = error { message.clone() } else { error.to_string() };
-            Finding::new(settings.clone(), "sharing", message, Remedy::JOIN)
-        };
+        let at_settings =
+            |error: &Error| Finding::new(settings.clone(), "sharing", text_without_path(error), Remedy::JOIN);
         match self.unshared() {
             Ok(wrong) => {
                 findings.extend(wrong.into_iter().map(unshared));
