@@ -72,20 +72,24 @@ impl DirAgent<'_> {
             let path = change.path.clone();
             let is_message = path.starts_with(layout::INBOX) && change.before.is_none();
             let is_journalled = is_record && !(is_message && size > MOST_JOURNALLED);
-            match (&change.after, change.text()) {
-                (Some(_), Some(text)) if is_journalled && layout::may_write(&path) => {
-                    writes.push(Write { path, content: text.to_owned() });
-                }
-                (Some(_), Some(_))
-                    if is_journalled && layout::may_append(&path) && change.added().is_some() =>
-                {
-                    if let Some((offset, lines)) = change.added() {
+            match &change.after {
+                None if is_journalled && layout::may_delete(&path) => deletes.push(path),
+                None => last.push(path),
+                Some(bytes) => {
+                    if is_journalled
+                        && layout::may_write(&path)
+                        && let Some(text) = change.text()
+                    {
+                        writes.push(Write { path, content: text.to_owned() });
+                    } else if is_journalled
+                        && layout::may_append(&path)
+                        && let Some((offset, lines)) = change.added()
+                    {
                         appends.push(Append { path, offset, content: lines.to_owned() });
+                    } else {
+                        self.store.put_brought(self.dir.cap(), change, bytes)?;
                     }
                 }
-                (None, _) if is_journalled && layout::may_delete(&path) => deletes.push(path),
-                (Some(bytes), _) => self.store.put_brought(self.dir.cap(), change, bytes)?,
-                (None, _) => last.push(path),
             }
         }
         if is_record {

@@ -54,20 +54,17 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
         if !kept.is_empty() {
             // The retention is parsed without defaults first, so that an error belongs to this
             // table.
-            let alone: std::result::Result<Retention, _> = Retention::deserialize(Strict(kept.clone()));
-            alone.map_err(|error| in_settings(path, "[retention]", &error))?;
+            from_settings::<Retention>(path, "[retention]", kept.clone())?;
             merged.insert("retention".to_owned(), toml::Value::Table(kept.clone()));
         }
         overlay(&mut merged, config.defaults.clone());
         if let Some((name, table)) = profile {
             // The profile is parsed without defaults first, so that an error belongs to this table.
-            let alone: std::result::Result<Policy, _> = Policy::deserialize(Strict(table.clone()));
-            alone.map_err(|error| in_settings(path, &format!("[profiles.{name}]"), &error))?;
+            from_settings::<Policy>(path, &format!("[profiles.{name}]"), table.clone())?;
             overlay(&mut merged, table.clone());
         }
         overlay(&mut merged, parse(path, text)?);
-        policy =
-            Policy::deserialize(Strict(merged)).map_err(|error| in_settings(path, "[defaults]", &error))?;
+        policy = from_settings(path, "[defaults]", merged)?;
     }
     policy.scheduler.overdue_after.get_or_insert(config.scheduler.overdue_after);
     policy.check().map_err(|reason| Error::damaged(path, reason))?;
@@ -86,10 +83,14 @@ fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c T
     })
 }
 
-/// Error for a fault in `dormouse.toml` that is found while reading the policy at `path`.
-fn in_settings(path: &Path, table: &str, error: &toml::de::Error) -> Error {
-    let above = path.ancestors().nth(3).unwrap_or(path);
-    Error::damaged(above.join(super::layout::CONFIG), format!("{table}: {}", error.message())).with_hint(MEND)
+/// Reads a table of `dormouse.toml` that applies to the policy at `path`. `name`: name of the table
+/// in errors.
+fn from_settings<T: DeserializeOwned>(path: &Path, name: &str, table: Table) -> Result<T> {
+    T::deserialize(Strict(table)).map_err(|error| {
+        let above = path.ancestors().nth(3).unwrap_or(path);
+        let message = format!("{name}: {}", error.message());
+        Error::damaged(above.join(super::layout::CONFIG), message).with_hint(MEND)
+    })
 }
 
 /// Overlays `over` on `under`, key by key; the values of `over` win.

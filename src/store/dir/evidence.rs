@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
+use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::model::id::{RunId, minted_at};
 use crate::model::message::Message;
@@ -36,11 +37,8 @@ pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> 
     let first_month = since.map(Time::month).unwrap_or_default();
     for month in months::ledger(view)?.iter().filter(|month| month.name >= first_month) {
         let (cap, bytes) = (view.agent.join(&month.path), view.lines(&month.path)?);
-        for (number, line) in in_order(lines::once(&bytes).collect()) {
-            let goes_on = each(line_text(&cap, number, line)?);
-            if !goes_on.map_err(|error| at_line(error, &cap, number))? {
-                return Ok(());
-            }
+        if !tell(in_order(lines::once(&bytes).collect()), &cap, each)? {
+            break;
         }
     }
     Ok(())
@@ -51,23 +49,15 @@ pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> 
 pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
     for month in months::ledger(view)?.iter().rev() {
         let cap = view.agent.join(&month.path);
-        let mut tell = |lines: Vec<(usize, &[u8])>| -> Result<bool> {
-            for (number, line) in lines.into_iter().rev() {
-                let goes_on = each(line_text(&cap, number, line)?);
-                if !goes_on.map_err(|error| at_line(error, &cap, number))? {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        };
+        let mut tell_newest = |lines: Vec<(usize, &[u8])>| tell(lines.into_iter().rev(), &cap, each);
         let (end, is_whole) = months::tail(view, &month.path)?;
         let last: Vec<(usize, &[u8])> = lines::records(&end).collect();
         let goes_on = if is_whole {
-            tell(in_order(last))?
+            tell_newest(in_order(last))?
         } else {
             // After an error, the read of all lines below reports the line number.
-            let is_enough = is_in_order(&last) && matches!(tell(last), Ok(false));
-            !is_enough && tell(in_order(lines::records(&view.lines(&month.path)?).collect()))?
+            let is_enough = is_in_order(&last) && matches!(tell_newest(last), Ok(false));
+            !is_enough && tell_newest(in_order(lines::records(&view.lines(&month.path)?).collect()))?
         };
         if !goes_on {
             break;
@@ -124,7 +114,7 @@ pub fn ended(
             if !wanted.as_ref().is_none_or(is_wanted) {
                 return Ok(true);
             }
-            each(line_text(cap, number, line)?).map_err(|error| at_line(error, cap, number))
+            tell([(number, line)], cap, each)
         })?;
         if !goes_on {
             break;
@@ -141,13 +131,26 @@ pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -
     for path in paths {
         let cap = view.agent.join(&path);
         let (tail, _) = months::tail(view, &path)?;
-        for (_, line) in lines::records(&tail).rev() {
-            if !each(line_text(&cap, 0, line)?).map_err(|error| at_line(error, &cap, 0))? {
-                return Ok(());
-            }
+        // The number of a line in the whole file is unknown.
+        if !tell(lines::records(&tail).rev().map(|(_, line)| (0, line)), &cap, each)? {
+            break;
         }
     }
     Ok(())
+}
+
+/// Calls `each` with numbered lines of a file until `each` returns `false`; returns its last result.
+fn tell<'l>(
+    lines: impl IntoIterator<Item = (usize, &'l [u8])>,
+    cap: &CapPath,
+    each: &mut EachLine<'_>,
+) -> Result<bool> {
+    for (number, line) in lines {
+        if !each(line_text(cap, number, line)?).map_err(|error| at_line(error, cap, number))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Calls `each` with the ended records of a kind in any store, newest first, until `each` returns

@@ -98,10 +98,6 @@ fn can_be_left(entry: &Entry) -> bool {
     !entry.name.as_encoded_bytes().ends_with(b".lock")
 }
 
-fn is_of_hook(entry: &Entry) -> bool {
-    entry.is_dir && entry.name.as_encoded_bytes().starts_with(HOOK.as_bytes())
-}
-
 impl DirTxn<'_> {
     /// Removes a bounded number of stale files from `tmp/`. Returns true if `tmp/` has stale
     /// directories of hooks, which are not removed here.
@@ -109,7 +105,7 @@ impl DirTxn<'_> {
         let tmp = self.agent.tmp();
         let mut has_hooks = false;
         for entry in tmp.entries()?.iter().filter(|entry| can_be_left(entry)).take(AT_ONCE) {
-            if is_of_hook(entry) {
+            if entry.is_dir && entry.name.as_encoded_bytes().starts_with(HOOK.as_bytes()) {
                 has_hooks = true;
             } else if let Some((cap, _held)) = abandoned(&tmp, entry) {
                 cap.remove_tree()?;
@@ -162,11 +158,11 @@ impl DirStore {
     /// Returns the stale directories of agents whose creation was killed, and stale temporary files
     /// of the state directory itself.
     pub(super) fn stale_files(&self) -> Result<Vec<CapPath>> {
-        let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
         let agents = self.cap().join(layout::AGENTS);
         let mut left = Vec::new();
-        let is_left = |entry: &&Entry| entry.is_dir && is_new(NEW, entry);
-        for entry in agents.entries()?.iter().filter(is_left) {
+        let is_new =
+            |entry: &&Entry| entry.is_dir && entry.name.as_encoded_bytes().starts_with(NEW.as_bytes());
+        for entry in agents.entries()?.iter().filter(is_new) {
             left.extend(abandoned(&agents, entry).map(|(cap, _)| cap));
         }
         for entry in self.cap().entries()?.iter().filter(|entry| !entry.is_dir) {

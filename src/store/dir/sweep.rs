@@ -66,11 +66,6 @@ impl Progress {
         let bytes = files::read(cap).ok().flatten().unwrap_or_default();
         json::read(&bytes).unwrap_or_default()
     }
-
-    /// True if it is too early for a sweep. A time too far ahead was set by a wrong clock.
-    fn is_early(&self, now: Time) -> bool {
-        self.next_at.is_some_and(|at| now < at && at <= now.after(DAY))
-    }
 }
 
 /// Directory of a run or a task that is not open.
@@ -125,7 +120,8 @@ impl DirTxn<'_> {
     ) -> Result<()> {
         let agent = self.agent;
         let progress = Progress::of(&agent.dir.join(layout::SWEEP));
-        if progress.is_early(now) {
+        // A time too far ahead was set by a wrong clock.
+        if progress.next_at.is_some_and(|at| now < at && at <= now.after(DAY)) {
             return Ok(());
         }
         let how = Sweeping { retention, now, removes: true, is_leased: true };
