@@ -120,18 +120,18 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
 /// message that is held for the operator. For any other run that waits for resources, the timeout
 /// starts at the first consecutive deferral.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
-    let held = state.held.as_ref();
-    let has_no_limit = match state.execution.state {
-        WaitingResources => held.is_some_and(HeldRun::is_not_late),
-        Suspended => held.is_some_and(|held| held.not_before.is_some()),
-        Initializing => state.execution.reason.is_none(),
-        Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed | ShuttingDown
-        | Recovering => false,
-    };
-    let row = held.and_then(|held| held.deferred_since).filter(|_| state.execution.state == WaitingResources);
-    let since = row.unwrap_or(state.execution.since);
-    let execution = Execution { since, ..state.execution.clone() };
-    let (limit, reason) = timeout(&execution, timeouts).filter(|_| !has_no_limit)?;
+    let (held, mut execution) = (state.held.as_ref(), state.execution.clone());
+    match execution.state {
+        WaitingResources if held.is_some_and(HeldRun::is_not_late) => return None,
+        Suspended if held.is_some_and(|held| held.not_before.is_some()) => return None,
+        Initializing if execution.reason.is_none() => return None,
+        WaitingResources => {
+            execution.since = held.and_then(|held| held.deferred_since).unwrap_or(execution.since);
+        }
+        Initializing | Suspended | Runnable | Scheduled | Running | Waiting | Resumed | Completed
+        | Failed | ShuttingDown | Recovering => {}
+    }
+    let (limit, reason) = timeout(&execution, timeouts)?;
     let stopping = state.current_run.as_ref().and_then(|run| run.stopping.as_ref());
     Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }
