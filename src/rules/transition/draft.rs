@@ -356,11 +356,8 @@ impl Draft {
         let state = &self.records.state;
         let run = state.current_run.as_ref().filter(|run| run.message_id == message.id);
         let held = state.held.as_ref().filter(|held| held.message_id == message.id);
-        match (run, held) {
-            (Some(run), _) => run.checkpoint,
-            (None, Some(held)) => held.checkpoint,
-            (None, None) => message.checkpoint,
-        }
+        let run = run.map(|run| run.checkpoint);
+        run.or(held.map(|held| held.checkpoint)).unwrap_or(message.checkpoint)
     }
 
     /// Records a message's status under its `dedupe_key`, so that a repeat can be answered.

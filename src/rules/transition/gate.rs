@@ -35,12 +35,10 @@ pub(super) fn close(
         let stopped_by = &mut draft.records.state.stopped_by;
         if *by == authority::OPERATOR && stopped_by.as_ref().is_some_and(|before| before != by) {
             *stopped_by = Some(by.clone());
-            draft.touch();
         }
         let unfinished = draft.records.state.current_run.as_mut().and_then(|run| run.stopping.as_mut());
         if let Some(stopping) = unfinished.filter(|stopping| requeue && !stopping.requeue) {
             stopping.requeue = true;
-            draft.touch();
         }
         return false;
     }

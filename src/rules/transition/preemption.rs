@@ -141,12 +141,10 @@ pub fn cut_sections(draft: &mut Draft, grace: Span) {
 /// Closes sections of commands whose process is gone.
 pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Section) -> bool) {
     let Some(run) = &mut draft.records.state.current_run else { return };
-    let mut sections = std::mem::take(&mut run.sections);
-    let before = sections.len();
-    sections.retain(|section| !section.of_command || !is_abandoned(run, section));
-    let is_changed = sections.len() != before;
-    run.sections = sections;
-    if is_changed {
+    let open = run.sections.iter().filter(|section| !section.of_command || !is_abandoned(run, section));
+    let open: Vec<Section> = open.copied().collect();
+    if open.len() != run.sections.len() {
+        run.sections = open;
         draft.touch();
     }
 }

@@ -30,7 +30,11 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     draft.ask();
     let mut found = advisories(&draft.records, draft.now());
     found.truncate(ADVISED);
-    advise(draft, &found);
+    // Only the warnings that are new since the last step at which the agent came to rest are logged.
+    let known = &draft.records.state.advised;
+    let is_new = |advisory: &&Advisory| !known.contains(&advisory.key());
+    let new: Vec<Value> = found.iter().filter(is_new).map(|advisory| json!(advisory)).collect();
+    new.into_iter().for_each(|advisory| draft.event(EventKind::Advisory, None, advisory));
     let records = &draft.records;
     // The waits of an agent at rest can change, and then its status may change with them.
     let status = if decision.action == StepAction::Rest {
@@ -55,14 +59,4 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     decided(draft, &decision.report);
     draft.set_status(status, Boundary::LifecycleSleep);
     draft.rest(next);
-}
-
-/// Logs the warnings that are new since the last step at which the agent came to rest.
-fn advise(draft: &mut Draft, found: &[Advisory]) {
-    let known = &draft.records.state.advised;
-    let is_new = |advisory: &&Advisory| !known.contains(&advisory.key());
-    let begun: Vec<Value> = found.iter().filter(is_new).map(|advisory| json!(advisory)).collect();
-    for advisory in begun {
-        draft.event(EventKind::Advisory, None, advisory);
-    }
 }

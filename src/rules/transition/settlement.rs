@@ -47,9 +47,7 @@ pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settl
     message.settlement = Some(settlement);
     let inbox = &mut draft.records.inbox;
     for slot in [&mut inbox.head, &mut inbox.claimed] {
-        if slot.as_ref().is_some_and(|other| other.id == message.id) {
-            *slot = None;
-        }
+        slot.take_if(|other| other.id == message.id);
     }
     draft.archive(Archived::Message(Box::new(message)));
 }
