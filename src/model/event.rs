@@ -48,7 +48,8 @@ names! {
 }
 
 names! {
-    /// Occasion at which the status of an agent changes, recorded in the event of the change.
+    /// Point of a step or command at which the status of an agent changes. The event of the change
+    /// names it.
     "boundary" Boundary {
         /// Control action on an agent that was started before.
         Control = "control",

@@ -93,7 +93,7 @@ pub struct Fires {
     pub count: u64,
 }
 
-/// Returns the due fires from `first`, which is itself a fire, up to `now`.
+/// Returns the times from `first` to `now` at which a timer fires; `first` is one of them.
 pub fn due(schedule: &Schedule, first: Time, now: Time) -> Fires {
     let mut due = Fires { first: vec![first], latest: first, count: 1 };
     match schedule {

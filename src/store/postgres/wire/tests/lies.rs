@@ -184,7 +184,7 @@ fn what_was_not_handed_over_was_not_sent() {
     // The statements are larger than the socket buffers of the system.
     let lost = trip(&mut connection, &" ".repeat(64 << 20), SHORT).unwrap_err();
     assert!(matches!(lost, WireFault::Lost { sent: false, .. }), "{lost:?}");
-    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(begun.elapsed() < Duration::from_secs(60), "it was not left");
     server.join().unwrap();
 }
 
