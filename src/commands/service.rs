@@ -102,14 +102,10 @@ fn render(template: &str, spec: &ServiceSpec) -> Result<String, minijinja::Error
     environment.render_str(template, Value::from(Serde(spec)))
 }
 
-/// True for a character that a line of text or XML can't contain.
-fn is_refused(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
-}
-
-/// Returns a path as text. A character that a line can't contain is refused.
+/// Returns a path as text. A character that a line of text or XML can't contain is refused.
 fn word(path: &Path) -> Result<String> {
-    match path.to_str().filter(|text| !text.chars().any(is_refused)) {
+    let is_refused = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    match path.to_str().filter(|text| !text.contains(is_refused)) {
         Some(text) => Ok(text.to_owned()),
         None => Err(Error::refused(
             "path_not_text",
