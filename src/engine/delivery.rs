@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::Result;
@@ -171,15 +170,13 @@ pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered
 }
 
 /// Result of admitting one message.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy)]
 pub struct AdmittedArrival {
-    #[serde(rename = "message_id")]
     pub id: MessageId,
     pub status: MessageStatus,
     /// True if an earlier message has the dedupe key. The id is then that message's.
     pub duplicate: bool,
     /// True if the earlier message has another body.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub differs: bool,
 }
 

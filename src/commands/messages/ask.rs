@@ -14,7 +14,7 @@ use crate::model::id::{MessageId, RunId};
 use crate::model::message::Settlement;
 use crate::report::output::{OutputListener, listener};
 use crate::report::step::StepReport;
-use crate::store::{Agent, RecordWatch, Store};
+use crate::store::{Agent, RecordWatch};
 use crate::workdir::{GrowingLog, Stream};
 
 use super::awaiting::{WaitLimit, go_on, is_told, refuse_closed, say, stays, wait};
@@ -38,14 +38,13 @@ pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
     if !session.out.is_json() && !session.out.is_quiet() {
         session.listens_to = Some(id);
     }
-    let mut question = PendingAnswer { store: &store, agent: &agent, id, deadline, live: None };
+    let mut question = PendingAnswer { agent: &agent, id, deadline, live: None };
     let end = question.follow(session).inspect_err(|_| stays(session, &agent, id))?;
     say(session, &agent, &message, end)
 }
 
 /// Message that `ask` waits for.
 struct PendingAnswer<'a> {
-    store: &'a Store,
     agent: &'a Agent<'a>,
     id: MessageId,
     deadline: WaitLimit,
@@ -81,7 +80,7 @@ impl PendingAnswer<'_> {
     /// the server.
     fn may_hear(&self) -> bool {
         let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
-        !self.store.is_remote() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
+        !self.agent.store().is_remote() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
     /// Prints new output of the message's turn that another tick runs.

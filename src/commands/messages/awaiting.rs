@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli;
 use crate::engine::follow::output_end;
@@ -11,7 +12,7 @@ use crate::engine::load;
 use crate::engine::lookup::{self, matches_id, settled};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
-use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{MessageStatus, Settlement};
 use crate::model::posture::Posture;
 use crate::model::state::State;
@@ -19,6 +20,7 @@ use crate::model::time::Span;
 use crate::model::timer::Timer;
 use crate::process::signals::Signals;
 use crate::report::output::{Output, listener};
+use crate::report::text::present;
 use crate::rules::due::{longer_than, overdue};
 use crate::rules::posture::posture;
 use crate::store::{Agent, RecordWatch, Store, moved_away};
@@ -202,23 +204,6 @@ fn line(found: &AwaitedAgent, out: &Output) -> String {
     words.join("  ")
 }
 
-/// Result of a message.
-#[serde_with::skip_serializing_none]
-#[derive(Serialize)]
-struct MessageResult {
-    agent: AgentName,
-    message_id: MessageId,
-    duplicate: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    differs: bool,
-    status: MessageStatus,
-    reason: Option<String>,
-    run_id: Option<RunId>,
-    brief: Option<String>,
-    /// End of the output of a turn that failed.
-    output: Option<String>,
-}
-
 /// Time limit of a command that waits.
 pub struct WaitLimit {
     timeout: Option<Span>,
@@ -327,40 +312,40 @@ pub fn say(
         Some(run_id) => agent.look(|seen, _| seen.run(run_id))?,
         None => None,
     };
-    let needs_attention = session.has_raised_failure();
-    let attention = if needs_attention { Status::TurnFailed } else { Status::Done };
+    let attention = if session.has_raised_failure() { Status::TurnFailed } else { Status::Done };
     let status = verdict(end.status).graver(attention);
     let completed = end.status == MessageStatus::Processed;
+    let brief = run.and_then(|run| run.brief).filter(|_| completed);
     // The output of a new message's turn is on stderr already.
     let is_shown = session.listens_to == Some(message.id) && !message.duplicate;
     let failed = end.run_id.filter(|_| end.status.has_failed() && !is_shown);
-    let answer = MessageResult {
-        agent: agent.name().clone(),
-        message_id: message.id,
-        duplicate: message.duplicate,
-        differs: message.differs,
-        status: end.status,
-        reason: end.reason,
-        run_id: end.run_id,
-        brief: run.and_then(|run| run.brief).filter(|_| completed),
-        output: failed.map(|run| output_end(agent, run)).transpose()?.flatten(),
-    };
+    let output = failed.map(|run| output_end(agent, run)).transpose()?.flatten();
     if session.out.is_json() {
-        session.out.json_line(&answer);
+        session.out.json_line(&present(json!({
+            "agent": agent.name(),
+            "message_id": message.id,
+            "duplicate": message.duplicate,
+            "differs": message.differs.then_some(true),
+            "status": end.status,
+            "reason": end.reason,
+            "run_id": end.run_id,
+            "brief": brief,
+            "output": output,
+        })));
         return Ok(status);
     }
-    if let Some(output) = answer.output.as_ref().filter(|_| !session.out.is_quiet()) {
+    if let Some(output) = output.filter(|_| !session.out.is_quiet()) {
         let mut show = listener();
         output.lines().for_each(|line| show(format!("| {line}\n").as_bytes()));
     }
-    if let Some(brief) = &answer.brief {
+    if let Some(brief) = &brief {
         let brief = session.out.whole(brief);
         session.out.line_unless_said(&brief);
     } else if is_told(session, message.id) {
         session.out.note(&format!("when the cause is corrected: dormouse queue requeue {}", message.id));
     } else {
-        let why = answer.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-        session.out.note(&format!("{}: {} {}{why}", answer.agent, message.id, end.status));
+        let why = end.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+        session.out.note(&format!("{}: {} {}{why}", agent.name(), message.id, end.status));
     }
     Ok(status)
 }

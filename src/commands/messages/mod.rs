@@ -5,7 +5,6 @@ pub mod awaiting;
 mod batch;
 mod sender;
 
-use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
@@ -27,6 +26,7 @@ use crate::model::time::Time;
 use crate::model::trigger::{Trigger, TriggerScope};
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::report::text::present;
 use crate::rules::admission::{admit, one_further};
 use crate::rules::due::overdue;
 use crate::store::{Agent, Store};
@@ -129,16 +129,13 @@ fn note_repeat(session: &Session, agent: &AgentName, answer: &AdmittedArrival, m
     }
 }
 
-#[derive(Serialize)]
-struct AdmittedMessage<'a> {
-    agent: &'a AgentName,
-    #[serde(flatten)]
-    admitted: &'a AdmittedArrival,
-}
-
 fn say(session: &mut Session, agent: &AgentName, admitted: &AdmittedArrival) {
-    let object = AdmittedMessage { agent, admitted };
-    session.out.result(&object, |_| admitted.id.to_string());
+    let AdmittedArrival { id, status, duplicate, differs } = admitted;
+    let differs = differs.then_some(true);
+    let object = json!({
+        "agent": agent, "message_id": id, "status": status, "duplicate": duplicate, "differs": differs,
+    });
+    session.out.result(&present(object), |_| id.to_string());
 }
 
 /// Returns the reason for which an agent claims no messages.
