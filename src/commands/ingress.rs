@@ -49,7 +49,7 @@ const ALIKE: Duration = Duration::from_millis(50);
 /// list counts as two values and an object as three, because they take that much more memory.
 const MAX_VALUES: usize = 50_000;
 
-/// Maximum length of one header's value in the provenance, in bytes.
+/// Maximum length of one reference in the provenance, in characters.
 const MAX_REF: usize = 200;
 
 pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
@@ -390,11 +390,7 @@ fn provenance(request: &HttpRequest, settings: &IngressSettings) -> Vec<String> 
     for name in &settings.source_headers {
         refs.extend(header(name).map(|value| format!("http:header:{}:{value}", name.to_ascii_lowercase())));
     }
-    let cut = |text: String| match text.char_indices().nth(MAX_REF) {
-        Some((at, _)) => text[..at].to_owned(),
-        None => text,
-    };
-    refs.into_iter().map(cut).collect()
+    refs.iter().map(|text| text.chars().take(MAX_REF).collect()).collect()
 }
 
 #[cfg(test)]

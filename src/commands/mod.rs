@@ -45,8 +45,13 @@ pub fn run(cli: Cli) -> Status {
     // Without a signal handler a progress line may remain after a signal, which is harmless.
     progress::before_drawing(|| drop(signals::before_end(progress::erase)));
     let mut out = Output::new(style(&cli.global));
-    let mut session = match said(&cli) {
-        Ok((clock, said)) => Session::new(clock, out, said),
+    let command = match &cli.command {
+        Some(Command::Pause(_)) => "stop",
+        command => command.as_ref().map_or("", Command::name),
+    };
+    let (dir, patience) = (cli.global.dir.clone(), cli.global.lock_timeout);
+    let mut session = match Clock::from_env() {
+        Ok(clock) => Session::new(clock, out, GlobalOptions { command, dir, patience }),
         Err(error) => {
             out.failure(&error, None, None);
             return out.finish(error.exit_status());
@@ -75,16 +80,6 @@ fn style(global: &Global) -> Style {
         Color::Never => Some(false),
     };
     Style { json: global.json, quiet: global.quiet, verbose: global.verbose, color }
-}
-
-/// Returns the clock, and the settings from the environment and the global flags.
-fn said(cli: &Cli) -> Result<(Clock, GlobalOptions)> {
-    let clock = Clock::from_env()?;
-    let command = match &cli.command {
-        Some(Command::Pause(_)) => "stop",
-        command => command.as_ref().map_or("", Command::name),
-    };
-    Ok((clock, GlobalOptions { command, dir: cli.global.dir.clone(), patience: cli.global.lock_timeout }))
 }
 
 macro_rules! dispatch {

@@ -74,28 +74,25 @@ fn needs_operator(state: &State, id: MessageId) -> bool {
 
 fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
-    let (messages, malformed, total) = agent.look(|seen, state| {
+    let (messages, malformed, total, state) = agent.look(|seen, state| {
         let total = seen.keys()?.len();
         let (mut messages, mut malformed) = (Vec::new(), Vec::new());
         for waiting in seen.first(limit.min(total))? {
             match seen.try_read(&waiting)? {
-                Some(Ok(message)) => {
-                    let status = queued_status(&state, message.id);
-                    let is_held = needs_operator(&state, message.id);
-                    messages.push((message, status, is_held));
-                }
+                Some(Ok(message)) => messages.push(message),
                 Some(Err(file)) => malformed.push(file),
                 None => {}
             }
         }
-        Ok((messages, malformed, total))
+        Ok((messages, malformed, total, state))
     })?;
-    for (message, status, is_held) in &messages {
-        let mut object = message_object(message, *status);
-        if *is_held {
+    for message in &messages {
+        let (status, is_held) = (queued_status(&state, message.id), needs_operator(&state, message.id));
+        let mut object = message_object(message, status);
+        if is_held {
             object["needs_operator"] = json!(true);
         }
-        session.out.result(&object, |out| line(message, *status, *is_held, out));
+        session.out.result(&object, |out| line(message, status, is_held, out));
     }
     for file in &malformed {
         session.out.failure(&agent.damage(file), None, Some(agent.name().as_str()));

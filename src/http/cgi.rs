@@ -17,11 +17,11 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
 /// Parses a request from variables. Returns the request without body, and the body's length.
 fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest, u64), HttpAnswer> {
     let mut request = HttpRequest::default();
-    let mut target = None;
     for (name, value) in vars {
         match name.as_str() {
             "REQUEST_METHOD" => request.method = value,
-            "PATH_INFO" => target = Some(value),
+            // This path has no query.
+            "PATH_INFO" => request.path = value,
             "CONTENT_TYPE" if !value.is_empty() => request.headers.push(("Content-Type".to_owned(), value)),
             "CONTENT_LENGTH" if !value.is_empty() => {
                 request.headers.push(("Content-Length".to_owned(), value))
@@ -35,8 +35,6 @@ fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest,
             }
         }
     }
-    // The path in `PATH_INFO` has no query.
-    request.path = target.unwrap_or_default();
     if request.method.is_empty() {
         return Err(HttpAnswer::bad_request("the server names no REQUEST_METHOD"));
     }

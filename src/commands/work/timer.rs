@@ -27,20 +27,17 @@ struct AddedTimer<'t> {
     action: &'static str,
     #[serde(flatten)]
     timer: &'t Timer,
-    time_zone: String,
-    next_local: String,
+    time_zone: &'t str,
+    next_local: &'t str,
 }
 
-impl<'t> AddedTimer<'t> {
-    /// Formats the next fire in the zone of the schedule, or in the local zone if it has none.
-    fn new(timer: &'t Timer, action: &'static str) -> AddedTimer<'t> {
-        let named: Option<Zone> = match &timer.schedule {
-            Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
-            Schedule::At { .. } | Schedule::Every { .. } => None,
-        };
-        let zone = named.or_else(|| zone::local().ok().cloned()).unwrap_or(Zone::UTC);
-        AddedTimer { action, timer, time_zone: zone.to_string(), next_local: timer.next_at.in_zone(&zone) }
-    }
+/// Returns the zone of a timer's schedule, or the local zone if it has none.
+fn zone_of(timer: &Timer) -> Zone {
+    let named: Option<Zone> = match &timer.schedule {
+        Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
+        Schedule::At { .. } | Schedule::Every { .. } => None,
+    };
+    named.or_else(|| zone::local().ok().cloned()).unwrap_or(Zone::UTC)
 }
 
 pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<Status> {
@@ -63,10 +60,11 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
                 hops,
             };
             let (timer, action) = change(session, &agent, |draft| timer::add(draft, new))?;
-            let shown = AddedTimer::new(&timer, action);
+            let zone = zone_of(&timer);
+            let (time_zone, next_local) = (zone.to_string(), timer.next_at.in_zone(&zone));
+            let added = AddedTimer { action, timer: &timer, time_zone: &time_zone, next_local: &next_local };
             let next = relative(timer.next_at, session.clock.now());
-            answer(session, &shown, |out| {
-                let AddedTimer { next_local, time_zone, .. } = &shown;
+            answer(session, &added, |out| {
                 // A script uses the whole line as the id, so details are printed separately.
                 let more = format!("  {action}, next {next_local} ({time_zone}), {next}");
                 format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })

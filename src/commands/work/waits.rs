@@ -12,7 +12,6 @@ use crate::engine::context::Context;
 use crate::engine::lookup::{self, active_trigger, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
-use crate::model::id::WorkId;
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::WorkItem;
@@ -77,13 +76,8 @@ fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -
 fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
     let agent = store.agent(&required_agent(&args.agent)?)?;
     let caller = session.caller(store)?;
-    let named: Option<WorkId> = match &args.work_item {
-        Some(part) => {
-            let agent = Some(agent.name().clone());
-            Some(lookup::open_or_archived::<WorkItem>(store, agent, part)?.1)
-        }
-        None => None,
-    };
+    let find = |part| lookup::open_or_archived::<WorkItem>(store, Some(agent.name().clone()), part);
+    let named = args.work_item.as_deref().map(find).transpose()?.map(|(_, id)| id);
     let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
     let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
     let trigger_id = open_id::<Trigger>(&agent, args.trigger.as_deref())?;

@@ -38,7 +38,7 @@ const ROOMS: [Room; 9] = [
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 7_646, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_994, goal: 8_500 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_887, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_980, goal: 3_300 },
     Room {
         name: "rest",
