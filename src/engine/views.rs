@@ -2,7 +2,6 @@
 //! period. Each is read without a lock, at one revision.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, Result};
 use crate::model::agent::{Identity, Status};
@@ -93,7 +92,9 @@ fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, A
         queued.retain(|key| Some(key.id) != claimed);
         let reduced = match past {
             ArchiveSearch::Counted => Vec::new(),
-            ArchiveSearch::Named => reduced(&seen, &state, now)?,
+            ArchiveSearch::Named => {
+                load::reduced(&seen, &state, now)?.iter().rev().map(|message| message.id).collect()
+            }
         };
         let rejected = seen.count_rejected(&state)?;
         let records = load::load_snapshot(agent, &seen, state, now)?;
@@ -106,13 +107,6 @@ fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, A
 pub enum ArchiveSearch {
     Counted,
     Named,
-}
-
-/// Returns the ids of the messages that were settled without a turn since the last completed turn,
-/// up to the maximum for the context of a turn.
-fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
-    let messages = load::reduced(seen, state, now)?;
-    Ok(messages.iter().rev().map(|message| message.id).collect())
 }
 
 /// Returns all children of an agent, each with its status.
@@ -205,9 +199,10 @@ pub fn dead_letters(seen: &Snapshot<'_>, state: &State, most: u64) -> Result<Vec
 
 /// Last output lines of a run, kept up to date by `look`.
 pub struct LastOutput {
-    run: RunId,
+    pub run: RunId,
+    /// Reports output that the run has written since the last `look`.
+    pub watch: RecordWatch,
     tail: OutputTail,
-    watch: RecordWatch,
     lines: VecDeque<String>,
 }
 
@@ -215,20 +210,6 @@ impl LastOutput {
     pub fn of(agent: &Agent<'_>, run: RunId) -> LastOutput {
         let tail = OutputTail::of(agent, run, Some(SAID));
         LastOutput { run, tail, watch: RecordWatch::new(), lines: VecDeque::new() }
-    }
-
-    pub fn run(&self) -> RunId {
-        self.run
-    }
-
-    /// Returns descriptors that become readable when the run writes output.
-    pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.watch.readable()
-    }
-
-    /// True if the run has written output since the last call.
-    pub fn has_news(&mut self) -> bool {
-        self.watch.has_news()
     }
 
     /// Reads the output since the last call. `is_live`: the run may write more output.

@@ -116,7 +116,7 @@ struct DetailState {
 
 impl DetailState {
     fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let written = self.said.iter().flat_map(LastOutput::readable);
+        let written = self.said.iter().flat_map(|said| said.watch.readable());
         written.chain(self.heard.readable())
     }
 }
@@ -358,7 +358,7 @@ impl Dashboard {
         let Some(run) = live.or_else(last) else { return };
         let listened = self.store.agent(&near.name).and_then(|agent| {
             let mut said = match near.said.take() {
-                Some(said) if said.run() == run => said,
+                Some(said) if said.run == run => said,
                 Some(_) | None => LastOutput::of(&agent, run),
             };
             said.look(&agent, live.is_some())?;
@@ -414,7 +414,7 @@ impl Dashboard {
             }
         }
         if let Some(near) = &mut self.near {
-            near.has_more |= near.said.as_mut().is_some_and(LastOutput::has_news);
+            near.has_more |= near.said.as_mut().is_some_and(|said| said.watch.has_news());
             if near.heard.has_news() {
                 self.to_read.insert(near.name.clone());
             }
