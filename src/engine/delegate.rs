@@ -18,7 +18,7 @@ use super::new_agent::{AgentRequest, make};
 use super::outbox;
 use super::secret::Secret;
 use super::session::Session;
-use super::tasks::{self, TaskAction, check, due_with_child, is_lasting, never_begun};
+use super::tasks::{self, TaskAction, check, due_with_child, never_begun};
 
 /// Reason with which a child's message is dropped when its delegation is cancelled.
 const CANCELLED: &str = "delegation_cancelled";
@@ -30,13 +30,11 @@ pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
     let store = context.store();
     let Some(_held) = parent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
-    match make_ready(context, &child, &assignment.policy) {
-        Ok(()) => {}
-        Err(error) if is_lasting(&error) => {
-            tasks::finish(context, id, TaskEnding::Child(never_begun(&error)))?;
-            return Err(error);
+    if let Err(error) = make_ready(context, &child, &assignment.policy) {
+        if let Some(end) = never_begun(&error) {
+            tasks::finish(context, id, TaskEnding::Child(end))?;
         }
-        Err(error) => return Err(error),
+        return Err(error);
     }
     // The start of a child can take long, so the task may have been cancelled meanwhile.
     if still_to_give(parent, id)?.is_none() {

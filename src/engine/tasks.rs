@@ -257,25 +257,11 @@ fn how_it_ended(
     Ok(delegation::end(&records, settled(&agent, message_id)?.as_ref()))
 }
 
-/// Returns the error because of which a delegation can never be handed over, as far as it is known
-/// before a try.
-pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Option<Error>> {
-    let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(None) };
-    match check(store, parent, child, &assignment.policy) {
-        Ok(()) => Ok(None),
-        Err(error) if is_lasting(&error) => Ok(Some(error)),
-        Err(error) => Err(error),
-    }
-}
-
-/// True if a retry would fail in the same way.
-pub fn is_lasting(error: &Error) -> bool {
-    matches!(error, Error::Refused { .. } | Error::Damaged { .. })
-}
-
-/// Returns the end of a delegation that could never be handed over.
-pub fn never_begun(error: &Error) -> ChildEnd {
-    ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()))
+/// Returns the end of a delegation that can never be handed over because of this error; `None` if a
+/// retry may succeed.
+pub fn never_begun(error: &Error) -> Option<ChildEnd> {
+    let is_lasting = matches!(error, Error::Refused { .. } | Error::Damaged { .. });
+    is_lasting.then(|| ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string())))
 }
 
 /// Returns the end of a task whose supervisor is gone: the noted end, else an unknown end with the
@@ -295,10 +281,15 @@ pub fn preview(agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
     for (task, due) in due {
         let end = match due {
             TaskAction::Begin => continue,
-            TaskAction::HandOver => match hindrance(agent.store(), agent.name(), &task)? {
-                None => continue,
-                Some(error) => TaskEnding::Child(never_begun(&error)),
-            },
+            TaskAction::HandOver => {
+                let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else {
+                    continue;
+                };
+                match check(agent.store(), agent.name(), child, &assignment.policy) {
+                    Ok(()) => continue,
+                    Err(error) => TaskEnding::Child(never_begun(&error).ok_or(error)?),
+                }
+            }
             TaskAction::Settle => unseen(agent, task.id, SUPERVISOR_GONE)?,
             TaskAction::End(end) | TaskAction::StopChild(end) => TaskEnding::Child(end),
         };
