@@ -25,19 +25,15 @@ impl NewFile {
     /// Creates the file with this content, durably. `mode`: permissions before the umask. `None` if
     /// the name exists already, even as a link.
     pub fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<Option<NewFile>> {
-        let mut new = match NewFile::create(path, mode) {
+        let file = match File::options().write(true).create_new(true).mode(mode).open(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
             created => created.context("create", path)?,
         };
+        let mut new = NewFile { file, path: path.to_owned(), is_kept: false };
         new.file.write_all(bytes).context("write", path)?;
         new.file.sync_all().context("sync", path)?;
         sync_dir_of(path)?;
         Ok(Some(new))
-    }
-
-    fn create(path: &Path, mode: u32) -> io::Result<NewFile> {
-        let file = File::options().write(true).create_new(true).mode(mode).open(path)?;
-        Ok(NewFile { file, path: path.to_owned(), is_kept: false })
     }
 
     /// True if the file can be read and has other content.
