@@ -2,19 +2,22 @@
 //! those with only one correct repair; an import refuses an agent with a finding (contract, store
 //! §6). The store checks single files; this module checks that their records agree.
 
+use std::convert::Infallible;
+
 use super::environment;
 use super::owner::{away, away_task};
 use crate::error::Result;
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::place::Away;
+use crate::model::records::BrokenWait;
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
 use crate::rules::clock::task_lease_ends;
 use crate::rules::execution::agrees;
-use crate::rules::waits::{Needed, needed};
+use crate::rules::waits::broken;
 use crate::store::{Agent, Checkup, Finding, FindingSubject, ReadableRecords, Remedy, Store};
 
 /// Checks settings, policies, states and journals, without a lock.
@@ -183,18 +186,17 @@ fn waits(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
 
 /// Returns text about the message that an active wait needs and that is missing in the inbox.
 fn lacks(wait: &Wait, open: &ReadableRecords) -> Option<&'static str> {
-    if wait.recheck_id.is_some_and(|message| wait.is_active() && !open.queued.contains(&message)) {
-        return Some("the message that tells the agent to look is gone");
-    }
-    match needed(wait, &open.tasks).filter(|_| wait.is_active())? {
-        Needed::Answer(message) => {
-            (!open.queued.contains(&message)).then_some("the message that it is bound to is gone")
-        }
-        Needed::Result(task, known) => {
-            let is_there = known.map_or_else(|| open.results.contains(&task), |id| open.queued.contains(&id));
-            (!is_there).then_some("its task has ended, and no result of it is under way")
-        }
-    }
+    let is_queued = |message| Ok::<_, Infallible>(open.queued.contains(&message));
+    let has_result = |task, known| match known {
+        Some(message) => is_queued(message),
+        None => Ok(open.results.contains(&task)),
+    };
+    let Ok(broken) = broken(wait, &open.tasks, is_queued, has_result);
+    broken.first().map(|broken| match broken {
+        BrokenWait::RecheckGone(_) => "the message that tells the agent to look is gone",
+        BrokenWait::AnswerGone(_) => "the message that it is bound to is gone",
+        BrokenWait::TaskGone(_) => "its task has ended, and no result of it is under way",
+    })
 }
 
 /// Checks that the waits to which triggers refer are active.

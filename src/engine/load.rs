@@ -14,7 +14,7 @@ use crate::model::wait::Wait;
 use crate::report::context::{self, History};
 use crate::rules::admission::check_size;
 use crate::rules::transition::arrival::staleness;
-use crate::rules::waits::{Needed, needed};
+use crate::rules::waits::broken;
 use crate::store::{Agent, Dropped, Snapshot, Subject};
 
 use super::owner::away_run;
@@ -101,28 +101,13 @@ fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Tr
         .collect()
 }
 
-/// Returns the waits that other records contradict. Reads no record for a wait that is unbound, has
-/// no ended task, and has no recheck queued.
+/// Returns the ways in which other records contradict the waits.
 fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
-    let mut broken = Vec::new();
-    for wait in waits.iter().filter(|wait| wait.is_active()) {
-        if let Some(message) = wait.recheck_id
-            && seen.waiting(message)?.is_none()
-        {
-            broken.push(BrokenWait::RecheckGone(message));
-        }
-        let (is_there, otherwise) = match needed(wait, tasks) {
-            None => continue,
-            Some(Needed::Answer(message)) => {
-                (seen.waiting(message)?.is_some(), BrokenWait::AnswerGone(wait.id))
-            }
-            Some(Needed::Result(task, known)) => {
-                (result_under_way(seen, task, known)?.is_some(), BrokenWait::TaskGone(wait.id))
-            }
-        };
-        broken.extend((!is_there).then_some(otherwise));
-    }
-    Ok(broken)
+    let is_queued = |message| Ok(seen.waiting(message)?.is_some());
+    let has_result = |task, known| Ok(result_under_way(seen, task, known)?.is_some());
+    let broken: Result<Vec<_>> =
+        waits.iter().map(|wait| broken(wait, tasks, is_queued, has_result)).collect();
+    Ok(broken?.concat())
 }
 
 /// Returns the message in the inbox that has the result of a task. `known` is its id, if recorded;

@@ -7,6 +7,7 @@ use std::fmt;
 
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{MessageId, TaskId, TriggerId, WaitId};
+use crate::model::records::BrokenWait;
 use crate::model::task::Task;
 use crate::model::wait::{Wait, WaitKind};
 
@@ -150,22 +151,33 @@ fn is_answer(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
     trigger.wait_id == Some(wait.id) || names_item || names_none
 }
 
-/// Message that must be in the inbox for an active wait to end; without it nothing can end the
-/// wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needed {
-    /// Message to which the wait is bound.
-    Answer(MessageId),
-    /// Result of an ended task, and the id of the result message, if recorded.
-    Result(TaskId, Option<MessageId>),
-}
-
-/// Returns the message that an active wait needs; `None` if another event can still end the wait.
-/// `tasks` are the open tasks.
-pub fn needed(wait: &Wait, tasks: &[Task]) -> Option<Needed> {
-    if let Some(message) = wait.resolved_by {
-        return Some(Needed::Answer(message));
+/// Returns the ways in which other records contradict an active wait, so that nothing can end it.
+/// `tasks` are the open tasks. `is_queued` is true for a message in the inbox, `has_result` if the
+/// inbox has the result of an ended task; the id of the result message is known if it was recorded.
+/// Calls neither for a wait that is unbound, has no ended task, and has no recheck queued.
+pub fn broken<E>(
+    wait: &Wait,
+    tasks: &[Task],
+    is_queued: impl Fn(MessageId) -> Result<bool, E>,
+    has_result: impl Fn(TaskId, Option<MessageId>) -> Result<bool, E>,
+) -> Result<Vec<BrokenWait>, E> {
+    let mut broken = Vec::new();
+    if !wait.is_active() {
+        return Ok(broken);
     }
-    let ended = wait.task_id().filter(|id| !tasks.iter().any(|task| task.id == *id))?;
-    Some(Needed::Result(ended, wait.result_id))
+    if let Some(message) = wait.recheck_id
+        && !is_queued(message)?
+    {
+        broken.push(BrokenWait::RecheckGone(message));
+    }
+    if let Some(message) = wait.resolved_by {
+        if !is_queued(message)? {
+            broken.push(BrokenWait::AnswerGone(wait.id));
+        }
+    } else if let Some(task) = wait.task_id().filter(|id| !tasks.iter().any(|task| task.id == *id))
+        && !has_result(task, wait.result_id)?
+    {
+        broken.push(BrokenWait::TaskGone(wait.id));
+    }
+    Ok(broken)
 }
