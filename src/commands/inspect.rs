@@ -188,7 +188,12 @@ fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
         let row = |hook: &Installed| {
             let why_not = hook.why_not.map(|why| format!("does not run: {why}")).unwrap_or_default();
-            vec![hook.hook.to_owned(), hook.place.to_owned(), out.safe(&hook.path.to_string_lossy()), why_not]
+            vec![
+                hook.hook.to_string(),
+                hook.place.to_owned(),
+                out.safe(&hook.path.to_string_lossy()),
+                why_not,
+            ]
         };
         if hooks.is_empty() {
             return format!("{} has no hooks", agent.name());

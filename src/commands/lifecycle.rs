@@ -9,12 +9,13 @@ use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::{Committed, Context};
 use crate::engine::effects::{self, Effect, after_failure};
 use crate::engine::gate::{Stop, Stopped, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
+use crate::engine::installed::HookName;
 use crate::engine::monitor::KILL_GRACE;
 use crate::engine::owner::{away, away_task, refuse_foreign_claim};
 use crate::engine::resources::run_preempt_hook;
 use crate::engine::session::Session;
 use crate::engine::stop::stop_agent;
-use crate::engine::{hooks, installed, tasks};
+use crate::engine::{hooks, tasks};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
@@ -354,7 +355,7 @@ fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunI
     let store = agent.store();
     let now = session.clock.now();
     // The lease keeps other processes from running the same hook and completing this recovery.
-    let hook = hooks::find(Context::new(session, agent), installed::ON_RECOVERY_START);
+    let hook = hooks::find(Context::new(session, agent), HookName::OnRecoveryStart);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {
         let message = format!("a tick is at work on `{}`", agent.name());
@@ -373,7 +374,6 @@ fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunI
         return Ok(desk.commit(&locked, draft)?.state);
     }
     let lease = lease.flatten();
-    Ok(effects::recover(Context::new(session, agent), locked, draft, ASKED_FOR, lease.as_ref())?
-        .records
-        .state)
+    let (records, _) = effects::recover(desk, locked, draft, ASKED_FOR, lease.as_ref())?;
+    Ok(records.state)
 }

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::preemption::Section;
-use crate::model::records::Records;
+use crate::model::records::{LeaseState, Records};
 use crate::model::retention::Retention;
 use crate::model::run::Run;
 use crate::model::state::{CurrentRun, PendingTransition, State};
@@ -16,7 +16,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, AgentTxn, Sharing, Snapshot, Store};
 
-use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
+use super::installed::{HookName, is_nested, program};
 use super::load::{self, Loading, Purpose};
 use super::owner::away;
 use super::session::{Pending, Session};
@@ -83,7 +83,8 @@ impl<'a> Context<'a> {
     /// Returns a draft with `state` and the other records, read from an open snapshot.
     pub fn draft_of(self, seen: &Snapshot<'_>, state: State) -> Result<Draft> {
         let now = self.session.clock.now();
-        let records = load::records(self.agent, seen, state, Loading::unleased(now, Purpose::Look))?;
+        let at = Loading { lease: LeaseState::Free, now, purpose: Purpose::Look };
+        let records = load::records(self.agent, seen, state, at)?;
         let mut draft = Draft::new(records, self.session.clock.stamp()?);
         rules::close_abandoned(&mut draft, |run, section| is_abandoned(self.agent, run, section, now));
         Ok(draft)
@@ -126,9 +127,8 @@ impl<'a> Context<'a> {
         let pending = &mut pending[at].1;
         mark_attentions(agent, &mut draft, pending)?;
         let raised = draft.raised().to_vec();
-        let is_heard_of = draft.records.installed_hooks.on_state_change;
         let (mut transaction, mut records) = draft.finish_and_keep()?;
-        let (transitions, is_heard) = mark_transitions(agent, &mut transaction, is_heard_of, pending)?;
+        let (transitions, is_heard) = mark_transitions(agent, &mut transaction, pending)?;
         records.state = locked.commit(transaction)?;
         pending.transitions.extend(transitions);
         pending.is_heard |= is_heard;
@@ -199,7 +199,7 @@ impl<'a> OpenTxn<'a> {
 
 /// Marks the attentions of a draft as pending, if `on-attention` is installed.
 fn mark_attentions(agent: &Agent<'_>, draft: &mut Draft, pending: &mut Pending) -> Result<()> {
-    if draft.raised().is_empty() || program(agent, ON_ATTENTION).is_none() {
+    if draft.raised().is_empty() || program(agent, HookName::OnAttention).is_none() {
         return Ok(());
     }
     draft.mark_pending();
@@ -212,7 +212,6 @@ fn mark_attentions(agent: &Agent<'_>, draft: &mut Draft, pending: &mut Pending) 
 fn mark_transitions(
     agent: &Agent<'_>,
     transaction: &mut Transaction,
-    is_known_installed: bool,
     pending: &mut Pending,
 ) -> Result<(Vec<PendingTransition>, bool)> {
     let transitions = std::mem::take(&mut transaction.moves);
@@ -220,7 +219,7 @@ fn mark_transitions(
     if transitions.is_empty() || is_nested() {
         return Ok((Vec::new(), false));
     }
-    let is_heard = is_known_installed || program(agent, ON_STATE_CHANGE).is_some();
+    let is_heard = program(agent, HookName::OnStateChange).is_some();
     if is_heard {
         lock_notifications(agent, pending)?;
         transaction.state.transitions.extend(transitions.iter().cloned());

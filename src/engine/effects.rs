@@ -1,8 +1,6 @@
 //! Effects outside the records of an agent, as values: due after a commit, or found by a step.
 //! Settlement of runs whose tick is gone, and recovery from failure (contract, execution §9).
 
-use std::time::Duration;
-
 use crate::error::Result;
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -25,13 +23,14 @@ use crate::rules::transition::task::TaskEnding;
 use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Subject};
 
 use super::context::{Context, OpenTxn};
+use super::delegate;
 use super::hooks::{self, HookEvent, HookFailure};
-use super::monitor::{LeaseKeeper, of_state};
+use super::installed::HookName;
+use super::monitor::{KILL_GRACE, LeaseKeeper, of_state};
 use super::owner::TICK_GONE;
 use super::stop::{end_tasks, stop_child};
 use super::tasks::{self, SUPERVISOR_GONE, TaskAction};
 use super::turn::{account_for, before_suspension, settle_refusable};
-use super::{delegate, installed};
 
 /// Effect outside the records. If its process is killed, the next step finds the effect again.
 #[derive(Debug)]
@@ -75,7 +74,7 @@ pub fn before(
 
 /// Returns the effects that follow the end of a turn. `run`: record of the run, if this process has
 /// settled it.
-pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Retention) -> Vec<Effect> {
+pub fn after_turn(Records { state, tasks, policy, .. }: &Records, run: Option<Run>) -> Vec<Effect> {
     let mut effects = Vec::new();
     if !state.outbox.is_empty() {
         effects.push(Effect::Deliver);
@@ -91,7 +90,7 @@ pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Re
             Effect::Task(Box::new(task.clone()), due)
         }));
     }
-    effects.extend(after_settlement(state, run, retention));
+    effects.extend(after_settlement(state, run, policy.retention));
     effects
 }
 
@@ -162,16 +161,13 @@ impl Context<'_> {
     }
 }
 
-/// Time that leftover processes of an interrupted run get between SIGTERM and SIGKILL.
-const LAST_GRACE: Duration = Duration::from_secs(5);
-
 /// Settles a run whose tick is gone. The caller must hold its lease. Ends leftover processes first,
 /// because the message may be claimed again after the settlement. Uses the end that the tick noted,
 /// if any. Returns the effects that follow; `None` if the tick had settled the run.
 pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Vec<Effect>>> {
     let agent = context.agent;
     let leader = agent.workdir().run(run_id).leader();
-    LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?.end(LAST_GRACE)?;
+    LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?.end(KILL_GRACE)?;
     before_suspension(context, run_id, None)?;
     let locked = agent.change(context.session.clock.now())?;
     let state = locked.state()?;
@@ -192,28 +188,20 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
     Ok(Some(after_settlement(&state, run, retention)))
 }
 
-/// Result of a recovery, which is complete or has failed.
-pub struct Recovery {
-    /// Records of the agent after the recovery.
-    pub records: Records,
-    /// Reason why the recovery failed; `None` if it succeeded.
-    pub failure: Option<String>,
-}
-
 /// Recovers a failed agent, or continues a recovery. If `on-recovery-start` is installed, it runs
-/// without the lock and must succeed, and the caller must hold the lease.
+/// without the lock and must succeed, and the caller must hold the lease. Returns the records after
+/// the recovery, and the reason if it has failed.
 pub fn recover(
     context: Context<'_>,
     locked: AgentTxn<'_>,
     mut draft: Draft,
     cause: &str,
     lease: Option<&HeldLease>,
-) -> Result<Recovery> {
+) -> Result<(Records, Option<String>)> {
     let agent = context.agent;
-    let Some(hook) = hooks::find(context, installed::ON_RECOVERY_START) else {
+    let Some(hook) = hooks::find(context, HookName::OnRecoveryStart) else {
         recovery::recover(&mut draft, cause)?;
-        let records = ended(context, locked, draft)?;
-        return Ok(Recovery { records, failure: None });
+        return Ok((ended(context, locked, draft)?, None));
     };
     recovery::begin(&mut draft, cause)?;
     let limit = Some(draft.records.policy.timeouts.recovery);
@@ -234,7 +222,7 @@ pub fn recover(
     lease.map_or(Ok(()), |lease| lease.refuse_lost("the recovery"))?;
     let OpenTxn { locked, mut draft, .. } = context.open()?;
     if draft.records.state.execution != begun.execution {
-        return Ok(Recovery { records: draft.records, failure: None });
+        return Ok((draft.records, None));
     }
     let overdue = overdue(&draft.records.state, &draft.records.policy.timeouts, draft.now());
     let reason = overdue.or(failure.as_ref().map(HookFailure::reason));
@@ -243,7 +231,7 @@ pub fn recover(
         Some(reason) => recovery::fail(&mut draft, reason)?,
     }
     let failure = reason.map(str::to_owned);
-    Ok(Recovery { records: ended(context, locked, draft)?, failure })
+    Ok((ended(context, locked, draft)?, failure))
 }
 
 /// Commits the end of a recovery, releases the lock, and notifies the hooks.

@@ -25,7 +25,7 @@ use crate::store::{Agent, RecordWatch, Subject};
 
 use super::context::{Committed, Context, has_command_section};
 use super::hooks::{self, HookEvent, InstalledHook};
-use super::installed;
+use super::installed::HookName;
 use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
 use super::turn::account_for;
@@ -50,7 +50,7 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Comm
     lifecycle::refuse_without_command(&open.draft)?;
     if lifecycle::is_closed(&open.draft.records.state)
         && lifecycle::is_uninitialized(&open.draft.records.state)
-        && let Some(hook) = hooks::find(context, installed::ON_STARTUP)
+        && let Some(hook) = hooks::find(context, HookName::OnStartup)
     {
         lifecycle::begin_start(&mut open.draft, by)?;
         let limit = Some(open.draft.records.policy.timeouts.init);
@@ -121,13 +121,12 @@ impl Stopped {
 /// Closes the gate of an agent, runs the shutdown hook, and ends the run as far as possible.
 /// Returns the grace of the stop, too.
 pub fn halt(context: Context<'_>, how: &Stop) -> Result<(Stopped, Span)> {
-    let (mut halted, mut before) = close_gate(context, how)?;
-    let beside = before.beside.take();
+    let (mut halted, before) = close_gate(context, how)?;
     let mut end = || end_run_of_halted(context, &mut halted, &before);
-    match beside {
+    match &before.beside {
         None => end()?,
         Some((hook, event)) => {
-            let (ended, ran) = hook.run_while(&event, end);
+            let (ended, ran) = hook.run_while(event, end);
             hooks::report_failure(context.session, ran);
             ended?;
         }
@@ -184,25 +183,21 @@ fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeSt
     let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
-    let hook = hooks::find(context, installed::ON_SHUTDOWN);
+    let hook = hooks::find(context, HookName::OnShutdown);
+    let (first, beside) = if how.now { (None, hook) } else { (hook, None) };
     // Deadline for the tick to end the turn, in case this stop is killed while its hook runs.
-    let at_most = match &hook {
-        Some(_) if !how.now => {
-            grace.plus(draft.records.policy.timeouts.of_hook(None).0.unwrap_or(HOOK_WITHOUT_LIMIT))
-        }
-        Some(_) | None => grace,
+    let at_most = match &first {
+        Some(_) => grace.plus(draft.records.policy.timeouts.of_hook(None).0.unwrap_or(HOOK_WITHOUT_LIMIT)),
+        None => grace,
     };
     if how.now {
         cut_sections(draft, grace);
     }
     let changed = lifecycle::stop(draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
-    let mut beside = None;
+    let runs_hook = is_to_be_shut_down(&draft.records.state);
     let event = |state: &State| HookEvent::of(state, ExecutionState::ShuttingDown, how.reason.clone());
-    let state = match hook.filter(|_| is_to_be_shut_down(&draft.records.state)) {
-        Some(hook) if how.now => {
-            beside = Some((hook, event(&draft.records.state)));
-            open.change(|draft| shut_down(draft, grace))?.state
-        }
+    let beside = beside.filter(|_| runs_hook).map(|hook| (hook, event(&draft.records.state)));
+    let state = match first.filter(|_| runs_hook) {
         None => open.change(|draft| shut_down(draft, grace))?.state,
         Some(hook) => {
             let event = event(&open.commit()?);

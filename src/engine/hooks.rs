@@ -24,7 +24,7 @@ use crate::rules::notification as rules;
 
 use super::context::Context;
 use super::environment::{environment, workspace_path};
-use super::installed::{is_nested, program};
+use super::installed::{HookName, is_nested, program};
 use super::session::Session;
 
 /// Maximum length of a hook's output in the ledger, in bytes; the end of the output is kept.
@@ -135,14 +135,14 @@ pub fn report_failure(session: &Session, ran: Result<Option<HookFailure>>) {
 /// Installed hook of an agent.
 pub struct InstalledHook<'a> {
     context: Context<'a>,
-    name: &'static str,
+    name: HookName,
     program: PathBuf,
     /// Fencing token of the lease under which the hook runs; `None` without such a lease.
     fence: Option<u64>,
 }
 
 /// Returns an installed hook: the agent's own, else that of the state directory.
-pub fn find<'a>(context: Context<'a>, name: &'static str) -> Option<InstalledHook<'a>> {
+pub fn find(context: Context<'_>, name: HookName) -> Option<InstalledHook<'_>> {
     if is_nested() {
         return None;
     }
@@ -154,19 +154,15 @@ pub fn find<'a>(context: Context<'a>, name: &'static str) -> Option<InstalledHoo
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookFailure {
     agent: AgentName,
-    hook: &'static str,
+    hook: HookName,
     how: String,
     /// Last line of the hook's stderr.
     said: Option<String>,
-    was_killed: bool,
+    /// True if the hook was ended by a signal before its timeout.
+    pub was_killed: bool,
 }
 
 impl HookFailure {
-    /// True if the hook was ended by a signal before its timeout.
-    pub fn was_killed(&self) -> bool {
-        self.was_killed
-    }
-
     /// Returns the reason of the failure: the last line of stderr, else the end of the process.
     pub fn reason(&self) -> &str {
         self.said.as_ref().unwrap_or(&self.how)
@@ -280,7 +276,7 @@ impl InstalledHook<'_> {
         let mut document = json!({ "hook": self.name });
         extend(&mut document, event.data.clone());
         let spec = HookSpec {
-            name: self.name,
+            name: self.name.name(),
             program: self.program.clone(),
             workdir: workspace_path(agent.store(), &policy),
             env,

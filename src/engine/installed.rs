@@ -5,41 +5,33 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::model::execution::ExecutionState;
+use crate::model::names;
 use crate::model::records::InstalledHooks;
 use crate::model::state::State;
 use crate::process::{HOOK, hook};
 use crate::store::Agent;
 
-pub const ON_STARTUP: &str = "on-startup";
-pub const ON_SCHEDULED: &str = "on-scheduled";
-pub const ON_PREEMPT_REQUEST: &str = "on-preempt-request";
-pub const ON_SUSPEND: &str = "on-suspend";
-pub const ON_RESUME: &str = "on-resume";
-pub const ON_SHUTDOWN: &str = "on-shutdown";
-pub const ON_RECOVERY_START: &str = "on-recovery-start";
-pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
-pub const ON_STATE_CHANGE: &str = "on-state-change";
-pub const ON_ATTENTION: &str = "on-attention";
-
-/// Names of all hooks, in the order in which an agent meets their events.
-const NAMES: [&str; 10] = [
-    ON_STARTUP,
-    ON_SCHEDULED,
-    ON_PREEMPT_REQUEST,
-    ON_SUSPEND,
-    ON_RESUME,
-    ON_SHUTDOWN,
-    ON_RECOVERY_START,
-    ON_RECOVERY_COMPLETE,
-    ON_STATE_CHANGE,
-    ON_ATTENTION,
-];
+names! {
+    /// Hooks, in the order in which an agent meets their events.
+    "hook" HookName {
+        OnStartup = "on-startup",
+        OnScheduled = "on-scheduled",
+        OnPreemptRequest = "on-preempt-request",
+        OnSuspend = "on-suspend",
+        OnResume = "on-resume",
+        OnShutdown = "on-shutdown",
+        OnRecoveryStart = "on-recovery-start",
+        OnRecoveryComplete = "on-recovery-complete",
+        OnStateChange = "on-state-change",
+        OnAttention = "on-attention",
+    }
+}
 
 /// Returns the files that have the name of a hook but are not executable, so that they never run.
 pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
-    let places =
-        agent.workdir().hooks().into_iter().flat_map(|(_, place)| NAMES.map(|name| place.join(name)));
-    places.filter(|path| path.is_file() && !hook::is_there(path)).collect()
+    let places = agent.workdir().hooks().into_iter();
+    let paths = places.flat_map(|(_, place)| HookName::ALL.iter().map(move |hook| place.join(hook.name())));
+    paths.filter(|path| path.is_file() && !hook::is_there(path)).collect()
 }
 
 /// Returns which of the hooks that run between claim and start of a turn are installed.
@@ -48,9 +40,9 @@ pub fn hooks(agent: &Agent<'_>, state: &State) -> InstalledHooks {
     let goes_on = state.execution.state == ExecutionState::Suspended
         || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));
     InstalledHooks {
-        on_scheduled: !goes_on && is_there(ON_SCHEDULED),
-        on_resume: goes_on && is_there(ON_RESUME),
-        on_state_change: is_there(ON_STATE_CHANGE),
+        on_scheduled: !goes_on && is_there(HookName::OnScheduled),
+        on_resume: goes_on && is_there(HookName::OnResume),
+        on_state_change: is_there(HookName::OnStateChange),
     }
 }
 
@@ -60,14 +52,15 @@ pub fn is_nested() -> bool {
 }
 
 /// Returns the path of a hook that is installed for an agent; its own hook takes precedence.
-pub fn program(agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
-    agent.workdir().hooks().map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
+pub fn program(agent: &Agent<'_>, hook: HookName) -> Option<PathBuf> {
+    let paths = agent.workdir().hooks().map(|(_, place)| place.join(hook.name()));
+    paths.into_iter().find(|path| hook::is_there(path))
 }
 
 /// Hook file found for an agent. If it never runs, `in_effect` is false and `why_not` says why.
 #[derive(Debug, Serialize)]
 pub struct Installed {
-    pub hook: &'static str,
+    pub hook: HookName,
     /// `agent`, or `shared` for a hook of the state directory.
     pub place: &'static str,
     pub path: PathBuf,
@@ -76,13 +69,13 @@ pub struct Installed {
     pub why_not: Option<&'static str>,
 }
 
-/// Returns the hook files of an agent, in the order of `NAMES`.
+/// Returns the hook files of an agent, in the order of [`HookName`].
 pub fn installed(agent: &Agent<'_>) -> Vec<Installed> {
     let mut found = Vec::new();
-    for hook in NAMES {
+    for &hook in HookName::ALL {
         let program = program(agent, hook);
         for (place, dir) in agent.workdir().hooks() {
-            let path = dir.join(hook);
+            let path = dir.join(hook.name());
             let why_not = match &program {
                 Some(program) if *program == path => None,
                 _ if path.symlink_metadata().is_err() => continue,

@@ -38,17 +38,11 @@ pub enum Purpose {
 /// Time, purpose and lease state for loading the records.
 #[derive(Debug, Clone, Copy)]
 pub struct Loading {
-    /// State of the lease of the current run, as far as it matters to the caller.
+    /// State of the lease of the current run; `Free` for a caller that has the lease itself, or to
+    /// which the lease makes no difference.
     pub lease: LeaseState,
     pub now: Time,
     pub purpose: Purpose,
-}
-
-impl Loading {
-    /// Loading for a caller that has the lease itself, or to which the lease makes no difference.
-    pub fn unleased(now: Time, purpose: Purpose) -> Loading {
-        Loading { lease: LeaseState::Free, now, purpose }
-    }
 }
 
 /// Loads the open records at one revision. `state` is the state of that revision.

@@ -17,8 +17,8 @@ use crate::rules::transition::draft::Draft;
 use crate::store::Sharing;
 
 use super::context::Context;
-use super::hooks::{self, HookEvent, HookFailure, InstalledHook};
-use super::installed::{ON_ATTENTION, ON_RECOVERY_COMPLETE, ON_STATE_CHANGE, is_nested};
+use super::hooks::{self, HookEvent, InstalledHook};
+use super::installed::{HookName, is_nested};
 use super::session::{Pending, Session};
 
 /// Maximum length of the line that reports an attention, in bytes. The reason of an attention may
@@ -89,7 +89,7 @@ impl Context<'_> {
             marked.filter(|one| one.pending).map(|one| one.shown(self.agent.name())).collect();
         self.notify_attentions(&attentions);
         self.session.raised.borrow_mut().extend(attentions);
-        match hooks::find(self, ON_STATE_CHANGE) {
+        match hooks::find(self, HookName::OnStateChange) {
             Some(hook) => self.run_hooks(&state.transitions, Some(&hook), None),
             // The hook was removed after the transitions were marked.
             None => {
@@ -104,7 +104,7 @@ impl Context<'_> {
             return;
         }
         attentions.iter().for_each(|attention| say(session, agent.name(), attention));
-        let hook = hooks::find(self, ON_ATTENTION);
+        let hook = hooks::find(self, HookName::OnAttention);
         // Without a hook there is no mark to clear. A command called from a hook leaves the
         // notification to a later step.
         let is_due = hook.is_some() || (attentions.iter().any(|one| one.pending) && !is_nested());
@@ -134,10 +134,10 @@ impl Context<'_> {
     /// killed processes have left pending.
     fn notify_transitions(self, pending: Pending) -> Result<()> {
         let Pending { transitions, is_heard, mut lock, .. } = pending;
-        let changed = is_heard.then(|| hooks::find(self, ON_STATE_CHANGE)).flatten();
+        let changed = is_heard.then(|| hooks::find(self, HookName::OnStateChange)).flatten();
         let has_recovered =
             transitions.iter().any(|one| HookEvent::end_of_recovery(self.agent.name(), one).is_some());
-        let recovered = has_recovered.then(|| hooks::find(self, ON_RECOVERY_COMPLETE)).flatten();
+        let recovered = has_recovered.then(|| hooks::find(self, HookName::OnRecoveryComplete)).flatten();
         let first = transitions.first().map_or(0, |one| one.seq);
         if changed.is_some() && self.agent.peek()?.transitions.iter().any(|one| one.seq < first) {
             drop(lock);
@@ -173,9 +173,10 @@ impl Context<'_> {
             }
             if let Some(hook) = changed.filter(|_| killed_at.is_none()) {
                 let ran = hook.run(&HookEvent::transition(agent.name(), transition));
-                let was_killed = ran
-                    .as_ref()
-                    .map_or(true, |failure| failure.as_ref().is_some_and(HookFailure::was_killed));
+                let was_killed = match &ran {
+                    Ok(failure) => failure.as_ref().is_some_and(|failure| failure.was_killed),
+                    Err(_) => true,
+                };
                 hooks::report_failure(session, ran);
                 if was_killed && session.cancelled_by.get().is_some() {
                     break;

@@ -62,12 +62,8 @@ fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace
     Ok(Some(Away::Directory { path, host: there() }))
 }
 
-/// True if the agent is stepped elsewhere: a run or a clone's claim there is not over.
-pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
-    Ok(given_up_at(agent, state, now)?.is_some())
-}
-
-/// Returns the time from which a run or claim elsewhere counts as lost; `None` without one.
+/// Returns the time from which a run or claim elsewhere counts as lost; `None` if the agent is not
+/// stepped elsewhere, because there is no such run or claim or it is over.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
     let is_away = away_run(agent, state, now)?.is_some();
     let run = state.current_run.as_ref().filter(|_| is_away);
@@ -91,7 +87,7 @@ pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()>
 }
 
 /// Returns the claim of another clone on the agent, if the claim has not expired.
-pub fn foreign_claim<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
+fn foreign_claim<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
     let Some(by) = state.ticked_by.as_ref().filter(|by| now <= by.expires_at) else { return Ok(None) };
     let is_own = agent.local().has_taken(&by.id)?;
     Ok(Some(by).filter(|_| !is_own))

@@ -26,7 +26,7 @@ use crate::store::{Agent, LockGuard, Occupant, Sharing, Slot, Store, Subject};
 
 use super::context::Context;
 use super::hooks::{self, HookEvent};
-use super::installed;
+use super::installed::HookName;
 use super::owner::away;
 
 /// Occupied resources of one turn. Dropping this value, or the end of the process, releases them.
@@ -345,7 +345,7 @@ fn try_to_ask(context: Context<'_>, priority: i32, lacked: Resource) -> Result<(
 /// Runs the hook for a request to yield, which must have been committed.
 pub fn run_preempt_hook(context: Context<'_>, state: &State) {
     let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
-    if let Some(hook) = hooks::find(context, installed::ON_PREEMPT_REQUEST) {
+    if let Some(hook) = hooks::find(context, HookName::OnPreemptRequest) {
         let reason = request.map(|request| request.reason.clone());
         let event = HookEvent::of(state, ExecutionState::Suspended, reason);
         hooks::report_failure(context.session, hook.run(&event));

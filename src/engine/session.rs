@@ -25,8 +25,8 @@ use crate::store::{LockGuard, Opener, Store, Subject, is_url};
 pub struct Session {
     pub clock: Clock,
     pub out: Output,
-    /// Notifications of this command's commits that were not sent yet, by agent. Notifications about
-    /// one agent may wait while others are sent: a parent starts and stops children meanwhile.
+    /// Notifications of this command's commits that were not sent yet, by agent. Those about one
+    /// agent may wait while others are sent: a parent starts and stops children meanwhile.
     pub pending: RefCell<Vec<(AgentName, Pending)>>,
     /// Attentions that this command has raised. They determine its output and its exit status.
     pub raised: RefCell<Vec<Attention>>,

@@ -13,7 +13,6 @@ use crate::model::records::{LeaseState, Records};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::report::context::History;
 use crate::report::step::StepReport;
 use crate::rules::due::next_due;
 use crate::rules::posture::posture;
@@ -24,17 +23,15 @@ use crate::rules::transition::hints::ignore_duplicate_hint;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
-use crate::rules::transition::turn::claim;
 use crate::store::{Agent, AgentTxn, HeldLease, Subject, moved_away};
 
 use super::context::Context;
-use super::effects::{self, Recovery, recover};
-use super::installed;
+use super::effects::{self, recover};
 use super::load::{self, Loading, Purpose};
-use super::owner::{TICK_GONE, away_run, given_up_at, is_elsewhere, name_holder};
+use super::owner::{TICK_GONE, away_run, given_up_at, name_holder};
 use super::resources::{self, TurnResources};
-use super::turn::{self, Turn, account_for};
-use super::{environment, submissions, sync, tasks};
+use super::turn::{self, EndedTurn, account_for};
+use super::{submissions, tasks};
 
 /// Runs one step of an agent.
 pub fn step(context: Context<'_>) -> Result<StepReport> {
@@ -57,7 +54,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let now = session.clock.now();
         let locked = agent.change(now)?;
         let state = locked.state()?;
-        let is_elsewhere = is_elsewhere(agent, &state, now)?;
+        let is_elsewhere = given_up_at(agent, &state, now)?.is_some();
         let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
             match step::when_busy(&state, is_elsewhere, away_run(agent, &state, now)?, now) {
                 // A fast clock claimed the run, and that machine may have no process left to end
@@ -81,7 +78,12 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
             }
         }
         let seen = locked.look_for_step(&state, &unmovable)?;
-        let records = load::records(agent, &seen, state, Loading::unleased(now, Purpose::Step))?;
+        let records = load::records(
+            agent,
+            &seen,
+            state,
+            Loading { lease: LeaseState::Free, now, purpose: Purpose::Step },
+        )?;
         drop(seen);
         let draft = Draft::new(records, session.clock.stamp()?);
         let (step, grant) = resources::step(agent, draft, tried, resources::Intent::Take)?;
@@ -90,9 +92,9 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
             // The step has changed this draft, so the records are loaded again.
             Next::TakeIn if tried.submissions == Submissions::Some => tried.submissions = Submissions::NotYet,
             Next::TakeIn => {
-                let taken = submissions::take_in(context, &locked, step.draft)?;
-                tried.submissions = if taken.any { Submissions::Some } else { Submissions::NoMore };
-                unmovable.extend(taken.unmovable);
+                let (has_changed, left) = submissions::take_in(context, &locked, step.draft)?;
+                tried.submissions = if has_changed { Submissions::Some } else { Submissions::NoMore };
+                unmovable.extend(left);
             }
             Next::Quarantine => unmovable.extend(submissions::quarantine(context, &locked, step.draft)?),
             Next::DropStale => drop(context.commit(&locked, step.draft)?),
@@ -163,26 +165,14 @@ fn act(
     decision: Decision,
     (grant, lease): (TurnResources, HeldLease),
 ) -> Result<StepReport> {
-    let agent = context.agent;
     let decision_report = decision.report.clone();
     match decision.action {
         StepAction::StartTurn { message_id, continuation } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
-            draft.records.installed_hooks = installed::hooks(agent, &draft.records.state);
-            let mut claimed =
-                claim(&mut draft, message, continuation, environment::claimant(context.store())?)?;
-            turn::drop_missing_checkpoint(context, &mut draft, &mut claimed)?;
-            // The history is read before the commit of the claim, because a database releases the
-            // lock with the commit.
-            let now = context.session.clock.now();
-            let history = load::history(&locked.look_past_inbox(), &draft.records, &claimed.message, now);
-            let records = context.commit(&locked, draft)?;
-            drop(locked);
-            context.notify();
-            sync::publish(context, &format!("{}: {message_id} is claimed", agent.name()));
-            let turn = Turn { context, claimed, records, lease };
-            run_turn(turn, history, decision_report, grant)
+            let ended = turn::run(context, locked, draft, (message, continuation), lease)?;
+            drop(grant);
+            after_turn(context, ended, decision_report)
         }
         StepAction::Hold { message_id, continuation, shortage } => {
             lease.release_along();
@@ -196,11 +186,8 @@ fn act(
         }
         StepAction::Recover => {
             decided(&mut draft, &decision_report);
-            let Recovery { records, failure } =
-                recover(context, locked, draft, &decision_report.reason, Some(&lease))?;
-            let posture = posture(&records).posture;
-            let report = report(&records.state, decision_report);
-            Ok(StepReport { posture: Some(posture), failure, ..report })
+            let (records, failure) = recover(context, locked, draft, &decision_report.reason, Some(&lease))?;
+            Ok(StepReport { failure, ..report_on(&records, decision_report) })
         }
         StepAction::Reduce { message_id, continuation } => {
             lease.release_along();
@@ -210,8 +197,7 @@ fn act(
             let mut records = context.commit(&locked, draft)?;
             records.inbox.head = None;
             load::offer_first(&locked.look_again(), &mut records.inbox)?;
-            let posture = posture(&records).posture;
-            Ok(StepReport { posture: Some(posture), ..report(&records.state, decision_report) })
+            Ok(report_on(&records, decision_report))
         }
         StepAction::EmitTick(tick) => {
             lease.release_along();
@@ -242,9 +228,7 @@ fn commit(
     draft: Draft,
     decision: DecisionReport,
 ) -> Result<StepReport> {
-    let posture = posture(&draft.records).posture;
-    let state = context.commit(locked, draft)?.state;
-    Ok(StepReport { posture: Some(posture), ..report(&state, decision) })
+    Ok(report_on(&context.commit(locked, draft)?, decision))
 }
 
 /// Returns the message of a decision from the loaded records.
@@ -254,53 +238,39 @@ fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
     found.cloned().ok_or_else(|| Refusal::new("no_message", format!("{id} is no longer in the inbox")))
 }
 
-/// Runs a claimed turn without the lock, settles it, and runs the effects that follow.
-fn run_turn(
-    turn: Turn<'_>,
-    history: Result<History>,
-    decision: DecisionReport,
-    grant: TurnResources,
-) -> Result<StepReport> {
-    let (context, session) = (turn.context, turn.context.session);
-    let run_id = turn.claimed.run.run_id;
-    let attempt = turn.claimed.run.attempt;
-    let end = turn::run(&turn, history)?;
-    let cancelled_by = end.cancelled_by;
-    let (settled, after, run) = turn::settle(turn, end)?;
-    drop(grant);
+/// Runs the effects that follow the end of a turn, and returns the report of the step.
+fn after_turn(context: Context<'_>, ended: EndedTurn, decision: DecisionReport) -> Result<StepReport> {
+    let EndedTurn { run_id, attempt, settled, records, run, cancelled_by } = ended;
+    let session = context.session;
     // Hooks run before `cancelled_by` is set, because after a signal no hook runs.
-    context.run_effects(effects::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
+    context.run_effects(effects::after_turn(&records, run))?;
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
-    let brief = after
-        .state
-        .last_turn
-        .as_ref()
-        .filter(|turn| turn.run_id == run_id)
-        .and_then(|turn| turn.brief.clone());
+    let last = records.state.last_turn.as_ref().filter(|turn| turn.run_id == run_id);
     let mut report = StepReport {
         closure: settled.closure,
         terminal: Some(settled.terminal),
         terminal_reason: settled.reason,
-        brief,
+        brief: last.and_then(|turn| turn.brief.clone()),
         attempt: Some(attempt),
-        posture: Some(posture(&after).posture),
-        ..report(&after.state, decision)
+        ..report_on(&records, decision)
     };
     report.decision.run_id = Some(run_id);
     Ok(report)
 }
 
+/// Returns a report with the posture of the agent after the step.
+fn report_on(records: &Records, decision: DecisionReport) -> StepReport {
+    StepReport { posture: Some(posture(records).posture), ..report(&records.state, decision) }
+}
+
 fn report(state: &State, decision: DecisionReport) -> StepReport {
-    let reentry = decision.continuation.as_ref().is_some_and(|continuation| continuation.model_reentry);
-    let liveness = decision
-        .continuation
-        .as_ref()
-        .is_some_and(|continuation| continuation.class == ContinuationClass::LivenessOnly);
+    let continuation = decision.continuation.as_ref();
     StepReport {
         agent: state.agent.clone(),
+        model_reentry: continuation.is_some_and(|continuation| continuation.model_reentry),
+        liveness_only: continuation
+            .is_some_and(|continuation| continuation.class == ContinuationClass::LivenessOnly),
         decision,
-        model_reentry: reentry,
-        liveness_only: liveness,
         closure: None,
         terminal: None,
         terminal_reason: None,
@@ -405,7 +375,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
     loop {
         draft.look_ahead();
         let state = &draft.records.state;
-        let is_elsewhere = is_elsewhere(agent, state, now)?;
+        let is_elsewhere = given_up_at(agent, state, now)?.is_some();
         if draft.records.lease == LeaseState::Held || is_elsewhere {
             match step::when_busy(state, is_elsewhere, draft.records.away.clone(), now) {
                 BusyAction::SetLeaseRight(run_id) => has_effects |= set_lease_right(&mut draft, run_id),

@@ -48,17 +48,10 @@ fn at_once(policy: &Policy) -> usize {
     usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
 }
 
-/// Result of taking in dropped files.
-pub struct TakenIn {
-    /// True if the records or files have changed.
-    pub any: bool,
-    /// Names of the files that can be neither admitted nor moved.
-    pub unmovable: Vec<String>,
-}
-
 /// Admits dropped files in the inbox, and quarantines invalid ones: in one transaction, and at
-/// most `limits.max_drops_per_step` of them.
-pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<TakenIn> {
+/// most `limits.max_drops_per_step` of them. Returns true if records or files have changed, and the
+/// names of the files that can be neither admitted nor moved.
+pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<(bool, Vec<String>)> {
     let agent = context.agent;
     forget_changed(agent, &mut draft);
     let most = at_once(&draft.records.policy);
@@ -92,10 +85,10 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
         }
         count += 1;
     }
-    let any = count > 0 || !unmovable.is_empty() || !draft.is_empty();
+    let has_changed = count > 0 || !unmovable.is_empty() || !draft.is_empty();
     context.commit(locked, draft)?;
     admitted.iter().try_for_each(|taken| locked.local().remove_submission(taken))?;
-    Ok(TakenIn { any, unmovable })
+    Ok((has_changed, unmovable))
 }
 
 /// Quarantines inbox files that have the name of a message or hint but are invalid or of another

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::error::{Error, IoContext, Result};
 use crate::model::action::Action;
 use crate::model::bound::PROMPT;
+use crate::model::continuation::Continuation;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
+use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, OnDisconnect, Policy, StdinForm};
 use crate::model::records::{LeaseState, Records};
 use crate::model::refusal::Refusal;
@@ -30,34 +31,76 @@ use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::{Agent, HeldLease, Snapshot, Store};
+use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Store};
 use crate::workdir::{CONTEXT, PROMPT as PROMPT_FILE, Stream};
 
 use super::authority;
 use super::context::Context;
 use super::environment::{claimant, environment, set, workspace_path};
 use super::hooks::{self, HookEvent};
-use super::installed;
+use super::installed::{self, HookName};
 use super::load::{self, Loading, Purpose};
 use super::lookup::{check_named, ended_task};
 use super::monitor::{self, KILL_GRACE, LeaseKeeper};
 use super::outcome::{self, Mended};
 use super::session::Session;
-use super::tasks;
+use super::{sync, tasks};
 
 /// Claimed turn with its records and its lease.
-pub struct Turn<'a> {
-    pub context: Context<'a>,
-    pub claimed: Claimed,
+struct Turn<'a> {
+    context: Context<'a>,
+    claimed: Claimed,
     /// Records of the agent after the claim.
+    records: Records,
+    lease: HeldLease,
+}
+
+/// Turn whose run is settled.
+pub struct EndedTurn {
+    pub run_id: RunId,
+    pub attempt: u32,
+    pub settled: Settled,
+    /// Records of the agent after the settlement.
     pub records: Records,
-    /// Lease of the run, which is released first, as soon as the run is settled.
-    pub lease: HeldLease,
+    /// Record of the run, if this process has settled it.
+    pub run: Option<Run>,
+    /// Signal to this process during the turn.
+    pub cancelled_by: Option<i32>,
+}
+
+/// Claims a message, runs its turn without the lock, and settles the run. The lease is released as
+/// soon as the run is settled.
+pub fn run(
+    context: Context<'_>,
+    locked: AgentTxn<'_>,
+    mut draft: Draft,
+    (message, continuation): (Message, Continuation),
+    lease: HeldLease,
+) -> Result<EndedTurn> {
+    let Context { session, agent } = context;
+    let message_id = message.id;
+    draft.records.installed_hooks = installed::hooks(agent, &draft.records.state);
+    let mut claimed = rules::claim(&mut draft, message, continuation, claimant(context.store())?)?;
+    drop_missing_checkpoint(context, &mut draft, &mut claimed)?;
+    // The history is read before the commit of the claim, because a database releases the lock with
+    // the commit.
+    let now = session.clock.now();
+    let history = load::history(&locked.look_past_inbox(), &draft.records, &claimed.message, now);
+    let records = context.commit(&locked, draft)?;
+    drop(locked);
+    context.notify();
+    sync::publish(context, &format!("{}: {message_id} is claimed", agent.name()));
+    let (run_id, attempt) = (claimed.run.run_id, claimed.run.attempt);
+    let turn = Turn { context, claimed, records, lease };
+    let end = run_claimed(&turn, history)?;
+    let cancelled_by = end.cancelled_by;
+    let (settled, records, run) = settle(turn, end)?;
+    Ok(EndedTurn { run_id, attempt, settled, records, run, cancelled_by })
 }
 
 /// Makes a turn start from the beginning if its checkpoint is missing, because it could never
 /// continue.
-pub fn drop_missing_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mut Claimed) -> Result<()> {
+fn drop_missing_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mut Claimed) -> Result<()> {
     let agent = context.agent;
     let Some(checkpoint) = claimed.run.checkpoint else { return Ok(()) };
     if agent.bring_checkpoint(checkpoint)? {
@@ -75,33 +118,32 @@ pub fn drop_missing_checkpoint(context: Context<'_>, draft: &mut Draft, claimed:
 
 /// Runs the turn command to its end. A failure to start is an end, too; it counts as caused from
 /// outside, unless the settings of the turn are invalid.
-pub fn run(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
+fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
     let session = turn.context.session;
     let run_id = turn.claimed.run.run_id;
     let preemption = turn.records.policy.preemption;
     let started = std::time::Instant::now();
-    let ended = entered(turn).and_then(|()| prepare(turn, &history?)).and_then(|spec| {
-        let spec = match spec {
-            Ok(spec) => spec,
-            Err(unfit) => return Ok(Err(unfit)),
-        };
+    let run_command = || {
+        entered(turn)?;
+        let spec = prepare(turn, &history?)?;
         let monitor = monitor::of_turn(turn.context, run_id, preemption);
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
             turn.lease.outlast();
         }
-        process::turn::run(&spec, &mut (LeaseKeeper(Some(&turn.lease)), monitor)).map(Ok)
-    });
-    let end = match ended {
-        Ok(Ok(ended)) => {
+        Ok(process::turn::run(&spec, &mut (LeaseKeeper(Some(&turn.lease)), monitor))?)
+    };
+    let end = match run_command() {
+        Ok(ended) => {
             let path = turn.context.agent.workdir().run(run_id).outcome();
             end_of(session, ended, outcome::read(&path, &turn.records.policy.limits))
         }
-        Ok(Err(unfit)) => not_run(session, unfit.to_string(), started.elapsed()),
-        Err(error) => {
-            let end = not_run(session, error.to_string(), started.elapsed());
-            let end = TurnEnd { is_prevented: true, ..end };
-            session.lacked.replace(Some(error).filter(Error::is_shortage));
-            end
+        Err(NotStarted { error, is_prevented }) => {
+            let why = error.to_string();
+            let ended = TurnResult::not_started(why, session.cancelled_by.get(), started.elapsed());
+            if is_prevented {
+                session.lacked.replace(Some(error).filter(Error::is_shortage));
+            }
+            TurnEnd { is_prevented, ..end_of(session, ended, Ok(Mended::default())) }
         }
     };
     // Only a step that recovers this run needs the noted end; without it the run counts as
@@ -115,9 +157,21 @@ pub fn run(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
     Ok(end)
 }
 
-fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
-    let ended = TurnResult::not_started(error, session.cancelled_by.get(), took);
-    end_of(session, ended, Ok(Mended::default()))
+/// Error because of which the turn command was not run to its end.
+struct NotStarted {
+    error: Error,
+    /// False if the settings of the turn are invalid, true for any other cause.
+    is_prevented: bool,
+}
+
+impl From<Error> for NotStarted {
+    fn from(error: Error) -> NotStarted {
+        NotStarted { error, is_prevented: true }
+    }
+}
+
+fn unfit(error: Error) -> NotStarted {
+    NotStarted { error, is_prevented: false }
 }
 
 /// Runs the hook of a scheduled or resumed turn, and then commits `running`. Error when the hook
@@ -126,9 +180,9 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
     let session = turn.context.session;
     if let Some(to) = turn.claimed.stands_in {
         let (name, from) = if to == ExecutionState::Resumed {
-            (installed::ON_RESUME, ExecutionState::Suspended)
+            (HookName::OnResume, ExecutionState::Suspended)
         } else {
-            (installed::ON_SCHEDULED, ExecutionState::Runnable)
+            (HookName::OnScheduled, ExecutionState::Runnable)
         };
         let hook = hooks::find(turn.context, name).filter(|_| session.cancelled_by.get().is_none());
         if let Some(hook) = hook {
@@ -167,7 +221,7 @@ fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
 /// current, so that the hook can save a checkpoint with `yield`.
 pub fn before_suspension(context: Context<'_>, run_id: RunId, lease: Option<&HeldLease>) -> Result<()> {
     let Context { session, agent } = context;
-    let Some(hook) = hooks::find(context, installed::ON_SUSPEND) else { return Ok(()) };
+    let Some(hook) = hooks::find(context, HookName::OnSuspend) else { return Ok(()) };
     let state = agent.peek()?;
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {
@@ -206,7 +260,7 @@ fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) ->
 ///
 /// The lease is released with the commit or before the lock, so that the next process with the lock
 /// finds no lease of a settled run.
-pub fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
+fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
     settle_refusable(end, |end| try_to_settle(turn.context, turn.claimed.run.run_id, &turn.lease, end))
 }
 
@@ -362,17 +416,13 @@ fn objection(error: Error) -> Result<Refusal> {
     Ok(refusal)
 }
 
-/// Writes the context of the turn, and returns the specification of its command. Inner error: the
-/// settings of the turn are invalid; outer error: the machine has failed.
-fn prepare(turn: &Turn<'_>, history: &History) -> Result<Result<TurnSpec>> {
+/// Writes the context of the turn, and returns the specification of its command.
+fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let Turn { context: Context { session, agent }, claimed, records, .. } = turn;
     let store = agent.store();
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
-    let argv = match argv(policy, agent) {
-        Ok(argv) => argv,
-        Err(unfit) => return Ok(Err(unfit)),
-    };
+    let argv = argv(policy, agent).map_err(unfit)?;
     let dir = agent.workdir().run(run_id);
     dir.make()?;
     let workspace = workspace_path(store, policy);
@@ -395,18 +445,18 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<Result<TurnSpec>> {
                 let own = own.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
                 prompt::render(&document, own)
             });
-            match rendered {
-                Ok(text) => Stdin::File(dir.write(PROMPT_FILE, text.as_bytes())?),
-                Err(error) if error.is_shortage() => return Err(error),
-                Err(unfit) => return Ok(Err(unfit)),
-            }
+            let text = rendered.map_err(|error| match error.is_shortage() {
+                true => NotStarted::from(error),
+                false => unfit(error),
+            })?;
+            Stdin::File(dir.write(PROMPT_FILE, text.as_bytes())?)
         }
         StdinForm::None => Stdin::Null,
     };
     let mut env = environment(agent, policy, Some(&claimed.run), turn.lease.fence());
     set(&mut env, "DORMOUSE_CONTEXT", context.path().into());
     set(&mut env, "DORMOUSE_OUTCOME", dir.outcome().path().into());
-    Ok(Ok(TurnSpec {
+    Ok(TurnSpec {
         argv,
         workdir: store.anchor().leads_to(&policy.turn.workdir),
         env,
@@ -420,7 +470,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<Result<TurnSpec>> {
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
         kill_grace: KILL_GRACE,
         first: policy.preemption.signal,
-    }))
+    })
 }
 
 /// Returns the path and the text of the prompt template that the agent's settings name.

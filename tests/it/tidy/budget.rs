@@ -37,7 +37,7 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_738,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 7_646, goal: 4_900 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_535, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_887, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_980, goal: 3_300 },
     Room {
