@@ -26,7 +26,7 @@ guards() {
     let tried'
     guard journal src/store/dir/change.rs 'journal.commit(&line, disk)?;' ''
     guard recovery src/store/dir/change.rs 'journal::changes(found.entries()).apply(dir, disk)?;' ''
-    guard remains src/engine/effects.rs 'LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?.end(LAST_GRACE)?;' \
+    guard remains src/engine/effects.rs 'LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?.end(KILL_GRACE)?;' \
         'LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?;'
     guard arrival src/commands/messages/mod.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'
     guard outbox src/engine/outbox.rs 'let known = known(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
