@@ -288,8 +288,8 @@ impl<'de> IntoDeserializer<'de, serde_json::Error> for RawField<'de> {
 }
 
 /// Declares an enum whose JSON is an object with a field that names the variant. A field of type
-/// `Option` or `bool` may be absent. serde's reader of such objects would lose the text of numbers, and
-/// accept arrays in place of inner objects.
+/// `Option` or `bool` may be absent. serde's reader of such objects would lose the text of numbers,
+/// and accept arrays in place of inner objects.
 macro_rules! tagged {
     (
         $tag:literal, [$($rule:tt)*]

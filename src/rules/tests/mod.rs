@@ -517,7 +517,8 @@ pub fn ends_the_run_alone(transaction: &Transaction) -> bool {
     transaction.deletes.is_empty() && transaction.archived.iter().all(is_run)
 }
 
-/// Returns the records of one kind that a transaction writes or archives: `all_of!(puts, Put::Wait)`.
+/// Returns the records of one kind that a transaction writes or archives, such as `all_of!(puts,
+/// Put::Wait)`.
 macro_rules! all_of {
     ($records:expr, $kind:path) => {
         $records.iter().filter_map(|record| if let $kind(record) = record { Some(&**record) } else { None })

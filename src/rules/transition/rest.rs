@@ -30,7 +30,7 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     draft.ask();
     let mut found = advisories(&draft.records, draft.now());
     found.truncate(ADVISED);
-    // Only the warnings that are new since the last step at which the agent came to rest are logged.
+    // Only warnings that are new since the last step at which the agent came to rest are logged.
     let known = &draft.records.state.advised;
     let is_new = |advisory: &&Advisory| !known.contains(&advisory.key());
     let new: Vec<Value> = found.iter().filter(is_new).map(|advisory| json!(advisory)).collect();

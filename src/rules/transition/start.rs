@@ -28,9 +28,9 @@ pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Re
     steps.iter().try_for_each(|step| draft.enter(*step, None, &format!("on the way to {hook}")))
 }
 
-/// Leads a claim to `running`, through the state that precedes `running`, if an edge leads there. If
-/// one of the `hooks` is to run before, stops at the state of the hook and returns it; the caller
-/// then runs the hook and calls `begin`.
+/// Leads a claim to `running`, through the state that precedes `running`, if an edge leads there.
+/// If one of the `hooks` is to run before, stops at the state of the hook and returns it; the
+/// caller then runs the hook and calls `begin`.
 pub(super) fn approach(
     draft: &mut Draft,
     message_id: MessageId,

@@ -139,7 +139,7 @@ pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -
     Ok(())
 }
 
-/// Calls `each` with numbered lines of a file until `each` returns `false`; returns its last result.
+/// Calls `each` with numbered lines of a file until it returns `false`. Returns its last result.
 fn tell<'l>(
     lines: impl IntoIterator<Item = (usize, &'l [u8])>,
     cap: &CapPath,

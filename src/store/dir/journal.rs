@@ -379,7 +379,7 @@ fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, LineTail)>> {
     Ok(number.zip(LineTail::decode(tail)))
 }
 
-/// Returns the first `length` bytes of a journal, or fewer if another command truncates it meanwhile.
+/// Returns the first `length` bytes of a journal, or fewer if another command truncates it.
 fn read_all(cap: &CapPath, mut file: &File, length: u64) -> Result<Vec<u8>> {
     if length > files::MAX_JOURNAL {
         return Err(cap.too_large(length, files::MAX_JOURNAL));

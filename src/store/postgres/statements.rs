@@ -70,10 +70,11 @@ pub fn claimed(
         .with(claim.and_then(|claim| claim.run).map(|run| run.to_string()))
 }
 
-/// Inserts arrivals into the inbox of an agent if the lease `claim` is valid and the agent accepts a body
-/// of this size. `id`: if known; otherwise the name is looked up. `size`: size, and default limit
-/// of the sender's machine. `again`: `None` for the first attempt; a retry after a lost answer
-/// leaves out messages that have ended since, and `Some(true)` takes the lock of the agent for it.
+/// Inserts arrivals into the inbox of an agent if the lease `claim` is valid and the agent accepts
+/// a body of this size. `id`: if known; otherwise the name is looked up. `size`: size, and default
+/// limit of the sender's machine. `again`: `None` for the first attempt; a retry after a lost
+/// answer leaves out messages that have ended since, and `Some(true)` takes the lock of the agent
+/// for it.
 ///
 /// The row has the condition, `is_shut`, and the text of the agent's state, which the sender needs
 /// next. There is no row if the agent does not exist.

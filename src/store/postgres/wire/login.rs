@@ -122,7 +122,8 @@ impl Login<'_> {
     }
 
     /// Answers the server's request for a password, if any, and waits until the server accepts the
-    /// login. A second request is refused, because it could reveal the password after a SCRAM proof.
+    /// login. A second request is refused, because it could reveal the password after a SCRAM
+    /// proof.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
