@@ -49,21 +49,11 @@ impl fmt::Display for Pool {
 /// Pools of a machine, which ticks only the agents of these pools.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "PoolNames")]
-pub struct Pools(Vec<Pool>);
+pub struct Pools(pub Vec<Pool>);
 
 impl Default for Pools {
     fn default() -> Pools {
         Pools(vec![Pool::COMMON])
-    }
-}
-
-impl Pools {
-    pub fn all(&self) -> &[Pool] {
-        &self.0
-    }
-
-    pub fn has(&self, pool: &Pool) -> bool {
-        self.0.contains(pool)
     }
 }
 

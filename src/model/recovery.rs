@@ -59,17 +59,14 @@ impl RecoveryPolicy {
     /// Returns the delay between failed attempt number `attempt`, from 1, and the next attempt
     /// (contract, execution §7). `chance` is a number in `0.0..1.0`.
     pub fn delay(&self, attempt: u32, chance: f64) -> Span {
-        let exponential = || {
-            let factor = 1u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
-            self.base.times(factor).min(self.max_delay)
-        };
+        let factor = 1u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
+        let exponential = self.base.times(factor).min(self.max_delay);
         match self.strategy {
             Strategy::Fixed => self.base.min(self.max_delay),
-            Strategy::Exponential => exponential(),
+            Strategy::Exponential => exponential,
             Strategy::Jittered => {
-                let delay = exponential();
-                let extra = delay.as_millis() as f64 * self.jitter * chance;
-                delay.plus(Span::from_millis(extra as u64))
+                let extra = exponential.as_millis() as f64 * self.jitter * chance;
+                exponential.plus(Span::from_millis(extra as u64))
             }
         }
     }

@@ -12,29 +12,23 @@ use super::time::Span;
 use super::trigger::Trigger;
 
 /// Content of `dormouse.toml`.
+#[serde_with::apply(_ => #[serde(default)])]
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreConfig {
+    #[serde_with(skip_apply)]
     pub format: u32,
-    #[serde(default)]
     pub store: StoreSettings,
-    #[serde(default)]
     pub scheduler: SchedulerSettings,
-    #[serde(default)]
     pub git: GitSettings,
-    #[serde(default)]
     pub sharing: SharingSettings,
-    #[serde(default)]
     pub ingress: IngressSettings,
     /// Retention settings for every agent. The settings in `defaults` take precedence.
-    #[serde(default)]
     pub retention: toml::Table,
     /// Settings for every agent. The agent's `agent.toml` takes precedence.
-    #[serde(default)]
     pub defaults: toml::Table,
     /// Settings by name of a profile, for agents with that profile. They take precedence over
     /// `defaults`.
-    #[serde(default)]
     pub profiles: BTreeMap<String, toml::Table>,
 }
 

@@ -152,7 +152,7 @@ impl Store {
     pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
         let Some(remote) = agent.remote() else { return Ok(()) };
         let pool = Pool::of(&remote.policy()?);
-        if self.local.pools().has(&pool) {
+        if self.local.pools().0.contains(&pool) {
             return Ok(());
         }
         Err(Error::refused(
@@ -180,7 +180,7 @@ impl Store {
     /// be read.
     pub fn due(&self, now: Time, is_ticking: bool) -> Result<Option<DueAgents>> {
         let by = (self.is_remote() && is_ticking).then(|| self.local.claimant()).transpose()?;
-        self.backend().due(now, self.local.pools().all(), by.as_ref())
+        self.backend().due(now, &self.local.pools().0, by.as_ref())
     }
 
     /// Returns the agent of this name. Error if no such agent exists.
