@@ -29,14 +29,15 @@ guards() {
     guard remains src/engine/effects.rs 'LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?.end(KILL_GRACE)?;' \
         'LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?;'
     guard arrival src/commands/messages/mod.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'
-    guard outbox src/engine/outbox.rs 'let known = known(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
-    guard dedupe src/store/dir/snapshot.rs 'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk)' \
-        'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk).map(|_| None)'
-    guard base-lock src/store/postgres/statements.rs 'WHERE s.agent_id = {id} FOR UPDATE{nowait}"' \
-        'WHERE s.agent_id = {id} /* {nowait} */"'
-    guard base-lease src/store/postgres/txn.rs 'if theirs.is_some() {' 'if theirs.is_some() && false {'
-    guard base-fate src/store/postgres/outcome.rs 'Some("aborted") => return Ok(false)' 'Some("aborted") => return Ok(true)'
-    guard drop src/engine/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?; admitted.push(taken);'
+    guard outbox src/engine/outbox.rs 'let known = known_ids(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
+    guard dedupe src/store/dir/snapshot.rs 'dedupe::find(self, &self.view, key, window, self.agent.store.disk)' \
+        'dedupe::find(self, &self.view, key, window, self.agent.store.disk).map(|_| None)'
+    guard base-lock src/store/postgres/statements.rs 'WHERE s.agent_id = $1 FOR UPDATE{nowait}"' \
+        'WHERE s.agent_id = $1 /* {nowait} */"'
+    guard base-lease src/store/postgres/txn.rs 'if !is_ours && !is_renewed {' 'if false {'
+    guard base-fate src/store/postgres/change.rs 'Some("aborted") => return Ok(false)' 'Some("aborted") => return Ok(true)'
+    guard drop src/engine/submissions.rs 'admitted.push(taken);' \
+        'locked.local().remove_submission(&taken)?; admitted.push(taken);'
 }
 
 guard() {
