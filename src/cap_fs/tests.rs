@@ -1,6 +1,6 @@
 //! Tests that no path in a state directory leads outside it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 

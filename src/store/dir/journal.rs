@@ -99,8 +99,7 @@ impl JournalEntry {
         if self.deletes.iter().any(|deleted| deleted == path) {
             return Some(None);
         }
-        let written = self.writes.iter().rfind(|write| write.path == path);
-        written.map(|write| Some(write.content.as_str()))
+        self.writes.iter().rfind(|write| write.path == path).map(|write| Some(write.content.as_str()))
     }
 }
 
