@@ -402,7 +402,7 @@ fn run_command(
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
     }
-    let mut monitor = of_state(agent, |state: &State| match asked(state) {
+    let mut monitor = of_state(Context::new(session, agent), |state: &State| match asked(state) {
         Ok(None) => {
             let now = session.clock.now();
             let run = state.current_run.as_ref();

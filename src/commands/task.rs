@@ -301,14 +301,14 @@ fn look_after(
     let (agent, id) = (store.agent(&args.agent)?, args.task);
     // This process holds the lease until it ends.
     let held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
-    let this = claimant(store)?;
-    let task = Context::new(session, &agent).change(|draft| rules::run(draft, id, this))?.made;
+    let (context, this) = (Context::new(session, &agent), claimant(store)?);
+    let task = context.change(|draft| rules::run(draft, id, this))?.made;
     let end = match task {
         Some(task) => {
             let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
                 seat.begun();
                 let hearing = input.map(|input| InputReceiver::new(input, &agent, id));
-                run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(&agent, id), hearing)))
+                run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(context, id), hearing)))
             });
             seen(session, run)
         }

@@ -198,7 +198,6 @@ pub fn recover(
     cause: &str,
     lease: Option<&HeldLease>,
 ) -> Result<(Records, Option<String>)> {
-    let agent = context.agent;
     let Some(hook) = hooks::find(context, HookName::OnRecoveryStart) else {
         recovery::recover(&mut draft, cause)?;
         return Ok((ended(context, locked, draft)?, None));
@@ -217,7 +216,7 @@ pub fn recover(
             MonitorDecision::Ends
         }
     };
-    let mut monitor = (LeaseKeeper(lease), of_state(agent, lasts));
+    let mut monitor = (LeaseKeeper(lease), of_state(context, lasts));
     let failure = hook.run_within(&event, limit, &mut monitor)?;
     lease.map_or(Ok(()), |lease| lease.refuse_lost("the recovery"))?;
     let OpenTxn { locked, mut draft, .. } = context.open()?;

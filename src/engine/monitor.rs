@@ -16,7 +16,7 @@ use crate::report::progress::Age;
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::priority::first_to_go;
 use crate::rules::transition::preemption::{force, request, request_end};
-use crate::store::{Agent, HeldLease, StoreVersion};
+use crate::store::{HeldLease, StoreVersion};
 
 use super::context::{Context, has_command_section};
 use super::resources::yielding_when_low;
@@ -95,7 +95,7 @@ impl Monitor for LeaseKeeper<'_> {
 /// Reads an agent's records by `look` when they have changed or when `due` is reached; `look` then
 /// decides.
 pub struct RecordMonitor<'a, L> {
-    agent: &'a Agent<'a>,
+    context: Context<'a>,
     look: L,
     /// Version of the records at the last read.
     seen: Option<StoreVersion>,
@@ -105,18 +105,21 @@ pub struct RecordMonitor<'a, L> {
 }
 
 impl<'a, L: FnMut() -> Result<MonitorDecision>> RecordMonitor<'a, L> {
-    fn new(agent: &'a Agent<'a>, look: L) -> RecordMonitor<'a, L> {
-        RecordMonitor { agent, look, seen: None, due: None, next: Instant::now() + READ_PAUSE }
+    fn new(context: Context<'a>, look: L) -> RecordMonitor<'a, L> {
+        RecordMonitor { context, look, seen: None, due: None, next: Instant::now() + READ_PAUSE }
     }
 
     fn poll(&mut self, now: Instant) -> MonitorDecision {
-        let version = self.agent.version();
+        let Context { session, agent } = self.context;
+        let version = agent.version();
         if version == self.seen && self.due.is_none_or(|due| now < due) {
             return MonitorDecision::GoesOn { ask_again: self.due };
         }
+        // A command that was killed after its commit may have changed the journal alone.
+        let is_finished = agent.finish_interrupted(session.clock.now()).unwrap_or(true);
         // Unreadable records are no reason to end the command; the settlement will report them.
         let Ok(decision) = (self.look)() else { return MonitorDecision::GoesOn { ask_again: None } };
-        self.seen = version;
+        self.seen = version.filter(|_| is_finished);
         decision
     }
 }
@@ -129,7 +132,7 @@ impl<L: FnMut() -> Result<MonitorDecision>> Monitor for RecordMonitor<'_, L> {
                 MonitorDecision::Ends => return MonitorDecision::Ends,
                 MonitorDecision::GoesOn { ask_again } => self.due = ask_again,
             }
-            let next = now + if self.agent.store().is_remote() { QUERY_PAUSE } else { READ_PAUSE };
+            let next = now + if self.context.store().is_remote() { QUERY_PAUSE } else { READ_PAUSE };
             self.next = self.due.map_or(next, |due| due.min(next));
         }
         MonitorDecision::GoesOn { ask_again: Some(self.next) }
@@ -138,22 +141,22 @@ impl<L: FnMut() -> Result<MonitorDecision>> Monitor for RecordMonitor<'_, L> {
 
 /// Monitor that decides by an agent's state.
 pub fn of_state<'a>(
-    agent: &'a Agent<'a>,
+    context: Context<'a>,
     mut look: impl FnMut(&State) -> MonitorDecision + 'a,
 ) -> impl Monitor + 'a {
-    RecordMonitor::new(agent, move || agent.peek().map(|state| look(&state)))
+    RecordMonitor::new(context, move || context.agent.peek().map(|state| look(&state)))
 }
 
 /// Ends the command of a task that is being cancelled or has ended on another machine, which can't
 /// signal its processes. `None` if the records are files, because the task can then be cancelled on
 /// this machine only.
-pub fn of_task<'a>(agent: &'a Agent<'a>, id: TaskId) -> Option<impl Monitor + 'a> {
+pub fn of_task<'a>(context: Context<'a>, id: TaskId) -> Option<impl Monitor + 'a> {
     let look = move || {
-        let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
+        let task = context.agent.look(|seen, _| seen.open_one::<Task>(id))?;
         let is_unwanted = task.is_none_or(|task| task.status == TaskStatus::Cancelling);
         Ok(if is_unwanted { MonitorDecision::Ends } else { MonitorDecision::GoesOn { ask_again: None } })
     };
-    agent.store().is_remote().then(|| RecordMonitor::new(agent, look))
+    context.store().is_remote().then(|| RecordMonitor::new(context, look))
 }
 
 /// Ends a run that is settled or condemned, that should have yielded (contract, execution §6), or
@@ -161,7 +164,7 @@ pub fn of_task<'a>(agent: &'a Agent<'a>, id: TaskId) -> Option<impl Monitor + 'a
 /// deadline. `max_section`: maximum time for a section, in case the clock was set.
 pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> impl Monitor + 'a {
     let mut grace = Grace::default();
-    of_state(context.agent, move |state: &State| {
+    of_state(context, move |state: &State| {
         let settled = context.end_abandoned_sections(state.clone());
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);

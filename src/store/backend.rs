@@ -209,7 +209,8 @@ impl DueAgents {
 /// Identifier of a revision, for comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StoreVersion {
-    Dir(cap_fs::Version),
+    /// Versions of `state.json`, and of the journal if there is one.
+    Dir(cap_fs::Version, Option<cap_fs::Version>),
     #[cfg(any(test, feature = "postgres"))]
     Remote(u64),
 }
@@ -250,6 +251,12 @@ pub trait AgentRecords: Debug {
 
     /// Returns a value that differs between revisions, at the least cost, or `None` if unknown.
     fn version(&self) -> Option<StoreVersion>;
+
+    /// True if a transaction is committed, but its changes are not in all records yet. If its
+    /// process was killed, the next holder of the lock applies it.
+    fn is_interrupted(&self) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Returns these records if they are not the files of this machine's state directory.
     fn remote(&self) -> Option<&dyn RemoteRecords> {

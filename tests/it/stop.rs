@@ -12,6 +12,7 @@ use crate::setup::{
     Beside, add, assert_includes, edit_state, eventually, extend_policy, failure, field, hook, in_time,
     lives, objects, record, say, started, step, wait_for,
 };
+use crate::strace::{self, Harm};
 
 const POLITE: &str = "echo done; touch running; until test -e go; do sleep 0.02; done";
 const DEAF: &str = "trap '' TERM; echo heard nothing; touch running; while :; do sleep 0.02; done";
@@ -201,6 +202,21 @@ fn a_stop_that_is_killed_while_it_waits_is_finished_by_the_tick() {
         assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
         was_killed.then_some(())
     });
+}
+
+/// A tick that runs a turn looks at the journal, too: the files may not show what is committed.
+#[test]
+fn a_stop_that_is_killed_between_its_commit_and_its_files_is_finished_by_the_tick() {
+    needs!("strace");
+    let stop = ["stop", "ada", "--grace", "1s"];
+    let calls = strace::record(&started(DEAF), &stop, "").points();
+    let is_change = |call: &&strace::Call| call.act() == "rename" && call.rest.contains("/state.json");
+    let change = calls.iter().find(is_change).expect("it changes its state");
+    let (sandbox, message, tick) = running(DEAF);
+    let harmed = strace::harm(&sandbox, &stop, "", change, Harm::Kill);
+    assert!(harmed.hit.iter().any(|call| call.contains("\"state.json\"")), "{:?}", harmed.hit);
+    assert_eq!(ended_well(tick.end())["terminal"], "aborted");
+    assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
     };
     let context = Context::new(&play.session, &play.agent);
     let id = context.change(|draft| task::start(draft, new)).expect("started").made.id;
-    let mut monitor = of_task(&play.agent, id);
+    let mut monitor = of_task(context, id);
     let mut asked = |looks: usize| {
         let mut last = monitor.ask();
         for _ in 0..looks {

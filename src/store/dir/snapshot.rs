@@ -110,16 +110,19 @@ impl AgentRecords for DirAgent<'_> {
     }
 
     fn version(&self) -> Option<StoreVersion> {
-        let found = self.dir.join(layout::STATE).look().ok()??;
-        Some(StoreVersion::Dir(Version::of(&found)))
+        let of = |path| Some(Version::of(&self.dir.join(path).look().ok()??));
+        Some(StoreVersion::Dir(of(layout::STATE)?, of(layout::JOURNAL)))
+    }
+
+    fn is_interrupted(&self) -> Result<bool> {
+        Ok(match Journal::look(&self.dir, false)? {
+            FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => false,
+            FoundJournal::Open(_) => true,
+        })
     }
 
     fn is_quiet(&self, state: &State) -> Result<bool> {
-        let is_finished = match Journal::look(&self.dir, false)? {
-            FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => true,
-            FoundJournal::Open(_) => false,
-        };
-        Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
+        Ok(!self.is_interrupted()? && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
     }
 
     /// Puts each arrival into the inbox as a new file.

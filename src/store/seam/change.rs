@@ -55,6 +55,12 @@ impl Agent<'_> {
         self.hold(dir, Duration::ZERO, now)
     }
 
+    /// Applies a transaction that a killed command has committed. Returns false if another process
+    /// has the lock, which may be that command.
+    pub fn finish_interrupted(&self, now: Time) -> Result<bool> {
+        Ok(!self.records().is_interrupted()? || self.try_change(now)?.is_some())
+    }
+
     /// Takes the lock of the records under the lock of this machine, which is the same for files.
     fn hold<'a>(&'a self, dir: DirTxn<'a>, patience: Duration, now: Time) -> Result<Option<AgentTxn<'a>>> {
         let Some(remote) = self.remote() else {
