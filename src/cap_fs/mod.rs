@@ -17,7 +17,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -219,6 +219,13 @@ impl CapPath {
 
     /// Returns the path relative to the state directory.
     fn way(&self) -> &Path {
+        // Nearly every path begins with the bytes of the root, and components are slow to compare.
+        let (path, root) = (self.path.as_os_str().as_bytes(), self.root.path.as_os_str().as_bytes());
+        if let Some([b'/', way @ ..]) = path.strip_prefix(root)
+            && way.first().is_some_and(|first| *first != b'/')
+        {
+            return Path::new(OsStr::from_bytes(way));
+        }
         match self.path.strip_prefix(&self.root.path) {
             Ok(way) if way.as_os_str().is_empty() => Path::new("."),
             Ok(way) => way,
@@ -280,24 +287,19 @@ impl CapPath {
             }
             here = here.join(part.as_os_str());
             let found = kind(&here.look().ok()??);
-            if found == FileType::Symlink {
-                return Some(
-                    Error::damaged(
-                        here.path,
-                        "a symbolic link: dormouse follows none inside a state directory",
-                    )
-                    .with_hint("put the real file or directory in its place"),
-                );
-            }
-            if found != FileType::Directory && at + 1 < parts.len() {
-                return Some(Error::damaged(here.path, format!("{}: expected a directory", describe(found))));
-            }
-            if found != FileType::RegularFile && at + 1 == parts.len() {
-                let expected =
-                    if found == FileType::Directory { "plain file" } else { "plain file or a directory" };
-                let message = format!("{}: expected a {expected}", describe(found));
-                return Some(Error::damaged(here.path, message));
-            }
+            let expected = match (found, at + 1 == parts.len()) {
+                (FileType::Symlink, _) => {
+                    let message = "a symbolic link: dormouse follows none inside a state directory";
+                    let hint = "put the real file or directory in its place";
+                    return Some(Error::damaged(here.path, message).with_hint(hint));
+                }
+                (FileType::Directory, false) | (FileType::RegularFile, true) => continue,
+                (FileType::Directory, true) => "plain file",
+                (_, true) => "plain file or a directory",
+                (_, false) => "directory",
+            };
+            let message = format!("{}: expected a {expected}", describe(found));
+            return Some(Error::damaged(here.path, message));
         }
         Some(Error::damaged(here.path, "a plain file: expected a directory"))
     }

@@ -174,11 +174,9 @@ impl CapPath {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            let is_dir = if entry.file_type() == FileType::Unknown {
-                self.child(name).is_dir()?
-            } else {
-                entry.file_type() == FileType::Directory
-            };
+            let kind = entry.file_type();
+            let is_dir =
+                kind == FileType::Directory || kind == FileType::Unknown && self.child(name).is_dir()?;
             if !each(name, is_dir) {
                 break;
             }
@@ -208,8 +206,7 @@ impl CapPath {
             Ok(found) => found,
             Err(errno) => return Ok(Err(errno)),
         };
-        let stat = rustix::fs::fstat(&found).context("open", &self.path)?;
-        let found_kind = kind(&stat);
+        let found_kind = kind(&rustix::fs::fstat(&found).context("open", &self.path)?);
         if found_kind == FileType::Fifo {
             return Ok(Ok(found));
         }
