@@ -81,8 +81,8 @@ pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> 
         out.failure(&error, Some(name.as_str()), Some(name.as_str()));
         status = status.graver(error.exit_status());
     });
-    let text = metrics::text(&readings, Naming::All, now);
     if let Some(path) = &args.output {
+        let text = metrics::text(&readings, Naming::All, now);
         // The file is readable for all users, because the collector usually runs as another user.
         replace(path, 0o644, &text)?;
         if out.is_json() {
@@ -92,7 +92,7 @@ pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> 
     } else if out.is_json() {
         metrics::objects(&readings, now).iter().for_each(|number| out.json_line(number));
     } else {
-        out.raw(text.as_bytes());
+        out.raw(metrics::text(&readings, Naming::All, now).as_bytes());
     }
     Ok(status)
 }

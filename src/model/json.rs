@@ -168,7 +168,7 @@ fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
             _ => Cow::Borrowed(token),
         };
         written.push_str(&shortest);
-        let is_infinite = token.parse::<f64>().is_ok_and(|number| !number.is_finite());
+        let is_infinite = matches!(first, '-' | '0'..='9') && token.parse().is_ok_and(f64::is_infinite);
         held.push_str(&if is_infinite { Cow::Owned(format!("\"{token}\"")) } else { shortest });
     }
     Ok((written, held))
