@@ -72,7 +72,7 @@ pub trait Backend: Debug {
     /// number of agents returned. `by`: the machine that asks in order to step them. Agents whose
     /// turn runs on another machine are then left out, and the store records that the machine ticks
     /// these pools. `None` if only a read of each agent shows that.
-    fn due(&self, _now: Time, _pools: &[Pool], _by: Option<&LeaseClaimant>) -> Result<Option<DueAgents>> {
+    fn due(&self, _now: Time, _pools: &[Pool], _by: Option<AskClaimant<'_>>) -> Result<Option<DueAgents>> {
         Ok(None)
     }
 

@@ -96,7 +96,7 @@ impl Backend for Memory {
         Ok(agents.keys().filter(|name| name.as_str().starts_with(beginning)).cloned().collect())
     }
 
-    fn due(&self, now: Time, pools: &[Pool], _: Option<&LeaseClaimant>) -> Result<Option<DueAgents>> {
+    fn due(&self, now: Time, pools: &[Pool], _: Option<AskClaimant<'_>>) -> Result<Option<DueAgents>> {
         let mut due = DueAgents::default();
         for (name, known) in self.0.borrow().iter() {
             let texts = known.texts.borrow();

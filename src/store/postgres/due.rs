@@ -6,6 +6,7 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::model::id::MessageId;
 use crate::model::message::Priority;
+use crate::model::pool::Pool;
 use crate::model::time::Time;
 
 use super::super::backend::{DueAgent, DueAgents, LeaseClaimant};
@@ -70,20 +71,15 @@ fn note(by: &LeaseClaimant, pools: Value) -> Statement {
 
 /// Returns the agents to check, the next due time, and the number of machines that tick these
 /// pools, in one round trip. `by`: ticking process.
-pub fn ask(
-    pool: &ConnectionPool,
-    now: Time,
-    pools: &[&str],
-    by: Option<&LeaseClaimant>,
-) -> Result<DueAgents> {
-    let pools = Value::Texts(pools.iter().map(|name| (*name).to_owned()).collect());
+pub fn ask(pool: &ConnectionPool, now: Time, pools: &[Pool], by: Option<LeaseClaimant>) -> Result<DueAgents> {
+    let pools = Value::Texts(pools.iter().map(|pool| pool.as_str().to_owned()).collect());
     let now = now.as_millis();
     let machines = Statement::new(format!(
         "SELECT count(*) FROM @.anchor n WHERE n.pools && $1::text[] AND n.seen_at > @now - 2 * {ANCHOR_INTERVAL}"
     ));
-    let mut asked: Vec<Statement> = by.map(|by| note(by, pools.clone())).into_iter().collect();
+    let mut asked: Vec<Statement> = by.iter().map(|by| note(by, pools.clone())).collect();
     asked.extend([
-        Statement::new(agents()).with(now).with(pools.clone()).with(by.map(|by| &by.anchor)),
+        Statement::new(agents()).with(now).with(pools.clone()).with(by.map(|by| by.anchor)),
         Statement::new(NEXT).with(now).with(pools.clone()),
         machines.with(pools),
     ]);

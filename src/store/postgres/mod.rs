@@ -43,8 +43,8 @@ use crate::model::pool::Pool;
 use crate::model::time::{Span, Time};
 
 use super::backend::{
-    AgentRecords, Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Ops,
-    RemoteBackend, StoreFault, Subscription,
+    AgentRecords, Arrival, AskClaimant, Backend, Claim, DatabaseRole, DueAgents, InSlot, Ops, RemoteBackend,
+    StoreFault, Subscription,
 };
 use agent::PgAgent;
 use context::StoreContext;
@@ -113,9 +113,8 @@ impl Backend for Postgres {
         Ok(answer.iter().filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
     }
 
-    fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<Option<DueAgents>> {
-        let names: Vec<&str> = pools.iter().map(Pool::as_str).collect();
-        due::ask(&self.shared.pool, now, &names, by).map(Some)
+    fn due(&self, now: Time, pools: &[Pool], by: Option<AskClaimant<'_>>) -> Result<Option<DueAgents>> {
+        due::ask(&self.shared.pool, now, pools, by.map(|who| who()).transpose()?).map(Some)
     }
 
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {

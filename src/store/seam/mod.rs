@@ -36,7 +36,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
-use super::backend::{Backend, Claim, DatabaseRole, DueAgents, Op, RemoteBackend, each_of};
+use super::backend::{AskClaimant, Backend, Claim, DatabaseRole, DueAgents, Op, RemoteBackend, each_of};
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
 
@@ -179,8 +179,8 @@ impl Store {
     /// true for a process that steps them. `None` if the records are files: then each agent has to
     /// be read.
     pub fn due(&self, now: Time, is_ticking: bool) -> Result<Option<DueAgents>> {
-        let by = (self.is_remote() && is_ticking).then(|| self.local.claimant()).transpose()?;
-        self.backend().due(now, &self.local.pools().0, by.as_ref())
+        let who: AskClaimant<'_> = &|| self.local.claimant();
+        self.backend().due(now, &self.local.pools().0, is_ticking.then_some(who))
     }
 
     /// Returns the agent of this name. Error if no such agent exists.

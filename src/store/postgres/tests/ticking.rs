@@ -53,10 +53,10 @@ fn a_machine_that_begins_to_tick_sees_to_the_months() {
     let store = fresh.open();
     store.due(at(0), &[Pool::COMMON], None).unwrap();
     assert_eq!(parts(&fresh), 2, "a question is no tick");
-    store.due(at(0), &[Pool::COMMON], Some(&claimant("one", MINUTE))).unwrap();
+    store.due(at(0), &[Pool::COMMON], Some(&|| Ok(claimant("one", MINUTE)))).unwrap();
     assert_eq!(parts(&fresh), 3);
     drop_month(&fresh, 1);
-    store.due(at(0), &[Pool::COMMON], Some(&claimant("one", MINUTE))).unwrap();
+    store.due(at(0), &[Pool::COMMON], Some(&|| Ok(claimant("one", MINUTE)))).unwrap();
     assert_eq!(parts(&fresh), 2, "it has just done so");
 }
 
@@ -67,7 +67,7 @@ fn a_fleet_knows_how_many_machines_tick() {
     let store = fresh.open();
     let machines = |anchor: &str, pools: &[Pool]| {
         let by = claimant(anchor, MINUTE);
-        store.due(at(0), pools, Some(&by)).unwrap().unwrap().machines
+        store.due(at(0), pools, Some(&|| Ok(by.clone()))).unwrap().unwrap().machines
     };
     let gpu = Pool::of("[scheduler]\npool = \"gpu\"\n");
     assert_eq!(machines("one", &[Pool::COMMON]), 1);
