@@ -1,21 +1,22 @@
-//! `enqueue`, `wake`, `queue`, and files dropped into the inbox: the ways to tell an agent something.
+//! Tests messages to an agent: `enqueue`, `wake`, `queue`, and files dropped into the inbox.
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Sandbox, copy_tree};
+use crate::harness::{Cmd, Sandbox, copy_tree};
 use crate::setup::{
-    Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, changes, decision, decisions,
-    edit_file, extend_policy, failure, field, git, git_in, json_in, names, objects, only_file, own_name,
-    raw_git, record, say, started, started_in_git, started_with, step, step_on, tree, words,
+    Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, changes, commit_all, decision,
+    decisions, edit_file, extend_policy, failure, field, git, git_in, json_in, names, objects, only_file,
+    own_name, record, say, started, started_in_git, started_with, step, step_on, texts, tree, words,
 };
 
-/// A turn that answers with the message it was given, on one line.
-const ECHO: &str = r#"sed -n '/"message": {/,/"authority_class"/d; /"text": "/{s/.*"text": "//; s/"$//; p; q}' "$DORMOUSE_CONTEXT""#;
+/// Turn that runs until the file `go` exists.
+const WAIT_FOR_GO: &str = "touch running; while [ ! -e go ]; do sleep 0.02; done";
 
-/// The bodies of what is queued, in order.
+/// Returns the texts of the queued messages, in order.
 fn queued(sandbox: &Sandbox) -> Vec<String> {
     sandbox
         .json_lines(["queue", "list", "-a", "ada", "--limit", "0"])
@@ -32,8 +33,38 @@ fn message(sandbox: &Sandbox, id: &str) -> Value {
     sandbox.json(["queue", "show", id])
 }
 
+/// Enqueues a message to `ada`, and returns its id.
+#[track_caller]
+fn enqueue(sandbox: &Sandbox, args: &[&str]) -> String {
+    sandbox.run([&["enqueue", "ada"], args].concat()).trim_end().to_owned()
+}
+
+/// Enqueues a message with a dedupe key, and returns the answer.
+#[track_caller]
+fn enqueue_once(sandbox: &Sandbox, text: &str, key: &str) -> Value {
+    sandbox.json(["enqueue", "ada", text, "--dedupe-key", key])
+}
+
+fn enqueue_batch<'s>(sandbox: &'s Sandbox, lines: &str) -> Cmd<'s> {
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines)
+}
+
+fn inbox(sandbox: &Sandbox) -> Vec<String> {
+    names(&sandbox.agent("ada").join("inbox"))
+}
+
+/// Starts a tick of `ada`, whose turn is [`WAIT_FOR_GO`], and waits for the begin of the turn.
+fn start_turn(sandbox: &Sandbox) -> Beside {
+    Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"))
+}
+
+fn end_turn(sandbox: &Sandbox, tick: Beside) {
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    assert_eq!(tick.end().code(), 0);
+}
+
 #[test]
-fn enqueue_prints_the_id_of_what_it_admitted() {
+fn enqueue_prints_the_id_of_its_message() {
     let sandbox = started("true");
     let before = tree(&sandbox.agent("ada"));
     let id = say(&sandbox, "hello");
@@ -101,7 +132,7 @@ fn text_that_can_not_be_read_is_refused_with_its_place() {
         "dormouse: stdin: not UTF-8\n\
          hint: a message is text: encode other data, or put it into a file and send its path\n",
     );
-    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
+    assert_eq!(inbox(&sandbox), Vec::<String>::new());
 }
 
 #[test]
@@ -116,33 +147,18 @@ fn a_body_larger_than_the_limit_is_refused_and_the_limit_named() {
     sandbox
         .cmd(["enqueue", "ada", "--json", "--body-json", &format!("\"{exact}\"")])
         .fails(4, "message_too_large");
-    assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 1);
+    assert_eq!(inbox(&sandbox).len(), 1);
 }
 
 #[test]
 fn a_message_carries_its_whole_provenance() {
     let sandbox = started("true");
     let work = sandbox.run(["work", "add", "-a", "ada", "a door"]).trim_end().to_owned();
-    let id = sandbox
-        .run([
-            "enqueue",
-            "ada",
-            "red",
-            "--origin",
-            "webhook:ci:main",
-            "--priority",
-            "background",
-            "--resource",
-            "github:org/repo#12",
-            "--correlation-id",
-            "c1",
-            "--work-item",
-            &work,
-            "--ttl",
-            "1h30m",
-        ])
-        .trim_end()
-        .to_owned();
+    let flags = format!(
+        "red --origin webhook:ci:main --priority background --resource github:org/repo#12 \
+         --correlation-id c1 --work-item {work} --ttl 1h30m"
+    );
+    let id = enqueue(&sandbox, &words(&flags));
     assert_eq!(
         record(&sandbox, format!("inbox/3-{id}.json")),
         json!({
@@ -176,14 +192,13 @@ fn each_origin_speaks_in_its_own_kinds_and_authority() {
         ("webhook", "webhook_event", "integration_signal"),
         ("callback", "callback_event", "integration_signal"),
     ] {
-        let id = sandbox.run(["enqueue", "ada", "x", "--origin", origin]);
-        let found = message(&sandbox, id.trim_end());
-        assert_eq!((&found["kind"], &found["authority_class"]), (&json!(kind), &json!(authority)));
-        let by_kind = sandbox.run(["enqueue", "ada", "x", "--kind", kind]);
-        assert_eq!(message(&sandbox, by_kind.trim_end())["origin"]["kind"], origin);
+        let found = message(&sandbox, &enqueue(&sandbox, &["x", "--origin", origin]));
+        assert_includes(&found, json!({ "kind": kind, "authority_class": authority }));
+        let by_kind = message(&sandbox, &enqueue(&sandbox, &["x", "--kind", kind]));
+        assert_eq!(by_kind["origin"]["kind"], origin);
     }
-    let control = sandbox.run(["enqueue", "ada", "x", "--kind", "control"]);
-    assert_eq!(message(&sandbox, control.trim_end())["origin"]["kind"], "operator");
+    let control = message(&sandbox, &enqueue(&sandbox, &["x", "--kind", "control"]));
+    assert_eq!(control["origin"]["kind"], "operator");
 }
 
 #[test]
@@ -223,51 +238,39 @@ fn kinds_and_origins_that_do_not_match_are_refused() {
 }
 
 #[test]
-fn kinds_that_are_the_runtimes_own_are_no_choice() {
+fn invalid_arguments_are_wrong_usage() {
     let sandbox = started("true");
-    for kind in ["timer_tick", "system_tick", "task_result", "task_status"] {
-        sandbox.cmd(["enqueue", "ada", "x", "--kind", kind]).exits(2);
+    for line in [
+        "enqueue ada x --ttl 5x",
+        "enqueue ada x --ttl -5s",
+        "enqueue ada x --priority urgent",
+        "enqueue ada x --work-item 1",
+        "enqueue ada x --body-json 1",
+        "enqueue ada x --batch",
+        "enqueue",
+        "wake ada --wait 1",
+        "enqueue ada x --origin stranger",
+        "enqueue ada x --kind timer_tick",
+        "enqueue ada x --kind system_tick",
+        "enqueue ada x --kind task_result",
+        "enqueue ada x --kind task_status",
+    ] {
+        let ran = sandbox.cmd(words(line)).output();
+        assert_eq!((ran.code(), ran.stdout.as_str()), (2, ""), "{line}: {ran}");
     }
+    assert_eq!(inbox(&sandbox), Vec::<String>::new());
 }
 
 #[test]
-fn words_that_mean_nothing_are_wrong_usage() {
+fn messages_are_taken_by_priority_then_first_in_first_out() {
     let sandbox = started("true");
-    for args in [
-        &["enqueue", "ada", "x", "--ttl", "5x"][..],
-        &["enqueue", "ada", "x", "--ttl", "-5s"],
-        &["enqueue", "ada", "x", "--priority", "urgent"],
-        &["enqueue", "ada", "x", "--work-item", "1"],
-        &["enqueue", "ada", "x", "--body-json", "1"],
-        &["enqueue", "ada", "x", "--batch"],
-        &["enqueue"],
-        &["wake", "ada", "--wait", "1"],
-        &["enqueue", "ada", "x", "--origin", "stranger"],
-    ] {
-        let ran = sandbox.cmd(args.iter().copied()).output();
-        assert_eq!((ran.code(), ran.stdout.as_str()), (2, ""), "{args:?}: {ran}");
-    }
-    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
-}
-
-#[test]
-fn messages_go_by_priority_and_within_one_first_in_first_out() {
-    let sandbox = started("true");
-    for (priority, text) in [
-        ("background", "6"),
-        ("normal", "4"),
-        ("next", "2"),
-        ("background", "7"),
-        ("interject", "1"),
-        ("next", "3"),
-        ("normal", "5"),
-    ] {
-        sandbox.run(["enqueue", "ada", text, "--priority", priority]);
+    let sent = "6 background, 4 normal, 2 next, 7 background, 1 interject, 3 next, 5 normal";
+    for (text, priority) in sent.split(", ").filter_map(|message| message.split_once(' ')) {
+        enqueue(&sandbox, &[text, "--priority", priority]);
     }
     assert_eq!(queued(&sandbox), ["1", "2", "3", "4", "5", "6", "7"]);
-    let queue = sandbox.json(["get", "ada"])["queue"].clone();
     assert_eq!(
-        queue,
+        sandbox.json(["get", "ada"])["queue"],
         json!({
             "pending": 7,
             "by_priority": { "interject": 1, "next": 2, "normal": 2, "background": 2 },
@@ -277,12 +280,10 @@ fn messages_go_by_priority_and_within_one_first_in_first_out() {
             "dead": 0,
         })
     );
-    let mut taken = Vec::new();
-    for _ in 0..7 {
-        let id = step(&sandbox)["message_id"].as_str().unwrap().to_owned();
-        taken.push(body(&message(&sandbox, &id)).to_owned());
+    for text in ["1", "2", "3", "4", "5", "6", "7"] {
+        let taken = step(&sandbox);
+        assert_eq!(body(&message(&sandbox, taken["message_id"].as_str().unwrap())), text);
     }
-    assert_eq!(taken, ["1", "2", "3", "4", "5", "6", "7"]);
 }
 
 #[test]
@@ -297,11 +298,10 @@ fn a_batch_keeps_its_order_and_takes_its_flags_as_defaults() {
     let answers = objects(&ran.stdout);
     let found: Vec<Value> =
         answers.iter().map(|answer| message(&sandbox, answer["message_id"].as_str().unwrap())).collect();
-    let what = |field: &str| found.iter().map(|message| message[field].as_str().unwrap()).collect::<Vec<_>>();
     assert_eq!(found.iter().map(body).collect::<Vec<_>>(), ["1", "2", "(json)", "4"]);
-    assert_eq!(what("kind"), ["callback_event", "channel_event", "webhook_event", "callback_event"]);
-    assert_eq!(what("resource"), ["all", "own", "all", "all"]);
-    assert_eq!(what("correlation_id"), ["c", "c", "c", "c"]);
+    assert_eq!(texts(&found, "kind"), ["callback_event", "channel_event", "webhook_event", "callback_event"]);
+    assert_eq!(texts(&found, "resource"), ["all", "own", "all", "all"]);
+    assert_eq!(texts(&found, "correlation_id"), ["c", "c", "c", "c"]);
     assert_eq!(found[2]["expires_at"], "2026-01-02T03:05:08.000Z");
     assert_eq!(queued(&sandbox), ["1", "2", "(json)", "4"]);
 }
@@ -311,47 +311,37 @@ fn a_bad_line_of_a_batch_admits_none_and_is_named() {
     let sandbox = started("true");
     for (line, status, message, hint) in [
         (
-            "{\"txt\": \"2\"}",
+            r#"{"txt": "2"}"#,
             2,
             ", column 6: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `wait_id`, `correlation_id`, `allow_empty`",
-            "nothing was admitted",
+            "",
         ),
-        ("{\"text\": ", 2, ", column 0: EOF while parsing a value", "nothing was admitted"),
+        (r#"{"text": "#, 2, ", column 0: EOF while parsing a value", ""),
+        (r#""text""#, 2, ", column 6: invalid type: string \"text\", expected struct Submission", ""),
+        ("{}", 4, ": neither `text` nor `body`: a message has one of them", ""),
+        (r#"{"text": "a", "body": 1}"#, 4, ": both `text` and `body`: a message has one of them", ""),
         (
-            "\"text\"",
-            2,
-            ", column 6: invalid type: string \"text\", expected struct Submission",
-            "nothing was admitted",
-        ),
-        ("{}", 4, ": neither `text` nor `body`: a message has one of them", "nothing was admitted"),
-        (
-            "{\"text\": \"a\", \"body\": 1}",
-            4,
-            ": both `text` and `body`: a message has one of them",
-            "nothing was admitted",
-        ),
-        (
-            "{\"text\": \"a\", \"origin\": \"webhook\", \"priority\": \"interject\"}",
+            r#"{"text": "a", "origin": "webhook", "priority": "interject"}"#,
             4,
             ": only the operator can interject",
-            "the highest priority for everybody else is `next`; nothing was admitted",
+            "the highest priority for everybody else is `next`; ",
         ),
     ] {
-        sandbox
-            .cmd(["enqueue", "ada", "--batch"])
-            .stdin(format!("{{\"text\": \"1\"}}\n\n{line}\n{{\"text\": \"4\"}}\n"))
+        enqueue_batch(&sandbox, &format!("{{\"text\": \"1\"}}\n\n{line}\n{{\"text\": \"4\"}}\n"))
             .status(status)
-            .complains(&format!("dormouse: line 3 of the batch{message}\nhint: {hint}\n"));
+            .complains(&format!(
+                "dormouse: line 3 of the batch{message}\nhint: {hint}nothing was admitted\n"
+            ));
     }
-    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
+    assert_eq!(inbox(&sandbox), Vec::<String>::new());
     assert_eq!(names(&sandbox.agent("ada").join("tmp")), Vec::<String>::new());
 }
 
 #[test]
 fn an_empty_batch_admits_nothing() {
     let sandbox = started("true");
-    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin("").check();
-    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin("\n \n").check();
+    enqueue_batch(&sandbox, "").check();
+    enqueue_batch(&sandbox, "\n \n").check();
 }
 
 #[test]
@@ -362,139 +352,125 @@ fn a_batch_knows_the_keys_of_its_own_lines() {
         .stdin("{\"text\":\"1\",\"dedupe_key\":\"k\"}\n{\"text\":\"2\"}\n{\"text\":\"3\",\"dedupe_key\":\"k\"}\n")
         .output();
     let answers = objects(&ran.stdout);
-    assert_eq!(
-        answers.iter().map(|answer| answer["duplicate"].as_bool().unwrap()).collect::<Vec<_>>(),
-        [false, false, true]
-    );
+    let duplicates: Vec<&Value> = answers.iter().map(|answer| &answer["duplicate"]).collect();
+    assert_eq!(duplicates, [false, false, true]);
     assert_eq!(answers[0]["message_id"], answers[2]["message_id"]);
     assert_eq!(queued(&sandbox), ["1", "2"]);
 }
 
 #[test]
 fn a_repeat_answers_with_the_first_ones_id_and_status() {
-    let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
-    let first = sandbox.json(["enqueue", "ada", "one", "--dedupe-key", "k"]);
+    let sandbox = started(WAIT_FOR_GO);
+    let first = enqueue_once(&sandbox, "one", "k");
     let id = first["message_id"].as_str().unwrap();
-    assert_eq!(first, json!({ "agent": "ada", "message_id": id, "status": "queued", "duplicate": false }));
-    let again =
-        |status: &str| json!({ "agent": "ada", "message_id": id, "status": status, "duplicate": true });
-    let repeat = || sandbox.json(["enqueue", "ada", "one", "--dedupe-key", "k"]);
-    assert_eq!(repeat(), again("queued"));
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
-    assert_eq!(repeat(), again("dequeued"));
-    fs::write(sandbox.project().join("go"), "").unwrap();
-    assert_eq!(tick.end().code(), 0);
-    assert_eq!(repeat(), again("processed"));
+    let answer = |status: &str, duplicate: bool| json!({ "agent": "ada", "message_id": id, "status": status, "duplicate": duplicate });
+    assert_eq!(first, answer("queued", false));
+    let repeat = || enqueue_once(&sandbox, "one", "k");
+    assert_eq!(repeat(), answer("queued", true));
+    let tick = start_turn(&sandbox);
+    assert_eq!(repeat(), answer("dequeued", true));
+    end_turn(&sandbox, tick);
+    assert_eq!(repeat(), answer("processed", true));
     assert_eq!(sandbox.run(["enqueue", "ada", "one", "--dedupe-key", "k"]), format!("{id}\n"));
-    let other = sandbox.json(["enqueue", "ada", "other", "--dedupe-key", "K"]);
-    assert_eq!(other["duplicate"], false);
+    assert_eq!(enqueue_once(&sandbox, "other", "K")["duplicate"], false);
 }
 
 #[test]
-fn a_repeat_after_the_window_is_a_message_of_its_own() {
+fn a_repeat_after_the_window_is_a_new_message() {
     let sandbox = started("true");
-    let first = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    let first = enqueue_once(&sandbox, "x", "k");
     sandbox.pass(24 * 3600 - 2);
-    assert_eq!(sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"])["duplicate"], true);
-    let next = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    assert_eq!(enqueue_once(&sandbox, "x", "k")["duplicate"], true);
+    let next = enqueue_once(&sandbox, "x", "k");
     assert_eq!(next["duplicate"], false);
     assert_ne!(first["message_id"], next["message_id"]);
     extend_policy(&sandbox, "ada", "\n[limits]\ndedupe_window = \"1m\"\n");
     sandbox.pass(60);
-    assert_eq!(sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"])["duplicate"], false);
+    assert_eq!(enqueue_once(&sandbox, "x", "k")["duplicate"], false);
     sandbox.pass(57);
-    assert_eq!(sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"])["duplicate"], true);
+    assert_eq!(enqueue_once(&sandbox, "x", "k")["duplicate"], true);
 }
 
 #[test]
-fn a_message_that_waits_for_longer_than_the_window_is_no_copy_of_a_later_one() {
+fn a_message_that_is_queued_for_longer_than_the_window_is_no_copy_of_a_later_one() {
     let sandbox = started_with("true", "\n[limits]\ndedupe_window = \"1h\"\n");
-    say_once(&sandbox, "one", false);
+    assert_eq!(enqueue_once(&sandbox, "one", "k")["duplicate"], false);
     sandbox.pass(3600);
-    let second = say_once(&sandbox, "two", false);
-    let turn = TURN_COMPLETED;
-    assert_eq!(decisions(&sandbox), [turn, turn, SLEEP]);
-    // The end of the first does not take the key back from the second.
+    let second = enqueue_once(&sandbox, "two", "k");
+    assert_eq!(second["duplicate"], false);
+    assert_eq!(decisions(&sandbox), [TURN_COMPLETED, TURN_COMPLETED, SLEEP]);
+    // The key still belongs to the second message after the first one has ended.
     sandbox.pass(3000);
-    assert_eq!(say_once(&sandbox, "two", true), second);
-}
-
-/// Says something to `ada` under one key, and returns the message that the key then stands for.
-#[track_caller]
-fn say_once(sandbox: &Sandbox, text: &str, repeats: bool) -> String {
-    let answer = sandbox.json(["enqueue", "ada", text, "--dedupe-key", "k"]);
-    assert_eq!(answer["duplicate"], repeats, "{text}");
-    answer["message_id"].as_str().unwrap().to_owned()
+    let again = enqueue_once(&sandbox, "two", "k");
+    assert_includes(&again, json!({ "duplicate": true, "message_id": second["message_id"] }));
 }
 
 #[test]
 fn a_fresh_clone_without_its_cache_knows_the_keys() {
     let sandbox = started("true");
-    let queued = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "queued"]);
+    let queued = enqueue_once(&sandbox, "x", "queued");
     let done = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "done", "--priority", "next"]);
     step(&sandbox);
     fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
-    let again = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "done"]);
-    assert_eq!(
-        (&again["message_id"], &again["status"], &again["duplicate"]),
-        (&done["message_id"], &json!("processed"), &json!(true))
-    );
-    let again = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "queued"]);
-    assert_eq!((&again["message_id"], &again["status"]), (&queued["message_id"], &json!("queued")));
+    for (first, key, status) in [(done, "done", "processed"), (queued, "queued", "queued")] {
+        let expected = json!({ "message_id": first["message_id"], "status": status, "duplicate": true });
+        assert_includes(&enqueue_once(&sandbox, "x", key), expected);
+    }
 }
 
 #[test]
-fn a_checkout_of_an_older_state_brings_its_keys_back() {
+fn a_checkout_of_an_older_state_has_only_the_keys_of_its_records() {
     let sandbox = started_in_git();
-    let lost = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    let lost = enqueue_once(&sandbox, "x", "k");
     step(&sandbox);
     git(&sandbox, &["stash", "--quiet", "--include-untracked"]);
-    let again = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k"]);
+    let again = enqueue_once(&sandbox, "x", "k");
     assert_eq!(again["duplicate"], false, "the message of the key is not in these records");
     assert_ne!(again["message_id"], lost["message_id"]);
 }
 
+/// Returns a sandbox with an agent in git, and the path of a clone.
+fn with_clone() -> (Sandbox, String) {
+    let sandbox = started_in_git();
+    let clone = sandbox.root().join("clone").to_str().unwrap().to_owned();
+    git(&sandbox, &["clone", "--quiet", ".", &clone]);
+    (sandbox, clone)
+}
+
+/// Commits everything in the project and in its clone, and merges the clone into the project.
+fn merge(sandbox: &Sandbox, clone: &str) {
+    commit_all(sandbox, "here");
+    git_in(sandbox, Path::new(clone), &["add", "--all"]);
+    git_in(sandbox, Path::new(clone), &["commit", "--quiet", "-m", "there"]);
+    git(sandbox, &["pull", "--quiet", "--no-rebase", "--no-edit", clone, "main"]);
+}
+
 #[test]
 fn two_copies_from_two_clones_are_reduced_to_one() {
-    let sandbox = started_in_git();
-    let clone = sandbox.root().join("clone");
-    git(&sandbox, &["clone", "--quiet", ".", clone.to_str().unwrap()]);
-    let first = sandbox.json(["enqueue", "ada", "here", "--dedupe-key", "k"]);
-    let there = clone.to_str().unwrap().to_owned();
-    let second = sandbox.json(["-C", &there, "enqueue", "ada", "there", "--dedupe-key", "k"]);
+    let (sandbox, clone) = with_clone();
+    let first = enqueue_once(&sandbox, "here", "k");
+    let second = sandbox.json(["-C", &clone, "enqueue", "ada", "there", "--dedupe-key", "k"]);
     assert_eq!(second["duplicate"], false);
-    for dir in [sandbox.project(), clone.clone()] {
-        git_in(&sandbox, &dir, &["add", "--all"]);
-        git_in(&sandbox, &dir, &["commit", "--quiet", "-m", "enqueued"]);
-    }
-    raw_git(&sandbox, &sandbox.project(), &["pull", "--quiet", "--no-rebase", "--no-edit", &there, "main"])
-        .exits(0);
+    merge(&sandbox, &clone);
     fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
-    assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 2);
+    assert_eq!(inbox(&sandbox).len(), 2);
     assert_eq!(decisions(&sandbox), [TURN_COMPLETED, SLEEP]);
     let kept = message(&sandbox, first["message_id"].as_str().unwrap());
     let other = message(&sandbox, second["message_id"].as_str().unwrap());
     assert_eq!(kept["status"], "processed");
-    assert_eq!((&other["status"], &other["settlement"]["reason"]), (&json!("dropped"), &json!("duplicate")));
+    assert_includes(&other, json!({ "status": "dropped", "settlement.reason": "duplicate" }));
 }
 
 #[test]
 fn arrivals_and_policies_of_two_clones_merge_without_a_conflict() {
-    let sandbox = started_in_git();
-    let clone = sandbox.root().join("clone");
-    let there = clone.to_str().unwrap().to_owned();
-    git(&sandbox, &["clone", "--quiet", ".", &there]);
+    let (sandbox, clone) = with_clone();
     say(&sandbox, "here");
-    sandbox.run(["-C", &there, "enqueue", "ada", "there"]);
-    sandbox.run(["-C", &there, "wake", "ada"]);
-    edit_file(&clone.join(".dormouse/agents/ada/agent.toml"), |text| {
+    sandbox.run(["-C", &clone, "enqueue", "ada", "there"]);
+    sandbox.run(["-C", &clone, "wake", "ada"]);
+    edit_file(&Path::new(&clone).join(".dormouse/agents/ada/agent.toml"), |text| {
         format!("description = \"changed\"\n{text}")
     });
-    for dir in [sandbox.project(), clone] {
-        git_in(&sandbox, &dir, &["add", "--all"]);
-        git_in(&sandbox, &dir, &["commit", "--quiet", "-m", "said"]);
-    }
-    git(&sandbox, &["pull", "--quiet", "--no-rebase", "--no-edit", &there, "main"]);
+    merge(&sandbox, &clone);
     assert_eq!(queued(&sandbox), ["here", "there"]);
     assert_eq!(field(&sandbox, "description"), "changed");
     sandbox.run(["doctor"]);
@@ -503,12 +479,10 @@ fn arrivals_and_policies_of_two_clones_merge_without_a_conflict() {
 #[test]
 fn a_message_past_its_ttl_is_dropped() {
     let sandbox = started("true");
-    let short = sandbox.run(["enqueue", "ada", "short", "--ttl", "1s"]).trim_end().to_owned();
-    let long = sandbox.run(["enqueue", "ada", "long", "--ttl", "1d"]).trim_end().to_owned();
-    let dry = sandbox.json(["tick", "ada", "--dry-run"]);
-    assert_eq!(dry["message_id"], long.as_str());
-    let taken = step(&sandbox);
-    assert_eq!(taken["message_id"], long.as_str());
+    let short = enqueue(&sandbox, &["short", "--ttl", "1s"]);
+    let long = enqueue(&sandbox, &["long", "--ttl", "1d"]);
+    assert_eq!(sandbox.json(["tick", "ada", "--dry-run"])["message_id"], long.as_str());
+    assert_eq!(step(&sandbox)["message_id"], long.as_str());
     let dropped = message(&sandbox, &short);
     assert_includes(&dropped, json!({ "status": "dropped", "settlement.reason": "ttl_expired" }));
     let events = sandbox.json_lines(["events", "ada", "--kind", "message_settled"]);
@@ -520,10 +494,10 @@ fn a_message_past_its_ttl_is_dropped() {
 }
 
 #[test]
-fn a_long_row_of_expired_messages_is_dropped_in_one_step() {
+fn many_expired_messages_are_dropped_in_one_step() {
     let sandbox = started("true");
     let lines: String = (0..200).map(|n| format!("{{\"text\":\"{n}\",\"ttl\":\"1s\"}}\n")).collect();
-    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
+    enqueue_batch(&sandbox, &lines).output();
     let fresh = say(&sandbox, "fresh");
     sandbox.pass(5);
     assert_eq!(step(&sandbox)["message_id"], fresh.as_str());
@@ -535,11 +509,11 @@ fn a_long_row_of_expired_messages_is_dropped_in_one_step() {
 fn while_stopped_messages_are_admitted_and_kept() {
     let sandbox = started("true");
     sandbox.run(["stop", "ada"]);
-    let told = "dormouse: ada is stopped: it takes this up after `dormouse start ada`\n";
-    let to_ada = |more: &[&'static str]| sandbox.cmd([&["enqueue", "ada", "x"], more].concat()).output();
-    assert_eq!(to_ada(&[]).stderr, told);
-    assert_eq!(to_ada(&["--dedupe-key", "k"]).stderr, told);
-    assert_eq!(to_ada(&["--dedupe-key", "k", "-q"]).stderr, "");
+    let warning = "dormouse: ada is stopped: it takes this up after `dormouse start ada`\n";
+    for (flags, expected) in [("", warning), ("--dedupe-key k", warning), ("--dedupe-key k -q", "")] {
+        let ran = sandbox.cmd([vec!["enqueue", "ada", "x"], words(flags)].concat()).output();
+        assert_eq!(ran.stderr, expected, "{flags}");
+    }
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     assert_eq!(field(&sandbox, "queue.pending"), "2");
     assert_eq!(field(&sandbox, "status"), "stopped");
@@ -548,27 +522,27 @@ fn while_stopped_messages_are_admitted_and_kept() {
 #[test]
 fn a_control_message_is_reduced_and_the_next_turn_finds_it() {
     let sandbox = started("cp \"$DORMOUSE_CONTEXT\" context");
-    let control = sandbox.run(["enqueue", "ada", "mind the gap", "--kind", "control"]).trim_end().to_owned();
+    let control = enqueue(&sandbox, &["mind the gap", "--kind", "control"]);
     let reduced = step(&sandbox);
     assert_eq!(decision(&reduced), "reduce_message_only (control)");
-    assert_eq!((&reduced["model_reentry"], &reduced["message_id"]), (&json!(false), &json!(control)));
+    assert_includes(&reduced, json!({ "model_reentry": false, "message_id": control }));
     assert_eq!(message(&sandbox, &control)["status"], "processed");
-    let dropped = sandbox.run(["enqueue", "ada", "never mind"]).trim_end().to_owned();
-    // Whatever an operator gives as the reason, a message that was dropped was not reduced.
+    let dropped = say(&sandbox, "never mind");
+    // A dropped message is not a reduced one, not even if `reduced` is the operator's reason.
     sandbox.run(["queue", "drop", &dropped, "--reason", "reduced"]);
     step_on(&sandbox, "go");
     let context = || -> Value { json_in(sandbox.project().join("context")) };
     assert_eq!(context()["reduced"]["count"], 1);
     assert_eq!(body(&context()["reduced"]["messages"][0]), "mind the gap");
     step_on(&sandbox, "again");
-    assert_eq!(context()["reduced"], json!({ "count": 0, "messages": [] }), "each is told once");
+    assert_eq!(context()["reduced"], json!({ "count": 0, "messages": [] }), "one turn finds each message");
 }
 
 #[test]
-fn of_many_reduced_messages_the_newest_fifty_are_told_with_the_count() {
+fn the_context_has_the_newest_fifty_reduced_messages_and_the_number_of_all() {
     let sandbox = started("cp \"$DORMOUSE_CONTEXT\" context");
     let lines: String = (0..60).map(|n| format!("{{\"text\":\"{n}\",\"kind\":\"control\"}}\n")).collect();
-    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
+    enqueue_batch(&sandbox, &lines).output();
     say(&sandbox, "go");
     decisions(&sandbox);
     let context: Value = json_in(sandbox.project().join("context"));
@@ -621,27 +595,26 @@ fn a_wake_hint_about_what_the_agent_waits_for_runs_a_turn_that_is_told() {
         ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed", SLEEP]
     );
     let context: Value = json_in(sandbox.project().join("context"));
-    let message = &context["message"];
-    assert_eq!((body(message), message["hint"]["reason"].as_str()), ("", Some("the build is red")));
-    assert_eq!(message["origin"], json!({ "kind": "system", "id": "ci" }));
-    assert_eq!(message["resource"], "job:7");
-    assert_eq!(message["causation_id"], hint.trim_end());
-    assert_eq!(message["idempotency_key"], format!("wake_hint:resource:job:7:{}", hint.trim_end()));
+    assert_includes(
+        &context["message"],
+        json!({
+            "body.text": "",
+            "hint.reason": "the build is red",
+            "origin": { "kind": "system", "id": "ci" },
+            "resource": "job:7",
+            "causation_id": hint.trim_end(),
+            "idempotency_key": format!("wake_hint:resource:job:7:{}", hint.trim_end()),
+        }),
+    );
 }
 
 #[test]
-fn pending_hints_of_one_scope_are_one_with_a_count() {
+fn pending_hints_of_one_scope_are_merged_and_counted() {
     let sandbox = started("true");
-    for args in [
-        &["--source", "cron"][..],
-        &["--source", "cron", "--reason", "second"],
-        &["--source", "cron", "look"],
-        &["--source", "mail"],
-        &["--source", "cron", "--resource", "r"],
-    ] {
-        sandbox.run(["wake", "ada"].iter().chain(args).copied());
+    for flags in ["cron", "cron --reason second", "cron look", "mail", "cron --resource r"] {
+        sandbox.run([vec!["wake", "ada", "--source"], words(flags)].concat());
     }
-    assert_eq!(names(&sandbox.agent("ada").join("inbox")).len(), 5);
+    assert_eq!(inbox(&sandbox).len(), 5);
     let all = decisions(&sandbox);
     let ticks = all.iter().filter(|line| line.starts_with("emit_system_tick")).count();
     assert_eq!(ticks, 3, "three scopes: {all:?}");
@@ -654,7 +627,7 @@ fn pending_hints_of_one_scope_are_one_with_a_count() {
 }
 
 #[test]
-fn a_queued_message_beats_a_hint() {
+fn a_queued_message_precedes_a_hint() {
     let sandbox = started("true");
     sandbox.run(["wake", "ada"]);
     say(&sandbox, "first");
@@ -677,8 +650,7 @@ fn while_stopped_hints_are_recorded_as_ignored() {
     assert_eq!(decision(&step(&sandbox)), SLEEP);
     let ignored = sandbox.json_lines(["events", "ada", "--kind", "wake_hint_ignored"]);
     assert_eq!(ignored.len(), 1);
-    assert_eq!(ignored[0]["data"]["hint_id"], sandbox.id("msg_#1"));
-    assert_eq!(ignored[0]["data"]["reason"], "stopped");
+    assert_includes(&ignored[0]["data"], json!({ "hint_id": sandbox.id("msg_#1"), "reason": "stopped" }));
 }
 
 #[test]
@@ -693,7 +665,7 @@ fn stop_ignores_a_hint_that_is_pending() {
 
 #[test]
 fn a_file_dropped_into_the_inbox_is_a_message() {
-    // Its id has the time of the file, so the clock must be that of the file system.
+    // The id of the message contains the time of the file, which the real clock sets.
     let sandbox = Sandbox::new().with_real_clock();
     add(&sandbox, "ada", "true");
     let inbox = sandbox.agent("ada").join("inbox");
@@ -709,14 +681,14 @@ fn a_file_dropped_into_the_inbox_is_a_message() {
     let taken = step(&sandbox);
     assert_eq!(taken["message_id"], dry["message_id"]);
     let found = message(&sandbox, taken["message_id"].as_str().unwrap());
-    assert_eq!(found["delivery_surface"], "file_drop");
-    assert_eq!(found["origin"], json!({ "kind": "webhook", "id": "script" }));
-    assert_eq!(found["status"], "processed");
+    let origin = json!({ "kind": "webhook", "id": "script" });
+    let expected = json!({ "delivery_surface": "file_drop", "origin": origin, "status": "processed" });
+    assert_includes(&found, expected);
     assert_eq!(names(&inbox), Vec::<String>::new());
 }
 
 #[test]
-fn an_invalid_file_is_moved_aside_with_the_reason() {
+fn an_invalid_file_is_moved_to_rejected_with_the_reason() {
     let sandbox = started("true");
     let inbox = sandbox.agent("ada").join("inbox");
     for (name, content) in [
@@ -759,7 +731,7 @@ fn an_invalid_file_is_moved_aside_with_the_reason() {
 }
 
 #[test]
-fn a_turn_speaks_as_its_agent_with_the_run_as_its_source() {
+fn a_message_of_a_turn_has_the_agent_as_origin_and_the_run_as_source() {
     let sandbox = Sandbox::new();
     let enqueue = own_name();
     add(&sandbox, "ada", &format!("{enqueue} enqueue bob 'please look' --json > answer"));
@@ -768,20 +740,25 @@ fn a_turn_speaks_as_its_agent_with_the_run_as_its_source() {
     let stepped = step(&sandbox);
     assert_eq!(stepped["terminal"], "completed", "{stepped}");
     let answer = json_in(sandbox.project().join("answer"));
-    let found = message(&sandbox, answer["message_id"].as_str().unwrap());
-    assert_eq!(found["agent"], "bob");
-    assert_eq!(found["kind"], "internal_followup");
-    assert_eq!(found["origin"], json!({ "kind": "system", "id": "ada" }));
-    assert_eq!(found["authority_class"], "runtime_instruction");
-    assert_eq!(found["delivery_surface"], "runtime_system");
-    assert_eq!(found["admission_context"], "runtime_owned");
-    assert_eq!(found["source_refs"], json!([format!("ada/{}", stepped["run_id"].as_str().unwrap())]));
-    assert_includes(&found, json!({ "causation_id": cause, "hops": 1 }));
+    assert_includes(
+        &message(&sandbox, answer["message_id"].as_str().unwrap()),
+        json!({
+            "agent": "bob",
+            "kind": "internal_followup",
+            "origin": { "kind": "system", "id": "ada" },
+            "authority_class": "runtime_instruction",
+            "delivery_surface": "runtime_system",
+            "admission_context": "runtime_owned",
+            "source_refs": [format!("ada/{}", stepped["run_id"].as_str().unwrap())],
+            "causation_id": cause,
+            "hops": 1,
+        }),
+    );
     sandbox.cmd(["tick", "bob"]).prints("bob  start_model_turn (a message from an agent) → completed\n");
 }
 
 #[test]
-fn a_turn_can_not_speak_as_somebody_else_of_authority() {
+fn a_turn_can_not_send_messages_of_another_origin() {
     let own = own_name();
     let sandbox = started(&format!(
         "for flags in '--origin operator' '--kind control' '--kind operator_prompt' '--origin timer' '--priority interject'; do \
@@ -789,24 +766,13 @@ fn a_turn_can_not_speak_as_somebody_else_of_authority() {
     ));
     step_on(&sandbox, "go");
     let answers = fs::read_to_string(sandbox.project().join("answers")).unwrap();
-    let kinds: Vec<String> = answers
-        .lines()
-        .filter(|line| line.starts_with('{'))
-        .map(|line| {
-            serde_json::from_str::<Value>(line).unwrap()["error"]["kind"].as_str().unwrap().to_owned()
-        })
-        .collect();
-    assert_eq!(
-        kinds,
-        [
-            "origin_not_allowed",
-            "kind_not_allowed",
-            "origin_not_allowed",
-            "origin_not_allowed",
-            "priority_not_allowed"
-        ]
+    let (failures, statuses): (Vec<&str>, Vec<&str>) =
+        answers.lines().partition(|line| line.starts_with('{'));
+    let kinds = words(
+        "origin_not_allowed kind_not_allowed origin_not_allowed origin_not_allowed priority_not_allowed",
     );
-    assert_eq!(answers.lines().filter(|line| *line == "4").count(), 5);
+    assert_eq!(texts(&objects(&format!("{}\n", failures.join("\n"))), "error.kind"), kinds);
+    assert_eq!(statuses, ["4"; 5]);
     assert_eq!(field(&sandbox, "queue.pending"), "0");
 }
 
@@ -833,7 +799,7 @@ fn chains_of_messages_between_turns_end_at_the_hop_limit() {
 }
 
 #[test]
-fn what_is_left_of_a_turn_that_is_over_can_not_speak_for_it() {
+fn a_leftover_process_of_an_ended_turn_can_not_send_messages_for_the_turn() {
     let sandbox = started("echo $DORMOUSE_RUN > run");
     step_on(&sandbox, "go");
     let run = fs::read_to_string(sandbox.project().join("run")).unwrap();
@@ -849,10 +815,10 @@ fn what_is_left_of_a_turn_that_is_over_can_not_speak_for_it() {
 }
 
 #[test]
-fn queue_list_shows_so_many_and_says_how_many_there_are() {
+fn queue_list_has_a_limit_and_prints_the_number_of_all_messages() {
     let sandbox = started("true");
     let lines: String = (0..30).map(|n| format!("{{\"text\":\"{n}\"}}\n")).collect();
-    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(lines).output();
+    enqueue_batch(&sandbox, &lines).output();
     let ran = sandbox.cmd(["queue", "list", "-a", "ada", "--limit", "2"]).output();
     assert_eq!((ran.code(), ran.stdout.lines().count()), (0, 2));
     assert_eq!(ran.stderr, "dormouse: 2 of 30; --limit 0 lists all\n");
@@ -866,24 +832,19 @@ fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
     let sandbox = started("true");
     let (one, two) = (say(&sandbox, "one"), say(&sandbox, "two"));
     let tail = &one[one.len() - 12..];
-    assert_eq!(body(&sandbox.json(["queue", "show", tail])), "one");
-    assert_eq!(body(&sandbox.json(["queue", "show", &one])), "one");
+    assert_eq!(body(&message(&sandbox, tail)), "one");
+    assert_eq!(body(&message(&sandbox, &one)), "one");
     assert_eq!(body(&sandbox.json(["queue", "show", &one, "-a", "ada"])), "one");
     step(&sandbox);
-    assert_eq!(body(&sandbox.json(["queue", "show", tail])), "one", "in the archive too");
-    sandbox
-        .cmd(["queue", "show", "msg_019b"])
-        .status(4)
-        .complains("dormouse: `msg_019b` could be any of 2: msg_#1, msg_#2\nhint: give more of the id\n");
+    assert_eq!(body(&message(&sandbox, tail)), "one", "also in the archive");
+    for (part, status, expected) in [
+        ("msg_019b", 4, "`msg_019b` could be any of 2: msg_#1, msg_#2\nhint: give more of the id\n"),
+        ("abc", 2, "`abc` is too short for an id: give at least four digits of it, or `latest`\n"),
+        ("nothing", 3, "no message `nothing`\nhint: `dormouse queue list` shows the ids\n"),
+    ] {
+        sandbox.cmd(["queue", "show", part]).status(status).complains(&format!("dormouse: {expected}"));
+    }
     assert_eq!((sandbox.id("msg_#1"), sandbox.id("msg_#2")), (one, two));
-    sandbox
-        .cmd(["queue", "show", "abc"])
-        .status(2)
-        .complains("dormouse: `abc` is too short for an id: give at least four digits of it, or `latest`\n");
-    sandbox
-        .cmd(["queue", "show", "nothing"])
-        .status(3)
-        .complains("dormouse: no message `nothing`\nhint: `dormouse queue list` shows the ids\n");
     let ran = sandbox.cmd(["queue", "show", "nothing", "--json"]).output();
     assert_eq!(
         failure(&ran),
@@ -892,7 +853,7 @@ fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
 }
 
 #[test]
-fn queue_show_tells_the_story_of_a_message() {
+fn queue_show_prints_the_attempts_and_the_end_of_a_message() {
     let sandbox = started_with("echo broken >&2; exit 1", "\n[recovery]\nmax_attempts = 2\n");
     let id = say(&sandbox, "the text");
     sandbox
@@ -910,7 +871,7 @@ fn queue_show_tells_the_story_of_a_message() {
     );
 }
 
-/// An agent with one dead letter, and its id.
+/// Returns a sandbox whose agent has one dead letter, and the id of that message.
 fn with_dead_letter() -> (Sandbox, String) {
     let sandbox =
         started_with("test -e good || { echo broken >&2; exit 1; }", "\n[recovery]\nmax_attempts = 1\n");
@@ -926,7 +887,7 @@ fn a_dead_letter_is_listed_with_its_reason() {
         .cmd(["queue", "dead", "-a", "ada"])
         .prints("msg_#1  normal  aborted  a message from you  poison\n    ! gave up after 1 attempt: exit status 1: broken\n");
     let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
-    assert_eq!((&dead["id"], &dead["status"]), (&json!(id), &json!("aborted")));
+    assert_includes(&dead, json!({ "id": id, "status": "aborted" }));
     assert_eq!(dead["failures"][0]["reason"], "exit status 1: broken");
     assert_eq!(field(&sandbox, "queue.dead"), "1");
 }
@@ -976,21 +937,20 @@ fn a_queued_message_can_be_dropped_and_brought_back() {
 }
 
 #[test]
-fn a_message_that_is_worked_on_is_not_dropped() {
-    let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
+fn the_message_of_a_running_turn_is_not_dropped() {
+    let sandbox = started(WAIT_FOR_GO);
     let id = say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let tick = start_turn(&sandbox);
     assert_eq!(message(&sandbox, &id)["status"], "dequeued");
     sandbox
         .cmd(["queue", "drop", &id])
         .status(4)
         .complains("dormouse: msg_#1 is being worked on\nhint: `dormouse stop` ends its turn\n");
-    fs::write(sandbox.project().join("go"), "").unwrap();
-    assert_eq!(tick.end().code(), 0);
+    end_turn(&sandbox, tick);
 }
 
 #[test]
-fn a_message_that_is_put_off_can_be_dropped_and_the_agent_goes_on_to_the_next() {
+fn a_deferred_message_can_be_dropped_and_the_agent_takes_the_next() {
     let sandbox = started("cat | grep -q later && exit 75 || true");
     let id = say(&sandbox, "later");
     step(&sandbox);
@@ -1003,18 +963,17 @@ fn a_message_that_is_put_off_can_be_dropped_and_the_agent_goes_on_to_the_next() 
 
 #[test]
 fn a_copy_of_a_state_directory_is_as_good_as_the_original() {
-    let sandbox = started(ECHO);
+    let sandbox = started("true");
     let id = say(&sandbox, "hello");
-    let elsewhere = sandbox.root().join("elsewhere");
-    fs::create_dir_all(elsewhere.join(".dormouse")).unwrap();
-    copy_tree(&sandbox.store(), &elsewhere.join(".dormouse"));
-    for empty in ["tmp", "cache", "work", "waits", "timers", "tasks", "runs", "ledger", "archive", "hooks"] {
-        let _ = fs::remove_dir_all(elsewhere.join(".dormouse/agents/ada").join(empty));
+    let copy = sandbox.root().join("copy");
+    fs::create_dir_all(copy.join(".dormouse")).unwrap();
+    copy_tree(&sandbox.store(), &copy.join(".dormouse"));
+    for empty in words("tmp cache work waits timers tasks runs ledger archive hooks") {
+        let _ = fs::remove_dir_all(copy.join(".dormouse/agents/ada").join(empty));
     }
-    let there = elsewhere.to_str().unwrap();
+    let there = copy.to_str().unwrap();
     let ran = sandbox.cmd(["-C", there, "tick", "ada", "--json"]).output();
-    let stepped = &objects(&ran.stdout)[0];
-    assert_eq!((&stepped["message_id"], &stepped["terminal"]), (&json!(id), &json!("completed")), "{ran}");
+    assert_includes(&objects(&ran.stdout)[0], json!({ "message_id": id, "terminal": "completed" }));
     sandbox.run(["-C", there, "doctor"]);
     assert_eq!(only_file(&sandbox, "inbox").file_name().unwrap().to_str().unwrap(), format!("2-{id}.json"));
 }
