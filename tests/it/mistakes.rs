@@ -1,4 +1,5 @@
-//! Mistakes of new users, and their answers: each answer names the cure, and no mistake changes the state directory.
+//! Tests the answers to mistakes of new users. Each answer names the solution, and no mistake
+//! changes the state directory.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -29,7 +30,7 @@ const fn after(before: &'static str, line: &'static str, status: i32, cure: &'st
     Mistake { before, line, status, cure }
 }
 
-/// Returns a shell script, in which `dormouse` is the program under test.
+/// Returns a command that runs a shell script, in which `dormouse` is the program under test.
 fn shell<'s>(sandbox: &'s Sandbox, flag: &str, script: &str) -> Cmd<'s> {
     let script = format!("A=.dormouse/agents/ada\ndormouse() {{ \"$D\" $FLAG \"$@\"; }}\n{script}");
     sandbox
@@ -39,7 +40,8 @@ fn shell<'s>(sandbox: &'s Sandbox, flag: &str, script: &str) -> Cmd<'s> {
         .env("NO_COLOR", "1")
 }
 
-/// Returns the message and the hint of each failure in an answer, and the text of all other objects.
+/// Returns the message and the hint of each failure in an answer, and the text of all other
+/// objects.
 fn words_of_json(stdout: &str) -> String {
     let said = |line: &str| {
         let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -81,17 +83,17 @@ fn make(mistake: &Mistake, template: &Sandbox) -> Option<String> {
     None
 }
 
-#[track_caller]
-fn make_all(mistakes: &[Mistake]) {
+#[test]
+fn every_mistake_is_answered_with_its_solution() {
     let template = started("true");
     let wrong = Mutex::new(Vec::new());
-    each_in_parallel(mistakes, |mistake| wrong.lock().unwrap().extend(make(mistake, &template)));
+    each_in_parallel(MISTAKES, |mistake| wrong.lock().unwrap().extend(make(mistake, &template)));
     let wrong = wrong.into_inner().unwrap();
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), mistakes.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), MISTAKES.len(), wrong.join("\n"));
 }
 
-/// Names of commands that other programs have.
-const NAMES: &[Mistake] = &[
+const MISTAKES: &[Mistake] = &[
+    // Names of commands that other programs have
     wrong("dormouse status", 2, "`dormouse list` shows all agents"),
     wrong("dormouse ps", 2, "`dormouse run list` shows turns"),
     wrong("dormouse ls", 2, "`dormouse list` shows all agents"),
@@ -132,15 +134,7 @@ const NAMES: &[Mistake] = &[
     wrong("dormouse work done work_1", 2, "`dormouse work` has the commands add"),
     wrong("dormouse list ada", 2, "`dormouse get NAME` shows one agent"),
     wrong("dormouse tick ada --untill-idle", 2, "--until-idle"),
-];
-
-#[test]
-fn a_wrong_command_is_answered_with_the_right_one() {
-    make_all(NAMES);
-}
-
-/// Words in the wrong order, and commands before those that they need.
-const ORDER: &[Mistake] = &[
+    // Words in the wrong order, and commands before those that they need
     wrong("dormouse enqueue 'hello world' ada", 2, "the agent's name comes first, and has no spaces"),
     wrong("dormouse enqueue hello ada", 3, "there is ada"),
     wrong("dormouse ask 'what is open?' ada", 2, "the agent's name comes first, and has no spaces"),
@@ -168,15 +162,7 @@ const ORDER: &[Mistake] = &[
     wrong("dormouse recover ada", 4, "`dormouse tick ada` runs its next step"),
     wrong("dormouse recover ada", 4, "`ada` has nothing to recover"),
     wrong("dormouse await ada", 2, "--posture <POSTURE>"),
-];
-
-#[test]
-fn words_and_commands_in_the_wrong_order_are_answered_with_the_right_order() {
-    make_all(ORDER);
-}
-
-/// Texts that the shell or the command line takes apart.
-const QUOTING: &[Mistake] = &[
+    // Texts without the necessary quotes
     wrong("dormouse enqueue ada hello world", 2, "put a text of several words in quotes"),
     wrong("dormouse ask ada what is open", 2, "put a text of several words in quotes"),
     wrong("dormouse enqueue ada ''", 4, "--allow-empty"),
@@ -192,15 +178,7 @@ const QUOTING: &[Mistake] = &[
     wrong("printf '\\377' | dormouse enqueue ada -", 2, "encode other data"),
     wrong("echo hello | dormouse enqueue ada --batch", 2, "line 1"),
     wrong("dormouse tick ada,bob", 2, "is not an agent name"),
-];
-
-#[test]
-fn a_text_without_quotes_is_answered_with_how_to_quote_it() {
-    make_all(QUOTING);
-}
-
-/// Things that do not exist.
-const MISSING: &[Mistake] = &[
+    // Agents, records, files and programs that do not exist
     wrong("dormouse -C nowhere list", 3, "correct --dir or DORMOUSE_DIR, or make it with `dormouse init /"),
     wrong(
         "DORMOUSE_DIR=nowhere dormouse list",
@@ -244,15 +222,7 @@ const MISSING: &[Mistake] = &[
         4,
         "`dormouse trigger rotate`",
     ),
-];
-
-#[test]
-fn a_thing_that_is_missing_is_answered_with_where_to_find_it() {
-    make_all(MISSING);
-}
-
-/// Durations, times, numbers and other values.
-const VALUES: &[Mistake] = &[
+    // Wrong durations, times, numbers and other values
     wrong("dormouse enqueue ada --in 10 hello", 2, "write 500ms, 90s, 10m, 1h30m or 2d"),
     wrong("dormouse enqueue ada --in 'ten minutes' hello", 2, "write 500ms, 90s, 10m, 1h30m or 2d"),
     wrong("dormouse enqueue ada --in=-5m hello", 2, "write 500ms, 90s, 10m, 1h30m or 2d"),
@@ -287,15 +257,7 @@ const VALUES: &[Mistake] = &[
     wrong("dormouse queue list ada -a bob", 2, "name the agent once"),
     wrong("dormouse list --jsno", 2, "--json"),
     wrong("dormouse schema massage", 2, "message"),
-];
-
-#[test]
-fn a_wrong_value_is_answered_with_the_right_ones() {
-    make_all(VALUES);
-}
-
-/// Files that a user or a program has written wrong.
-const FILES: &[Mistake] = &[
+    // Errors in files of a user or a program
     after("echo 'shel = true' >> $A/agent.toml", "dormouse tick ada", 6, "`dormouse edit ada`"),
     after("echo 'shel = true' >> $A/agent.toml", "dormouse doctor", 6, "correct it with `dormouse edit ada`"),
     after("echo 'shel = true' >> $A/agent.toml", "dormouse clone ada bob", 6, "`dormouse edit ada`"),
@@ -332,15 +294,7 @@ const FILES: &[Mistake] = &[
     after("echo hello > ada.tar", "dormouse import ada.tar", 4, "`dormouse export NAME` writes one"),
     after("echo hello > file", "dormouse init file", 1, "file/.dormouse: not a directory"),
     wrong("dormouse report -o nowhere/report.html", 1, "nowhere/report.html: no such file or directory"),
-];
-
-#[test]
-fn a_wrong_file_is_answered_with_its_path_and_how_to_mend_it() {
-    make_all(FILES);
-}
-
-/// Commands that the state of the records does not allow, and a machine that lacks something.
-const STATES: &[Mistake] = &[
+    // Commands that the records or the machine do not allow now
     wrong("dormouse create ada -- true", 4, "`dormouse get ada`, or change it with `dormouse edit ada`"),
     after("dormouse create bob -- true", "dormouse rename ada bob", 4, "`dormouse get bob`"),
     after("dormouse create bob -- true", "dormouse clone ada bob", 4, "`dormouse get bob`"),
@@ -364,12 +318,43 @@ const STATES: &[Mistake] = &[
         "try again, or wait longer with --lock-timeout",
     ),
     wrong("(ulimit -f 0; dormouse create bob -- true)", 1, "`ulimit -f`"),
+    // Arguments that are refused independent of the records: their status is always 2
+    wrong("dormouse wait ada --on timer --reason why", 2, "--in or --at"),
+    wrong("dormouse wait ada --on task --reason why", 2, "--resource"),
+    wrong("dormouse wait ada --on system --reason why", 2, "--recheck"),
+    wrong("dormouse wait ada --on external --reason ''", 2, "the reason is empty"),
+    wrong("dormouse wait ada --on external --in 1h --reason why", 2, "of kind `timer`"),
+    wrong("dormouse wait ada --on operator --source ci --reason why", 2, "of kind `external` or `system`"),
+    wrong("dormouse wait ada --on external --recheck 0s --reason why", 2, "the shortest is 1s"),
+    wrong("dormouse wait ada --on rain --reason why", 2, "operator, task, external, timer, system"),
+    wrong("dormouse work add ada ''", 2, "say what is to be done"),
+    wrong("dormouse work add ada fix --recheck 1h", 2, "--blocked-by"),
+    wrong("dormouse timer add ada --in 1h --name '' hello", 2, "1 to 100 bytes"),
+    wrong("dormouse timer add ada --in 1h --catch-up once --grace 1m hello", 2, "--catch-up skip"),
+    wrong("dormouse timer add ada --in 1h --every 1h hello", 2, "--every"),
+    wrong("dormouse trigger create ada --resource ''", 2, "the resource of a trigger is blank"),
+    wrong("dormouse trigger create ada --verify md5", 2, "hmac_sha256"),
+    wrong("dormouse fail ada --reason ''", 2, "say why the attempt has failed"),
+    wrong("dormouse create bob --shell ''", 2, "--shell: the line is empty"),
+    wrong("dormouse create bob -- ''", 2, "the name of the program is empty"),
+    wrong("dormouse create bob --profile night -- true", 2, "[profiles.night] into dormouse.toml"),
+    wrong("dormouse rename ada ada", 2, "`ada` is its name already"),
+    wrong("dormouse export ada --move ''", 2, "--move"),
+    wrong("dormouse init postgres://localhost/x --grant boss=ada", 2, "`ticker`, `producer` or `reader`"),
+    wrong("dormouse tick ada --max-steps 5", 2, "--until-idle"),
+    wrong("dormouse tick ada --follow --dry-run", 2, "--dry-run"),
+    wrong("dormouse enqueue ada --batch hello", 2, "--batch"),
+    wrong("dormouse enqueue ada hello --in 1h --at 10:00", 2, "--at"),
+    wrong("dormouse enqueue ada hello --timeout 1m", 2, "--await"),
+    wrong("dormouse enqueue ada hello --past-ok", 2, "--at"),
+    wrong("dormouse state ada --can sleeping", 2, "runnable"),
+    wrong("dormouse list --columns name", 2, "posture"),
+    wrong("dormouse events ada --kind error", 2, "attention"),
+    wrong("dormouse --lock-timeout never list", 2, "write 500ms, 90s, 10m, 1h30m or 2d"),
+    wrong("dormouse list -q -v", 2, "--verbose"),
+    wrong("dormouse completions tcsh", 2, "bash, zsh, fish"),
+    wrong("dormouse service docker", 2, "systemd, cron, launchd"),
 ];
-
-#[test]
-fn a_command_that_is_not_allowed_now_is_answered_with_why() {
-    make_all(STATES);
-}
 
 /// Turn commands that can't start. The first command warns, and the next one fails the turn.
 const SCRIPTS: &[(&str, &str)] = &[
@@ -455,7 +440,7 @@ fn a_command_of_the_wrong_user_is_answered_with_the_right_user() {
     let ran = shared.dormouse(OWNER, &["doctor"]);
     assert!(ran.code() == 0 && ran.stdout.contains("no step of ada can run: can't open "), "{ran}");
     assert!(ran.stdout.contains(": no damage, "), "{ran}");
-    // The test removes them.
+    // The end of the test must be able to remove the directories.
     dirs().for_each(|dir| mode(&dir, 0o700));
 }
 
@@ -477,48 +462,4 @@ fn a_full_disk_is_answered_with_what_to_do() {
         assert!(said.contains(".dormouse/agents/"), "{ran}");
         assert_eq!(changes(&before, &tree(&sandbox.project())), [""; 0].map(Path::new), "{line}");
     }
-}
-
-/// Words that are wrong whatever the records are. No record decides about them, so they are wrong usage.
-const USAGE: &[Mistake] = &[
-    wrong("dormouse wait ada --on timer --reason why", 2, "--in or --at"),
-    wrong("dormouse wait ada --on task --reason why", 2, "--resource"),
-    wrong("dormouse wait ada --on system --reason why", 2, "--recheck"),
-    wrong("dormouse wait ada --on external --reason ''", 2, "the reason is empty"),
-    wrong("dormouse wait ada --on external --in 1h --reason why", 2, "of kind `timer`"),
-    wrong("dormouse wait ada --on operator --source ci --reason why", 2, "of kind `external` or `system`"),
-    wrong("dormouse wait ada --on external --recheck 0s --reason why", 2, "the shortest is 1s"),
-    wrong("dormouse wait ada --on rain --reason why", 2, "operator, task, external, timer, system"),
-    wrong("dormouse work add ada ''", 2, "say what is to be done"),
-    wrong("dormouse work add ada fix --recheck 1h", 2, "--blocked-by"),
-    wrong("dormouse timer add ada --in 1h --name '' hello", 2, "1 to 100 bytes"),
-    wrong("dormouse timer add ada --in 1h --catch-up once --grace 1m hello", 2, "--catch-up skip"),
-    wrong("dormouse timer add ada --in 1h --every 1h hello", 2, "--every"),
-    wrong("dormouse trigger create ada --resource ''", 2, "the resource of a trigger is blank"),
-    wrong("dormouse trigger create ada --verify md5", 2, "hmac_sha256"),
-    wrong("dormouse fail ada --reason ''", 2, "say why the attempt has failed"),
-    wrong("dormouse create bob --shell ''", 2, "--shell: the line is empty"),
-    wrong("dormouse create bob -- ''", 2, "the name of the program is empty"),
-    wrong("dormouse create bob --profile night -- true", 2, "[profiles.night] into dormouse.toml"),
-    wrong("dormouse rename ada ada", 2, "`ada` is its name already"),
-    wrong("dormouse export ada --move ''", 2, "--move"),
-    wrong("dormouse init postgres://localhost/x --grant boss=ada", 2, "`ticker`, `producer` or `reader`"),
-    wrong("dormouse tick ada --max-steps 5", 2, "--until-idle"),
-    wrong("dormouse tick ada --follow --dry-run", 2, "--dry-run"),
-    wrong("dormouse enqueue ada --batch hello", 2, "--batch"),
-    wrong("dormouse enqueue ada hello --in 1h --at 10:00", 2, "--at"),
-    wrong("dormouse enqueue ada hello --timeout 1m", 2, "--await"),
-    wrong("dormouse enqueue ada hello --past-ok", 2, "--at"),
-    wrong("dormouse state ada --can sleeping", 2, "runnable"),
-    wrong("dormouse list --columns name", 2, "posture"),
-    wrong("dormouse events ada --kind error", 2, "attention"),
-    wrong("dormouse --lock-timeout never list", 2, "write 500ms, 90s, 10m, 1h30m or 2d"),
-    wrong("dormouse list -q -v", 2, "--verbose"),
-    wrong("dormouse completions tcsh", 2, "bash, zsh, fish"),
-    wrong("dormouse service docker", 2, "systemd, cron, launchd"),
-];
-
-#[test]
-fn wrong_usage_exits_with_2() {
-    make_all(USAGE);
 }
