@@ -1,4 +1,5 @@
-//! `init` and `create`: where a state directory is made, with what an agent starts, and to whom it belongs.
+//! Tests `init` and `create`: the place of a state directory, and an agent's profile, parent and
+//! visibility.
 
 use std::fs;
 
@@ -6,29 +7,27 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{edit_file, field, step_on};
+use crate::setup::{edit_file, field, step_on, words};
 
-/// More lines for the settings of the state directory.
+/// Adds lines to `dormouse.toml`.
 fn settings(sandbox: &Sandbox, lines: &str) {
     edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n{lines}"));
 }
 
 #[test]
-fn init_makes_it_where_it_is_told_to() {
+fn init_makes_the_state_directory_in_the_named_place() {
     let sandbox = Sandbox::empty();
     for (args, env, made) in [
-        (&["-C", "one", "init"][..], None, "project/one/.dormouse"),
-        (&["init", "two"], None, "project/two/.dormouse"),
-        (&["init"], Some("three"), "project/three/.dormouse"),
-        (&["-C", "four/.dormouse", "init"], None, "project/four/.dormouse"),
-        (&["-C", "five", "init"], Some("three"), "project/five/.dormouse"),
-        (&["init", "six"], Some("six/.dormouse"), "project/six/.dormouse"),
-        (&["init"], None, "project/.dormouse"),
+        (&["-C", "one", "init"][..], "", "project/one/.dormouse"),
+        (&["init", "two"], "", "project/two/.dormouse"),
+        (&["init"], "three", "project/three/.dormouse"),
+        (&["-C", "four/.dormouse", "init"], "", "project/four/.dormouse"),
+        (&["-C", "five", "init"], "three", "project/five/.dormouse"),
+        (&["init", "six"], "six/.dormouse", "project/six/.dormouse"),
+        (&["init"], "", "project/.dormouse"),
     ] {
-        let mut cmd = sandbox.cmd(args.iter().copied());
-        if let Some(dir) = env {
-            cmd = cmd.env("DORMOUSE_DIR", dir);
-        }
+        let cmd = sandbox.cmd(args.iter().copied());
+        let cmd = if env.is_empty() { cmd } else { cmd.env("DORMOUSE_DIR", env) };
         cmd.prints(&format!("made [SANDBOX]/{made}\n"));
         assert!(sandbox.root().join(made).join("dormouse.toml").is_file());
     }
@@ -51,18 +50,17 @@ fn init_says_which_state_directory_it_hides() {
 }
 
 #[test]
-fn init_says_where_two_words_point_to_different_places() {
+fn init_warns_if_its_argument_and_dir_name_different_places() {
     let sandbox = Sandbox::empty();
-    let said = "dormouse: made in here, which DIR names; --dir or DORMOUSE_DIR points to there\n";
     sandbox
         .cmd(["-C", "there", "init", "here"])
         .stdout("made [SANDBOX]/project/here/.dormouse\n")
-        .complains(said);
+        .complains("dormouse: made in here, which DIR names; --dir or DORMOUSE_DIR points to there\n");
     assert!(!sandbox.project().join("there").exists());
 }
 
 #[test]
-fn a_profile_stands_between_the_defaults_and_the_agents_own_policy() {
+fn a_profile_precedes_the_defaults_and_follows_the_agents_own_policy() {
     let sandbox = Sandbox::new();
     settings(
         &sandbox,
@@ -78,7 +76,7 @@ fn a_profile_stands_between_the_defaults_and_the_agents_own_policy() {
     assert_eq!(field(&sandbox, "limits.max_attempts"), "2");
     assert_eq!(field(&sandbox, "limits.max_hops"), "3");
     assert_eq!(field(&sandbox, "limits.turn_timeout_ms"), "300000");
-    // The file is edited to be of another one.
+    // The user changes the profile in agent.toml.
     edit_file(&sandbox.agent("ada").join("agent.toml"), |text| text.replace("careful", "fast"));
     assert_eq!(field(&sandbox, "capabilities.stdin"), "none");
     sandbox.run(["create", "bob", "--profile", "careful", "--", "true"]);
@@ -87,7 +85,7 @@ fn a_profile_stands_between_the_defaults_and_the_agents_own_policy() {
 }
 
 #[test]
-fn a_profile_that_is_not_there_is_said() {
+fn a_profile_that_does_not_exist_is_an_error() {
     let sandbox = Sandbox::new();
     let create = ["create", "ada", "--profile", "careful", "--", "true"];
     sandbox.cmd(create).status(2).complains(
@@ -101,25 +99,24 @@ fn a_profile_that_is_not_there_is_said() {
         .complains("dormouse: --profile: no profile `careful`\nhint: there is fast, slow\n");
     sandbox.run(["create", "ada", "--profile", "fast", "--", "true"]);
     sandbox.run(["start", "ada"]);
-    // It is removed later.
+    // Every command that reads the policy fails after the user has removed the profile.
     let path = sandbox.store().join("dormouse.toml");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("[profiles.fast]\n", "")).unwrap();
-    for verb in ["tick", "get", "enqueue"] {
-        let args: &[&str] = if verb == "enqueue" { &["enqueue", "ada", "x"] } else { &[verb, "ada"] };
+    for line in ["tick ada", "get ada", "enqueue ada x"] {
         sandbox
-            .cmd(args.iter().copied())
+            .cmd(words(line))
             .assert()
             .code(6)
             .stderr(contains("no profile `fast` in dormouse.toml\nhint: there is slow\n"));
     }
-    // What is wrong in one is said to be in it.
+    // An error in the table of a profile names that table.
     fs::write(&path, text.replace("[profiles.fast]\n", "[profiles.fast.turn]\ntimeout = 5\n")).unwrap();
     sandbox.cmd(["get", "ada"]).assert().stderr(contains("dormouse.toml: [profiles.fast]: "));
 }
 
 #[test]
-fn a_file_of_another_profile_is_not_taken_for_one_of_this() {
+fn create_refuses_a_policy_file_that_names_another_profile() {
     let sandbox = Sandbox::new();
     settings(&sandbox, "[profiles.fast]\n[profiles.slow]\n");
     fs::write(sandbox.project().join("own.toml"), "profile = \"slow\"\n[turn]\ncommand = [\"true\"]\n")
@@ -168,7 +165,7 @@ fn lineage_is_in_the_identity_and_in_the_list() {
 }
 
 #[test]
-fn a_delegation_hands_its_profile_on() {
+fn a_delegated_child_gets_its_parents_profile() {
     let sandbox = Sandbox::new();
     settings(&sandbox, "[profiles.careful.recovery]\nmax_attempts = 2\n");
     sandbox.run(["create", "ada", "--profile", "careful", "--", "true"]);

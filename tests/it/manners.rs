@@ -1,31 +1,35 @@
-//! What a command refuses because the user has probably meant something else, and what it says then.
+//! Tests the refusals of commands that are probably mistakes, and the warnings about agents that
+//! run no turn.
 
 use std::fs;
 
 use serde_json::json;
 
 use crate::harness::Sandbox;
-use crate::setup::{extend_policy, failure, field, names, say, started, started_with, step, step_on};
+use crate::setup::{
+    extend_policy, failure, field, id, names, say, started, started_with, step, step_on, wait, waits,
+};
 
-fn refused(sandbox: &Sandbox, args: &[&str]) -> (i32, String) {
-    let ran = sandbox.cmd([&["--json"], args].concat()).output();
-    (ran.code(), failure(&ran)["kind"].as_str().unwrap().to_owned())
-}
-
-fn id(sandbox: &Sandbox, args: &[&str]) -> String {
-    sandbox.run(args).trim_end().to_owned()
+#[track_caller]
+fn assert_refused(sandbox: &Sandbox, args: &[&str], status: i32, kind: &str) {
+    sandbox.cmd([&["--json"], args].concat()).fails(status, kind);
 }
 
 fn inbox(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.agent("ada").join("inbox"))
 }
 
+/// Makes a wait of the agent itself for the operator, and returns its id.
+fn question(sandbox: &Sandbox) -> String {
+    wait(sandbox, "operator", &["--whole-agent"])
+}
+
 #[test]
-fn a_blank_message_is_admitted_only_where_that_is_meant() {
+fn a_blank_message_is_admitted_only_with_allow_empty() {
     let sandbox = started("true");
     for text in ["", "  ", "\n\t"] {
-        assert_eq!(refused(&sandbox, &["enqueue", "ada", text]), (4, "blank_message".to_owned()));
-        assert_eq!(refused(&sandbox, &["ask", "ada", text]), (4, "blank_message".to_owned()));
+        assert_refused(&sandbox, &["enqueue", "ada", text], 4, "blank_message");
+        assert_refused(&sandbox, &["ask", "ada", text], 4, "blank_message");
     }
     let batch = |line: &str, more: &[&'static str]| {
         sandbox.cmd([&["enqueue", "ada", "--batch"], more].concat()).stdin(line.to_owned()).output()
@@ -35,7 +39,7 @@ fn a_blank_message_is_admitted_only_where_that_is_meant() {
     assert_eq!(batch("{\"text\": \" \"}", &["--allow-empty"]).code(), 0);
     assert_eq!(batch("{\"text\": \" \", \"allow_empty\": true}", &[]).code(), 0);
     sandbox.run(["enqueue", "ada", "--allow-empty", ""]);
-    // A hint and a timer may say nothing: that they come is what they say.
+    // Hints and timers need no text.
     sandbox.run(["wake", "ada"]);
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1h"]);
     assert_eq!(inbox(&sandbox).len(), 4);
@@ -43,10 +47,10 @@ fn a_blank_message_is_admitted_only_where_that_is_meant() {
 }
 
 #[test]
-fn a_blank_file_is_rejected_unless_it_says_that_it_is_meant() {
+fn a_blank_file_is_rejected_without_allow_empty() {
     let sandbox = started("true");
     let inbox = sandbox.agent("ada").join("inbox");
-    // What is evidence and says nothing is taken note of.
+    // The default origin of dropped files is `channel`, for which a blank text runs no turn.
     extend_policy(&sandbox, "ada", "[inbox]\ndrops_as = \"operator\"\n");
     fs::write(inbox.join("a.json"), "{\"text\": \"\"}").unwrap();
     fs::write(inbox.join("b.json"), "{\"text\": \"\", \"allow_empty\": true}").unwrap();
@@ -56,7 +60,7 @@ fn a_blank_file_is_rejected_unless_it_says_that_it_is_meant() {
 }
 
 #[test]
-fn a_moment_that_is_past_is_taken_only_where_that_is_meant() {
+fn a_past_moment_is_accepted_only_with_past_ok() {
     let sandbox = started("true");
     let past = ["--at", "2020-01-01T00:00:00Z"];
     for args in [
@@ -65,34 +69,34 @@ fn a_moment_that_is_past_is_taken_only_where_that_is_meant() {
         &["wait", "-a", "ada", "--on", "timer", "--reason", "r"],
     ] {
         let args = [args, &past].concat();
-        assert_eq!(refused(&sandbox, &args), (4, "past".to_owned()), "{args:?}");
+        assert_refused(&sandbox, &args, 4, "past");
         sandbox.run([args.as_slice(), &["--past-ok"]].concat());
     }
     assert_eq!(sandbox.cmd(["enqueue", "ada", "x", "--past-ok"]).output().code(), 2);
 }
 
 #[test]
-fn an_agent_that_runs_nothing_is_named_to_whoever_speaks_to_it() {
+fn enqueue_warns_that_the_agent_is_not_started() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--", "true"]);
-    let told = |how: &str| format!("dormouse: ada {how}: it takes this up after `dormouse start ada`\n");
+    let warning = |how: &str| format!("dormouse: ada {how}: it takes this up after `dormouse start ada`\n");
     let ran = sandbox.cmd(["enqueue", "ada", "x"]).output();
-    assert_eq!((ran.code(), ran.stderr), (0, told("was never started")));
+    assert_eq!((ran.code(), ran.stderr), (0, warning("was never started")));
     sandbox.run(["start", "ada"]);
     assert_eq!(sandbox.cmd(["enqueue", "ada", "x"]).output().stderr, "");
     sandbox.run(["stop", "ada"]);
     let ran =
         sandbox.cmd(["enqueue", "ada", "--batch"]).stdin("{\"text\": \"y\"}\n{\"text\": \"z\"}").output();
-    assert_eq!((ran.code(), ran.stderr), (0, told("is stopped")));
+    assert_eq!((ran.code(), ran.stderr), (0, warning("is stopped")));
 }
 
 #[test]
-fn what_a_message_names_has_to_be_there() {
+fn a_message_must_name_an_open_item_and_an_active_wait() {
     let sandbox = started("true");
-    let item = id(&sandbox, &["work", "add", "-a", "ada", "x"]);
-    let wait = id(&sandbox, &["wait", "-a", "ada", "--whole-agent", "--on", "operator", "--reason", "r"]);
-    let named = id(&sandbox, &["enqueue", "ada", "x", "--work-item", &item, "--wait", &wait]);
-    let record = sandbox.json(["queue", "show", &named]);
+    let item = id(&sandbox, &["work", "add", "x"]);
+    let wait = question(&sandbox);
+    let named = sandbox.run(["enqueue", "ada", "x", "--work-item", &item, "--wait", &wait]);
+    let record = sandbox.json(["queue", "show", named.trim_end()]);
     assert_eq!((&record["work_item_id"], &record["wait_id"]), (&json!(item), &json!(wait)));
     sandbox.run(["work", "complete", &item]);
     sandbox.run(["wait", "cancel", &wait]);
@@ -102,7 +106,7 @@ fn what_a_message_names_has_to_be_there() {
         &["ask", "ada", "x", "--wait", &wait],
         &["wake", "ada", "--wait", &wait],
     ] {
-        assert_eq!(refused(&sandbox, args), (3, "no_record".to_owned()), "{args:?}");
+        assert_refused(&sandbox, args, 3, "no_record");
     }
     let bad = format!("{{\"text\": \"1\"}}\n{{\"text\": \"2\", \"wait_id\": \"{wait}\"}}");
     sandbox
@@ -119,15 +123,11 @@ fn what_a_message_names_has_to_be_there() {
     );
 }
 
-/// One of two questions is answered, by each way to name it; the other stays open.
 #[test]
 fn an_answer_that_names_its_question_leaves_the_other_open() {
     for way in ["flag", "batch", "file"] {
         let sandbox = started("true");
-        let ask = |why: &str| {
-            id(&sandbox, &["wait", "-a", "ada", "--whole-agent", "--on", "operator", "--reason", why])
-        };
-        let (first, second) = (ask("which colour?"), ask("how large?"));
+        let (first, second) = (question(&sandbox), question(&sandbox));
         extend_policy(&sandbox, "ada", "\n[inbox]\ndrops_as = \"operator\"\n");
         let line = json!({ "text": "red", "wait_id": second }).to_string();
         match way {
@@ -136,13 +136,12 @@ fn an_answer_that_names_its_question_leaves_the_other_open() {
             _ => fs::write(sandbox.agent("ada").join("inbox/answer.json"), line).unwrap(),
         }
         assert_eq!(step(&sandbox)["continuation"]["resolves"], json!([second]), "{way}");
-        let left = sandbox.json_lines(["wait", "list", "-a", "ada"]);
-        assert_eq!(left.iter().map(|wait| wait["id"].clone()).collect::<Vec<_>>(), [json!(first)], "{way}");
+        assert_eq!(waits(&sandbox), [first], "{way}");
     }
 }
 
 #[test]
-fn an_error_of_a_limit_names_it_its_value_and_what_came() {
+fn an_error_about_a_limit_has_the_limit_and_the_size() {
     let sandbox = started_with(
         "head -c 4194305 /dev/zero > \"$DORMOUSE_OUTCOME\"",
         "\n[limits]\nmax_message = \"1 KiB\"\n",
@@ -150,26 +149,20 @@ fn an_error_of_a_limit_names_it_its_value_and_what_came() {
     let file = |name: &str, bytes: usize| fs::write(sandbox.project().join(name), "x".repeat(bytes)).unwrap();
     file("plan", (1 << 20) + 7);
     file("text", 2000);
-    let item = id(&sandbox, &["work", "add", "-a", "ada", "x"]);
-    for (args, said) in [
-        (&["work", "plan", &item, "@plan"][..], "the plan has 1048583 bytes, more than max_plan = 1 MiB"),
-        (
-            &["work", "update", &item, "--plan", "@plan"],
-            "the plan has 1048583 bytes, more than max_plan = 1 MiB",
-        ),
-        (
-            &["work", "add", "-a", "ada", "y", "--plan", "@plan"],
-            "the plan has 1048583 bytes, more than max_plan = 1 MiB",
-        ),
-        (&["enqueue", "ada", "@text"], "the body has 2000 bytes, more than limits.max_message = 1 KiB"),
-        (&["wake", "ada", "@text"], "the hint has 2000 bytes, more than limits.max_message = 1 KiB"),
-        (
-            &["timer", "add", "-a", "ada", "--in", "1h", "@text"],
-            "the text has 2000 bytes, more than limits.max_message = 1 KiB",
-        ),
+    let item = id(&sandbox, &["work", "add", "x"]);
+    let (plan, text) =
+        ("1048583 bytes, more than max_plan = 1 MiB", "2000 bytes, more than limits.max_message = 1 KiB");
+    for (args, what, size) in [
+        (&["work", "plan", &item, "@plan"][..], "plan", plan),
+        (&["work", "update", &item, "--plan", "@plan"], "plan", plan),
+        (&["work", "add", "-a", "ada", "y", "--plan", "@plan"], "plan", plan),
+        (&["enqueue", "ada", "@text"], "body", text),
+        (&["wake", "ada", "@text"], "hint", text),
+        (&["timer", "add", "-a", "ada", "--in", "1h", "@text"], "text", text),
     ] {
         let ran = sandbox.cmd([&["--json"], args].concat()).output();
-        assert_eq!((ran.code(), failure(&ran)["message"].as_str()), (4, Some(said)), "{args:?}");
+        let expected = json!(format!("the {what} has {size}"));
+        assert_eq!((ran.code(), &failure(&ran)["message"]), (4, &expected), "{args:?}");
     }
     let ran = sandbox.cmd(["--json", "enqueue", "ada", "--batch"]).stdin("x".repeat(80_000)).output();
     assert_eq!(
@@ -182,7 +175,7 @@ fn an_error_of_a_limit_names_it_its_value_and_what_came() {
 }
 
 #[test]
-fn an_error_says_which_agent_and_which_states_as_fields() {
+fn an_error_has_the_agent_and_the_states_in_fields() {
     let sandbox = started("true");
     let error = |args: &[&str]| failure(&sandbox.cmd([&["--json"], args].concat()).output());
     step_on(&sandbox, "x");

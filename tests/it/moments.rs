@@ -1,18 +1,16 @@
-//! Times as people say and read them, in a zone whose clocks are put forward and back.
+//! Tests times in words and local times in text, in a zone with daylight saving time.
 
 use crate::harness::Sandbox;
-use crate::setup::{say, started};
+use crate::setup::{say, started, words};
 
-/// Middle European time as POSIX has it, so that no files of zones are needed.
+/// Central European time in POSIX form, which needs no time zone files.
 const ZONE: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
-/// A Friday; clocks show 04:04:05.
+/// A Friday, 04:04:05 in [`ZONE`].
 const NOW: &str = "2026-01-02T03:04:05Z";
 
-/// When a timer fires that is made for this moment; or what is wrong with it.
+/// Returns the time at which a timer with this `--at` fires, or the error message.
 fn at(sandbox: &Sandbox, now: &str, word: &str) -> Result<String, String> {
-    let words = ["timer", "add", "-a", "ada", "--at", word, "x", "--json"];
-    let ran = sandbox.cmd(words).env("TZ", ZONE).env("DORMOUSE_NOW", now).output();
-    let object: serde_json::Value = serde_json::from_str(ran.stdout.trim_end()).unwrap();
+    let object = timer(sandbox, ZONE, now, &["--at", word]);
     match object["next_at"].as_str() {
         Some(at) => Ok(at.to_owned()),
         None => Err(object["error"]["message"].as_str().unwrap().to_owned()),
@@ -20,7 +18,7 @@ fn at(sandbox: &Sandbox, now: &str, word: &str) -> Result<String, String> {
 }
 
 #[test]
-fn a_moment_that_is_to_come_is_said_in_words() {
+fn a_future_moment_may_be_in_words() {
     let sandbox = started("true");
     for (word, expected) in [
         ("tomorrow 9:00", "2026-01-03T08:00:00.000Z"),
@@ -37,14 +35,14 @@ fn a_moment_that_is_to_come_is_said_in_words() {
         ("in 1h 30m", "2026-01-02T04:34:05.000Z"),
         ("2026-06-01 09:00", "2026-06-01T07:00:00.000Z"),
         ("2026-06-01T09:00:00-05:00", "2026-06-01T14:00:00.000Z"),
-        // As `date +%FT%T%z`, `date -Iminutes` and `date --rfc-3339=seconds` print it.
+        // Forms that `date +%FT%T%z`, `date -Iminutes` and `date --rfc-3339=seconds` print
         ("2026-06-01T09:00:00+0200", "2026-06-01T07:00:00.000Z"),
         ("2026-06-01T09:00:00.250-0330", "2026-06-01T12:30:00.250Z"),
         ("2026-06-01T09:00+02:00", "2026-06-01T07:00:00.000Z"),
         ("2026-06-01T09:00Z", "2026-06-01T09:00:00.000Z"),
         ("2026-06-01 09:00:00+02:00", "2026-06-01T07:00:00.000Z"),
         ("2026-06-01 09:00:00+0200", "2026-06-01T07:00:00.000Z"),
-        // Clocks show 02:30 twice on that night: the first of the two.
+        // 02:30 occurs twice in that night; the first one counts.
         ("2026-10-25 02:30", "2026-10-25T00:30:00.000Z"),
     ] {
         assert_eq!(at(&sandbox, NOW, word).as_deref(), Ok(expected), "{word}");
@@ -70,14 +68,14 @@ fn a_moment_that_is_to_come_is_said_in_words() {
         let said = at(&sandbox, NOW, word).unwrap_err();
         assert!(said.contains(wrong), "{word}: {said}");
     }
-    // The night on which clocks are put forward, said on the day before.
+    // On the day before clocks change, `tomorrow 2:30` names a time that does not exist.
     let said = at(&sandbox, "2026-03-28T12:00:00Z", "tomorrow 2:30").unwrap_err();
     assert!(said.contains("no clock here shows 02:30:00 on 2026-03-29"), "{said}");
     assert_eq!(at(&sandbox, "2026-03-28T12:00:00Z", "tomorrow 9:00").unwrap(), "2026-03-29T07:00:00.000Z");
 }
 
 #[test]
-fn a_moment_that_was_is_said_in_words_too_and_shown_as_clocks_show_it() {
+fn a_past_moment_may_be_in_words_and_is_shown_in_local_time() {
     let sandbox = started("echo done");
     say(&sandbox, "x");
     sandbox.run(["tick", "ada"]);
@@ -104,15 +102,15 @@ fn a_moment_that_was_is_said_in_words_too_and_shown_as_clocks_show_it() {
     assert!(ran.stdout.contains("\"at\":\"2026-01-02T03:04:") && !ran.stdout.contains("+01:00"), "{ran}");
 }
 
-/// What `timer add` answers in this time zone.
-fn timer(sandbox: &Sandbox, zone: &str, words: &[&str]) -> serde_json::Value {
+/// Returns the object of `timer add` in this time zone at this time.
+fn timer(sandbox: &Sandbox, zone: &str, now: &str, words: &[&str]) -> serde_json::Value {
     let words = [&["--json", "timer", "add", "-a", "ada", "x"], words].concat();
-    let ran = sandbox.cmd(words).env("TZ", zone).env("DORMOUSE_NOW", NOW).output();
+    let ran = sandbox.cmd(words).env("TZ", zone).env("DORMOUSE_NOW", now).output();
     serde_json::from_str(ran.stdout.trim_end()).unwrap_or_else(|_| panic!("{ran}"))
 }
 
 #[test]
-fn a_calendar_is_read_in_the_local_zone_like_every_other_time() {
+fn a_cron_expression_is_in_the_local_zone_like_every_other_time() {
     let sandbox = started("true");
     for (zone, named, local, at) in [
         (ZONE, ZONE, "2026-01-02T09:00:00.000+01:00", "2026-01-02T08:00:00.000Z"),
@@ -122,13 +120,13 @@ fn a_calendar_is_read_in_the_local_zone_like_every_other_time() {
     ] {
         let words: [&[&str]; 2] = [&["--cron", "0 9 * * *"], &["--at", "2026-01-02 09:00"]];
         for words in words {
-            let made = timer(&sandbox, zone, words);
+            let made = timer(&sandbox, zone, NOW, words);
             let shown = (&made["time_zone"], &made["next_local"], &made["next_at"]);
             assert_eq!(shown, (&named.into(), &local.into(), &at.into()), "{zone}: {made}");
         }
     }
-    // A zone that is named wins.
-    let made = timer(&sandbox, ZONE, &["--cron", "0 9 * * *", "--tz", "Asia/Tokyo"]);
+    // `--tz` precedes TZ.
+    let made = timer(&sandbox, ZONE, NOW, &["--cron", "0 9 * * *", "--tz", "Asia/Tokyo"]);
     assert_eq!(
         (&made["time_zone"], &made["next_local"]),
         (&"Asia/Tokyo".into(), &"2026-01-03T09:00:00.000+09:00".into())
@@ -136,27 +134,27 @@ fn a_calendar_is_read_in_the_local_zone_like_every_other_time() {
 }
 
 #[test]
-fn a_local_zone_that_is_not_known_is_no_reason_to_guess() {
+fn an_unknown_local_zone_is_an_error_for_local_times_only() {
     let sandbox = started("echo done");
     for zone in ["Europe/Nowhere", "CET-1CEST", "nonsense"] {
         for words in [&["--cron", "0 9 * * *"][..], &["--at", "tomorrow 9:00"], &["--at", "2026-03-01 09:00"]]
         {
-            let error = &timer(&sandbox, zone, words)["error"];
+            let error = &timer(&sandbox, zone, NOW, words)["error"];
             let said = format!("{} {}", error["message"], error["hint"]);
             assert!(said.contains(&format!("TZ is `{zone}`")) && error["exit_status"] != 0, "{said}");
         }
-        // What needs no zone is done, and text says that it is in UTC.
-        let made = timer(&sandbox, zone, &["--cron", "0 9 * * *", "--tz", "Europe/Berlin"]);
+        // Commands that need no local zone succeed. Text is in UTC, and says so.
+        let made = timer(&sandbox, zone, NOW, &["--cron", "0 9 * * *", "--tz", "Europe/Berlin"]);
         assert_eq!(made["next_at"], "2026-01-02T08:00:00.000Z", "{made}");
         for at in ["in 2h", "2026-03-01T09:00:00+0100"] {
-            assert!(timer(&sandbox, zone, &["--at", at])["next_at"].is_string(), "{at}");
+            assert!(timer(&sandbox, zone, NOW, &["--at", at])["next_at"].is_string(), "{at}");
         }
         let ran = sandbox.cmd(["timer", "list", "ada"]).env("TZ", zone).output();
         assert!(ran.code() == 0 && ran.stdout.contains("next 2026-01-02T08:00:00.000Z"), "{ran}");
         assert!(ran.stderr.contains(&format!("times are in UTC, because TZ is `{zone}`")), "{ran}");
         sandbox.cmd(["tick", "ada"]).env("TZ", zone).exits(0);
     }
-    // An outcome that needs the zone is refused with its reason.
+    // An outcome that needs the local zone is refused with the reason.
     let sandbox =
         started(r#"echo '{"actions": [{"do": "timer.add", "cron": "0 9 * * *"}]}' > "$DORMOUSE_OUTCOME""#);
     say(&sandbox, "x");
@@ -168,7 +166,7 @@ fn a_local_zone_that_is_not_known_is_no_reason_to_guess() {
 fn a_second_deployment_adds_no_second_timer() {
     let sandbox = started("true");
     let deploy = |words: &[&str]| {
-        timer(&sandbox, "Europe/Berlin", &[&["--name", "nightly", "--cron"], words].concat())
+        timer(&sandbox, "Europe/Berlin", NOW, &[&["--name", "nightly", "--cron"], words].concat())
     };
     let first = deploy(&["0 3 * * *"]);
     let again = deploy(&["0 3 * * *"]);
@@ -181,20 +179,20 @@ fn a_second_deployment_adds_no_second_timer() {
     assert_eq!(listed.len(), 1);
     assert_eq!((&listed[0]["name"], &listed[0]["grace"]), (&"nightly".into(), &"15m".into()));
     assert!(sandbox.run(["timer", "list", "ada"]).contains("nightly: 0 4 * * *"));
-    let other = timer(&sandbox, "UTC", &["--name", "weekly", "--cron", "0 3 * * 1"]);
+    let other = timer(&sandbox, "UTC", NOW, &["--name", "weekly", "--cron", "0 3 * * 1"]);
     assert_eq!(other["action"], "added");
-    let refused = timer(&sandbox, "UTC", &["--cron", "@daily", "--catch-up", "once", "--grace", "15m"]);
+    let refused = timer(&sandbox, "UTC", NOW, &["--cron", "@daily", "--catch-up", "once", "--grace", "15m"]);
     assert_eq!(refused["error"]["kind"], "invalid_timer", "{refused}");
-    let refused = timer(&sandbox, "UTC", &["--cron", "CRON_TZ=Europe/Berlin 0 9 * * *"]);
+    let refused = timer(&sandbox, "UTC", NOW, &["--cron", "CRON_TZ=Europe/Berlin 0 9 * * *"]);
     assert_eq!(refused["error"]["hint"].as_str().map(|hint| hint.contains("--tz Europe/Berlin")), Some(true));
 }
 
-/// Text is for people, whose clocks show local time; JSON is for programs, and has UTC. Two print in UTC what is handed
-/// on: `next-wake` to a program, `report` to another person. An event's data are JSON.
+/// Text has local times, JSON has UTC. Exceptions are `next-wake` and `report`, whose text is passed
+/// on to programs and other people, and the data of events, which are JSON.
 #[test]
 fn every_moment_in_text_is_local() {
     let sandbox = started("exit 1");
-    let abroad = |words: &[&str]| {
+    let is_local = |words: &[&str]| {
         let ran = sandbox.cmd(words).env("TZ", ZONE).output();
         assert!(matches!(ran.code(), 0 | 4 | 7), "{ran}");
         for word in format!("{}{}", ran.stdout, ran.stderr).split_whitespace() {
@@ -202,66 +200,43 @@ fn every_moment_in_text_is_local() {
             assert!(!(word.starts_with("20") && word.ends_with('Z')), "{word} is in UTC: {ran}");
         }
         let ran = sandbox.cmd(words.iter().chain(&["--json"])).env("TZ", ZONE).output();
-        // What `explain` says in sentences is text wherever it stands, and a timer says when clocks show its fire.
+        // The JSON of `explain` has sentences with local times, and that of `timer` has `next_local`.
         assert!(["explain", "timer"].contains(&words[0]) || !ran.stdout.contains("+01:00"), "{ran}");
     };
-    for making in [
-        &["timer", "add", "-a", "ada", "--in", "2h", "look"][..],
-        &["timer", "add", "-a", "ada", "--every", "1d", "look"],
-        &["enqueue", "ada", "--at", "tomorrow 9:00", "look"],
-        &["enqueue", "ada", "--ttl", "1h", "look"],
-        &["work", "add", "-a", "ada", "a thing", "--pick"],
-        &[
-            "wait",
-            "-a",
-            "ada",
-            "--on",
-            "external",
-            "--resource",
-            "pr:1",
-            "--reason",
-            "why",
-            "--expires",
-            "3h",
-        ],
-        &["wait", "-a", "ada", "--on", "timer", "--in", "1h", "--reason", "why"],
-        &["trigger", "create", "-a", "ada"],
-        &["task", "start", "-a", "ada", "--", "true"],
+    is_local(&["enqueue", "ada", "--at", "tomorrow 9:00", "look"]);
+    for line in [
+        "timer add -a ada --in 2h look",
+        "timer add -a ada --every 1d look",
+        "enqueue ada --ttl 1h look",
+        "work add -a ada thing --pick",
+        "wait -a ada --on external --resource pr:1 --reason why --expires 3h",
+        "wait -a ada --on timer --in 1h --reason why",
+        "trigger create -a ada",
+        "task start -a ada -- true",
+        "tick ada --dry-run",
     ] {
-        abroad(making);
+        is_local(&words(line));
     }
-    let first =
-        |plane: &str| sandbox.json_lines([plane, "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
-    for looking in [
-        &["explain", "ada"][..],
-        &["tick", "ada", "--dry-run"],
-        &["tick", "ada"],
-        &["tick", "ada"],
-        &["explain", "ada"],
-        &["list"],
-        &["get", "ada"],
-        &["state", "ada"],
-        &["state", "ada", "--history", "--diagram", "mermaid"],
-        &["timer", "list", "ada"],
-        &["wait", "list", "ada"],
-        &["work", "list", "ada"],
-        &["trigger", "list", "ada"],
-        &["task", "list", "ada"],
-        &["queue", "list", "ada"],
-        &["queue", "dead", "ada"],
-        &["run", "list", "ada"],
-        &["run", "show", "latest", "-a", "ada"],
-        &["briefs", "ada"],
-        &["logs", "ada"],
-        &["usage", "ada"],
-        &["queue", "show", "-a", "ada", &first("queue")],
-        &["work", "show", "-a", "ada", &first("work")],
-        &["trigger", "show", "-a", "ada", &first("trigger")],
-        &["doctor"],
-        &["gc", "--dry-run"],
-        &["stop", "ada"],
-        &["get", "ada"],
+    for command in ["explain", "tick", "tick", "explain", "get", "state", "briefs", "logs", "usage"] {
+        is_local(&[command, "ada"]);
+    }
+    for kind in ["timer", "wait", "work", "trigger", "task", "queue", "run"] {
+        is_local(&[kind, "list", "ada"]);
+    }
+    for kind in ["queue", "work", "trigger"] {
+        let records = sandbox.json_lines([kind, "list", "ada"]);
+        is_local(&[kind, "show", "-a", "ada", records[0]["id"].as_str().unwrap()]);
+    }
+    for line in [
+        "list",
+        "state ada --history --diagram mermaid",
+        "queue dead ada",
+        "run show latest -a ada",
+        "doctor",
+        "gc --dry-run",
+        "stop ada",
+        "get ada",
     ] {
-        abroad(looking);
+        is_local(&words(line));
     }
 }
