@@ -20,7 +20,7 @@ use proptest::test_runner::{FileFailurePersistence, RngSeed, TestCaseError, Test
 
 use acts::{acts, settings};
 use reference::commands::Command;
-use reference::hooks::Does;
+use reference::hooks::HookBehavior;
 use reference::recovery::End;
 use world::{Records, Template, World};
 
@@ -32,7 +32,7 @@ pub enum Act {
     Pass(i64),
     Tick(Turn),
     /// From now on a hook does this, if there are hooks.
-    Hook(&'static str, Does),
+    Hook(&'static str, HookBehavior),
 }
 
 /// What a turn does, if the step runs one.

@@ -7,8 +7,8 @@ use proptest::sample::select;
 
 use super::reference::Settings;
 use super::reference::commands::{Command, Owner};
-use super::reference::hooks::Does;
-use super::reference::messages::Said;
+use super::reference::hooks::HookBehavior;
+use super::reference::messages::EnqueueArgs;
 use super::reference::recovery::{End, Stopped};
 use super::reference::timers::Schedule;
 use super::reference::triggers::Delivery;
@@ -107,7 +107,7 @@ fn enqueue(
                 _ => None,
             };
             let blank = blank.is_some();
-            let said = Said { kind, priority, blank, source, resource, wait, work, key, ttl, delay };
+            let said = EnqueueArgs { kind, priority, blank, source, resource, wait, work, key, ttl, delay };
             Command::Enqueue(said)
         },
     )
@@ -148,7 +148,7 @@ fn deliver() -> impl Strategy<Value = Command> {
 }
 
 /// What anybody may call, outside of turns and inside.
-fn own_planes() -> impl Strategy<Value = Command> {
+fn own_records() -> impl Strategy<Value = Command> {
     prop_oneof![
         6 => work(),
         5 => wait(),
@@ -174,7 +174,7 @@ fn from_outside() -> impl Strategy<Value = Command> {
         3 => wake(),
         2 => trigger(0.4),
         5 => deliver(),
-        10 => own_planes(),
+        10 => own_records(),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(well, notify)| Command::TaskRun { well, notify }),
         1 => (any_record(), any::<bool>()).prop_map(|(task, well)| Command::TaskEnd { task, well }),
         1 => any_record().prop_map(Command::TaskStop),
@@ -229,7 +229,7 @@ fn inside(planes: u32) -> impl Strategy<Value = Command> {
     let refused = select(&[Command::Resume, Command::Fail, Command::Recover][..]);
     let within = (respite(), vec(prop_oneof![4 => preemption(), 1 => interject.clone()], 0..4));
     prop_oneof![
-        6 * planes => own_planes(),
+        6 * planes => own_records(),
         2 * planes => enqueue(&["internal_followup"], &["normal", "next", "background", "interject"]),
         planes => Just(Command::TaskRun { well: true, notify: true }),
         planes => wake(),
@@ -246,20 +246,20 @@ fn inside(planes: u32) -> impl Strategy<Value = Command> {
 fn hook() -> impl Strategy<Value = Act> {
     let done = select(
         &[
-            ("on-state-change", Does::Fails),
-            ("on-scheduled", Does::Fails),
-            ("on-scheduled", Does::Well),
-            ("on-preempt-request", Does::Fails),
-            ("on-suspend", Does::Fails),
-            ("on-suspend", Does::Saves),
-            ("on-suspend", Does::Well),
-            ("on-resume", Does::Fails),
-            ("on-resume", Does::Well),
-            ("on-shutdown", Does::Fails),
-            ("on-recovery-start", Does::Fails),
-            ("on-recovery-start", Does::Kills),
-            ("on-recovery-start", Does::Well),
-            ("on-recovery-complete", Does::Fails),
+            ("on-state-change", HookBehavior::Fails),
+            ("on-scheduled", HookBehavior::Fails),
+            ("on-scheduled", HookBehavior::Well),
+            ("on-preempt-request", HookBehavior::Fails),
+            ("on-suspend", HookBehavior::Fails),
+            ("on-suspend", HookBehavior::Saves),
+            ("on-suspend", HookBehavior::Well),
+            ("on-resume", HookBehavior::Fails),
+            ("on-resume", HookBehavior::Well),
+            ("on-shutdown", HookBehavior::Fails),
+            ("on-recovery-start", HookBehavior::Fails),
+            ("on-recovery-start", HookBehavior::Kills),
+            ("on-recovery-start", HookBehavior::Well),
+            ("on-recovery-complete", HookBehavior::Fails),
         ][..],
     );
     done.prop_map(|(hook, does)| Act::Hook(hook, does))
@@ -324,7 +324,7 @@ fn without_key(command: Command) -> Command {
     match command {
         Command::Enqueue(said) => {
             let delay = said.delay.filter(|delay| *delay >= 0);
-            Command::Enqueue(Said { key: None, ttl: None, wait: None, delay, ..said })
+            Command::Enqueue(EnqueueArgs { key: None, ttl: None, wait: None, delay, ..said })
         }
         other => other,
     }
@@ -343,11 +343,11 @@ pub fn acts() -> impl Strategy<Value = Vec<Act>> {
     .boxed();
     // Many short ones, which meet much and shrink soon, and some long lives; and as many in which
     // turns make way.
-    prop_oneof![6 => vec(act.clone(), 2..8), 1 => vec(act, 8..45), 7 => making_way(), 6 => called_in()]
+    prop_oneof![6 => vec(act.clone(), 2..8), 1 => vec(act, 8..45), 7 => preemption_case(), 6 => trigger_case()]
 }
 
 /// A life of waits, and of triggers through which the outside ends them.
-fn called_in() -> impl Strategy<Value = Vec<Act>> {
+fn trigger_case() -> impl Strategy<Value = Vec<Act>> {
     let waits = || {
         let kind = words(&["external", "external", "system"]);
         let owner = prop_oneof![Just(Owner::Agent), Just(Owner::Nearest)];
@@ -404,7 +404,7 @@ fn called_in() -> impl Strategy<Value = Vec<Act>> {
 }
 
 /// A life of turns that are asked to yield, are suspended, and go on.
-fn making_way() -> impl Strategy<Value = Vec<Act>> {
+fn preemption_case() -> impl Strategy<Value = Vec<Act>> {
     let says = || enqueue(&["operator_prompt"], &["normal", "normal", "interject"]).prop_map(Act::Do);
     let commands = prop_oneof![
         1 => select(&[Command::Fail, Command::Start, Command::Recover, Command::Stop { requeue: true }][..]),

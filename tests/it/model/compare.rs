@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::reference::advisories::ADVISORIES;
 use super::reference::commands::Command;
-use super::reference::hooks::Told;
+use super::reference::hooks::HookCall;
 use super::reference::resources::HELD;
 use super::reference::step::Decision;
 use super::reference::triggers::Scope;
@@ -90,8 +90,8 @@ impl World {
             let is_meant =
                 |hook: &str| hook != "on-attention" && (hook == "on-state-change") == of_transitions;
             let shown = |told: &Value| json!([told["hook"], told["from"], told["to"], told["success"]]);
-            let expected_shown = |told: &&Told| json!([told.hook, told.from, told.to, told.success]);
-            let mut expected: Vec<&Told> = expected.iter().filter(|told| is_meant(told.hook)).collect();
+            let expected_shown = |told: &&HookCall| json!([told.hook, told.from, told.to, told.success]);
+            let mut expected: Vec<&HookCall> = expected.iter().filter(|told| is_meant(told.hook)).collect();
             let mut told: Vec<&Value> =
                 told.iter().filter(|told| is_meant(told["hook"].as_str().unwrap_or_default())).collect();
             if !in_order {
@@ -129,10 +129,10 @@ impl World {
 
     /// Right before a step: what it says that it would do, and when whoever sleeps is told to look.
     pub fn compare_decision(&mut self, now: Millis) -> Checked {
-        let decision = self.model.foresee(now);
+        let decision = self.model.preview(now);
         let would = self.ask(now, &["tick", "ada", "--dry-run"])?;
-        let foretold = self.foretold(&decision)?;
-        same("what a step would do", &said_of(&would[0]), &foretold)?;
+        let foretold = self.expected_decision(&decision)?;
+        same("what a step would do", &decision_of(&would[0]), &foretold)?;
         let next = self.ask(now, &["next-wake", "ada"])?.remove(0);
         let due = if self.model.has_something_to_do(now) {
             Some(now)
@@ -144,7 +144,7 @@ impl World {
     }
 
     /// A decision as the model tells it, with the program's ids.
-    pub fn foretold(&mut self, decision: &Decision) -> Result<Value, Failure> {
+    pub fn expected_decision(&mut self, decision: &Decision) -> Result<Value, Failure> {
         let mut found = None;
         if let Some(continuation) = &decision.continuation {
             let ids: Result<Vec<String>, Failure> = continuation
@@ -159,10 +159,10 @@ impl World {
 
     /// Why the next step would do what it would do: the same, and by a rung that holds.
     fn compare_explanation(&mut self, now: Millis, summary: &Value) -> Checked {
-        let decision = self.model.foresee(now);
+        let decision = self.model.preview(now);
         let told = self.ask(now, &["explain", "ada"])?.remove(0);
-        let foretold = self.foretold(&decision)?;
-        same("what would be done", &said_of(&told["decision"]), &foretold)?;
+        let foretold = self.expected_decision(&decision)?;
+        same("what would be done", &decision_of(&told["decision"]), &foretold)?;
         let ladder = told["ladder"].as_array().cloned().unwrap_or_default();
         let rung = ladder.iter().find(|rung| rung["holds"] == true).cloned().unwrap_or_default();
         // A rung may know several, of which one is for now.
@@ -430,7 +430,7 @@ fn advisories_of(object: &Value) -> Value {
 }
 
 /// A decision as the program tells it.
-pub fn said_of(step: &Value) -> Value {
+pub fn decision_of(step: &Value) -> Value {
     let found = step.get("continuation");
     let found = found.map(|found| {
         let resolves = if found["resolves"].is_null() { json!([]) } else { found["resolves"].clone() };

@@ -36,8 +36,8 @@ use std::collections::BTreeMap;
 
 use attention::Mark;
 use hints::Hint;
-use hooks::{Does, Told};
-use messages::{Aside, Message};
+use hooks::{HookBehavior, HookCall};
+use messages::{Message, SetAside};
 use preemption::{Held, Run};
 use recovery::Retry;
 use resources::Spending;
@@ -112,7 +112,7 @@ pub struct Model {
     /// Every message that has ended, and how.
     pub ended: Vec<(Message, Word)>,
     /// What was taken in without a turn since the last turn that completed.
-    pub reduced: Vec<Aside>,
+    pub reduced: Vec<SetAside>,
     /// The keys that were used, each the operator's or that of a trigger, and when.
     pub keys: Vec<((Option<Tag>, usize), Millis)>,
     pub last_terminal: Option<Word>,
@@ -120,8 +120,8 @@ pub struct Model {
     pub last_message: Option<Born>,
     pub spending: Spending,
     /// What hooks do, and what they were told since somebody last looked.
-    pub doing: BTreeMap<Word, Does>,
-    pub told: Vec<Told>,
+    pub doing: BTreeMap<Word, HookBehavior>,
+    pub told: Vec<HookCall>,
     /// A hook has killed whoever ran it.
     pub killed: bool,
     /// What safe points have handed over since somebody last looked.

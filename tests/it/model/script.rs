@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::reference::commands::{Command, Owner};
-use super::reference::messages::Said;
+use super::reference::messages::EnqueueArgs;
 use super::reference::recovery::OPERATORS_REASON;
 use super::reference::timers::Schedule;
 use super::reference::{Millis, Model, Tag, resource_name};
@@ -343,7 +343,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
     }
 }
 
-fn enqueue(model: &Model, now: Millis, asked: &Said) -> Line {
+fn enqueue(model: &Model, now: Millis, asked: &EnqueueArgs) -> Line {
     let said = model.next_tag("message");
     let mut line = Line::of(&["enqueue", "ada", if asked.blank { " " } else { &said }]);
     line.words.extend(asked.blank.then(|| "--allow-empty".to_owned()));
@@ -407,7 +407,7 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
     };
     let span = |span: &Option<i64>| span.map(seconds);
     let action = match command {
-        Command::Enqueue(Said { priority, blank, resource, work, delay, .. }) => {
+        Command::Enqueue(EnqueueArgs { priority, blank, resource, work, delay, .. }) => {
             let said = model.next_tag("message");
             let item = work.and_then(|item| model.work(item)).map(|item| id("work", &item.tag));
             json!({

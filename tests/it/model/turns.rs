@@ -9,7 +9,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use super::Turn;
-use super::compare::{after_turn, said_of, same};
+use super::compare::{after_turn, decision_of, same};
 use super::reference::commands::{Command, SECTION_STATUS};
 use super::reference::preemption::PLEASE_YIELD;
 use super::reference::recovery::{End, Stopped};
@@ -100,8 +100,8 @@ impl World {
             self.compare_interjected(&step, interjected)?;
         }
         if !killed {
-            let foretold = self.foretold(&decision)?;
-            same("the step", &said_of(&step), &foretold)?;
+            let foretold = self.expected_decision(&decision)?;
+            same("the step", &decision_of(&step), &foretold)?;
             if claims {
                 let closure = after_turn(&self.model);
                 let told = json!({
@@ -230,7 +230,7 @@ impl World {
             _ => {}
         }
         if ended.is_err() {
-            script.text.push_str(&format!("{} > \"$HOME/before\"\n", self.says_state()));
+            script.text.push_str(&format!("{} > \"$HOME/before\"\n", self.print_state()));
         }
         match (&line.makes, command) {
             (Some(made), _) => script.text.push_str(&format!("{}=$({shell})\n", made.variable())),
@@ -248,7 +248,7 @@ impl World {
         script.text.push_str("echo $? >> \"$HOME/codes\"\n");
         script.codes.push(code);
         if ended.is_err() {
-            let same = format!("{} | cmp - \"$HOME/before\"", self.says_state());
+            let same = format!("{} | cmp - \"$HOME/before\"", self.print_state());
             script.text.push_str(&format!("{same} || echo changed >> \"$HOME/codes\"\n"));
         }
         if let Some(made) = line.makes.filter(|_| code == 0) {

@@ -17,7 +17,7 @@ use super::Act;
 use super::compare::same;
 use super::database::Database;
 use super::reference::commands::Command;
-use super::reference::hooks::{Does, NO_LUCK};
+use super::reference::hooks::{HookBehavior, NO_LUCK};
 use super::reference::preemption::SAVED_BY_HOOK;
 use super::reference::{Millis, Model, Settings, Tag};
 use super::script::{Reference, line, moment, pipe, quoted, secret_file};
@@ -111,8 +111,8 @@ impl Template {
         sandbox.keep_contexts();
         fs::write(sandbox.home().join("no-secret"), "no\n").expect("written");
         let programs = TempDir::new().expect("a directory");
-        let (says_state, hook) = (records.says_state(), programs.path().join("hook"));
-        write_program(&hook, &HOOK.replace("STATE", says_state));
+        let (print_state, hook) = (records.print_state(), programs.path().join("hook"));
+        write_program(&hook, &HOOK.replace("STATE", print_state));
         let add = "printf %s \"$LINES_TO_ADD\" >>\"$1\"";
         write_program(
             &programs.path().join("edit"),
@@ -142,7 +142,7 @@ impl Template {
 }
 
 impl Records {
-    fn says_state(self) -> &'static str {
+    fn print_state(self) -> &'static str {
         match self {
             Records::Files => IN_FILES,
             Records::Database => IN_DATABASE,
@@ -317,7 +317,7 @@ impl World {
     }
 
     /// What says how the agent stands, in a turn.
-    pub fn says_state(&self) -> &'static str {
+    pub fn print_state(&self) -> &'static str {
         if self.is_in_database() { IN_DATABASE } else { IN_FILES }
     }
 
@@ -396,17 +396,17 @@ impl World {
         self.compare(true)
     }
 
-    fn set_hook(&mut self, hook: &'static str, does: Does) -> Checked {
+    fn set_hook(&mut self, hook: &'static str, does: HookBehavior) -> Checked {
         if !self.model.settings.hooks {
             return Ok(());
         }
         self.model.set_hook(hook, does);
         let path = self.sandbox.home().join(hook);
         let text = match does {
-            Does::Well => String::new(),
-            Does::Fails => format!("echo {NO_LUCK} >&2; exit 3\n"),
-            Does::Kills => format!("kill -9 $PPID; {FOR_EVER}"),
-            Does::Saves => format!("echo {} | dormouse checkpoint -\n", quoted(SAVED_BY_HOOK)),
+            HookBehavior::Well => String::new(),
+            HookBehavior::Fails => format!("echo {NO_LUCK} >&2; exit 3\n"),
+            HookBehavior::Kills => format!("kill -9 $PPID; {FOR_EVER}"),
+            HookBehavior::Saves => format!("echo {} | dormouse checkpoint -\n", quoted(SAVED_BY_HOOK)),
         };
         self.transcript.push_str(&format!("cat > home/{hook} <<'END'\n{text}END\n"));
         fs::write(path, text).map_err(|error| error.to_string())

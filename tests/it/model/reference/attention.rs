@@ -15,7 +15,7 @@ impl Model {
     pub fn raise(&mut self, subject: Word, about: Option<Tag>) {
         self.marks.push(Mark { subject, about });
         self.alarmed = true;
-        self.tell_of(subject);
+        self.call_attention_hook(subject);
     }
 
     /// An agent does not acknowledge for itself.

@@ -6,7 +6,7 @@ use super::timers::{Schedule, Timer};
 use super::{MAX_DEFERRAL, MAX_DELAY, Millis, Model, ms};
 
 impl Model {
-    pub fn set_clock_right(&mut self, now: Millis) {
+    pub fn limit_future_moments(&mut self, now: Millis) {
         // A state with a limit or a pause was entered now at the latest, and what was set with it keeps
         // its distance to that.
         let timed =
@@ -27,17 +27,14 @@ impl Model {
             held.not_before = held.not_before.map(|at| back(at).min(latest));
             held.deferred.since = held.deferred.since.map(|since| since.min(now));
         }
-        self.spending.set_right(now);
-        self.timers
-            .iter_mut()
-            .filter(|timer| timer.status == "active")
-            .for_each(|timer| timer.set_right(now));
+        self.spending.limit_to(now);
+        self.timers.iter_mut().filter(|timer| timer.status == "active").for_each(|timer| timer.limit_to(now));
     }
 }
 
 impl Timer {
     /// One that repeats fires at its second moment from now at the latest.
-    fn set_right(&mut self, now: Millis) {
+    fn limit_to(&mut self, now: Millis) {
         if self.last_fire.unwrap_or(self.born.0) <= now {
             return;
         }

@@ -1,16 +1,16 @@
 //! The commands of the operator, and which function of the machine carries out each.
 
-use super::messages::Said;
+use super::messages::EnqueueArgs;
 use super::recovery::Stopped;
 use super::timers::Schedule;
 use super::triggers::Delivery;
-use super::waits::Asked;
+use super::waits::WaitArgs;
 use super::{Millis, Model, REFUSED, Word, ms};
 
 /// Records are meant by their number among all of their kind that there ever were; spans are in seconds.
 #[derive(Debug, Clone)]
 pub enum Command {
-    Enqueue(Said),
+    Enqueue(EnqueueArgs),
     Wake {
         blank: bool,
         source: Option<Word>,
@@ -225,7 +225,7 @@ impl Model {
             }
             Command::WorkComplete(item) => self.complete(*item)?,
             Command::Wait { kind, owner, resource, source, trigger, task, within, recheck, expires } => {
-                let asked = Asked {
+                let asked = WaitArgs {
                     kind,
                     owner: *owner,
                     resource: *resource,
@@ -279,7 +279,7 @@ impl Model {
             }
             Command::Recover => self.recover_by_hand(now, inside)?,
             Command::Interject { blank, ttl } => {
-                let said = Said {
+                let said = EnqueueArgs {
                     kind: "operator_prompt",
                     priority: "interject",
                     blank: *blank,
@@ -313,7 +313,7 @@ impl Model {
                 let checkpoint = self.name("checkpoint");
                 self.save(checkpoint);
             }
-            Command::Yield { checkpoint, resume_after } => self.give_way(*checkpoint, *resume_after),
+            Command::Yield { checkpoint, resume_after } => self.yield_turn(*checkpoint, *resume_after),
             Command::Begin { deadline, .. } => self.begin_section(now, *deadline).map(drop)?,
             Command::End => self.end_section(None)?,
             // What it does is carried out by whoever begins it.

@@ -1,6 +1,6 @@
 //! Semantics §7: what a message means to the agent when it is taken up.
 
-use super::messages::{KeptOutBy, Made, Message};
+use super::messages::{KeptOutBy, Maker, Message};
 use super::{Model, Tag, Word};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ impl Model {
         };
         if message.is_of_scheduler() {
             // A deadline has nothing to say any more if something has ended the wait before.
-            let is_moot = matches!(message.made, Made::Expiry | Made::Recheck)
+            let is_moot = matches!(message.maker, Maker::Expiry | Maker::Recheck)
                 && !self.is_counting(message.wait.as_ref());
             return Some(if is_moot {
                 verdict("liveness_only", false, false)
@@ -46,7 +46,7 @@ impl Model {
         let waits = prior.outcome == "waiting";
         let found = if waits {
             let awaits = |reason| prior.reason == Some(reason);
-            let outside = trigger == "external_event" || message.made == Made::Hint;
+            let outside = trigger == "external_event" || message.maker == Maker::Hint;
             let outside = outside && awaits("awaiting_external_change");
             let of_external = || self.counting("external").any(|wait| wait.resource == message.resource);
             let of_task = || self.counting("task").any(|wait| wait.task == message.task);

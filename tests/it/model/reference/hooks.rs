@@ -4,7 +4,7 @@ use super::{Model, Word};
 
 /// What a hook does when it is run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Does {
+pub enum HookBehavior {
     #[default]
     Well,
     Fails,
@@ -14,9 +14,9 @@ pub enum Does {
     Saves,
 }
 
-impl Does {
+impl HookBehavior {
     pub fn fails(self) -> bool {
-        self == Does::Fails
+        self == HookBehavior::Fails
     }
 }
 
@@ -25,7 +25,7 @@ pub const NO_LUCK: &str = "no luck";
 
 /// What a hook was told; the reason where the contract says which one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct HookCall {
     pub hook: Word,
     pub from: Word,
     pub to: Word,
@@ -44,20 +44,20 @@ pub enum Entered {
 
 impl Model {
     /// From now on this is what a hook does.
-    pub fn set_hook(&mut self, hook: Word, does: Does) {
+    pub fn set_hook(&mut self, hook: Word, does: HookBehavior) {
         self.doing.insert(hook, does);
     }
 
     pub fn tell(&mut self, hook: Word, from: Word, to: Word, why: Option<&str>) {
         if self.settings.hooks {
             let reason = why.map(str::to_owned);
-            self.told.push(Told { hook, from, to, reason, success: None, subject: None });
+            self.told.push(HookCall { hook, from, to, reason, success: None, subject: None });
         }
     }
 
-    pub fn tell_of(&mut self, subject: Word) {
+    pub fn call_attention_hook(&mut self, subject: Word) {
         if self.settings.hooks {
-            let told = Told {
+            let told = HookCall {
                 hook: "on-attention",
                 from: "",
                 to: "",
@@ -70,17 +70,17 @@ impl Model {
     }
 
     /// Runs a hook that is there, and says what it has done.
-    pub fn run_hook(&mut self, hook: Word, from: Word, to: Word) -> Does {
+    pub fn run_hook(&mut self, hook: Word, from: Word, to: Word) -> HookBehavior {
         self.tell(hook, from, to, None);
         self.done_by(hook)
     }
 
-    pub fn run_hook_for(&mut self, hook: Word, from: Word, to: Word, why: &str) -> Does {
+    pub fn run_hook_for(&mut self, hook: Word, from: Word, to: Word, why: &str) -> HookBehavior {
         self.tell(hook, from, to, Some(why));
         self.done_by(hook)
     }
 
-    fn done_by(&self, hook: Word) -> Does {
+    fn done_by(&self, hook: Word) -> HookBehavior {
         self.doing.get(hook).copied().filter(|_| self.settings.hooks).unwrap_or_default()
     }
 

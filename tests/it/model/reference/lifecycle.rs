@@ -15,7 +15,7 @@ impl Model {
         self.acknowledge_stop();
         // What lacked something is tried again (execution §8).
         if self.execution == "waiting_resources" {
-            self.try_anew(now);
+            self.retry_held(now);
         }
         if self.execution == "initializing" {
             self.run_hook("on-startup", "initializing", "runnable");

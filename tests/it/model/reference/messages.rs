@@ -7,9 +7,9 @@ use super::{Born, DEDUPE_WINDOW, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, r
 
 /// Who made a message.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Made {
+pub enum Maker {
     /// Somebody said it, or its timer or its task did.
-    Somebody,
+    Sender,
     /// It comes of a wake hint.
     Hint,
     /// The scheduler, for work that is runnable or to be looked at, or for input that was set aside.
@@ -40,7 +40,7 @@ pub struct Message {
     pub setbacks: Setbacks,
     pub hops: u32,
     pub contentful: bool,
-    pub made: Made,
+    pub maker: Maker,
     pub source: Option<String>,
     pub resource: Option<String>,
     pub wait: Option<Tag>,
@@ -60,7 +60,7 @@ pub struct Message {
 
 /// A message that was taken in without a turn.
 #[derive(Debug, Clone)]
-pub struct Aside {
+pub struct SetAside {
     pub contentful: bool,
     /// What kept it out, until that has ended and the agent was told so.
     pub by: Option<KeptOutBy>,
@@ -75,7 +75,7 @@ pub enum KeptOutBy {
 
 /// What is asked to be said.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct EnqueueArgs {
     pub kind: Word,
     pub priority: Word,
     pub blank: bool,
@@ -95,7 +95,7 @@ impl Message {
 
     /// Whether the scheduler emitted it, for something other than a hint.
     pub fn is_of_scheduler(&self) -> bool {
-        !matches!(self.made, Made::Somebody | Made::Hint)
+        !matches!(self.maker, Maker::Sender | Maker::Hint)
     }
 
     /// A message that has begun does not expire.
@@ -107,7 +107,7 @@ impl Message {
 
 impl Model {
     /// A message that nobody has said.
-    pub fn own_message(&mut self, kind: Word, priority: u8, said: Tag, made: Made) -> Message {
+    pub fn own_message(&mut self, kind: Word, priority: u8, said: Tag, maker: Maker) -> Message {
         Message {
             born: self.born(),
             kind,
@@ -117,7 +117,7 @@ impl Model {
             attempt: 1,
             setbacks: Setbacks::default(),
             hops: 0,
-            made,
+            maker,
             source: None,
             resource: None,
             wait: None,
@@ -134,7 +134,7 @@ impl Model {
 
     /// A tick that the scheduler emits.
     pub fn tick_of(&mut self, said: &str, priority: u8) {
-        let tick = self.own_message("system_tick", priority, said.to_owned(), Made::Scheduler);
+        let tick = self.own_message("system_tick", priority, said.to_owned(), Maker::Scheduler);
         self.queue.push(tick);
     }
 
@@ -209,12 +209,12 @@ impl Model {
         // What the scheduler said to itself is no input, and what is no trigger has been heard.
         let is_input = message.contentful && found.is_some() && !message.is_of_scheduler();
         self.reduced
-            .push(Aside { contentful: is_input, by: found.and_then(|found| found.kept_out_by.clone()) });
+            .push(SetAside { contentful: is_input, by: found.and_then(|found| found.kept_out_by.clone()) });
         self.end_message(born, "processed");
     }
 
     /// When the wait has ended that kept something out, one tick makes the agent look (§7).
-    pub fn look_at_what_was_set_aside(&mut self) {
+    pub fn tick_for_set_aside(&mut self) {
         let still = |by: &KeptOutBy| match by {
             KeptOutBy::Wait(tag) => self.waits.iter().any(|wait| wait.tag == *tag && wait.is_active()),
             KeptOutBy::Item(tag) => {
@@ -234,7 +234,7 @@ impl Model {
 
     // Commands
 
-    pub fn enqueue(&mut self, now: Millis, said: &Said, inside: bool) -> Result<(), i32> {
+    pub fn enqueue(&mut self, now: Millis, said: &EnqueueArgs, inside: bool) -> Result<(), i32> {
         // What is named must be there (command line §7).
         let wait = said.wait.and_then(|wait| self.wait(wait));
         if wait.is_some_and(|wait| !wait.is_active()) {
@@ -275,7 +275,7 @@ impl Model {
             wait,
             work,
             expires: said.ttl.map(|ttl| now + super::ms(ttl)),
-            ..self.own_message(said.kind, rank.unwrap_or(2) as u8, name.clone(), Made::Somebody)
+            ..self.own_message(said.kind, rank.unwrap_or(2) as u8, name.clone(), Maker::Sender)
         };
         self.enqueued.push(name.clone());
         match said.delay {
@@ -291,7 +291,7 @@ impl Model {
             let born = queued.born;
             if self.is_claimed(queued) {
                 // One that is held can be dropped: a way out (execution §8).
-                self.let_go().ok_or(REFUSED)?;
+                self.release_held().ok_or(REFUSED)?;
                 self.retry = None;
             }
             self.end_message(born, "dropped");

@@ -1,7 +1,7 @@
 //! Execution §6: a turn runs; it is asked to yield, yields, is suspended and goes on; or it is forced.
 
 use super::continuation::Continuation;
-use super::hooks::{Does, Entered};
+use super::hooks::{Entered, HookBehavior};
 use super::messages::Message;
 use super::step::Decision;
 use super::{Born, MAX_SECTION, Millis, Model, REFUSED, Tag, Word, ms};
@@ -99,7 +99,7 @@ impl Model {
             continuation,
             work: message.work,
             entered,
-            deferred: held.map(|held| self.row_of(&held, now)).unwrap_or_default(),
+            deferred: held.map(|held| self.deferred_until(&held, now)).unwrap_or_default(),
             request: None,
             sections: Sections::default(),
             yielded: false,
@@ -222,7 +222,7 @@ impl Model {
     // Yields
 
     /// A yield without a checkpoint leaves the last one, and one without a time the last time.
-    pub fn give_way(&mut self, checkpoint: bool, pause: Option<i64>) {
+    pub fn yield_turn(&mut self, checkpoint: bool, pause: Option<i64>) {
         if checkpoint {
             let checkpoint = self.name("checkpoint");
             self.save(checkpoint);
@@ -241,7 +241,7 @@ impl Model {
             Some(reason) => self.run_hook_for("on-suspend", "running", "suspended", &reason),
             None => self.run_hook("on-suspend", "running", "suspended"),
         };
-        if does == Does::Saves {
+        if does == HookBehavior::Saves {
             self.save(SAVED_BY_HOOK.to_owned());
         }
     }

@@ -2,8 +2,8 @@
 
 use super::commands::Command;
 use super::continuation::Continuation;
-use super::hooks::{Does, NO_LUCK};
-use super::messages::{Made, Message, Setbacks};
+use super::hooks::{HookBehavior, NO_LUCK};
+use super::messages::{Maker, Message, Setbacks};
 use super::preemption::Run;
 use super::{BACKOFF, Born, MAX_ATTEMPTS, MAX_DELAY, Millis, Model, REFUSED, Word};
 
@@ -65,7 +65,7 @@ impl Model {
     pub fn take_up(&mut self, message: &Message, continuation: &Continuation) {
         self.count_message(message.born);
         self.bind(message.born, &continuation.resolves);
-        if let (Made::Expiry, Some(wait)) = (message.made, &message.wait) {
+        if let (Maker::Expiry, Some(wait)) = (message.maker, &message.wait) {
             let counts = self.waits.iter().any(|found| found.tag == *wait && found.counts());
             if counts {
                 self.end_wait(wait, "expired");
@@ -246,7 +246,7 @@ impl Model {
             self.enter("recovering", None);
         }
         let does = self.run_hook("on-recovery-start", "recovering", "runnable");
-        if does == Does::Kills {
+        if does == HookBehavior::Kills {
             self.killed = true;
             return;
         }
@@ -324,7 +324,7 @@ impl Model {
             _ if interrupted => {}
             "waiting_resources" => {
                 self.release_hold();
-                self.try_anew(now);
+                self.retry_held(now);
             }
             _ => return Err(REFUSED),
         }

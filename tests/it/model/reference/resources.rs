@@ -50,7 +50,7 @@ pub struct Spending {
 
 impl Spending {
     /// An hour, or a day, that begins ahead of now is this one.
-    pub fn set_right(&mut self, now: Millis) {
+    pub fn limit_to(&mut self, now: Millis) {
         for (spent, length) in [(&mut self.hour, HOUR), (&mut self.day, DAY)] {
             if spent.since > now {
                 spent.since = begin(now, length);
@@ -115,7 +115,7 @@ impl Model {
         }
         self.count_message(message);
         let before = self.held.take();
-        let row = before.as_ref().map(|held| self.row_of(held, now)).unwrap_or_default();
+        let row = before.as_ref().map(|held| self.deferred_until(held, now)).unwrap_or_default();
         let entered = self.enter_lacking(before.as_ref().and_then(|held| held.entered));
         self.status = "awake_idle";
         self.held = Some(Held {
@@ -149,7 +149,7 @@ impl Model {
     }
 
     /// The row of deferrals of a run that has waited until now.
-    pub fn row_of(&self, held: &Held, now: Millis) -> Deferred {
+    pub fn deferred_until(&self, held: &Held, now: Millis) -> Deferred {
         let waited = if held.limit.is_some() { (now - self.since).max(0) } else { 0 };
         Deferred { known: held.deferred.known + waited, ..held.deferred }
     }
@@ -216,7 +216,7 @@ impl Model {
     // The operator's ways out
 
     /// The next step tries, and what came to nothing so far counts no more.
-    pub fn try_anew(&mut self, now: Millis) {
+    pub fn retry_held(&mut self, now: Millis) {
         if self.held.as_ref().is_some_and(|held| held.needs_operator) {
             return;
         }
@@ -236,7 +236,7 @@ impl Model {
     }
 
     /// What was held is not held any more, and the agent recovers to whatever comes next.
-    pub fn let_go(&mut self) -> Option<Held> {
+    pub fn release_held(&mut self) -> Option<Held> {
         self.release_hold();
         let held = self.held.take()?;
         self.enter("failed", None);

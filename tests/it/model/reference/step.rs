@@ -2,7 +2,7 @@
 //! its decision, up to the point where a turn runs.
 
 use super::continuation::Continuation;
-use super::messages::{Made, Message};
+use super::messages::{Maker, Message};
 use super::resources::Shortage;
 use super::work::Work;
 use super::{Born, Millis, Model, Tag, Word};
@@ -35,13 +35,13 @@ impl Decision {}
 
 impl Model {
     /// What the next step would decide, and nothing changes.
-    pub fn foresee(&self, now: Millis) -> Decision {
+    pub fn preview(&self, now: Millis) -> Decision {
         self.clone().before_acting(now)
     }
 
     /// Whether a step would do something now that another one would not do again.
     pub fn has_something_to_do(&self, now: Millis) -> bool {
-        let decision = self.foresee(now);
+        let decision = self.preview(now);
         if self.fingerprint() != self.taken_in(now).fingerprint() {
             return true;
         }
@@ -94,14 +94,14 @@ impl Model {
             "stopped" => return self.ignore_hints(),
             _ => {}
         }
-        self.set_clock_right(now);
+        self.limit_future_moments(now);
         let none_was_left = self.drop_stale(now);
         self.end_overdue(now);
-        self.heal_waits();
+        self.repair_waits();
         self.fire_timers(now);
         self.meet_deadlines(now);
         self.remind(now);
-        self.look_at_what_was_set_aside();
+        self.tick_for_set_aside();
         self.take_in_hints();
         self.try_if_asked(now);
         // What has come meanwhile, from a timer, may be too late as well.
@@ -251,7 +251,7 @@ impl Model {
             }
             ("emit_system_tick", About::Hint) => {
                 if let Some(hint) = self.pending_hint.take() {
-                    let tick = self.own_message("system_tick", 2, hint.said(), Made::Hint);
+                    let tick = self.own_message("system_tick", 2, hint.said(), Maker::Hint);
                     self.queue.push(Message {
                         contentful: !hint.payload.is_empty(),
                         resource: hint.resource,
@@ -265,7 +265,7 @@ impl Model {
                 self.wake_up();
             }
             ("emit_system_tick", About::Work(item)) => {
-                let tick = self.own_message("system_tick", 2, item.clone(), Made::Scheduler);
+                let tick = self.own_message("system_tick", 2, item.clone(), Maker::Scheduler);
                 self.queue.push(Message { work: Some(item.clone()), ..tick });
                 self.works.iter_mut().filter(|work| work.tag == *item).for_each(|work| work.ticked = true);
                 self.wake_up();

@@ -8,7 +8,7 @@ use super::{Millis, Model, Word};
 impl Model {
     /// A message that is held stays where it is, unless it is to go back into the queue.
     pub fn requeue_held(&mut self) {
-        if let Some(held) = self.let_go() {
+        if let Some(held) = self.release_held() {
             self.retry = None;
             for message in self.queue.iter_mut().filter(|message| message.born == held.message) {
                 message.continuation = Some(held.continuation.clone());

@@ -1,6 +1,6 @@
 //! Semantics §12: tasks.
 
-use super::messages::{Made, Message};
+use super::messages::{Maker, Message};
 use super::{Born, Model, REFUSED, Tag, Word};
 
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl Model {
         task.status = status;
         let task = task.clone();
         let kind = if task.notify { "task_result" } else { "task_status" };
-        let message = self.own_message(kind, 2, format!("{tag}: {status}"), Made::Somebody);
+        let message = self.own_message(kind, 2, format!("{tag}: {status}"), Maker::Sender);
         self.queue.push(Message {
             born: (task.born.0, task.born.1 + 1),
             task: Some(task.tag),

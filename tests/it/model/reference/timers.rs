@@ -3,7 +3,7 @@
 use chrono::{Days, TimeZone, Timelike};
 use chrono_tz::America::New_York;
 
-use super::messages::{Made, Message};
+use super::messages::{Maker, Message};
 use super::{Born, Millis, Model, NOT_FOUND, Tag, Word, ms};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -126,7 +126,7 @@ impl Model {
             };
             for _ in 0..wanted {
                 let message = timer.message.clone().unwrap_or_else(|| {
-                    let fire = self.own_message("timer_tick", 2, timer.said().to_owned(), Made::Somebody);
+                    let fire = self.own_message("timer_tick", 2, timer.said().to_owned(), Maker::Sender);
                     Message { hops: timer.hops, ..fire }
                 });
                 self.queue.push(message);

@@ -1,7 +1,7 @@
 //! Semantics §13: external triggers, capabilities by which outside systems reach the agent.
 
 use super::hints::Hint;
-use super::messages::{Made, Message};
+use super::messages::{Maker, Message};
 use super::{Born, DEDUPE_WINDOW, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
 
 #[derive(Debug, Clone)]
@@ -199,7 +199,7 @@ impl Model {
         }
         let kind = if source.starts_with("callback") { "callback_event" } else { "webhook_event" };
         let name = self.name("message");
-        let message = self.own_message(kind, 2, name.clone(), Made::Somebody);
+        let message = self.own_message(kind, 2, name.clone(), Maker::Sender);
         self.enqueued.push(name);
         self.queue.push(Message {
             hops,
@@ -218,7 +218,7 @@ impl Model {
     pub fn count_message(&mut self, born: Born) {
         let Some(message) = self.queue.iter_mut().find(|message| message.born == born) else { return };
         let counted = std::mem::replace(&mut message.counted, true);
-        if message.made == Made::Somebody && !counted {
+        if message.maker == Maker::Sender && !counted {
             let trigger = message.trigger.clone();
             self.count_delivery(trigger.as_ref(), born);
         }
@@ -232,7 +232,7 @@ impl Model {
     /// What is shown of each trigger: the deliveries that still lie in the inbox count as well.
     pub fn deliveries(&self, trigger: &Trigger) -> (u64, Option<Millis>) {
         let of_it = |other: &Option<Tag>| trigger.is_active() && other.as_ref() == Some(&trigger.tag);
-        let said = |message: &&Message| !message.counted && message.made == Made::Somebody;
+        let said = |message: &&Message| !message.counted && message.maker == Maker::Sender;
         let messages = self.queue.iter().filter(said).filter(|message| of_it(&message.trigger));
         let hints = self.hints.iter().filter(|hint| of_it(&hint.trigger));
         let waiting: Vec<Millis> =

@@ -1,7 +1,7 @@
 //! Semantics §5: waits. A wait ends by what it names, wherever the agent's attention is.
 
 use super::commands::Owner;
-use super::messages::{Made, Message};
+use super::messages::{Maker, Message};
 use super::tasks::Task;
 use super::triggers::Scope;
 use super::work::Work;
@@ -39,7 +39,7 @@ pub struct Wait {
 }
 
 /// What a new wait is asked to be.
-pub struct Asked {
+pub struct WaitArgs {
     pub kind: Word,
     pub owner: Owner,
     pub resource: Option<usize>,
@@ -189,10 +189,10 @@ impl Model {
     }
 
     /// A wait for a task that has ended, with no result under way, is ended by the step, which says so.
-    pub fn heal_waits(&mut self) {
+    pub fn repair_waits(&mut self) {
         let over: Vec<Wait> = self.waits.iter().filter(|wait| self.is_over(wait)).cloned().collect();
         for wait in over {
-            let tick = self.own_message("system_tick", 2, format!("healed: {}", wait.tag), Made::Scheduler);
+            let tick = self.own_message("system_tick", 2, format!("healed: {}", wait.tag), Maker::Scheduler);
             self.queue.push(Message { task: wait.task.clone(), work: wait.item.clone(), ..tick });
             self.end_wait(&wait.tag, "resolved");
         }
@@ -212,7 +212,7 @@ impl Model {
         let due = |at: Option<Millis>, done: bool| at.filter(|at| *at <= now && !done);
         for wait in active {
             if let Some(at) = due(wait.wake, wait.woken) {
-                let fire = self.own_message("timer_tick", 2, wait.tag.clone(), Made::Somebody);
+                let fire = self.own_message("timer_tick", 2, wait.tag.clone(), Maker::Sender);
                 self.say_of(&wait, Message { born: (at, wait.born.1 * 3), ..fire });
             }
             // Nobody looks again at what is given up.
@@ -221,13 +221,13 @@ impl Model {
             let born = recheck.filter(|_| expiry.is_none()).map(|at| (at, wait.born.1 * 3 + 1));
             if let Some(born) = born {
                 let said = format!("recheck: {}", wait.tag);
-                let tick = self.own_message("system_tick", 2, said, Made::Recheck);
+                let tick = self.own_message("system_tick", 2, said, Maker::Recheck);
                 self.say_of(&wait, Message { born, ..tick });
             }
             // Exactly at the limit is not yet over.
             if let Some(at) = expiry.filter(|_| !wait.expiring) {
                 let said = format!("expired: {}", wait.tag);
-                let tick = self.own_message("system_tick", 2, said, Made::Expiry);
+                let tick = self.own_message("system_tick", 2, said, Maker::Expiry);
                 self.say_of(&wait, Message { born: (at, wait.born.1 * 3 + 2), ..tick });
             }
             if let Some(found) = self.wait_mut(&wait.tag) {
@@ -266,8 +266,8 @@ impl Model {
 
     // Commands
 
-    pub fn add_wait(&mut self, now: Millis, asked: Asked, inside: bool) -> Result<(), i32> {
-        let Asked { kind, owner, resource, source, trigger, task, wake, recheck, expires } = asked;
+    pub fn add_wait(&mut self, now: Millis, asked: WaitArgs, inside: bool) -> Result<(), i32> {
+        let WaitArgs { kind, owner, resource, source, trigger, task, wake, recheck, expires } = asked;
         // A system wait has at least one deadline.
         if kind == "system" && recheck.is_none() && expires.is_none() {
             return Err(REFUSED);
@@ -361,7 +361,7 @@ impl Model {
 
 /// The table of §5, row by row.
 fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool) -> bool {
-    let speaks = message.is_event() || message.made == Made::Hint;
+    let speaks = message.is_event() || message.maker == Maker::Hint;
     let names_it = message.wait.as_ref() == Some(&wait.tag);
     let of_resource = || wait.resource.is_some() && wait.resource == message.resource;
     let of_trigger = || wait.trigger.is_some() && wait.trigger == message.trigger;
@@ -378,7 +378,7 @@ fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool) -> bool {
         let names_none = message.wait.is_none() && message.work.is_none();
         return message.kind == "operator_prompt" && (names_it || of_item || names_none);
     }
-    if names_it && (speaks || message.made == Made::Somebody) {
+    if names_it && (speaks || message.maker == Maker::Sender) {
         return true;
     }
     match wait.kind {
