@@ -1,10 +1,9 @@
-//! Whatever commands an agent gets, and in whatever order, the program does what a small machine says, which
-//! was written from the contract alone.
+//! Tests that the program does what a small model of the contract does, for random commands.
 //!
-//! A case is a list of acts: commands, jumps of the clock, and ticks whose turns do something of their own.
-//! After each act, the test compares everything that can be seen of the agent, and what the next step would
-//! decide. A case that fails is made smaller, printed as a shell transcript, and kept in
-//! `model.proptest-regressions`, to be run first from then on.
+//! A case is a list of acts: commands, jumps of the clock, and ticks whose turns call commands.
+//! After each act the test compares the agent and the decision of the next step in the program
+//! with those in the model. A case that fails is reduced, printed as a shell transcript, and kept
+//! in `model.proptest-regressions`. Later runs begin with these cases.
 
 mod acts;
 mod compare;
@@ -24,41 +23,44 @@ use reference::hooks::HookBehavior;
 use reference::recovery::End;
 use world::{Records, Template, World};
 
-/// Something that is done to the agent.
+/// Something that happens to the agent.
 #[derive(Debug, Clone)]
 pub enum Act {
     Do(Command),
-    /// The clock is set, by so many seconds.
+    /// The clock is moved by so many seconds.
     Pass(i64),
     Tick(Turn),
-    /// From now on a hook does this, if there are hooks.
+    /// A hook behaves like this from now on, if the case has hooks.
     Hook(&'static str, HookBehavior),
 }
 
-/// What a turn does, if the step runs one.
+/// A turn, if the step runs one.
 #[derive(Debug, Clone)]
 pub struct Turn {
-    /// Commands that it calls.
+    /// Commands that the turn calls.
     commands: Vec<Command>,
-    /// What it leaves in its outcome file.
+    /// Actions in its outcome file.
     actions: Vec<Command>,
-    /// How much it says that it has used.
+    /// Number of tokens in its outcome file.
     tokens: u64,
     end: End,
 }
 
-/// In each of the two tests.
+/// Number of cases in each test with files.
 const CASES: u32 = 50;
 
-/// Of the cases that everybody runs: whether a change is good must not depend on chance. New ones come
-/// with another number in PROPTEST_RNG_SEED.
+/// Number of cases in the test with a database, where each case makes tables of its own.
+const CASES_IN_DATABASE: u32 = 25;
+
+/// Seed of the default run: whether a change passes must not depend on chance. Another number in
+/// PROPTEST_RNG_SEED makes other cases.
 const SEED: u64 = 20_261_121;
 
 fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs as many cases as the environment asks for.
+/// Runs `cases` cases, or the number in PROPTEST_CASES.
 fn run(cases: u32, on_exhausted: &'static str, records: Records) {
     let template = Template::new(on_exhausted, records);
     let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/model.proptest-regressions");
@@ -87,8 +89,8 @@ fn run(cases: u32, on_exhausted: &'static str, records: Records) {
         Err(TestError::Fail(why, _) | TestError::Abort(why)) => why,
     };
     panic!(
-        "{why}\nThe case is kept in {kept} and runs first from now on. PROPTEST_CASES=<number> says how many \
-         there are, PROPTEST_RNG_SEED=<number> makes them other ones."
+        "{why}\nThe case is kept in {kept}, and later runs begin with it. PROPTEST_CASES=<number> sets the \
+         number of cases, PROPTEST_RNG_SEED=<number> makes other cases."
     );
 }
 
@@ -104,11 +106,8 @@ fn the_program_does_what_the_contract_says_where_the_last_attempt_stops_the_agen
     run(CASES, "stop", Records::Files);
 }
 
-/// Each case has tables of its own, so there are fewer.
-const IN_DATABASE: u32 = 25;
-
 #[test]
 fn the_program_does_what_the_contract_says_in_a_database() {
     needs!("jq", "postgresql");
-    run(IN_DATABASE, "park", Records::Database);
+    run(CASES_IN_DATABASE, "park", Records::Database);
 }

@@ -1,4 +1,4 @@
-//! The records of a case that keeps them in PostgreSQL.
+//! The records of a case whose store is PostgreSQL.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use crate::harness::Sandbox;
 use crate::server::{Session, durable};
 use crate::setup::{edit_file, tree};
 
-/// A schema of one case.
+/// Schema of one case. It is dropped at the end, except if the case panics.
 pub struct Database {
     schema: String,
     session: RefCell<Session>,
 }
 
 impl Database {
-    /// Has the records of a state directory without agents in a new schema.
+    /// Moves the records of a state directory without agents to a new schema.
     pub fn below(sandbox: &Sandbox) -> Database {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let schema = format!("model_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -31,7 +31,8 @@ impl Database {
         Database { schema, session: RefCell::new(durable().session()) }
     }
 
-    /// Copies the records to where their files would be, below a directory that has nothing else.
+    /// Writes the records into `dir`, at the paths that their files would have. `dir` has no other
+    /// content.
     pub fn as_files(&self, dir: &Path) -> PathBuf {
         let file = |path: &str, from: &str| {
             format!(
@@ -55,7 +56,7 @@ impl Database {
             let path = dir.join(row["path"].as_str().unwrap());
             texts.entry(path).or_default().push_str(row["text"].as_str().unwrap());
         }
-        // What is the same stays the same file.
+        // Unchanged files are not written again, because the test compares their times.
         for path in tree(dir).keys().filter(|path| !texts.contains_key(*path)) {
             let _ = fs::remove_file(path);
         }

@@ -1,9 +1,10 @@
-//! The contract once more, as a small machine: what an agent is, and what each command and each step does to
-//! it. It was written from the contract's pages and from nothing else, a file for a section, in their order
-//! and their words, so that a reader can compare the two.
+//! A small model of one agent: its records, and the effect of each command and each step on them.
 //!
-//! Records have no ids here. They are known by what they say ("work 3", "wait 5"), and come in the order in
-//! which they were made: by the clock, and within one moment one after the other.
+//! The model is written from docs/CONTRACT.md alone, never from the program's code. Each file is
+//! one section of the contract, in its order and its words, so that a reader can compare the two.
+//!
+//! Records have no ids here. Each record has a name, which is also its text ("work 3", "wait 5").
+//! Records are ordered by the time of their creation, and within one millisecond by a number.
 
 // Semantics
 pub mod advisories; // §15
@@ -49,17 +50,18 @@ use work::Work;
 
 /// Milliseconds since 1970.
 pub type Millis = i64;
-/// When something was made, and as which of that moment.
+/// Creation time of a record, and its number among the records of that millisecond.
 pub type Born = (Millis, u32);
-/// What a record says, by which it is known.
+/// Name of a record, which is also its text.
 pub type Tag = String;
-/// One of the contract's own words.
+/// Word of the contract, such as a status or a decision.
 pub type Word = &'static str;
 
+// Exit statuses
 pub const REFUSED: i32 = 4;
 pub const NOT_FOUND: i32 = 3;
 
-/// The settings that the agent under test has.
+// Settings of the agent that are the same in every case. Times are in milliseconds.
 pub const MAX_ATTEMPTS: u32 = 3;
 pub const BACKOFF: Millis = 1000;
 pub const DEDUPE_WINDOW: Millis = 3_600_000;
@@ -71,11 +73,11 @@ pub const MAX_DEFERRAL: Millis = 35 * 86_400_000;
 pub const CHAIN_PAUSE: Millis = 60_000;
 pub const MAX_SECTION: Millis = 600_000;
 
-/// What differs from case to case in an agent's settings.
-#[derive(Debug, Clone, Copy)]
+/// Settings of the agent that differ from case to case.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Settings {
     pub stop_when_exhausted: bool,
-    /// Whether every hook is there.
+    /// True if every hook is installed.
     pub hooks: bool,
     pub turns_per_hour: Option<u64>,
     pub tokens_per_day: Option<u64>,
@@ -86,13 +88,13 @@ pub struct Settings {
     pub unmatched_runs: bool,
 }
 
-/// Everything that is known of the agent.
-#[derive(Debug, Clone)]
+/// The agent, with all its records.
+#[derive(Debug, Clone, Default)]
 pub struct Model {
     pub settings: Settings,
     pub status: Word,
     pub execution: Word,
-    /// When that was entered.
+    /// Time at which the agent entered its execution state.
     pub since: Millis,
     pub run: Option<Run>,
     pub held: Option<Held>,
@@ -104,34 +106,36 @@ pub struct Model {
     pub timers: Vec<Timer>,
     pub tasks: Vec<Task>,
     pub triggers: Vec<Trigger>,
-    /// Hints that no step has taken in, and the one that is.
+    /// Hints that no step has taken in.
     pub hints: Vec<Hint>,
+    /// Hint that a step has taken in, and that becomes a `system_tick`.
     pub pending_hint: Option<Hint>,
-    /// Every message that somebody enqueued, by name.
+    /// Names of all messages that were enqueued or delivered.
     pub enqueued: Vec<Tag>,
-    /// Every message that has ended, and how.
+    /// Messages that have ended, each with its last status.
     pub ended: Vec<(Message, Word)>,
-    /// What was taken in without a turn since the last turn that completed.
+    /// Messages that were taken in without a turn since the last turn that completed.
     pub reduced: Vec<SetAside>,
-    /// The keys that were used, each the operator's or that of a trigger, and when.
+    /// Dedupe keys that were used, each with its trigger (`None`: the operator) and its time.
     pub keys: Vec<((Option<Tag>, usize), Millis)>,
     pub last_terminal: Option<Word>,
     /// The message of the last turn.
     pub last_message: Option<Born>,
     pub spending: Spending,
-    /// What hooks do, and what they were told since somebody last looked.
+    /// Behaviour of each hook; a hook without an entry succeeds.
     pub doing: BTreeMap<Word, HookBehavior>,
+    /// Calls of hooks since the last comparison.
     pub told: Vec<HookCall>,
-    /// A hook has killed whoever ran it.
+    /// True if a hook has killed the command that ran it.
     pub killed: bool,
-    /// What safe points have handed over since somebody last looked.
+    /// Names of the messages that safe points have printed since the last comparison.
     pub handed: Vec<Tag>,
-    /// What needs somebody, until it is acknowledged.
+    /// Attentions that are not acknowledged.
     pub marks: Vec<Mark>,
-    /// One of them is new, or a recovery has failed: whoever steps the agent is told.
+    /// True if an attention, a failed recovery or a timeout makes the current `tick` exit with 7.
     pub alarmed: bool,
     names: u32,
-    /// The moment of the transaction that is made, and how many things it has made.
+    /// Time of the current transaction, and the number of records that it has made.
     pub clock: Born,
 }
 
@@ -145,45 +149,20 @@ impl Model {
             settings,
             status: "booting",
             execution: "initializing",
-            since: 0,
-            run: None,
-            held: None,
-            retry: None,
-            queue: Vec::new(),
-            works: Vec::new(),
-            focus: None,
-            waits: Vec::new(),
-            timers: Vec::new(),
-            tasks: Vec::new(),
             triggers: vec![Trigger::default_one()],
-            hints: Vec::new(),
-            pending_hint: None,
-            enqueued: Vec::new(),
-            ended: Vec::new(),
-            reduced: Vec::new(),
-            keys: Vec::new(),
-            last_terminal: None,
-            last_message: None,
-            spending: Spending::default(),
-            doing: BTreeMap::new(),
-            told: Vec::new(),
-            killed: false,
-            handed: Vec::new(),
-            marks: Vec::new(),
-            alarmed: false,
-            names: 0,
-            clock: (0, 0),
+            ..Model::default()
         }
     }
 
-    /// The name of the record that the next command makes.
+    /// Returns the name of the record that the next command makes.
     pub fn next_tag(&self, kind: &str) -> Tag {
         format!("{kind} {}", self.names + 1)
     }
 
     pub fn name(&mut self, kind: &str) -> Tag {
+        let tag = self.next_tag(kind);
         self.names += 1;
-        format!("{kind} {}", self.names)
+        tag
     }
 
     pub fn born(&mut self) -> Born {
@@ -191,7 +170,8 @@ impl Model {
         self.clock
     }
 
-    // Which records a number means
+    // Records of a command. A command names its record by a number, which is taken modulo the
+    // number of records of that kind.
 
     pub fn work(&self, number: usize) -> Option<&Work> {
         self.works.get(number % self.works.len().max(1))

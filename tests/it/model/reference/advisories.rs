@@ -1,4 +1,4 @@
-//! Semantics §15: advisories, which decide nothing.
+//! Semantics §15: advisories.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::waits::Wait;
 use super::work::Work;
 use super::{Model, Word};
 
-/// Those that follow from the records alone, as the contract says it.
+/// Advisories that depend on the records alone, not on time or on the machine.
 pub const ADVISORIES: [Word; 4] = [
     "external_wait_has_weak_recoverability",
     "answer_lost",

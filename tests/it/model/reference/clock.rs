@@ -1,5 +1,5 @@
-//! Execution §4: a clock that ran ahead parks no agent. If a moment lies further ahead than its policy can
-//! put it, the next step takes it for now plus the span of the policy.
+//! Execution §4: after the clock was set back, the next step replaces each stored moment that is
+//! too far ahead by the latest moment that the policy permits.
 
 use super::resources::DAY;
 use super::timers::{Schedule, Timer};
@@ -7,8 +7,8 @@ use super::{MAX_DEFERRAL, MAX_DELAY, Millis, Model, ms};
 
 impl Model {
     pub fn limit_future_moments(&mut self, now: Millis) {
-        // A state with a limit or a pause was entered now at the latest, and what was set with it keeps
-        // its distance to that.
+        // A state with a timeout or a pause counts as entered now at the latest. Moments that were
+        // stored on entry are moved back by the same span.
         let timed =
             ["initializing", "waiting_resources", "suspended", "failed", "recovering", "shutting_down"];
         let ahead = if timed.contains(&self.execution) { (self.since - now).max(0) } else { 0 };
@@ -18,7 +18,7 @@ impl Model {
             retry.not_before = back(retry.not_before).min(now + MAX_DELAY);
         }
         if let Some(held) = &mut self.held {
-            // What suspends a run says itself for how long, within a bound.
+            // `yield --for` and `preempt --for` are bounded by `recovery.max_deferral`.
             let latest = match (held.limit, self.execution) {
                 (Some(_), _) => now + DAY,
                 (None, "waiting_resources") => now + MAX_DELAY,
@@ -33,7 +33,8 @@ impl Model {
 }
 
 impl Timer {
-    /// One that repeats fires at its second moment from now at the latest.
+    /// Moves the next fire back. A repeating timer fires at the second time of its schedule from
+    /// now at the latest.
     fn limit_to(&mut self, now: Millis) {
         if self.last_fire.unwrap_or(self.born.0) <= now {
             return;

@@ -1,27 +1,28 @@
-//! Semantics §6: the closure, in which state a turn leaves the agent.
+//! Semantics §6: closures.
 
 use super::waits::Wait;
 use super::work::Work;
 use super::{Born, Model, Tag, Word};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Closure {
     pub outcome: Word,
     pub reason: Option<Word>,
-    /// The wait that it is about, if it is about one, and the item.
+    /// Wait that decided the closure.
     pub wait: Option<Tag>,
+    /// Work item that decided the closure.
     pub item: Option<Tag>,
 }
 
 impl Model {
-    /// For an agent whose turn, if it has one, nobody runs any more.
+    /// Returns the closure. If there is a current run, its tick is gone.
     pub fn closure(&self) -> Closure {
         self.closure_for(None)
     }
 
-    /// The closure before a message: the waits that this very message has bound still count.
+    /// Returns the closure before `message`: waits that are bound to this message still count.
     pub fn closure_for(&self, message: Option<Born>) -> Closure {
-        let plain = |outcome| Closure { outcome, reason: None, wait: None, item: None };
+        let plain = |outcome| Closure { outcome, ..Closure::default() };
         let waiting = |kind, wait: Option<&Wait>| Closure {
             outcome: "waiting",
             reason: reason_of(kind),
@@ -32,7 +33,7 @@ impl Model {
             item: Some(item.tag.clone()),
             ..waiting(kind, self.wait_on(item, kind, message))
         };
-        // Row 4: a run that goes on later has not ended.
+        // Row 4: a run that continues later has not ended.
         if self.held.is_some()
             && self.last_terminal.is_some_and(|terminal| matches!(terminal, "deferred" | "suspended"))
         {
@@ -65,8 +66,7 @@ impl Model {
                 return waiting(kind, Some(wait));
             }
         }
-        // Row 10, and 11, which holds for a system wait of the agent's own as well: closure, posture and
-        // decision speak of the same waits (§7)
+        // Row 10, and row 11, which includes system waits of the agent itself
         let kind_of = |item| state(item).strip_prefix("waiting_");
         let of_current = current.and_then(|item| Some((kind_of(item)?, item)));
         if let Some((kind, item)) = of_current.filter(|(kind, _)| *kind != "system") {
@@ -75,7 +75,7 @@ impl Model {
         if let Some(wait) = self.own_wait("system", message) {
             return waiting("system", Some(wait));
         }
-        // Row 12: one that is not current, oldest first
+        // Row 12: other items, oldest first
         let waits = self.queued().into_iter().find_map(|item| Some((kind_of(item)?, item)));
         if let Some((kind, item)) = of_current.or(waits) {
             return of_item(kind, item);

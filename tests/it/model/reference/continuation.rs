@@ -1,21 +1,21 @@
-//! Semantics §7: what a message means to the agent when it is taken up.
+//! Semantics §7: continuations.
 
 use super::messages::{KeptOutBy, Maker, Message};
 use super::{Model, Tag, Word};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Continuation {
     pub class: Word,
     pub reentry: bool,
     pub matched: bool,
-    /// The waits that it ends, which is §5 alone.
+    /// Waits that the message ends, by the rules of §5 alone.
     pub resolves: Vec<Tag>,
-    /// What it is set aside for, if it is.
+    /// Wait or item for which the message is set aside.
     pub kept_out_by: Option<KeptOutBy>,
 }
 
 impl Model {
-    /// `None`: the message is no trigger.
+    /// Returns the continuation of a message; `None` if the message is no trigger.
     pub fn continuation(&self, message: &Message) -> Option<Continuation> {
         let trigger = match message.kind {
             "operator_prompt" => "operator_input",
@@ -24,15 +24,10 @@ impl Model {
             "task_status" | "control" => return None,
             same => same,
         };
-        let verdict = |class, reentry, matched| Continuation {
-            class,
-            reentry,
-            matched,
-            resolves: Vec::new(),
-            kept_out_by: None,
-        };
+        let verdict =
+            |class, reentry, matched| Continuation { class, reentry, matched, ..Continuation::default() };
         if message.is_of_scheduler() {
-            // A deadline has nothing to say any more if something has ended the wait before.
+            // A message about an expiry or recheck is moot if the wait is over or bound by now.
             let is_moot = matches!(message.maker, Maker::Expiry | Maker::Recheck)
                 && !self.is_counting(message.wait.as_ref());
             return Some(if is_moot {
@@ -79,7 +74,8 @@ impl Model {
                 _ => verdict("liveness_only", false, false),
             }
         };
-        // What ends a wait re-enters, whatever else is said; and what is set aside, where that is wished.
+        // A message that ends a wait always runs a turn. With `unmatched = "run"` so does a
+        // message that would be set aside.
         let unmatched_runs = self.settings.unmatched_runs && message.contentful;
         let forced = !found.reentry && (!resolves.is_empty() || unmatched_runs);
         let found = match (forced, waits) {

@@ -23,7 +23,8 @@ impl Model {
         }
     }
 
-    /// Execution §3: the status of an agent that rests. `decided`: the step waits for a task.
+    /// Returns the status of a resting agent (execution §3). `decided` means that the step has
+    /// decided to wait for a task.
     pub fn at_rest(&self, decided: bool) -> Word {
         let is_open = |wait: &Wait| {
             self.tasks.iter().any(|task| Some(&task.tag) == wait.task.as_ref() && task.is_open())
@@ -33,7 +34,7 @@ impl Model {
         if self.execution == "waiting" && (decided || awaits) { "awaiting_task" } else { "asleep" }
     }
 
-    /// Whatever is taken up wakes the agent.
+    /// Wakes a resting agent, because a step takes something up.
     pub fn wake_up(&mut self) {
         if matches!(self.status, "asleep" | "awaiting_task") {
             self.status = "awake_idle";

@@ -1,4 +1,4 @@
-//! Execution §1 to §4: the twelve states, the edges between them, and how long they may last.
+//! Execution §1 to §4: the twelve states, their transitions and their timeouts.
 
 use super::hooks::Entered;
 use super::preemption::Deferred;
@@ -6,7 +6,7 @@ use super::recovery::backoff;
 use super::{MAX_DELAY, Millis, Model, RECOVERY_TIMEOUT, RESOURCES_TIMEOUT, SUSPEND_TIMEOUT, Word};
 
 impl Model {
-    /// Enters a state, along one of the edges; why is compared where it is given.
+    /// Enters a state that may follow the current one. `why` is the reason that hooks are given.
     pub fn enter(&mut self, to: Word, why: Option<&str>) {
         let from = self.execution;
         assert!(may_follow(from, to), "no edge leads from {from} to {to}");
@@ -15,13 +15,13 @@ impl Model {
         self.tell("on-state-change", from, to, why);
     }
 
-    /// Goes along these states, one edge after the other.
+    /// Enters these states one after the other.
     fn pass(&mut self, states: &[Word]) {
         states.iter().for_each(|state| self.enter(state, None));
     }
 
-    /// The state in which the hook of a claim runs. `before`: the one that an earlier claim of the same
-    /// run has entered, if its hook has not run yet.
+    /// Returns the state in which the hook of a claim runs. `before` is the state that an earlier
+    /// claim of the same run has entered, if its hook has not run yet.
     fn state_of_claim(&self, before: Option<Entered>) -> Option<Entered> {
         let hooks = self.settings.hooks;
         match self.execution {
@@ -32,11 +32,11 @@ impl Model {
         }
     }
 
-    /// A claim, up to that state.
+    /// Claims: enters the states up to the one in which the hook runs, and returns that.
     pub fn enter_claimed(&mut self, before: Option<Entered>) -> Option<Entered> {
         let entered = self.state_of_claim(before);
         match (self.execution, entered) {
-            // From here an edge leads to `running` alone.
+            // Only `running` may follow these states, so the way to the hook leads through it.
             ("waiting" | "waiting_resources", Some(Entered::Scheduled)) => {
                 self.pass(&["running", "completed", "runnable", "scheduled"]);
             }
@@ -46,7 +46,8 @@ impl Model {
         entered
     }
 
-    /// A claim that lacks something: no hook has run, and one is to.
+    /// Claims without a resource: enters `waiting_resources`. Returns the state whose hook still
+    /// has to run.
     pub fn enter_lacking(&mut self, before: Option<Entered>) -> Option<Entered> {
         let entered = self.state_of_claim(before);
         self.pass_straight();
@@ -64,20 +65,20 @@ impl Model {
         }
     }
 
-    /// The rest of the way, once the hook has run.
+    /// Enters `running` after the hook has run.
     pub fn enter_running(&mut self) {
         if self.execution != "running" {
             self.enter("running", None);
         }
     }
 
-    /// When the state that it is in has lasted too long, and what that is called.
-    /// What goes on by itself at a known time is not late.
+    /// Returns the time limit of the current state, and the reason when it is over. A run that
+    /// continues by itself at a known time has no limit.
     pub fn deadline(&self) -> Option<(Millis, Word)> {
         let held = self.held.as_ref();
         match self.execution {
             "recovering" => Some((self.since + RECOVERY_TIMEOUT, "recovery_timeout")),
-            // From the first of a row of deferrals of the same message.
+            // The timeout counts from the first of successive deferrals, without known waits.
             "waiting_resources" if held?.limit.is_none() && !held?.needs_operator => {
                 let Deferred { since, known, .. } = held?.deferred;
                 Some((since? + known + RESOURCES_TIMEOUT, "resource_timeout"))
@@ -95,7 +96,7 @@ impl Model {
         self.enter("failed", Some(why));
         self.status = "awake_idle";
         self.alarmed = true;
-        // No attempt is spent. How often it was put off still counts.
+        // The timeout costs no attempt. The number of deferrals stays and determines the pause.
         let deferrals = self.setbacks_of(held.message).map_or(0, |setbacks| setbacks.deferrals);
         let times = if why == "resource_timeout" { deferrals.max(1) } else { 1 };
         self.put_back(now + backoff(times).min(MAX_DELAY), held.message, &held.continuation);

@@ -1,5 +1,5 @@
-//! Semantics §8: one step. The machine takes in what is due, finds the first rung that holds, and carries out
-//! its decision, up to the point where a turn runs.
+//! Semantics §8: one step, which takes in everything due, finds the first rung that holds, and
+//! carries out its decision, up to the point where a turn runs.
 
 use super::continuation::Continuation;
 use super::messages::{Maker, Message};
@@ -15,31 +15,28 @@ pub struct Decision {
     about: About,
 }
 
+/// Subject of a decision.
 #[derive(Debug, Clone, PartialEq)]
 enum About {
     Nothing,
     Message(Born),
-    /// A claim for which an own limit leaves no room, and when it is back.
+    // A claim for which a limit of the agent leaves no room
     Lack(Born, Continuation, Shortage),
     Hint,
     Work(Tag),
-    /// A system wait of the agent's own.
+    // A system wait of the agent itself
     SystemWait(Tag),
-    /// It falls asleep, if it is awake; for a task or for something else.
-    Rest {
-        task: bool,
-    },
+    // The agent falls asleep, and waits for a task or for something else.
+    Rest { task: bool },
 }
 
-impl Decision {}
-
 impl Model {
-    /// What the next step would decide, and nothing changes.
+    /// Returns the decision of the next step, without a change.
     pub fn preview(&self, now: Millis) -> Decision {
         self.clone().before_acting(now)
     }
 
-    /// Whether a step would do something now that another one would not do again.
+    /// True if a step would do something now, other than repeat its decision to rest.
     pub fn has_something_to_do(&self, now: Millis) -> bool {
         let decision = self.preview(now);
         if self.fingerprint() != self.taken_in(now).fingerprint() {
@@ -52,14 +49,14 @@ impl Model {
         }
     }
 
-    /// What can change before anything is decided.
+    /// Returns a text of everything that a step may change before it decides.
     fn fingerprint(&self) -> String {
         let open = (&self.queue, &self.ended, &self.waits, &self.timers, &self.works, &self.hints);
         let moments = (self.since, &self.retry, &self.held, self.spending);
         format!("{open:?} {moments:?} {:?} {:?} {}", self.execution, self.reduced, self.run.is_some())
     }
 
-    /// The agent as the next step finds it, with what is due taken in.
+    /// Returns the agent at the time when the next step decides, with everything due taken in.
     pub fn taken_in(&self, now: Millis) -> Model {
         let mut after = self.clone();
         after.before_acting(now);
@@ -73,7 +70,7 @@ impl Model {
         self.decide(now)
     }
 
-    /// When a step next has something to do by itself.
+    /// Returns the time of the next due step.
     pub fn next_due(&self) -> Option<Millis> {
         if matches!(self.status, "stopped" | "booting") {
             return None;
@@ -104,7 +101,7 @@ impl Model {
         self.tick_for_set_aside();
         self.take_in_hints();
         self.try_if_asked(now);
-        // What has come meanwhile, from a timer, may be too late as well.
+        // Messages that timers have emitted meanwhile may have expired, too.
         if none_was_left {
             self.take_in(now);
         }
@@ -121,7 +118,7 @@ impl Model {
         };
         let rest =
             |decision, reason| say(decision, reason, About::Rest { task: decision == "wait_for_task" });
-        // Rung 1. Rung 2 is another process's to see.
+        // Rung 1. Rung 2 holds only while another process runs a turn.
         match self.status {
             "stopped" => return say("stop", "stopped", About::Nothing),
             "booting" => return say("noop", "not_started", About::Nothing),
@@ -205,7 +202,7 @@ impl Model {
         if self.own_wait("task", None).is_some() {
             return rest("wait_for_task", "agent_task_wait");
         }
-        // Rung 17: the current item, else another one
+        // Rung 17: the current item, else another item
         for item in current.iter().chain(&queued) {
             match self.scheduling(item) {
                 "waiting_operator" => return rest("wait_for_operator", "work_item_needs_input"),
@@ -224,7 +221,6 @@ impl Model {
         if let Some(item) = of_current.filter(|item| !item.ticked) {
             return say("emit_system_tick", "system_wait", about(item));
         }
-        // Whoever has the focus, the decision at rest speaks of the waits that the closure speaks of.
         let of_other = queued.iter().any(|item| self.scheduling(item) == "waiting_system");
         if own.is_some() || of_current.is_some() || of_other {
             return rest("wait_for_resources", "system_wait");
@@ -238,7 +234,7 @@ impl Model {
 
     // Acting
 
-    /// One step, up to where a turn runs.
+    /// Makes one step, up to the point where a turn runs. Returns its decision.
     pub fn step(&mut self, now: Millis) -> Decision {
         let decision = self.before_acting(now);
         match (decision.decision, &decision.about) {

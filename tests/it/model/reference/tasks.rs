@@ -33,8 +33,8 @@ impl Model {
         Ok(tag)
     }
 
-    /// The end of a task and the message that says so. Its supervisor lives at the moment in which
-    /// the task was started.
+    /// Ends a task and enqueues its result. The result has the time at which the task was started,
+    /// because the `DORMOUSE_NOW` of a supervisor doesn't change.
     pub fn end_task(&mut self, tag: &Tag, status: Word) {
         let found = self.tasks.iter_mut().find(|task| task.tag == *tag && task.is_open());
         let Some(task) = found else { return };

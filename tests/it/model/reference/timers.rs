@@ -8,10 +8,11 @@ use super::{Born, Millis, Model, NOT_FOUND, Tag, Word, ms};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Schedule {
-    /// Once, this far from now; backwards is a moment that is past.
+    /// Once, in this many seconds; a negative number is a past moment.
     Once(i64),
+    /// At intervals of this many seconds.
     Every(i64),
-    /// Every day at this hour in New York, whatever clocks do there.
+    /// Daily at this hour of the local time of New York, also when its clocks change.
     Daily(u32),
 }
 
@@ -27,15 +28,16 @@ pub struct Timer {
     pub catch_up: Word,
     pub blank: bool,
     pub hops: u32,
+    /// Delayed message of `enqueue --in` or `--at`.
     pub message: Option<Message>,
-    /// When its periods begin.
+    /// Begin of the first interval.
     pub from: Millis,
-    /// The moment of its last fire, by its schedule.
+    /// Scheduled time of the last fire.
     pub last_fire: Option<Millis>,
 }
 
 impl Timer {
-    /// What it will say.
+    /// Returns the text of the timer's message.
     pub fn said(&self) -> &str {
         if self.blank { "" } else { &self.tag }
     }
@@ -49,7 +51,7 @@ impl Schedule {
         }
     }
 
-    /// The first fire after a moment.
+    /// Returns the first fire after a time, for a timer whose first interval begins at `made`.
     pub fn after(self, made: Millis, after: Millis) -> Option<Millis> {
         match self {
             Schedule::Once(_) => None,
@@ -95,7 +97,7 @@ impl Model {
         self.timers.push(timer);
     }
 
-    /// A message that was put off goes with its timer.
+    /// Cancels a timer. Its delayed message is dropped.
     pub fn cancel_timer(&mut self, number: usize) -> Result<(), i32> {
         let at = number % self.timers.len().max(1);
         let timer = self.timers.get_mut(at).filter(|timer| timer.status == "active").ok_or(NOT_FOUND)?;
@@ -105,7 +107,7 @@ impl Model {
         Ok(())
     }
 
-    /// The next fire comes of the schedule, not of when the last one was noticed.
+    /// Emits the messages of due timers. The next fire follows from the schedule, not from now.
     pub fn fire_timers(&mut self, now: Millis) {
         let mut due: Vec<usize> = (0..self.timers.len())
             .filter(|at| self.timers[*at].status == "active" && self.timers[*at].next <= now)
