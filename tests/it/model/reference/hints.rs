@@ -1,4 +1,4 @@
-//! Semantics §10: wake hints, and no chain without end.
+//! Semantics §10: wake hints, and the limit on hops of a chain.
 
 use super::triggers::Scope;
 use super::{Born, CHAIN_PAUSE, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
@@ -10,20 +10,21 @@ pub struct Hint {
     pub resource: Option<String>,
     pub wait: Option<Tag>,
     pub trigger: Option<Tag>,
-    /// What the operator or a turn said with it.
+    /// Text from the operator or a turn.
     pub reason: Tag,
-    /// What an outside system sent with it, which makes it contentful.
+    /// Text from an outside system, which makes the hint contentful.
     pub payload: Tag,
     pub hops: u32,
 }
 
 impl Hint {
-    /// What the message is known by that it becomes.
+    /// Returns the name of the message that the hint becomes.
     pub fn said(&self) -> Tag {
         if self.reason.is_empty() { self.payload.clone() } else { self.reason.clone() }
     }
 
-    /// Wait, else trigger, else resource, else source; and of one scope only those that could end the same waits.
+    /// Returns the scope. Hints are merged if their scopes are equal and they could end the same
+    /// waits, so the source counts only without a resource.
     fn scope(&self) -> impl PartialEq + '_ {
         let source = self.resource.is_none().then_some(&self.source);
         (&self.wait, &self.trigger, &self.resource, source)
@@ -31,7 +32,7 @@ impl Hint {
 }
 
 impl Model {
-    /// One that no step has taken in is seen by everyone.
+    /// True if there is a hint, taken in or not.
     pub fn has_hint(&self) -> bool {
         self.pending_hint.is_some() || !self.hints.is_empty()
     }
@@ -45,7 +46,7 @@ impl Model {
         trigger: Option<usize>,
         inside: bool,
     ) -> Result<(), i32> {
-        // A turn speaks as itself (§14).
+        // A turn can't choose another source than its agent (§14).
         if inside && source.is_some() {
             return Err(REFUSED);
         }
@@ -53,19 +54,15 @@ impl Model {
         if wait.is_some_and(|wait| !wait.is_active()) {
             return Err(NOT_FOUND);
         }
-        // A hint answers no question to the operator.
+        // A hint is no operator input, and can't end a wait for the operator.
         if wait.is_some_and(|wait| wait.kind == "operator") {
             return Err(REFUSED);
         }
         let wait = wait.map(|wait| wait.tag.clone());
-        // It is about what the trigger is scoped to, unless it says something else.
+        // Without a wait or resource of its own the hint has that of the trigger's scope.
         let trigger = trigger.map(|trigger| self.active_trigger(trigger)).transpose()?.cloned();
-        let (of_wait, of_resource) = match trigger.as_ref().map(|trigger| &trigger.scope) {
-            Some(Scope::Wait(wait)) => (Some(wait.clone()), None),
-            Some(Scope::Resource(resource)) => (None, Some(*resource)),
-            Some(Scope::Agent) | None => (None, None),
-        };
-        let (wait, resource) = (wait.or(of_wait), resource.or(of_resource));
+        let scope = trigger.as_ref().map_or(Scope::Agent, |trigger| trigger.scope.clone());
+        let (wait, resource) = (wait.or(scope.wait()), resource.or(scope.resource()));
         let trigger = trigger.map(|trigger| trigger.tag);
         let hops = self.hops(inside)?;
         let reason = if blank { String::new() } else { self.name("hint") };
@@ -76,7 +73,7 @@ impl Model {
         Ok(())
     }
 
-    /// While the agent is stopped, hints are recorded as ignored.
+    /// Drops all hints, as a stopped agent does. Those of triggers still count as deliveries.
     pub fn ignore_hints(&mut self) {
         for hint in std::mem::take(&mut self.hints) {
             self.count_delivery(hint.trigger.as_ref(), hint.born);
@@ -84,7 +81,8 @@ impl Model {
         self.pending_hint = None;
     }
 
-    /// Those of one scope are one. Taking one in makes runnable work eligible for one more tick.
+    /// Takes in one hint, merged with all others of its scope. That makes runnable work eligible
+    /// for another `system_tick`.
     pub fn take_in_hints(&mut self) {
         self.hints.sort_by_key(|hint| hint.born);
         if self.pending_hint.is_none() && !self.hints.is_empty() {
@@ -113,19 +111,20 @@ impl Model {
 
     // Hops
 
-    /// How far from the beginning of its chain something is that is said now.
+    /// Returns the number of hops of a message or hint that is sent now; an error above the limit.
     pub fn hops(&self, inside: bool) -> Result<u32, i32> {
         let Some(hops) = self.hops_of_turn(inside) else { return Ok(0) };
         if hops < self.settings.max_hops { Ok(hops + 1) } else { Err(REFUSED) }
     }
 
-    /// Of something that is due at a moment: a longer pause starts a new chain.
+    /// Returns the number of hops of a timer or deadline that is due at `next`. After a pause
+    /// longer than `CHAIN_PAUSE` it begins a new chain.
     pub fn hops_at(&self, now: Millis, next: Millis, inside: bool) -> Result<u32, i32> {
         if next - now > CHAIN_PAUSE { Ok(0) } else { self.hops(inside) }
     }
 
     fn hops_of_turn(&self, inside: bool) -> Option<u32> {
         let claimed = self.run.as_ref().filter(|_| inside)?.message;
-        Some(self.queue.iter().find(|message| message.born == claimed)?.hops)
+        Some(self.in_queue(claimed)?.hops)
     }
 }

@@ -2,15 +2,15 @@
 
 use super::{Model, Word};
 
-/// What a hook does when it is run.
+/// Behaviour of a hook.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HookBehavior {
     #[default]
     Well,
     Fails,
-    /// It kills whoever runs it.
+    /// Kills the command that runs the hook.
     Kills,
-    /// It saves a checkpoint.
+    /// Saves a checkpoint.
     Saves,
 }
 
@@ -20,22 +20,23 @@ impl HookBehavior {
     }
 }
 
-/// The last line of what a hook says that fails.
+/// Last line on stderr of a hook that fails.
 pub const NO_LUCK: &str = "no luck";
 
-/// What a hook was told; the reason where the contract says which one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One call of a hook.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HookCall {
     pub hook: Word,
     pub from: Word,
     pub to: Word,
+    /// Reason of the transition; `None` if the contract does not define it.
     pub reason: Option<String>,
     pub success: Option<bool>,
-    /// Of an attention.
+    /// Subject of the attention, for `on-attention`.
     pub subject: Option<Word>,
 }
 
-/// The state through which a turn came to run.
+/// State between the claim and `running`, in which a hook runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entered {
     Scheduled,
@@ -43,7 +44,7 @@ pub enum Entered {
 }
 
 impl Model {
-    /// From now on this is what a hook does.
+    /// Sets the behaviour of a hook.
     pub fn set_hook(&mut self, hook: Word, does: HookBehavior) {
         self.doing.insert(hook, does);
     }
@@ -51,44 +52,28 @@ impl Model {
     pub fn tell(&mut self, hook: Word, from: Word, to: Word, why: Option<&str>) {
         if self.settings.hooks {
             let reason = why.map(str::to_owned);
-            self.told.push(HookCall { hook, from, to, reason, success: None, subject: None });
+            self.told.push(HookCall { hook, from, to, reason, ..HookCall::default() });
         }
     }
 
     pub fn call_attention_hook(&mut self, subject: Word) {
         if self.settings.hooks {
-            let told = HookCall {
-                hook: "on-attention",
-                from: "",
-                to: "",
-                reason: None,
-                success: None,
-                subject: Some(subject),
-            };
-            self.told.push(told);
+            self.told.push(HookCall { hook: "on-attention", subject: Some(subject), ..HookCall::default() });
         }
     }
 
-    /// Runs a hook that is there, and says what it has done.
-    pub fn run_hook(&mut self, hook: Word, from: Word, to: Word) -> HookBehavior {
-        self.tell(hook, from, to, None);
-        self.done_by(hook)
-    }
-
-    pub fn run_hook_for(&mut self, hook: Word, from: Word, to: Word, why: &str) -> HookBehavior {
-        self.tell(hook, from, to, Some(why));
-        self.done_by(hook)
-    }
-
-    fn done_by(&self, hook: Word) -> HookBehavior {
+    /// Runs a hook, and returns its behaviour.
+    pub fn run_hook(&mut self, hook: Word, from: Word, to: Word, why: Option<&str>) -> HookBehavior {
+        self.tell(hook, from, to, why);
         self.doing.get(hook).copied().filter(|_| self.settings.hooks).unwrap_or_default()
     }
 
-    /// The hook of the state that was entered for this turn. `false`: it has failed, and no turn starts.
+    /// Runs the hook of the state that the claim entered. Returns false if the hook has failed and
+    /// no turn starts.
     pub fn enter_turn(&mut self) -> bool {
         let goes_on = match self.run.as_mut().and_then(|run| run.entered.take()) {
-            Some(Entered::Scheduled) => !self.run_hook("on-scheduled", "runnable", "scheduled").fails(),
-            Some(Entered::Resumed) => !self.run_hook("on-resume", "suspended", "resumed").fails(),
+            Some(Entered::Scheduled) => !self.run_hook("on-scheduled", "runnable", "scheduled", None).fails(),
+            Some(Entered::Resumed) => !self.run_hook("on-resume", "suspended", "resumed", None).fails(),
             None => true,
         };
         self.enter_running();

@@ -1,9 +1,9 @@
-//! Semantics §14: lifecycle control. What a stop does to a run is in execution §10.
+//! Semantics §14: lifecycle control. `stop.rs` has the effect of a stop on a run (execution §10).
 
 use super::{Millis, Model};
 
 impl Model {
-    /// Creates no message, runs no turn, replays no task.
+    /// Starts the agent, without a message or a turn.
     pub fn start(&mut self, now: Millis) -> Result<(), i32> {
         if !matches!(self.status, "booting" | "stopped") {
             return Ok(());
@@ -13,22 +13,22 @@ impl Model {
         }
         self.status = "awake_idle";
         self.acknowledge_stop();
-        // What lacked something is tried again (execution §8).
+        // The next step tries a deferred run again (execution §8).
         if self.execution == "waiting_resources" {
             self.retry_held(now);
         }
         if self.execution == "initializing" {
-            self.run_hook("on-startup", "initializing", "runnable");
+            self.run_hook("on-startup", "initializing", "runnable", None);
             self.enter("runnable", None);
         }
         Ok(())
     }
 
-    /// Keeps queued messages, timers, waits, work and history.
+    /// Stops the agent. Queued messages, timers, waits and work stay.
     pub fn stop(&mut self) {
         let recovers = self.execution == "recovering";
         if self.status != "stopped" && (self.run.is_some() || recovers) {
-            self.run_hook("on-shutdown", self.execution, "shutting_down");
+            self.run_hook("on-shutdown", self.execution, "shutting_down", None);
             self.enter("shutting_down", None);
         }
         if recovers {

@@ -5,36 +5,38 @@ use super::timers::Schedule;
 use super::work::Work;
 use super::{Born, DEDUPE_WINDOW, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
 
-/// Who made a message.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Maker of a message.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Maker {
-    /// Somebody said it, or its timer or its task did.
+    /// A user, a turn, a trigger, a timer or a task.
+    #[default]
     Sender,
-    /// It comes of a wake hint.
+    /// A wake hint that a step turned into a `system_tick`.
     Hint,
-    /// The scheduler, for work that is runnable or to be looked at, or for input that was set aside.
+    /// The scheduler, about work, a system wait, a repaired wait, or input that was set aside.
     Scheduler,
-    /// The scheduler, for a wait whose moment this was.
+    /// The scheduler, about the recheck of a wait.
     Recheck,
+    /// The scheduler, about the expiry of a wait.
     Expiry,
 }
 
-/// How often a message came to nothing since its last attempt failed (execution §7, §8).
+/// Runs of a message that cost no attempt, since its last failed attempt (execution §7, §8).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Setbacks {
-    /// In a row.
+    /// Successive interruptions.
     pub interruptions: u32,
     pub deferrals: u32,
     pub suspensions: u32,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Message {
     pub born: Born,
     pub kind: Word,
-    /// From 0, the most urgent.
+    /// 0 (`interject`) to 3 (`background`).
     pub priority: u8,
-    /// What it is known by: its correlation id, else its text.
+    /// Name of the message: its correlation id, else its text.
     pub said: Tag,
     pub attempt: u32,
     pub setbacks: Setbacks,
@@ -44,37 +46,37 @@ pub struct Message {
     pub source: Option<String>,
     pub resource: Option<String>,
     pub wait: Option<Tag>,
-    /// The trigger through which it came, and whether it was counted there.
     pub trigger: Option<Tag>,
+    /// True if the trigger has counted the message as a delivery.
     pub counted: bool,
     pub work: Option<Tag>,
     pub task: Option<Tag>,
     pub expires: Option<Millis>,
-    /// What its first attempt found (execution §7).
+    /// Continuation that the first attempt derived; later attempts keep it.
     pub continuation: Option<Continuation>,
-    /// What was said to its runs while they were at it (execution §6).
+    /// Interjections that the runs of this message have received (execution §6).
     pub interjected: Vec<Tag>,
-    /// The checkpoint that was last saved for it (execution §6).
+    /// Last checkpoint of the message (execution §6).
     pub checkpoint: Option<Tag>,
 }
 
-/// A message that was taken in without a turn.
+/// A message that a step has reduced.
 #[derive(Debug, Clone)]
 pub struct SetAside {
     pub contentful: bool,
-    /// What kept it out, until that has ended and the agent was told so.
+    /// The reason for which no turn ran, until a `system_tick` says that it is over.
     pub by: Option<KeptOutBy>,
 }
 
-/// A wait, or an item whose plan asks the operator.
+/// The reason for which a message is set aside: a wait, or an item whose plan asks the operator.
 #[derive(Debug, Clone, PartialEq)]
 pub enum KeptOutBy {
     Wait(Tag),
     Item(Tag),
 }
 
-/// What is asked to be said.
-#[derive(Debug, Clone)]
+/// Arguments of `enqueue`. Spans are in seconds.
+#[derive(Debug, Clone, Default)]
 pub struct EnqueueArgs {
     pub kind: Word,
     pub priority: Word,
@@ -93,12 +95,12 @@ impl Message {
         matches!(self.kind, "channel_event" | "webhook_event" | "callback_event")
     }
 
-    /// Whether the scheduler emitted it, for something other than a hint.
+    /// True if the scheduler emitted the message on its own account, not for a hint.
     pub fn is_of_scheduler(&self) -> bool {
         !matches!(self.maker, Maker::Sender | Maker::Hint)
     }
 
-    /// A message that has begun does not expire.
+    /// True if the message has expired. A message whose first attempt has begun does not expire.
     pub fn is_stale(&self, now: Millis) -> bool {
         let has_begun = self.attempt > 1 || self.setbacks.interruptions > 0;
         !has_begun && self.expires.is_some_and(|limit| now > limit)
@@ -106,7 +108,7 @@ impl Message {
 }
 
 impl Model {
-    /// A message that nobody has said.
+    /// Returns a new message at its first attempt.
     pub fn own_message(&mut self, kind: Word, priority: u8, said: Tag, maker: Maker) -> Message {
         Message {
             born: self.born(),
@@ -115,24 +117,12 @@ impl Model {
             contentful: !said.is_empty(),
             said,
             attempt: 1,
-            setbacks: Setbacks::default(),
-            hops: 0,
             maker,
-            source: None,
-            resource: None,
-            wait: None,
-            trigger: None,
-            counted: false,
-            work: None,
-            task: None,
-            expires: None,
-            continuation: None,
-            interjected: Vec::new(),
-            checkpoint: None,
+            ..Message::default()
         }
     }
 
-    /// A tick that the scheduler emits.
+    /// Queues a `system_tick` of the scheduler.
     pub fn tick_of(&mut self, said: &str, priority: u8) {
         let tick = self.own_message("system_tick", priority, said.to_owned(), Maker::Scheduler);
         self.queue.push(tick);
@@ -149,25 +139,37 @@ impl Model {
         self.claimed() == Some(message.born)
     }
 
-    pub fn claimed_message(&mut self) -> Option<&mut Message> {
-        let claimed = self.claimed()?;
-        self.queue.iter_mut().find(|message| message.born == claimed)
+    pub fn in_queue(&self, born: Born) -> Option<&Message> {
+        self.queue.iter().find(|message| message.born == born)
     }
 
-    /// The queue in the order in which it is served.
+    pub fn in_queue_mut(&mut self, born: Born) -> Option<&mut Message> {
+        self.queue.iter_mut().find(|message| message.born == born)
+    }
+
+    pub fn claimed_message(&self) -> Option<&Message> {
+        self.in_queue(self.claimed()?)
+    }
+
+    pub fn claimed_message_mut(&mut self) -> Option<&mut Message> {
+        self.in_queue_mut(self.claimed()?)
+    }
+
+    /// Returns the queue in the order in which steps take messages up.
     pub fn in_order(&self) -> Vec<&Message> {
         let mut queue: Vec<&Message> = self.queue.iter().collect();
         queue.sort_by_key(|message| (message.priority, message.born));
         queue
     }
 
-    /// The message that is next: none that is claimed, none whose time is over.
+    /// Returns the next message that is neither claimed nor expired.
     pub fn head(&self, now: Millis) -> Option<&Message> {
         let free = |message: &&Message| !self.is_claimed(message) && !message.is_stale(now);
         self.in_order().into_iter().find(free)
     }
 
-    /// Drops what is too late, as far as the first message that is not. Says whether that was all.
+    /// Drops the expired messages before the next valid one. Returns true if messages were dropped
+    /// and no valid one is left.
     pub fn drop_stale(&mut self, now: Millis) -> bool {
         let head = self.head(now).map(|message| (message.priority, message.born));
         let stale: Vec<Born> = self
@@ -179,19 +181,19 @@ impl Model {
             .collect();
         let none_was_left = head.is_none() && !stale.is_empty();
         for born in stale {
-            let said =
-                self.queue.iter().find(|message| message.born == born).map(|message| message.said.clone());
+            let said = self.in_queue(born).map(|message| message.said.clone());
             self.end_message(born, "dropped");
             self.raise("message_dropped", said);
         }
         none_was_left
     }
 
-    /// A message is settled. What it was to end ends with a completed turn, and only with one.
+    /// Settles a message. Waits that are bound to it end if its status is `processed`; otherwise
+    /// they are active again.
     pub fn end_message(&mut self, born: Born, status: Word) {
         let Some(at) = self.queue.iter().position(|message| message.born == born) else { return };
         let message = self.queue.remove(at);
-        // It is there for whoever brings the message back.
+        // `queue requeue` finds the checkpoint of an aborted message or a dead letter.
         let checkpoint = message.checkpoint.clone().filter(|_| matches!(status, "dead" | "aborted"));
         self.ended.push((Message { checkpoint, ..message }, status));
         self.recheck_over(self.clock.0, born);
@@ -202,18 +204,18 @@ impl Model {
         }
     }
 
-    /// Taken in without a turn (§7, §8).
+    /// Takes a message in without a turn (§7, §8).
     pub fn reduce(&mut self, born: Born, found: Option<&Continuation>) {
-        let Some(message) = self.queue.iter().find(|message| message.born == born).cloned() else { return };
+        let Some(message) = self.in_queue(born).cloned() else { return };
         self.count_message(born);
-        // What the scheduler said to itself is no input, and what is no trigger has been heard.
+        // Messages of the scheduler, and messages that are no triggers, are not set aside.
         let is_input = message.contentful && found.is_some() && !message.is_of_scheduler();
         self.reduced
             .push(SetAside { contentful: is_input, by: found.and_then(|found| found.kept_out_by.clone()) });
         self.end_message(born, "processed");
     }
 
-    /// When the wait has ended that kept something out, one tick makes the agent look (§7).
+    /// Emits one `system_tick` if the reason for which messages were set aside is over (§7).
     pub fn tick_for_set_aside(&mut self) {
         let still = |by: &KeptOutBy| match by {
             KeptOutBy::Wait(tag) => self.waits.iter().any(|wait| wait.tag == *tag && wait.is_active()),
@@ -235,7 +237,7 @@ impl Model {
     // Commands
 
     pub fn enqueue(&mut self, now: Millis, said: &EnqueueArgs, inside: bool) -> Result<(), i32> {
-        // What is named must be there (command line §7).
+        // The wait and the item of a message must be active and open (§9).
         let wait = said.wait.and_then(|wait| self.wait(wait));
         if wait.is_some_and(|wait| !wait.is_active()) {
             return Err(NOT_FOUND);
@@ -251,7 +253,7 @@ impl Model {
             return Err(NOT_FOUND);
         }
         let work = work.map(|item| item.tag.clone());
-        // Only the operator answers the operator's questions.
+        // Only operator input ends a wait for the operator (§5).
         if asks_operator && said.kind != "operator_prompt" {
             return Err(REFUSED);
         }
@@ -261,7 +263,7 @@ impl Model {
         {
             return Ok(());
         }
-        // Put off for longer, it begins a new chain.
+        // A message that is delayed for long enough begins a new chain of hops.
         let due = now + said.delay.map_or(0, super::ms);
         let hops = self.hops_at(now, due, inside)?;
         self.keys.extend(said.key.map(|key| ((None, key), now)));
@@ -290,7 +292,7 @@ impl Model {
         if let Some(queued) = self.queue.iter().find(|message| message.said == said) {
             let born = queued.born;
             if self.is_claimed(queued) {
-                // One that is held can be dropped: a way out (execution §8).
+                // A held message can be dropped, a message of a running turn can't (execution §8).
                 self.release_held().ok_or(REFUSED)?;
                 self.retry = None;
             }
@@ -325,7 +327,8 @@ impl Model {
         self.ended.iter().filter(|(_, status)| *status == "dead").count()
     }
 
-    /// A message that is nowhere in the queue: put off, or ended in a way that stays.
+    /// Returns the exit status for a message that can't be dropped or requeued: not found while it
+    /// is only in a timer, else refused.
     fn no_such(&self, said: &Tag) -> i32 {
         let nowhere = !self.queue.iter().any(|message| message.said == *said)
             && !self.ended.iter().any(|(message, _)| message.said == *said);

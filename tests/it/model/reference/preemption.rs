@@ -1,4 +1,4 @@
-//! Execution §6: a turn runs; it is asked to yield, yields, is suspended and goes on; or it is forced.
+//! Execution §6: preemption requests, critical sections, safe points, checkpoints and suspension.
 
 use super::continuation::Continuation;
 use super::hooks::{Entered, HookBehavior};
@@ -6,77 +6,78 @@ use super::messages::Message;
 use super::step::Decision;
 use super::{Born, MAX_SECTION, Millis, Model, REFUSED, Tag, Word, ms};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Run {
     pub claimed_at: Millis,
     pub message: Born,
     pub continuation: Continuation,
     pub work: Option<Tag>,
-    /// The hook of the state that was entered for this turn.
+    /// State that the claim entered for the sake of its hook, until the hook has run.
     pub entered: Option<Entered>,
     pub deferred: Deferred,
     pub request: Option<Request>,
     pub sections: Sections,
     pub yielded: bool,
-    /// How long after its end it goes on by itself, if its turn has said so last.
+    /// Seconds after which the suspended run resumes, from the last `yield --for` of the turn.
     pub pause: Option<i64>,
 }
 
-/// A run that was suspended, or lacks a resource.
-#[derive(Debug, Clone)]
+/// A run that was suspended, was deferred, or lacks a resource.
+#[derive(Debug, Clone, Default)]
 pub struct Held {
     pub message: Born,
     pub missing: String,
-    /// Of the agent's own limits, the one that is reached.
+    /// Limit of the agent (turns or tokens) that leaves no room for the run.
     pub limit: Option<Word>,
-    /// When it may go on, or whether a limit is back; where that is known.
+    /// Time at which the run may continue, if that is known.
     pub not_before: Option<Millis>,
     pub continuation: Continuation,
     pub deferred: Deferred,
     pub entered: Option<Entered>,
-    /// Only the operator brings it on (§7).
+    /// True if only the operator can continue or end the run (§8).
     pub needs_operator: bool,
 }
 
-/// A row of deferrals of one message (§8).
+/// Successive deferrals of one message (§8).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Deferred {
     pub since: Option<Millis>,
-    /// How much of the time since then was spent waiting for a moment that was known.
+    /// Milliseconds since then during which the run waited for one of the agent's limits.
     pub known: Millis,
 }
 
-/// What somebody wants of the run: one request, however often it is made.
+/// The pending preemption request; repeated requests are merged into it.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// That of the latest.
+    /// Reason of the latest request.
     pub reason: Tag,
-    /// Of the latest, too.
+    /// Seconds in `--for` of the latest request.
     resume_after: Option<i64>,
-    /// The earliest.
+    /// Earliest end of a grace.
     force_at: Millis,
 }
 
-/// Critical sections, nested: their numbers, and until when they are respected, which is one stretch.
+/// Nested critical sections: their numbers, and the end of the time for which all of them protect.
 #[derive(Debug, Clone, Default)]
 pub struct Sections {
     open: Vec<u32>,
     until: Millis,
 }
 
-/// How a safe point says: please yield.
+/// Exit status of `safe-point` when it asks the turn to yield.
 pub const PLEASE_YIELD: i32 = 10;
 
-/// What the hook saves that saves anything.
+/// The checkpoint that the hook `on-suspend` saves, if it is set to save one.
 pub const SAVED_BY_HOOK: &str = "of the hook";
 
 impl Run {
-    /// Whether an open section has time left.
+    /// True if a section is open and has time left.
     fn is_protected(&self, now: Millis) -> bool {
         !self.sections.open.is_empty() && now <= self.sections.until
     }
 
-    /// The end of the grace, or of the stretch that outlasts it.
+    /// Returns the time after which the tick ends the turn: the end of the grace, or of the
+    /// protection by open sections if that is later.
     fn force_at(&self) -> Option<Millis> {
         let request = self.request.as_ref()?;
         let until = (!self.sections.open.is_empty()).then_some(self.sections.until);
@@ -88,7 +89,7 @@ impl Model {
     // A turn begins
 
     pub fn claim(&mut self, now: Millis, born: Born, decision: &Decision) {
-        let Some(message) = self.queue.iter().find(|message| message.born == born).cloned() else { return };
+        let Some(message) = self.in_queue(born).cloned() else { return };
         let Some(continuation) = decision.continuation.clone() else { return };
         let held = self.held.take();
         self.take_up(&message, &continuation);
@@ -100,22 +101,18 @@ impl Model {
             work: message.work,
             entered,
             deferred: held.map(|held| self.deferred_until(&held, now)).unwrap_or_default(),
-            request: None,
-            sections: Sections::default(),
-            yielded: false,
-            pause: None,
+            ..Run::default()
         });
         self.status = "awake_running";
     }
 
     pub fn attempt(&self) -> u32 {
-        let claimed = self.queue.iter().find(|message| self.is_claimed(message));
-        claimed.map_or(0, |message| message.attempt)
+        self.claimed_message().map_or(0, |message| message.attempt)
     }
 
     // Requests
 
-    /// Whether a request without a grace leaves the turn some time all the same.
+    /// True if a critical section delays the end of the turn by a request without a grace.
     pub fn is_protected(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.is_protected(run.claimed_at + ms(60)))
     }
@@ -126,15 +123,15 @@ impl Model {
         let until = now + ms(grace);
         let force_at = run.request.as_ref().map_or(until, |pending| pending.force_at.min(until));
         run.request = Some(Request { reason: reason.clone(), resume_after, force_at });
-        self.run_hook_for("on-preempt-request", "running", "suspended", &reason);
+        self.run_hook("on-preempt-request", "running", "suspended", Some(&reason));
     }
 
-    /// Exactly at the end it may still yield.
+    /// True if the grace is over. At the very end of the grace the turn may still yield.
     pub fn is_overdue(&self, now: Millis) -> bool {
         self.run.as_ref().and_then(Run::force_at).is_some_and(|at| now > at)
     }
 
-    /// Whether its tick ends it before long.
+    /// True if the tick ends the turn within a minute.
     pub fn is_about_to_be_forced(&self, now: Millis) -> bool {
         self.is_overdue(now + ms(60))
     }
@@ -156,12 +153,12 @@ impl Model {
         Ok(number)
     }
 
-    /// The number of the section that was begun last.
+    /// Returns the number of the section that was begun last.
     pub fn innermost_section(&self) -> Option<u32> {
         self.run.as_ref()?.sections.open.last().copied()
     }
 
-    /// Ends the section of that number, else the innermost.
+    /// Ends the section with this number; without a number the innermost one.
     pub fn end_section(&mut self, number: Option<u32>) -> Result<(), i32> {
         let open = &mut self.run.as_mut().ok_or(REFUSED)?.sections.open;
         let at = match number {
@@ -174,12 +171,13 @@ impl Model {
 
     // Safe points
 
-    /// Whether a safe point asks for a yield. In a section with time left it never does.
+    /// True if a safe point asks for a yield, which it never does in a section with time left.
     pub fn asks_to_yield(&self, now: Millis) -> bool {
         self.run.as_ref().is_some_and(|run| run.request.is_some() && !run.is_protected(now))
     }
 
-    /// What the operator has interjected is handed over, once; a peek leaves it.
+    /// Hands each queued `interject` message to the turn once. With `peek` the messages stay
+    /// queued.
     pub fn safe_point(&mut self, now: Millis, peek: bool) {
         let waiting = self.in_order().into_iter().filter(|message| message.priority == 0);
         let handed_over: Vec<_> =
@@ -190,38 +188,36 @@ impl Model {
             if peek {
                 continue;
             }
-            // The turn has heard it: what it ends is over when this turn's own message is.
+            // The waits that the interjection satisfies end with the message of the running turn.
             let answered = self.satisfied_by(&message);
             self.claimed().into_iter().for_each(|claimed| self.bind(claimed, &answered));
             self.end_message(born, "interjected");
-            if let Some(message) = self.claimed_message() {
+            if let Some(message) = self.claimed_message_mut() {
                 message.interjected.push(said);
             }
         }
     }
 
-    /// What was said to earlier runs of the claimed message.
+    /// Returns the interjections that earlier runs of the claimed message have received.
     pub fn interjected(&self) -> Vec<Tag> {
-        let claimed = self.queue.iter().find(|message| self.is_claimed(message));
-        claimed.map(|message| message.interjected.clone()).unwrap_or_default()
+        self.claimed_message().map(|message| message.interjected.clone()).unwrap_or_default()
     }
 
     // Checkpoints, which belong to the message
 
     pub fn checkpoint(&self) -> Option<Tag> {
-        let claimed = self.queue.iter().find(|message| self.is_claimed(message));
-        claimed.and_then(|message| message.checkpoint.clone())
+        self.claimed_message().and_then(|message| message.checkpoint.clone())
     }
 
     pub fn save(&mut self, checkpoint: Tag) {
-        if let Some(message) = self.claimed_message() {
+        if let Some(message) = self.claimed_message_mut() {
             message.checkpoint = Some(checkpoint);
         }
     }
 
     // Yields
 
-    /// A yield without a checkpoint leaves the last one, and one without a time the last time.
+    /// Yields. Without a checkpoint the last checkpoint stays, without a pause the last pause.
     pub fn yield_turn(&mut self, checkpoint: bool, pause: Option<i64>) {
         if checkpoint {
             let checkpoint = self.name("checkpoint");
@@ -233,20 +229,17 @@ impl Model {
         }
     }
 
-    /// The hook of a run that is about to be suspended may still save something.
+    /// Runs the hook `on-suspend`, which may still save a checkpoint.
     pub fn before_suspension(&mut self) {
-        let reason =
-            self.run.as_ref().and_then(|run| run.request.as_ref()).map(|request| request.reason.clone());
-        let does = match reason {
-            Some(reason) => self.run_hook_for("on-suspend", "running", "suspended", &reason),
-            None => self.run_hook("on-suspend", "running", "suspended"),
-        };
-        if does == HookBehavior::Saves {
+        let request = self.run.as_ref().and_then(|run| run.request.clone());
+        let reason = request.as_ref().map(|request| request.reason.as_str());
+        if self.run_hook("on-suspend", "running", "suspended", reason) == HookBehavior::Saves {
             self.save(SAVED_BY_HOOK.to_owned());
         }
     }
 
-    /// Its message stays claimed, at the same attempt. Suspensions have the same bound as deferrals (§8).
+    /// Suspends the run. Its message stays claimed at the same attempt. Suspensions have the same
+    /// bound as deferrals (§8).
     pub fn suspend(&mut self, now: Millis) -> Option<Word> {
         let run = self.end_run("suspended")?;
         let (reason, asked) = match &run.request {
@@ -269,17 +262,14 @@ impl Model {
         self.held = Some(Held {
             message: run.message,
             missing: format!("suspended: {reason}"),
-            limit: None,
             not_before: pause.map(|pause| now + ms(pause)),
             continuation: run.continuation,
-            deferred: Deferred::default(),
-            entered: None,
-            needs_operator: false,
+            ..Held::default()
         });
         Some("suspended")
     }
 
-    /// The next step runs it.
+    /// Lets the next step continue the suspended run.
     pub fn resume(&mut self, now: Millis) -> Result<(), i32> {
         let suspended = self.execution == "suspended";
         let held = self.held.as_mut().filter(|_| suspended).ok_or(REFUSED)?;

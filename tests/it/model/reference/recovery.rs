@@ -1,4 +1,4 @@
-//! Execution §7 and §9: a turn that ends, well or not; retry, backoff, dead letter; and crashes.
+//! Execution §7 and §9: ends of turns, retries, backoff, dead letters, recovery and crashes.
 
 use super::commands::Command;
 use super::continuation::Continuation;
@@ -7,61 +7,58 @@ use super::messages::{Maker, Message, Setbacks};
 use super::preemption::Run;
 use super::{BACKOFF, Born, MAX_ATTEMPTS, MAX_DELAY, Millis, Model, REFUSED, Word};
 
-/// What the operator says who fails something.
+/// Reason that the operator gives to `fail`.
 pub const OPERATORS_REASON: &str = "enough of it";
 pub const FORCED: &str = "forced_preemption";
 
-/// When a failed agent may recover.
+/// Condition under which a failed agent recovers.
 #[derive(Debug, Clone)]
 pub struct Retry {
     pub not_before: Millis,
-    /// The message that has to wait for that.
+    /// The message that waits for its next attempt.
     pub message: Option<Born>,
-    /// How many recoveries have failed in a row.
+    /// Successive failures of recoveries.
     pub recoveries: u32,
 }
 
-/// How a turn ends.
+/// End of a turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum End {
+    // Exit status 0
     Well,
+    // Exit status 1
     Badly,
-    /// Exit status 75.
+    // Exit status 75
     NotNow,
-    /// A hook of the operator keeps it from starting.
+    // A failing hook prevents the start of the turn.
     Prevented,
-    /// Somebody kills its tick, and it dies with it.
+    // SIGKILL ends the tick and with it the turn.
     TickKilled,
-    /// Somebody ends its tick, which ends it and says so.
+    // SIGTERM ends the tick, which ends the turn and settles the run.
     TickEnded,
-    /// `stop` ends it.
-    Stopped {
-        how: Stopped,
-        requeue: bool,
-    },
-    /// `fail` ends it.
+    // `stop` ends the turn.
+    Stopped { how: Stopped, requeue: bool },
+    // `fail` ends the turn.
     Failed,
-    /// `preempt` without a grace ends it.
-    Preempted {
-        resume_after: Option<i64>,
-    },
-    /// It goes on until it is ended, because a request that it has got is overdue.
+    // `preempt` without a grace ends the turn.
+    Preempted { resume_after: Option<i64> },
+    // The tick ends the turn, because the grace of a request is over.
     Forced,
 }
 
-/// What becomes of a turn that is stopped.
+/// End of a turn that is stopped.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Stopped {
-    /// The grace is over.
+    // The turn ignores SIGTERM, and SIGKILL ends it after the grace.
     Killed,
-    /// It dies of the signal.
+    // SIGTERM ends the turn.
     Dies,
-    /// It ends by itself, with exit status 0.
+    // The turn exits with 0 at SIGTERM.
     Finishes,
 }
 
 impl Model {
-    /// The message's own waits are bound, and a wait that is over by the clock ends.
+    /// Takes up a message: binds the waits that it ends. The message about an expiry ends its wait.
     pub fn take_up(&mut self, message: &Message, continuation: &Continuation) {
         self.count_message(message.born);
         self.bind(message.born, &continuation.resolves);
@@ -74,30 +71,23 @@ impl Model {
         self.wake_up();
     }
 
-    /// The turn ends; its actions are carried out if they all can be. Says how it ended.
+    /// Ends the turn, and carries out its actions if all of them are accepted. Returns the
+    /// `terminal` of the run; `None` if no process has settled it.
     pub fn end_turn(&mut self, now: Millis, end: End, actions: &[Command], tokens: u64) -> Option<Word> {
-        // What the settlement makes comes after whatever the step has made.
+        // Records of the settlement are newer than all records that the step has made before.
         self.clock = (now, 1000);
         if end == End::TickKilled {
             return None;
         }
         self.count_tokens(now, tokens);
-        match end {
-            End::Stopped { how, requeue } => {
-                self.stop();
-                let terminal = self.finish_stop(now, how, requeue, actions);
-                self.end_tasks();
-                return terminal;
-            }
-            End::Preempted { resume_after } => self.ask_to_yield(now, 0, resume_after),
-            End::Well
-            | End::Badly
-            | End::NotNow
-            | End::Prevented
-            | End::TickKilled
-            | End::TickEnded
-            | End::Failed
-            | End::Forced => {}
+        if let End::Stopped { how, requeue } = end {
+            self.stop();
+            let terminal = self.finish_stop(now, how, requeue, actions);
+            self.end_tasks();
+            return terminal;
+        }
+        if let End::Preempted { resume_after } = end {
+            self.ask_to_yield(now, 0, resume_after);
         }
         self.settle(now, end, actions)
     }
@@ -137,7 +127,7 @@ impl Model {
         }
     }
 
-    /// All of the actions, or none.
+    /// Carries out all of the actions, or none.
     pub fn carry_out_all(&mut self, now: Millis, actions: &[Command]) -> Result<(), i32> {
         let mut after = self.clone();
         for action in actions {
@@ -147,7 +137,7 @@ impl Model {
         Ok(())
     }
 
-    /// A turn has completed: its message is processed, and what was set aside was seen.
+    /// Settles the run of a completed turn. The turn has seen all messages that were set aside.
     pub fn complete_turn(&mut self) -> Option<()> {
         let run = self.end_run("completed")?;
         self.end_message(run.message, "processed");
@@ -156,7 +146,7 @@ impl Model {
         Some(())
     }
 
-    /// The turn is over, in this way; its message knows nothing of that so far.
+    /// Removes the current run, and counts its turn. The message is not settled yet.
     pub fn end_run(&mut self, terminal: Word) -> Option<Run> {
         let run = self.run.take()?;
         self.last_terminal = Some(terminal);
@@ -165,7 +155,8 @@ impl Model {
         Some(run)
     }
 
-    /// `is_done`: it exited with status 0, and its message does not run again.
+    /// Fails the run. `is_done` means that the turn exited with 0, so its message does not run
+    /// again.
     pub fn fail(&mut self, now: Millis, terminal: Word, is_done: bool, why: Option<&str>) -> Option<Word> {
         let run = self.end_run(terminal)?;
         self.enter("failed", why);
@@ -176,7 +167,7 @@ impl Model {
         Some(terminal)
     }
 
-    /// What comes from outside costs no attempt. Interruptions in a row are counted for themselves.
+    /// Interrupts the run, which costs no attempt.
     fn end_from_outside(&mut self, now: Millis, terminal: Word, why: Option<&str>) -> Option<Word> {
         let run = self.end_run(terminal)?;
         let setbacks = self.setbacks_of(run.message)?;
@@ -193,20 +184,28 @@ impl Model {
     }
 
     pub fn setbacks_of(&mut self, born: Born) -> Option<&mut Setbacks> {
-        self.queue.iter_mut().find(|message| message.born == born).map(|message| &mut message.setbacks)
+        self.in_queue_mut(born).map(|message| &mut message.setbacks)
     }
 
-    /// A message is queued again, at the same attempt, and waits for that moment.
+    /// Queues a claimed message again, at the same attempt. The agent recovers from that time on.
     pub fn put_back(&mut self, not_before: Millis, born: Born, continuation: &Continuation) {
         self.retry = Some(Retry { not_before, message: Some(born), recoveries: 0 });
-        for message in self.queue.iter_mut().filter(|message| message.born == born) {
+        if let Some(message) = self.in_queue_mut(born) {
             message.continuation = Some(continuation.clone());
         }
     }
 
-    /// An attempt is lost: another one after the backoff, or a dead letter.
+    /// Queues a claimed message again, at the same attempt and without setbacks (`stop --requeue`).
+    pub fn requeue_claimed(&mut self, born: Born, continuation: Continuation) {
+        if let Some(message) = self.in_queue_mut(born) {
+            message.continuation = Some(continuation);
+            message.setbacks = Setbacks::default();
+        }
+    }
+
+    /// Fails an attempt. The message gets another one after the backoff, or is a dead letter.
     pub fn fail_message(&mut self, now: Millis, born: Born, continuation: &Continuation, is_done: bool) {
-        let Some(message) = self.queue.iter_mut().find(|message| message.born == born) else { return };
+        let Some(message) = self.in_queue_mut(born) else { return };
         if message.attempt < MAX_ATTEMPTS && !is_done {
             let not_before = now + backoff(message.attempt);
             message.attempt += 1;
@@ -215,8 +214,8 @@ impl Model {
             self.retry = Some(Retry { not_before, message: Some(born), recoveries: 0 });
             return;
         }
-        self.retry = Some(Retry { not_before: now, message: Some(born), recoveries: 0 });
         let said = message.said.clone();
+        self.retry = Some(Retry { not_before: now, message: Some(born), recoveries: 0 });
         self.raise("dead_letter", Some(said));
         self.end_message(born, "dead");
         if self.settings.stop_when_exhausted && self.status != "stopped" {
@@ -230,7 +229,7 @@ impl Model {
         self.raise("agent_stopped", None);
     }
 
-    /// An operator's interjection ends a backoff early, once.
+    /// True if an `interject` message that came since ends the backoff early.
     pub fn ends_backoff(&self, head: Option<&Message>, retry: &Retry) -> bool {
         let is_new = |message: &&Message| message.priority == 0 && Some(message.born) != retry.message;
         let heads = head.filter(is_new).is_some_and(|message| message.attempt == 1 && retry.recoveries == 0);
@@ -240,12 +239,12 @@ impl Model {
 
     // Recovery
 
-    /// From `failed` back to work, or on with a recovery that somebody has begun and not ended.
+    /// Recovers a failed agent, or continues a recovery whose tick was killed.
     pub fn recover(&mut self, now: Millis) {
         if self.execution == "failed" {
             self.enter("recovering", None);
         }
-        let does = self.run_hook("on-recovery-start", "recovering", "runnable");
+        let does = self.run_hook("on-recovery-start", "recovering", "runnable", None);
         if does == HookBehavior::Kills {
             self.killed = true;
             return;
@@ -262,13 +261,14 @@ impl Model {
         }
     }
 
-    /// It counts: its pause grows, and after so many in a row it is decided what then.
+    /// Fails a recovery. Pauses grow, and after `MAX_ATTEMPTS` successive failures an attention is
+    /// raised, or the agent stops itself.
     pub fn fail_recovery(&mut self, now: Millis, why: &str) {
         self.enter("failed", Some(why));
         let before = self.retry.clone();
         let recoveries = before.as_ref().map_or(0, |retry| retry.recoveries) + 1;
         let message = before.and_then(|retry| retry.message).or(self.last_message);
-        // Without its recovery it does not go on: parked, it is tried again after the longest pause.
+        // A parked agent recovers again after the longest pause.
         let parked = recoveries >= MAX_ATTEMPTS && !self.settings.stop_when_exhausted;
         let pause = if parked { MAX_DELAY } else { backoff(recoveries).min(MAX_DELAY) };
         self.retry = Some(Retry { not_before: now + pause, message, recoveries });
@@ -278,7 +278,7 @@ impl Model {
         self.end_recovery(false);
         self.alarmed = true;
         if recoveries >= MAX_ATTEMPTS {
-            // One that stops itself says so, and that is enough.
+            // The attention of an agent that stops itself replaces that about the recovery.
             if self.settings.stop_when_exhausted && self.status != "stopped" {
                 self.stop_itself();
             } else {
@@ -296,7 +296,7 @@ impl Model {
 
     // Crashes
 
-    /// A run whose tick is gone.
+    /// Settles a run whose tick is gone.
     pub fn interrupt(&mut self, now: Millis) {
         let Some(run) = &self.run else { return };
         if run.yielded {
@@ -309,10 +309,10 @@ impl Model {
         }
     }
 
-    // By hand
+    // Commands of the operator
 
     pub fn recover_by_hand(&mut self, now: Millis, inside: bool) -> Result<(), i32> {
-        // Inside it is the turn itself that is in the way.
+        // A turn can't recover its own agent.
         if inside {
             return Err(REFUSED);
         }
@@ -320,8 +320,8 @@ impl Model {
         self.interrupt(now);
         match self.execution {
             "failed" | "recovering" => self.recover(now),
-            // A way out (§8): try now.
             _ if interrupted => {}
+            // `recover` is a way out of this state (§8).
             "waiting_resources" => {
                 self.release_hold();
                 self.retry_held(now);
@@ -331,7 +331,7 @@ impl Model {
         Ok(())
     }
 
-    /// `fail`, where no tick runs the turn: what is left of a run, or a recovery, or what lacks something.
+    /// Carries out `fail` while no tick runs: fails an interrupted run, a recovery or a held run.
     pub fn fail_by_hand(&mut self, now: Millis, inside: bool) -> Result<(), i32> {
         match self.execution {
             "running" if !inside => {
@@ -350,7 +350,7 @@ impl Model {
     }
 }
 
-/// Exponential: 1, 2, 4 … seconds.
+/// Returns the exponential backoff: 1, 2, 4 … seconds.
 pub fn backoff(attempt: u32) -> Millis {
     BACKOFF << (attempt - 1)
 }

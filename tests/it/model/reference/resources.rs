@@ -1,5 +1,5 @@
-//! Execution §8: missing resources. An agent's own limits: what was used in this hour and this day;
-//! and turns that say: not now.
+//! Execution §8: limits of the agent (turns per hour, tokens per day), deferred turns, held
+//! messages.
 
 use super::continuation::Continuation;
 use super::messages::Setbacks;
@@ -10,20 +10,20 @@ use super::{Born, MAX_DELAY, Millis, Model, Word};
 const HOUR: Millis = 3_600_000;
 pub const DAY: Millis = 24 * HOUR;
 
-/// What is missing for a message that came to nothing too often.
+/// Begin of the reason of a step that can't continue a held message.
 pub const HELD: &str = "held for the operator";
 
-/// The last line of what a turn says that is put off.
+/// Last line on stderr of a turn that exits with 75, which is the reason of its deferral.
 pub const NOT_NOW: &str = "not now";
 
-/// A limit that is reached, and when it is back; `None`: never.
+/// A limit that is reached, and the end of its hour or day. A limit of 0 never ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
     pub limit: Word,
     back_at: Option<Millis>,
 }
 
-/// What was used since the hour or day began.
+/// Turns and tokens since the begin of an hour or day.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
     since: Millis,
@@ -32,8 +32,8 @@ struct Spent {
 }
 
 impl Spent {
-    /// The sum of the window that begins then, or of a later one that has begun. One that lies ahead of
-    /// now is that of now.
+    /// Returns the amounts of the hour or day that begins at `begin`, or of a later one that has
+    /// begun. Amounts of an hour or day after now are moved to the one that begins at `begin`.
     fn at(self, begin: Millis, now: Millis) -> Spent {
         if self.since > now {
             return Spent { since: begin, ..self };
@@ -49,7 +49,7 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// An hour, or a day, that begins ahead of now is this one.
+    /// Moves the amounts of an hour or day after now to this hour or day.
     pub fn limit_to(&mut self, now: Millis) {
         for (spent, length) in [(&mut self.hour, HOUR), (&mut self.day, DAY)] {
             if spent.since > now {
@@ -59,7 +59,7 @@ impl Spending {
     }
 }
 
-/// The hours and days of the calendar.
+/// Returns the begin of the hour or day in UTC.
 fn begin(now: Millis, length: Millis) -> Millis {
     now - now.rem_euclid(length)
 }
@@ -67,7 +67,7 @@ fn begin(now: Millis, length: Millis) -> Millis {
 impl Model {
     // Limits
 
-    /// A turn counts in the hour and day in which it was claimed, if its attempt counts.
+    /// Counts a turn in the hour and day of its claim, unless it was deferred or suspended.
     pub fn count_turn(&mut self, now: Millis, claimed_at: Millis, terminal: Word) {
         let claimed_at = claimed_at.min(now);
         if matches!(terminal, "deferred" | "suspended") {
@@ -75,12 +75,12 @@ impl Model {
         }
         for (spent, length) in [(&mut self.spending.hour, HOUR), (&mut self.spending.day, DAY)] {
             *spent = spent.at(begin(claimed_at, length), now);
-            // One of an hour that was over already is no turn of this hour.
+            // A turn that was claimed in an earlier hour does not count in this one.
             spent.turns += u64::from(spent.since == begin(claimed_at, length));
         }
     }
 
-    /// Tokens count when the turn ends, whatever came of it.
+    /// Counts tokens at the end of a turn, with any result.
     pub fn count_tokens(&mut self, now: Millis, tokens: u64) {
         for (spent, length) in [(&mut self.spending.hour, HOUR), (&mut self.spending.day, DAY)] {
             *spent = spent.at(begin(now, length), now);
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// What keeps another turn from starting: of several, what is back last.
+    /// Returns the limit that leaves no room for a turn; of several the one that ends last.
     pub fn shortage(&self, now: Millis) -> Option<Shortage> {
         let hour = self.spending.hour.at(begin(now, HOUR), now);
         let day = self.spending.day.at(begin(now, DAY), now);
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// A claim is put off; its attempt does not count.
+    /// Defers a claim because of a limit. Its attempt does not count.
     pub fn lack(&mut self, now: Millis, message: Born, continuation: &Continuation, shortage: &Shortage) {
         let limit = Some(shortage.limit);
         let again = self.execution == "waiting_resources";
@@ -115,27 +115,27 @@ impl Model {
         }
         self.count_message(message);
         let before = self.held.take();
-        let row = before.as_ref().map(|held| self.deferred_until(held, now)).unwrap_or_default();
+        let deferred = before.as_ref().map(|held| self.deferred_until(held, now)).unwrap_or_default();
         let entered = self.enter_lacking(before.as_ref().and_then(|held| held.entered));
         self.status = "awake_idle";
         self.held = Some(Held {
             message,
-            missing: String::new(),
             limit,
             not_before: shortage.back_at,
             continuation: continuation.clone(),
-            deferred: Deferred { since: row.since.or(Some(now)), ..row },
+            deferred: Deferred { since: deferred.since.or(Some(now)), ..deferred },
             entered,
-            needs_operator: false,
+            ..Held::default()
         });
     }
 
-    /// One that lacks a limit goes on with whatever step finds room; any other when its time has come.
+    /// True if the held run may continue: after a limit at every step that finds room, otherwise
+    /// from its time on.
     pub fn may_go_on(held: &Held, now: Millis) -> bool {
         held.limit.is_some() || held.not_before.is_some_and(|at| now >= at)
     }
 
-    /// An operator's interjection has it tried at once, once for each that comes. A wake hint does not.
+    /// Lets a deferred run continue at once if an `interject` message has come since its deferral.
     pub fn try_if_asked(&mut self, now: Millis) {
         let came_since = |born: Born| self.since < born.0 && born.0 <= now;
         let last =
@@ -148,13 +148,13 @@ impl Model {
         }
     }
 
-    /// The row of deferrals of a run that has waited until now.
+    /// Returns the successive deferrals of a held run that has waited until now.
     pub fn deferred_until(&self, held: &Held, now: Millis) -> Deferred {
         let waited = if held.limit.is_some() { (now - self.since).max(0) } else { 0 };
         Deferred { known: held.deferred.known + waited, ..held.deferred }
     }
 
-    // Turns that are put off
+    // Turns that exit with 75
 
     pub fn defer(&mut self, now: Millis) -> Option<Word> {
         let run = self.end_run("deferred")?;
@@ -172,50 +172,39 @@ impl Model {
         self.held = Some(Held {
             message: run.message,
             missing: NOT_NOW.to_owned(),
-            limit: None,
             not_before: Some(now + backoff(times).min(MAX_DELAY)),
             continuation: run.continuation,
             deferred: Deferred { since: Some(since), ..run.deferred },
-            entered: None,
-            needs_operator: false,
+            ..Held::default()
         });
         Some("deferred")
     }
 
-    // Messages that come to nothing too often
+    // Held messages
 
-    /// It waits for the operator, and a person is told.
+    /// Holds a message for the operator, and raises an attention.
     pub fn hold(&mut self, message: Born, continuation: Continuation) {
         self.enter("waiting_resources", None);
         self.status = "awake_idle";
-        let said = self.queue.iter().find(|queued| queued.born == message).map(|queued| queued.said.clone());
+        let said = self.in_queue(message).map(|queued| queued.said.clone());
         self.raise("message_held", said);
-        self.held = Some(Held {
-            message,
-            missing: HELD.to_owned(),
-            limit: None,
-            not_before: None,
-            continuation,
-            deferred: Deferred::default(),
-            entered: None,
-            needs_operator: true,
-        });
+        let missing = HELD.to_owned();
+        self.held = Some(Held { message, missing, continuation, needs_operator: true, ..Held::default() });
     }
 
-    /// The operator has decided about it.
+    /// Removes the need for the operator, who has decided about the held message.
     pub fn release_hold(&mut self) {
         let Some(held) = self.held.as_mut().filter(|held| held.needs_operator) else { return };
         held.needs_operator = false;
         let message = held.message;
-        if let Some(queued) = self.queue.iter().find(|queued| queued.born == message) {
-            let said = queued.said.clone();
+        if let Some(said) = self.in_queue(message).map(|queued| queued.said.clone()) {
             self.acknowledge_hold(&said);
         }
     }
 
-    // The operator's ways out
+    // Ways out of `waiting_resources`
 
-    /// The next step tries, and what came to nothing so far counts no more.
+    /// Lets the next step continue the held run, and sets its setbacks to 0.
     pub fn retry_held(&mut self, now: Millis) {
         if self.held.as_ref().is_some_and(|held| held.needs_operator) {
             return;
@@ -235,7 +224,7 @@ impl Model {
         }
     }
 
-    /// What was held is not held any more, and the agent recovers to whatever comes next.
+    /// Gives up the held run. The agent recovers, then takes up the next message.
     pub fn release_held(&mut self) -> Option<Held> {
         self.release_hold();
         let held = self.held.take()?;

@@ -1,23 +1,19 @@
-//! Execution §10: what a stop does to a run.
+//! Execution §10: the effect of a stop on a run.
 
 use super::commands::Command;
-use super::messages::Setbacks;
 use super::recovery::Stopped;
 use super::{Millis, Model, Word};
 
 impl Model {
-    /// A message that is held stays where it is, unless it is to go back into the queue.
+    /// Puts a held message back into the queue (`stop --requeue`).
     pub fn requeue_held(&mut self) {
         if let Some(held) = self.release_held() {
             self.retry = None;
-            for message in self.queue.iter_mut().filter(|message| message.born == held.message) {
-                message.continuation = Some(held.continuation.clone());
-                message.setbacks = Setbacks::default();
-            }
+            self.requeue_claimed(held.message, held.continuation);
         }
     }
 
-    /// A turn that ends by itself with exit status 0 has done its work; any other one is aborted.
+    /// Ends a run by a stop. A turn that exits with 0 completes, any other turn is aborted.
     pub fn finish_stop(
         &mut self,
         now: Millis,
@@ -28,7 +24,7 @@ impl Model {
         self.run.as_ref()?;
         let yielded = self.run.as_ref().is_some_and(|run| run.yielded);
         if how == Stopped::Finishes && !yielded {
-            // It has done its work: if its outcome can't be taken, it does not run again either.
+            // The turn has done its work, so it does not run again even if its outcome is refused.
             if self.carry_out_all(now, actions).is_err() {
                 return self.fail(now, "failed", true, None);
             }
@@ -43,10 +39,7 @@ impl Model {
         }
         self.retry = None;
         if requeue {
-            for message in self.queue.iter_mut().filter(|message| message.born == run.message) {
-                message.continuation = Some(run.continuation.clone());
-                message.setbacks = Setbacks::default();
-            }
+            self.requeue_claimed(run.message, run.continuation);
         } else {
             self.end_message(run.message, "aborted");
         }

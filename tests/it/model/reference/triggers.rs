@@ -1,4 +1,4 @@
-//! Semantics §13: external triggers, capabilities by which outside systems reach the agent.
+//! Semantics §13: triggers, by which outside systems reach the agent.
 
 use super::hints::Hint;
 use super::messages::{Maker, Message};
@@ -12,11 +12,13 @@ pub struct Trigger {
     pub scope: Scope,
     pub source: Option<Word>,
     pub status: Word,
-    /// The name of the file with its secret, and of those with the secrets that it had before.
+    /// Name of the file with the secret.
     pub secret: Tag,
+    /// Names of the files with earlier secrets.
     pub old: Vec<Tag>,
-    /// The deliveries that steps have taken up, and when the last of them arrived.
+    /// Number of deliveries that steps have taken up.
     count: u64,
+    /// Arrival of the last of these deliveries.
     last: Option<Millis>,
 }
 
@@ -27,18 +29,28 @@ pub enum Scope {
     Wait(Tag),
 }
 
-/// What a delivery says.
+/// Arguments of `trigger deliver`.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     pub trigger: usize,
-    /// Whether its sender has the secret.
+    /// True if the sender has the secret.
     pub right: bool,
     pub blank: bool,
     pub key: Option<usize>,
 }
 
+impl Scope {
+    pub fn wait(&self) -> Option<Tag> {
+        if let Scope::Wait(wait) = self { Some(wait.clone()) } else { None }
+    }
+
+    pub fn resource(&self) -> Option<usize> {
+        if let Scope::Resource(resource) = self { Some(*resource) } else { None }
+    }
+}
+
 impl Trigger {
-    /// The one that `create` provisions.
+    /// Returns the trigger that `create` makes.
     pub fn default_one() -> Trigger {
         let tag = "trigger 0".to_owned();
         Trigger { secret: tag.clone(), ..Trigger::new(tag, "enqueue_message", Scope::Agent, None) }
@@ -53,7 +65,7 @@ impl Trigger {
         self.status == "active"
     }
 
-    /// In whose name a delivery speaks.
+    /// Returns the source of the trigger's messages and hints.
     fn origin(&self) -> Word {
         match (self.source, &self.scope) {
             (Some(source), _) => source,
@@ -63,7 +75,7 @@ impl Trigger {
     }
 
     fn count(&mut self, at: Millis) {
-        // A revoked one counts no more.
+        // A revoked trigger is archived, and its count does not change any more.
         if self.is_active() {
             self.count += 1;
             self.last = self.last.max(Some(at));
@@ -76,14 +88,15 @@ impl Model {
         &self.triggers[number % self.triggers.len()]
     }
 
-    /// A secret that is worth nothing for a trigger: its last one, or another trigger's.
+    /// Returns a wrong secret for a trigger: its last one before `rotate`, or that of another
+    /// trigger.
     pub fn wrong_secret(&self, trigger: &Trigger) -> Tag {
         let mut others =
             self.triggers.iter().filter(|other| other.tag != trigger.tag).map(|other| &other.secret);
         trigger.old.last().or_else(|| others.next_back()).cloned().unwrap_or("no secret".to_owned())
     }
 
-    /// The trigger that a wait or a hint is to name.
+    /// Returns a trigger that a wait or a hint names, which must be active.
     pub fn active_trigger(&self, number: usize) -> Result<&Trigger, i32> {
         Some(self.trigger(number)).filter(|trigger| trigger.is_active()).ok_or(NOT_FOUND)
     }
@@ -102,7 +115,7 @@ impl Model {
         if wait.as_ref().is_some_and(|wait| !wait.is_active()) {
             return Err(NOT_FOUND);
         }
-        // A turn may create one that is scoped to a wait of its own.
+        // A turn may create triggers only for waits of its agent.
         if inside && wait.is_none() {
             return Err(REFUSED);
         }
@@ -113,7 +126,7 @@ impl Model {
             (None, None) => Scope::Agent,
         };
         if let Some(wait) = wait {
-            // Only what the outside can end has one, and no wait has two.
+            // Only external and system waits have a trigger, and at most one.
             if !matches!(wait.kind, "external" | "system") || wait.trigger.is_some() {
                 return Err(REFUSED);
             }
@@ -138,8 +151,7 @@ impl Model {
 
     pub fn revoke_trigger(&mut self, number: usize, inside: bool) -> Result<(), i32> {
         let trigger = self.trigger(number);
-        let own = matches!(trigger.scope, Scope::Wait(_));
-        if inside && !own {
+        if inside && trigger.scope.wait().is_none() {
             return Err(REFUSED);
         }
         let tag = trigger.tag.clone();
@@ -147,12 +159,13 @@ impl Model {
         Ok(())
     }
 
-    /// One that is scoped to a wait is revoked when the wait ends.
+    /// Revokes the trigger that is scoped to a wait, because the wait ends.
     pub fn revoke_of_wait(&mut self, wait: &Tag) {
         self.revoke(|trigger| trigger.scope == Scope::Wait(wait.clone()));
     }
 
-    /// What it has delivered stays. A wait that names it goes on without it.
+    /// Revokes triggers. Messages that they have delivered stay, and waits that name them continue
+    /// without a trigger.
     fn revoke(&mut self, is_meant: impl Fn(&Trigger) -> bool) {
         for trigger in self.triggers.iter_mut().filter(|trigger| trigger.is_active() && is_meant(trigger)) {
             trigger.status = "revoked";
@@ -161,10 +174,10 @@ impl Model {
         }
     }
 
-    /// Possession admits an integration signal, and nothing more.
+    /// Delivers a message or a hint through a trigger.
     pub fn deliver(&mut self, now: Millis, said: &Delivery, inside: bool) -> Result<(), i32> {
         let trigger = self.trigger(said.trigger).clone();
-        // A wrong secret and a revoked trigger answer alike.
+        // A wrong secret and a revoked trigger get the same refusal.
         if !said.right || !trigger.is_active() {
             return Err(REFUSED);
         }
@@ -172,7 +185,7 @@ impl Model {
         if said.blank && !hint {
             return Err(REFUSED);
         }
-        // A key belongs to its trigger.
+        // Each trigger has separate dedupe keys.
         let key = said.key.map(|key| (Some(trigger.tag.clone()), key));
         let since = |at: Millis| (now - at).abs();
         if self.keys.iter().any(|(known, at)| Some(known) == key.as_ref() && since(*at) < DEDUPE_WINDOW) {
@@ -180,14 +193,7 @@ impl Model {
         }
         let hops = self.hops(inside)?;
         self.keys.extend(key.map(|key| (key, now)));
-        let resource = match trigger.scope {
-            Scope::Resource(resource) => Some(resource_name(resource)),
-            Scope::Agent | Scope::Wait(_) => None,
-        };
-        let wait = match &trigger.scope {
-            Scope::Wait(wait) => Some(wait.clone()),
-            Scope::Agent | Scope::Resource(_) => None,
-        };
+        let (wait, resource) = (trigger.scope.wait(), trigger.scope.resource().map(resource_name));
         let source = trigger.origin();
         if hint {
             let payload = if said.blank { String::new() } else { self.name("hint") };
@@ -214,9 +220,9 @@ impl Model {
 
     // Counts
 
-    /// A step takes a message up: if it is a delivery, that counts, once.
+    /// Counts a message that a step takes up, once, if it is a delivery.
     pub fn count_message(&mut self, born: Born) {
-        let Some(message) = self.queue.iter_mut().find(|message| message.born == born) else { return };
+        let Some(message) = self.in_queue_mut(born) else { return };
         let counted = std::mem::replace(&mut message.counted, true);
         if message.maker == Maker::Sender && !counted {
             let trigger = message.trigger.clone();
@@ -229,7 +235,8 @@ impl Model {
         named.into_iter().for_each(|trigger| trigger.count(born.0));
     }
 
-    /// What is shown of each trigger: the deliveries that still lie in the inbox count as well.
+    /// Returns the number of deliveries through a trigger, with those that are still in the inbox,
+    /// and the arrival of the last one.
     pub fn deliveries(&self, trigger: &Trigger) -> (u64, Option<Millis>) {
         let of_it = |other: &Option<Tag>| trigger.is_active() && other.as_ref() == Some(&trigger.tag);
         let said = |message: &&Message| !message.counted && message.maker == Maker::Sender;

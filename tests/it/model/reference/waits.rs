@@ -1,4 +1,4 @@
-//! Semantics §5: waits. A wait ends by what it names, wherever the agent's attention is.
+//! Semantics §5: waits.
 
 use super::commands::Owner;
 use super::messages::{Maker, Message};
@@ -7,34 +7,36 @@ use super::triggers::Scope;
 use super::work::Work;
 use super::{Born, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Wait {
     pub born: Born,
     pub tag: Tag,
     pub kind: Word,
     pub status: Word,
-    /// None: the agent's own.
+    /// Work item of the wait; `None` if the wait belongs to the agent itself.
     pub item: Option<Tag>,
     pub resource: Option<String>,
     pub source: Option<String>,
-    /// The trigger whose deliveries end it.
+    /// Trigger whose deliveries end the wait.
     pub trigger: Option<Tag>,
     pub task: Option<Tag>,
+    /// Moment of a timer wait.
     pub wake: Option<Millis>,
     pub recheck: Option<Millis>,
     pub recheck_every: Option<Millis>,
     pub expires: Option<Millis>,
-    /// What of these has become a message.
+    /// True if the message about the moment was emitted.
     pub woken: bool,
-    /// The message that tells the agent to look, as long as it is queued.
+    /// Message about the recheck, as long as it is queued.
     pub rechecking: Option<Born>,
+    /// True if the message about the expiry was emitted.
     pub expiring: bool,
-    /// The message that ends it, from the moment at which it is taken up.
+    /// Message to which the wait is bound.
     pub resolved_by: Option<Born>,
-    /// A message that was to end it never reached the agent.
+    /// True if a message to which the wait was bound has ended without a completed turn.
     pub answer_lost: bool,
     pub hops: u32,
-    /// The one tick that a system wait of the agent's own gets has been emitted.
+    /// True if the agent has had its one `system_tick` for this system wait.
     pub ticked: bool,
 }
 
@@ -57,12 +59,13 @@ impl Wait {
         self.status == "active"
     }
 
-    /// While it is bound it counts for nothing.
+    /// True if the wait is active and not bound. A bound wait has no effect.
     pub fn counts(&self) -> bool {
         self.counts_for(None)
     }
 
-    /// … except in the prior closure of its own message.
+    /// True if the wait counts in the closure before `message`: a wait that is bound to this very
+    /// message does.
     pub fn counts_for(&self, message: Option<Born>) -> bool {
         self.is_active() && (self.resolved_by.is_none() || self.resolved_by == message)
     }
@@ -71,12 +74,12 @@ impl Wait {
         self.resource.is_none() && self.source.is_none() && self.trigger.is_none()
     }
 
-    /// When the agent is told to look, if no such message is queued.
+    /// Returns the time of the next recheck, unless a message about a recheck is queued.
     fn recheck_due(&self) -> Option<Millis> {
         self.recheck.filter(|_| self.rechecking.is_none())
     }
 
-    /// A recheck repeats, and counts from its own moments. One that was missed is not made up for.
+    /// Moves a repeating recheck to its next time after now. Times that have passed are skipped.
     fn advance_recheck(&mut self, now: Millis) {
         let (Some(at), Some(every)) = (self.recheck, self.recheck_every) else { return };
         if at <= now {
@@ -106,9 +109,9 @@ impl Model {
         self.waits.iter_mut().find(|wait| wait.tag == *tag)
     }
 
-    // What ends a wait
+    // Ends of waits
 
-    /// Every wait, of the agent and of all its items, that a message satisfies: oldest first.
+    /// Returns the waits of the agent and of all its items that a message satisfies, oldest first.
     pub fn satisfied_by(&self, message: &Message) -> Vec<Tag> {
         let names_nothing = self.names_nothing(message);
         let mut satisfied: Vec<&Wait> = self
@@ -120,7 +123,7 @@ impl Model {
         satisfied.iter().map(|wait| wait.tag.clone()).collect()
     }
 
-    /// A trigger is a name only where a wait names it, too.
+    /// True if the message names no wait, no resource, and no trigger that a wait names.
     pub fn names_nothing(&self, message: &Message) -> bool {
         let named = |trigger: &Tag| {
             self.waits.iter().any(|wait| wait.counts() && wait.trigger.as_ref() == Some(trigger))
@@ -128,7 +131,7 @@ impl Model {
         message.resource.is_none() && message.wait.is_none() && !message.trigger.as_ref().is_some_and(named)
     }
 
-    /// They are bound when the message is taken up.
+    /// Binds waits to a message that a step takes up.
     pub fn bind(&mut self, message: Born, waits: &[Tag]) {
         for wait in self.waits.iter_mut().filter(|wait| wait.counts() && waits.contains(&wait.tag)) {
             wait.resolved_by = Some(message);
@@ -136,14 +139,14 @@ impl Model {
         }
     }
 
-    /// A turn for the message has completed.
+    /// Ends the waits that are bound to a message, because a turn for the message has completed.
     pub fn resolve_bound(&mut self, message: Born) {
         for tag in self.bound_by(message) {
             self.end_wait(&tag, "resolved");
         }
     }
 
-    /// The message has ended otherwise: the answer never reached the agent.
+    /// Unbinds the waits that are bound to a message, which has ended without a completed turn.
     pub fn release_bound(&mut self, message: Born) {
         for tag in self.bound_by(message) {
             if let Some(wait) = self.wait_mut(&tag) {
@@ -160,7 +163,7 @@ impl Model {
         bound.map(|wait| wait.tag.clone()).collect()
     }
 
-    /// A message that told the agent to look has left the queue.
+    /// Schedules the next recheck, because the message about the last one has left the queue.
     pub fn recheck_over(&mut self, now: Millis, message: Born) {
         for wait in self.waits.iter_mut().filter(|wait| wait.is_active() && wait.rechecking == Some(message))
         {
@@ -178,17 +181,22 @@ impl Model {
         self.revoke_of_wait(tag);
     }
 
-    /// One that is bound is resolved: it has had its answer.
-    pub fn end_waits_on(&mut self, item: &Tag, status: Word) {
-        let on = |wait: &&Wait| wait.is_active() && wait.item.as_ref() == Some(item);
-        let waits: Vec<(Tag, bool)> =
-            self.waits.iter().filter(on).map(|wait| (wait.tag.clone(), wait.resolved_by.is_some())).collect();
-        for (wait, bound) in waits {
-            self.end_wait(&wait, if bound { "resolved" } else { status });
+    pub fn cancel_waits_on(&mut self, item: &Tag) {
+        self.cancel_waits(|wait| wait.item.as_ref() == Some(item));
+    }
+
+    /// Cancels the active waits that `is_meant` selects. Bound waits are resolved instead.
+    fn cancel_waits(&mut self, is_meant: impl Fn(&Wait) -> bool) {
+        let meant = self.waits.iter().filter(|wait| wait.is_active() && is_meant(wait));
+        let meant: Vec<(Tag, bool)> =
+            meant.map(|wait| (wait.tag.clone(), wait.resolved_by.is_some())).collect();
+        for (wait, bound) in meant {
+            self.end_wait(&wait, if bound { "resolved" } else { "cancelled" });
         }
     }
 
-    /// A wait for a task that has ended, with no result under way, is ended by the step, which says so.
+    /// Ends waits whose task has ended while no result is pending, and emits a `system_tick` for
+    /// each.
     pub fn repair_waits(&mut self) {
         let over: Vec<Wait> = self.waits.iter().filter(|wait| self.is_over(wait)).cloned().collect();
         for wait in over {
@@ -204,8 +212,10 @@ impl Model {
         wait.counts() && self.tasks.iter().any(ended) && !self.queue.iter().any(under_way)
     }
 
-    // Deadlines, which are messages of their own moment
+    // Deadlines
 
+    /// Emits the messages about due moments, rechecks and expiries. Their creation time is the due
+    /// time.
     pub fn meet_deadlines(&mut self, now: Millis) {
         let mut active: Vec<Wait> = self.waits.iter().filter(|wait| wait.counts()).cloned().collect();
         active.sort_by_key(|wait| wait.born);
@@ -215,7 +225,7 @@ impl Model {
                 let fire = self.own_message("timer_tick", 2, wait.tag.clone(), Maker::Sender);
                 self.say_of(&wait, Message { born: (at, wait.born.1 * 3), ..fire });
             }
-            // Nobody looks again at what is given up.
+            // An expiry makes the recheck superfluous.
             let expiry = due(wait.expires.map(|limit| limit + 1), false);
             let recheck = due(wait.recheck_due(), false);
             let born = recheck.filter(|_| expiry.is_none()).map(|at| (at, wait.born.1 * 3 + 1));
@@ -224,7 +234,7 @@ impl Model {
                 let tick = self.own_message("system_tick", 2, said, Maker::Recheck);
                 self.say_of(&wait, Message { born, ..tick });
             }
-            // Exactly at the limit is not yet over.
+            // A wait expires one millisecond after its limit.
             if let Some(at) = expiry.filter(|_| !wait.expiring) {
                 let said = format!("expired: {}", wait.tag);
                 let tick = self.own_message("system_tick", 2, said, Maker::Expiry);
@@ -241,7 +251,8 @@ impl Model {
         }
     }
 
-    /// Whatever was said before that moment comes before it, however low its priority.
+    /// Queues a message about a deadline. It has background priority if such a message is queued,
+    /// so that messages from before the deadline come first.
     fn say_of(&mut self, wait: &Wait, message: Message) {
         let priority = if self.queue.iter().any(|message| message.priority == 3) { 3 } else { 2 };
         self.queue.push(Message {
@@ -254,7 +265,7 @@ impl Model {
         });
     }
 
-    /// When a step has something to do about a wait by itself.
+    /// Returns the due times of all waits.
     pub fn wait_due(&self) -> impl Iterator<Item = Millis> {
         self.waits.iter().filter(|wait| wait.counts()).flat_map(|wait| {
             let wake = wait.wake.filter(|_| !wait.woken);
@@ -281,12 +292,12 @@ impl Model {
                 open.or(self.focus.clone())
             }
         };
-        // Nobody hears of the end of a task that was started with --no-notify.
+        // A task that was started with --no-notify has no result that could end the wait.
         let task = self.task(task).filter(|_| kind == "task").cloned();
         if task.as_ref().is_some_and(|task| !task.notify) {
             return Err(REFUSED);
         }
-        // Only what the outside can end names a trigger, and none that is another wait's.
+        // Only external and system waits may name a trigger, and none that belongs to another wait.
         let trigger = trigger.map(|trigger| self.active_trigger(trigger)).transpose()?;
         if trigger.is_some_and(|trigger| matches!(trigger.scope, Scope::Wait(_)))
             || trigger.is_some() && !matches!(kind, "external" | "system")
@@ -298,21 +309,13 @@ impl Model {
         let hops = soonest.map_or(Ok(0), |soonest| self.hops_at(now, soonest, inside))?;
         let resource = resource.map(resource_name).filter(|_| kind != "task");
         let resource = resource.or(task.as_ref().map(|task| task.tag.clone()));
-        // It takes the place of the one that the item has; or of the agent's own for the same.
+        // The new wait replaces the wait of its item, or the agent's own wait for the same
+        // resource.
         if let Some(item) = &item {
-            self.end_waits_on(item, "cancelled");
+            self.cancel_waits_on(item);
             self.revise(item);
         } else if resource.is_some() {
-            let same = |wait: &&Wait| wait.is_active() && wait.item.is_none() && wait.resource == resource;
-            let same: Vec<(Tag, bool)> = self
-                .waits
-                .iter()
-                .filter(same)
-                .map(|wait| (wait.tag.clone(), wait.resolved_by.is_some()))
-                .collect();
-            for (wait, bound) in same {
-                self.end_wait(&wait, if bound { "resolved" } else { "cancelled" });
-            }
+            self.cancel_waits(|wait| wait.item.is_none() && wait.resource == resource);
         }
         let tag = self.name("wait");
         let wait = Wait {
@@ -329,16 +332,11 @@ impl Model {
             recheck: recheck.map(|span| now + span),
             recheck_every: recheck,
             expires,
-            woken: false,
-            rechecking: None,
-            expiring: false,
-            resolved_by: None,
-            answer_lost: false,
             hops,
-            ticked: false,
+            ..Wait::default()
         };
-        // One for a task that has ended, and whose result has been taken up, is over at once: also where a
-        // turn is at work on the result, or is to be once more.
+        // A wait for an ended task is resolved at once if no result is pending, or if a turn for
+        // the result has begun.
         let heard = |message: &Message| {
             let is_result = message.kind == "task_result" && message.task == wait.task;
             is_result && (self.is_claimed(message) || message.continuation.is_some())
@@ -359,7 +357,7 @@ impl Model {
     }
 }
 
-/// The table of §5, row by row.
+/// True if the message satisfies the wait, by the table of §5.
 fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool) -> bool {
     let speaks = message.is_event() || message.maker == Maker::Hint;
     let names_it = message.wait.as_ref() == Some(&wait.tag);
@@ -385,17 +383,17 @@ fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool) -> bool {
         "task" => message.kind == "task_result" && message.task.is_some() && message.task == wait.task,
         "system" => speaks && (of_resource() || of_trigger() || of_source()),
         "external" => {
-            // What is about one item is not about another.
+            // An event about one item does not end the wait of another item.
             let of_item = message.work.is_none() || message.work == wait.item;
             let says_something = message.is_event() && message.contentful && names_nothing && of_item;
             speaks && (of_resource() || of_trigger() || of_source()) || says_something && wait.names_nothing()
         }
-        // Only its own fire, which names it.
+        // A timer wait ends only by its own `timer_tick`, which names the wait.
         _ => false,
     }
 }
 
-/// A source that is the name of a kind of origin.
+/// True if a source is the name of a kind of origin, which covers all sources of that kind.
 fn is_kind(source: &str) -> bool {
     ["operator", "channel", "webhook", "callback", "timer", "system", "task"].contains(&source)
 }

@@ -10,14 +10,14 @@ pub struct Work {
     pub done: bool,
     pub plan_status: Word,
     pub blocked: bool,
-    /// A moment to be reminded that has not come yet.
+    /// Time of the reminder, until it was sent.
     pub recheck: Option<Millis>,
-    /// Its tick for this revision was emitted, and no hint has come since.
+    /// True if a `system_tick` was emitted for this revision, and no hint has arrived since.
     pub ticked: bool,
 }
 
 impl Model {
-    /// Open items, oldest first.
+    /// Returns the open items, oldest first.
     pub fn open(&self) -> Vec<&Work> {
         let mut open: Vec<&Work> = self.works.iter().filter(|item| !item.done).collect();
         open.sort_by_key(|item| item.born);
@@ -28,7 +28,7 @@ impl Model {
         self.works.iter().find(|item| Some(&item.tag) == self.focus.as_ref())
     }
 
-    /// Those that are not current, oldest first.
+    /// Returns the open items that are not current, oldest first.
     pub fn queued(&self) -> Vec<&Work> {
         self.open().into_iter().filter(|item| Some(&item.tag) != self.focus.as_ref()).collect()
     }
@@ -37,7 +37,8 @@ impl Model {
         self.scheduling_for(item, None)
     }
 
-    /// As the closure before a message sees it: the waits that this very message has bound still count.
+    /// Returns the scheduling state in the closure before `message`: waits that are bound to this
+    /// message still count.
     pub fn scheduling_for(&self, item: &Work, message: Option<Born>) -> Word {
         let waits = |kind| self.wait_on(item, kind, message).is_some();
         match () {
@@ -56,7 +57,7 @@ impl Model {
         self.scheduling(item) == "runnable"
     }
 
-    /// One revision more: that makes it eligible for another tick.
+    /// Increments the revision of an open item, which makes it eligible for another `system_tick`.
     pub fn revise(&mut self, tag: &Tag) {
         for item in self.works.iter_mut().filter(|item| item.tag == *tag && !item.done) {
             item.revision += 1;
@@ -84,7 +85,7 @@ impl Model {
         }
     }
 
-    /// An open item, to be changed by a command.
+    /// Changes an open item by a command, and increments its revision.
     pub fn change(&mut self, number: usize, change: impl FnOnce(&mut Work)) -> Result<Tag, i32> {
         let tag = self.open_work(number)?;
         self.revise(&tag);
@@ -101,7 +102,7 @@ impl Model {
     pub fn pick(&mut self, number: usize, clear: bool) -> Result<(), i32> {
         let tag = self.open_work(number)?;
         if clear {
-            self.end_waits_on(&tag, "cancelled");
+            self.cancel_waits_on(&tag);
         }
         self.change(number, |item| {
             item.blocked &= !clear;
@@ -111,10 +112,10 @@ impl Model {
         Ok(())
     }
 
-    /// No running task can prevent it.
+    /// Completes an item, also while its tasks run.
     pub fn complete(&mut self, number: usize) -> Result<(), i32> {
         let tag = self.open_work(number)?;
-        self.end_waits_on(&tag, "cancelled");
+        self.cancel_waits_on(&tag);
         self.change(number, |item| {
             item.done = true;
             item.blocked = false;
@@ -124,7 +125,7 @@ impl Model {
         Ok(())
     }
 
-    /// All blocked items that are due get one reminder between them, which makes nothing runnable.
+    /// Emits one reminder for all blocked items whose recheck is due. The items stay blocked.
     pub fn remind(&mut self, now: Millis) {
         let is_due =
             |item: &&mut Work| !item.done && item.blocked && item.recheck.is_some_and(|at| at <= now);
