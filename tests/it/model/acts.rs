@@ -1,4 +1,4 @@
-//! Which acts there are, and how often each comes.
+//! Generates the acts of a case, with the weight of each kind of act.
 
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
@@ -7,18 +7,20 @@ use proptest::sample::select;
 
 use super::reference::Settings;
 use super::reference::commands::{Command, Owner};
+use super::reference::hints::WakeArgs;
 use super::reference::hooks::HookBehavior;
 use super::reference::messages::EnqueueArgs;
 use super::reference::recovery::{End, Stopped};
 use super::reference::timers::Schedule;
 use super::reference::triggers::Delivery;
+use super::reference::waits::WaitArgs;
 use super::{Act, Turn};
 
 fn any_record() -> impl Strategy<Value = usize> {
     0usize..6
 }
 
-/// A span in seconds, from a moment to days.
+/// Spans in seconds, from one second to a day.
 fn span() -> impl Strategy<Value = i64> {
     select(&[1i64, 5, 60, 600, 3600, 90_000][..])
 }
@@ -69,16 +71,16 @@ fn wait() -> impl Strategy<Value = Command> {
     let trigger = weighted(0.15, any_record());
     (kind, owner, resource(), (source, trigger), any_record(), span(), deadline(), deadline()).prop_map(
         |(kind, owner, resource, (source, trigger), task, within, recheck, expires)| {
-            // What a system wait can't do without, and only an external or a system one can use.
+            // A system wait needs a deadline. Only external and system waits may have a source.
             let expires = expires.or((kind == "system" && recheck.is_none()).then_some(600));
             let source = source.filter(|_| kind == "external" || kind == "system");
             let trigger = trigger.filter(|_| kind != "timer");
-            Command::Wait { kind, owner, resource, source, trigger, task, within, recheck, expires }
+            Command::Wait(WaitArgs { kind, owner, resource, source, trigger, task, within, recheck, expires })
         },
     )
 }
 
-/// Who says something, where that is more than a kind.
+/// Sources of waits and hints.
 fn source() -> impl Strategy<Value = &'static str> {
     words(&["webhook:gh", "webhook", "channel:chat"])
 }
@@ -117,14 +119,15 @@ fn wake() -> impl Strategy<Value = Command> {
     let trigger = weighted(0.2, any_record());
     (any::<bool>(), weighted(0.3, source()), resource(), weighted(0.3, any_record()), trigger).prop_map(
         |(blank, source, resource, wait, trigger)| {
-            // A trigger says itself what it is about.
+            // The scope of a trigger replaces the resource and the wait of the hint.
             let (resource, wait) = if trigger.is_some() { (None, None) } else { (resource, wait) };
-            Command::Wake { blank, source, resource, wait, trigger }
+            Command::Wake(WakeArgs { blank, source, resource, wait, trigger })
         },
     )
 }
 
-/// What makes triggers, and ends them. `of_waits`: how much of it is about waits.
+/// Commands that make, rotate and revoke triggers. `of_waits` is the share of new triggers that are
+/// scoped to a wait.
 fn trigger(of_waits: f64) -> impl Strategy<Value = Command> {
     let source = weighted(0.4, words(&["webhook:gh", "callback:ci"]));
     let wait = weighted(of_waits, any_record());
@@ -147,7 +150,7 @@ fn deliver() -> impl Strategy<Value = Command> {
     )
 }
 
-/// What anybody may call, outside of turns and inside.
+/// Commands that are accepted both outside of turns and inside.
 fn own_records() -> impl Strategy<Value = Command> {
     prop_oneof![
         6 => work(),
@@ -190,12 +193,12 @@ fn from_outside() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// How long a grace lasts, or a section: until now, until what is late, or beyond that.
+/// Spans of graces and sections in seconds: none, shorter than the delay of `late`, and longer.
 fn respite() -> impl Strategy<Value = i64> {
     select(&[0i64, 600, 20_000][..])
 }
 
-/// What a turn says about itself; from outside all of it is refused.
+/// Commands of a turn about itself. From outside all of them are refused.
 fn preemption() -> impl Strategy<Value = Command> {
     let late = || weighted(0.4, Just(())).prop_map(|late| late.is_some());
     prop_oneof![
@@ -209,7 +212,7 @@ fn preemption() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// Two requests, and a turn that is late to look whether it may begin something.
+/// Two requests, and a turn that begins a section late.
 fn asked_twice() -> impl Strategy<Value = Vec<Command>> {
     let grace = || select(&[600i64, 20_000][..]);
     (grace(), grace(), of(span())).prop_map(|(first, second, resume_after)| {
@@ -221,7 +224,7 @@ fn asked_twice() -> impl Strategy<Value = Vec<Command>> {
     })
 }
 
-/// What a turn calls. `planes`: how much of it is about anything but the turn itself.
+/// Commands that a turn calls. `planes` is the weight of those that are not about the turn itself.
 fn inside(planes: u32) -> impl Strategy<Value = Command> {
     let interject = (any::<bool>(), weighted(0.2, span()))
         .prop_map(|(blank, ttl)| Command::Interject { blank, ttl })
@@ -242,7 +245,7 @@ fn inside(planes: u32) -> impl Strategy<Value = Command> {
     ]
 }
 
-/// What a hook may do.
+/// Changes of the behaviour of a hook.
 fn hook() -> impl Strategy<Value = Act> {
     let done = select(
         &[
@@ -286,8 +289,8 @@ pub fn settings() -> impl Strategy<Value = Settings> {
 }
 
 fn turn(planes: u32, most: usize) -> impl Strategy<Value = Turn> {
-    // Of the moment of the settlement are also the messages of what came due in the step: those are
-    // of other priorities, so that there is one order.
+    // The messages of actions get the same time as the messages of timers that were due in the
+    // step. They have another priority, so that the order of the queue is defined.
     let action = prop_oneof![
         3 => work(),
         3 => wait(),
@@ -319,7 +322,8 @@ fn turn(planes: u32, most: usize) -> impl Strategy<Value = Turn> {
     })
 }
 
-/// Actions have neither a key nor a limit, and name no wait.
+/// Changes an `enqueue` to one that an action can make: without a key, a ttl, a wait or a past
+/// time.
 fn without_key(command: Command) -> Command {
     match command {
         Command::Enqueue(said) => {
@@ -341,12 +345,11 @@ pub fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => hook(),
     ]
     .boxed();
-    // Many short ones, which meet much and shrink soon, and some long lives; and as many in which
-    // turns make way.
+    // Short cases are reduced faster. Few cases are long, and two thirds have a special subject.
     prop_oneof![6 => vec(act.clone(), 2..8), 1 => vec(act, 8..45), 7 => preemption_case(), 6 => trigger_case()]
 }
 
-/// A life of waits, and of triggers through which the outside ends them.
+/// Cases of waits, and of triggers by which outside systems end them.
 fn trigger_case() -> impl Strategy<Value = Vec<Act>> {
     let waits = || {
         let kind = words(&["external", "external", "system"]);
@@ -354,16 +357,20 @@ fn trigger_case() -> impl Strategy<Value = Vec<Act>> {
         let source = weighted(0.3, words(&["webhook:gh", "webhook", "callback:ci"]));
         let expires = weighted(0.3, span());
         (kind, owner, resource(), source, weighted(0.4, any_record()), expires).prop_map(
-            |(kind, owner, resource, source, trigger, expires)| Command::Wait {
-                kind,
-                owner,
-                resource,
-                source,
-                trigger,
-                task: 0,
-                within: 0,
-                recheck: (kind == "system" && expires.is_none()).then_some(90_000),
-                expires,
+            |(kind, owner, resource, source, trigger, expires)| {
+                let recheck = (kind == "system" && expires.is_none()).then_some(90_000);
+                let (task, within) = (0, 0);
+                Command::Wait(WaitArgs {
+                    kind,
+                    owner,
+                    resource,
+                    source,
+                    trigger,
+                    task,
+                    within,
+                    recheck,
+                    expires,
+                })
             },
         )
     };
@@ -403,7 +410,7 @@ fn trigger_case() -> impl Strategy<Value = Vec<Act>> {
     })
 }
 
-/// A life of turns that are asked to yield, are suspended, and go on.
+/// Cases of turns that are asked to yield, are suspended, and continue.
 fn preemption_case() -> impl Strategy<Value = Vec<Act>> {
     let says = || enqueue(&["operator_prompt"], &["normal", "normal", "interject"]).prop_map(Act::Do);
     let commands = prop_oneof![
@@ -411,9 +418,9 @@ fn preemption_case() -> impl Strategy<Value = Vec<Act>> {
         1 => from_outside(),
     ];
     let tick = || turn(1, 5).prop_map(Act::Tick);
-    // Several runs of one message, one after the other.
-    let goes_on = tick().prop_map(|tick| [Act::Do(Command::Resume), tick]);
-    let runs = (says(), tick(), vec(goes_on, 1..4));
+    // Several successive runs of one message
+    let continues = tick().prop_map(|tick| [Act::Do(Command::Resume), tick]);
+    let runs = (says(), tick(), vec(continues, 1..4));
     let acts = prop_oneof![
         3 => runs.prop_map(|(first, then, others)| [vec![first, then], others.concat()].concat()),
         3 => (says(), tick()).prop_map(|(first, then)| vec![first, then]),

@@ -1,4 +1,4 @@
-//! Commands of the model as lines of shell, and as actions of an outcome file.
+//! Writes the commands of a case as lines of shell, and as actions of an outcome file.
 
 use serde_json::{Value, json};
 
@@ -6,33 +6,34 @@ use super::reference::commands::{Command, Owner};
 use super::reference::messages::EnqueueArgs;
 use super::reference::recovery::OPERATORS_REASON;
 use super::reference::timers::Schedule;
+use super::reference::waits::WaitArgs;
 use super::reference::{Millis, Model, Tag, resource_name};
 
-/// A record of which a line of shell needs the id: it stands there as a variable.
+/// A record whose id a line of shell needs. The line has a variable in place of the id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
-    /// What its id begins with.
+    /// Prefix of the id, such as `msg`.
     pub prefix: &'static str,
     pub said: Tag,
 }
 
 impl Reference {
-    /// The variable that holds the id. The numbers of names are unique, whatever they name.
+    /// Returns the variable that holds the id. The numbers of names are unique among all kinds.
     pub fn variable(&self) -> String {
         format!("{}_{}", self.prefix, self.said.rsplit(' ').next().unwrap_or_default())
     }
 }
 
-/// The words of a command line behind `dormouse`. An id is `$variable`, alone in its word.
+/// A command line without the word `dormouse`. An id is `$variable`, alone in its word.
 #[derive(Debug, Default)]
 pub struct Line {
     pub words: Vec<String>,
     pub references: Vec<Reference>,
-    /// The record that it makes and prints the id of.
+    /// The record that the command makes; the command prints its id.
     pub makes: Option<Reference>,
-    /// What it reads.
+    /// Text on stdin.
     input: Option<String>,
-    /// Whether it is said from outside, wherever it is run.
+    /// True if the operator gives the command, even inside a turn.
     outside: bool,
 }
 
@@ -41,35 +42,51 @@ impl Line {
         Line { words: words.iter().map(|word| (*word).to_owned()).collect(), ..Line::default() }
     }
 
-    fn flag(&mut self, name: &str, value: impl Into<String>) {
-        self.words.extend([name.to_owned(), value.into()]);
-    }
-
-    fn flag_if(&mut self, name: &str, value: Option<impl Into<String>>) {
-        if let Some(value) = value {
-            self.flag(name, value);
-        }
-    }
-
-    fn id(&mut self, prefix: &'static str, said: &Tag) {
-        let reference = Reference { prefix, said: said.clone() };
-        self.words.push(format!("${}", reference.variable()));
-        self.references.push(reference);
-    }
-
-    fn trigger_if(&mut self, model: &Model, trigger: Option<usize>) {
-        if let Some(trigger) = trigger {
-            self.words.push("--trigger".to_owned());
-            self.id("trig", &model.trigger(trigger).tag);
-        }
-    }
-
-    fn made(mut self, prefix: &'static str, said: Tag) -> Line {
-        self.makes = Some(Reference { prefix, said });
+    fn word_if(mut self, condition: bool, word: &str) -> Line {
+        self.words.extend(condition.then(|| word.to_owned()));
         self
     }
 
-    /// As a shell takes it, at a moment.
+    fn flag(mut self, name: &str, value: impl Into<String>) -> Line {
+        self.words.extend([name.to_owned(), value.into()]);
+        self
+    }
+
+    fn flag_if(self, name: &str, value: Option<impl Into<String>>) -> Line {
+        match value {
+            Some(value) => self.flag(name, value),
+            None => self,
+        }
+    }
+
+    /// Adds the id of a record, if there is such a record.
+    fn id(mut self, prefix: &'static str, said: Option<&Tag>) -> Line {
+        if let Some(said) = said {
+            let reference = Reference { prefix, said: said.clone() };
+            self.words.push(format!("${}", reference.variable()));
+            self.references.push(reference);
+        }
+        self
+    }
+
+    fn flag_id(self, name: &str, prefix: &'static str, said: Option<&Tag>) -> Line {
+        self.word_if(said.is_some(), name).id(prefix, said)
+    }
+
+    /// Adds a time that is `span` seconds from now; a negative span is a past time.
+    fn due(self, now: Millis, span: i64) -> Line {
+        if span < 0 {
+            self.flag("--at", moment(now + span * 1000)).word_if(true, "--past-ok")
+        } else {
+            self.flag("--in", seconds(span))
+        }
+    }
+
+    fn makes(self, prefix: &'static str, said: Tag) -> Line {
+        Line { makes: Some(Reference { prefix, said }), ..self }
+    }
+
+    /// Returns the line for a shell, to be executed at this time.
     pub fn shell(&self, at: Millis) -> String {
         let words = self.words.iter().map(|word| match word.strip_prefix('$') {
             Some(variable) => format!("\"${variable}\""),
@@ -95,243 +112,151 @@ fn seconds(span: i64) -> String {
 }
 
 pub fn moment(at: Millis) -> String {
-    let at = chrono::DateTime::from_timestamp_millis(at).expect("a moment within reach");
+    let at = chrono::DateTime::from_timestamp_millis(at).expect("a time that chrono can represent");
     at.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
-/// The command as it is given at this moment to an agent that stands like this.
+/// Returns the command line of a command that is given now to the agent of the model.
 pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
-    let of_work = |words: &[&str], item: usize| {
-        let mut line = Line::of(words);
-        if let Some(item) = model.work(item) {
-            line.id("work", &item.tag);
-        }
-        line
-    };
+    let work = |item: usize| model.work(item).map(|item| &item.tag);
+    let wait = |wait: usize| model.wait(wait).map(|wait| &wait.tag);
+    let timer = |timer: usize| model.timer(timer).map(|timer| &timer.tag);
+    let task = |task: usize| model.task(task).map(|task| &task.tag);
+    let trigger = |trigger: usize| Some(&model.trigger(trigger).tag);
     match command {
-        Command::Enqueue(said) => enqueue(model, now, said),
-        Command::Wake { blank, source, resource, wait, trigger } => {
-            let mut line = Line::of(&["wake", "ada"]);
-            if !blank {
-                line.words.push(model.next_tag("hint"));
-            }
-            line.flag_if("--source", *source);
-            line.flag_if("--resource", resource.map(resource_name));
-            if let Some(wait) = wait.and_then(|wait| model.wait(wait)) {
-                line.words.push("--wait".to_owned());
-                line.id("wait", &wait.tag);
-            }
-            line.trigger_if(model, *trigger);
-            line
-        }
-        Command::TriggerCreate { mode, resource, wait, source } => {
+        Command::Enqueue(asked) => enqueue(model, now, asked),
+        Command::Wake(asked) => Line::of(&["wake", "ada"])
+            .word_if(!asked.blank, &model.next_tag("hint"))
+            .flag_if("--source", asked.source)
+            .flag_if("--resource", asked.resource.map(resource_name))
+            .flag_id("--wait", "wait", asked.wait.and_then(wait))
+            .flag_id("--trigger", "trig", asked.trigger.and_then(trigger)),
+        Command::TriggerCreate { mode, resource, wait: of_wait, source } => {
             let said = model.next_tag("trigger");
-            let mut line = Line::of(&["trigger", "create", "-a", "ada", "--mode", mode]);
-            if let Some(wait) = wait.and_then(|wait| model.wait(wait)) {
-                line.words.push("--wait".to_owned());
-                line.id("wait", &wait.tag);
-            } else {
-                line.flag_if("--resource", resource.map(resource_name));
-            }
-            line.flag_if("--source", *source);
-            line.flag("--secret-file", at_home(&said));
-            line.made("trig", said)
+            let of_wait = of_wait.and_then(wait);
+            let resource = resource.filter(|_| of_wait.is_none());
+            Line::of(&["trigger", "create", "-a", "ada", "--mode", mode])
+                .flag_id("--wait", "wait", of_wait)
+                .flag_if("--resource", resource.map(resource_name))
+                .flag_if("--source", *source)
+                .flag("--secret-file", at_home(&said))
+                .makes("trig", said)
         }
         Command::TriggerDeliver(said) => {
-            let trigger = model.trigger(said.trigger);
-            let mut line = Line::of(&["trigger", "deliver"]);
-            line.id("trig", &trigger.tag);
-            match (said.blank, trigger.mode) {
-                (true, "wake_hint") => {}
-                (true, _) => line.words.push(" ".to_owned()),
-                (false, "wake_hint") => line.words.push(model.next_tag("hint")),
-                (false, _) => line.words.push(model.next_tag("message")),
-            }
-            let secret = if said.right { trigger.secret.clone() } else { model.wrong_secret(trigger) };
-            line.flag("--secret-file", at_home(&secret));
-            line.flag_if("--dedupe-key", said.key.map(|key| format!("key:{key}")));
-            line
+            let of = model.trigger(said.trigger);
+            let is_hint = of.mode == "wake_hint";
+            let text = match (said.blank, is_hint) {
+                (true, _) => " ".to_owned(),
+                (false, true) => model.next_tag("hint"),
+                (false, false) => model.next_tag("message"),
+            };
+            let secret = if said.right { of.secret.clone() } else { model.wrong_secret(of) };
+            Line::of(&["trigger", "deliver"])
+                .id("trig", Some(&of.tag))
+                .word_if(!(said.blank && is_hint), &text)
+                .flag("--secret-file", at_home(&secret))
+                .flag_if("--dedupe-key", said.key.map(|key| format!("key:{key}")))
         }
-        Command::TriggerRotate(trigger) => {
-            let mut line = Line::of(&["trigger", "rotate"]);
-            line.id("trig", &model.trigger(*trigger).tag);
-            line.flag("--secret-file", at_home(&model.next_tag("secret")));
-            line
-        }
-        Command::TriggerRevoke(trigger) => {
-            let mut line = Line::of(&["trigger", "revoke"]);
-            line.id("trig", &model.trigger(*trigger).tag);
-            line
-        }
+        Command::TriggerRotate(rotated) => Line::of(&["trigger", "rotate"])
+            .id("trig", trigger(*rotated))
+            .flag("--secret-file", at_home(&model.next_tag("secret"))),
+        Command::TriggerRevoke(revoked) => Line::of(&["trigger", "revoke"]).id("trig", trigger(*revoked)),
         Command::WorkAdd { pick, needs_input, blocked, recheck } => {
             let said = model.next_tag("work");
-            let mut line = Line::of(&["work", "add", "-a", "ada", &said]);
-            if *pick {
-                line.words.push("--pick".to_owned());
-            }
-            line.flag_if("--plan-status", needs_input.then_some("needs_input"));
-            line.flag_if("--blocked-by", blocked.then_some("somebody"));
-            line.flag_if("--recheck", recheck.filter(|_| *blocked).map(seconds));
-            line.made("work", said)
+            Line::of(&["work", "add", "-a", "ada", &said])
+                .word_if(*pick, "--pick")
+                .flag_if("--plan-status", needs_input.then_some("needs_input"))
+                .flag_if("--blocked-by", blocked.then_some("somebody"))
+                .flag_if("--recheck", recheck.filter(|_| *blocked).map(seconds))
+                .makes("work", said)
         }
         Command::WorkUpdate { item, plan_status } => {
-            let mut line = of_work(&["work", "update"], *item);
-            line.flag("--plan-status", *plan_status);
-            line
+            Line::of(&["work", "update"]).id("work", work(*item)).flag("--plan-status", *plan_status)
         }
-        Command::WorkPick { item, clear } => {
-            let mut line = of_work(&["work", "pick"], *item);
-            if *clear {
-                line.words.push("--clear-blocker".to_owned());
-                line.flag("--reason", "free");
-            }
-            line
-        }
-        Command::WorkBlock { item, recheck } => {
-            let mut line = of_work(&["work", "block"], *item);
-            line.flag("--reason", "somebody");
-            line.flag_if("--recheck", recheck.map(seconds));
-            line
-        }
+        Command::WorkPick { item, clear } => Line::of(&["work", "pick"])
+            .id("work", work(*item))
+            .word_if(*clear, "--clear-blocker")
+            .flag_if("--reason", clear.then_some("free")),
+        Command::WorkBlock { item, recheck } => Line::of(&["work", "block"])
+            .id("work", work(*item))
+            .flag("--reason", "somebody")
+            .flag_if("--recheck", recheck.map(seconds)),
         Command::WorkUnblock(item) => {
-            let mut line = of_work(&["work", "unblock"], *item);
-            line.flag("--reason", "free");
-            line
+            Line::of(&["work", "unblock"]).id("work", work(*item)).flag("--reason", "free")
         }
-        Command::WorkComplete(item) => of_work(&["work", "complete"], *item),
-        Command::Wait { kind, owner, resource, source, trigger, task, within, recheck, expires } => {
+        Command::WorkComplete(item) => Line::of(&["work", "complete"]).id("work", work(*item)),
+        Command::Wait(asked) => {
             let said = model.next_tag("wait");
-            let mut line = Line::of(&["wait", "-a", "ada", "--on", kind, "--reason", &said]);
-            match owner {
-                Owner::Nearest => {}
-                Owner::Agent => line.words.push("--whole-agent".to_owned()),
-                Owner::Item(item) => {
-                    let item = of_work(&["--work-item"], *item);
-                    line.words.extend(item.words);
-                    line.references.extend(item.references);
-                }
-            }
-            match (*kind, model.task(*task)) {
-                ("task", Some(task)) => {
-                    line.words.push("--resource".to_owned());
-                    line.id("task", &task.tag);
-                }
-                _ => line.flag_if("--resource", resource.map(resource_name)),
-            }
-            line.flag_if("--source", *source);
-            line.trigger_if(model, *trigger);
-            line.flag_if("--in", (*kind == "timer").then(|| seconds(*within)));
-            line.flag_if("--recheck", recheck.map(seconds));
-            line.flag_if("--expires", expires.map(seconds));
-            line.made("wait", said)
+            let owner = match asked.owner {
+                Owner::Item(item) => work(item),
+                Owner::Nearest | Owner::Agent => None,
+            };
+            let task = task(asked.task).filter(|_| asked.kind == "task");
+            let resource = asked.resource.filter(|_| task.is_none());
+            Line::of(&["wait", "-a", "ada", "--on", asked.kind, "--reason", &said])
+                .word_if(matches!(asked.owner, Owner::Agent), "--whole-agent")
+                .flag_id("--work-item", "work", owner)
+                .flag_id("--resource", "task", task)
+                .flag_if("--resource", resource.map(resource_name))
+                .flag_if("--source", asked.source)
+                .flag_id("--trigger", "trig", asked.trigger.and_then(trigger))
+                .flag_if("--in", (asked.kind == "timer").then(|| seconds(asked.within)))
+                .flag_if("--recheck", asked.recheck.map(seconds))
+                .flag_if("--expires", asked.expires.map(seconds))
+                .makes("wait", said)
         }
-        Command::WaitCancel(wait) => {
-            let mut line = Line::of(&["wait", "cancel"]);
-            if let Some(wait) = model.wait(*wait) {
-                line.id("wait", &wait.tag);
-            }
-            line
-        }
+        Command::WaitCancel(cancelled) => Line::of(&["wait", "cancel"]).id("wait", wait(*cancelled)),
         Command::TimerAdd { schedule, blank, catch_up } => {
             let said = model.next_tag("timer");
-            let mut line = Line::of(&["timer", "add", "-a", "ada"]);
-            match schedule {
-                Schedule::Once(span) if *span < 0 => {
-                    line.flag("--at", moment(now + span * 1000));
-                    line.words.push("--past-ok".to_owned());
-                }
-                Schedule::Once(span) => line.flag("--in", seconds(*span)),
+            let line = Line::of(&["timer", "add", "-a", "ada"]);
+            let line = match schedule {
+                Schedule::Once(span) => line.due(now, *span),
                 Schedule::Every(span) => line.flag("--every", seconds(*span)),
                 Schedule::Daily(hour) => {
-                    line.flag("--cron", format!("0 {hour} * * *"));
-                    line.flag("--tz", "America/New_York");
+                    line.flag("--cron", format!("0 {hour} * * *")).flag("--tz", "America/New_York")
                 }
-            }
-            line.flag("--catch-up", *catch_up);
-            if !blank {
-                line.words.push(said.clone());
-            }
-            line.made("timer", said)
+            };
+            line.flag("--catch-up", *catch_up).word_if(!blank, &said).makes("timer", said)
         }
-        Command::TimerCancel(timer) => {
-            let mut line = Line::of(&["timer", "cancel"]);
-            if let Some(timer) = model.timer(*timer) {
-                line.id("timer", &timer.tag);
-            }
-            line
-        }
-        Command::TaskRun { well, notify } => task(model, *notify, if *well { "true" } else { "false" }),
+        Command::TimerCancel(cancelled) => Line::of(&["timer", "cancel"]).id("timer", timer(*cancelled)),
+        Command::TaskRun { well, notify } => start_task(model, *notify, if *well { "true" } else { "false" }),
         Command::TaskStart { notify } => {
             let pipe = pipe(&model.next_tag("task"));
-            task(model, *notify, &format!("read code < \"$HOME/{pipe}\"; exit \"$code\""))
+            start_task(model, *notify, &format!("read code < \"$HOME/{pipe}\"; exit \"$code\""))
         }
-        Command::TaskEnd { task, .. } => {
-            // What it is told comes through its pipe; this waits for its end.
-            let mut line = Line::of(&["task", "output", "--follow"]);
-            if let Some(task) = model.task(*task) {
-                line.id("task", &task.tag);
-            }
-            line
+        // The task gets its exit status through a pipe. This line waits for its end.
+        Command::TaskEnd { task: ended, .. } => {
+            Line::of(&["task", "output", "--follow"]).id("task", task(*ended))
         }
-        Command::TaskStop(task) => {
-            let mut line = Line::of(&["task", "stop"]);
-            if let Some(task) = model.task(*task) {
-                line.id("task", &task.tag);
-            }
-            line
-        }
-        Command::Drop(message) | Command::Requeue(message) => {
-            let verb = if matches!(command, Command::Drop(_)) { "drop" } else { "requeue" };
-            let mut line = Line::of(&["queue", verb]);
-            if let Some(said) = model.message(*message) {
-                line.id("msg", said);
-            }
-            line
-        }
+        Command::TaskStop(stopped) => Line::of(&["task", "stop"]).id("task", task(*stopped)),
+        Command::Drop(message) => Line::of(&["queue", "drop"]).id("msg", model.message(*message)),
+        Command::Requeue(message) => Line::of(&["queue", "requeue"]).id("msg", model.message(*message)),
         Command::Acknowledge => Line::of(&["queue", "dead", "-a", "ada", "--ack"]),
         Command::Start => Line::of(&["start", "ada"]),
-        Command::Stop { requeue } => {
-            let mut line = Line::of(&["stop", "ada"]);
-            line.words.extend(requeue.then(|| "--requeue".to_owned()));
-            line
-        }
+        Command::Stop { requeue } => Line::of(&["stop", "ada"]).word_if(*requeue, "--requeue"),
         Command::Recover => Line::of(&["recover", "ada"]),
         Command::Preempt { grace, resume_after } => {
-            let mut line = Line::of(&["preempt", "ada", "--reason", &model.next_tag("reason")]);
-            line.flag("--grace", seconds(*grace));
-            line.flag_if("--for", resume_after.map(seconds));
-            line
+            Line::of(&["preempt", "ada", "--reason", &model.next_tag("reason")])
+                .flag("--grace", seconds(*grace))
+                .flag_if("--for", resume_after.map(seconds))
         }
         Command::Resume => Line::of(&["resume", "ada"]),
         Command::Fail => Line::of(&["fail", "ada", "--reason", OPERATORS_REASON]),
         Command::Interject { blank, ttl } => {
-            let said = model.next_tag("message");
-            let mut line = Line::of(&["enqueue", "ada", if *blank { " " } else { &said }]);
-            line.words.extend(blank.then(|| "--allow-empty".to_owned()));
-            line.flag("--correlation-id", said.clone());
-            line.flag("--priority", "interject");
-            line.flag_if("--ttl", ttl.map(seconds));
-            line.outside = true;
-            line
+            let line = enqueue_text(model, *blank)
+                .flag("--priority", "interject")
+                .flag_if("--ttl", ttl.map(seconds));
+            Line { outside: true, ..line }
         }
-        Command::SafePoint { peek, .. } => {
-            let mut line = Line::of(&["safe-point"]);
-            line.words.extend(peek.then(|| "--peek".to_owned()));
-            line
-        }
+        Command::SafePoint { peek, .. } => Line::of(&["safe-point"]).word_if(*peek, "--peek"),
         Command::Checkpoint => {
-            let mut line = Line::of(&["checkpoint", "-"]);
-            line.input = Some(model.next_tag("checkpoint"));
-            line
+            Line { input: Some(model.next_tag("checkpoint")), ..Line::of(&["checkpoint", "-"]) }
         }
         Command::Yield { checkpoint, resume_after } => {
-            let mut line = Line::of(&["yield"]);
-            line.flag_if("--for", resume_after.map(seconds));
-            if *checkpoint {
-                line.flag("--checkpoint", "-");
-                line.input = Some(model.next_tag("checkpoint"));
-            }
-            line
+            let line = Line::of(&["yield"])
+                .flag_if("--for", resume_after.map(seconds))
+                .flag_if("--checkpoint", checkpoint.then_some("-"));
+            Line { input: checkpoint.then(|| model.next_tag("checkpoint")), ..line }
         }
         Command::Begin { deadline, .. } => {
             Line::of(&["non-preemptible", "begin", "--deadline", &seconds(*deadline)])
@@ -344,45 +269,40 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
 }
 
 fn enqueue(model: &Model, now: Millis, asked: &EnqueueArgs) -> Line {
-    let said = model.next_tag("message");
-    let mut line = Line::of(&["enqueue", "ada", if asked.blank { " " } else { &said }]);
-    line.words.extend(asked.blank.then(|| "--allow-empty".to_owned()));
-    line.flag("--correlation-id", said);
-    line.flag("--priority", asked.priority);
-    if asked.kind != "internal_followup" {
-        line.flag("--kind", asked.kind);
-    }
-    line.flag_if("--origin", asked.source);
-    line.flag_if("--resource", asked.resource.map(resource_name));
-    if let Some(wait) = asked.wait.and_then(|wait| model.wait(wait)) {
-        line.words.push("--wait".to_owned());
-        line.id("wait", &wait.tag);
-    }
-    if let Some(item) = asked.work.and_then(|item| model.work(item)) {
-        line.words.push("--work-item".to_owned());
-        line.id("work", &item.tag);
-    }
-    line.flag_if("--dedupe-key", asked.key.map(|key| format!("key:{key}")));
-    line.flag_if("--ttl", asked.ttl.map(seconds));
+    let wait = asked.wait.and_then(|wait| model.wait(wait)).map(|wait| &wait.tag);
+    let item = asked.work.and_then(|item| model.work(item)).map(|item| &item.tag);
+    let line = enqueue_text(model, asked.blank)
+        .flag("--priority", asked.priority)
+        .flag_if("--kind", Some(asked.kind).filter(|kind| *kind != "internal_followup"))
+        .flag_if("--origin", asked.source)
+        .flag_if("--resource", asked.resource.map(resource_name))
+        .flag_id("--wait", "wait", wait)
+        .flag_id("--work-item", "work", item)
+        .flag_if("--dedupe-key", asked.key.map(|key| format!("key:{key}")))
+        .flag_if("--ttl", asked.ttl.map(seconds));
     match asked.delay {
-        Some(delay) if delay < 0 => {
-            line.flag("--at", moment(now + delay * 1000));
-            line.words.push("--past-ok".to_owned());
-        }
-        delay => line.flag_if("--in", delay.map(seconds)),
+        Some(delay) => line.due(now, delay),
+        None => line,
     }
+}
+
+/// Returns a line that enqueues a text that is the name of the message, or a blank text.
+fn enqueue_text(model: &Model, blank: bool) -> Line {
+    let said = model.next_tag("message");
+    Line::of(&["enqueue", "ada", if blank { " " } else { &said }])
+        .word_if(blank, "--allow-empty")
+        .flag("--correlation-id", said)
+}
+
+fn start_task(model: &Model, notify: bool, shell: &str) -> Line {
+    let said = model.next_tag("task");
+    let line = Line::of(&["task", "start", "-a", "ada", "--summary", &said]);
+    let mut line = line.word_if(!notify, "--no-notify").makes("task", said);
+    line.words.extend(["--", "sh", "-c", shell].map(str::to_owned));
     line
 }
 
-fn task(model: &Model, notify: bool, shell: &str) -> Line {
-    let said = model.next_tag("task");
-    let mut line = Line::of(&["task", "start", "-a", "ada", "--summary", &said]);
-    line.words.extend((!notify).then(|| "--no-notify".to_owned()));
-    line.words.extend(["--", "sh", "-c", shell].map(str::to_owned));
-    line.made("task", said)
-}
-
-/// The file, in the home directory, that has a secret.
+/// Returns the file with a secret, below the home directory.
 fn at_home(secret: &Tag) -> String {
     format!("$HOME/{}", secret_file(secret))
 }
@@ -391,12 +311,12 @@ pub fn secret_file(secret: &Tag) -> String {
     secret.replace(' ', "-")
 }
 
-/// The named pipe, in the home directory, through which a task is told to end.
+/// Returns the name of the pipe, in the home directory, through which a task gets its exit status.
 pub fn pipe(task: &Tag) -> String {
     task.replace(' ', "-")
 }
 
-/// The same as an action, for those commands that there is one for.
+/// Returns a command as an action of an outcome file; `None` if no action does the same.
 pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, Vec<Reference>)> {
     let mut references = Vec::new();
     let mut id = |prefix, said: &Tag| {
@@ -439,8 +359,8 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
         Command::WorkComplete(item) => {
             json!({ "do": "work.complete", "id": id("work", &model.work(*item)?.tag) })
         }
-        Command::Wait { trigger: Some(_), .. } => return None,
-        Command::Wait { kind, owner, resource, source, trigger: None, task, within, recheck, expires } => {
+        Command::Wait(WaitArgs { trigger: Some(_), .. }) => return None,
+        Command::Wait(WaitArgs { kind, owner, resource, source, task, within, recheck, expires, .. }) => {
             let item = match owner {
                 Owner::Item(item) => Some(id("work", &model.work(*item)?.tag)),
                 Owner::Nearest | Owner::Agent => None,
@@ -475,7 +395,7 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
             }
             action
         }
-        Command::Wake { .. }
+        Command::Wake(_)
         | Command::TriggerCreate { .. }
         | Command::TriggerDeliver(_)
         | Command::TriggerRotate(_)

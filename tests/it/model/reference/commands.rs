@@ -1,5 +1,6 @@
-//! The commands of the operator, and which function of the machine carries out each.
+//! The commands that a case may contain, and their effect on the model.
 
+use super::hints::WakeArgs;
 use super::messages::EnqueueArgs;
 use super::recovery::Stopped;
 use super::timers::Schedule;
@@ -7,122 +8,58 @@ use super::triggers::Delivery;
 use super::waits::WaitArgs;
 use super::{Millis, Model, REFUSED, Word, ms};
 
-/// Records are meant by their number among all of their kind that there ever were; spans are in seconds.
+/// A command. A record is given by its number among all records of its kind that were ever made.
+/// Spans are in seconds.
 #[derive(Debug, Clone)]
 pub enum Command {
     Enqueue(EnqueueArgs),
-    Wake {
-        blank: bool,
-        source: Option<Word>,
-        resource: Option<usize>,
-        wait: Option<usize>,
-        trigger: Option<usize>,
-    },
-    TriggerCreate {
-        mode: Word,
-        resource: Option<usize>,
-        wait: Option<usize>,
-        source: Option<Word>,
-    },
+    Wake(WakeArgs),
+    TriggerCreate { mode: Word, resource: Option<usize>, wait: Option<usize>, source: Option<Word> },
     TriggerDeliver(Delivery),
     TriggerRotate(usize),
     TriggerRevoke(usize),
-    WorkAdd {
-        pick: bool,
-        needs_input: bool,
-        blocked: bool,
-        recheck: Option<i64>,
-    },
-    WorkUpdate {
-        item: usize,
-        plan_status: Word,
-    },
-    WorkPick {
-        item: usize,
-        clear: bool,
-    },
-    WorkBlock {
-        item: usize,
-        recheck: Option<i64>,
-    },
+    WorkAdd { pick: bool, needs_input: bool, blocked: bool, recheck: Option<i64> },
+    WorkUpdate { item: usize, plan_status: Word },
+    WorkPick { item: usize, clear: bool },
+    WorkBlock { item: usize, recheck: Option<i64> },
     WorkUnblock(usize),
     WorkComplete(usize),
-    Wait {
-        kind: Word,
-        owner: Owner,
-        resource: Option<usize>,
-        source: Option<Word>,
-        trigger: Option<usize>,
-        task: usize,
-        within: i64,
-        recheck: Option<i64>,
-        expires: Option<i64>,
-    },
+    Wait(WaitArgs),
     WaitCancel(usize),
-    TimerAdd {
-        schedule: Schedule,
-        blank: bool,
-        catch_up: Word,
-    },
+    TimerAdd { schedule: Schedule, blank: bool, catch_up: Word },
     TimerCancel(usize),
-    /// A background command that ends before anything else happens.
-    TaskRun {
-        well: bool,
-        notify: bool,
-    },
-    /// One that goes on until it is told to end.
-    TaskStart {
-        notify: bool,
-    },
-    TaskEnd {
-        task: usize,
-        well: bool,
-    },
+    // Starts a task, and waits for its end.
+    TaskRun { well: bool, notify: bool },
+    // Starts a task that runs until `TaskEnd`.
+    TaskStart { notify: bool },
+    TaskEnd { task: usize, well: bool },
     TaskStop(usize),
     Drop(usize),
     Requeue(usize),
-    /// What needs somebody has been seen.
+    // Acknowledges all attentions (`queue dead --ack`).
     Acknowledge,
     Start,
-    Stop {
-        requeue: bool,
-    },
+    Stop { requeue: bool },
     Recover,
-    Preempt {
-        grace: i64,
-        resume_after: Option<i64>,
-    },
+    Preempt { grace: i64, resume_after: Option<i64> },
     Resume,
     Fail,
-    /// What the operator says while a turn is at work, for it to hear.
-    Interject {
-        blank: bool,
-        ttl: Option<i64>,
-    },
-    SafePoint {
-        late: bool,
-        peek: bool,
-    },
+    // Enqueues an `interject` message of the operator while a turn runs.
+    Interject { blank: bool, ttl: Option<i64> },
+    SafePoint { late: bool, peek: bool },
     Checkpoint,
-    Yield {
-        checkpoint: bool,
-        resume_after: Option<i64>,
-    },
-    Begin {
-        deadline: i64,
-        late: bool,
-    },
+    Yield { checkpoint: bool, resume_after: Option<i64> },
+    Begin { deadline: i64, late: bool },
     End,
-    /// A command in a section of its own, which does all this and exits with [`SECTION_STATUS`].
-    Within {
-        deadline: i64,
-        commands: Vec<Command>,
-    },
+    // Runs these commands in a critical section (`non-preemptible -- sh -c`), and exits with
+    // `SECTION_STATUS`.
+    Within { deadline: i64, commands: Vec<Command> },
 }
 
-/// The exit status of what runs in a section of its own.
+/// Exit status of the shell that runs the commands of `Within`.
 pub const SECTION_STATUS: i32 = 5;
 
+/// Owner of a new wait. `Nearest` is the default of the command line.
 #[derive(Debug, Clone, Copy)]
 pub enum Owner {
     Nearest,
@@ -131,14 +68,14 @@ pub enum Owner {
 }
 
 impl Model {
-    /// Whether a command means something that exists. One that does not is not run.
+    /// True if the records that a command names exist. Other commands are skipped.
     pub fn has_subject(&self, command: &Command) -> bool {
         match command {
             Command::Enqueue(said) => {
                 let work = said.work.is_none() || !self.works.is_empty();
                 work && (said.wait.is_none() || !self.waits.is_empty())
             }
-            Command::Wake { wait, .. } | Command::TriggerCreate { wait, .. } => {
+            Command::Wake(WakeArgs { wait, .. }) | Command::TriggerCreate { wait, .. } => {
                 wait.is_none() || !self.waits.is_empty()
             }
             Command::WorkUpdate { .. }
@@ -146,10 +83,10 @@ impl Model {
             | Command::WorkBlock { .. }
             | Command::WorkUnblock(_)
             | Command::WorkComplete(_) => !self.works.is_empty(),
-            Command::Wait { owner: Owner::Item(_), .. } if self.works.is_empty() => false,
-            Command::Wait { kind, .. } => *kind != "task" || !self.tasks.is_empty(),
+            Command::Wait(WaitArgs { owner: Owner::Item(_), .. }) if self.works.is_empty() => false,
+            Command::Wait(WaitArgs { kind, .. }) => *kind != "task" || !self.tasks.is_empty(),
             Command::WaitCancel(_) => !self.waits.is_empty(),
-            // One that says nothing can't be named.
+            // The test can't find the id of a timer without a text.
             Command::TimerCancel(timer) => self.timer(*timer).is_some_and(|timer| !timer.said().is_empty()),
             Command::TaskEnd { task, .. } => self.task(*task).is_some_and(|task| task.status == "running"),
             Command::TaskStop(_) => !self.tasks.is_empty(),
@@ -174,12 +111,13 @@ impl Model {
             | Command::Begin { .. }
             | Command::End
             | Command::Within { .. } => true,
-            // A turn is not to be ended while it is still at work.
+            // A request without a grace would end the turn before its last command.
             Command::Preempt { grace, .. } => *grace > 0 || self.is_protected(),
         }
     }
 
-    /// One command at one moment, from outside or from inside the turn. `Err`: its exit status.
+    /// Executes one command, from outside or from inside a turn, as one transaction. An error is
+    /// the exit status.
     pub fn command(&mut self, now: Millis, command: &Command, inside: bool) -> Result<(), i32> {
         self.clock = (now, 0);
         let mut after = self.clone();
@@ -192,9 +130,7 @@ impl Model {
         let later = |seconds: Option<i64>| seconds.map(|seconds| now + ms(seconds));
         match command {
             Command::Enqueue(said) => self.enqueue(now, said, inside)?,
-            Command::Wake { blank, source, resource, wait, trigger } => {
-                self.wake(*blank, *source, *resource, *wait, *trigger, inside)?;
-            }
+            Command::Wake(asked) => self.wake(asked, inside)?,
             Command::TriggerCreate { mode, resource, wait, source } => {
                 self.create_trigger(mode, *resource, *wait, *source, inside)?;
             }
@@ -224,20 +160,7 @@ impl Model {
                 })?;
             }
             Command::WorkComplete(item) => self.complete(*item)?,
-            Command::Wait { kind, owner, resource, source, trigger, task, within, recheck, expires } => {
-                let asked = WaitArgs {
-                    kind,
-                    owner: *owner,
-                    resource: *resource,
-                    source: *source,
-                    trigger: *trigger,
-                    task: *task,
-                    wake: (*kind == "timer").then_some(now + ms(*within)),
-                    recheck: recheck.map(ms),
-                    expires: later(*expires),
-                };
-                self.add_wait(now, asked, inside)?;
-            }
+            Command::Wait(asked) => self.add_wait(now, asked, inside)?,
             Command::WaitCancel(wait) => self.cancel_wait(*wait)?,
             Command::TimerAdd { schedule, blank, catch_up } => {
                 let hops = self.hops_at(now, schedule.first(now), inside)?;
@@ -270,7 +193,7 @@ impl Model {
             Command::Start => self.start(now)?,
             Command::Stop { requeue } => {
                 self.stop();
-                // What is left of a run whose tick is gone ends without being killed.
+                // A run whose tick is gone is aborted, and no process is killed.
                 self.finish_stop(now, Stopped::Dies, *requeue, &[]);
                 if *requeue {
                     self.requeue_held();
@@ -284,12 +207,7 @@ impl Model {
                     priority: "interject",
                     blank: *blank,
                     ttl: *ttl,
-                    source: None,
-                    resource: None,
-                    wait: None,
-                    work: None,
-                    key: None,
-                    delay: None,
+                    ..EnqueueArgs::default()
                 };
                 self.enqueue(now, &said, false)?;
             }
@@ -314,10 +232,11 @@ impl Model {
                 self.save(checkpoint);
             }
             Command::Yield { checkpoint, resume_after } => self.yield_turn(*checkpoint, *resume_after),
-            Command::Begin { deadline, .. } => self.begin_section(now, *deadline).map(drop)?,
+            // The script of the turn executes the commands of `Within` one by one.
+            Command::Begin { deadline, .. } | Command::Within { deadline, .. } => {
+                self.begin_section(now, *deadline)?;
+            }
             Command::End => self.end_section(None)?,
-            // What it does is carried out by whoever begins it.
-            Command::Within { deadline, .. } => self.begin_section(now, *deadline).map(drop)?,
         }
         Ok(())
     }

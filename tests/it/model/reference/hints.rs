@@ -17,6 +17,16 @@ pub struct Hint {
     pub hops: u32,
 }
 
+/// Arguments of `wake`.
+#[derive(Debug, Clone)]
+pub struct WakeArgs {
+    pub blank: bool,
+    pub source: Option<Word>,
+    pub resource: Option<usize>,
+    pub wait: Option<usize>,
+    pub trigger: Option<usize>,
+}
+
 impl Hint {
     /// Returns the name of the message that the hint becomes.
     pub fn said(&self) -> Tag {
@@ -37,15 +47,8 @@ impl Model {
         self.pending_hint.is_some() || !self.hints.is_empty()
     }
 
-    pub fn wake(
-        &mut self,
-        blank: bool,
-        source: Option<Word>,
-        resource: Option<usize>,
-        wait: Option<usize>,
-        trigger: Option<usize>,
-        inside: bool,
-    ) -> Result<(), i32> {
+    pub fn wake(&mut self, asked: &WakeArgs, inside: bool) -> Result<(), i32> {
+        let WakeArgs { blank, source, resource, wait, trigger } = *asked;
         // A turn can't choose another source than its agent (§14).
         if inside && source.is_some() {
             return Err(REFUSED);

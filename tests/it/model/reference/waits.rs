@@ -5,7 +5,7 @@ use super::messages::{Maker, Message};
 use super::tasks::Task;
 use super::triggers::Scope;
 use super::work::Work;
-use super::{Born, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
+use super::{Born, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, ms, resource_name};
 
 #[derive(Debug, Clone, Default)]
 pub struct Wait {
@@ -40,18 +40,21 @@ pub struct Wait {
     pub ticked: bool,
 }
 
-/// What a new wait is asked to be.
+/// Arguments of `wait`. Spans are in seconds.
+#[derive(Debug, Clone)]
 pub struct WaitArgs {
     pub kind: Word,
     pub owner: Owner,
     pub resource: Option<usize>,
     pub source: Option<Word>,
     pub trigger: Option<usize>,
+    /// Task of a wait of kind `task`.
     pub task: usize,
-    pub wake: Option<Millis>,
-    /// The time between two rechecks.
-    pub recheck: Option<Millis>,
-    pub expires: Option<Millis>,
+    /// Span until the moment of a wait of kind `timer`.
+    pub within: i64,
+    /// Span between two rechecks.
+    pub recheck: Option<i64>,
+    pub expires: Option<i64>,
 }
 
 impl Wait {
@@ -277,8 +280,11 @@ impl Model {
 
     // Commands
 
-    pub fn add_wait(&mut self, now: Millis, asked: WaitArgs, inside: bool) -> Result<(), i32> {
-        let WaitArgs { kind, owner, resource, source, trigger, task, wake, recheck, expires } = asked;
+    pub fn add_wait(&mut self, now: Millis, asked: &WaitArgs, inside: bool) -> Result<(), i32> {
+        let WaitArgs { kind, owner, resource, source, trigger, task, within, recheck, expires } = *asked;
+        let wake = (kind == "timer").then_some(now + ms(within));
+        let recheck = recheck.map(ms);
+        let expires = expires.map(|span| now + ms(span));
         // A system wait has at least one deadline.
         if kind == "system" && recheck.is_none() && expires.is_none() {
             return Err(REFUSED);
