@@ -1,9 +1,10 @@
-//! Compares what the program and the machine say about the agent.
+//! Compares the agent in the program with the agent in the model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::reference::advisories::ADVISORIES;
@@ -18,30 +19,29 @@ use super::silence::nothing_is_silent;
 use super::world::{Checked, Failure, World};
 use crate::setup::{names, objects};
 
-/// What `doctor` says of the server of a database and who ticks it, and not of the agent.
-const OF_THE_SERVER: [&str; 3] = ["clock_skew", "nobody_ticks", "asked"];
+/// Findings of `doctor` that are not about the agent's records.
+const NOT_ABOUT_RECORDS: [&str; 3] = ["clock_skew", "nobody_ticks", "asked"];
 
-/// Attentions that the small machine leaves out: they are told by the day, and change nothing.
-const OF_PEOPLE: [&str; 2] = ["asked", "stalled"];
+/// Attentions that the model leaves out: they depend on time alone and change nothing else.
+const NOT_MODELLED: [&str; 2] = ["asked", "stalled"];
 
-fn is_of_people(subject: &Value) -> bool {
-    OF_PEOPLE.iter().any(|of_people| subject == of_people)
+fn is_not_modelled(subject: &Value) -> bool {
+    NOT_MODELLED.iter().any(|left_out| subject == left_out)
 }
 
 impl World {
-    // What both say
-
     pub fn compare_codes(&self, expected: &[i32]) -> Checked {
         let codes = fs::read_to_string(self.sandbox.home().join("codes")).unwrap_or_default();
         let codes: Vec<i32> = codes.lines().filter_map(|code| code.parse().ok()).collect();
-        same("the exit statuses inside the turn", &json!(codes), &json!(expected))
+        same("the exit statuses inside the turn", codes, expected)
     }
 
-    /// What a safe point has handed over, and what a turn is told of what earlier ones were handed.
+    /// Compares the interjections that safe points have printed, and the interjections of earlier
+    /// runs in the turn's context.
     pub fn compare_interjected(&mut self, step: &Value, earlier: Vec<Tag>) -> Checked {
         let handed = fs::read_to_string(self.sandbox.home().join("handed")).unwrap_or_default();
         let handed: Vec<Value> = objects(&handed).iter().map(|said| said["correlation_id"].clone()).collect();
-        same("what is handed over", &json!(handed), &json!(std::mem::take(&mut self.model.handed)))?;
+        same("the messages from safe points", handed, std::mem::take(&mut self.model.handed))?;
         let run = match step["run_id"].as_str() {
             Some(run) => run.to_owned(),
             None => read_json(&self.dir().join("state.json"))["current_run"]["run_id"]
@@ -56,36 +56,35 @@ impl World {
         let mut expected = earlier;
         told.sort();
         expected.sort();
-        same("what a turn is told of what was interjected", &json!(told), &json!(expected))
+        same("the interjections in the context of a turn", told, expected)
     }
 
-    /// What hooks were told since the last look: of transitions, and of everything else, each in order.
-    /// `in_order`: by one process.
+    /// Compares the calls of hooks since the last comparison, those of `on-state-change` apart from
+    /// the others. The order counts if `in_order`: one process has made all calls.
     pub fn compare_hooks(&mut self, in_order: bool) -> Checked {
-        let path = self.sandbox.home().join("told");
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let _ = fs::remove_file(&path);
-        let told = objects(&text);
-        // They run in the states that they are named after.
-        let path = self.sandbox.home().join("stood");
-        let stood = fs::read_to_string(&path).unwrap_or_default();
-        let _ = fs::remove_file(&path);
-        for line in stood.lines() {
+        let take = |file: &str| {
+            let path = self.sandbox.home().join(file);
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let _ = fs::remove_file(&path);
+            text
+        };
+        let told = objects(&take("told"));
+        // `on-scheduled` and `on-resume` must run in the states `scheduled` and `resumed`.
+        for line in take("stood").lines() {
             let state = if line.starts_with("on-resume") { "resumed" } else { "scheduled" };
-            same("where a hook runs", &json!(line.contains(&format!("{state:?}"))), &json!(true))?;
+            same("where a hook runs", line.contains(&format!("{state:?}")), true)?;
         }
         let expected = std::mem::take(&mut self.model.told);
-        // What is alike is told once.
+        // The program may merge attentions with the same subject into one call.
         let subjects = |hook: &str, told: Vec<(Value, Value)>| -> BTreeSet<String> {
             let meant = told.into_iter().filter(|(name, _)| name == hook);
             meant.map(|(_, subject)| subject.to_string()).collect()
         };
         let of_attention = |told: &Value| (told["hook"].clone(), told["subject"].clone());
-        let of_machine = told.iter().map(of_attention).filter(|(_, subject)| !is_of_people(subject));
-        let found = subjects("on-attention", of_machine.collect());
+        let modelled = told.iter().map(of_attention).filter(|(_, subject)| !is_not_modelled(subject));
+        let found = subjects("on-attention", modelled.collect());
         let foreseen = expected.iter().map(|told| (json!(told.hook), json!(told.subject))).collect();
-        let foreseen = subjects("on-attention", foreseen);
-        same("what somebody's attention is called to", &json!(found), &json!(foreseen))?;
+        same("the subjects of attentions", found, subjects("on-attention", foreseen))?;
         for of_transitions in [true, false] {
             let is_meant =
                 |hook: &str| hook != "on-attention" && (hook == "on-state-change") == of_transitions;
@@ -100,39 +99,35 @@ impl World {
             }
             let found: Vec<Value> = told.iter().map(|told| shown(told)).collect();
             let foreseen: Vec<Value> = expected.iter().map(expected_shown).collect();
-            same("what hooks are told", &json!(found), &json!(foreseen))?;
-            for (found, expected) in told.iter().zip(expected) {
-                if expected.reason.is_some() {
-                    let what = format!("the reason that {} is told", expected.hook);
-                    same(&what, &found["reason"], &json!(expected.reason))?;
-                }
+            same("the calls of hooks", found, foreseen)?;
+            for (found, expected) in told.iter().zip(expected).filter(|(_, told)| told.reason.is_some()) {
+                same(&format!("the reason for {}", expected.hook), &found["reason"], &expected.reason)?;
             }
         }
         Ok(())
     }
 
-    /// What holds at any time, whatever has been done.
+    /// Checks rules that hold after every act.
     fn compare_invariants(&self) -> Checked {
         let agent = self.dir();
         let state = read_json(&agent.join("state.json"));
         let held = &state["held"]["message_id"];
         let execution = state["execution"]["state"].as_str().unwrap_or_default();
         let holds = matches!(execution, "suspended" | "waiting_resources");
-        same("whether a run is held", &json!(held.is_string()), &json!(holds))?;
+        same("whether a run is held", held.is_string(), holds)?;
         if let Some(held) = held.as_str() {
-            same("a run beside a held one", &state["current_run"], &Value::Null)?;
+            same("a current run in addition to a held run", &state["current_run"], Value::Null)?;
             let claimed = names(&agent.join("inbox")).iter().any(|name| name.contains(held));
-            same("whether the message of a held run is there", &json!(claimed), &json!(true))?;
+            same("whether the inbox has the message of a held run", claimed, true)?;
         }
         Ok(())
     }
 
-    /// Right before a step: what it says that it would do, and when whoever sleeps is told to look.
+    /// Compares the output of `tick --dry-run` and `next-wake` right before a step.
     pub fn compare_decision(&mut self, now: Millis) -> Checked {
         let decision = self.model.preview(now);
         let would = self.ask(now, &["tick", "ada", "--dry-run"])?;
-        let foretold = self.expected_decision(&decision)?;
-        same("what a step would do", &decision_of(&would[0]), &foretold)?;
+        same("the decision of a dry run", decision_of(&would[0]), self.expected_decision(&decision)?)?;
         let next = self.ask(now, &["next-wake", "ada"])?.remove(0);
         let due = if self.model.has_something_to_do(now) {
             Some(now)
@@ -140,44 +135,39 @@ impl World {
             self.model.next_due().map(|due| due.max(now))
         };
         let told = next["next_due_at"].as_str().map(|told| told.max(&*moment(now)).to_owned());
-        same("when to look next", &json!(told), &json!(due.map(moment)))
+        same("the time of the next due step", told, due.map(moment))
     }
 
-    /// A decision as the model tells it, with the program's ids.
+    /// Returns a decision of the model in the form of [`decision_of`], with the program's ids.
     pub fn expected_decision(&mut self, decision: &Decision) -> Result<Value, Failure> {
         let mut found = None;
         if let Some(continuation) = &decision.continuation {
-            let ids: Result<Vec<String>, Failure> = continuation
-                .resolves
-                .iter()
-                .map(|said| self.id(&Reference { prefix: "wait", said: said.clone() }))
-                .collect();
-            found = Some(json!([continuation.class, continuation.reentry, continuation.matched, ids?]));
+            let ids = continuation.resolves.iter().map(|wait| self.id(&Reference::of_wait(wait)));
+            let ids: Vec<String> = ids.collect::<Result<_, Failure>>()?;
+            found = Some(json!([continuation.class, continuation.reentry, continuation.matched, ids]));
         }
         Ok(json!([decision.decision, decision.reason, found]))
     }
 
-    /// Why the next step would do what it would do: the same, and by a rung that holds.
+    /// Compares the decision and the advisories of `explain`.
     fn compare_explanation(&mut self, now: Millis, summary: &Value) -> Checked {
         let decision = self.model.preview(now);
         let told = self.ask(now, &["explain", "ada"])?.remove(0);
-        let foretold = self.expected_decision(&decision)?;
-        same("what would be done", &decision_of(&told["decision"]), &foretold)?;
+        same("the explained decision", decision_of(&told["decision"]), self.expected_decision(&decision)?)?;
         let ladder = told["ladder"].as_array().cloned().unwrap_or_default();
         let rung = ladder.iter().find(|rung| rung["holds"] == true).cloned().unwrap_or_default();
-        // A rung may know several, of which one is for now.
-        let decisions = rung["decision"].as_str().unwrap_or_default().split(", ").collect::<Vec<_>>();
-        same("the first rung that holds", &json!(decisions.contains(&decision.decision)), &json!(true))?;
-        let expected = self.model.taken_in(now).advisories();
-        same("the advisories", &advisories_of(&told), &json!(expected))?;
+        // A rung may list several decisions.
+        let mut decisions = rung["decision"].as_str().unwrap_or_default().split(", ");
+        same("the first rung that holds", decisions.any(|other| other == decision.decision), true)?;
+        same("the advisories", advisories_of(&told), self.model.taken_in(now).advisories())?;
         nothing_is_silent(summary, &told["decision"])
     }
 
-    /// Everything that can be seen of the agent, and what a step would do.
+    /// Compares all that commands show of the agent, and the decision of the next step.
     pub fn compare(&mut self, in_order: bool) -> Checked {
         self.compare_hooks(in_order)?;
         self.compare_invariants()?;
-        // A moment of its own: what comes due now has no fellows in any other.
+        // The comparison has a new millisecond, in which no other record was made.
         self.moments += 1;
         let now = self.now();
         let summary = self.ask(now, &["get", "ada"])?.remove(0);
@@ -195,7 +185,7 @@ impl World {
             "posture": summary["posture"],
             "outcome": summary["closure"]["outcome"],
             "waiting_reason": summary["closure"]["waiting_reason"],
-            // What is past is due now, however long it has been.
+            // A due time that has passed counts as now.
             "next_due_at": summary["next_due_at"]
                 .as_str()
                 .filter(|_| summary["stalled"].is_null())
@@ -217,12 +207,12 @@ impl World {
                 json!([message["kind"], message["priority"], known_by(message), message["status"], message["attempt"]])
             }).collect::<Value>(),
         });
-        same("the agent", &found, &shown(&self.model, now))?;
+        same("the agent", found, shown(&self.model, now))?;
         self.compare_triggers(now)?;
         self.compare_explanation(now, &summary)
     }
 
-    /// What can be seen of triggers, if anything has been done to them.
+    /// Compares the triggers, unless none was used or changed.
     fn compare_triggers(&mut self, now: Millis) -> Checked {
         let triggers = self.model.triggers.clone();
         let mut expected = BTreeMap::new();
@@ -231,9 +221,7 @@ impl World {
             let scope = match &trigger.scope {
                 Scope::Agent => "agent".to_owned(),
                 Scope::Resource(resource) => format!("resource:{}", resource_name(*resource)),
-                Scope::Wait(wait) => {
-                    format!("wait:{}", self.id(&Reference { prefix: "wait", said: wait.clone() })?)
-                }
+                Scope::Wait(wait) => format!("wait:{}", self.id(&Reference::of_wait(wait))?),
             };
             let (count, last) = self.model.deliveries(trigger);
             let shown = json!([trigger.mode, scope, trigger.source, trigger.status, count, last.map(moment)]);
@@ -250,64 +238,53 @@ impl World {
             (trigger["id"].as_str().unwrap_or_default().to_owned(), shown)
         });
         let found: BTreeMap<String, Value> = shown.collect();
-        same("the triggers", &json!(found), &json!(expected))
+        same("the triggers", found, expected)
     }
 
-    /// What must hold at the end of every case, and that both agree on what is over.
+    /// Checks `doctor` and the events at the end of a case, and compares all records that have
+    /// ended.
     pub fn finish(&mut self) -> Checked {
         let now = self.next_moment();
-        // Something that needs the lock: then what the supervisor of a task has committed last is on disk.
+        // `start` takes the agent's lock, which applies the last commit of a task's supervisor.
         self.run(now, &["start", "ada"].map(str::to_owned))?;
         let _ = self.model.command(now, &Command::Start, false);
         let findings = self.ask(now, &["doctor"])?;
         let (sum, findings) = findings.split_last().unwrap();
-        // The server of a database has a clock of its own, which is not the case's.
+        // A stalled agent is an attention that the model leaves out.
         let is_stall = |finding: &Value| {
             let says = finding["message"].as_str().is_some_and(|message| message.contains(": stalled "));
             finding["kind"] == "needs_attention" && says && self.model.marks.is_empty()
         };
-        let of_the_server =
-            |finding: &&Value| OF_THE_SERVER.iter().any(|kind| finding["kind"] == *kind) || is_stall(finding);
-        let warned =
-            findings.iter().filter(of_the_server).count() + usize::from(!self.model.marks.is_empty());
-        same("what doctor finds", &json!([sum["findings"], sum["warnings"]]), &json!([0, warned]))?;
+        let is_left_out = |finding: &&Value| {
+            NOT_ABOUT_RECORDS.iter().any(|kind| finding["kind"] == *kind) || is_stall(finding)
+        };
+        let warned = findings.iter().filter(is_left_out).count() + usize::from(!self.model.marks.is_empty());
+        same("the findings of doctor", [&sum["findings"], &sum["warnings"]], [0, warned])?;
         let events = self.ask(now, &["events", "ada"])?;
         let numbers: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
-        same(
-            "the numbers of events",
-            &json!(numbers),
-            &json!((1..=numbers.len() as u64).collect::<Vec<_>>()),
-        )?;
+        same("the numbers of events", &numbers, (1..=numbers.len()).collect::<Vec<_>>())?;
         self.compare_messages()?;
         compare_interjections(&events)?;
-        let mut waits = self.model.waits.clone();
-        waits.retain(|wait| wait.status != "active");
-        let waits: BTreeMap<_, _> = waits.iter().map(|wait| (wait.tag.clone(), wait.status)).collect();
-        let tasks = self.model.tasks.iter().filter(|task| !task.is_open());
-        let tasks: BTreeMap<_, _> = tasks.map(|task| (task.tag.clone(), task.status)).collect();
-        let works = self.model.works.iter().filter(|item| item.done);
-        let works: BTreeMap<_, _> = works.map(|item| (item.tag.clone(), "completed")).collect();
-        for (kind, name, status, expected) in [
-            ("wait", "reason", "status", waits),
-            ("task", "summary", "status", tasks),
-            ("work", "objective", "state", works),
+        let Model { waits, tasks, works, .. } = &self.model;
+        let waits = waits.iter().filter(|wait| !wait.is_active()).map(|wait| (&wait.tag, wait.status));
+        let tasks = tasks.iter().filter(|task| !task.is_open()).map(|task| (&task.tag, task.status));
+        let works = works.iter().filter(|item| item.done).map(|item| (&item.tag, "completed"));
+        for (kind, name, status, mut expected) in [
+            ("wait", "reason", "status", waits.collect::<Vec<_>>()),
+            ("task", "summary", "status", tasks.collect()),
+            ("work", "objective", "state", works.collect()),
         ] {
-            // A terminal record is written once and never again: no name comes twice.
-            let mut ended: Vec<[Value; 2]> = self
-                .archived(kind)
-                .iter()
-                .map(|record| [record[name].clone(), record[status].clone()])
-                .collect();
-            ended.sort_by_key(|[name, _]| name.to_string());
-            let mut expected: Vec<[Value; 2]> =
-                expected.into_iter().map(|(name, status)| [json!(name), json!(status)]).collect();
-            expected.sort_by_key(|[name, _]| name.to_string());
-            same(&format!("what has ended: {kind}"), &json!(ended), &json!(expected))?;
+            // The archive has each ended record once.
+            let archived = self.archived(kind);
+            let mut ended: Vec<_> = archived.iter().map(|record| (&record[name], &record[status])).collect();
+            ended.sort_by_key(|(name, _)| name.to_string());
+            expected.sort();
+            same(&format!("the ended records: {kind}"), ended, expected)?;
         }
         Ok(())
     }
 
-    /// Each message has ended in the way that the model says, and none is lost.
+    /// Compares the last status of all messages that have ended.
     fn compare_messages(&self) -> Checked {
         let pending: BTreeSet<String> = names(&self.dir().join("inbox")).into_iter().collect();
         let mut newest = BTreeMap::new();
@@ -329,25 +306,21 @@ impl World {
             .collect();
         found.sort();
         expected.sort();
-        same("what became of messages", &json!(found), &json!(expected))
+        same("the ended messages", found, expected)
     }
 }
 
-/// What was interjected is never the message of a run after that.
+/// Checks that each message is interjected once, and is not the message of a later run.
 fn compare_interjections(events: &[Value]) -> Checked {
     let mut interjected = BTreeSet::new();
     for event in events {
         let message = event["data"]["message_id"].as_str().unwrap_or_default();
         match event["kind"].as_str() {
             Some("message_settled") if event["data"]["status"] == "interjected" => {
-                same(
-                    "an interjection once more",
-                    &json!(interjected.insert(message.to_owned())),
-                    &json!(true),
-                )?;
+                same("whether an interjection is new", interjected.insert(message.to_owned()), true)?;
             }
             Some("run_settled" | "run_interrupted") => {
-                same("an interjection that has run", &json!(interjected.contains(message)), &json!(false))?;
+                same("whether an interjection has run", interjected.contains(message), false)?;
             }
             _ => {}
         }
@@ -359,7 +332,8 @@ pub fn read_json(path: &Path) -> Value {
     fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// A message by what it is known by: a task's result up to how it stood, a reminder by its first line.
+/// Returns the name of a message: its correlation id, else the first line of its text. The
+/// result of a task ends before the ` (` of its details.
 fn known_by(message: &Value) -> String {
     if let Some(name) = message["correlation_id"].as_str() {
         return name.to_owned();
@@ -378,9 +352,9 @@ fn known_by(message: &Value) -> String {
     if message["task_id"].is_null() { line } else { line.split(" (").next().unwrap_or_default() }.to_owned()
 }
 
-/// The model as a summary shows it.
+/// Returns the agent of the model in the form in which `compare` shows the program's.
 fn shown(model: &Model, now: Millis) -> Value {
-    let mut waits: Vec<_> = model.waits.iter().filter(|wait| wait.status == "active").collect();
+    let mut waits: Vec<_> = model.waits.iter().filter(|wait| wait.is_active()).collect();
     waits.sort_by_key(|wait| wait.born);
     let mut tasks: Vec<_> = model.tasks.iter().filter(|task| task.is_open()).collect();
     tasks.sort_by_key(|task| task.born);
@@ -415,43 +389,40 @@ fn shown(model: &Model, now: Millis) -> Value {
     })
 }
 
-/// The kinds of those advisories that follow from the records alone.
-/// How many attentions there are that the small machine raises, too.
+/// Returns the number of attentions without those that the model leaves out.
 fn attentions_of(summary: &Value) -> u64 {
     let newest = summary["attention"]["newest"].as_array().cloned().unwrap_or_default();
-    let of_people = newest.iter().filter(|one| is_of_people(&one["subject"])).count() as u64;
-    summary["attention"]["count"].as_u64().unwrap_or(0).saturating_sub(of_people)
+    let left_out = newest.iter().filter(|mark| is_not_modelled(&mark["subject"])).count() as u64;
+    summary["attention"]["count"].as_u64().unwrap_or(0).saturating_sub(left_out)
 }
 
+/// Returns the kinds of the advisories that the model has, too.
 fn advisories_of(object: &Value) -> Value {
     let advisories = object["advisories"].as_array().cloned().unwrap_or_default();
     let kinds = advisories.iter().filter_map(|advisory| advisory["kind"].as_str());
     json!(kinds.filter(|kind| ADVISORIES.contains(kind)).collect::<BTreeSet<_>>())
 }
 
-/// A decision as the program tells it.
+/// Returns decision, reason and continuation of a step of the program.
 pub fn decision_of(step: &Value) -> Value {
     let found = step.get("continuation");
     let found = found.map(|found| {
         let resolves = if found["resolves"].is_null() { json!([]) } else { found["resolves"].clone() };
         json!([found["class"], found["model_reentry"], found["matched_waiting_reason"], resolves])
     });
-    // The rest says how often and why, in the words of whatever happened.
+    // The rest of this reason is the number of setbacks and the last error, which the model lacks.
     let held = step["reason"].as_str().is_some_and(|reason| reason.starts_with(HELD));
     let reason = if held { json!(HELD) } else { step["reason"].clone() };
     json!([step["decision"], reason, found])
 }
 
-pub fn after_turn(model: &Model) -> (&'static str, Option<&'static str>) {
-    let closure = model.closure();
-    (closure.outcome, closure.reason)
-}
-
-pub fn same(what: &str, found: &Value, expected: &Value) -> Checked {
+/// Compares two values as JSON. The error shows the fields that differ.
+pub fn same(what: &str, found: impl Serialize, expected: impl Serialize) -> Checked {
+    let (found, expected) = (json!(found), json!(expected));
     if found == expected {
         return Ok(());
     }
-    let lines = |value: &Value| match value {
+    let lines = |value: Value| match value {
         Value::Object(fields) => {
             fields.iter().map(|(name, field)| format!("  {name}: {field}\n")).collect::<Vec<_>>()
         }

@@ -18,6 +18,10 @@ pub struct Reference {
 }
 
 impl Reference {
+    pub fn of_wait(said: &Tag) -> Reference {
+        Reference { prefix: "wait", said: said.clone() }
+    }
+
     /// Returns the variable that holds the id. The numbers of names are unique among all kinds.
     pub fn variable(&self) -> String {
         format!("{}_{}", self.prefix, self.said.rsplit(' ').next().unwrap_or_default())
@@ -47,7 +51,7 @@ impl Line {
         self
     }
 
-    fn flag(mut self, name: &str, value: impl Into<String>) -> Line {
+    pub fn flag(mut self, name: &str, value: impl Into<String>) -> Line {
         self.words.extend([name.to_owned(), value.into()]);
         self
     }

@@ -1,5 +1,5 @@
-//! No agent goes silent (semantics §15): asked of the program alone, after every act. Something that
-//! can still happen ends the silence, or an advisory says what to do.
+//! Checks after every act that something can still continue the agent, or an advisory tells the
+//! operator what to do (semantics §15). The check uses the program's answers alone.
 
 use serde_json::{Value, json};
 
@@ -7,19 +7,19 @@ use super::compare::same;
 use super::reference::resources::HELD;
 use super::world::Checked;
 
-/// `decision`: what the next step would do.
+/// Checks one summary of the agent; `decision` is that of the next step.
 pub fn nothing_is_silent(summary: &Value, decision: &Value) -> Checked {
     if matches!(summary["status"].as_str(), Some("booting" | "stopped")) {
         return Ok(());
     }
-    // A message that came to nothing too often: the decision says that the operator has to decide about it.
+    // The decision must name the operator if only the operator can continue a held message.
     if summary["held"]["needs_operator"] == json!(true) {
         let reason = decision["reason"].as_str().unwrap_or_default();
-        return same("whether a person is named", &json!(reason.starts_with(HELD)), &json!(true));
+        return same("whether the decision names the operator", reason.starts_with(HELD), true);
     }
     let some = |field: &str| summary[field].as_array().is_some_and(|records| !records.is_empty());
     let ends_it = [
-        // A run whose tick is gone is ended by the next step, whatever time that comes.
+        // The next step settles a run whose tick is gone.
         !summary["current_run"].is_null(),
         summary["queue"]["pending"] != json!(0),
         !summary["pending_wake_hint"].is_null(),
@@ -30,27 +30,27 @@ pub fn nothing_is_silent(summary: &Value, decision: &Value) -> Checked {
             Some("start_model_turn" | "reduce_message_only" | "emit_system_tick" | "start_recovery")
         ),
         summary["active_waits"].as_array().is_some_and(|waits| waits.iter().any(may_end)),
-        // A question in a plan is the operator's to answer.
+        // The operator answers the question of a plan.
         summary["work"]["waiting_for_operator"].as_u64().is_some_and(|items| items > 0),
         some("advisories"),
         has_nothing_to_do(summary),
     ];
-    same("whether anything ends the silence", &json!(ends_it.contains(&true)), &json!(true))
+    same("whether anything continues the agent", ends_it.contains(&true), true)
 }
 
-/// A wait that names something that can still happen.
+/// True if the wait names something that can still happen.
 fn may_end(wait: &Value) -> bool {
     match wait["kind"].as_str() {
         Some("operator") => true,
         Some("external" | "system") => {
             ["resource", "source", "trigger_id"].iter().any(|subject| !wait[*subject].is_null())
         }
-        // A task that goes on, and a timer to come, show elsewhere.
+        // Running tasks and due times of timers are in other fields of the summary.
         _ => false,
     }
 }
 
-/// Rest, and rightly so.
+/// True if the agent has neither open work nor an active wait.
 fn has_nothing_to_do(summary: &Value) -> bool {
     let none = |value: &Value| value.is_null() || *value == json!(0) || *value == json!([]);
     none(&summary["work"]["open"]) && none(&summary["active_waits"])

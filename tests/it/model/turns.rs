@@ -1,5 +1,5 @@
-//! A step of the program and of the machine, and the turn that it runs. What the turn does is written as a
-//! script for the program, and done to the machine directly.
+//! Runs a step in the program and in the model, with its turn. The turn is a shell script for the
+//! program; the same commands are executed on the model directly.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -9,7 +9,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use super::Turn;
-use super::compare::{after_turn, decision_of, same};
+use super::compare::{decision_of, same};
 use super::reference::commands::{Command, SECTION_STATUS};
 use super::reference::preemption::PLEASE_YIELD;
 use super::reference::recovery::{End, Stopped};
@@ -18,25 +18,28 @@ use super::reference::{Millis, Model};
 use super::script::{Line, Reference, action, line, moment, quoted};
 use super::world::{Checked, Failure, World, await_word, open_pipe};
 use crate::setup::{Beside, objects};
-/// How much later than the others the commands of a turn are that are late: beyond any grace.
+
+/// Delay of the commands with `late`: after a grace of 600 s, before the end of one of 20,000 s.
 const LATE: Millis = 7_200_000;
 
-/// What a turn does that is to be ended.
+/// Shell loop of a turn that waits for a signal.
 pub const FOR_EVER: &str = "while :; do :; done\n";
 
-/// What a turn notes when it begins: the checkpoint from which it goes on.
+/// Begin of each turn: writes the checkpoint of the message into a file.
 const BEGINNING_OF_TURN: &str =
     "seen=; read -r seen < \"${DORMOUSE_CHECKPOINT:-/dev/null}\"; echo \"$seen\" > \"$HOME/seen\"\n";
-/// The commands of a turn, or of a section of it, as they are written.
+
+/// Commands of a turn, or of a critical section, as a shell script.
 #[derive(Default)]
 struct Script {
     text: String,
-    /// Their exit statuses.
+    /// Expected exit statuses of the commands.
     codes: Vec<i32>,
-    /// The records whose ids are in variables.
+    /// Records whose ids the script itself puts into variables.
     known: BTreeSet<Reference>,
+    /// Records whose ids must be in variables before the script begins.
     needed: BTreeSet<Reference>,
-    /// It ends with waiting for its tick to end it.
+    /// True if the script ends with a loop until the tick ends the turn.
     is_forced: bool,
 }
 
@@ -90,9 +93,9 @@ impl World {
         if runs {
             self.compare_codes(&script.codes)?;
             let seen = fs::read_to_string(&seen).unwrap_or_default();
-            same("the checkpoint", &json!(seen.trim_end()), &json!(checkpoint))?;
+            same("the checkpoint", seen.trim_end(), checkpoint)?;
         } else {
-            same("whether a turn has begun", &json!(seen.exists()), &json!(false))?;
+            same("whether a turn has begun", seen.exists(), false)?;
         }
         let step =
             if killed { Value::Null } else { objects(&stdout).pop().ok_or("a step without an object")? };
@@ -100,23 +103,22 @@ impl World {
             self.compare_interjected(&step, interjected)?;
         }
         if !killed {
-            let foretold = self.expected_decision(&decision)?;
-            same("the step", &decision_of(&step), &foretold)?;
+            same("the step", decision_of(&step), self.expected_decision(&decision)?)?;
             if claims {
-                let closure = after_turn(&self.model);
-                let told = json!({
+                let closure = self.model.closure();
+                let found = json!({
                     "terminal": step["terminal"], "attempt": step["attempt"],
                     "outcome": step["closure"]["outcome"], "waiting_reason": step["closure"]["waiting_reason"],
                 });
                 let expected = json!({
                     "terminal": terminal, "attempt": attempt,
-                    "outcome": closure.0, "waiting_reason": closure.1,
+                    "outcome": closure.outcome, "waiting_reason": closure.reason,
                 });
-                same("the turn", &told, &expected)?;
+                same("the turn", found, expected)?;
             }
             if beside.is_none() {
-                let told = json!([step["status"], step["execution_state"]]);
-                same("the step's status", &told, &json!([self.model.status, self.model.execution]))?;
+                let found = [&step["status"], &step["execution_state"]];
+                same("the step's status", found, [self.model.status, self.model.execution])?;
             }
         }
         self.compare(beside.is_none())
@@ -128,19 +130,18 @@ impl World {
         Ok(self.start(now, &words).output().expect("the program starts"))
     }
 
-    /// A tick whose turn somebody ends from outside, once it has come to its end.
+    /// Runs a tick, and ends its turn by another command when the turn has reached its last line.
     fn tick_beside(&mut self, now: Millis, end: End, line: &Line) -> Result<Output, Failure> {
         self.transcript.push_str(&format!("DORMOUSE_NOW={} dormouse tick ada &\n", moment(now)));
         let mut up = open_pipe(&self.sandbox.home().join("up"));
         let words = ["tick", "ada", "--json"].map(str::to_owned);
         let tick = Beside::spawn(self.start(now, &words));
         await_word(&mut up)?;
-        // The tick counts what is left of a grace from its own moment.
+        // The tick compares the end of the grace with its own `DORMOUSE_NOW`.
         let later =
             if matches!(end, End::Preempted { .. }) { self.own_moment(now) } else { self.next_moment() };
         let live = self.ask(later, &["tick", "ada"])?;
-        let told = json!([live[0]["decision"], live[0]["reason"]]);
-        same("a second tick", &told, &json!(["noop", "turn_in_progress"]))?;
+        same("a second tick", [&live[0]["decision"], &live[0]["reason"]], ["noop", "turn_in_progress"])?;
         self.transcript.push_str(&format!("cat home/up; {}; wait\n", line.shell(later)));
         let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
         self.ask(later, &words)?;
@@ -148,19 +149,19 @@ impl World {
         Ok(Output { status: ran.status, stdout: ran.stdout.into_bytes(), stderr: ran.stderr.into_bytes() })
     }
 
-    /// A moment of its own within the second of another one.
+    /// Returns a new millisecond within the second of `now`.
     pub fn own_moment(&mut self, now: Millis) -> Millis {
         self.moments += 1;
         now - now.rem_euclid(1000) + self.moments.rem_euclid(1000)
     }
 
-    /// Writes what the turn does before it ends.
+    /// Writes the commands of the turn, and executes them on the model.
     fn write_turn(&mut self, now: Millis, turn: &Turn, after: &mut Model) -> Result<Script, Failure> {
         let mut script = Script { text: BEGINNING_OF_TURN.to_owned(), ..Script::default() };
         for command in &turn.commands {
             self.write_command(now, command, after, &mut script);
         }
-        // A section would keep off what is to end it.
+        // An open section would delay the command that is to end the turn.
         let kept_off = matches!(turn.end, End::Preempted { .. } | End::Stopped { .. } | End::Failed);
         while kept_off && after.innermost_section().is_some() {
             self.write_command(now, &Command::End, after, &mut script);
@@ -184,7 +185,7 @@ impl World {
         Ok(script)
     }
 
-    /// Writes one command of a turn, and does it to the model.
+    /// Writes one command of a turn, and executes it on the model.
     fn write_command(&mut self, now: Millis, command: &Command, after: &mut Model, script: &mut Script) {
         if script.is_forced || !after.has_subject(command) {
             return;
@@ -196,8 +197,8 @@ impl World {
         let known = &script.known;
         let needed: Vec<_> =
             line.references.iter().filter(|found| !known.contains(*found)).cloned().collect();
-        // What a command makes besides what it prints has no name in the turn: the timer of a message
-        // that is put off.
+        // The script can't know the id of a record that one of its commands makes but doesn't
+        // print, such as the timer of a delayed message.
         if needed.iter().any(|reference| self.id(reference).is_err()) {
             return;
         }
@@ -217,7 +218,7 @@ impl World {
                         self.write_command(now, command, after, &mut within);
                     }
                     if !within.is_forced {
-                        // Something within may have ended it before.
+                        // A command within the section may have ended the section before.
                         let _ = after.end_section(Some(number));
                     }
                     code = SECTION_STATUS;
@@ -240,7 +241,7 @@ impl World {
             (None, _) => script.text.push_str(&format!("{shell} > \"$HOME/said\"\n")),
         }
         if script.is_forced || after.is_about_to_be_forced(now) {
-            // From here on it may be ended at any time.
+            // The tick may end the turn at any time from here on.
             script.is_forced = true;
             script.text.push_str(FOR_EVER);
             return;
@@ -253,7 +254,7 @@ impl World {
         }
         if let Some(made) = line.makes.filter(|_| code == 0) {
             if made.prefix == "trig" {
-                // It says what has been made, and then where its secret is.
+                // The id is the second word that `trigger create` prints.
                 script.text.push_str(&format!("set -- ${0}; {0}=$2\n", made.variable()));
             }
             if matches!(command, Command::TaskRun { .. }) {
@@ -264,7 +265,7 @@ impl World {
         }
     }
 
-    /// Adds the outcome and the end of the turn. Returns the actions that are in it.
+    /// Adds the outcome file and the end of the turn. Returns the actions of the outcome.
     fn write_end(
         &mut self,
         now: Millis,
@@ -281,8 +282,8 @@ impl World {
                 continue;
             }
             let Some((object, references)) = action(&trial, now, command) else { continue };
-            // Ids are given in full: what this very outcome makes can't be named, and what the turn
-            // has just made is not known yet to whoever writes this.
+            // An action that names a record of this outcome or this turn is left out, because its
+            // id is not known while the test writes the script.
             let mut ids = Vec::new();
             for reference in &references {
                 ids.extend(self.id(reference).map(|id| (reference, id)));
@@ -317,7 +318,7 @@ impl World {
             End::Stopped { how: Stopped::Dies, .. } | End::Failed | End::Preempted { .. } => {
                 format!("{up}{FOR_EVER}")
             }
-            // It does not come to this.
+            // The turn never reaches its end.
             End::Forced | End::Prevented => String::new(),
         });
         self.transcript.push_str(&format!("{text}END\n}} > home/turn\n"));
@@ -327,14 +328,12 @@ impl World {
     }
 }
 
-/// What somebody does to a turn from outside, if that is how it ends.
+/// Returns the command that ends the turn, if another command does.
 fn interruption(model: &Model, now: Millis, end: End) -> Option<Line> {
     match end {
         End::Stopped { how, requeue } => {
-            let mut stop = line(model, now, &Command::Stop { requeue });
             let grace = if how == Stopped::Killed { "0s" } else { "1h" };
-            stop.words.extend(["--grace", grace].map(str::to_owned));
-            Some(stop)
+            Some(line(model, now, &Command::Stop { requeue }).flag("--grace", grace))
         }
         End::Failed => Some(line(model, now, &Command::Fail)),
         End::Preempted { resume_after } => {

@@ -1,4 +1,4 @@
-//! The program and the machine side by side: each act is done to both, and both must say the same.
+//! Executes each act of a case in the program and in the model, and compares the results.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -25,21 +25,22 @@ use super::turns::FOR_EVER;
 use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{HOOKS, changes, names, objects, tree, words};
 
-/// What differs, or what went wrong.
+/// Description of a difference or an error.
 pub type Failure = String;
 pub type Checked = Result<(), Failure>;
 
-/// How long a turn may take to begin, and to end. Only for a program that never begins or ends it.
+/// Timeout for the begin and the end of a turn, in case that the program never begins or ends it.
 const PATIENCE_S: i64 = 600;
 
-/// How far the clock goes back at most, in all: what is further in the future than a day is nobody's to know.
+/// Maximum distance of the clock from its furthest time, in seconds: less than a day, because the
+/// contract says nothing about moments that are further ahead.
 const BACK_MAX_S: i64 = 20 * 3600;
 
-/// When it all begins: the day before clocks are put forward in New York, and weeks before
-/// the month ends: what is kept by months comes in their order, whatever the clock does at their border.
+/// Begin of each case: the day before clocks change in New York, and weeks before the end of the
+/// month, because setting the clock back into another month would change the order of the archive.
 pub const BEGINNING: &str = "2026-03-07T17:00:00Z";
 
-/// What a transcript begins with: a state directory, and how ids are found by what records say.
+/// Begin of a transcript: makes a state directory, and defines functions that find ids by texts.
 const PREAMBLE: &str = r#"export HOME="$PWD/home" TZ=UTC; mkdir home; mkfifo home/up; echo no > home/no-secret
 dormouse init; dormouse create ada --secret-file home/trigger-0 --shell '. "$HOME/turn"'
 sed -i 's/"30m"/"600s"/' .dormouse/agents/ada/agent.toml
@@ -57,7 +58,8 @@ base = "1s"
 max_attempts = 3
 on_exhausted = "#;
 
-/// What a hook does: it notes what it is told, and then whatever the file of its name says.
+/// Program of each hook: writes its input into files, then executes the file of its name, which has
+/// its behaviour. `STATE` is a command that prints the agent's state.
 const HOOK: &str = r#"#!/bin/sh
 read -r told
 printf '%s\n' "$told" >> "$HOME/told"
@@ -67,40 +69,44 @@ esac
 if [ -e "$HOME/$DORMOUSE_HOOK" ]; then . "$HOME/$DORMOUSE_HOOK"; fi
 "#;
 
-/// What says how the agent stands, where its records are files, and where they are in a database.
+// Shell commands that print the agent's state, with records in files and in a database.
 const IN_FILES: &str = "cat \"$DORMOUSE_DIR/agents/ada/state.json\"";
 const IN_DATABASE: &str = "dormouse get ada --json";
 
-/// A state directory with the agent, to be copied for every case, and the hooks of all of them.
+/// State directory that is copied for every case, with the agent if its records are files.
 pub struct Template {
     sandbox: Sandbox,
     records: Records,
     on_exhausted: &'static str,
-    /// Where programs can be: the copies lie where they can't.
+    /// Directory of the hook and the editor, outside of the sandbox, which may be mounted `noexec`.
     programs: TempDir,
 }
 
-/// Where the records of the agents are.
+/// Store of the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Records {
     Files,
     Database,
 }
 
+/// The agent of one case, in the program and in the model.
 pub struct World {
     pub sandbox: Sandbox,
-    /// The schema of the agent's records, if they are in a database.
+    /// Schema of the records, if they are in a database.
     database: Option<Database>,
     pub model: Model,
     pub transcript: String,
+    /// Current time in seconds since 1970.
     seconds: i64,
-    /// The furthest that the clock has been.
+    /// Latest time that the clock has shown, in seconds since 1970.
     latest: i64,
-    /// How many moments there were. Each is a millisecond of its own, whatever the seconds do.
+    /// Number of times that commands have got. It is added to the clock as milliseconds, so that
+    /// no two commands have the same time.
     pub moments: i64,
     ids: BTreeMap<Reference, String>,
-    /// The ends of the pipes through which open tasks are told to end.
+    /// Pipes through which open tasks get their exit status.
     pipes: BTreeMap<Tag, File>,
+    /// Number of commands that were run.
     pub commands: usize,
 }
 
@@ -111,8 +117,7 @@ impl Template {
         sandbox.keep_contexts();
         fs::write(sandbox.home().join("no-secret"), "no\n").expect("written");
         let programs = TempDir::new().expect("a directory");
-        let (print_state, hook) = (records.print_state(), programs.path().join("hook"));
-        write_program(&hook, &HOOK.replace("STATE", print_state));
+        write_program(&programs.path().join("hook"), &HOOK.replace("STATE", records.print_state()));
         let add = "printf %s \"$LINES_TO_ADD\" >>\"$1\"";
         write_program(
             &programs.path().join("edit"),
@@ -150,7 +155,7 @@ impl Records {
     }
 }
 
-/// Makes the agent.
+/// Creates the agent.
 fn make(sandbox: &Sandbox) {
     let secret = sandbox.home().join("trigger-0").to_string_lossy().into_owned();
     sandbox.run(["create", "ada", "--secret-file", &secret, "--shell", ". \"$HOME/turn\""]);
@@ -196,7 +201,7 @@ impl World {
         }
     }
 
-    /// Everything that was done, as a shell would do it again.
+    /// Returns all acts so far as a shell script.
     pub fn transcript(&self) -> &str {
         &self.transcript
     }
@@ -206,7 +211,7 @@ impl World {
             Act::Pass(seconds) => {
                 self.latest = self.latest.max(self.seconds);
                 self.seconds = (self.seconds + seconds).max(self.latest - BACK_MAX_S);
-                self.transcript.push_str(&format!("# The clock goes {seconds} s on.\n"));
+                self.transcript.push_str(&format!("# The clock is moved by {seconds} s.\n"));
                 Ok(())
             }
             Act::Hook(hook, does) => self.set_hook(hook, *does),
@@ -246,7 +251,7 @@ impl World {
         if stderr.contains("panicked") { Err(format!("{words:?}: {stderr}")) } else { Ok(ran) }
     }
 
-    /// The objects that a command prints, which must succeed.
+    /// Returns the objects that a command prints, which must succeed.
     pub fn ask(&mut self, now: Millis, words: &[&str]) -> Result<Vec<Value>, Failure> {
         let words: Vec<String> = ["--json"].iter().chain(words).map(|word| (*word).to_owned()).collect();
         let ran = self.run(now, &words)?;
@@ -256,12 +261,12 @@ impl World {
         Ok(objects(&String::from_utf8_lossy(&ran.stdout)))
     }
 
-    /// The id of a record by what it says, wherever it is by now.
+    /// Returns the id of a record, open or archived, by its name.
     pub fn id(&mut self, reference: &Reference) -> Result<String, Failure> {
         if let Some(id) = self.ids.get(reference) {
             return Ok(id.clone());
         }
-        // A trigger says nothing of itself: it is known by its secret.
+        // A trigger has no text, but the hash of its secret.
         let said = match reference.prefix {
             "trig" => json!(self.hash_of_secret(&reference.said)),
             _ => json!(reference.said),
@@ -274,7 +279,7 @@ impl World {
             fields.iter().any(|field| record.pointer(field) == Some(&said))
         };
         let begins = format!("{}_", reference.prefix);
-        // A message that is put off lies in its timer.
+        // A delayed message is in the record of its timer.
         let records = self.records();
         let all = records.iter().flat_map(|record| [Some(record), record.get("message")]).flatten();
         let found = all.into_iter().find_map(|record| {
@@ -296,7 +301,7 @@ impl World {
         self.sandbox.home().join(secret_file(secret))
     }
 
-    /// Every record on disk: open ones, and the lines of the archive.
+    /// Returns all records: the open ones, and the lines of the archive.
     fn records(&self) -> Vec<Value> {
         let agent = self.dir();
         let mut records = Vec::new();
@@ -316,12 +321,12 @@ impl World {
         self.database.is_some()
     }
 
-    /// What says how the agent stands, in a turn.
+    /// Returns the shell command by which a turn prints the agent's state.
     pub fn print_state(&self) -> &'static str {
         if self.is_in_database() { IN_DATABASE } else { IN_FILES }
     }
 
-    /// The agent's directory. Records that are in a database are copied from there to where their files would be.
+    /// Returns the agent's directory. Records in a database are first written to a directory.
     pub fn dir(&self) -> PathBuf {
         match &self.database {
             None => self.sandbox.agent("ada"),
@@ -364,16 +369,16 @@ impl World {
         self.transcript.push_str(&format!("{}\n", line.shell(now)));
         let mut after = self.model.clone();
         let expected = after.command(now, command, false).err().unwrap_or(0);
-        // A supervisor of a task may be at work beside it.
+        // The supervisor of a task may change records at the same time.
         let is_alone = self.model.tasks.is_empty();
         let before = (expected != 0 && is_alone).then(|| tree(&self.dir()));
         let ran = self.run(now, &words)?;
         if let Some(before) = before {
-            // A lock file says who has it, or had it last.
+            // A lock file names its last holder.
             let mut changed = changes(&before, &tree(&self.dir()));
             changed
                 .retain(|path| !path.ends_with("lock") && path.extension().is_none_or(|end| end != "lock"));
-            same("what a refused command has changed", &json!(changed), &json!([]))?;
+            same("the files that a refused command has changed", changed, json!([]))?;
         }
         if let (Command::TaskRun { .. }, Some(task), true) = (command, &line.makes, ran.status.success()) {
             self.note_ids(std::slice::from_ref(task))?;
@@ -383,7 +388,7 @@ impl World {
         }
         if let (Command::TriggerCreate { .. }, Some(trigger)) = (command, &line.makes) {
             let kept = self.secret(&trigger.said).exists();
-            same("whether there is a secret", &json!(kept), &json!(expected == 0))?;
+            same("whether there is a secret", kept, expected == 0)?;
         }
         self.model = after;
         self.model.alarmed = false;
@@ -412,7 +417,7 @@ impl World {
         fs::write(path, text).map_err(|error| error.to_string())
     }
 
-    /// Ids that the transcript has not named so far.
+    /// Adds the ids that the transcript has not named so far to the transcript.
     pub fn note_ids(&mut self, references: &[Reference]) -> Checked {
         for reference in references {
             if !self.ids.contains_key(reference) {
@@ -430,7 +435,7 @@ impl World {
 
     pub fn make_task_pipe(&mut self, task: Tag) {
         let path = self.sandbox.home().join(pipe(&task));
-        // One that was refused has left its name to the next.
+        // A task that was refused has left its pipe to the next task, which has the same name.
         if !path.exists() {
             make_pipe(&path);
         }
@@ -459,12 +464,13 @@ fn make_pipe(path: &std::path::Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
 }
 
-/// Both ends: whoever opens it next need not wait, and what is written stays in it.
+/// Opens both ends of a pipe, so that other processes can open it without waiting, and the data
+/// stay in it.
 pub fn open_pipe(path: &std::path::Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("a pipe")
 }
 
-/// Waits for somebody to say something through a pipe.
+/// Waits for data in a pipe, and reads them.
 pub fn await_word(pipe: &mut File) -> Checked {
     let patience = Timespec { tv_sec: PATIENCE_S, tv_nsec: 0 };
     let ready = poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&patience));
