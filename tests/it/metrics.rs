@@ -3,31 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::harness::Sandbox;
 use crate::ingress::get;
-use crate::setup::{add, edit_file, say, started, started_with, step_on};
+use crate::setup::{add, edit_file, mode, names, say, started, started_with, step_on};
 use crate::strace;
 
 /// Runs promtool, which must succeed. The test is listed as skipped if promtool is not installed.
 fn promtool(args: &[&str], dir: &Path, stdin: &str) {
     needs!("promtool");
-    let command = Command::new("promtool")
-        .args(args)
-        .current_dir(dir)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = command.unwrap();
-    child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();
-    let out = child.wait_with_output().unwrap();
-    let said = [&out.stdout[..], &out.stderr[..]].concat();
-    assert!(out.status.success(), "promtool {args:?}: {}\n{stdin}", String::from_utf8_lossy(&said));
+    let mut promtool = assert_cmd::Command::new("promtool");
+    promtool.args(args).current_dir(dir).write_stdin(stdin).assert().success();
 }
 
 /// Returns the value of a series (name and labels) in the output of `metrics`.
@@ -123,17 +111,15 @@ fn a_file_is_written_to_a_temporary_file_and_renamed() {
     assert_eq!((object["path"].as_str(), object["agents"].as_u64()), (Some("dormouse.prom"), Some(2)));
     let text = fs::read_to_string(&file).unwrap();
     promtool(&["check", "metrics"], sandbox.root(), &text);
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644, "the collector reads it");
-    let names: Vec<_> =
-        fs::read_dir(sandbox.project()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 2, "nothing is left beside it: {names:?}");
+    assert_eq!(mode(&file), 0o644, "other users can read the file");
+    assert_eq!(names(&sandbox.project()), [".dormouse", "dormouse.prom"], "no temporary file is left");
     let calls = strace::calls(&sandbox, &["metrics", "-o", "dormouse.prom"]);
     assert!(calls.keys().any(|name| name.starts_with("rename")), "{calls:?}");
     // If the file can't be written, the command fails and leaves no temporary file.
     sandbox.cmd(["metrics", "-o", "missing/dormouse.prom"]).exits(1);
     fs::create_dir(sandbox.project().join("dir")).unwrap();
     sandbox.cmd(["metrics", "-o", "dir"]).exits(1);
-    assert!(fs::read_dir(sandbox.project().join("dir")).unwrap().next().is_none());
+    assert_eq!(names(&sandbox.project().join("dir")), Vec::<String>::new());
 }
 
 #[test]

@@ -92,6 +92,12 @@ fn every_mistake_is_answered_with_its_solution() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), MISTAKES.len(), wrong.join("\n"));
 }
 
+/// Preparation: writes an unknown key into the policy.
+const WRONG_KEY: &str = "echo 'shel = true' >> $A/agent.toml";
+
+/// Preparation: processes a message, and prints its id.
+const PROCESSED: &str = "dormouse enqueue ada hello > id; dormouse tick ada > /dev/null; cat id";
+
 const MISTAKES: &[Mistake] = &[
     // Names of commands that other programs have
     wrong("dormouse status", 2, "`dormouse list` shows all agents"),
@@ -258,15 +264,10 @@ const MISTAKES: &[Mistake] = &[
     wrong("dormouse list --jsno", 2, "--json"),
     wrong("dormouse schema massage", 2, "message"),
     // Errors in files of a user or a program
-    after("echo 'shel = true' >> $A/agent.toml", "dormouse tick ada", 6, "`dormouse edit ada`"),
-    after("echo 'shel = true' >> $A/agent.toml", "dormouse doctor", 6, "correct it with `dormouse edit ada`"),
-    after("echo 'shel = true' >> $A/agent.toml", "dormouse clone ada bob", 6, "`dormouse edit ada`"),
-    after(
-        "echo 'shel = true' >> $A/agent.toml",
-        "dormouse start ada",
-        6,
-        "expected one of `command`, `shell`",
-    ),
+    after(WRONG_KEY, "dormouse tick ada", 6, "`dormouse edit ada`"),
+    after(WRONG_KEY, "dormouse doctor", 6, "correct it with `dormouse edit ada`"),
+    after(WRONG_KEY, "dormouse clone ada bob", 6, "`dormouse edit ada`"),
+    after(WRONG_KEY, "dormouse start ada", 6, "expected one of `command`, `shell`"),
     after("echo 'timeout = 10' > $A/agent.toml", "dormouse tick ada", 6, "`timeouts`"),
     after(
         "printf '[timeouts]\\nhook = \"10\"\\n' >> $A/agent.toml",
@@ -300,18 +301,8 @@ const MISTAKES: &[Mistake] = &[
     after("dormouse create bob -- true", "dormouse clone ada bob", 4, "`dormouse get bob`"),
     after("dormouse create bob 2>/dev/null", "dormouse start bob", 4, "command = [\"./turn.sh\"]"),
     after("dormouse enqueue ada hello", "dormouse queue requeue $IT", 4, "is still in the queue"),
-    after(
-        "dormouse enqueue ada hello > id; dormouse tick ada > /dev/null; cat id",
-        "dormouse queue requeue $IT",
-        4,
-        "enqueue it again",
-    ),
-    after(
-        "dormouse enqueue ada hello > id; dormouse tick ada > /dev/null; cat id",
-        "dormouse queue drop $IT",
-        4,
-        "is processed",
-    ),
+    after(PROCESSED, "dormouse queue requeue $IT", 4, "enqueue it again"),
+    after(PROCESSED, "dormouse queue drop $IT", 4, "is processed"),
     wrong(
         "flock $A/lock $D $FLAG stop ada --lock-timeout 10ms",
         5,

@@ -284,14 +284,10 @@ impl World {
             let Some((object, references)) = action(&trial, now, command) else { continue };
             // An action that names a record of this outcome or this turn is left out, because its
             // id is not known while the test writes the script.
-            let mut ids = Vec::new();
-            for reference in &references {
-                ids.extend(self.id(reference).map(|id| (reference, id)));
-            }
-            if ids.len() < references.len() {
-                continue;
-            }
-            for (reference, id) in ids {
+            let ids: Result<Vec<String>, Failure> =
+                references.iter().map(|reference| self.id(reference)).collect();
+            let Ok(ids) = ids else { continue };
+            for (reference, id) in references.iter().zip(ids) {
                 header.push_str(&format!("{}={id}\n", reference.variable()));
             }
             objects.push(object);

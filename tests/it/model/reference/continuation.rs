@@ -45,20 +45,16 @@ impl Model {
             let outside = outside && awaits("awaiting_external_change");
             let of_external = || self.counting("external").any(|wait| wait.resource == message.resource);
             let of_task = || self.counting("task").any(|wait| wait.task == message.task);
+            // Rows 1 to 5
+            let is_expected = match trigger {
+                "operator_input" => awaits("awaiting_operator_input"),
+                "task_result" => awaits("awaiting_task_result") && of_task(),
+                "timer_fire" => awaits("awaiting_timer"),
+                _ if message.contentful => outside && (message.resource.is_none() || of_external()),
+                _ => outside && !resolves.is_empty(),
+            };
             match trigger {
-                "operator_input" if awaits("awaiting_operator_input") => {
-                    verdict("resume_expected_wait", true, true)
-                }
-                "task_result" if awaits("awaiting_task_result") && of_task() => {
-                    verdict("resume_expected_wait", true, true)
-                }
-                "timer_fire" if awaits("awaiting_timer") => verdict("resume_expected_wait", true, true),
-                _ if outside && message.contentful && (message.resource.is_none() || of_external()) => {
-                    verdict("resume_expected_wait", true, true)
-                }
-                _ if outside && !message.contentful && !resolves.is_empty() => {
-                    verdict("resume_expected_wait", true, true)
-                }
+                _ if is_expected => verdict("resume_expected_wait", true, true),
                 _ if outside && !message.contentful && self.names_nothing(message) => {
                     verdict("liveness_only", false, true)
                 }

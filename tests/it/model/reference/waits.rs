@@ -226,22 +226,21 @@ impl Model {
         for wait in active {
             if let Some(at) = due(wait.wake, wait.woken) {
                 let fire = self.own_message("timer_tick", 2, wait.tag.clone(), Maker::Sender);
-                self.say_of(&wait, Message { born: (at, wait.born.1 * 3), ..fire });
+                self.queue_deadline(&wait, Message { born: (at, wait.born.1 * 3), ..fire });
             }
-            // An expiry makes the recheck superfluous.
+            // A wait expires one millisecond after its limit. The expiry replaces a due recheck.
             let expiry = due(wait.expires.map(|limit| limit + 1), false);
             let recheck = due(wait.recheck_due(), false);
             let born = recheck.filter(|_| expiry.is_none()).map(|at| (at, wait.born.1 * 3 + 1));
             if let Some(born) = born {
                 let said = format!("recheck: {}", wait.tag);
                 let tick = self.own_message("system_tick", 2, said, Maker::Recheck);
-                self.say_of(&wait, Message { born, ..tick });
+                self.queue_deadline(&wait, Message { born, ..tick });
             }
-            // A wait expires one millisecond after its limit.
             if let Some(at) = expiry.filter(|_| !wait.expiring) {
                 let said = format!("expired: {}", wait.tag);
                 let tick = self.own_message("system_tick", 2, said, Maker::Expiry);
-                self.say_of(&wait, Message { born: (at, wait.born.1 * 3 + 2), ..tick });
+                self.queue_deadline(&wait, Message { born: (at, wait.born.1 * 3 + 2), ..tick });
             }
             if let Some(found) = self.wait_mut(&wait.tag) {
                 found.woken |= due(wait.wake, false).is_some();
@@ -256,7 +255,7 @@ impl Model {
 
     /// Queues a message about a deadline. It has background priority if such a message is queued,
     /// so that messages from before the deadline come first.
-    fn say_of(&mut self, wait: &Wait, message: Message) {
+    fn queue_deadline(&mut self, wait: &Wait, message: Message) {
         let priority = if self.queue.iter().any(|message| message.priority == 3) { 3 } else { 2 };
         self.queue.push(Message {
             priority,
