@@ -19,7 +19,7 @@ use proptest::test_runner::{FileFailurePersistence, RngSeed, TestCaseError, Test
 
 use acts::{acts, settings};
 use reference::commands::Command;
-use reference::hooks::HookBehavior;
+use reference::hooks::HookBehaviour;
 use reference::recovery::End;
 use world::{Records, Template, World};
 
@@ -31,7 +31,7 @@ pub enum Act {
     Pass(i64),
     Tick(Turn),
     /// A hook behaves like this from now on, if the case has hooks.
-    Hook(&'static str, HookBehavior),
+    Hook(&'static str, HookBehaviour),
 }
 
 /// A turn, if the step runs one.

@@ -8,7 +8,7 @@ use proptest::sample::select;
 use super::reference::Settings;
 use super::reference::commands::{Command, Owner};
 use super::reference::hints::WakeArgs;
-use super::reference::hooks::HookBehavior;
+use super::reference::hooks::HookBehaviour;
 use super::reference::messages::EnqueueArgs;
 use super::reference::recovery::{End, Stopped};
 use super::reference::timers::Schedule;
@@ -249,20 +249,20 @@ fn inside(planes: u32) -> impl Strategy<Value = Command> {
 fn hook() -> impl Strategy<Value = Act> {
     let done = select(
         &[
-            ("on-state-change", HookBehavior::Fails),
-            ("on-scheduled", HookBehavior::Fails),
-            ("on-scheduled", HookBehavior::Well),
-            ("on-preempt-request", HookBehavior::Fails),
-            ("on-suspend", HookBehavior::Fails),
-            ("on-suspend", HookBehavior::Saves),
-            ("on-suspend", HookBehavior::Well),
-            ("on-resume", HookBehavior::Fails),
-            ("on-resume", HookBehavior::Well),
-            ("on-shutdown", HookBehavior::Fails),
-            ("on-recovery-start", HookBehavior::Fails),
-            ("on-recovery-start", HookBehavior::Kills),
-            ("on-recovery-start", HookBehavior::Well),
-            ("on-recovery-complete", HookBehavior::Fails),
+            ("on-state-change", HookBehaviour::Fails),
+            ("on-scheduled", HookBehaviour::Fails),
+            ("on-scheduled", HookBehaviour::Well),
+            ("on-preempt-request", HookBehaviour::Fails),
+            ("on-suspend", HookBehaviour::Fails),
+            ("on-suspend", HookBehaviour::Saves),
+            ("on-suspend", HookBehaviour::Well),
+            ("on-resume", HookBehaviour::Fails),
+            ("on-resume", HookBehaviour::Well),
+            ("on-shutdown", HookBehaviour::Fails),
+            ("on-recovery-start", HookBehaviour::Fails),
+            ("on-recovery-start", HookBehaviour::Kills),
+            ("on-recovery-start", HookBehaviour::Well),
+            ("on-recovery-complete", HookBehaviour::Fails),
         ][..],
     );
     done.prop_map(|(hook, does)| Act::Hook(hook, does))

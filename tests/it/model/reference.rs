@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 
 use attention::Mark;
 use hints::Hint;
-use hooks::{HookBehavior, HookCall};
+use hooks::{HookBehaviour, HookCall};
 use messages::{Message, SetAside};
 use preemption::{Held, Run};
 use recovery::Retry;
@@ -123,7 +123,7 @@ pub struct Model {
     pub last_message: Option<Born>,
     pub spending: Spending,
     /// Behaviour of each hook; a hook without an entry succeeds.
-    pub doing: BTreeMap<Word, HookBehavior>,
+    pub doing: BTreeMap<Word, HookBehaviour>,
     /// Calls of hooks since the last comparison.
     pub told: Vec<HookCall>,
     /// True if a hook has killed the command that ran it.

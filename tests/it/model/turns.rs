@@ -58,7 +58,7 @@ impl World {
         let _ = fs::remove_file(&seen);
         let mut script = Script::default();
         let mut end = turn.end;
-        let mut beside = None;
+        let mut ended_by = None;
         let mut terminal = None;
         if runs {
             script = self.write_turn(now, turn, &mut after)?;
@@ -66,14 +66,14 @@ impl World {
                 end = End::Forced;
             }
             let actions = self.write_end(now, turn, end, &after)?;
-            beside = interruption(&after, now, end);
+            ended_by = interruption(&after, now, end);
             let tokens = if end == End::Forced { 0 } else { turn.tokens };
             terminal = after.end_turn(now, end, &actions, tokens);
         } else if claims {
             terminal = after.end_turn(now, End::Prevented, &[], 0);
         }
-        let ran = match &beside {
-            Some(line) => self.tick_beside(now, end, line)?,
+        let ran = match &ended_by {
+            Some(line) => self.tick_ended_by(now, end, line)?,
             None => self.plain_tick(now)?,
         };
         let alarmed = std::mem::take(&mut after.alarmed);
@@ -106,22 +106,17 @@ impl World {
             same("the step", decision_of(&step), self.expected_decision(&decision)?)?;
             if claims {
                 let closure = self.model.closure();
-                let found = json!({
-                    "terminal": step["terminal"], "attempt": step["attempt"],
-                    "outcome": step["closure"]["outcome"], "waiting_reason": step["closure"]["waiting_reason"],
-                });
-                let expected = json!({
-                    "terminal": terminal, "attempt": attempt,
-                    "outcome": closure.outcome, "waiting_reason": closure.reason,
-                });
-                same("the turn", found, expected)?;
+                let found = ["/terminal", "/attempt", "/closure/outcome", "/closure/waiting_reason"];
+                let found = found.map(|field| step.pointer(field));
+                let expected = json!([terminal, attempt, closure.outcome, closure.reason]);
+                same("terminal, attempt and closure of the turn", found, expected)?;
             }
-            if beside.is_none() {
+            if ended_by.is_none() {
                 let found = [&step["status"], &step["execution_state"]];
                 same("the step's status", found, [self.model.status, self.model.execution])?;
             }
         }
-        self.compare(beside.is_none())
+        self.compare(ended_by.is_none())
     }
 
     fn plain_tick(&mut self, now: Millis) -> Result<Output, Failure> {
@@ -131,7 +126,7 @@ impl World {
     }
 
     /// Runs a tick, and ends its turn by another command when the turn has reached its last line.
-    fn tick_beside(&mut self, now: Millis, end: End, line: &Line) -> Result<Output, Failure> {
+    fn tick_ended_by(&mut self, now: Millis, end: End, line: &Line) -> Result<Output, Failure> {
         self.transcript.push_str(&format!("DORMOUSE_NOW={} dormouse tick ada &\n", moment(now)));
         let mut up = open_pipe(&self.sandbox.home().join("up"));
         let words = ["tick", "ada", "--json"].map(str::to_owned);

@@ -17,7 +17,7 @@ use super::Act;
 use super::compare::same;
 use super::database::Database;
 use super::reference::commands::Command;
-use super::reference::hooks::{HookBehavior, NO_LUCK};
+use super::reference::hooks::{HookBehaviour, NO_LUCK};
 use super::reference::preemption::SAVED_BY_HOOK;
 use super::reference::{Millis, Model, Settings, Tag};
 use super::script::{Reference, line, moment, pipe, quoted, secret_file};
@@ -401,17 +401,17 @@ impl World {
         self.compare(true)
     }
 
-    fn set_hook(&mut self, hook: &'static str, does: HookBehavior) -> Checked {
+    fn set_hook(&mut self, hook: &'static str, does: HookBehaviour) -> Checked {
         if !self.model.settings.hooks {
             return Ok(());
         }
         self.model.set_hook(hook, does);
         let path = self.sandbox.home().join(hook);
         let text = match does {
-            HookBehavior::Well => String::new(),
-            HookBehavior::Fails => format!("echo {NO_LUCK} >&2; exit 3\n"),
-            HookBehavior::Kills => format!("kill -9 $PPID; {FOR_EVER}"),
-            HookBehavior::Saves => format!("echo {} | dormouse checkpoint -\n", quoted(SAVED_BY_HOOK)),
+            HookBehaviour::Well => String::new(),
+            HookBehaviour::Fails => format!("echo {NO_LUCK} >&2; exit 3\n"),
+            HookBehaviour::Kills => format!("kill -9 $PPID; {FOR_EVER}"),
+            HookBehaviour::Saves => format!("echo {} | dormouse checkpoint -\n", quoted(SAVED_BY_HOOK)),
         };
         self.transcript.push_str(&format!("cat > home/{hook} <<'END'\n{text}END\n"));
         fs::write(path, text).map_err(|error| error.to_string())

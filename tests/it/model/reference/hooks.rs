@@ -4,7 +4,7 @@ use super::{Model, Word};
 
 /// Behaviour of a hook.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum HookBehavior {
+pub enum HookBehaviour {
     #[default]
     Well,
     Fails,
@@ -14,9 +14,9 @@ pub enum HookBehavior {
     Saves,
 }
 
-impl HookBehavior {
+impl HookBehaviour {
     pub fn fails(self) -> bool {
-        self == HookBehavior::Fails
+        self == HookBehaviour::Fails
     }
 }
 
@@ -45,7 +45,7 @@ pub enum Entered {
 
 impl Model {
     /// Sets the behaviour of a hook.
-    pub fn set_hook(&mut self, hook: Word, does: HookBehavior) {
+    pub fn set_hook(&mut self, hook: Word, does: HookBehaviour) {
         self.doing.insert(hook, does);
     }
 
@@ -63,7 +63,7 @@ impl Model {
     }
 
     /// Runs a hook, and returns its behaviour.
-    pub fn run_hook(&mut self, hook: Word, from: Word, to: Word, why: Option<&str>) -> HookBehavior {
+    pub fn run_hook(&mut self, hook: Word, from: Word, to: Word, why: Option<&str>) -> HookBehaviour {
         self.tell(hook, from, to, why);
         self.doing.get(hook).copied().filter(|_| self.settings.hooks).unwrap_or_default()
     }

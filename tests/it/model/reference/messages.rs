@@ -21,7 +21,7 @@ pub enum Maker {
     Expiry,
 }
 
-/// Runs of a message that cost no attempt, since its last failed attempt (execution §7, §8).
+/// Numbers of runs that cost no attempt since the last failed attempt (execution §7, §8).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Setbacks {
     /// Successive interruptions.

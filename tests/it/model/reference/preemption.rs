@@ -1,7 +1,7 @@
 //! Execution §6: preemption requests, critical sections, safe points, checkpoints and suspension.
 
 use super::continuation::Continuation;
-use super::hooks::{Entered, HookBehavior};
+use super::hooks::{Entered, HookBehaviour};
 use super::messages::Message;
 use super::step::Decision;
 use super::{Born, MAX_SECTION, Millis, Model, REFUSED, Tag, Word, ms};
@@ -217,7 +217,8 @@ impl Model {
 
     // Yields
 
-    /// Yields. Without a checkpoint the last checkpoint stays, without a pause the last pause.
+    /// Records that the turn yields. Without a checkpoint the last checkpoint stays, without a
+    /// pause the last pause.
     pub fn yield_turn(&mut self, checkpoint: bool, pause: Option<i64>) {
         if checkpoint {
             let checkpoint = self.name("checkpoint");
@@ -233,7 +234,7 @@ impl Model {
     pub fn before_suspension(&mut self) {
         let request = self.run.as_ref().and_then(|run| run.request.clone());
         let reason = request.as_ref().map(|request| request.reason.as_str());
-        if self.run_hook("on-suspend", "running", "suspended", reason) == HookBehavior::Saves {
+        if self.run_hook("on-suspend", "running", "suspended", reason) == HookBehaviour::Saves {
             self.save(SAVED_BY_HOOK.to_owned());
         }
     }

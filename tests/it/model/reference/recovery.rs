@@ -2,7 +2,7 @@
 
 use super::commands::Command;
 use super::continuation::Continuation;
-use super::hooks::{HookBehavior, NO_LUCK};
+use super::hooks::{HookBehaviour, NO_LUCK};
 use super::messages::{Maker, Message, Setbacks};
 use super::preemption::Run;
 use super::{BACKOFF, Born, MAX_ATTEMPTS, MAX_DELAY, Millis, Model, REFUSED, Word};
@@ -245,7 +245,7 @@ impl Model {
             self.enter("recovering", None);
         }
         let does = self.run_hook("on-recovery-start", "recovering", "runnable", None);
-        if does == HookBehavior::Kills {
+        if does == HookBehaviour::Kills {
             self.killed = true;
             return;
         }

@@ -32,7 +32,7 @@ impl Model {
         }
     }
 
-    /// Claims: enters the states up to the one in which the hook runs, and returns that.
+    /// Enters the states of a claim, up to the one in which the hook runs, and returns that state.
     pub fn enter_claimed(&mut self, before: Option<Entered>) -> Option<Entered> {
         let entered = self.state_of_claim(before);
         match (self.execution, entered) {
@@ -46,8 +46,8 @@ impl Model {
         entered
     }
 
-    /// Claims without a resource: enters `waiting_resources`. Returns the state whose hook still
-    /// has to run.
+    /// Enters `waiting_resources` for a claim that lacks a resource. Returns the state whose hook
+    /// still has to run.
     pub fn enter_lacking(&mut self, before: Option<Entered>) -> Option<Entered> {
         let entered = self.state_of_claim(before);
         self.pass_straight();

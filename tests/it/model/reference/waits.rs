@@ -253,8 +253,8 @@ impl Model {
         }
     }
 
-    /// Queues a message about a deadline. It has background priority if such a message is queued,
-    /// so that messages from before the deadline come first.
+    /// Queues a message about a deadline. Its priority is background if another background message
+    /// is queued, so that messages from before the deadline come first.
     fn queue_deadline(&mut self, wait: &Wait, message: Message) {
         let priority = if self.queue.iter().any(|message| message.priority == 3) { 3 } else { 2 };
         self.queue.push(Message {
