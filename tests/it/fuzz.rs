@@ -1,9 +1,8 @@
-//! Fuzzing. Whatever is in a state directory and on a command line, a command comes to a documented end, in
-//! time, in little memory, changes nothing outside, and overwrites nothing that it can't read.
-//!
-//! `cargo test` tries a fixed part, and more of it where `CI` is set. `DORMOUSE_FUZZ=200000` tries that many
-//! cases, `DORMOUSE_FUZZ=3h` goes on for that long, `DORMOUSE_FUZZ_SEED=7` draws other cases, and
-//! `DORMOUSE_FUZZ_CASE=1234` repeats one case.
+//! Fuzz tests. With any state directory and any command line, a command ends with a documented exit
+//! status, in limited time and memory, changes no file outside, and overwrites no file that it
+//! can't read. `cargo test` tries a fixed number of cases, and ten times as many if `CI` is set.
+//! `DORMOUSE_FUZZ=200000` tries that many cases, `DORMOUSE_FUZZ=3h` tries cases for that time,
+//! `DORMOUSE_FUZZ_SEED=7` draws other cases, and `DORMOUSE_FUZZ_CASE=1234` repeats one case.
 
 mod chance;
 mod commands;
@@ -34,14 +33,15 @@ use commands::Documented;
 use estate::{Copy, Estate};
 use run::{Line, Place, Ran};
 
-/// Enough of them to see what they have in common.
+/// Number of different failures after which a worker stops.
 const FAILURES: usize = 12;
-/// Of each kind of failure this many are told.
+/// Maximum number of failures of one kind that are printed.
 const ALIKE: usize = 1;
-/// As whom commands run where the tests run as root: nobody has this number, and rights count for it.
+/// User id of the commands if the tests run as root. No account has this number, and file
+/// permissions apply to it.
 const NOBODY: u32 = 61_737;
 
-/// What is tried.
+/// Input that a search mutates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Records,
@@ -57,7 +57,7 @@ impl Subject {
     }
 }
 
-/// How long.
+/// Length of a search.
 #[derive(Debug, Clone, Copy)]
 enum Amount {
     Cases(u64),
@@ -88,8 +88,9 @@ fn amount(usual: u64) -> Amount {
     })
 }
 
-/// Has processes of this program try their parts: small ones, so that the memory that a command takes can
-/// be told from theirs, and each the parent of whatever its commands leave behind.
+/// Runs the search in worker processes of this test binary. A worker is small, so the memory of a
+/// command can be told from the memory of the worker, and a worker is the parent of the processes
+/// that its commands leave behind.
 fn fuzz(subject: Subject, usual: u64) {
     if asked("FUZZ_WORKER").is_some() {
         return;
@@ -148,7 +149,7 @@ fn fuzz(subject: Subject, usual: u64) {
     }
 }
 
-/// A directory for all of it, in memory where there is such a place.
+/// Creates the directory of a search, in memory if `/dev/shm` exists.
 fn scratch(subject: Subject) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -158,12 +159,12 @@ fn scratch(subject: Subject) -> PathBuf {
     dir
 }
 
-/// Whether programs run where it lies.
+/// True if this copy of the program can run; false if its file system is mounted `noexec`.
 fn runs(program: &Path) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// A copy of the program that anybody may run.
+/// Copies the program to a directory of its own, where every user may run it. Returns its path.
 fn elsewhere(subject: Subject) -> PathBuf {
     let dir = tempfile::Builder::new()
         .prefix(&format!("dormouse-fuzz-{}-", subject.name()))
@@ -175,7 +176,7 @@ fn elsewhere(subject: Subject) -> PathBuf {
     dir.join("dormouse")
 }
 
-/// What the workers have counted: a line for each kind of file, or command.
+/// Prints the counts of the workers: a line for each kind of file, or for each command.
 fn report(subject: Subject, dir: &Path, workers: usize) {
     let mut counts: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     let (mut cases, mut commands, mut peak) = (0, 0, 0);
@@ -197,7 +198,7 @@ fn report(subject: Subject, dir: &Path, workers: usize) {
     }
 }
 
-/// One of the processes that try.
+/// Worker process of a search.
 pub struct Worker {
     seed: u64,
     root: PathBuf,
@@ -210,7 +211,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// What every command finds in its environment.
+    /// Returns the environment of every command.
     fn env(&self) -> Vec<(String, OsString)> {
         vec![
             ("PATH".to_owned(), self.root.join("bin").into()),
@@ -220,16 +221,16 @@ impl Worker {
     }
 }
 
-/// A case that went wrong.
+/// Failed case.
 pub struct Failure {
     told: String,
-    /// What failures of the same kind have in common.
+    /// Text that is equal for failures of one kind.
     signature: String,
 }
 
 impl Failure {
-    /// `what` says in words what was done; the directory must be as it was when the command began, and
-    /// is kept like that.
+    /// `what` describes the mutation. The directory must be as it was when the command began; a
+    /// copy of it is kept.
     fn new(
         worker: &mut Worker,
         line: &Line,
@@ -271,7 +272,8 @@ impl Failure {
     }
 }
 
-/// What a process does that the tests above have started; by itself it has nothing to do.
+/// Runs a worker process, which the tests above start. Without their environment variable the test
+/// does nothing.
 #[test]
 fn a_worker_does_its_part() {
     let Some(order) = asked("FUZZ_WORKER") else { return };
@@ -319,7 +321,7 @@ fn a_worker_does_its_part() {
             (None, Amount::Cases(all)) => case < all,
             (None, Amount::For(time)) => began.elapsed() < time,
         };
-        // Whoever interrupts the test means this one as well.
+        // A parent that is interrupted ends, and the worker then gets another parent.
         let is_alone = rustix::process::getppid() != parent;
         if !goes_on || is_alone || worker.failures.len() >= FAILURES {
             break;

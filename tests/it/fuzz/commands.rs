@@ -1,4 +1,4 @@
-//! The commands that run on a changed directory, and the exit statuses that each may have.
+//! The commands that run on a mutated directory, and the exit statuses that each may have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,9 +6,9 @@ use std::path::Path;
 
 use super::chance::Chance;
 
-/// Every command with arguments. A word in braces is drawn: `{agent}` is mostly the agent whose file was
-/// changed, the others are ids of its records. What begins with `@` is called from inside the turn of `kim`.
-/// What follows `<<` is its stdin.
+/// Every command with arguments. A word in braces is drawn at random: `{agent}` is mostly the agent
+/// whose file was changed, other words are ids of its records. A line with `@` runs as if it were
+/// called from the turn of `kim`. Text after `<<` is its stdin.
 pub const COMMANDS: &[&str] = &[
     "init",
     "create {new} --shell true",
@@ -155,7 +155,7 @@ pub const COMMANDS: &[&str] = &[
     "completions bash",
 ];
 
-/// The ids that are in a directory, by agent and by the word before their number.
+/// Ids in the records of a state directory, by agent and by the prefix of the id.
 #[derive(Debug, Default)]
 pub struct Ids {
     pub all: Vec<String>,
@@ -163,7 +163,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// The ids in the names and contents of records.
+    /// Collects the ids in the names and contents of files.
     pub fn of<'a>(files: impl Iterator<Item = (&'a Path, &'a [u8])>) -> Ids {
         let mut found: BTreeSet<(String, String)> = BTreeSet::new();
         for (path, bytes) in files {
@@ -184,7 +184,7 @@ impl Ids {
     }
 }
 
-/// Whose file it is.
+/// Returns the name of the agent that owns a file.
 pub fn agent_of(path: &Path) -> Option<String> {
     let below = path.strip_prefix("agents").ok()?;
     Some(below.iter().next()?.to_string_lossy().into_owned())
@@ -202,7 +202,7 @@ fn ids_in(text: &str, mut each: impl FnMut(&str)) {
     }
 }
 
-/// A command with everything drawn: its words, and its stdin.
+/// Replaces the words in braces. Returns the words of the command and its stdin.
 pub fn draw(template: &str, path: &Path, ids: &Ids, chance: &mut Chance) -> (Vec<String>, Vec<u8>) {
     let (line, stdin) = template.split_once(" << ").unwrap_or((template, ""));
     let agent = match agent_of(path) {
@@ -240,7 +240,8 @@ pub fn draw(template: &str, path: &Path, ids: &Ids, chance: &mut Chance) -> (Vec
     (words.collect(), stdin.into_bytes())
 }
 
-/// The exit statuses of every command, as its manual page has them; `None`: that of another command.
+/// Exit statuses of every command according to its manual page, and true if the command may also
+/// end with the status of a command that it runs.
 pub struct Documented(BTreeMap<String, (BTreeSet<i32>, bool)>);
 
 impl Documented {
@@ -262,9 +263,9 @@ impl Documented {
         Documented(pages)
     }
 
-    /// Whether a command may end like this.
+    /// True if the manual page allows this exit status.
     pub fn allows(&self, words: &[String], status: i32) -> bool {
-        // What runs another command ends as that does.
+        // A command that runs another command ends with its exit status.
         let runs = |of: &(BTreeSet<i32>, bool)| of.1 && words.iter().any(|word| word == "--");
         self.of(words).is_none_or(|of| of.0.contains(&status) || runs(of))
     }

@@ -1,5 +1,5 @@
-//! A state directory with a record of every kind, made by real commands. The fuzz tests change it again and
-//! again.
+//! State directory with a record of every kind, made by real commands. The fuzz tests mutate copies
+//! of it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,13 +19,13 @@ use super::tree::{Node, Owner, Tree};
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{eventually, extend_policy, has_journal, json_in, words};
 
-/// When the commands run that are tried: after all that has made the directory.
+/// Time of the tested commands: later than all commands that made the directory.
 pub const NOW: &str = "2026-01-02T06:00:00Z";
 
-/// What a turn does: it leaves the outcome that lies in the project, if there is one.
+/// Turn that writes `outcome.json` of the project, if it exists, as its outcome.
 const TURN: &str = "cat outcome.json >\"$DORMOUSE_OUTCOME\" 2>/dev/null\necho did it\n";
 
-/// A turn that is killed with its tick.
+/// Turn that is killed together with its tick.
 const KILLED: &str = "echo saved | {dormouse} checkpoint -\n\
     echo '{\"brief\": \"never told\"}' >\"$DORMOUSE_OUTCOME\"\n\
     {dormouse} non-preemptible begin --deadline 1h\n\
@@ -41,10 +41,10 @@ const OUTCOME: &str = r#"{"brief": "looked at it", "usage": {"input_tokens": 120
  ]}
 "#;
 
-/// The directory that all copies are made of: `project` with the state directory, `home`, `outside`, and
-/// `bin`, where there is little that could do harm if a changed record names it.
+/// Directory that is copied: `project` with the state directory, `home`, `outside`, and `bin`,
+/// whose few programs are harmless if a mutated record names them.
 pub struct Estate {
-    /// It goes when this does.
+    /// Owner of the directory, which removes it when dropped.
     _sandbox: Sandbox,
     pub root: PathBuf,
 }
@@ -57,7 +57,7 @@ impl Estate {
         surroundings(&sandbox);
         run("init");
 
-        // ada: everything that can be open at once, and a little of everything that is over.
+        // ada has an open record of every kind, and some ended records.
         run("create ada --description reviews -- sh ../bin/turn");
         extend_policy(
             &sandbox,
@@ -102,7 +102,8 @@ impl Estate {
         run("wake ada --resource github:org/repo#13 look");
         called_in(&sandbox);
 
-        // bob: a dead letter, one that failed once, and hooks. cyd: a stopped child. eve: puts off. fin: is idle.
+        // bob has a dead letter, a message that failed once, and hooks. cyd is a stopped child, eve
+        // defers its message, and fin is idle.
         run("create bob -- false");
         extend_policy(
             &sandbox,
@@ -143,7 +144,7 @@ impl Estate {
     }
 }
 
-/// What lies around the state directory, and must never be changed.
+/// Creates files outside the state directory, which no command may change.
 fn surroundings(sandbox: &Sandbox) {
     let root = sandbox.root();
     for dir in ["outside", "outside/dir", "outside/dir/inbox", "bin"] {
@@ -162,7 +163,7 @@ fn surroundings(sandbox: &Sandbox) {
     fs::write(sandbox.project().join("outcome.json"), OUTCOME).unwrap();
 }
 
-/// What outside systems have said to ada through triggers of every kind, all with the same secret.
+/// Delivers messages to ada through triggers of every kind, which all have the same secret.
 fn called_in(sandbox: &Sandbox) {
     let run = |line: &str| sandbox.run(words(line)).trim_end().to_owned();
     let make = |line: &str| {
@@ -201,7 +202,7 @@ fn called_in(sandbox: &Sandbox) {
     sandbox.cmd(["ingress"]).stdin(request).assert().stdout(contains(" 202 "));
 }
 
-/// Files the messages that are there, as a step does with very many.
+/// Moves the messages of the inbox into a segment, as a step does if the inbox is long.
 fn segment(inbox: &Path) {
     let mut names: Vec<OsString> =
         fs::read_dir(inbox).unwrap().flatten().map(|entry| entry.file_name()).collect();
@@ -214,7 +215,8 @@ fn segment(inbox: &Path) {
     }
 }
 
-/// Files of other programs: some that a step admits, some that it has rejected.
+/// Writes files as other programs drop them: files that a step will admit, and files that a step
+/// has rejected.
 fn drop_files(sandbox: &Sandbox) {
     let inbox = sandbox.agent("fin").join("inbox");
     fs::create_dir_all(inbox.join("rejected")).unwrap();
@@ -238,7 +240,8 @@ fn hook(path: &Path) {
     fs::set_permissions(path, PermissionsExt::from_mode(0o700)).unwrap();
 }
 
-/// kim: its tick was killed while a turn ran, with a checkpoint, an outcome and an open section.
+/// Makes the agent kim, whose tick was killed during a turn with a checkpoint, an outcome and an
+/// open section.
 fn killed_turn(sandbox: &Sandbox) {
     sandbox.run(words("create kim -- sh ../bin/killed"));
     sandbox.run(words("start kim"));
@@ -254,7 +257,8 @@ fn killed_turn(sandbox: &Sandbox) {
     fs::write(policy, text).unwrap();
 }
 
-/// jon: a command was killed after its transaction was committed, and before it was carried out.
+/// Makes the agent jon with a command that was killed after its commit and before its files were
+/// changed.
 fn interrupted_transaction(sandbox: &Sandbox) {
     sandbox.run(words("create jon -- sh ../bin/turn"));
     sandbox.run(words("start jon"));
@@ -267,7 +271,7 @@ fn interrupted_transaction(sandbox: &Sandbox) {
     assert!(has_journal(&sandbox.agent("jon")), "no interrupted transaction: {ran}");
 }
 
-/// Ends who looks after a task, as a crash of the machine does.
+/// Kills the supervisor of a task, as a crash of the machine does.
 fn lose(sandbox: &Sandbox, task: &str) {
     let path = sandbox.agent("ada").join(format!("tasks/{task}.json"));
     let pid = || {
@@ -279,23 +283,23 @@ fn lose(sandbox: &Sandbox, task: &str) {
     eventually("its end", || fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).is_err().then_some(()));
 }
 
-/// One copy of it: what is changed and put back.
+/// Copy of the directory that a worker mutates and restores.
 pub struct Copy {
     pub store: Tree,
-    /// All the rest: nothing there may change.
+    /// Files outside the state directory. No command may change them.
     pub around: Tree,
     pub ids: Ids,
-    /// Every path of the state directory by its kind, and the outcome that the next turn leaves.
+    /// Paths of the state directory by kind, and the path of the next turn's outcome.
     pub kinds: BTreeMap<String, Vec<PathBuf>>,
 }
 
-/// Paths that are not as they should be.
+/// Paths whose content differs from the original.
 pub struct Changes {
     pub store: Vec<PathBuf>,
     pub around: Vec<PathBuf>,
 }
 
-/// Below the root of a copy.
+/// Paths below the root of a copy.
 pub const STORE: &str = "project/.dormouse";
 pub const TURNS_OUTCOME: &str = "project/outcome.json";
 
@@ -317,12 +321,12 @@ impl Copy {
         Copy { store, around, ids, kinds }
     }
 
-    /// What is not as it should be.
+    /// Returns the paths that differ from the original.
     pub fn changes(&self) -> Changes {
         Changes { store: self.store.changes(), around: self.around.changes() }
     }
 
-    /// Puts everything back.
+    /// Restores the original content.
     pub fn restore(&mut self, mut changes: Changes, touched: &[Touched]) {
         for Touched { path, .. } in touched {
             let of = if path == Path::new(TURNS_OUTCOME) { &mut changes.around } else { &mut changes.store };
@@ -332,14 +336,14 @@ impl Copy {
         self.around.restore(&changes.around);
     }
 
-    /// Where a path lies that is changed.
+    /// Returns the tree that has a mutated path.
     pub fn tree_of(&self, path: &Path) -> &Tree {
         if path == Path::new(TURNS_OUTCOME) { &self.around } else { &self.store }
     }
 }
 
-/// Commands from inside a run are ended by whoever recovers it, wherever they are: each copy has runs that
-/// no other has.
+/// Gives each copy its own run ids. A recovery ends all processes of the run it recovers, in
+/// whatever directory they work, so copies with equal run ids would disturb each other.
 fn with_runs_of_its_own(nodes: BTreeMap<PathBuf, Node>, number: u64) -> BTreeMap<PathBuf, Node> {
     let is_run =
         |path: &&PathBuf| path.iter().count() == 4 && path.iter().nth(2).is_some_and(|dir| dir == "runs");
@@ -367,7 +371,7 @@ fn with_runs_of_its_own(nodes: BTreeMap<PathBuf, Node>, number: u64) -> BTreeMap
         .collect()
 }
 
-/// What a file is, in a word or two.
+/// Returns the kind of a file in one or two words.
 pub fn kind(path: &Path, node: &Node) -> String {
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What must hold after every command, whatever was in its way.
+//! Rules that hold after every command, for every mutation.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -11,17 +11,17 @@ use super::estate::{Changes, Copy};
 use super::run::{Line, MEMORY_KIB, Ran};
 use super::tree::{self, Node, Tree};
 
-/// What was changed, and how it lay there when the command began.
+/// Mutated file or directory, as it was when the command began.
 pub struct Touched {
     pub path: PathBuf,
-    /// Nothing where it was removed.
+    /// `None` if the mutation removed it.
     pub node: Option<Node>,
-    /// No reader can take it for a record of its kind.
+    /// True if no reader can take the file for a record of its kind.
     pub is_surely_unreadable: bool,
 }
 
 impl Touched {
-    /// How it lies there now.
+    /// Returns the file or directory as it is now.
     pub fn now(copy: &Copy, path: PathBuf) -> Touched {
         let tree = copy.tree_of(&path);
         let place = tree.root().join(&path);
@@ -37,7 +37,7 @@ impl Touched {
     }
 }
 
-/// Whether no reader can take these bytes for a record of the kind that was there.
+/// True if no reader can take these bytes for a record of the kind that the file had.
 fn is_no_record(path: &Path, old: &[u8], bytes: &[u8]) -> bool {
     let schema = |bytes: &[u8]| {
         let value: Option<Value> = serde_json::from_slice(bytes).ok();
@@ -45,14 +45,15 @@ fn is_no_record(path: &Path, old: &[u8], bytes: &[u8]) -> bool {
     };
     let is_json = path.extension().is_some_and(|ending| ending == "json");
     match schema(old) {
-        // A record of ours says what it is. What says nothing, as a dropped file, is at least an object.
+        // A record of dormouse names its schema. A dropped file has no schema, but is a JSON
+        // object.
         Some(Some(old)) if is_json => schema(bytes).is_none_or(|new| new.as_ref() != Some(&old)),
         Some(None) if is_json => schema(bytes).is_none(),
         _ => false,
     }
 }
 
-/// Everything that is wrong with how a command ended, each in a sentence.
+/// Returns every fault of the end of a command, each as a sentence.
 pub fn of_its_end(line: &Line, ran: &Ran, documented: &Documented) -> Vec<String> {
     let mut wrong = Vec::new();
     let words: Vec<String> = line.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -85,11 +86,11 @@ pub fn of_its_end(line: &Line, ran: &Ran, documented: &Documented) -> Vec<String
     wrong
 }
 
-/// What is for people has nothing in it that a terminal acts on or that can't be seen.
+/// Returns the fault of an output for people that has control or invisible characters.
 fn of_its_words(words: &[String], ran: &Ran) -> Option<String> {
     let has =
         |wanted: &str| words.iter().any(|word| word == wanted || word.starts_with(&format!("{wanted}=")));
-    // These print what somebody else has said, as it is.
+    // These commands print text of other programs or users without escapes.
     let is_raw =
         ["output", "--stdout", "--stderr", "ask", "export", "ingress", "--"].iter().any(|word| has(word));
     if is_raw || has("--json") || has("--color") {
@@ -113,7 +114,8 @@ fn of_its_json(words: &[String], ran: &Ran) -> Option<String> {
         Ok(text) => text,
         Err(_) => return Some("with --json stdout is not UTF-8".to_owned()),
     };
-    // These print a text that is none of ours, an answer in HTTP, and another command's.
+    // These commands print a text instead of JSON: a page, an HTTP answer, or the output of another
+    // command.
     let prints_text = ["schema", "man", "completions", "ingress", "supervise"]
         .iter()
         .any(|name| words.iter().any(|word| word == name));
@@ -128,7 +130,7 @@ fn of_its_json(words: &[String], ran: &Ran) -> Option<String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Some("with --json the last line of stdout has no end".to_owned());
     }
-    // `get AGENT FIELD` prints that as it is.
+    // `get AGENT FIELD` prints a string without quotes.
     let is_field = words.iter().any(|word| word == "get");
     let objects: Vec<Option<Value>> = text.lines().map(|line| serde_json::from_str(line).ok()).collect();
     if let Some(at) =
@@ -137,7 +139,7 @@ fn of_its_json(words: &[String], ran: &Ran) -> Option<String> {
         return Some(format!("with --json line {} of stdout is no object", at + 1));
     }
     let says_error = objects.iter().flatten().any(|object| object.get("error").is_some());
-    // A turn that failed, a state that can't follow, findings: these are results.
+    // These statuses report a result: a failed turn, an impossible state, or findings.
     let is_result = matches!(code, 0 | 7 | 8 | 10)
         || (code == 4 && words.iter().any(|word| word == "--can"))
         || (code == 6 && words.iter().any(|word| word == "doctor"));
@@ -147,7 +149,8 @@ fn of_its_json(words: &[String], ran: &Ran) -> Option<String> {
     None
 }
 
-/// True if `gc` may delete this path: it lies in the directory of a run or task whose end is in the archive.
+/// True if `gc` may delete this path: it is in the directory of a run or task whose end is in the
+/// archive.
 pub fn is_expired(copy: &Copy, line: &Line, path: &Path) -> bool {
     let mut parts = path.components().map(|part| part.as_os_str().to_string_lossy());
     let id = parts.by_ref().find(|part| *part == "runs" || *part == "tasks").and_then(|_| parts.next());
@@ -163,7 +166,7 @@ pub fn is_expired(copy: &Copy, line: &Line, path: &Path) -> bool {
     line.args.iter().any(|arg| arg == "gc") && parts.next().is_some() && id.is_some_and(|id| is_archived(&id))
 }
 
-/// What is wrong with the files around a command: something outside was changed, or litter was left.
+/// Returns the faults in the files after a command: a changed file outside, or a stale file.
 pub fn of_the_files(copy: &Copy, changes: &Changes, touched: &[Touched]) -> Vec<String> {
     let mut wrong = Vec::new();
     let is_ours = |path: &Path| touched.iter().any(|touched| touched.path == path);
@@ -172,12 +175,12 @@ pub fn of_the_files(copy: &Copy, changes: &Changes, touched: &[Touched]) -> Vec<
             wrong.push(format!("{} outside of the state directory was changed", path.display()));
         }
     }
-    // Where directories were moved about nobody can say what is new.
+    // If the mutation moved a directory, new files can't be told from moved files.
     let is_about_dirs = touched.iter().any(|touched| !matches!(touched.node, Some(Node::File { .. })));
     for path in changes.store.iter().filter(|_| !is_about_dirs) {
         let is_in_tmp = path.parent().is_some_and(|dir| dir.ends_with("tmp"));
         let is_known = copy.store.nodes().contains_key(path) || path.ends_with("notify.lock");
-        // What is to be put in place by a transaction that is committed, and could not be carried out.
+        // Files staged by a committed transaction may remain if the command could not apply it.
         let is_staged = path.ancestors().nth(2).is_some_and(|agent| {
             copy.store
                 .root()
@@ -193,7 +196,7 @@ pub fn of_the_files(copy: &Copy, changes: &Changes, touched: &[Touched]) -> Vec<
     wrong
 }
 
-/// What of the touched is neither where it lay as it was, nor moved aside whole.
+/// Returns the mutated files that are neither unchanged nor moved to quarantine whole.
 pub fn gone<'t>(copy: &Copy, changes: &Changes, touched: &'t [Touched]) -> Vec<&'t Touched> {
     let is_gone = |touched: &&Touched| {
         let tree = copy.tree_of(&touched.path);
@@ -204,7 +207,7 @@ pub fn gone<'t>(copy: &Copy, changes: &Changes, touched: &'t [Touched]) -> Vec<&
     touched.iter().filter(is_gone).collect()
 }
 
-/// Whether the command writes where it is told to, or beside the state directory by itself.
+/// True if the command may write outside the state directory.
 pub fn may_write_elsewhere(line: &Line) -> bool {
     const TOLD: &[&str] = &["--secret-file", "--output", "--template"];
     line.args.iter().any(|arg| {
@@ -213,8 +216,8 @@ pub fn may_write_elsewhere(line: &Line) -> bool {
     })
 }
 
-/// Whether the command was told to drop this rejected file: then it goes, whatever it is, and its reason with it. Or to
-/// remove the agent that it belongs to, or to give it another name.
+/// True if the command was told to drop this rejected file with its reason, or to remove or rename
+/// its agent.
 pub fn is_dropped_by_name(line: &Line, path: &Path) -> bool {
     let agent = super::commands::agent_of(path).unwrap_or_default();
     let leaves = line.args.iter().any(|arg| arg == "rm" || arg == "rename");
@@ -228,7 +231,7 @@ pub fn is_dropped_by_name(line: &Line, path: &Path) -> bool {
     drops && dir && line.args.iter().any(|arg| arg == file)
 }
 
-/// Whether `doctor --json` says of a file that it is damaged.
+/// True if `doctor --json` reports a file as damaged.
 pub fn is_damage(doctor: &Ran, path: &Path) -> bool {
     let text = String::from_utf8_lossy(&doctor.stdout);
     let findings = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -239,11 +242,11 @@ pub fn is_damage(doctor: &Ran, path: &Path) -> bool {
     })
 }
 
-/// What no record lies in, or what says nothing that anybody needs.
+/// True for files that may be overwritten or deleted without loss.
 fn is_nobodys(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let is_below = |dir: &str| path.components().any(|part| part.as_os_str() == dir);
-    // A cache is made again where it can't be read, and a checkpoint goes when there is a newer one.
+    // A damaged cache is rebuilt, and a newer checkpoint replaces an older one.
     is_below("tmp")
         || is_below("cache")
         || name.starts_with("checkpoint-")
@@ -251,7 +254,7 @@ fn is_nobodys(path: &Path) -> bool {
         || name.ends_with(".lock")
 }
 
-/// Whether it lies where it lay as it was, or was moved aside whole.
+/// True if the file is unchanged, or was moved to quarantine whole.
 fn is_kept(tree: &Tree, path: &Path, node: &Node, changes: &[PathBuf]) -> bool {
     let place = tree.root().join(path);
     let now = fs::symlink_metadata(&place).ok().and_then(|found| tree::look(&place, &found));
@@ -272,7 +275,7 @@ fn is_kept(tree: &Tree, path: &Path, node: &Node, changes: &[PathBuf]) -> bool {
     if aside.iter().any(|aside| is_same(node, aside)) {
         return true;
     }
-    // Of a file of lines each is kept for itself.
+    // A file of lines is kept if every line is kept somewhere.
     let (true, Node::File { bytes, .. }) = (path.extension().is_some_and(|ending| ending == "jsonl"), node)
     else {
         return false;

@@ -1,4 +1,4 @@
-//! Faults of a file as a whole: its kind, its name, its rights, its place.
+//! Mutations of a file as a whole: its type, name, permissions and place.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -11,15 +11,15 @@ use std::rc::Rc;
 use super::chance::Chance;
 use super::tree::{self, Node, Tree};
 
-/// What was done: in words, and what lies now where. What is open must stay open while the command runs.
+/// Mutation in words, and a file that must stay open while the command runs.
 pub struct Misplaced {
     pub words: String,
     pub open: Option<File>,
-    /// What else is touched by that: what it lies over now, and what lies beside it.
+    /// Other paths that the mutation changed: a replaced file, or a new file in the same directory.
     pub others: Vec<PathBuf>,
 }
 
-/// Puts something else where a file or directory was.
+/// Replaces a file or directory by something else.
 pub fn misplace(tree: &Tree, path: &Path, chance: &mut Chance) -> io::Result<Misplaced> {
     let place = tree.root().join(path);
     let old = tree.nodes()[path].clone();
@@ -64,7 +64,7 @@ pub fn misplace(tree: &Tree, path: &Path, chance: &mut Chance) -> io::Result<Mis
             format!("a link to {}", target.display())
         }
         5 => {
-            // What it was, elsewhere, and a link to that.
+            // The file moves to another name, and a link to it takes its place.
             let beside = with_name(&place, b"moved-away");
             fs::rename(&place, &beside)?;
             symlink(beside.file_name().unwrap_or_default(), &place)?;
@@ -92,7 +92,7 @@ pub fn misplace(tree: &Tree, path: &Path, chance: &mut Chance) -> io::Result<Mis
         }
         11 if !is_dir => {
             let size = *chance.pick(&[65 << 20, 1_500 << 20]);
-            // Anew: what lies there by now may be a pipe.
+            // A former mutation may have put a pipe there, so the file is made again.
             gone()?;
             put(&file(&content(&old)))?;
             File::options().write(true).open(&place)?.set_len(size)?;
@@ -135,7 +135,7 @@ pub fn misplace(tree: &Tree, path: &Path, chance: &mut Chance) -> io::Result<Mis
             "in capital letters".to_owned()
         }
         _ => {
-            // Under the name of another one, which is then gone.
+            // The file replaces another file.
             let all: Vec<&PathBuf> = tree
                 .nodes()
                 .keys()
@@ -165,7 +165,7 @@ fn content(node: &Node) -> Vec<u8> {
     }
 }
 
-/// The content of some file.
+/// Returns the content of a random file.
 fn some_content(tree: &Tree, chance: &mut Chance) -> Vec<u8> {
     let files: Vec<&Node> = tree.nodes().values().filter(|node| matches!(node, Node::File { .. })).collect();
     content(files[chance.below(files.len())])

@@ -1,4 +1,4 @@
-//! Faults inside a file: in its bytes, its lines, and the fields of JSON and TOML.
+//! Mutations of the content of a file: its bytes, its lines, and the fields of JSON and TOML.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 use super::chance::Chance;
 use crate::setup::words;
 
-/// What other files hold, and what could stand in a field.
+/// Values for mutated fields.
 pub struct Pool<'a> {
-    /// Ids of every kind that are in the directory.
+    /// All ids in the directory.
     pub ids: &'a [String],
     /// Contents of other files.
     pub contents: &'a [&'a [u8]],
 }
 
-/// Texts that something may stumble over. None of them does harm to whoever runs it as a command.
+/// Texts that are hard to process. All are harmless if run as a shell command.
 pub const TEXTS: &[&str] = &[
     "",
     " ",
@@ -51,7 +51,7 @@ pub const TEXTS: &[&str] = &[
     "dormouse/message/1",
 ];
 
-/// Moments and spans at the ends of what can be said.
+/// Extreme and invalid times.
 pub const TIMES: &[&str] = &[
     "0000-01-01T00:00:00.000Z",
     "0001-01-01T00:00:00Z",
@@ -68,7 +68,7 @@ pub const TIMES: &[&str] = &[
     "now",
 ];
 
-/// Spans, and what looks like one.
+/// Valid, extreme and invalid durations.
 pub const SPANS: &[&str] = &[
     "0s",
     "1ns",
@@ -84,7 +84,7 @@ pub const SPANS: &[&str] = &[
     "5m",
 ];
 
-/// Expressions of the calendar.
+/// Valid and invalid cron expressions.
 const CRONS: &[&str] = &[
     "* * * * *",
     "0 0 30 2 *",
@@ -100,16 +100,16 @@ const CRONS: &[&str] = &[
     "? ? ? ? ?",
 ];
 
-/// Numbers as JSON may write them, though few programs read them all.
+/// Valid JSON numbers, which few programs can all represent.
 const NUMBERS: &str = "0 -0 -1 1 2 255 256 4294967295 4294967296 9007199254740993 9223372036854775807 9223372036854775808 \
      18446744073709551615 18446744073709551616 -9223372036854775809 1e308 1e999 -1e999 1e-999 0.1 \
      0.30000000000000004 1E400000000 1e18446744073709551616 \
      123456789012345678901234567890123456789012345678901234567890";
 
-/// Stands in for JSON that no `Value` can hold; replaced in the text.
+/// Placeholder for JSON text that no `Value` can represent; replaced after serialization.
 const HOLE: &str = "\u{1}hole";
 
-/// The content changed in one way, and that way in words.
+/// Returns the content with one mutation, and the mutation in words.
 pub fn mutate(path: &Path, bytes: &[u8], pool: &Pool<'_>, chance: &mut Chance) -> (Vec<u8>, String) {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let by_fields = !chance.one_in(4);
@@ -128,7 +128,7 @@ fn of_json(bytes: &[u8], pool: &Pool<'_>, chance: &mut Chance, is_pretty: bool) 
     let mut text =
         if is_pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.ok()?;
     if let Some(filling) = hole {
-        // A key keeps its quotes, a value loses them.
+        // The quotes of a placeholder stay if it is a key, and are removed if it is a value.
         text = text.replace("\"\\u0001hole\":", &format!("{filling}:"));
         text = text.replace("\"\\u0001hole\"", &filling);
     }
@@ -136,7 +136,7 @@ fn of_json(bytes: &[u8], pool: &Pool<'_>, chance: &mut Chance, is_pretty: bool) 
     Some((text.into_bytes(), words))
 }
 
-/// Every place in a value, as the steps that lead to it.
+/// Collects the path of every place in a value.
 fn places(value: &Value, here: &mut Vec<String>, places: &mut Vec<Vec<String>>) {
     places.push(here.clone());
     let mut below = |key: String, value: &Value| {
@@ -161,7 +161,8 @@ fn at<'v>(value: &'v mut Value, place: &[String]) -> Option<&'v mut Value> {
     })
 }
 
-/// Changes one thing, and says what fills the hole that it may have left.
+/// Makes one change. Returns the change in words, and the text for the placeholder if the change
+/// has one.
 fn change(value: &mut Value, pool: &Pool<'_>, chance: &mut Chance) -> Option<(String, Option<String>)> {
     let mut all = Vec::new();
     places(value, &mut Vec::new(), &mut all);
@@ -208,7 +209,7 @@ fn change(value: &mut Value, pool: &Pool<'_>, chance: &mut Chance) -> Option<(St
         }
         5 => {
             let number = *chance.pick(&words(NUMBERS));
-            // A number in a number's place, where there is one.
+            // A number replaces another number if the value has one.
             let numbers: Vec<Vec<String>> =
                 all.into_iter().filter(|place| at(value, place).is_some_and(|v| v.is_number())).collect();
             let place =
@@ -290,7 +291,7 @@ fn change(value: &mut Value, pool: &Pool<'_>, chance: &mut Chance) -> Option<(St
     }
 }
 
-/// Some object in a value.
+/// Returns a random object in a value.
 fn objects<'v>(value: &'v mut Value, chance: &mut Chance) -> Option<&'v mut Map<String, Value>> {
     let mut all = Vec::new();
     places(value, &mut Vec::new(), &mut all);

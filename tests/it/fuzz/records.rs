@@ -1,4 +1,5 @@
-//! Changes one file of the directory, runs one command on it, and puts everything back.
+//! Search over records: mutates one file of the directory, runs one command, and restores the
+//! directory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,11 +17,11 @@ use super::run::Line;
 use super::tree::{self, Node, Tree};
 use super::{Failure, Worker};
 
-/// How often each kind of file met each command.
+/// Number of cases by kind of file and command.
 pub type Coverage = BTreeMap<(String, &'static str), usize>;
 
-/// Runs the case of a number: the pairs of a kind and a command come in turn, in an order of their own in
-/// each round.
+/// Runs the case with this number. Each round has all pairs of a kind and a command, in another
+/// order. Returns the failure of the case.
 pub fn case(worker: &mut Worker, pairs: &mut Pairs, number: u64, coverage: &mut Coverage) -> Option<Failure> {
     let mut chance = Chance::new(worker.seed, number);
     let (kind, template) = pairs.of(worker, number);
@@ -45,7 +46,7 @@ pub fn case(worker: &mut Worker, pairs: &mut Pairs, number: u64, coverage: &mut 
     judged(worker, &line, &what, touched, template)
 }
 
-/// Runs the command on what was changed, judges it, and puts everything back.
+/// Runs the command on the mutated directory, checks its end, and restores the directory.
 fn judged(
     worker: &mut Worker,
     line: &Line,
@@ -71,7 +72,8 @@ fn judged(
         }
     }
     if !suspects.is_empty() {
-        // What it did with this was right if it could read it. The program is asked itself.
+        // The command may change a file that it could read, so `doctor` is asked if the file can be
+        // read.
         again(worker, changes, &touched);
         let doctor = Line { args: vec!["doctor".into(), "--json".into()], ..line.clone() };
         let said = worker.place.run(&doctor);
@@ -91,7 +93,7 @@ fn judged(
     Some(failure)
 }
 
-/// Everything as it was when the command began.
+/// Restores the mutated directory as it was when the command began.
 fn again(worker: &mut Worker, changes: Changes, touched: &[Touched]) {
     let copy = &mut worker.copy;
     copy.restore(changes, touched);
@@ -104,13 +106,13 @@ fn again(worker: &mut Worker, changes: Changes, touched: &[Touched]) {
             tree::remove(&place, &found);
         }
         if let Some(node) = &touched.node {
-            // Where the directory above it was changed as well there may be no place for it.
+            // A mutated parent directory may have no place for the file.
             let _ = tree::put(&place, node, tree.owner());
         }
     }
 }
 
-/// A file near it, or any.
+/// Returns a random file, mostly one near this path.
 fn other(worker: &Worker, path: &Path, chance: &mut Chance) -> PathBuf {
     let nodes = worker.copy.store.nodes();
     let near: Vec<&PathBuf> = nodes.keys().filter(|other| other.parent() == path.parent()).collect();
@@ -119,7 +121,8 @@ fn other(worker: &Worker, path: &Path, chance: &mut Chance) -> PathBuf {
     (*chance.pick(from)).clone()
 }
 
-/// Changes one file or directory, and says how; adds the others that are changed by this.
+/// Mutates one file or directory. Returns the mutation in words, and adds the other paths that it
+/// changed.
 fn change(
     worker: &Worker,
     path: &Path,
@@ -164,8 +167,8 @@ fn change(
     words
 }
 
-/// Whether something of its kind still lies there, and all above it are directories: a change before this one
-/// may have put a link there, and nothing beyond that is to be touched.
+/// True if a file of the original type is there and all its parents are directories. An earlier
+/// mutation may have put a link there, and nothing beyond a link may be mutated.
 fn is_as_it_was(tree: &Tree, path: &Path) -> bool {
     let found = |path: &Path| fs::symlink_metadata(tree.root().join(path));
     let mut above = path.ancestors().skip(1);
@@ -177,7 +180,7 @@ fn is_as_it_was(tree: &Tree, path: &Path) -> bool {
     is_kind && above.all(|dir| found(dir).is_ok_and(|found| found.is_dir()))
 }
 
-/// Puts something else in its place, and says what.
+/// Replaces the file. Returns the mutation in words.
 fn moved(
     tree: &Tree,
     path: &Path,
@@ -195,7 +198,7 @@ fn moved(
     }
 }
 
-/// The command line of a template, and whether it is called from inside a turn.
+/// Returns the command line of a template, and true if it runs as if called from a turn.
 fn line(worker: &Worker, template: &str, path: &Path, chance: &mut Chance) -> (Line, bool) {
     let (words, stdin) = draw(template, path, &worker.copy.ids, chance);
     let mut args: Vec<OsString> = words.into_iter().map(OsString::from).collect();
@@ -224,7 +227,7 @@ fn line(worker: &Worker, template: &str, path: &Path, chance: &mut Chance) -> (L
     (Line { args, env, dir, stdin, ..Line::default() }, from_inside)
 }
 
-/// The pairs of a kind and a command, in the order of a round.
+/// Pairs of a kind and a command, in the order of the current round.
 #[derive(Default)]
 pub struct Pairs {
     round: Option<u64>,
@@ -232,7 +235,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// The pair of a number. Each round has all of them, in an order of its own.
+    /// Returns the pair of a case. Each round has all pairs, in another order.
     fn of(&mut self, worker: &Worker, number: u64) -> (String, &'static str) {
         let kinds = &worker.copy.kinds;
         let all = (kinds.len() * COMMANDS.len()) as u64;

@@ -1,5 +1,5 @@
-//! The same for records in a database, which somebody changes behind dormouse's back: texts that are none of its records,
-//! columns that say something else than the texts, rows that are missing, twice there, or another agent's.
+//! Fuzz test of records in a database that another program changes: texts that are no records,
+//! columns that contradict the texts, and rows that are missing, doubled, or of another agent.
 
 use std::fs;
 use std::path::Path;
@@ -21,11 +21,12 @@ use crate::setup::words;
 
 const SCHEMA: &str = "fuzzed";
 
-/// What agents consist of.
+/// Tables with the data of agents.
 const TABLES: &str = "meta agent state due inbox record plan file dedupe lease archive event trigger_key trigger_use \
      task_input";
 
-/// Where texts are: the table, the column, the agent's number there, and how such a file ends.
+/// Columns with texts: table, column, column of the agent's number, and file name extension of such
+/// a text.
 const TEXTS: &[(&str, &str, &str, &str)] = &[
     ("state", "body", "agent_id", "json"),
     ("inbox", "body", "agent_id", "json"),
@@ -37,7 +38,7 @@ const TEXTS: &[(&str, &str, &str, &str)] = &[
     ("agent", "policy", "id", "toml"),
 ];
 
-/// What else may have happened to the rows of `ada`, whose number is in `$`. A row is drawn where `?` stands.
+/// Other mutations of the rows of `ada`. `$` is the number of ada, and `?` a random row.
 const HARMS: &[&str] = &[
     "UPDATE @.state SET revision = revision + 1000 WHERE agent_id = $",
     "UPDATE @.state SET revision = -1 WHERE agent_id = $",
@@ -117,7 +118,7 @@ const HARMS: &[&str] = &[
     "DELETE FROM @.meta",
 ];
 
-/// What is called. Words in braces are ids of ada's.
+/// Commands that run on the mutated rows. Words in braces are ids of ada's records.
 const COMMANDS: &[&str] = &[
     "start ada",
     "stop ada --grace 0s",
@@ -196,11 +197,12 @@ fn changed_rows_are_read_in_peace() {
     println!("rows: {number} cases, seed {seed}, {} with a text that is no record", rows.unreadable);
 }
 
-/// The judge of this sees it where a command overwrites what it can't read, says nothing of it, or changes somebody else.
+/// Asserts that the checks of this file notice an overwritten unreadable record, a missing report,
+/// and a change of another agent.
 fn assert_it_can_object(rows: &mut Rows) {
     let damage = rows.damage_text(("record", "body", "agent_id", "json"), b"{\"schema\":\"odd\"}").unwrap();
     assert_eq!(rows.objections(&damage), Vec::<String>::new());
-    // Somebody has written another text over it.
+    // A test statement overwrites the unreadable text.
     rows.restore();
     let wrong = rows.objections(&damage);
     assert_eq!(
@@ -212,31 +214,31 @@ fn assert_it_can_object(rows: &mut Rows) {
     rows.restore();
 }
 
-/// The store, and how it was.
+/// Store with a copy of its original rows.
 struct Rows {
     machine: Machine,
     session: Session,
-    /// The number of ada.
+    /// Number of ada in the database.
     ada: String,
-    /// Ids of her records.
+    /// Ids of the records of ada.
     ids: Vec<String>,
     bob: Vec<String>,
     documented: Documented,
-    /// A copy of what lies on this machine.
+    /// Copy of the files of this machine's anchor.
     kept: tempfile::TempDir,
     unreadable: usize,
 }
 
-/// What was done, in words.
+/// Mutation in words.
 #[derive(Default)]
 struct Damage {
     words: String,
-    /// A row whose text no reader can take for a record: its table, and the row as text.
+    /// Row whose text no reader can take for a record: its table, and the row as text.
     unreadable: Option<(&'static str, String)>,
 }
 
 impl Rows {
-    /// `ada` with a record of every kind, and `bob`, who rests.
+    /// Creates `ada` with a record of every kind, and the idle agent `bob`.
     fn make() -> Rows {
         let server = server();
         let machine = Machine::new(&server.url(SCHEMA), None).with_ada("echo done");
@@ -282,7 +284,8 @@ impl Rows {
         rows
     }
 
-    /// Damages something, runs a command, judges, and puts everything back.
+    /// Mutates the rows, runs a command, checks its end, and restores the rows. Returns the
+    /// failure.
     fn case(&mut self, seed: u64, number: u64) -> Option<String> {
         let mut chance = Chance::new(seed, number);
         let damage = if chance.one_in(2) { self.harm(&mut chance) } else { self.mutate(&mut chance) }?;
@@ -319,7 +322,7 @@ impl Rows {
         (!wrong.is_empty()).then(shown)
     }
 
-    /// One of the harms that are listed.
+    /// Applies one of `HARMS`.
     fn harm(&mut self, chance: &mut Chance) -> Option<Damage> {
         let harm = *chance.pick(HARMS);
         let table = harm.split("@.").nth(1).unwrap().split(' ').next().unwrap();
@@ -332,7 +335,7 @@ impl Rows {
         refused.is_none().then(|| Damage { words: harm.to_owned(), unreadable: None })
     }
 
-    /// A text is changed.
+    /// Mutates a text.
     fn mutate(&mut self, chance: &mut Chance) -> Option<Damage> {
         let place = *chance.pick(TEXTS);
         let (table, column, of, ending) = place;
@@ -352,7 +355,7 @@ impl Rows {
         Some(damage)
     }
 
-    /// Puts this text into the place of the first one there.
+    /// Replaces the first text of this place.
     fn damage_text(&mut self, place: (&'static str, &str, &str, &str), new: &[u8]) -> Option<Damage> {
         let (table, column, of, _) = place;
         let hex = self.session.ask(&format!(
@@ -365,7 +368,7 @@ impl Rows {
     fn replace(&mut self, place: (&'static str, &str, &str, &str), old: &[u8], new: &[u8]) -> Option<Damage> {
         let (table, column, of, ending) = place;
         let text = |bytes: &[u8]| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex_of(bytes));
-        // What is no JSON is kept as a text, as far as it goes: a column of JSON takes nothing else.
+        // A JSON column stores no invalid JSON, so such a text is stored as a JSON string or cut.
         let forms = if ending == "json" {
             vec![
                 format!("{}::json", text(new)),
@@ -391,7 +394,7 @@ impl Rows {
         None
     }
 
-    /// The text that was written last.
+    /// Returns the text that was written last.
     fn newest(&mut self, table: &str, column: &str, of: &str) -> Vec<u8> {
         let asked = format!(
             "SELECT encode(convert_to({column}::text, 'UTF8'), 'hex') FROM {SCHEMA}.{table} WHERE {of} = {} \
@@ -409,7 +412,7 @@ impl Rows {
         self.session.ask(&asked).remove(0)
     }
 
-    /// Runs a statement. What the server has against it, if it has something.
+    /// Runs a statement. Returns the error of the server.
     fn attempt(&mut self, sql: &str) -> Option<String> {
         let hex = hex_of(sql.as_bytes());
         let said = self
@@ -450,13 +453,13 @@ impl Rows {
             limited.env(name, value.unwrap_or_default());
         }
         let output = limited.stdin(Stdio::null()).output().unwrap();
-        // The status of `timeout` when it had to kill.
+        // `timeout` ends with this status if it had to kill the command.
         let stuck = (output.status.code() == Some(137)).then(|| "it did not end in a minute".to_owned());
         let (stdout, stderr) = (output.stdout, output.stderr);
         Ran { status: output.status, stdout, stderr, peak_kib: 0, stuck, was_told: false, left: Vec::new() }
     }
 
-    /// What is wrong with the rows after a command.
+    /// Returns the faults in the rows after a command.
     fn objections(&mut self, damage: &Damage) -> Vec<String> {
         let mut wrong = Vec::new();
         if let Some((table, digest)) = &damage.unreadable {
@@ -478,7 +481,7 @@ impl Rows {
         wrong
     }
 
-    /// Whether a message for bob gets its turn, whatever has become of ada.
+    /// Returns the failure of a step of bob, which must get its turn whatever the rows of ada are.
     fn keeps_bob_from_work(&mut self) -> Option<String> {
         for words in
             [&["enqueue", "bob", "hello"][..], &["tick", "--all", "--until-idle", "--max-steps", "4"]]
@@ -503,7 +506,7 @@ impl Rows {
         rows
     }
 
-    /// Puts everything back.
+    /// Restores all rows.
     fn restore(&mut self) {
         let back = |table: &&str| {
             format!(
@@ -519,7 +522,7 @@ impl Rows {
     }
 }
 
-/// Whether no reader can take this for a record of the kind that was there.
+/// True if no reader can take this text for a record of the kind that the row had.
 fn is_no_record(old: &[u8], new: &[u8]) -> bool {
     let schema = |bytes: &[u8]| {
         let value: Option<Value> = serde_json::from_slice(bytes).ok();

@@ -1,5 +1,5 @@
-//! Runs one command and watches it: how it ended, what it printed, what it used, and which processes it left
-//! running.
+//! Runs one command and observes its end, its output, its use of resources, and the processes that
+//! it leaves behind.
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
@@ -16,32 +16,33 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process, p
 
 use super::tree::Owner;
 
-/// How much processor a command may take before it counts as one that hangs.
+/// Processor time after which a command counts as hanging.
 const PROCESSOR: Duration = Duration::from_secs(5);
-/// How long it may take where it does nothing: the machine may have other work.
+/// Time after which a command without processor time counts as hanging; long, because the machine
+/// may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What one process may take.
+/// Maximum memory of one process.
 pub const MEMORY_KIB: i64 = 64 << 10;
-/// Far beyond that, and little enough for the machine: what takes more is refused it.
+/// Memory limit that the kernel enforces: far above `MEMORY_KIB`, and small enough for the machine.
 const MEMORY_AT_ALL: u64 = 600 << 20;
 
-/// One command line with all that belongs to it.
+/// Command line with its environment, stdin and directory.
 #[derive(Debug, Clone, Default)]
 pub struct Line {
     pub args: Vec<OsString>,
     pub env: Vec<(String, OsString)>,
     pub dir: PathBuf,
     pub stdin: Vec<u8>,
-    /// Redirections in shell, for instance `>&-`.
+    /// Redirections in shell syntax, for instance `>&-`.
     pub redirections: String,
-    /// Its directory is removed before it begins.
+    /// True if the working directory is removed before the command begins.
     pub dir_goes: bool,
-    /// It may wait for what never comes: it is told to end after a moment, in whatever way it does.
+    /// True if the command may wait forever, so that it gets a signal after a moment.
     pub may_wait: bool,
 }
 
 impl Line {
-    /// The same for a shell.
+    /// Returns the command line for a shell.
     pub fn shown(&self, program: &Path) -> String {
         let made =
             if self.dir_goes { format!("mkdir {} && ", quoted(self.dir.as_os_str())) } else { String::new() };
@@ -64,7 +65,7 @@ impl Line {
     }
 }
 
-/// A word for bash. One of many bytes is made by the shell itself.
+/// Quotes a word for bash. A long word is made by a command of the shell.
 fn quoted(word: &OsStr) -> String {
     let bytes = word.as_bytes();
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=,@+{}".contains(byte);
@@ -77,34 +78,34 @@ fn quoted(word: &OsStr) -> String {
     }
 }
 
-/// What came of it.
+/// Result of a command.
 pub struct Ran {
     pub status: ExitStatus,
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
     pub peak_kib: i64,
-    /// Why it counts as one that hangs.
+    /// Reason why the command counts as hanging.
     pub stuck: Option<String>,
-    /// It was told to end.
+    /// True if the command got a signal to end.
     pub was_told: bool,
-    /// How processes ended that it left behind, where they ended badly.
+    /// Bad ends of the processes that the command left behind.
     pub left: Vec<String>,
 }
 
-/// Where commands run.
+/// Settings for all commands of a worker.
 pub struct Place {
     pub program: PathBuf,
-    /// As whom, where the tests run as root.
+    /// User of the commands, if the tests run as root.
     pub owner: Owner,
-    /// Where their streams go: files of this name with endings.
+    /// Path of the files for stdin, stdout and stderr, without extension.
     pub streams: PathBuf,
-    /// How many commands have run, and the most memory that one of them took.
+    /// Number of commands that have run, and maximum memory of one command.
     pub commands: Cell<u64>,
     pub peak_kib: Cell<i64>,
 }
 
 impl Place {
-    /// Runs a command, and waits for whatever it leaves behind.
+    /// Runs a command, and waits for the processes that it leaves behind.
     pub fn run(&self, line: &Line) -> Ran {
         let pid = self.start(line);
         if line.dir_goes {
@@ -155,13 +156,14 @@ impl Place {
         started.unwrap_or_else(|error| panic!("{}: {error}", line.shown(&self.program)))
     }
 
-    /// Where a stream of a command goes.
+    /// Returns the file of a stream.
     fn stream(&self, ending: &str) -> PathBuf {
         self.streams.with_extension(ending)
     }
 }
 
-/// Waits until a process has ended; ends one that hangs.
+/// Waits until a process has ended, and kills a process that hangs. Returns the reason, and true if
+/// the process got a signal to end.
 fn watch(pid: Pid, may_wait: bool) -> (Option<String>, bool) {
     let most = |most| Rlimit { current: Some(most), maximum: Some(most) };
     let _ = prlimit(Some(pid), Resource::Data, most(MEMORY_AT_ALL));
@@ -194,16 +196,17 @@ fn watch(pid: Pid, may_wait: bool) -> (Option<String>, bool) {
     }
 }
 
-/// What a process has taken of the processor so far.
+/// Returns the processor time of a process.
 fn processor_time(pid: Pid) -> Duration {
     let text = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    // The name in brackets may hold anything; after it come the fields from the third on.
+    // The name in brackets may have any characters; the fields from the third on follow it.
     let fields = text.rsplit_once(") ").map(|(_, fields)| fields).unwrap_or_default();
     let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     Duration::from_millis(ticks * 10)
 }
 
-/// Waits for the end of a child, and says how much memory it took; without one for any that has ended.
+/// Waits for the end of a child, or of any ended child if `child` is `None`. Returns its status and
+/// its maximum memory in KiB.
 fn wait(child: Option<Pid>) -> Option<(ExitStatus, i64)> {
     let (pid, options) = match child {
         Some(child) => (child.as_raw_nonzero().get(), 0),
@@ -211,15 +214,15 @@ fn wait(child: Option<Pid>) -> Option<(ExitStatus, i64)> {
     };
     let mut status = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: both point to what is written by the call; all zeroes is a value of `rusage`.
+    // SAFETY: both pointers are valid for the writes of the call, and `rusage` may be all zeroes.
     let waited = unsafe { libc::wait4(pid, &mut status, options, usage.as_mut_ptr()) };
-    // SAFETY: see above.
+    // SAFETY: all zeroes is a valid `rusage`.
     let usage = unsafe { usage.assume_init() };
     (waited > 0).then(|| (ExitStatus::from_raw(status), usage.ru_maxrss))
 }
 
-/// Waits for the processes that a command has left behind: they are children of ours by now. Those
-/// that don't end are ended.
+/// Waits for the processes that a command has left behind, which this worker has adopted, and kills
+/// those that do not end. Returns the bad ends.
 fn reap() -> Vec<String> {
     let mut bad = Vec::new();
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Changed streams of `export`. `import` refuses one and leaves nothing of it, or makes a sound agent of it; it writes
-//! nowhere else.
+//! Fuzz test of streams of `export`: `import` refuses a mutated stream and leaves no files of it,
+//! or makes a valid agent of it, and writes nowhere else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const BLOCK: usize = 512;
 const SUM: &str = "dormouse-export.sha256";
 const LONG_PATH: &str = "dormouse-export.path";
 
-/// A file of a stream, or one of the stream's own.
+/// File of an agent in a stream, or file of the stream itself.
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     path: Vec<u8>,
@@ -29,7 +29,7 @@ struct Entry {
     content: Vec<u8>,
 }
 
-/// The entries of a stream, without its sum.
+/// Parses the entries of a stream, without its sum.
 fn entries(bytes: &[u8]) -> Vec<Entry> {
     let mut entries = Vec::new();
     let (mut at, mut long) = (0, None);
@@ -55,7 +55,7 @@ fn entries(bytes: &[u8]) -> Vec<Entry> {
     entries
 }
 
-/// The entries as a stream whose sum is right.
+/// Writes the entries as a stream with a correct sum.
 fn stream(entries: &[Entry]) -> Vec<u8> {
     let mut bytes: Vec<u8> = entries.iter().flat_map(block).collect();
     let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -75,7 +75,7 @@ fn block(entry: &Entry) -> Vec<u8> {
         header.set_gid(0);
         header.set_size(content.len() as u64);
         header.set_mtime(entry.written_at);
-        // What the library refuses stands in the header all the same.
+        // The test writes also paths into the header that the library refuses.
         if !path.contains(&0) && header.set_path(String::from_utf8_lossy(path).as_ref()).is_err() {
             let field = &mut header.as_old_mut().name;
             let most = path.len().min(field.len());
@@ -103,7 +103,7 @@ fn block(entry: &Entry) -> Vec<u8> {
     bytes
 }
 
-/// Names that lead out of an agent's directory, or to what is not a stream's to bring.
+/// Names that lead out of the agent's directory, or that no stream may contain.
 const NAMES: &[&str] = &[
     "../../../../home/.profile",
     "/etc/cron.d/x",
@@ -134,10 +134,10 @@ const NAMES: &[&str] = &[
     "waits/a\nb.json",
 ];
 
-/// Changes a stream in one way, and says how.
+/// Mutates a stream once. Returns the stream and the mutation in words.
 fn change(entries: &[Entry], chance: &mut Chance) -> (Vec<u8>, String) {
     let mut changed = entries.to_vec();
-    // The first is the stream's own.
+    // The first entry belongs to the stream itself.
     let at = 1 + chance.below(entries.len() - 1);
     let other = 1 + chance.below(entries.len() - 1);
     let shown = String::from_utf8_lossy(&entries[at].path).into_owned();
@@ -221,12 +221,12 @@ fn change(entries: &[Entry], chance: &mut Chance) -> (Vec<u8>, String) {
     (stream(&changed), words)
 }
 
-/// As a stream has its files: directories in the order of their names.
+/// Returns the key by which a stream sorts its files: directories in the order of their names.
 fn in_order(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect()
 }
 
-/// What is wrong with what became of a stream.
+/// Returns the faults after the import of a stream.
 fn judge(sandbox: &Sandbox, ran: &Ran) -> Vec<String> {
     let mut wrong = Vec::new();
     let there = names(&sandbox.store().join("agents"));

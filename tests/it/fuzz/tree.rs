@@ -1,5 +1,5 @@
-//! A copy of a directory in memory: compares the directory with it, by what the file system says, and puts it
-//! back.
+//! Copy of a directory in memory: compares the directory with the copy by its metadata, and
+//! restores it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata, Permissions};
@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use rustix::fs::{CWD, FileType, Mode};
 
-/// What lies under one name.
+/// File, directory or other node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     Dir { mode: u32 },
@@ -20,7 +20,7 @@ pub enum Node {
     Socket,
 }
 
-/// What changes when a file does.
+/// Metadata that changes with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -30,7 +30,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// What a directory holds is looked at under its own names.
+    /// Entries of a directory have stamps of their own, so the size of a directory does not count.
     fn of(found: &Metadata) -> Stamp {
         let of_file = |number| if found.is_dir() { 0 } else { number };
         Stamp {
@@ -42,21 +42,21 @@ impl Stamp {
     }
 }
 
-/// Whose the files are, where the tests run as root.
+/// Owner of the files, if the tests run as root.
 pub type Owner = Option<u32>;
 
-/// Everything below a directory.
+/// All nodes below a directory.
 pub struct Tree {
     root: PathBuf,
     owner: Owner,
     nodes: BTreeMap<PathBuf, Node>,
     stamps: BTreeMap<PathBuf, Stamp>,
-    /// What is below it and no part of it.
+    /// Path below the directory that does not belong to the tree.
     except: Option<PathBuf>,
 }
 
 impl Tree {
-    /// What lies below `root` now. Its paths are below it too.
+    /// Reads all nodes below `root`. Their paths are relative to `root`.
     pub fn read(root: &Path) -> BTreeMap<PathBuf, Node> {
         let mut nodes = BTreeMap::new();
         each_below(root, Path::new(""), &None, &mut |path, found| {
@@ -67,7 +67,7 @@ impl Tree {
         nodes
     }
 
-    /// Makes it at `root`, which must not be there; `except` is no part of it.
+    /// Makes the tree at `root`, which must not exist; `except` does not belong to the tree.
     pub fn make(
         root: &Path,
         owner: Owner,
@@ -96,7 +96,7 @@ impl Tree {
         self.owner
     }
 
-    /// What is not as it should be: missing, changed, or new.
+    /// Returns the missing, changed and new paths.
     pub fn changes(&self) -> Vec<PathBuf> {
         let mut changes = Vec::new();
         let mut seen = 0;
@@ -110,7 +110,8 @@ impl Tree {
             None => changes.push(path.to_owned()),
         });
         if seen < self.stamps.len() {
-            // Not by asking for each: where a directory is a link now there may be another of that name.
+            // The directory is listed, because behind a link that replaced a directory each path
+            // may exist.
             let mut there = BTreeSet::new();
             each_below(&self.root, Path::new(""), &self.except, &mut |path, _| {
                 there.insert(path.to_owned());
@@ -120,7 +121,7 @@ impl Tree {
         changes
     }
 
-    /// Puts back what is `wrong`: what has changed, and what was touched whether or not it seems changed.
+    /// Restores the paths in `wrong`, even those whose metadata seems unchanged.
     pub fn restore(&mut self, wrong: &[PathBuf]) {
         for path in wrong {
             open_up(&self.root.join(path));
@@ -136,7 +137,7 @@ impl Tree {
         if self.stamps.len() == self.nodes.len() {
             return;
         }
-        // In order of name: a directory comes before what is in it.
+        // By name, a directory comes before its entries.
         let missing: Vec<(&PathBuf, &Node)> =
             self.nodes.iter().filter(|(path, _)| !self.stamps.contains_key(*path)).collect();
         for (path, node) in missing {
@@ -147,9 +148,9 @@ impl Tree {
     }
 }
 
-/// Calls `each` with every path below `dir`, a directory before what is in it.
+/// Calls `each` with every path below `dir`, a directory before its entries.
 fn each_below(root: &Path, dir: &Path, except: &Option<PathBuf>, each: &mut impl FnMut(&Path, &Metadata)) {
-    // What can't be looked into by whoever owns it is opened by its mode, and put right by the caller.
+    // A directory that its owner can't read gets another mode, which the caller restores.
     let entries = fs::read_dir(root.join(dir)).or_else(|error| {
         let _ = fs::set_permissions(root.join(dir), Permissions::from_mode(0o700));
         fs::read_dir(root.join(dir)).map_err(|_| error)
@@ -167,7 +168,7 @@ fn each_below(root: &Path, dir: &Path, except: &Option<PathBuf>, each: &mut impl
     }
 }
 
-/// What lies there; nothing where it is of no kind that we know, or as large as no record can be.
+/// Reads a node. `None` for a file of another type, or larger than any record.
 pub fn look(path: &Path, found: &Metadata) -> Option<Node> {
     let kind = found.file_type();
     let mode = found.mode() & 0o7777;
@@ -192,7 +193,7 @@ pub fn look(path: &Path, found: &Metadata) -> Option<Node> {
     })
 }
 
-/// Puts something where nothing is; a directory may be there.
+/// Makes a node where no file is; a directory may exist.
 pub fn put(path: &Path, node: &Node, owner: Owner) -> io::Result<()> {
     let mode = match node {
         Node::Dir { mode } => {
@@ -231,14 +232,14 @@ fn own(path: &Path, owner: Owner) {
     }
 }
 
-/// Lets its owner change what is in a directory, so that it can be put right.
+/// Lets the owner change the entries of a directory, so that it can be restored.
 fn open_up(path: &Path) {
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.mode() & 0o700 != 0o700) {
         let _ = fs::set_permissions(path, Permissions::from_mode(0o700));
     }
 }
 
-/// Removes what is there, whatever it is.
+/// Removes a node of any type.
 pub fn remove(path: &Path, found: &Metadata) {
     if found.is_dir() {
         open_up(path);

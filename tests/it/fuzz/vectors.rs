@@ -1,4 +1,5 @@
-//! Command lines, drawn from what the help says, with values, variables, streams and places of every kind.
+//! Search over command lines, drawn from the help texts, with values, variables, streams and
+//! directories of every kind.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,10 +15,10 @@ use super::records::Coverage;
 use super::run::Line;
 use super::{Failure, Worker};
 
-/// One command as its help has it.
+/// Command, parsed from its help text.
 pub struct Grammar {
     words: Vec<String>,
-    /// What stands by itself, by name: `AGENT`, and whether there may be several.
+    /// Positional arguments: the name, such as `AGENT`, and true if it may be repeated.
     positionals: Vec<(String, bool)>,
     options: Vec<Flag>,
     name: &'static str,
@@ -26,14 +27,16 @@ pub struct Grammar {
 struct Flag {
     long: String,
     value: Option<String>,
-    /// What it may be, where the help says so.
+    /// Possible values, if the help lists them.
     possible: Vec<String>,
 }
 
-/// Every command that there is, by asking for help. Hidden ones don't say that they are there.
+/// Returns every command, parsed from the help texts. The help does not list hidden commands, so
+/// they are named here.
 pub fn grammar(worker: &mut Worker) -> Vec<Grammar> {
     let mut found = Vec::new();
-    // The help of a command has the options of all commands in one line, that of the program explains them.
+    // The help of a command has all global options in one line; the help of the program explains
+    // them.
     let mut everywhere = String::new();
     let mut open: Vec<Vec<String>> = vec![vec!["pause".to_owned()], vec!["supervise".to_owned()], Vec::new()];
     while let Some(words) = open.pop() {
@@ -58,7 +61,8 @@ pub fn grammar(worker: &mut Worker) -> Vec<Grammar> {
     found
 }
 
-/// The commands that a help lists: one list, or that of the program, which has several headings.
+/// Returns the commands that a help text lists: in one list, or under several headings in the help
+/// of the program.
 fn commands_of(help: &str, is_of_all: bool) -> Vec<String> {
     let list = help.split("\nCommands:\n").nth(1).and_then(|list| list.split("\n\n").next());
     let below = if is_of_all { help } else { list.unwrap_or_default() }.lines();
@@ -98,12 +102,12 @@ fn parse(words: Vec<String>, help: &str) -> Grammar {
             flag.possible = values.trim_end_matches(']').split(", ").map(str::to_owned).collect();
         }
     }
-    // The table of what was tried names each by one word of ours.
+    // The coverage table needs a static name.
     let name: &'static str = words.join(" ").leak();
     Grammar { words, positionals, options, name }
 }
 
-/// Runs the command line of a number.
+/// Runs the case with this number. Returns its failure.
 pub fn case(
     worker: &mut Worker,
     grammar: &[Grammar],
@@ -181,7 +185,7 @@ fn line(worker: &Worker, command: &Grammar, chance: &mut Chance) -> Line {
     Line { args, env, dir: worker.root.join("project"), ..Line::default() }
 }
 
-/// A value for what the help calls by this name: a good one, or one that is not.
+/// Returns a valid or invalid value for an argument of this name.
 fn value(worker: &Worker, name: &str, possible: &[String], chance: &mut Chance) -> OsString {
     if chance.one_in(3) {
         return hostile(worker, chance);
@@ -246,20 +250,20 @@ fn hostile(worker: &Worker, chance: &mut Chance) -> OsString {
         ]))
         .into(),
         _ => {
-            // No argument can hold a NUL.
+            // An argument can't contain NUL.
             let text: String = chance.pick(TEXTS).chars().filter(|c| *c != '\0').collect();
             text.into()
         }
     }
 }
 
-/// What is special about the surroundings: in words, and a directory that goes afterwards.
+/// Environment of a command line: a description, and a directory to remove afterwards.
 struct Surrounded {
     words: String,
     gone: Option<PathBuf>,
 }
 
-/// Changes variables, streams and the working directory.
+/// Changes environment variables, streams and the working directory at random.
 fn surround(worker: &Worker, line: &mut Line, chance: &mut Chance) -> Surrounded {
     let mut words = vec!["a command line".to_owned()];
     let mut gone = None;
