@@ -1,11 +1,9 @@
-//! A storm: many processes use one state directory at once, are killed, and lack room and time. When it has
-//! calmed, an oracle looks at what is left.
-//!
-//! `DORMOUSE_STORM=600 DORMOUSE_STORM_SEED=7 cargo test --test it storm -- --nocapture` is a long one, with
-//! other acts. A storm that fails keeps its directory: its history is `out/history`, an event a line.
-//!
-//! Another storm is over a database, which two machines share: `cargo test --test it a_storm_over_a_database`. Its server is
-//! killed, too, and connections to it are broken.
+//! Storm test: many processes use one state directory at once, while processes are killed and disk
+//! space and time run short. Afterwards an oracle checks the records. `DORMOUSE_STORM=600
+//! DORMOUSE_STORM_SEED=7 cargo test --test it storm -- --nocapture` runs for 600 s, with other
+//! acts. A failed storm keeps its directory: `out/history` is its history, with one event on each
+//! line. A second storm uses a database that two machines share: `cargo test --test it
+//! a_storm_over_a_database`. That storm also kills the server and breaks connections to it.
 
 mod actors;
 mod base;
@@ -43,7 +41,8 @@ fn a_storm_over_a_database_loses_nothing_and_wedges_nobody() {
     assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
 }
 
-/// The oracle is not told of a message that was taken out of the database: it sees it.
+/// The test deletes messages from the database without an event in the history, and the oracle must
+/// notice.
 #[test]
 fn a_message_that_a_database_loses_is_missed() {
     needs!("postgresql");
@@ -53,13 +52,14 @@ fn a_message_that_a_database_loses_is_missed() {
     assert!(wrong.contains(" is lost"), "{wrong}");
 }
 
-/// A harm that is done meanwhile, which the oracle has to see. Its traces are not kept.
+/// Deliberate damage during the storm, which the oracle must report. The directory of such a storm
+/// is not kept.
 type Harm = Option<fn(&World)>;
 
-/// Lets a storm loose and judges it. Returns what is wrong, if something is.
+/// Runs a storm and judges it. Returns the objections of the oracle, if there are any.
 fn storm(seconds: u64, world: fn() -> World, harm: Harm) -> Option<String> {
     let seed = number("DORMOUSE_STORM_SEED", 1);
-    // The disk of a storm is seen by the thread that makes it, and by those that it starts.
+    // Only the thread that mounts the disk, and threads that it starts, see the disk.
     thread::scope(|scope| scope.spawn(|| weather(&mut Some(world()), seconds, seed, harm)).join().unwrap())
 }
 
@@ -98,7 +98,7 @@ fn weather(world: &mut Option<World>, seconds: u64, seed: u64, harm: Harm) -> Op
             scope.spawn(|| base.count(world));
             scope.spawn(move || base.thunder(world, &mut Luck::new(seed, "thunder")));
         } else {
-            // What only files can have done to them.
+            // These actors need records in files.
             let [elsewhere, dropper, merger, exchanger, copyist] =
                 ["elsewhere", "dropper", "merger", "exchanger", "copyist"].map(actor);
             scope.spawn(|| copyist.copy_whole());

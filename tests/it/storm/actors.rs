@@ -1,4 +1,4 @@
-//! The actors of a storm: each repeats the acts that its own seed draws.
+//! Actors of a storm: each repeats acts that are drawn from a seed of its own.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,7 +14,7 @@ use super::history::{Ended, Handicap, Luck, What};
 use super::world::{AGENTS, TRAVELLER, World, pause};
 use crate::setup;
 
-/// One of them.
+/// Thread that disturbs or uses the agents.
 pub struct Actor<'w> {
     world: &'w World,
     name: String,
@@ -22,13 +22,15 @@ pub struct Actor<'w> {
     number: u64,
 }
 
-/// So many messages may wait for an agent before producers pause: a storm has to calm some day.
+/// Maximum number of waiting messages of an agent before producers pause, so that the storm can
+/// end.
 const BACKLOG: usize = 40;
 
-/// How far clocks are off. No longer than keys are remembered, and within a month.
+/// Clock errors in seconds. They are shorter than the retention of dedupe keys, and stay within a
+/// month.
 const CLOCKS: [i64; 6] = [-7200, -600, -5, 5, 600, 7200];
 
-/// What a turn is asked to do: see `turn.sh`.
+/// Texts of messages, which `turn.sh` carries out.
 const TASKS: [&str; 20] = [
     "quick", "quick", "quick", "quick", "slow", "fail", "flaky", "flaky", "later", "yield", "yield",
     "send bob", "send ada", "send dan", "self", "task", "work", "timer", "wait", "leave",
@@ -43,13 +45,13 @@ impl<'w> Actor<'w> {
         self.luck.of(&AGENTS)
     }
 
-    /// What is said to an agent: never the same twice.
+    /// Returns a text for an agent, different each time.
     fn text(&mut self) -> String {
         self.number += 1;
         format!("{} {} {}", self.luck.of(&TASKS), self.name, self.number)
     }
 
-    /// Most commands are called as they should be.
+    /// Returns the handicap of a command; most commands have none.
     fn handicap(&mut self) -> Handicap {
         match self.luck.below(30) {
             0 => Handicap { files: Some(6 + self.luck.below(30) as u32), ..Handicap::default() },
@@ -72,7 +74,7 @@ impl<'w> Actor<'w> {
         self.world.call(&self.name, &place, words, handicap, stdin)
     }
 
-    /// Where commands are called: over a database on either machine.
+    /// Returns the directory of a command. Over a database, either machine may run it.
     fn place(&mut self) -> PathBuf {
         let is_other = self.world.base.is_some() && self.luck.one_in(2);
         if is_other { self.world.clone() } else { self.world.project() }
@@ -82,7 +84,7 @@ impl<'w> Actor<'w> {
         self.world.waiting(&self.world.project(), agent)
     }
 
-    /// Says things to agents, in every way in which that can be said.
+    /// Sends messages to agents, in every way.
     pub fn produce(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -91,7 +93,7 @@ impl<'w> Actor<'w> {
                 continue;
             }
             let text = self.text();
-            // Each is said a few times, soon after one another.
+            // Each dedupe key is used several times in a row.
             let key = format!("{} {}", self.name, self.number / 30);
             match self.luck.below(14) {
                 0 | 9 => drop(self.call(&["enqueue", agent, &text, "--dedupe-key", &key])),
@@ -105,7 +107,8 @@ impl<'w> Actor<'w> {
                     let handicap = self.handicap();
                     self.call_with(&["enqueue", agent, "--batch"], &handicap, &batch);
                 }
-                // Put off by a clock that is right: else it would come hours from now.
+                // A delayed message is sent with a correct clock, because otherwise it would be due
+                // hours later.
                 2 => {
                     let handicap = Handicap { clock: 0, ..self.handicap() };
                     self.call_with(&["enqueue", agent, &text, "--in", "300ms"], &handicap, "");
@@ -123,7 +126,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Speaks to agents in the other clone, where nobody ticks.
+    /// Sends messages to agents in the other clone, in which no process ticks.
     pub fn produce_elsewhere(mut self) {
         let place = self.world.clone();
         while !self.world.is_over() {
@@ -142,7 +145,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Puts things into inboxes by hand: messages, what is none, and messages of others.
+    /// Drops files into inboxes: messages, files that are no messages, and messages of other
+    /// agents.
     pub fn drop_files(mut self) {
         while !self.world.is_over() {
             let room = self.world.room.read().unwrap();
@@ -166,9 +170,9 @@ impl<'w> Actor<'w> {
             3 => fs::create_dir(&aside).unwrap(),
             4 => mknodat(CWD, &aside, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
             5 => std::os::unix::fs::symlink("/dev/zero", &aside).unwrap(),
-            // Few of these: every clone that git makes of one takes all of its room on the disk.
+            // A large file is rare, because every clone that git makes takes the same space.
             6 if self.luck.one_in(10) => fs::File::create(&aside).unwrap().set_len(20 << 20).unwrap(),
-            // A message that belongs to somebody else.
+            // A message of another agent.
             7 => {
                 let Some((found, bytes)) = self.look_at_message(agent) else { return };
                 fs::write(&aside, bytes).unwrap();
@@ -185,7 +189,7 @@ impl<'w> Actor<'w> {
         self.world.history.note(What::Dropped { agent: agent.to_owned(), name, text });
     }
 
-    /// A message in the inbox of another agent than this, with its file's name.
+    /// Returns a message in the inbox of another agent, with its file name.
     fn look_at_message(&mut self, than: &str) -> Option<(String, Vec<u8>)> {
         let other = self.agent();
         let inbox = self.world.store().join("agents").join(other).join("inbox");
@@ -195,7 +199,7 @@ impl<'w> Actor<'w> {
         (other != than && bytes.ends_with(b"}\n")).then_some((name, bytes))
     }
 
-    /// Makes steps.
+    /// Runs steps.
     pub fn tick(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -208,13 +212,13 @@ impl<'w> Actor<'w> {
                 5 => vec!["tick", "--all", "--commit"],
                 _ => vec!["tick", agent, "--until-idle", "--max-steps", "20"],
             };
-            // Git has no part in a database.
+            // `--commit` is refused over a database.
             words.retain(|word| self.world.base.is_none() || *word != "--commit");
             self.call(&words);
         }
     }
 
-    /// Opens and closes gates, gives up, takes up.
+    /// Starts, stops, fails and recovers agents.
     pub fn govern(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -232,7 +236,7 @@ impl<'w> Actor<'w> {
             }
             let ms = self.luck.below(300);
             pause(self.world, ms);
-            // Somebody has to: agents are stopped for a while only.
+            // This actor starts stopped agents again, so that they continue.
             self.call(&["start", "--all"]);
             self.call(&["resume", "--all"]);
             let ms = self.luck.below(700);
@@ -240,7 +244,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Asks turns to make way.
+    /// Preempts turns.
     pub fn preempt(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -266,7 +270,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Has plans: tasks, delegations, timers, waits, work, and what became of dead letters.
+    /// Makes tasks, delegations, timers, waits and work items, and decides about dead letters.
     pub fn plan(mut self) {
         let mut made: VecDeque<(&str, String)> = VecDeque::new();
         while !self.world.is_over() {
@@ -287,7 +291,8 @@ impl<'w> Actor<'w> {
                 9 => ("rejected", &["queue", "rejected", "-a", agent, "--json"]),
                 _ => ("dead", &["queue", "dead", "-a", agent]),
             };
-            // All of these moments are counted by a clock that is right.
+            // These commands run with a correct clock, because their times would otherwise be hours
+            // off.
             let handicap = Handicap { clock: 0, ..self.handicap() };
             let (_, said) = self.call_with(words, &handicap, "");
             match kind {
@@ -314,7 +319,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Has the first of some dead letters tried again, or gives it up.
+    /// Requeues or drops the first dead letter of a list.
     fn decide_about(&mut self, dead: &str) {
         if let Some(id) = dead.split_whitespace().find(|word| word.starts_with("msg_")) {
             let act = self.luck.of(&["requeue", "requeue", "drop"]);
@@ -322,7 +327,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Looks at everything, and is never disturbed.
+    /// Runs reading commands, which must always succeed.
     pub fn read(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -343,7 +348,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Speaks through triggers, and has their secrets changed.
+    /// Sends messages through triggers, and rotates their secrets.
     pub fn call_in(mut self) {
         let mut held: Vec<(&str, String, String)> = Vec::new();
         while !self.world.is_over() {
@@ -387,7 +392,8 @@ impl<'w> Actor<'w> {
                     ];
                     let most = if luck < 4 { words.len() } else { words.len() - 2 };
                     let (ended, _) = self.call(&words[..most]);
-                    // A rotation that was killed may have been made.
+                    // A killed rotation may have been committed, so that this secret is no longer
+                    // valid.
                     if matches!(ended, Ended::Status(4)) {
                         held.swap_remove(at);
                     }
@@ -398,7 +404,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Takes copies of agents, whatever goes on with them, and looks at the copies elsewhere.
+    /// Exports agents in every state, and imports the copies into another state directory.
     pub fn copy(mut self) {
         let away = self.world.away();
         while !self.world.is_over() {
@@ -417,15 +423,15 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Takes copies of the whole state directory while turns run, and ends the turns there in every way. A process that
-    /// stands for a turn of the original has to outlive that.
+    /// Copies the whole state directory while turns run, and ends the runs of the copy in every
+    /// way. A process that represents a turn of the original must survive.
     pub fn copy_whole(mut self) {
         let copy = self.world.root().join("whole");
         while !self.world.is_over() {
             let _ = fs::remove_dir_all(&copy);
             fs::create_dir(&copy).unwrap();
             let room = self.world.room.read().unwrap();
-            // What changes meanwhile may be missing or torn in it.
+            // Files that change during the copy may be missing or torn in the copy.
             let _ = Command::new("cp").arg("-a").arg(self.world.store()).arg(&copy).output().unwrap();
             drop(room);
             AGENTS.iter().for_each(|agent| self.end_in_copy(&copy, agent));
@@ -439,7 +445,8 @@ impl<'w> Actor<'w> {
         let Ok(text) = fs::read_to_string(dir.join("state.json")) else { return };
         let Ok(state) = serde_json::from_str::<Value>(&text) else { return };
         let Some(run) = state["current_run"]["run_id"].as_str() else { return };
-        // The run has another name in the copy, so that nothing but the copy can mean this process.
+        // The run gets another id in the copy, so that only commands in the copy can mean this
+        // process.
         self.number += 1;
         let fresh = format!("{}{:012x}", &run[..run.len() - 12], self.number);
         fs::write(dir.join("state.json"), text.replace(run, &fresh)).unwrap();
@@ -473,16 +480,16 @@ impl<'w> Actor<'w> {
         let _ = bystander.wait();
     }
 
-    /// Moves an agent there and back again, until the storm is over and it is back.
+    /// Moves an agent between two stores until the storm is over and the agent is back.
     pub fn move_about(mut self) {
         let places = [(self.world.east(), "the east"), (self.world.west(), "the west")];
         let mut at = 0;
         while !self.world.is_over() || at != 0 {
             let ((from, _), (to, name)) = (&places[at], &places[1 - at]);
             let file = self.world.out("moved.tar").display().to_string();
-            // Whatever a kill has left of it, the same command once more goes on from there.
+            // After a kill, the same command continues the move.
             self.insist(from, &["export", TRAVELLER, "--move", name, "-o", &file], &[0]);
-            // It is there already if the import before was killed at its very end.
+            // The agent is there already if the former import was killed after its commit.
             self.insist(to, &["import", &file], &[0, 4]);
             at = 1 - at;
             let ms = 100 + self.luck.below(900);
@@ -490,7 +497,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Calls a command until it ends like this.
+    /// Repeats a command until it ends with one of these exit statuses.
     fn insist(&mut self, place: &Path, words: &[&str], statuses: &[i32]) {
         let until = Instant::now() + Duration::from_secs(120);
         loop {
@@ -500,7 +507,7 @@ impl<'w> Actor<'w> {
                 return;
             }
             assert!(Instant::now() < until, "{words:?} never gets through: {ended:?}: {said}");
-            // Whoever stepped it has ended with the storm, perhaps in the middle of a turn.
+            // The tickers have ended with the storm, possibly during a turn, so this actor ticks.
             if self.world.is_over() {
                 let words = ["tick", "--all", "--until-idle"];
                 self.world.call(&self.name, place, &words, &Handicap::default(), "");
@@ -509,7 +516,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Speaks to the agent that is moved about, in either place: only where it is it is heard.
+    /// Sends messages to the moved agent in both stores; the message arrives only where the agent
+    /// is.
     pub fn call_after(mut self) {
         let places = [self.world.east(), self.world.west()];
         let secret = self.world.out("secret").display().to_string();
@@ -551,7 +559,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Makes steps in both places, wherever the agent is.
+    /// Runs steps in both stores.
     pub fn tick_after(mut self) {
         let places = [self.world.east(), self.world.west()];
         while !self.world.is_over() {
@@ -563,7 +571,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Has the two clones exchange what they have, by the remote between them.
+    /// Runs `sync` in the two clones, over their remote.
     pub fn exchange(mut self) {
         while !self.world.is_over() {
             let place = if self.luck.one_in(2) { self.world.clone() } else { self.world.project() };
@@ -574,22 +582,22 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Merges the two clones, both ways.
+    /// Merges the two clones, in both directions.
     pub fn merge(mut self) {
         while !self.world.is_over() {
             let room = self.world.room.read().unwrap();
             let merged = merge_both_ways(self.world);
             drop(room);
-            // Others are at it all the time: who wants to get through tries soon.
+            // Other actors use git all the time, so a failed merge is repeated soon.
             let ms = if merged { 300 + self.luck.below(1200) } else { 50 };
             pause(self.world, ms);
         }
     }
 }
 
-/// What each of two clones has and the other has not. They are merged where nobody ticks: in the other one
-/// git is only ever to go forward, as a merge that fails there sets files back beside the steps that
-/// write them. `false`: git was kept from it.
+/// Merges the changes of both clones. The merge happens in the clone that is not ticked; in the
+/// other clone git only fast-forwards, because a failed merge would reset files that a step is
+/// writing. Returns `false` if another git process prevented the merge.
 pub fn merge_both_ways(world: &World) -> bool {
     let (project, clone) = (world.project(), world.clone());
     unlock(world, &project);
@@ -599,8 +607,8 @@ pub fn merge_both_ways(world: &World) -> bool {
     }
     let merged = record(world, &clone)
         .and_then(|()| between_steps(world, || record(world, &project)))
-        // A message that is gone on both sides, and one like it that is new on one of them, would be a rename to git,
-        // and a conflict.
+        // For git, a message that is deleted on both sides and a similar new message on one side
+        // are a rename and a conflict.
         .and_then(|()| {
             pull(
                 world,
@@ -617,8 +625,8 @@ pub fn merge_both_ways(world: &World) -> bool {
     merged.is_ok()
 }
 
-/// Keeps every `sync` out of a clone. What one that was killed has applied there, git would take for a change of the clone,
-/// so `None` until another one has finished it.
+/// Keeps every `sync` out of a clone. Git would take the files that a killed `sync` has applied for
+/// changes of the clone, so this returns `None` until another `sync` has finished them.
 fn after_sync(world: &World, clone: &Path) -> Option<fs::File> {
     let lock = fs::File::create(clone.join(".git/dormouse.lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
@@ -631,7 +639,8 @@ fn after_sync(world: &World, clone: &Path) -> Option<fs::File> {
 
 type Said = Result<(), String>;
 
-/// Holds the locks of all agents meanwhile: git can't add a directory from which files go away.
+/// Holds the locks of all agents during `work`, because git can't add a directory from which files
+/// disappear.
 fn between_steps(world: &World, work: impl FnOnce() -> Said) -> Said {
     let locks = world.agents().into_iter().map(|agent| world.store().join("agents").join(agent).join("lock"));
     let held: Vec<fs::File> = locks.filter_map(|lock| fs::File::open(lock).ok()).collect();
@@ -646,7 +655,7 @@ fn git(world: &World, place: &Path, words: &[&str]) -> Said {
         let (succeeded, said) = world.aside("git", place, words);
         match succeeded {
             true => return Ok(()),
-            // Beside `tick --commit`.
+            // `tick --commit` holds the lock of the index.
             false if said.contains("index.lock") => pause(world, 20),
             false => return Err(format!("{words:?}: {said}")),
         }
@@ -665,7 +674,7 @@ fn pull(world: &World, into: &Path, from: &Path, merge: &[&str]) -> Said {
     git(world, into, merge)
 }
 
-/// Takes away the locks of a git that was killed beside `tick --commit`.
+/// Removes the locks that a killed git has left, also of `tick --commit`.
 fn unlock(world: &World, place: &Path) {
     let git = place.join(".git");
     for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {

@@ -1,4 +1,5 @@
-//! The database of a storm: a server of its own, which is killed, too, and what its records say, without the program's code.
+//! Database of a storm: a server of its own, which the storm kills, and readers of its records that
+//! do not use the code of the program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,19 +13,19 @@ use super::world::{World, pause};
 use crate::checker::{self, Found};
 use crate::server::Server;
 
-/// Where most agents are.
+/// Schema of most agents.
 pub const STORM: &str = "storm";
 
-/// The west of the agent that is moved about. Its east is a directory.
+/// Schema of the west store of the moved agent. The east store is a directory.
 pub const WEST: &str = "west";
 
-/// What is in the messages that a mole takes: those of producers.
+/// Pattern of the texts of producers, whose messages `mole` deletes.
 const PREY: &str = "% producer-";
 
-/// A server with a schema for most agents, and one for the agent that is moved about.
+/// Server with a schema for most agents, and a schema for the moved agent.
 pub struct Base {
     server: Server,
-    /// How many messages wait, by schema and agent, as it was a moment ago.
+    /// Recent number of waiting messages, by schema and agent.
     waiting: Mutex<BTreeMap<(String, String), usize>>,
 }
 
@@ -37,7 +38,7 @@ impl Base {
         self.server.url(schema)
     }
 
-    /// Rows, in columns. None while the server is away.
+    /// Returns the columns of each row; `None` while the server is down.
     fn rows(&self, sql: &str) -> Option<Vec<Vec<String>>> {
         let rows = self.server.try_sql(sql).ok()?;
         Some(rows.iter().map(|row| row.split('|').map(str::to_owned).collect()).collect())
@@ -53,7 +54,7 @@ impl Base {
         self.waiting.lock().unwrap().get(&key).copied().unwrap_or(0)
     }
 
-    /// The id of a trigger of an agent.
+    /// Returns the id of a trigger of an agent.
     pub fn trigger(&self, schema: &str, agent: &str) -> Option<String> {
         let of_agent = format!(
             "SELECT r.id FROM {schema}.record r JOIN {schema}.agent a ON a.id = r.agent_id \
@@ -62,7 +63,7 @@ impl Base {
         self.rows(&of_agent)?.pop().map(|mut row| row.remove(0))
     }
 
-    /// Counts what waits, again and again.
+    /// Counts the waiting messages repeatedly.
     pub fn count(&self, world: &World) {
         while !world.is_over() {
             let of = |schema| {
@@ -82,7 +83,8 @@ impl Base {
         }
     }
 
-    /// What the records of an agent say. They are written as files, as a directory has them, and looked at there.
+    /// Reads the records of an agent. They are written as files in the form of a state directory,
+    /// and read there.
     pub fn look(&self, schema: &str, agent: &str, aside: &Path) -> Found {
         let dir = aside.join(schema).join(agent);
         let _ = fs::remove_dir_all(&dir);
@@ -134,7 +136,8 @@ impl Base {
         checker::look(&dir)
     }
 
-    /// Breaks connections, which nobody is to notice, and now and then kills the server, which forgets nothing.
+    /// Breaks connections, which no command may report, and sometimes kills the server, which must
+    /// lose nothing.
     pub fn thunder(&self, world: &World, luck: &mut Luck) {
         while !world.is_over() {
             pause(world, 200 + luck.below(800));
@@ -150,7 +153,7 @@ impl Base {
         }
     }
 
-    /// Takes messages out of the records behind everybody's back: the oracle has to miss them.
+    /// Deletes messages from the database without a trace, so that the oracle has to miss them.
     pub fn mole(&self, world: &World) {
         let one = format!(
             "DELETE FROM {STORM}.inbox WHERE id IN (SELECT id FROM {STORM}.inbox \

@@ -1,4 +1,4 @@
-//! The end of a storm: does everything that is left to do, and gathers what is there then.
+//! End of a storm: completes all remaining work, and collects the evidence for the oracle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,10 +15,10 @@ use super::world::{TRAVELLER, World};
 use crate::checker::Found;
 use crate::setup::{self, aged_rooms, notes};
 
-/// So often everybody is ticked until nothing is left to do.
+/// Maximum number of rounds in which all agents are ticked until they are idle.
 const ROUNDS: usize = 100;
 
-/// Lets the storm calm: afterwards nothing waits, and every agent has been asked for a sign of life.
+/// Ends the storm: afterwards no message waits, and every agent has got a probe message.
 pub fn calm(world: &World) {
     world.history.note(What::Calm);
     let merged = world.base.is_some() || (0..30).any(|_| can_merge(world) || wait(500));
@@ -32,7 +32,8 @@ pub fn calm(world: &World) {
             call(world, &["timer", "cancel", timer["id"].as_str().unwrap()]);
         }
     }
-    // Whoever makes an agent takes away what is left of those whose making was killed; over a database after a day.
+    // The next `create` removes the files of creations that were killed; over a database only after
+    // a day.
     for place in [world.project(), world.east(), world.west()] {
         aged_rooms(&place.join(".dormouse/agents"));
     }
@@ -45,12 +46,12 @@ pub fn calm(world: &World) {
     settle(world);
     call(world, &["doctor"]);
     calm_traveller(world);
-    // Supervisors of tasks, and what turns have left, end a moment after.
+    // Supervisors of tasks and leftover processes of turns end a moment later.
     let _ = (0..100).any(|_| world.processes().is_empty() || wait(100));
 }
 
-/// Finishes in both clones what a killed `sync` has begun, and merges them. What was dropped into inboxes and forbids a `sync`
-/// is quarantined first, in the clone that ticks.
+/// Finishes a killed `sync` in both clones, and merges them. Dropped files that a `sync` refuses
+/// are quarantined first, in the clone that ticks.
 fn can_merge(world: &World) -> bool {
     let ours = |place: &Path, words: &[&str]| {
         world.aside(crate::harness::dormouse().to_str().unwrap(), place, words);
@@ -60,7 +61,7 @@ fn can_merge(world: &World) -> bool {
     merge_both_ways(world)
 }
 
-/// The same for the agent that was moved about and is back in the east.
+/// Completes the work of the moved agent, which is back in the east store.
 fn calm_traveller(world: &World) {
     let call = |place: &Path, words: &[&str]| world.call("calm", place, words, &Handicap::default(), "");
     let east = world.east();
@@ -77,7 +78,7 @@ fn calm_traveller(world: &World) {
     let (_, said) = call(&east, &["enqueue", TRAVELLER, "quick sign of life"]);
     world.history.note(What::Probe { agent: TRAVELLER.to_owned(), id: said.trim().to_owned() });
     settle();
-    // In the west nothing of it has a step any more.
+    // In the west store the agent has no steps left.
     call(&world.west(), &["tick", "--all", "--until-idle"]);
     for place in [east, world.west()] {
         call(&place, &["doctor", "--repair"]);
@@ -93,7 +94,7 @@ fn call(world: &World, words: &[&str]) -> (Ended, String) {
     world.call("calm", &world.project(), words, &Handicap::default(), "")
 }
 
-/// Ticks until nobody has anything left to do, within bounds.
+/// Ticks all agents until they are idle, at most `ROUNDS` times.
 fn settle(world: &World) {
     for _ in 0..ROUNDS {
         call(world, &["start", "--all"]);
@@ -105,7 +106,8 @@ fn settle(world: &World) {
             return;
         }
         if world.base.is_some() {
-            // Each machine takes its own runs over at once, if it is asked to step this agent: nobody is due before its time.
+            // Each machine takes its own interrupted runs over at once if it ticks the agent by
+            // name; with `--all` the agent is due only later.
             for agent in &busy {
                 for place in [world.project(), world.clone()] {
                     world.call("calm", &place, &["tick", agent, "--until-idle"], &Handicap::default(), "");
@@ -124,7 +126,7 @@ fn is_at_rest(world: &World, place: &Path, agent: &str) -> bool {
     found.queued.is_empty() && found.put_off.is_empty() && found.hints.is_empty() && !is_busy && !has_tasks
 }
 
-/// Everything that the oracle is to know.
+/// Collects the evidence for the oracle.
 pub fn gather(world: &World) -> Evidence {
     let mut evidence = Evidence {
         history: world.history.events(),
@@ -185,10 +187,10 @@ fn records(dir: &Path, found: Found) -> Records {
         .into_iter()
         .filter(|name| !name.ends_with(".reason"))
         .collect();
-    // `doctor --repair` may have come before a step.
+    // `doctor --repair` may have quarantined a dropped file before a step rejected it.
     let quarantine = setup::names(&dir.join("quarantine"));
     rejected.extend(quarantine.iter().map(|name| name.strip_prefix("inbox__").unwrap_or(name).to_owned()));
-    // Of two of one name the second has a number behind it.
+    // The second file of a name has a number at its end.
     let given = |name: String| match name.rsplit_once('.') {
         Some((given, number)) if number.parse::<u32>().is_ok() => given.to_owned(),
         _ => name,

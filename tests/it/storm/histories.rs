@@ -1,4 +1,4 @@
-//! Tests of the oracle: it must object to each history in which something went wrong.
+//! Tests of the oracle, which must object to each history with a fault.
 
 use super::history::{Ended, Event, Handicap, What};
 use super::oracle::{Ending, Evidence, Message, Records, Run, judge};
@@ -7,10 +7,11 @@ const ONE: &str = "msg_00000000000070008000000000000001";
 const TWO: &str = "msg_00000000000070008000000000000002";
 const PROBE: &str = "msg_00000000000070008000000000000003";
 
-/// What is done to a history in which nothing went wrong.
+/// Change that puts a fault into a correct history.
 type Harm = fn(&mut Evidence);
 
-/// Two messages and a sign of life, each with a turn of its own; the first took two attempts.
+/// Returns a correct history: two messages and a probe, each with a turn of its own; the first
+/// message took two attempts.
 fn weathered() -> Evidence {
     let mut evidence = Evidence::default();
     said(&mut evidence, 0, ONE);
@@ -41,7 +42,7 @@ fn note(evidence: &mut Evidence, what: What) {
     evidence.history.push(Event { at, what });
 }
 
-/// An `enqueue` that has said the id.
+/// Adds an `enqueue` that has printed this id.
 fn said(evidence: &mut Evidence, call: usize, id: &str) {
     called(evidence, call, &["enqueue", "ada", "text"], Ended::Status(0), &format!("{id}\n"), "");
 }
@@ -65,7 +66,7 @@ fn message<'e>(evidence: &'e mut Evidence, id: &str) -> &'e mut Message {
     ada(evidence).messages.get_mut(id).unwrap()
 }
 
-/// A turn that notes that it begins, behind all others.
+/// Adds the start of a turn after all other turns.
 fn begins(evidence: &mut Evidence, id: &str, run: &str) {
     evidence.turns.push(format!("start ada {id} {run} 2 4712"));
 }
@@ -106,7 +107,7 @@ const HARMS: &[(&str, Harm)] = &[
     ("KiB of memory", |e| e.memory = 1 << 20),
     ("a gap in the ledger", |e| ada(e).complaints.push("a gap in the ledger".into())),
     ("Signal(11)", |e| called(e, 7, &["get", "ada"], Ended::Signal(11), "", "")),
-    // Another process was killed.
+    // The signal hit another process.
     ("Signal(9)", |e| {
         note(e, What::Kill { pid: 106, signal: 9, name: "dormouse".into() });
         called(e, 7, &["get", "ada"], Ended::Signal(9), "", "");
@@ -130,7 +131,7 @@ fn the_oracle_objects_to_each_harm() {
     }
 }
 
-/// What a storm does is no harm.
+/// The oracle must not object to the disturbances that a storm makes on purpose.
 #[test]
 fn the_oracle_knows_what_weather_is() {
     let weathers: &[Harm] = &[
@@ -143,7 +144,7 @@ fn the_oracle_knows_what_weather_is() {
             called(e, 7, &["enqueue", "ada", "x"], Ended::Status(1), "", "no room");
             note(e, What::Disk { is_full: false });
         },
-        // The disk is full while the server is away, and the server comes back first.
+        // The disk is full while the server is down, and the server is up again first.
         |e| {
             note(e, What::Server { is_away: true });
             note(e, What::Disk { is_full: true });
@@ -154,7 +155,7 @@ fn the_oracle_knows_what_weather_is() {
             called(e, 8, &["tick", "ada"], Ended::Status(1), "", "nobody answers");
             note(e, What::Server { is_away: false });
         },
-        // A turn that was killed never says that it ended.
+        // A killed turn notes no end.
         |e| {
             let line = e.turns.iter().position(|line| line.starts_with("end") && line.contains("run_1a"));
             e.turns.remove(line.unwrap());

@@ -1,4 +1,4 @@
-//! What happened in a storm, an event a line, for the oracle.
+//! History of a storm for the oracle: one event on each line.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::setup::split_mix;
 
-/// How a command ended.
+/// End of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     Status(i32),
     Signal(i32),
-    /// It was still there when its time was over, and the storm has ended it.
+    /// The command did not end in time, and the storm killed it.
     Overlong,
 }
 
-/// What was done to a command, besides calling it.
+/// Handicap of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handicap {
-    /// How far its clock is ahead, in seconds.
+    /// Error of its clock, in seconds.
     pub clock: i64,
-    /// How many files it may have open.
+    /// Maximum number of open files.
     pub files: Option<u32>,
-    /// How long a file may become that it writes.
+    /// Maximum size of a file that the command writes.
     pub bytes: Option<u32>,
 }
 
@@ -40,7 +40,7 @@ impl Handicap {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// A command was called.
+    /// Start of a command.
     Begin {
         call: usize,
         actor: String,
@@ -54,39 +54,39 @@ pub enum What {
         stdout: String,
         stderr: String,
     },
-    /// A signal was sent to a process of the storm, whoever had started it.
+    /// Signal to a process of the storm.
     Kill {
         pid: i32,
         signal: i32,
         name: String,
     },
-    /// The disk is full from here on, or has room again.
+    /// Change of the disk: full, or with space again.
     Disk {
         is_full: bool,
     },
-    /// The server of the database is killed, or is there again.
+    /// Change of the database server: killed, or up again.
     Server {
         is_away: bool,
     },
-    /// A file was put into an inbox by hand. `text` is what it says, if it is a message.
+    /// File that an actor dropped into an inbox. `text` is its text, if the file is a message.
     Dropped {
         agent: String,
         name: String,
         text: Option<String>,
     },
-    /// The two clones have what each of them had.
+    /// End of a merge, after which both clones have all changes.
     Merged,
-    /// Git was kept from that by what happened beside it.
+    /// Merge that git could not complete because of concurrent processes.
     Unmerged {
         why: String,
     },
-    /// A lock of git's was taken away, as whoever held it was killed.
+    /// Removal of a git lock whose owner was killed.
     Unlocked {
         path: String,
     },
-    /// From here on nothing is killed or lacking.
+    /// End of all disturbances.
     Calm,
-    /// A message to an agent at rest, which must be answered with a turn.
+    /// Message to an idle agent, which must get a turn.
     Probe {
         agent: String,
         id: String,
@@ -95,13 +95,13 @@ pub enum What {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Milliseconds since the storm began.
+    /// Time since the start of the storm, in milliseconds.
     pub at: u64,
     #[serde(flatten)]
     pub what: What,
 }
 
-/// Gathers events of many threads, in memory and in a file that outlives a storm that hangs.
+/// Collects events of many threads, in memory and in a file, which survives a hanging storm.
 pub struct History {
     began: Instant,
     kept: Mutex<(Vec<Event>, File)>,
@@ -114,14 +114,14 @@ impl History {
 
     pub fn note(&self, what: What) {
         let mut kept = self.kept.lock().unwrap();
-        // Looked at under the lock, so that events stand in order of time.
+        // The time is read under the lock, so that events are in order of time.
         let event = Event { at: self.began.elapsed().as_millis() as u64, what };
         let line = serde_json::to_string(&event).unwrap();
         kept.1.write_all(format!("{line}\n").as_bytes()).unwrap();
         kept.0.push(event);
     }
 
-    /// Begins a call and gives it its number.
+    /// Records the start of a command. Returns the number of the call.
     pub fn begin(&self, actor: &str, words: &[String], handicap: &Handicap) -> usize {
         static CALLS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let call = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl History {
     }
 }
 
-/// Draws the acts of one actor: the same ones for the same seed.
+/// Random numbers of one actor: the same numbers for the same seed.
 pub struct Luck(u64);
 
 impl Luck {
@@ -145,7 +145,7 @@ impl Luck {
         Luck(of_actor)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         split_mix(&mut self.0) % end
     }

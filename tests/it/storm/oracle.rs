@@ -1,11 +1,11 @@
-//! What must be true after a storm: a function of what happened and of what the records then say.
+//! Oracle: checks the records after a storm against the history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::{Ended, Event, Handicap, What};
 use super::world::TRAVELLER;
 
-/// How a message ended, once.
+/// End of a message, from the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     pub status: String,
@@ -13,18 +13,18 @@ pub struct Ending {
     pub run: Option<String>,
 }
 
-/// What the records say of a message.
+/// Message according to the records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message {
     pub text: String,
     pub dedupe_key: Option<String>,
-    /// In the order of the archive: what was requeued has ended more than once.
+    /// Ends in the order of the archive. A requeued message has several.
     pub endings: Vec<Ending>,
-    /// Whether it waits: in the inbox, or for its time.
+    /// True if the message is in the inbox or delayed.
     pub is_open: bool,
 }
 
-/// What the records say of a run: its message, and how it ended.
+/// Run according to the records: its message and its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Run {
     pub message: String,
@@ -35,32 +35,32 @@ pub struct Run {
 pub struct Records {
     pub messages: BTreeMap<String, Message>,
     pub runs: BTreeMap<String, Run>,
-    /// The files that could not be admitted, by a step or for `doctor`.
+    /// Dropped files that a step rejected or `doctor` quarantined.
     pub rejected: BTreeSet<String>,
-    /// What is wrong with the records, by themselves.
+    /// Faults of the records, found without the history.
     pub complaints: Vec<String>,
 }
 
-/// All that a storm leaves.
+/// Evidence that a storm leaves for the oracle.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     pub history: Vec<Event>,
-    /// What turns have noted of themselves, in the order in which they did.
+    /// Lines that turns have noted, in order.
     pub turns: Vec<String>,
     pub records: BTreeMap<String, Records>,
-    /// Files that nobody will miss and nobody has taken away.
+    /// Stale files.
     pub litter: Vec<String>,
-    /// Processes that are left.
+    /// Leftover processes.
     pub left: Vec<String>,
-    /// How often the agent that is moved about has arrived.
+    /// Number of arrivals of the moved agent.
     pub moves: usize,
-    /// The most memory that a process of the program has used, in KiB.
+    /// Maximum memory of a process of the program, in KiB.
     pub memory: usize,
     /// Commands in a copy of the state directory that have ended a process of the original.
     pub disturbed: Vec<String>,
 }
 
-/// One line that a turn has noted.
+/// Line that a turn has noted.
 #[derive(Debug, Clone, Copy)]
 struct Note<'e> {
     what: &'e str,
@@ -69,13 +69,13 @@ struct Note<'e> {
     run: &'e str,
 }
 
-/// The most memory that a command may use, in KiB.
+/// Maximum allowed memory of a command, in KiB.
 const MEMORY: usize = 64 * 1024;
 
-/// Why a message may be dropped, when nobody has asked for that.
+/// Reasons for which a message may be dropped without a request.
 const DROPPED: [&str; 4] = ["ttl_expired", "duplicate", "already_settled", "delegation_cancelled"];
 
-/// Everything that is wrong. Nothing: the storm was weathered.
+/// Returns all objections; an empty list if the storm lost nothing.
 pub fn judge(evidence: &Evidence) -> Vec<String> {
     let notes: Vec<Note<'_>> = evidence.turns.iter().filter_map(|line| Note::of(line)).collect();
     let mut wrong = Vec::new();
@@ -110,12 +110,12 @@ impl Note<'_> {
     }
 }
 
-/// Every id of a message in a text.
+/// Returns all message ids in a text.
 fn ids(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("msg_").filter_map(|(at, _)| text.get(at..at + 36))
 }
 
-/// A command that was called, with its end.
+/// Command and its end.
 struct Call<'e> {
     words: &'e [String],
     handicap: &'e Handicap,
@@ -152,32 +152,32 @@ fn called(history: &[Event]) -> Vec<Call<'_>> {
     calls
 }
 
-/// What a command may answer in a storm.
+/// Returns the allowed exit statuses of a command in a storm.
 fn answers(words: &[String], is_calm: bool) -> &'static [i32] {
     let says = |word: &str| words.iter().any(|other| other == word);
     match words.first().map(String::as_str) {
-        // It may be elsewhere, on its way, or there already.
+        // The moved agent may be in the other store, or be moving.
         Some("enqueue") if says(TRAVELLER) => &[0, 3, 4, 5],
         Some("export") if says("--move") => &[0, 4, 5, 6],
         Some("import") if !says("--as") => &[0, 4, 5, 6],
         Some("tick") => &[0, 5, 7],
-        // The gate may be closed, or the time be over.
+        // The agent may be stopped, or the timeout may pass.
         Some("ask") => &[0, 4, 5, 7, 8],
-        // What was put into an inbox lies there until a step takes it away.
+        // A dropped file stays in the inbox until a step takes it.
         Some("doctor") if !is_calm => &[0, 5, 6],
         Some("enqueue" | "wake" | "list" | "get" | "explain" | "events" | "next-wake" | "doctor") => &[0, 5],
-        // What lies in an inbox by hand may be nothing that travels, and git may be in the middle of something.
+        // A dropped file may be unfit for a stream, and git may be in the middle of an operation.
         Some("export" | "import") => &[0, 5, 6],
         Some("sync") if !is_calm => &[0, 1, 4, 5, 6],
         Some("queue") if !is_calm => &[0, 3, 4, 5, 6],
-        // What they name may be gone, or not be as they think it is.
+        // The named record may be gone, or be in another state.
         _ => &[0, 3, 4, 5],
     }
 }
 
-/// Commands end by themselves or by a signal that was sent, in time, with a status that is documented,
-/// and none of them panics. What fails has a reason: no room, a limit, or that a process that it
-/// needs was killed.
+/// Checks that every command ended in time, with a documented exit status or by a signal of the
+/// storm, and without a panic. A failure must have a reason: no space, a limit, or a killed process
+/// that the command needed.
 fn calls(history: &[Event]) -> Vec<String> {
     let kills: BTreeSet<(i32, i32)> = history
         .iter()
@@ -186,7 +186,8 @@ fn calls(history: &[Event]) -> Vec<String> {
             _ => None,
         })
         .collect();
-    // What a process is told to end for, and what it needs: its children, above all.
+    // A signal to the command or to a process that it needs, above all a child, explains its
+    // failure.
     let struck = |call: &Call<'_>| {
         let has_children = ["tick", "task", "ask"].contains(&call.words[0].as_str());
         history.iter().any(|event| match event.what {
@@ -222,7 +223,7 @@ fn calls(history: &[Event]) -> Vec<String> {
     wrong
 }
 
-/// From when until when the disk was full, or the server away.
+/// Returns the periods in which the disk was full or the server down.
 fn floods(history: &[Event]) -> Vec<(u64, u64)> {
     let mut floods = Vec::new();
     let (mut full, mut away) = (None, None);
@@ -241,7 +242,8 @@ fn floods(history: &[Event]) -> Vec<(u64, u64)> {
     floods
 }
 
-/// The ids that commands have said, each with its agent: from then on they are kept for good.
+/// Returns the ids that commands have printed, each with its agent. Such a message may never be
+/// lost.
 pub fn acknowledged(history: &[Event]) -> BTreeMap<String, String> {
     let mut said = BTreeMap::new();
     for call in &called(history) {
@@ -266,10 +268,10 @@ fn lost(evidence: &Evidence) -> Vec<String> {
         .collect()
 }
 
-/// What was put into an inbox by hand is one message, or was rejected because it is none.
+/// Checks that each dropped file became one message, or was rejected because it is no message.
 fn dropped_files(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
-    // What is rejected may be looked at again, and removed.
+    // Commands may accept or drop a rejected file.
     let calls = called(&evidence.history);
     let decided: Vec<&Call<'_>> =
         calls.iter().filter(|call| call.words.iter().take(2).eq(["queue", "rejected"].iter())).collect();
@@ -295,7 +297,7 @@ fn dropped_files(evidence: &Evidence) -> Vec<String> {
     wrong
 }
 
-/// Nothing was put aside but what had been put there to be.
+/// Checks that only files that are not messages were quarantined.
 fn put_aside(evidence: &Evidence) -> Vec<String> {
     let bad = |agent: &String, file: &String| {
         evidence.history.iter().any(|event| {
@@ -308,7 +310,7 @@ fn put_aside(evidence: &Evidence) -> Vec<String> {
     aside.map(|(agent, file)| format!("{agent}: {file} was put aside")).collect()
 }
 
-/// Every message has ended, and at most once for good.
+/// Checks that every message has ended, and completed at most once.
 fn endings(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
     for (agent, records) in &evidence.records {
@@ -333,7 +335,7 @@ fn endings(evidence: &Evidence) -> Vec<String> {
                     message.text, message.endings
                 ));
             }
-            // What was interjected has ended with a run of another message.
+            // An interjected message ends with the run of another message.
             let run = last.filter(|last| last.status == "processed").and_then(|last| last.run.as_ref());
             if let Some(run) = run
                 && records.runs.get(run).is_none_or(|run| run.message != *id)
@@ -345,7 +347,7 @@ fn endings(evidence: &Evidence) -> Vec<String> {
     wrong
 }
 
-/// Of the messages with the same key one is worked on.
+/// Checks that only one message of each dedupe key was worked on.
 fn keys(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
     for (agent, records) in &evidence.records {
@@ -362,7 +364,7 @@ fn keys(evidence: &Evidence) -> Vec<String> {
     wrong
 }
 
-/// A run that completed has begun and ended, and no other of its message began after it.
+/// Checks that a completed run has begun and ended, and that no later run of its message began.
 fn completions(evidence: &Evidence, notes: &[Note<'_>]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut by_message: BTreeMap<&str, Vec<&Note<'_>>> = BTreeMap::new();
@@ -391,7 +393,7 @@ fn completions(evidence: &Evidence, notes: &[Note<'_>]) -> Vec<String> {
     wrong
 }
 
-/// No turn of an agent begins while another one goes on.
+/// Checks that no turn of an agent begins while another turn of the agent runs.
 fn overlaps(notes: &[Note<'_>]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut begun: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -401,7 +403,7 @@ fn overlaps(notes: &[Note<'_>]) -> Vec<String> {
             "overlap" => wrong
                 .push(format!("{}: something of an earlier turn was there beside {}", note.agent, note.run)),
             "start" => of_agent.push(note.run),
-            // Whoever was killed never says that it ended.
+            // A killed turn notes no end.
             _ if of_agent.last() != Some(&note.run) => {
                 wrong.push(format!("{}: {} went on beside {:?}", note.agent, note.run, of_agent.last()));
             }
@@ -411,7 +413,7 @@ fn overlaps(notes: &[Note<'_>]) -> Vec<String> {
     wrong
 }
 
-/// What a turn that completed has said to another agent arrived once.
+/// Checks that a message from a completed turn to another agent arrived once.
 fn sent(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
     let has_completed = |id: &str| {
@@ -436,7 +438,7 @@ fn sent(evidence: &Evidence) -> Vec<String> {
     wrong
 }
 
-/// An agent at rest answers.
+/// Checks that every idle agent has answered its probe with a turn.
 fn wedged(evidence: &Evidence, notes: &[Note<'_>]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut asked = BTreeSet::new();

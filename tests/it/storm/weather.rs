@@ -1,4 +1,4 @@
-//! The troubles of a storm: its processes are killed, and its disk is full.
+//! Disturbances of a storm: kills processes, and fills the disk.
 
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::history::{Luck, What};
 use super::world::{World, pause};
 
-/// Ends a process of the storm every 50 ms, whichever it is.
+/// Kills a random process of the storm every 50 ms.
 pub fn lightning(world: &World, luck: &mut Luck) {
     while !world.is_over() {
         std::thread::sleep(Duration::from_millis(50));
@@ -21,7 +21,8 @@ pub fn lightning(world: &World, luck: &mut Luck) {
             continue;
         }
         let struck = &processes[luck.below(processes.len() as u64) as usize];
-        // A git that is killed leaves its lock, and keeps everybody from git until that is taken away.
+        // A killed git leaves its lock, which blocks all git commands until the lock is removed, so
+        // it is killed rarely.
         if struck.name.starts_with("git") && !luck.one_in(4) {
             continue;
         }
@@ -30,7 +31,7 @@ pub fn lightning(world: &World, luck: &mut Luck) {
     }
 }
 
-/// Fills the disk now and then for a while, by making it as small as what is on it.
+/// Fills the disk now and then for a while, by shrinking it to its content.
 pub fn flood(world: &World, luck: &mut Luck) {
     while world.has_disk && !world.is_over() {
         pause(world, 1000 + luck.below(4000));
@@ -59,6 +60,6 @@ pub fn flood(world: &World, luck: &mut Luck) {
 fn remount(world: &World, bytes: u64) -> bool {
     let mut mount = Command::new("mount");
     mount.arg("-o").arg(format!("remount,size={bytes}")).arg(world.disk());
-    // Refused where more is on the disk by now.
+    // The kernel refuses this if the disk has more content by now.
     mount.output().unwrap().status.success()
 }

@@ -1,4 +1,4 @@
-//! The place of a storm: a disk of its own, a repository with a clone, agents, and every process in it.
+//! World of a storm: a disk of its own, a repository with a clone, agents, and all processes.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,13 +20,13 @@ use crate::checker::{self, Found};
 use crate::harness::dormouse;
 use crate::setup;
 
-/// The agents that are there from the beginning.
+/// Agents that exist from the beginning.
 pub const AGENTS: [&str; 4] = ["ada", "bob", "cy", "dan"];
 
-/// The agent that is moved about between two state directories of its own, and never twice at once in one.
+/// Agent that is moved between two stores of its own, and that may never be active in both.
 pub const TRAVELLER: &str = "eli";
 
-/// No command of the storm takes as long as this, however busy the machine is.
+/// Maximum duration of a command in seconds, even on a busy machine.
 const LONGEST_S: i64 = 90;
 
 const SETTINGS: &str = "\n[scheduler]\nmax_running = 4\n";
@@ -44,29 +44,31 @@ suspend = "2s"
 resources = "10s"
 "#;
 
-/// A temporary directory, with the disk of the storm in it.
+/// Temporary directory with the disk of the storm.
 pub struct World {
     root: TempDir,
-    /// The program, or one that was made to fail: `unguarded.sh` names it.
+    /// The program, or a variant with a removed safeguard, which `unguarded.sh` builds.
     program: PathBuf,
     pub history: History,
-    /// The database that has the records; without one files have them.
+    /// Database with the records; `None` if the records are files.
     pub base: Option<Base>,
-    /// Whether the disk is one of its own, whose size can be changed.
+    /// True if the storm has a disk of its own, whose size can change.
     pub has_disk: bool,
     pub is_over: AtomicBool,
-    /// Held for reading by whoever moves files about by hand, so that the disk is not full meanwhile.
+    /// Held for reading by actors that write files themselves, so that the disk is not full
+    /// meanwhile.
     pub room: RwLock<()>,
-    /// The most that any process of the program has used, in KiB.
+    /// Maximum memory of a process of the program, in KiB.
     pub memory: AtomicUsize,
     /// Commands in a copy of the state directory that have ended a process of the original.
     pub disturbed: Mutex<Vec<String>>,
-    /// The number of turns that were copied while they ran.
+    /// Number of running turns that were copied.
     pub copied: AtomicUsize,
 }
 
 impl World {
-    /// Whoever calls this sees the disk, and whoever they start: nobody else does, and it is gone with them.
+    /// Mounts the disk for the calling thread and for the threads and processes that it starts. No
+    /// other process sees the disk, and the disk ends with them.
     pub fn new(base: Option<Base>) -> World {
         let root = tempfile::Builder::new().prefix("dormouse-storm-").tempdir().unwrap();
         for dir in ["disk", "home", "out"] {
@@ -122,7 +124,8 @@ impl World {
         self.must(program, &self.east(), &["start", TRAVELLER]);
     }
 
-    /// Makes a state directory, which is a machine's own where the records of the place are in the database.
+    /// Creates a state directory; if the database has the records of this place, the directory is
+    /// the anchor of a machine.
     fn init(&self, place: &Path) {
         let program = self.program.to_str().unwrap();
         self.must(program, place, &["init"]);
@@ -144,7 +147,7 @@ impl World {
         self.must("git", self.root(), &["clone", "-q", "disk/origin.git", "disk/clone"]);
     }
 
-    /// Where the records of a place are, if the database has them.
+    /// Returns the schema with the records of a place, if the database has them.
     fn schema(&self, place: &Path) -> Option<(&Base, &'static str)> {
         let base = self.base.as_ref()?;
         let is_either = place == self.project() || place == self.clone();
@@ -152,7 +155,7 @@ impl World {
         schema.map(|schema| (base, schema))
     }
 
-    /// What the records of an agent say, by themselves.
+    /// Reads the records of an agent.
     pub fn look(&self, place: &Path, agent: &str) -> Found {
         match self.schema(place) {
             Some((base, schema)) => base.look(schema, agent, &self.out("look")),
@@ -160,7 +163,7 @@ impl World {
         }
     }
 
-    /// How much waits for an agent.
+    /// Returns the number of waiting messages of an agent.
     pub fn waiting(&self, place: &Path, agent: &str) -> usize {
         match self.schema(place) {
             Some((base, schema)) => base.waiting(schema, agent),
@@ -168,7 +171,7 @@ impl World {
         }
     }
 
-    /// The id of a trigger of an agent, if it has one there.
+    /// Returns the id of a trigger of an agent, if the agent has one.
     pub fn trigger(&self, place: &Path, agent: &str) -> Option<String> {
         match self.schema(place) {
             Some((base, schema)) => base.trigger(schema, agent),
@@ -185,17 +188,18 @@ impl World {
         self.disk().join("project")
     }
 
-    /// The other clone, where agents are only spoken to. Over a database: another machine.
+    /// Returns the other clone, in which agents only get messages. Over a database: the other
+    /// machine.
     pub fn clone(&self) -> PathBuf {
         self.disk().join("clone")
     }
 
-    /// Another state directory, to which copies of agents go.
+    /// Returns the state directory for copies of agents.
     pub fn away(&self) -> PathBuf {
         self.root().join("away")
     }
 
-    /// The two state directories between which an agent is moved. It begins and ends in the east.
+    /// Returns one of the two stores of the moved agent, which begins and ends in the east store.
     pub fn east(&self) -> PathBuf {
         self.disk().join("east")
     }
@@ -212,7 +216,7 @@ impl World {
         self.root().join("out").join(name)
     }
 
-    /// The names of all agents, those that were made meanwhile included.
+    /// Returns the names of all agents, also of agents that the storm created.
     pub fn agents(&self) -> Vec<String> {
         if let Some(base) = &self.base {
             return base.agents(STORM);
@@ -226,7 +230,7 @@ impl World {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// What marks the processes of this storm, in their environment.
+    /// Returns the environment variable that marks the processes of this storm.
     fn mark(&self) -> String {
         format!("STORM_OUT={}", self.root().join("out").display())
     }
@@ -248,7 +252,7 @@ impl World {
         command.env("GIT_CONFIG_COUNT", "4");
     }
 
-    /// Any program, out of the reach of the storm.
+    /// Runs a program that the storm does not disturb.
     pub fn aside(&self, program: &str, place: &Path, words: &[&str]) -> (bool, String) {
         let mut command = Command::new(program);
         self.environment(&mut command);
@@ -263,7 +267,7 @@ impl World {
         assert!(succeeded, "{program} {words:?}: {said}");
     }
 
-    /// Calls `dormouse`, in the storm, and waits for its end: status and standard output.
+    /// Runs `dormouse` within the storm. Returns its end and its stdout.
     pub fn call(
         &self,
         actor: &str,
@@ -289,7 +293,8 @@ impl World {
             let then = chrono::Utc::now() + chrono::Duration::seconds(handicap.clock);
             command.env("DORMOUSE_NOW", then.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string());
         }
-        // Files, not pipes: whatever it leaves running may keep them.
+        // Leftover processes of the command may keep its streams open, so they are files and not
+        // pipes.
         let [input, out, err] = [(); 3].map(|()| tempfile::tempfile().unwrap());
         input.write_all_at(stdin.as_bytes(), 0).unwrap();
         command.stdin(input).stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
@@ -302,7 +307,7 @@ impl World {
         (ended, answer)
     }
 
-    /// The processes of the storm: each with what it is, its handle, and how much it uses, in KiB.
+    /// Returns the processes of the storm, with their memory in KiB.
     pub fn processes(&self) -> Vec<Process> {
         let mark = self.mark().into_bytes();
         let mut found = Vec::new();
@@ -312,7 +317,8 @@ impl World {
             else {
                 continue;
             };
-            // The handle comes first: it can't come to mean another process.
+            // The handle is opened first, so that it can't mean another process that gets the same
+            // pid.
             let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
             if !environment.split(|byte| *byte == 0).any(|variable| variable == mark) {
@@ -330,13 +336,13 @@ impl World {
     }
 
     pub fn send(&self, process: &Process, signal: Signal) {
-        // Noted first: its end may be noted a moment after.
+        // The kill is recorded first, because the end of the process may be recorded at once.
         let (pid, name) = (process.pid.as_raw_nonzero().get(), process.name.clone());
         self.history.note(What::Kill { pid, signal: signal.as_raw(), name });
         let _ = pidfd_send_signal(&process.handle, signal);
     }
 
-    /// Keeps everything for a look, and says where.
+    /// Keeps the directory of the storm. Returns its path.
     pub fn keep(mut self) -> PathBuf {
         for process in self.processes() {
             let _ = pidfd_send_signal(&process.handle, Signal::KILL);
@@ -357,13 +363,13 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if self.has_disk {
-            // What is mounted can't be removed.
+            // A mounted directory can't be removed.
             let _ = Command::new("umount").arg("--lazy").arg(self.disk()).status();
         }
     }
 }
 
-/// One process of the storm.
+/// Process of the storm.
 pub struct Process {
     pub pid: Pid,
     handle: rustix::fd::OwnedFd,
@@ -376,7 +382,7 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// What a command said: no more of it than anybody reads.
+/// Returns the output of a command, cut to 256 KiB.
 fn text(file: &File) -> String {
     let mut bytes = vec![0; 256 * 1024];
     let length = file.read_at(&mut bytes, 0).unwrap();
@@ -405,10 +411,10 @@ fn wait(child: &mut Child) -> Ended {
     }
 }
 
-/// Gives the calling thread, and whoever it starts from now on, a disk of its own at this place.
-/// Whether that was possible: it takes the rights of root.
+/// Mounts a disk at this place for the calling thread, and for the threads and processes that it
+/// starts. Returns `false` without the rights of root.
 pub fn mount(place: &Path, size: &str) -> bool {
-    // SAFETY: a system call that concerns the calling thread alone, and no memory.
+    // SAFETY: the system call changes the calling thread alone, and no memory.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return false;
     }
@@ -420,7 +426,7 @@ pub fn mount(place: &Path, size: &str) -> bool {
     is_private && run(&["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "storm"])
 }
 
-/// How long something lasts, unless the storm is over before.
+/// Sleeps for `ms` milliseconds, or until the storm is over.
 pub fn pause(world: &World, ms: u64) {
     let mut left = ms;
     while left > 0 && !world.is_over() {
