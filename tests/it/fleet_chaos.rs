@@ -1,12 +1,10 @@
-//! Several machines on one PostgreSQL, which are paused, cut off and killed: a turn counts once, and whoever has lost its lease
-//! writes nothing.
-//!
-//! A machine is a home of its own with processes in it, and a line of its own to the server. Where root runs the tests it is a
-//! host of its own on a network, and so is the server. What the turns say of themselves and what the records say at the end goes to a judge,
-//! which is shown to object where the check of the fence is taken away.
-//!
-//! `DORMOUSE_FLEET=600 DORMOUSE_FLEET_SEED=7 cargo test --test it a_fleet_in_trouble -- --nocapture` is a long one, with other
-//! troubles.
+//! Chaos tests of several machines on one PostgreSQL, which are paused, cut off and killed: each
+//! message has one effective turn, and a machine that has lost its lease writes nothing. A machine
+//! is a home of its own with processes and a connection of its own to the server. If root runs the
+//! tests, machines and server are network hosts of their own. A judge checks the log of the turns
+//! and the final records; a test shows that the judge objects if the check of the fence is removed.
+//! `DORMOUSE_FLEET=600 DORMOUSE_FLEET_SEED=7 cargo test --test it a_fleet_in_trouble --
+//! --nocapture` runs for 600 s, with other troubles.
 
 pub mod host;
 pub mod judge;
@@ -28,14 +26,15 @@ use crate::needs::leave_out;
 use crate::server::{Server, durable};
 use crate::setup::{Beside, eventually, number};
 
-/// A server that all fleets of this process share: in a network of its own, where that is possible.
+/// Returns the server that all fleets of this process share: in a network of its own, where
+/// possible.
 fn server() -> &'static Server {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let own = SERVER.get_or_init(|| net::network().map(|network| Server::start_in(Some(network), "")));
     own.as_ref().unwrap_or_else(|| durable())
 }
 
-/// Steps the agent from a machine until nothing is left to do.
+/// Steps the agent from a machine until the message has ended.
 fn until_processed(fleet: &Fleet<'_>, host: usize, message: &str) {
     eventually("the end of the message", || {
         fleet.hosts[host].run(&["tick", "ada", "--until-idle", "-q"]);
@@ -44,11 +43,11 @@ fn until_processed(fleet: &Fleet<'_>, host: usize, message: &str) {
     });
 }
 
-/// A machine is paused in the middle of a turn for longer than its lease. Another one takes over and ends the work. Then the
-/// first goes on. Returns what its step said, and all that there is to judge about.
-///
-/// `frozen`: words in the command lines of what is paused; none for the whole machine. `tamper` does something to the proxy
-/// of the paused machine, whose turn has the fence 1.
+/// Pauses a machine during a turn for longer than its lease. Another machine takes over and
+/// completes the work. Then the first machine continues. Returns the output of its step, and the
+/// evidence for the judge. `frozen`: words in the command lines of the paused processes; an empty
+/// text pauses the whole machine. `tamper` changes the proxy of the paused machine, whose turn has
+/// the fence 1.
 fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) -> (Ran, Evidence) {
     let make = if tamper.is_some() { Fleet::by_proxy } else { Fleet::new };
     let fleet = make(server(), schema, &[0, 0], &["ada"]);
@@ -59,7 +58,7 @@ fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) ->
     if let Some(name) = one.name() {
         assert_eq!(fleet.ask("SELECT host FROM @.lease"), [[name]]);
     }
-    // As long as the lease is alive nobody else begins.
+    // While the lease is alive, no other machine begins a turn.
     other.cmd(&["tick", "ada", "--json"]).assert().stdout(contains("terminal").not());
     if let Some(tamper) = tamper {
         tamper(&fleet);
@@ -68,7 +67,7 @@ fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) ->
     fleet.outlast(one);
     std::thread::scope(|scope| {
         let taking_over = scope.spawn(|| until_processed(&fleet, 1, &message));
-        // Where the step alone is paused, both turns live at once and come to their ends.
+        // If only the step is paused, both turns live at once and end.
         let (is_whole, first) = (frozen.is_empty(), fleet.log()[0].run.clone());
         eventually("another turn", || {
             let log = fleet.log();
@@ -87,7 +86,7 @@ fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) ->
     (ran, fleet.evidence(vec![message]))
 }
 
-/// The step of the machine that was away is refused, and changes nothing.
+/// Checks that the step of the paused machine is refused and changes nothing.
 #[track_caller]
 fn assert_fenced(ran: &Ran, evidence: &Evidence) {
     assert_eq!(judge(evidence), Vec::<String>::new(), "{ran}\n{evidence:#?}");
@@ -106,7 +105,7 @@ fn a_machine_that_was_paused_past_its_lease_is_fenced() {
     assert_fenced(&ran, &evidence);
 }
 
-/// Its turn has ended well meanwhile, and the step has nothing to do any more than to say so.
+/// The turn of the paused step has ended well meanwhile, but the step may not settle it.
 #[test]
 fn a_step_that_was_paused_past_its_lease_is_fenced() {
     needs!("postgresql");
@@ -114,13 +113,15 @@ fn a_step_that_was_paused_past_its_lease_is_fenced() {
     assert_fenced(&ran, &evidence);
 }
 
-/// The judge sees it where a machine does not look at the fence. Its proxy makes it believe that the lease is still its own.
+/// The judge objects if a machine does not check the fence. The proxy makes the machine believe
+/// that the lease is still its own.
 #[test]
 fn without_the_check_of_the_fence_the_judge_objects() {
     needs!("postgresql");
     let tamper = |fleet: &Fleet<'_>| {
         let proxy = fleet.hosts[0].proxy();
-        // The leases that a change reads under the lock, by a copy of the function that reads them, and the answer to a beat.
+        // The proxy changes two statements: the function that reads the leases under the lock, and
+        // the heartbeat.
         let lease = "\"unchecked\".lease l";
         let anchor = &fleet.ask("SELECT anchor FROM @.lease")[0][0];
         let own = format!(
@@ -132,7 +133,7 @@ fn without_the_check_of_the_fence_the_judge_objects() {
              '{lease} WHERE', $own${own} WHERE$own$); END $do$"
         ));
         proxy.say_instead("\"unchecked\".load(", "\"unchecked\".unguarded(");
-        // Each parameter is still used.
+        // The replaced statement must use each parameter.
         let beat = "SELECT s.revision FROM \"unchecked\".state s \
                     WHERE num_nulls($1::bigint, $2::text, $3::bigint, $4::text, $5::bigint) = 0 --";
         proxy.say_instead(&format!("UPDATE {lease}"), beat);
@@ -148,8 +149,8 @@ fn without_the_check_of_the_fence_the_judge_objects() {
     }
 }
 
-/// Two machines that were made of one image have the same files, machine id and paths. Each leaves the turn of the other
-/// alone all the same.
+/// Two machines made from one image have the same files, machine id and paths. Each must leave the
+/// turns of the other alone.
 #[test]
 fn two_machines_of_one_image_are_two() {
     needs!("postgresql");
@@ -167,7 +168,7 @@ fn two_machines_of_one_image_are_two() {
     assert_eq!(judge(&fleet.evidence(vec![message])), Vec::<String>::new());
     assert_eq!(fleet.log().iter().filter(|line| line.sign == Sign::Begin).count(), 1);
 
-    // What no check can tell apart, a machine whose memory was copied, is at least seen.
+    // A machine whose memory was copied can't be told from the original, but `doctor` reports it.
     let machines =
         "INSERT INTO @.anchor (id, host, pools, version, seen_at) VALUES ('same', 'one', '{}', '', 0)";
     fleet.ask(machines);
@@ -178,7 +179,8 @@ fn two_machines_of_one_image_are_two() {
     other.cmd(&["doctor"]).assert().code(6).stdout(contains("one_owner")).stdout(contains("one, two"));
 }
 
-/// A machine that is cut off ends its turn before another one can begin: nothing is shortened here, so it takes a minute.
+/// A machine that is cut off ends its turn before another begins. No time is shortened here, so the
+/// test takes a minute.
 #[test]
 fn a_machine_that_is_cut_off_ends_its_turn_before_another_begins() {
     needs!("postgresql");

@@ -1,5 +1,5 @@
-//! Machines of a test: each has a home with a state directory of its own, and a line of its own to the server. Where that is
-//! possible it is a host of its own on a network.
+//! Machines of a test: each has a home with a state directory and a connection of its own to the
+//! server. Where possible, each is a network host of its own.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::setup::{names, notes, processes};
 
 const TURN: &str = include_str!("turn.sh");
 
-/// Writes down each lease that is given, in a schema that dormouse knows nothing of.
+/// SQL that records each granted lease, in a schema that dormouse does not use.
 const AUDIT: &str = "
     CREATE SCHEMA @_audit;
     CREATE TABLE @_audit.given (seq bigserial, agent_id bigint, fence bigint);
@@ -30,8 +30,9 @@ const AUDIT: &str = "
     CREATE TRIGGER given_again AFTER UPDATE ON @.lease FOR EACH ROW WHEN (OLD.fence <> NEW.fence)
       EXECUTE FUNCTION @_audit.note();";
 
-/// What a shell does beside a fleet: when the test process has ended, in whatever way, the pipe on its stdin ends. Then it kills
-/// what is left of the machines, also what is paused; `tick --follow` would look for the server for ever.
+/// Shell script that runs beside a fleet. When the test process has ended in any way, the pipe on
+/// stdin ends. Then the script kills all remaining processes of the machines, also paused ones;
+/// `tick --follow` would look for the server forever.
 const WATCH: &str = r#"
     cat >/dev/null
     while found=$(grep -lzxF "$0" /proc/[0-9]*/environ 2>/dev/null); [ -n "$found" ]; do
@@ -42,7 +43,8 @@ const WATCH: &str = r#"
     done
 "#;
 
-/// Files and identities under which a machine owns leases, or has owned them.
+/// Returns the files with the identities under which a machine owns leases or has owned leases, and
+/// the identities.
 pub fn owners(anchor: &Path) -> Vec<(PathBuf, String)> {
     let files = names(anchor).into_iter().filter(|name| name.starts_with("owner-"));
     files.map(|name| anchor.join(name)).map(|file| (file.clone(), read(&file))).collect()
@@ -52,42 +54,43 @@ fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap().trim_end().to_owned()
 }
 
-/// Several machines and the database that they share.
+/// Several machines and their shared database.
 pub struct Fleet<'s> {
     pub server: &'s Server,
     schema: &'static str,
     place: tempfile::TempDir,
     pub hosts: Vec<Host>,
-    /// As long as it is open its machines live.
+    /// Pipe to the watching shell, which kills the machines when the pipe is closed.
     _life: ChildStdin,
 }
 
-/// One machine.
+/// Machine of a fleet.
 pub struct Host {
     machine: Machine,
-    /// Where its commands run; absent: where the tests do.
+    /// Host of its commands; `None` if they run on the host of the tests.
     site: Option<net::Host>,
-    /// Between it and the server; absent: it talks to the server itself.
+    /// Proxy to the server; `None` if the machine connects directly.
     link: Option<Link>,
     env: [(&'static str, PathBuf); 2],
-    /// By how many seconds its clock is ahead.
+    /// Error of its clock, in seconds.
     ahead: i64,
-    /// As long as it is frozen as a whole nobody starts anything on it.
+    /// True while the whole machine is paused, so that the test starts no command on it.
     is_frozen: AtomicBool,
-    /// The directory that its commands name in the place of the URL.
+    /// Directory that its commands name instead of the URL.
     dir: Option<PathBuf>,
-    /// What its followers and senders say.
+    /// Log of its followers and senders.
     pub talk: PathBuf,
 }
 
 impl<'s> Fleet<'s> {
-    /// A machine for each of these clocks, which are so many seconds ahead, and one agent of each of these names, whose turns
-    /// note what they do.
+    /// Creates a machine for each clock error in seconds, and an agent of each name. The turns of
+    /// the agents log their actions.
     pub fn new(server: &'s Server, schema: &'static str, clocks: &[i64], agents: &[&str]) -> Fleet<'s> {
         Fleet::with(server, schema, clocks, agents, server.network().is_none())
     }
 
-    /// The same where a proxy is between each machine and the server, which can say something else and lead elsewhere.
+    /// Creates a fleet with a proxy between each machine and the server. The proxy can change
+    /// statements and switch to another server.
     pub fn by_proxy(server: &'s Server, schema: &'static str, clocks: &[i64], agents: &[&str]) -> Fleet<'s> {
         Fleet::with(server, schema, clocks, agents, true)
     }
@@ -140,8 +143,9 @@ impl<'s> Fleet<'s> {
         fleet
     }
 
-    /// Makes the last machine one of the same image as the machine before it: with the same machine id, and its state
-    /// directory at the same path with the same files. Where machines are no hosts of their own they have the same files alone.
+    /// Makes the last machine a copy of the machine before it: with the same machine id, and with
+    /// the same files at the same path. Where machines are not hosts of their own, only the files
+    /// are equal.
     pub fn of_one_image(mut self) -> Self {
         let place = self.place.path().join("image");
         fs::create_dir(&place).unwrap();
@@ -161,26 +165,25 @@ impl<'s> Fleet<'s> {
         self
     }
 
-    /// Lets the turns end that wait for it.
+    /// Lets the waiting turns end.
     pub fn go(&self) {
         fs::write(self.place.path().join("go"), "").unwrap();
     }
 
-    /// What the turns have noted so far.
+    /// Returns the log of the turns.
     pub fn log(&self) -> Vec<Line> {
         let text = fs::read_to_string(self.place.path().join("log")).unwrap_or_default();
         notes(&text).map(line).collect()
     }
 
-    /// Rows of a question in which `@` is the schema, in columns.
+    /// Returns the columns of the rows of a query, in which `@` is the schema.
     #[track_caller]
     pub fn ask(&self, sql: &str) -> Vec<Vec<String>> {
         let rows = self.server.sql(&sql.replace('@', self.schema));
         rows.iter().map(|row| row.split('|').map(str::to_owned).collect()).collect()
     }
 
-    /// Ends the time of the leases of a machine that can't keep them alive now, as the server sees it after a minute. How many
-    /// there were.
+    /// Expires the leases of a machine that can't renew them now. Returns their number.
     pub fn outlast(&self, host: &Host) -> usize {
         let owners: Vec<String> =
             owners(&host.machine.anchor()).into_iter().map(|(_, owner)| format!("'{owner}'")).collect();
@@ -188,7 +191,7 @@ impl<'s> Fleet<'s> {
         self.ask(&format!("UPDATE @.lease SET expires_at = 0 WHERE {of_it} RETURNING fence")).len()
     }
 
-    /// The same for the leases of no process that is alive.
+    /// Expires the leases of all processes that have ended.
     pub fn outlast_idle(&self) {
         let alive: Vec<String> =
             self.hosts.iter().flat_map(Host::processes).map(|(pid, _)| pid.to_string()).collect();
@@ -196,20 +199,20 @@ impl<'s> Fleet<'s> {
         self.ask(&format!("UPDATE @.lease SET expires_at = 0 WHERE pid NOT IN ({alive})"));
     }
 
-    /// Whether nothing is open, and nothing is at work.
+    /// True if no record is open and no lease is active.
     pub fn is_at_rest(&self) -> bool {
         let open = "SELECT 1 FROM @.inbox UNION ALL SELECT 1 FROM @.record WHERE kind <> 'trigger' \
                     UNION ALL SELECT 1 FROM @.state WHERE (body->>'current_run') IS NOT NULL LIMIT 1";
         self.ask(open).is_empty()
     }
 
-    /// Keeps the logs for a look, and says where.
+    /// Keeps the directory with the logs. Returns its path.
     pub fn keep(mut self) -> PathBuf {
         self.place.disable_cleanup(true);
         self.place.path().to_owned()
     }
 
-    /// All that there is to judge about. `acknowledged`: the ids that `enqueue` has told.
+    /// Collects the evidence for the judge. `acknowledged`: ids that `enqueue` has printed.
     pub fn evidence(&self, acknowledged: Vec<String>) -> Evidence {
         let given = self.ask(
             "SELECT a.name, g.fence FROM @_audit.given g JOIN @.agent a ON a.id = g.agent_id ORDER BY g.seq",
@@ -276,17 +279,17 @@ impl Host {
         }
     }
 
-    /// How its commands name it, where it is a host of its own.
+    /// Host name, if the machine is a host of its own.
     pub fn name(&self) -> Option<&str> {
         self.site.as_ref().map(|site| site.name.as_str())
     }
 
-    /// The proxy between it and the server.
+    /// Returns the proxy to the server.
     pub fn proxy(&self) -> &Link {
         self.link.as_ref().expect("a fleet that was made with proxies")
     }
 
-    /// From here on this passes between it and the server.
+    /// Sets which traffic passes between the machine and the server.
     pub fn set_line(&self, line: net::Line) {
         match &self.site {
             Some(site) => assert_done(site.set(line)),
@@ -294,7 +297,7 @@ impl Host {
         }
     }
 
-    /// Breaks its connections to the server. New ones can be made at once.
+    /// Breaks the connections to the server. New connections are possible at once.
     pub fn break_line(&self) {
         match &self.site {
             Some(site) => assert_done(site.break_all()),
@@ -302,7 +305,7 @@ impl Host {
         }
     }
 
-    /// A command that a turn of this machine calls: the turn that has noted this line.
+    /// Returns a command as the turn that has logged this line would call it.
     pub fn as_turn(&self, line: &Line, args: &[&str]) -> Cmd<'_> {
         let cmd =
             self.cmd(args).env("DORMOUSE_DIR", self.machine.anchor()).env("DORMOUSE_AGENT", &line.agent);
@@ -313,7 +316,7 @@ impl Host {
         self.ahead != 0
     }
 
-    /// The same by the clock of the machine.
+    /// Returns a command that runs with the clock of the machine.
     pub fn by_its_clock(&self, args: &[&str]) -> Cmd<'_> {
         let cmd = self.cmd(args);
         if !self.is_wrong() {
@@ -323,7 +326,7 @@ impl Host {
         cmd.env("DORMOUSE_NOW", now.to_rfc3339_opts(chrono::SecondsFormat::Millis, true))
     }
 
-    /// A command that succeeds without talk.
+    /// Runs a command that must succeed with an empty stderr.
     #[track_caller]
     pub fn run(&self, args: &[&str]) -> String {
         let ran = self.cmd(args).output();
@@ -335,7 +338,7 @@ impl Host {
         self.is_frozen.load(Ordering::SeqCst)
     }
 
-    /// Its processes: those of commands and turns.
+    /// Returns the processes of commands and turns of the machine.
     pub fn processes(&self) -> Vec<(Pid, String)> {
         let found = processes(&self.machine.sandbox);
         let process = |text: &String| {
@@ -345,12 +348,13 @@ impl Host {
         found.iter().filter_map(process).collect()
     }
 
-    /// Stops the processes of the machine that these words are in, and whatever they start meanwhile.
+    /// Pauses the processes of the machine whose command line has these words, and all that they
+    /// start meanwhile.
     pub fn freeze(&self, words: &str) {
         self.is_frozen.store(words.is_empty(), Ordering::SeqCst);
         let mut frozen = BTreeSet::new();
         let mut looks_in_vain = 0;
-        // There may be none at this moment.
+        // At one moment there may be no such process, so the search is repeated.
         while looks_in_vain < 3 {
             let found = self.processes().into_iter().filter(|(_, command)| command.contains(words));
             let fresh: Vec<Pid> =
@@ -367,7 +371,7 @@ impl Host {
         self.send(Signal::CONT, "");
     }
 
-    /// Sends a signal to the processes of the machine that these words are in.
+    /// Sends a signal to the processes of the machine whose command line has these words.
     pub fn send(&self, signal: Signal, words: &str) {
         for (pid, _) in self.processes().into_iter().filter(|(_, command)| command.contains(words)) {
             let _ = kill_process(pid, signal);
@@ -376,13 +380,14 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// Nothing of a machine outlives its test.
+    /// Kills all processes of the machine at the end of the test.
     fn drop(&mut self) {
         self.send(Signal::KILL, "");
     }
 }
 
-/// Starts what kills these machines at the end. It is no child of this process: tests end what they find below themselves.
+/// Starts the shell that kills these machines at the end. The shell is not a child of this process,
+/// because tests kill their descendants.
 fn watch(hosts: &[Host]) -> ChildStdin {
     let homes: Vec<String> =
         hosts.iter().map(|host| format!("HOME={}", host.machine.sandbox.home().display())).collect();
@@ -395,7 +400,7 @@ fn watch(hosts: &[Host]) -> ChildStdin {
     life
 }
 
-/// A test that has failed already says of what, and not of this.
+/// Panics on an error, unless the test is failing already.
 #[track_caller]
 fn assert_done(done: Result<(), String>) {
     assert!(done.is_ok() || std::thread::panicking(), "{done:?}");

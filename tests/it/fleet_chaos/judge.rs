@@ -1,14 +1,13 @@
-//! Says what is wrong with what several machines did: out of the log of their turns, and out of the records at the end.
-//!
-//! It looks at nothing itself, and uses none of the program's own code.
+//! Judge of a fleet: finds faults in the log of the turns of several machines and in their final
+//! records. It reads no files, and uses no code of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a turn says of itself, in the order in which all turns said it.
+/// Line of the log of the turns, which all turns share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
     Begin,
-    /// It is alive, and may act outside.
+    /// The turn is alive, and may act outside.
     Alive,
     End,
 }
@@ -22,7 +21,7 @@ pub struct Line {
     pub fence: u64,
 }
 
-/// How the records say that a run has ended.
+/// End of a run according to the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     pub agent: String,
@@ -31,7 +30,7 @@ pub struct Ended {
     pub terminal: String,
 }
 
-/// How the records say that a message has ended.
+/// End of a message according to the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
     pub message: String,
@@ -39,26 +38,26 @@ pub struct Settled {
     pub run: Option<String>,
 }
 
-/// All that is known of what happened.
+/// Evidence about a fleet.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
-    /// The log of the turns.
+    /// Log of the turns.
     pub log: Vec<Line>,
-    /// The leases as they were given: agent and fence, in the order of the commits.
+    /// Granted leases in the order of the commits: agent and fence.
     pub given: Vec<(String, u64)>,
-    /// The archive, in the order of the commits.
+    /// Archived runs in the order of the commits.
     pub ended: Vec<Ended>,
     pub settled: Vec<Settled>,
-    /// The messages whose ids `enqueue` has told.
+    /// Messages whose ids `enqueue` has printed.
     pub acknowledged: Vec<String>,
-    /// What is still there though it should be over: open runs and messages, leases, findings of `doctor`.
+    /// Open runs and messages, leases and findings of `doctor` that should be gone.
     pub left: Vec<String>,
 }
 
-/// How a run ends whose machine was taken for dead.
+/// Status of a run that another machine took over.
 const INTERRUPTED: &str = "interrupted";
 
-/// All that is wrong, in words.
+/// Returns all faults in words.
 pub fn judge(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
     one_at_a_time(evidence, &mut wrong);
@@ -69,10 +68,10 @@ pub fn judge(evidence: &Evidence) -> Vec<String> {
     wrong
 }
 
-/// A turn as its lines show it.
+/// Turn according to its log lines.
 struct Turn<'e> {
     line: &'e Line,
-    /// The places in the log between which it lived.
+    /// Index of its first line in the log.
     began: usize,
     last: usize,
 }
@@ -81,7 +80,7 @@ fn turns(log: &[Line]) -> Vec<Turn<'_>> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for (at, line) in log.iter().enumerate() {
         match turns.iter_mut().find(|turn| turn.line.run == line.run) {
-            // Signs of a turn that was killed end before its end.
+            // A killed turn has no end line.
             Some(turn) => turn.last = at,
             None => turns.push(Turn { line, began: at, last: at }),
         }
@@ -89,13 +88,13 @@ fn turns(log: &[Line]) -> Vec<Turn<'_>> {
     turns
 }
 
-/// How many pairs of turns of one agent lived at once.
+/// Returns the number of pairs of turns of one agent that overlap.
 pub fn pairs(log: &[Line]) -> usize {
     let turns = turns(log);
     turns.iter().map(|turn| turns.iter().filter(|other| is_beside(turn, other)).count()).sum()
 }
 
-/// Whether the first is the older one, and lived beside the other.
+/// True if the first turn is older and overlaps the other.
 fn is_beside(turn: &Turn<'_>, other: &Turn<'_>) -> bool {
     turn.line.agent == other.line.agent
         && turn.line.fence < other.line.fence
@@ -103,7 +102,8 @@ fn is_beside(turn: &Turn<'_>, other: &Turn<'_>) -> bool {
         && other.began < turn.last
 }
 
-/// Never two turns of an agent at once, unless the older one was fenced: then nothing of it counts.
+/// Checks that no two turns of an agent overlap, unless the older one was fenced and has no effect
+/// in the records.
 fn one_at_a_time(evidence: &Evidence, wrong: &mut Vec<String>) {
     let turns = turns(&evidence.log);
     let is_fenced = |turn: &Turn<'_>| {
@@ -123,7 +123,8 @@ fn one_at_a_time(evidence: &Evidence, wrong: &mut Vec<String>) {
     }
 }
 
-/// Each lease of an agent has a higher fence than those before it, and each turn has one of its own.
+/// Checks that each lease of an agent has a higher fence than the leases before, and that each turn
+/// has a fence of its own.
 fn fences_grow(evidence: &Evidence, wrong: &mut Vec<String>) {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
     for (agent, fence) in &evidence.given {
@@ -149,7 +150,7 @@ fn fences_grow(evidence: &Evidence, wrong: &mut Vec<String>) {
                 .push(format!("{}: {owner} and {} both have the fence {}", line.agent, line.run, line.fence));
         }
     }
-    // What counts was done under fences that grow.
+    // The settled runs have growing fences.
     let fence_of: BTreeMap<&str, u64> =
         evidence.log.iter().map(|line| (line.run.as_str(), line.fence)).collect();
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
@@ -162,7 +163,7 @@ fn fences_grow(evidence: &Evidence, wrong: &mut Vec<String>) {
     }
 }
 
-/// Each run is settled once: whoever was fenced adds nothing.
+/// Checks that each run is settled once, so that a fenced turn adds nothing.
 fn runs_end_once(evidence: &Evidence, wrong: &mut Vec<String>) {
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     for ended in &evidence.ended {
@@ -179,9 +180,10 @@ fn runs_end_once(evidence: &Evidence, wrong: &mut Vec<String>) {
     }
 }
 
-/// Each message that was acknowledged, and each other one that arrived, ends once, by one run that completed it.
+/// Checks that each acknowledged message, and each other message in the store, ends once, by one
+/// completed run.
 fn messages_end_once(evidence: &Evidence, wrong: &mut Vec<String>) {
-    // Where the answer to an `enqueue` was lost its message may be there all the same.
+    // An `enqueue` whose answer was lost may have stored its message.
     let known: BTreeSet<&String> =
         evidence.acknowledged.iter().chain(evidence.settled.iter().map(|settled| &settled.message)).collect();
     for id in known {
@@ -226,7 +228,7 @@ mod tests {
         Settled { message: message.into(), status: "processed".into(), run: Some(run.into()) }
     }
 
-    /// The first run was taken over while it lived, and went on for a while.
+    /// Returns a correct history in which the first run was taken over while its turn was alive.
     fn survived() -> Evidence {
         use Sign::{Alive, Begin, End};
         let log = [
@@ -252,7 +254,7 @@ mod tests {
         }
     }
 
-    /// What is done to a history in which nothing went wrong, and what is to be said of it.
+    /// Expected words of the judge, and a change that puts the fault into a correct history.
     type Harm = (&'static str, fn(&mut Evidence));
 
     const HARMS: &[Harm] = &[

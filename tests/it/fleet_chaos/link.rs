@@ -1,7 +1,7 @@
-//! A proxy between one machine and the server: it can say something else than was said, and lead to another server.
-//!
-//! Where machines are no hosts of their own it also is what cuts the line, has it go dead in one direction, and breaks it. A
-//! line that is cut loses nothing, as packets that are sent again do: what was under way arrives when it is whole again.
+//! Proxy between a machine and the server: it can change statements, and switch to another server.
+//! Where machines are not hosts of their own, the proxy also cuts the connection, in one or both
+//! directions, and breaks it. A cut connection loses no data, as TCP repeats packets: the data
+//! arrive when the connection is whole again.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -12,16 +12,16 @@ use std::thread;
 
 use super::net::{self, Line, within};
 
-/// Words in the statements of a machine, and what arrives instead of them.
+/// Words in the statements of a machine, and their replacement.
 type Instead = (String, String);
 
 struct State {
     line: Line,
-    /// There is no line any more.
+    /// True if the proxy has ended.
     is_gone: bool,
-    /// Both ends of all connections, to break them.
+    /// Both sockets of each connection, to break the connections.
     ends: Vec<(TcpStream, UnixStream)>,
-    /// Of the server behind it.
+    /// Socket of the current server.
     socket: PathBuf,
     instead: Vec<Instead>,
 }
@@ -31,7 +31,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A port behind which the server is.
+/// Port that is connected to the server.
 pub struct Link {
     pub port: u16,
     listener: TcpListener,
@@ -39,7 +39,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// `socket`: of the server. It listens at the end of the wire of this host, or where all processes find it.
+    /// Creates a proxy to the server at `socket`. The proxy listens in the network of this host, or
+    /// else in the network of the tests.
     pub fn to(socket: PathBuf, host: Option<&net::Host>) -> Link {
         let listener = match host {
             Some(host) => within(&host.network, || TcpListener::bind((host.server, 0)).unwrap()),
@@ -64,7 +65,7 @@ impl Link {
         self.shared.changed.notify_all();
     }
 
-    /// Closes all connections as they are, without a word about what was under way.
+    /// Closes all connections at once, without completing the exchange of messages.
     pub fn break_all(&self) {
         for (client, server) in self.shared.state.lock().unwrap().ends.drain(..) {
             drop(client.shutdown(Shutdown::Both));
@@ -72,13 +73,13 @@ impl Link {
         }
     }
 
-    /// From here on another server is behind it, and the connections to the one before are gone.
+    /// Connects the proxy to another server, and closes the connections to the former.
     pub fn lead_to(&self, socket: PathBuf) {
         self.shared.state.lock().unwrap().socket = socket;
         self.break_all();
     }
 
-    /// From here on the server hears `then` wherever the machine says `from`.
+    /// Replaces `from` by `then` in the statements of the machine.
     pub fn say_instead(&self, from: &str, then: &str) {
         self.shared.state.lock().unwrap().instead.push((from.to_owned(), then.to_owned()));
     }
@@ -86,7 +87,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // Nobody is accepted any more.
+        // The proxy accepts no more connections.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         self.shared.state.lock().unwrap().is_gone = true;
         self.shared.changed.notify_all();
@@ -95,7 +96,7 @@ impl Drop for Link {
 }
 
 impl Shared {
-    /// Waits until the line lets this through. `false`: it never will.
+    /// Waits until data in this direction may pass. Returns `false` if the proxy has ended.
     fn passes(&self, is_answer: bool) -> bool {
         let holds = |state: &mut State| match state.line {
             Line::Whole => false,
@@ -110,7 +111,7 @@ impl Shared {
         if !self.passes(false) {
             return;
         }
-        // A server that is just starting anew takes nobody.
+        // A starting server accepts no connections.
         let socket = self.state.lock().unwrap().socket.clone();
         let Ok(mut server) = UnixStream::connect(socket) else { return };
         client.set_nodelay(true).unwrap();
@@ -125,7 +126,7 @@ impl Shared {
                     break;
                 }
             }
-            // The end of a connection is a message like any other.
+            // The end of a connection passes under the same conditions as data.
             other.passes(true);
             drop(back.shutdown(Shutdown::Both));
             drop(answers.shutdown(Shutdown::Both));
@@ -143,7 +144,8 @@ impl Shared {
         drop(answering.join());
     }
 
-    /// What arrives of a message. Statements are in those that ask for a statement to be parsed: a name, the text, and types.
+    /// Returns the message with its replacements. Only messages that ask to parse a statement have
+    /// statements: a name, the text, and types.
     fn heard(&self, said: Vec<u8>) -> Vec<u8> {
         let state = self.state.lock().unwrap();
         if said[0] != b'P' || state.instead.is_empty() {
@@ -160,7 +162,7 @@ impl Shared {
     }
 }
 
-/// One message of a client. Its first has no type.
+/// Reads a message of a client. The first message has no type.
 fn message(from: &mut impl Read, has_type: bool) -> Option<Vec<u8>> {
     let mut head = vec![0; if has_type { 5 } else { 4 }];
     from.read_exact(&mut head).ok()?;

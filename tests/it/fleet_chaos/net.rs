@@ -1,12 +1,14 @@
-//! Hosts of a network on one kernel, by namespaces: each has interfaces, a name, a machine id, a boot id and an uptime of its
-//! own, and its line to the server is cut by the packet filter in its own network, so that packets vanish.
+//! Network hosts on one kernel, by namespaces. Each host has its own interfaces, name, machine id,
+//! boot id and uptime. A packet filter in its own network cuts its line to the server by dropping
+//! packets.
 //!
-//! The namespaces have no names. Threads make them, and this process holds them open: they end with it, in whatever way it
-//! ends, when nothing runs in them any more, and the wires between them end with them. The network of the server is one of
-//! them. So nothing of a fleet is in the network of the tests, and all fleets may use the same addresses.
+//! The namespaces have no names. Threads create them, and this process holds them open. They end
+//! with this process and the last process in them, and so do the virtual cables between them. The
+//! network of the server is one of them, so a fleet uses no part of the network of the tests, and
+//! all fleets may use the same addresses.
 //!
-//! The packet filter is nf_tables. `tc netem` loses packets, too, but many small kernels leave it out, and it has no resets; an
-//! interface that is down tells its machine, which then knows more than one that is cut off does.
+//! The packet filter is nf_tables. `tc netem` loses packets, too, but many small kernels lack it,
+//! and it makes no resets. An interface that is down would tell its machine so, unlike a cut line.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -23,27 +25,27 @@ use std::thread;
 
 use crate::server::{Namespace, enter};
 
-/// What passes between a machine and the server.
+/// Traffic that passes between a machine and the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Line {
     Whole,
-    /// Nothing arrives at either end, and neither is told.
+    /// No packet arrives at either end, and neither gets an error.
     Cut,
-    /// What the machine says arrives, and no answer does.
+    /// Packets of the machine arrive, and answers do not.
     Mute,
 }
 
-/// The first address of hosts; the range is for measuring networks, and nobody routes it.
+/// First address of hosts, in a range that is reserved for measuring networks and never routed.
 const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 
-/// How many hosts this process has made.
+/// Number of hosts that this process has made.
 static HOSTS: AtomicU32 = AtomicU32::new(0);
 
-/// A network for a server and its hosts. `None` where this process may not make one, which is said; where root runs the tests
-/// for CI, that fails.
+/// Creates a network for a server and its hosts. Returns `None` and prints a note if this process
+/// may not create one; panics if root runs the tests with `CI` set.
 pub fn network() -> Option<Namespace> {
     static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
-    // Whatever a host needs is tried once: later on, what fails is a failure.
+    // All needs of a host are tried once; a later failure is an error.
     let tried = TRIED.get_or_init(|| {
         let host = Host::on(&new_network()?)?;
         [Line::Cut, Line::Mute, Line::Whole].into_iter().try_for_each(|line| host.set(line))
@@ -63,7 +65,7 @@ fn new_network() -> Result<Namespace, String> {
     })
 }
 
-/// Does something in a network: a socket stays in the one in which it was made.
+/// Runs a function in a network. A socket stays in the network in which it was created.
 pub fn within<T: Send>(network: &Namespace, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let there = scope.spawn(|| {
@@ -74,19 +76,19 @@ pub fn within<T: Send>(network: &Namespace, act: impl FnOnce() -> T + Send) -> T
     })
 }
 
-/// One host.
+/// Host in namespaces of its own.
 pub struct Host {
     namespaces: Vec<Namespace>,
-    /// The network at the other end of its wire, and the address there.
+    /// Network at the other end of its cable, and the address of the server there.
     pub network: Namespace,
     pub server: Ipv4Addr,
     pub name: String,
-    /// The connections made since its line broke last bear this mark.
+    /// Mark of the connections that were made since the line was last broken.
     mark: AtomicU32,
 }
 
 impl Host {
-    /// A host with a wire to this network.
+    /// Creates a host with a virtual cable to this network.
     pub fn on(network: &Namespace) -> Result<Host, String> {
         let number = HOSTS.fetch_add(1, Ordering::Relaxed);
         let address = |offset| Ipv4Addr::from(FIRST + 4 * number + offset);
@@ -107,12 +109,12 @@ impl Host {
         Ok(host)
     }
 
-    /// Shows a directory at another place here as well.
+    /// Mounts a directory at another path in the host.
     pub fn bind(&self, dir: &Path, place: &Path) -> Result<(), String> {
         run(&self.namespaces, &["mount", "--bind", &dir.to_string_lossy(), &place.to_string_lossy()], "")
     }
 
-    /// Gives the host another machine id, if it has one.
+    /// Sets the machine id of the host, if it has one.
     pub fn has_machine_id(&self, id: &str) -> Result<(), String> {
         let place = Path::new("/etc/machine-id");
         if !place.exists() {
@@ -121,12 +123,12 @@ impl Host {
         let dir = tempfile::tempdir().map_err(|error| said("a directory", &error))?;
         let file = dir.path().join("id");
         fs::write(&file, format!("{id}\n")).map_err(|error| said("an id", &error))?;
-        // What is bound there has no name any more, and nothing can be bound over that.
+        // The mounted file has no name any more, and nothing can be mounted over it.
         let _ = run(&self.namespaces, &["umount", "/etc/machine-id"], "");
         self.bind(&file, place)
     }
 
-    /// Has a command run here.
+    /// Makes a command run in this host.
     pub fn takes(&self, command: &mut Command) {
         enters(command, self.namespaces.clone());
     }
@@ -138,8 +140,8 @@ impl Host {
             Line::Mute => ("", "drop"),
         };
         let mark = self.mark.load(Ordering::SeqCst);
-        // Where a connection is older than the mark both ends are told so as soon as they say something, and a new one
-        // passes. A reset is no answer to a reset.
+        // Both ends of a connection older than the mark get a reset when they send data; new
+        // connections pass. A reset is never answered with a reset.
         let is_older = format!("meta l4proto tcp ct mark != {mark} reject with tcp reset");
         let rules = format!(
             "table inet line
@@ -165,29 +167,31 @@ impl Host {
         run(&self.namespaces, &["nft", "-f", "-"], &rules)
     }
 
-    /// Resets the connections that there are, whoever says something next. The line is whole then.
+    /// Resets all present connections at their next packet. New connections pass.
     pub fn break_all(&self) -> Result<(), String> {
         self.mark.fetch_add(1, Ordering::SeqCst);
         self.set(Line::Whole)
     }
 }
 
-/// Makes a host of the calling thread, which is in namespaces of its own. Returns them, the network first.
+/// Turns the namespaces of the calling thread into a host. Returns the namespaces, the network
+/// first.
 fn become_host(number: u32, name: &str) -> Result<Vec<Namespace>, String> {
-    // SAFETY: a system call that reads a text of this length.
+    // SAFETY: the system call reads `len` bytes of a valid text.
     if unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) } != 0 {
         return Err(said("sethostname", &io::Error::last_os_error()));
     }
-    // The clocks that count from its boot are a million seconds ahead of those of the host before it. A directory in /proc
-    // that is named by a thread is the only one that has this file of a thread.
+    // The monotonic clocks of each host are a million seconds ahead of the host before it. The file
+    // for the offsets of a thread exists only in the directory of `/proc` that is named by the
+    // thread.
     let ahead = (u64::from(number) + 1) * 1_000_000;
-    // SAFETY: a system call without arguments.
+    // SAFETY: the system call has no arguments.
     let offsets = format!("/proc/{}/timens_offsets", unsafe { libc::gettid() });
     fs::write(&offsets, format!("monotonic {ahead} 0\nboottime {ahead} 0\n"))
         .map_err(|error| said(&offsets, &error))?;
     let namespaces: Vec<Namespace> =
         ["net", "uts", "mnt", "time_for_children"].into_iter().map(own).collect::<Result<_, String>>()?;
-    // What is unmounted by the tests is so here, too.
+    // A file system that the tests unmount is unmounted in the host, too.
     run(&namespaces, &["mount", "--make-rslave", "/"], "")?;
     let dir = tempfile::tempdir().map_err(|error| said("a directory", &error))?;
     let (pid, id) = (std::process::id(), dir.path().join("id"));
@@ -201,17 +205,17 @@ fn become_host(number: u32, name: &str) -> Result<Vec<Namespace>, String> {
         }
         fs::write(&id, text).map_err(|error| said("an id", &error))?;
         run(&namespaces, &["mount", "--bind", &id.to_string_lossy(), place], "")?;
-        // It stays what is seen there.
+        // The mounted file remains visible after its name is removed.
         fs::remove_file(&id).map_err(|error| said("an id", &error))?;
     }
     Ok(namespaces)
 }
 
-/// Does something in a thread that is in new namespaces of these kinds.
+/// Runs a function in a thread with new namespaces of these kinds.
 fn with_own<T: Send>(kinds: i32, act: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
     thread::scope(|scope| {
         let there = scope.spawn(|| {
-            // SAFETY: a system call that concerns the calling thread alone, and no memory.
+            // SAFETY: the system call changes the calling thread alone, and no memory.
             if unsafe { libc::unshare(kinds) } != 0 {
                 return Err(said("unshare", &io::Error::last_os_error()));
             }
@@ -221,7 +225,7 @@ fn with_own<T: Send>(kinds: i32, act: impl FnOnce() -> Result<T, String> + Send)
     })
 }
 
-/// A namespace of the calling thread.
+/// Opens a namespace of the calling thread.
 fn own(kind: &str) -> Result<Namespace, String> {
     let path = format!("/proc/thread-self/ns/{kind}");
     let file = File::open(&path).map_err(|error| said(&path, &error))?;
@@ -232,9 +236,9 @@ fn enters(command: &mut Command, namespaces: Vec<Namespace>) {
     let dir = command.get_current_dir().map(|dir| CString::new(dir.as_os_str().as_bytes()).unwrap());
     let entering = move || {
         enter(&namespaces)?;
-        // Whoever comes to another tree of files stands at its root.
+        // A process that enters another mount namespace starts at its root directory.
         match &dir {
-            // SAFETY: a system call that reads a path with its end.
+            // SAFETY: the system call reads a path that ends with NUL.
             Some(dir) if unsafe { libc::chdir(dir.as_ptr()) } != 0 => Err(io::Error::last_os_error()),
             _ => Ok(()),
         }
@@ -243,7 +247,7 @@ fn enters(command: &mut Command, namespaces: Vec<Namespace>) {
     unsafe { command.pre_exec(entering) };
 }
 
-/// Runs a tool in these namespaces. `Err`: what it says.
+/// Runs a program in these namespaces. `Err`: its output.
 fn run(namespaces: &[Namespace], words: &[&str], stdin: &str) -> Result<(), String> {
     let mut command = Command::new(words[0]);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -251,7 +255,7 @@ fn run(namespaces: &[Namespace], words: &[&str], stdin: &str) -> Result<(), Stri
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     enters(&mut command, namespaces.to_vec());
     let mut child = command.spawn().map_err(|error| said(words[0], &error))?;
-    // A tool that reads nothing may have ended before.
+    // A program that does not read its stdin may have ended already.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     let ran = child.wait_with_output().map_err(|error| said(words[0], &error))?;
     let talk = String::from_utf8_lossy(&ran.stderr);
@@ -272,7 +276,7 @@ mod tests {
 
     const NO_HOSTS: &str = "left out: no hosts can be made here";
 
-    /// What does not arrive now does not arrive later either, as long as nothing is done.
+    /// Time after which a packet counts as lost.
     const MOMENT: Duration = Duration::from_millis(300);
 
     fn says(mut from: &TcpStream, word: u8) {
@@ -293,7 +297,8 @@ mod tests {
         assert_eq!(to.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 
-    /// Says something, and hears that the connection has ended. An acknowledgement that was on its way may have found that out before.
+    /// Sends data, and expects the end of the connection. A late acknowledgement may have reported
+    /// the end before.
     #[track_caller]
     fn hears_of_the_end(mut of: &TcpStream) {
         of.set_read_timeout(Some(crate::server::LONG)).unwrap();
@@ -325,10 +330,10 @@ mod tests {
             TcpStream::connect_timeout(&(host.server, port).into(), MOMENT).unwrap_err()
         });
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "nobody says that it is cut");
-        // The line of another host is another one.
+        // Another host has a line of its own.
         says(&elsewhere.0, 1);
         hears(&elsewhere.1, 1);
-        // What was under way arrives, as it is said again.
+        // The lost packets are sent again and arrive.
         host.set(Line::Whole).unwrap();
         hears(&there, 2);
         hears(&here, 3);

@@ -1,5 +1,6 @@
-//! A fleet in trouble: machines follow the same agents while they are paused, cut off and killed, and so is the server. The
-//! seed says what happens to whom, and not when.
+//! Chaos test of a fleet: machines follow the same agents while machines and the server are paused,
+//! cut off and killed. The seed determines the kinds and targets of the troubles, but not their
+//! times.
 
 use std::fs::File;
 use std::process::Child;
@@ -17,17 +18,17 @@ use crate::setup::{eventually, split_mix};
 
 pub const AGENTS: &[&str] = &["ada", "bob", "eve", "fay", "gus"];
 
-/// What happens to one machine, or to the server.
+/// Trouble of a machine or of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
-    /// All of its processes are paused.
+    /// All processes of the machine are paused.
     Paused,
-    /// Those that step, and not the turns.
+    /// The ticks are paused, but not the turns.
     StepsPaused,
     CutOff,
-    /// The server hears it, and it does not hear the server.
+    /// The server gets the packets of the machine, but the machine gets no answers.
     Deaf,
-    /// Its connections break, and are made again at once.
+    /// The connections break, and new ones are possible at once.
     Broken,
     StepsKilled,
     TurnsKilled,
@@ -50,10 +51,10 @@ const TROUBLES: &[Trouble] = &[
     Trouble::ServerKilled,
 ];
 
-/// How many seconds the clocks of the machines are ahead.
+/// Errors of the machines' clocks, in seconds.
 pub const CLOCKS: &[i64] = &[0, 0, 4, -4];
 
-/// Draws what happens: the same for the same seed.
+/// Random numbers: the same for the same seed.
 struct Luck(u64);
 
 impl Luck {
@@ -62,30 +63,30 @@ impl Luck {
     }
 }
 
-/// How it went.
+/// Result of a chaos test.
 pub struct Survived {
     pub evidence: Evidence,
     pub troubles: usize,
-    /// How often a machine was taken for dead.
+    /// Number of times that another machine took over.
     pub taken_over: usize,
-    /// How long it took until all was over.
+    /// Time until all work was completed.
     pub calm: Duration,
 }
 
 struct World<'f> {
     fleet: &'f Fleet<'f>,
-    /// Nothing bad happens any more, and nobody says anything.
+    /// True after the last trouble and the last message.
     is_calm: AtomicBool,
-    /// The followers end.
+    /// True when the followers must end.
     is_over: AtomicBool,
-    /// The server answers as long as somebody asks.
+    /// Held for reading by a thread that needs the server to be up.
     server: RwLock<()>,
     acknowledged: Mutex<Vec<String>>,
     troubles: AtomicUsize,
     taken_over: AtomicUsize,
 }
 
-/// Lets trouble come for so long, and then waits until everything has come to its end.
+/// Causes trouble for this time, and then waits until all work is completed.
 pub fn survive(fleet: &Fleet<'_>, lasts: Duration, seed: u64) -> Survived {
     let world = World {
         fleet,
@@ -99,7 +100,7 @@ pub fn survive(fleet: &Fleet<'_>, lasts: Duration, seed: u64) -> Survived {
     let calming = OnceLock::new();
     thread::scope(|scope| {
         let world = &world;
-        // Whatever fails here, the others come to an end.
+        // The threads end even if this function panics.
         let _end = End(world);
         let following: Vec<_> =
             fleet.hosts.iter().map(|host| scope.spawn(move || world.follow(host))).collect();
@@ -136,7 +137,7 @@ pub fn survive(fleet: &Fleet<'_>, lasts: Duration, seed: u64) -> Survived {
     }
 }
 
-/// Ends what the threads do, also where one of them has failed.
+/// Ends the threads when dropped, also during a panic.
 struct End<'w>(&'w World<'w>);
 
 impl Drop for End<'_> {
@@ -155,8 +156,9 @@ impl World<'_> {
         self.is_calm.load(Ordering::SeqCst)
     }
 
-    /// Has a machine follow all agents, as a service manager does that starts again what has ended. One whose clock is wrong
-    /// steps them again and again, because a clock that is set for a command stands still in it.
+    /// Runs a follower on a machine, and starts it again when it ends, as a service manager does. A
+    /// machine with a wrong clock runs `--until-idle` repeatedly instead, because the clock of a
+    /// command is set to a fixed time.
     fn follow(&self, host: &Host) {
         let how = if host.is_wrong() { "--until-idle" } else { "--follow" };
         while !self.is_over.load(Ordering::SeqCst) {
@@ -182,7 +184,7 @@ impl World<'_> {
         command.spawn().unwrap()
     }
 
-    /// Says things to the agents from a machine.
+    /// Sends messages to the agents from a machine.
     fn say(&self, host: &Host, mut luck: Luck) {
         while !self.is_calm() {
             pause(300 + luck.below(1500));
@@ -190,7 +192,7 @@ impl World<'_> {
                 continue;
             }
             let agent = AGENTS[luck.below(AGENTS.len() as u64) as usize];
-            // Long ones are taken over, short ones are settled in between.
+            // Another machine takes over long turns; short turns are settled in between.
             let lasts = if luck.below(4) == 0 { 20 + luck.below(20) } else { luck.below(4) };
             let text = format!("{lasts} tenths");
             let ran = host.by_its_clock(&["enqueue", agent, &text]).output();
@@ -200,7 +202,7 @@ impl World<'_> {
         }
     }
 
-    /// One trouble of one machine. It is over when this returns.
+    /// Causes one trouble of a machine, and returns when the trouble is over.
     fn trouble(&self, host: &Host, luck: &mut Luck) {
         pause(500 + luck.below(2500));
         let what = TROUBLES[luck.below(TROUBLES.len() as u64) as usize];
@@ -228,7 +230,7 @@ impl World<'_> {
         host.set_line(Line::Whole);
     }
 
-    /// Lets the leases of a machine run out.
+    /// Expires the leases of a machine.
     fn take_for_dead(&self, host: &Host) {
         let _it_is_there = self.server.read().unwrap();
         if self.fleet.outlast(host) > 0 {
@@ -236,12 +238,12 @@ impl World<'_> {
         }
     }
 
-    /// Waits until all that was said has come to its end.
+    /// Waits until all messages have ended.
     fn calm(&self) {
         let mut looks = 0;
         eventually("calm", || {
             looks += 1;
-            // A lease that nobody keeps alive, because it could not be given back, ends with its time.
+            // A lease that could not be released ends by its time.
             if looks % 100 == 0 {
                 self.fleet.outlast_idle();
             }
@@ -249,7 +251,7 @@ impl World<'_> {
         });
     }
 
-    /// A sign of life of each agent. Its lease is the one that was left, if one was.
+    /// Checks that each agent answers a message with a turn. A leftover lease is expired first.
     fn probe(&self) {
         let host = &self.fleet.hosts[0];
         for agent in AGENTS {
@@ -266,7 +268,7 @@ impl World<'_> {
     }
 }
 
-/// How long something lasts.
+/// Sleeps for `ms` milliseconds.
 fn pause(ms: u64) {
     thread::sleep(Duration::from_millis(ms));
 }
