@@ -19,8 +19,8 @@ macro_rules! needs {
     };
 }
 
-/// True if the machine has all of these tools. If it lacks one, the calling test is listed as left out; with `CI`
-/// or `DORMOUSE_TEST_ALL` set, it fails.
+/// True if the machine has all of these tools. If it lacks one, the calling test is listed as left
+/// out; with `CI` or `DORMOUSE_TEST_ALL` set, the test fails.
 #[track_caller]
 pub fn has(tools: &[&str]) -> bool {
     let missing: Vec<&str> = tools.iter().copied().filter(|tool| !is_installed(tool)).collect();
@@ -33,8 +33,8 @@ pub fn has(tools: &[&str]) -> bool {
     false
 }
 
-/// Lists the calling test as left out. The list is printed when the process ends: libtest shows nothing that a
-/// passed test prints.
+/// Lists the calling test as left out. The list is printed when the process ends, because libtest
+/// hides what a passed test prints.
 pub fn leave_out(reason: &str) {
     let mut left_out = LEFT_OUT.lock().unwrap_or_else(PoisonError::into_inner);
     if left_out.is_empty() {
@@ -60,8 +60,8 @@ extern "C" fn list() {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// True if the machine has a tool. `postgresql` means the programs of a server and `openssl`, which makes the
-/// server's certificates.
+/// True if the machine has a tool. `postgresql` means the programs of a server and `openssl`, which
+/// makes the server's certificates.
 fn is_installed(tool: &str) -> bool {
     if tool == "postgresql" {
         let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -71,7 +71,8 @@ fn is_installed(tool: &str) -> bool {
     find(tool).is_some()
 }
 
-/// Path of a program, in a directory of `PATH` or where Debian keeps the programs of administrators.
+/// Path of a program, in a directory of `PATH` or where Debian keeps the programs of
+/// administrators.
 pub fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));

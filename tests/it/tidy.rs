@@ -1,4 +1,4 @@
-//! The rules of the source: which layer may use which, where things happen, and what must not be there.
+//! Rules of the source: which layer may use which, and what code may be in which file.
 
 mod budget;
 mod circles;
@@ -12,27 +12,27 @@ use std::path::{Path, PathBuf};
 
 use crate::setup::words;
 
-/// A Rust file: its path below the crate, and what is in it.
+/// Rust file: its path below the crate, and its text.
 struct Source {
     path: String,
     text: String,
 }
 
 impl Source {
-    /// The code that is shipped: without comments, text in quotes, and what is there for tests alone.
-    /// Lines stay where they are.
+    /// Returns the shipped code: without comments, without text in quotes, and without tests. Line
+    /// numbers stay the same.
     fn code(&self) -> String {
         without_tests(&without_text(&self.text))
     }
 
-    /// The first part of the path below `src`: the layer.
+    /// Returns the layer: the first part of the path below `src`.
     fn layer(&self) -> &str {
         let below = self.path.trim_start_matches("src/");
         below.split_once('/').map_or_else(|| below.trim_end_matches(".rs"), |(layer, _)| layer)
     }
 }
 
-/// Every Rust file of a directory of the crate, in order of name.
+/// Returns every Rust file in a directory of the crate, sorted by path.
 fn sources(dir: &str) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths: Vec<PathBuf> = walkdir::WalkDir::new(root.join(dir))
@@ -49,7 +49,7 @@ fn sources(dir: &str) -> Vec<Source> {
     paths.into_iter().map(source).collect()
 }
 
-/// The sources without the files that are tests altogether.
+/// Returns the Rust files below `src` that are not tests as a whole.
 fn shipped() -> Vec<Source> {
     let is_test = |source: &Source| source.path.contains("/tests/") || source.path.ends_with("/tests.rs");
     sources("src").into_iter().filter(|source| !is_test(source)).collect()
@@ -60,7 +60,7 @@ fn without_text(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut code = String::with_capacity(text.len());
     let mut at = 0;
-    // Keeps the lines, drops the rest.
+    // Keeps the line breaks of a skipped range.
     let skip = |code: &mut String, from: usize, to: usize| {
         code.extend(chars[from..to.min(chars.len())].iter().filter(|c| **c == '\n'));
     };
@@ -101,7 +101,7 @@ fn without_text(text: &str) -> String {
                 code.push_str("\"\"");
                 skip(&mut code, start, at);
             }
-            // A character, not a lifetime: `'x'` or an escape.
+            // A character literal such as `'x'`, or an escape; a lifetime has no second quote.
             '\'' if chars.get(at + 1) == Some(&'\\') || chars.get(at + 2) == Some(&'\'') => {
                 at += if chars[at + 1] == '\\' { 3 } else { 2 };
                 while chars.get(at).is_some_and(|c| *c != '\'') {
@@ -119,7 +119,7 @@ fn without_text(text: &str) -> String {
     code
 }
 
-/// Where a raw string that begins here ends.
+/// Returns the end of a raw string that begins here.
 fn raw_string(chars: &[char], at: usize) -> Option<usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     if at > 0 && is_word(chars[at - 1]) && chars[at - 1] != 'b' && chars[at - 1] != 'c' {
@@ -171,7 +171,7 @@ fn without_tests(code: &str) -> String {
     kept
 }
 
-/// Every line of shipped code that `is_bad`, as `path:line: text`.
+/// Returns every line of shipped code that `is_bad`, as `path:line: text`.
 fn offences(sources: &[Source], is_bad: impl Fn(&Source, &str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for source in sources {
@@ -190,7 +190,7 @@ fn assert_none(found: Vec<String>, rule: &str) {
     assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
 }
 
-/// Whether a word stands in a line, not as a part of another one.
+/// True if a line has a word as a whole.
 fn has_word(line: &str, word: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -199,7 +199,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Which layers each layer may know: the table of ARCHITECTURE.md.
+/// Returns the layers that each layer may use, from the table of ARCHITECTURE.md.
 fn layers() -> Vec<(String, Vec<String>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
     let text = fs::read_to_string(path).unwrap();
@@ -218,7 +218,7 @@ fn layers() -> Vec<(String, Vec<String>)> {
     .collect()
 }
 
-/// The layers of our own that a file names.
+/// Returns the layers that a file names.
 fn known(source: &Source) -> Vec<String> {
     let code = source.code();
     let mut known = Vec::new();
@@ -320,7 +320,8 @@ fn only_transitions_move_an_agent() {
                     let rest = line[at + found.len()..].trim_start();
                     let assigned =
                         rest.starts_with('=') && !rest.starts_with("==") && !rest.starts_with("=>");
-                    // `let x = a.status == b` and the like do not count; nor do records that are no state.
+                    // Comparisons such as `let x = a.status == b` do not count, nor do records
+                    // other than a state.
                     let is_record = ["model", "rules"].contains(&source.layer());
                     let of_state = line[..at].ends_with("state") || is_record && line[..at].ends_with("self");
                     assigned && of_state
@@ -356,7 +357,7 @@ fn what_was_committed_is_told_and_delivered_by_a_context() {
     );
 }
 
-/// Files that start a thread: it waits beside a hook, a signal, or a connection.
+/// Files that start a thread, which waits beside a hook, a signal, or a connection.
 const WITH_THREADS: [&str; 3] = ["src/commands/ingress.rs", "src/engine/hooks.rs", "src/process/signals.rs"];
 
 #[test]
@@ -368,9 +369,9 @@ fn threads_are_started_in_three_files() {
     assert_none(found, "the program has one thread: what it waits for is polled");
 }
 
-/// Code outside `process` that has git at hand and takes an agent's lock. `sync` takes the lock while git
-/// takes in that agent's files, so that nothing changes them meanwhile. The other place where git runs under
-/// a lock is the question whether git tracks an interrupted journal, which the store asks by `is_tracked`.
+/// Code outside `process` that runs git and takes an agent's lock. `sync` holds the lock while git
+/// adds the files of that agent, so that they do not change meanwhile. The store also runs git
+/// under a lock, by `is_tracked`, to ask if git tracks an interrupted journal.
 #[test]
 fn no_other_code_holds_a_lock_while_git_runs() {
     let sources = shipped();
@@ -397,7 +398,7 @@ fn only_transitions_make_a_state() {
             && !has_word(line, "struct State {")
             && !line.contains("impl")
             && !line.contains("->")
-            // A text on its way to another store.
+            // An operation for another store only has the text of a state.
             && !line.contains("Op::State {");
         makes && !source.path.starts_with("src/rules/transition/") && source.path != "src/store/backend/op.rs"
     });
@@ -429,8 +430,8 @@ fn processes_are_started_in_one_place() {
     assert_none(found, "child processes are process/'s alone");
 }
 
-/// Files whose paths lie outside the state directory, or lead to it: of the machine, of the user, and of the
-/// programs that an agent runs.
+/// Files that use paths outside the state directory, or the path of the state directory: of the
+/// machine, of the user, and of the programs that an agent runs.
 const OF_OUTSIDE: &str = "src/commands/create/ src/commands/args.rs src/commands/export/mod.rs src/commands/sync.rs \
      src/commands/task.rs src/engine/new_file.rs src/engine/installed.rs src/engine/sync.rs \
      src/engine/new_agent.rs src/engine/secret.rs src/engine/session.rs src/engine/turn.rs src/clock.rs \
@@ -492,13 +493,13 @@ fn rules_do_nothing_but_compute() {
     assert_none(found, "rules and records do no I/O, read no clock and start no process");
 }
 
-/// serde_json's own readers take arrays for objects, and some keys for something else.
+/// The readers of serde_json take arrays for objects, and read some keys in a special way.
 #[test]
 fn json_is_read_in_one_place() {
     let found = offences(&shipped(), |source, line| {
         let is_reader = line.contains("serde_json::from_") || line.contains("toml::from_str");
         let is_untagged = line.contains("serde(untagged)") && source.path != "src/model/policy.rs";
-        // A file without `Deserialize` only writes.
+        // A file without `Deserialize` only writes JSON.
         let has_own_reader = is_untagged && source.text.contains("Deserialize")
             || line.contains("serde(tag = ") && !line.contains("$tag");
         let may = ["src/model/json.rs", "src/engine/outcome/blame.rs"].contains(&source.path.as_str());
@@ -507,7 +508,7 @@ fn json_is_read_in_one_place() {
     assert_none(found, "JSON and settings are read by model/json.rs and model/strict.rs");
 }
 
-/// What is promised of the compiler is what CI tries, and what the document for contributors says.
+/// The documented minimum version of Rust is the version that CI uses.
 #[test]
 fn the_oldest_rust_is_the_same_everywhere() {
     let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
@@ -531,7 +532,7 @@ fn every_test_file_is_run() {
     let declared: Vec<&str> =
         main.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect();
     let mut sorted = declared.clone();
-    // The others see the macro of the first.
+    // `needs` comes first, because the other modules use its macro.
     sorted.sort_unstable_by_key(|name| (*name != "needs", *name));
     assert_eq!(declared, sorted, "modules stand in order of name");
     let sources = sources("tests/it");
@@ -539,7 +540,7 @@ fn every_test_file_is_run() {
         let name = source.path.trim_start_matches("tests/it/").trim_end_matches(".rs");
         match name.rsplit_once('/') {
             None => name == "main" || declared.contains(&name),
-            // What is below a directory is named by the file of that name beside it.
+            // Modules in a directory are declared by the file with the name of the directory.
             Some((parent, name)) => sources.iter().any(|other| {
                 let names = |line: &str| line.trim_start_matches("pub ").starts_with(&format!("mod {name};"));
                 other.path == format!("tests/it/{parent}.rs") && other.text.lines().any(names)

@@ -1,8 +1,9 @@
-//! The budget of production lines: a ceiling for each room, which commits lower and no commit raises.
+//! Budget of production lines: a ceiling for each room, which commits may lower and never raise.
 
 use super::{Source, shipped};
 
-/// A part of the program: the paths of its files below `src`, the maximum of lines that it has now, and the goal.
+/// Part of the program: the paths of its files below `src`, its maximum number of lines, and the
+/// goal.
 struct Room {
     name: &'static str,
     paths: &'static [&'static str],

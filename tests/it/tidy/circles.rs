@@ -1,5 +1,5 @@
-//! Import circles: files that import each other can only be understood all at once.
-//! A path through a module that re-exports an item counts as an import of the file that defines the item.
+//! Test of import circles, whose files can only be understood all at once. A path through a module
+//! that re-exports an item counts as an import of the file that defines the item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ fn no_circle_has_more_than_two_files() {
     assert_none(shown.collect(), "more than two files import each other in a circle");
 }
 
-/// The circles of more than two files, by the paths of their modules.
+/// Returns the circles of more than two files, each as the paths of its modules.
 fn circles(sources: &[Source]) -> BTreeSet<BTreeSet<String>> {
     let mut crate_ = Modules::default();
     sources.iter().for_each(|source| crate_.add(&module(&source.path), &module(&source.path), source.code()));
@@ -26,14 +26,14 @@ fn circles(sources: &[Source]) -> BTreeSet<BTreeSet<String>> {
     reached.iter().map(circle_of).filter(|circle| circle.len() > 2).collect()
 }
 
-/// A module: the one of its file, its imports by their names in it, and its code without them.
+/// Module: its file, its imports by their names in it, and its code without the imports.
 struct Module {
     file: String,
     imports: BTreeMap<String, Vec<String>>,
     code: String,
 }
 
-/// All modules by their paths, with the ones that are written inside of a file.
+/// All modules by path, including modules inside a file.
 #[derive(Default)]
 struct Modules(BTreeMap<String, Module>);
 
@@ -68,13 +68,14 @@ impl Modules {
         self.0.insert(name.to_owned(), Module { file: file.to_owned(), imports, code: rest });
     }
 
-    /// The files that each file uses: by an import whose name its code has, or by a path.
+    /// Returns the files that each file uses: by an import whose name occurs in its code, or by a
+    /// path.
     fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (name, module) in &self.0 {
             let used = found.entry(module.file.clone()).or_default();
             let mut paths = paths(&module.code);
-            // A word alone may be a variable with the name of a module.
+            // A single word may be a variable with the name of a module.
             paths.retain(|path| path.len() > 1 || module.imports.contains_key(&path[0]));
             used.extend(paths.iter().filter_map(|path| self.defining(name, path, 0)));
             let traits = module.imports.get("_").into_iter();
@@ -84,7 +85,8 @@ impl Modules {
         found
     }
 
-    /// The file that defines what a path in a module leads to; nothing for what is another crate's.
+    /// Returns the file that defines the target of a path in a module; `None` for items of other
+    /// crates.
     fn defining(&self, name: &str, path: &[String], depth: usize) -> Option<String> {
         let (first, rest) = path.split_first().filter(|_| depth < 20)?;
         let mut at = name.to_owned();
@@ -112,7 +114,7 @@ impl Modules {
         self.below(&at, left, depth)
     }
 
-    /// Goes down from a module along the rest of a path, through what the modules on it import.
+    /// Follows the rest of a path from a module, through re-exports.
     fn below(&self, at: &str, left: &[String], depth: usize) -> Option<String> {
         let Some((next, rest)) = left.split_first() else { return Some(self.0.get(at)?.file.clone()) };
         if next == "super" {
@@ -129,7 +131,7 @@ impl Modules {
     }
 }
 
-/// The path of a module, as `commands::doctor`; of the crate's own file it is empty.
+/// Returns the path of a file's module, for example `commands::doctor`; empty for `main.rs`.
 fn module(path: &str) -> String {
     let name = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     if name == "main" { String::new() } else { name.replace('/', "::") }
@@ -139,7 +141,7 @@ fn joined(above: &str, name: &str) -> String {
     if above.is_empty() { name.to_owned() } else { format!("{above}::{name}") }
 }
 
-/// The first module that is written inside of this code: where it begins, its inside, and its end.
+/// Returns the first inline module of this code: offsets of its start, its body, and its end.
 fn inline_module(code: &str) -> Option<(usize, usize, usize)> {
     let start = code.match_indices("mod ").map(|(at, _)| at).find(|at| {
         let name = code[at + 4..].trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
@@ -154,7 +156,7 @@ fn inline_module(code: &str) -> Option<(usize, usize, usize)> {
     Some((start, inner, inner + end.0 + 1))
 }
 
-/// All words of a code that may name something, each with the path that follows it.
+/// Returns all words of a code that may name an item, each with the path that follows it.
 fn paths(code: &str) -> BTreeSet<Vec<String>> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let (mut found, mut path, mut word) = (BTreeSet::new(), Vec::new(), String::new());
@@ -174,7 +176,7 @@ fn paths(code: &str) -> BTreeSet<Vec<String>> {
     found
 }
 
-/// The single paths of a tree: `a::{b, c::d}` has `a::b` and `a::c::d`.
+/// Returns the single paths of an import tree: `a::{b, c::d}` has `a::b` and `a::c::d`.
 fn leaves(tree: &str) -> Vec<String> {
     let Some((before, rest)) = tree.split_once('{') else { return vec![tree.to_owned()] };
     let inner = rest.strip_suffix('}').unwrap_or(rest);
@@ -194,7 +196,7 @@ fn leaves(tree: &str) -> Vec<String> {
     parts.iter().flat_map(|part| leaves(part)).map(|leaf| format!("{before}{leaf}")).collect()
 }
 
-/// All that a file comes to by imports, itself among them.
+/// Returns all files that a file reaches by imports, including itself.
 fn reach<'m>(name: &'m String, imports: &'m BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'m String> {
     let (mut seen, mut left) = (BTreeSet::from([name]), vec![name]);
     while let Some(next) = left.pop() {

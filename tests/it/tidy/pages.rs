@@ -1,4 +1,5 @@
-//! The pages for contributors: they are short, and the files, tests and crates that ARCHITECTURE.md names exist.
+//! Tests of the pages for contributors: they are short, and the files, tests and crates that
+//! ARCHITECTURE.md names exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +11,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The words in backquotes.
+/// Returns the words in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with("```")).flat_map(|line| line.split('`').skip(1).step_by(2))
 }

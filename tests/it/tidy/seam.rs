@@ -1,10 +1,11 @@
-//! No path crosses the seam of the store: what `src/store/mod.rs` lists names agents, ids, records and times.
+//! Tests that no path crosses the interface of the store: the items that `src/store/mod.rs` lists
+//! name agents, ids, records and times.
 
 use std::collections::BTreeSet;
 
 use super::{Source, assert_none, has_word, shipped};
 
-/// What stands for a file or for the way to one.
+/// Types that represent a file or a path.
 const OF_FILES: &[&str] = &["Path", "PathBuf", "OsStr", "OsString", "Spot", "Root", "Entry", "View", "Scan"];
 
 #[test]
@@ -24,7 +25,7 @@ fn no_path_crosses_the_seam() {
     );
 }
 
-/// What the seam itself lists, without the rooms beside it.
+/// Returns the items that the interface lists, without the modules of the stores.
 fn listed(code: &str) -> BTreeSet<String> {
     let after = |word| code.split(word).skip(1);
     let lists = after("pub use dir::").chain(after("pub use seam::"));
@@ -35,11 +36,12 @@ fn listed(code: &str) -> BTreeSet<String> {
     lists.flat_map(words).filter(|word| !word.is_empty()).collect()
 }
 
-/// The public parts of these types and functions that show a path, as `path:line: text`.
+/// Returns the public parts of these types and functions that show a path, as `path:line: text`.
 fn crossing(source: &Source, names: &BTreeSet<String>) -> Vec<String> {
     let code = source.code();
     let mut found = Vec::new();
-    // Of what the lines are now, if it is public: all of an enum, the public parts of a type.
+    // State of the scan: in a listed item, in an enum, and the text of the current signature. All
+    // of an enum counts, but only the public parts of another type.
     let (mut is_ours, mut is_enum, mut signature) = (false, false, String::new());
     for (at, line) in code.lines().enumerate() {
         if !line.starts_with(' ') && !line.trim().is_empty() && !line.starts_with([')', '}']) {
@@ -63,8 +65,8 @@ fn crossing(source: &Source, names: &BTreeSet<String>) -> Vec<String> {
     found
 }
 
-/// What an item at the left margin is, or is about: `Store` of `impl<'s> Store {`, a struct's or function's name. Of a trait
-/// that a type has nothing is said here.
+/// Returns the name of the item that begins at the left margin, for example `Store` for `impl Store`.
+/// `None` for a trait that a type implements.
 fn subject(line: &str) -> Option<&str> {
     let (_, rest) = ["impl", "struct ", "enum ", "fn "].iter().find_map(|word| line.split_once(word))?;
     if line.starts_with("impl") && line.contains(" for ")

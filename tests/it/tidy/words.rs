@@ -1,13 +1,14 @@
-//! The words of the source: how comments begin and how wide they are, and that a type name means one thing.
+//! Rules for comments and names: how comments begin, their width, and that a type name has one
+//! meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::shipped;
 
-/// Doc comments that begin with one of these words describe a thing by a riddle instead of by its noun.
+/// First words of doc comments that describe an item without naming it.
 const RIDDLES: [&str; 6] = ["What", "How", "Whether", "The same", "Of", "Who"];
 
-/// Columns that a line with a comment has at most.
+/// Maximum width of a line with a comment, in columns.
 const COLUMNS: usize = 100;
 
 #[test]
