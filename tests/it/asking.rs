@@ -1,4 +1,4 @@
-//! `ask`, and the verdict of `await`: one message from its admission to its end.
+//! Tests that `ask` and `await --message` report by output and exit status how a message ended.
 
 use std::fs;
 use std::time::Duration;
@@ -6,10 +6,22 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, add, edit_policy, objects, say, started, started_with};
+use crate::setup::{Beside, add, edit_policy, eventually, objects, own_name, say, started, started_with};
 
-const LAST: &str = "[recovery]\nmax_attempts = 1\n";
-const AT_ONCE: &str = "[recovery]\nbase = \"10ms\"\n";
+const ONE_ATTEMPT: &str = "[recovery]\nmax_attempts = 1\n";
+
+/// Starts `ask` for a message whose turn exits with status 75, and returns once that turn is deferred.
+fn ask_with_a_deferred_turn(sandbox: &Sandbox) -> Beside {
+    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
+    eventually("the turn was deferred", || {
+        (sandbox.run(["get", "ada", "execution.state"]) == "waiting_resources\n").then_some(())
+    });
+    ask
+}
+
+fn interrupt(ask: &Beside, signal: Signal) {
+    kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), signal).unwrap();
+}
 
 #[test]
 fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
@@ -26,16 +38,17 @@ fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
 }
 
 #[test]
-fn what_failed_is_tried_again_until_there_is_a_verdict() {
-    let sandbox = started_with("[ $DORMOUSE_ATTEMPT = 3 ] && echo done || exit 3", AT_ONCE).with_real_clock();
+fn ask_retries_a_failed_turn_until_the_message_has_ended() {
+    let shell = "[ $DORMOUSE_ATTEMPT = 3 ] && echo done || exit 3";
+    let sandbox = started_with(shell, "[recovery]\nbase = \"10ms\"\n").with_real_clock();
     let ran = sandbox.cmd(["ask", "ada", "try"]).output();
     assert_eq!((ran.code(), ran.stdout.as_str()), (0, "done\n"), "{ran}");
     assert!(ran.stderr.contains("ada: attempt 2 failed: exit status 3\n"), "{ran}");
 }
 
 #[test]
-fn what_failed_for_good_is_said_once_and_ends_with_7() {
-    let sandbox = started_with("exit 3", LAST);
+fn ask_reports_a_dead_letter_once_and_exits_with_7() {
+    let sandbox = started_with("exit 3", ONE_ATTEMPT);
     let ran = sandbox.cmd(["ask", "ada", "try", "-q"]).output();
     assert_eq!((ran.code(), ran.stdout.as_str()), (7, ""), "{ran}");
     assert_eq!(ran.stderr.matches("dead letter").count(), 1, "{ran}");
@@ -46,19 +59,19 @@ fn what_failed_for_good_is_said_once_and_ends_with_7() {
 }
 
 #[test]
-fn a_closed_gate_is_said_before_anything_is_said_to_it() {
+fn ask_queues_nothing_for_an_agent_that_takes_up_no_message() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
     let ran = sandbox.cmd(["ask", "ada", "x"]).exits(4);
     assert!(ran.stderr.contains("hint: start it with `dormouse start ada`"), "{ran}");
     sandbox.run(["start", "ada"]);
     sandbox.run(["stop", "ada"]);
-    assert_eq!(sandbox.cmd(["ask", "ada", "x"]).output().code(), 4);
+    sandbox.cmd(["ask", "ada", "x"]).exits(4);
     assert_eq!(sandbox.run(["queue", "list", "-a", "ada"]), "");
 }
 
 #[test]
-fn the_time_ends_and_the_message_stays() {
+fn a_timeout_of_ask_leaves_the_message_queued() {
     let sandbox = started("exit 75").with_real_clock();
     let ran = sandbox.cmd(["ask", "ada", "x", "--timeout", "300ms"]).output();
     assert_eq!((ran.code(), ran.stdout.as_str()), (8, ""), "{ran}");
@@ -67,11 +80,10 @@ fn the_time_ends_and_the_message_stays() {
 }
 
 #[test]
-fn it_waits_for_a_turn_that_another_tick_runs_and_hears_it() {
-    let sandbox = started(
-        "echo begun; touch \"$HOME/begun\"; while ! [ -e \"$HOME/go\" ]; do sleep 0.05; done; echo done",
-    );
-    let sandbox = sandbox.with_real_clock();
+fn ask_waits_for_a_turn_that_another_tick_runs_and_prints_its_output() {
+    let shell =
+        "echo begun; touch \"$HOME/begun\"; while ! [ -e \"$HOME/go\" ]; do sleep 0.05; done; echo done";
+    let sandbox = started(shell).with_real_clock();
     say(&sandbox, "first");
     let tick = Beside::start(sandbox.cmd(["tick", "ada", "--until-idle"]))
         .after_it_made(sandbox.home().join("begun"));
@@ -86,12 +98,9 @@ fn it_waits_for_a_turn_that_another_tick_runs_and_hears_it() {
 #[test]
 fn an_interrupt_leaves_the_message_queued_and_says_so() {
     let sandbox = started_with("exit 75", "[recovery]\nbase = \"10m\"\n").with_real_clock();
-    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
-    crate::setup::eventually("the turn was put off", || {
-        (sandbox.run(["get", "ada", "execution.state"]) == "waiting_resources\n").then_some(())
-    });
+    let ask = ask_with_a_deferred_turn(&sandbox);
     std::thread::sleep(Duration::from_millis(200));
-    kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), Signal::INT).unwrap();
+    interrupt(&ask, Signal::INT);
     let ran = ask.end().exits(1);
     assert!(ran.stderr.contains("stays queued") && ran.stderr.contains("ended by signal 2"), "{ran}");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
@@ -101,7 +110,7 @@ fn an_interrupt_leaves_the_message_queued_and_says_so() {
 fn an_interrupt_ends_the_turn_and_the_message_stays() {
     let sandbox = started("touch \"$HOME/begun\"; exec sleep 600").with_real_clock();
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"])).after_it_made(sandbox.home().join("begun"));
-    kill_process(Pid::from_raw(ask.0.id() as i32).unwrap(), Signal::TERM).unwrap();
+    interrupt(&ask, Signal::TERM);
     let ran = ask.end().exits(1);
     assert!(ran.stderr.contains("stays queued"), "{ran}");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"])[0]["attempt"], 1);
@@ -110,20 +119,17 @@ fn an_interrupt_ends_the_turn_and_the_message_stays() {
 #[test]
 fn a_stop_ends_the_wait() {
     let sandbox = started_with("exit 75", "[recovery]\nbase = \"10m\"\n").with_real_clock();
-    let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
-    crate::setup::eventually("the turn was put off", || {
-        (sandbox.run(["get", "ada", "execution.state"]) == "waiting_resources\n").then_some(())
-    });
+    let ask = ask_with_a_deferred_turn(&sandbox);
     sandbox.run(["stop", "ada"]);
     let ran = ask.end().exits(4);
     assert!(ran.stderr.contains("`ada` is stopped: it can't answer"), "{ran}");
 }
 
 #[test]
-fn nobody_asks_himself_and_another_agent_is_not_stepped() {
+fn a_turn_can_not_ask_its_own_agent_and_ask_steps_no_other_agent() {
     let sandbox = started("true");
     add(&sandbox, "bob", "echo bob");
-    let own = format!("{} ask ada hello 2>\"$HOME/said\"; true", crate::setup::own_name());
+    let own = format!("{} ask ada hello 2>\"$HOME/said\"; true", own_name());
     edit_policy(&sandbox, "ada", |text| {
         text.replace("command = \"true\"", &format!("command = {}", serde_json::json!(own)))
     });
@@ -135,7 +141,7 @@ fn nobody_asks_himself_and_another_agent_is_not_stepped() {
 }
 
 #[test]
-fn what_needs_no_turn_is_an_answer_too() {
+fn ask_reports_a_message_that_ends_without_a_turn() {
     let sandbox = started("true");
     let ran = sandbox.cmd(["ask", "ada", "note this", "--kind", "control"]).output();
     assert_eq!((ran.code(), ran.stdout.as_str()), (0, ""), "{ran}");
@@ -144,21 +150,20 @@ fn what_needs_no_turn_is_an_answer_too() {
 
 #[test]
 fn await_says_by_its_status_how_the_message_ended() {
-    let sandbox = started_with("[ \"$(cat)\" ] && exit 3", LAST);
+    let sandbox = started_with("[ \"$(cat)\" ] && exit 3", ONE_ATTEMPT);
     let dead = say(&sandbox, "dies");
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();
     let ran = sandbox.cmd(["await", "ada", "--message", &dead]).exits(7);
     assert!(ran.stdout.contains("aborted  (gave up after 1 attempt"), "{ran}");
     let dropped = say(&sandbox, "never mind");
     sandbox.run(["queue", "drop", &dropped]);
-    assert_eq!(sandbox.cmd(["await", "ada", "--message", &dropped]).output().code(), 7);
+    sandbox.cmd(["await", "ada", "--message", &dropped]).exits(7);
     sandbox.run(["queue", "requeue", &dead]);
-    let ran = sandbox.cmd(["await", "ada", "--message", &dead, "--timeout", "10ms"]).output();
-    assert_eq!(ran.code(), 8, "what was requeued is open again: {ran}");
+    sandbox.cmd(["await", "ada", "--message", &dead, "--timeout", "10ms"]).exits(8);
 }
 
 #[test]
-fn await_says_that_nobody_takes_the_message_up() {
+fn await_says_that_a_stopped_agent_takes_up_no_message() {
     let sandbox = started("true");
     let id = say(&sandbox, "x");
     sandbox.run(["stop", "ada"]);
@@ -167,11 +172,11 @@ fn await_says_that_nobody_takes_the_message_up() {
 }
 
 #[test]
-fn await_knows_a_message_that_a_timer_brings() {
+fn await_knows_a_message_that_a_timer_will_deliver() {
     let sandbox = started("true");
     let id = sandbox.run(["enqueue", "ada", "later", "--in", "1h"]);
     sandbox.cmd(["await", "ada", "--message", id.trim(), "--timeout", "10ms"]).exits(8);
     sandbox.pass(7200);
     sandbox.run(["tick", "ada", "--until-idle"]);
-    assert_eq!(sandbox.cmd(["await", "ada", "--message", id.trim()]).output().code(), 0);
+    sandbox.cmd(["await", "ada", "--message", id.trim()]).exits(0);
 }

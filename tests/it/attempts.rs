@@ -1,5 +1,5 @@
-//! What costs a message an attempt and what does not, and how it ends if it comes to nothing again and again
-//! (contract, execution §7 and §8).
+//! Tests which failures cost a message an attempt, and how a message ends whose turns fail or are
+//! interrupted again and again (contract, execution §7 and §8).
 
 use std::fs::{self, OpenOptions};
 use std::process::Command;
@@ -7,24 +7,23 @@ use std::process::Command;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, write_program};
 use crate::setup::{
-    Beside, add, assert_includes, decision, extend_policy, field, hook, objects, say, started, started_with,
-    step, step_on,
+    Beside, add, assert_includes, decision, extend_policy, field, fifo, hook, objects, say, seconds_between,
+    started, started_with, step, step_on,
 };
 
-/// The message of `ada`, as `queue show` says it.
 fn shown(sandbox: &Sandbox, id: &str) -> Value {
     sandbox.json(["queue", "show", id])
 }
 
-/// One tick of `ada`, with its exit status and its step.
+/// Ticks `ada` once, and returns the exit status and the step.
 fn tick(sandbox: &Sandbox) -> (i32, Value) {
     let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
     (ran.code(), objects(&ran.stdout).remove(0))
 }
 
-/// Steps `ada` over her pause, and through her recovery.
+/// Lets the pause after a failure of `ada` pass, and runs the step that recovers her.
 fn recover(sandbox: &Sandbox) {
     sandbox.pass(7200);
     assert_eq!(decision(&step(sandbox)), "start_recovery (retry)");
@@ -38,7 +37,7 @@ fn another_agents_long_turn_in_the_workspace_costs_nothing() {
     add(&sandbox, "bob", "echo up > \"$HOME/up\"; cat \"$HOME/down\"");
     extend_policy(&sandbox, "bob", shared);
     for pipe in ["up", "down"] {
-        assert!(Command::new("mkfifo").arg(sandbox.home().join(pipe)).status().unwrap().success());
+        fifo(&sandbox.home().join(pipe));
     }
     sandbox.run(["enqueue", "bob", "go"]);
     let tick = Beside::start(sandbox.cmd(["tick", "bob"]));
@@ -53,7 +52,7 @@ fn another_agents_long_turn_in_the_workspace_costs_nothing() {
         assert!(evidence.contains("held by bob") && evidence.contains(until.trim_end()), "{evidence}");
     }
     assert_eq!(shown(&sandbox, &id)["attempt"], 1);
-    assert_eq!(field(&sandbox, "held.setbacks"), "", "waiting for a known agent is not counted");
+    assert_eq!(field(&sandbox, "held.setbacks"), "", "waiting for a known agent is no setback");
     fs::write(sandbox.home().join("down"), "").unwrap();
     assert_eq!(tick.end().code(), 0);
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (resources_available) completed");
@@ -63,8 +62,7 @@ fn another_agents_long_turn_in_the_workspace_costs_nothing() {
 fn a_broken_hook_and_a_program_that_is_being_written_cost_no_attempt() {
     let sandbox = Sandbox::new();
     let program = sandbox.project().join("turn.sh");
-    fs::write(&program, "#!/bin/sh\ntrue\n").unwrap();
-    assert!(Command::new("chmod").arg("+x").arg(&program).status().unwrap().success());
+    write_program(&program, "#!/bin/sh\ntrue\n");
     sandbox.run(["init"]);
     sandbox.run(["create", "ada", "--", "./turn.sh"]);
     sandbox.run(["start", "ada"]);
@@ -77,7 +75,7 @@ fn a_broken_hook_and_a_program_that_is_being_written_cost_no_attempt() {
         recover(&sandbox);
     }
     fs::remove_file(broken).unwrap();
-    // As long as a process writes the program, the kernel starts it for no other (ETXTBSY).
+    // While a process has the program open for writing, the kernel refuses to start it (ETXTBSY).
     let writer = OpenOptions::new().append(true).open(&program).unwrap();
     let (_, prevented) = tick(&sandbox);
     drop(writer);
@@ -127,9 +125,9 @@ fn a_message_whose_turn_kills_its_tick_is_held_in_the_end_and_every_command_says
     let id = say(&sandbox, "x");
     for _ in 0..3 {
         let killed = sandbox.cmd(["tick", "ada"]).output();
-        assert_eq!(killed.status.code(), None, "its turn has killed the tick");
+        assert_eq!(killed.status.code(), None, "the turn has killed its tick");
         sandbox.pass(7200);
-        // This step finds the run without a tick.
+        // This step finds the run whose tick was killed.
         let found = sandbox.cmd(["tick", "ada", "--json"]).output();
         sandbox.pass(7200);
         if field(&sandbox, "execution.state") == "failed" {
@@ -148,13 +146,9 @@ fn a_message_whose_turn_kills_its_tick_is_held_in_the_end_and_every_command_says
     assert!(sandbox.run(["list"]).contains("message held"));
     let explained = sandbox.run(["explain", "ada"]);
     assert!(explained.contains("dormouse recover ada") && explained.contains("queue drop"), "{explained}");
-    let since = field(&sandbox, "execution.since");
-    let due = field(&sandbox, "next_due_at");
-    assert_eq!(
-        (&due[11..], &due[..7]),
-        (&since[11..], &since[..7]),
-        "a day later a person is told once more"
-    );
+    let (since, due) = (field(&sandbox, "execution.since"), field(&sandbox, "next_due_at"));
+    let is_days_later = (&due[11..], &due[..7]) == (&since[11..], &since[..7]);
+    assert!(is_days_later, "the next reminder is due whole days after {since}: {due}");
     assert_eq!(sandbox.json(["get", "ada"])["attention"]["newest"][0]["subject"], "message_held");
     fs::write(sandbox.project().join("calm"), "").unwrap();
     sandbox.run(["recover", "ada"]);
@@ -175,14 +169,11 @@ fn a_run_that_always_yields_ends_as_a_held_message() {
     }
     assert_eq!(codes, [0, 0, 7, 0, 0]);
     let why = "held for the operator: suspended 3 times (recovery.max_deferrals): its turn yielded";
-    assert_eq!(
-        (field(&sandbox, "held.missing"), field(&sandbox, "counters.turns")),
-        (why.into(), "3".into())
-    );
+    assert_eq!([field(&sandbox, "held.missing"), field(&sandbox, "counters.turns")], [why, "3"]);
 }
 
 #[test]
-fn a_turn_is_put_off_for_35_days_at_most_and_the_cut_is_said() {
+fn a_turn_is_deferred_by_35_days_at_most_and_the_reason_says_so() {
     let sandbox = started(
         r#"echo '{"deferred": {"until": "9999-01-01T00:00:00Z", "reason": "429"}}' > "$DORMOUSE_OUTCOME"; exit 75"#,
     );
@@ -199,12 +190,9 @@ fn a_turn_is_put_off_for_35_days_at_most_and_the_cut_is_said() {
 #[test]
 fn a_turn_that_exited_with_status_0_is_not_run_again_and_a_person_is_told() {
     for (outcome, why) in [
-        ("{\"brief\": 7}", "brief"),
-        ("{\"deferred\": {\"after\": \"1h\"}}", "$.deferred"),
-        (
-            "{\"actions\": [{\"do\": \"work.unblock\", \"id\": \"work_00000000000000000000000000\"}]}",
-            "$.actions",
-        ),
+        (r#"{"brief": 7}"#, "brief"),
+        (r#"{"deferred": {"after": "1h"}}"#, "$.deferred"),
+        (r#"{"actions": [{"do": "work.unblock", "id": "work_00000000000000000000000000"}]}"#, "$.actions"),
     ] {
         let sandbox = started(&format!("echo ran >> log; printf '%s' '{outcome}' > \"$DORMOUSE_OUTCOME\""));
         let id = say(&sandbox, "x");
@@ -222,7 +210,7 @@ fn a_turn_that_exited_with_status_0_is_not_run_again_and_a_person_is_told() {
     }
 }
 
-/// A process that the turn has left behind passes the SIGTERM that it gets on to the tick.
+/// The turn leaves a background process, which answers the SIGTERM from the tick by killing the tick.
 #[test]
 fn a_signal_to_the_tick_after_the_end_of_a_turn_changes_nothing_about_that() {
     let sandbox = started(
@@ -236,7 +224,7 @@ fn a_signal_to_the_tick_after_the_end_of_a_turn_changes_nothing_about_that() {
     assert_eq!(shown(&sandbox, &id)["status"], "processed");
 }
 
-/// The agent has failed, was stopped and is started: its recovery pauses like any other.
+/// A failed agent that was stopped and started again has the pauses of any other recovery.
 #[test]
 fn a_recovery_that_fails_after_a_start_has_the_same_pauses() {
     let sandbox = started("exit 1");
@@ -250,7 +238,6 @@ fn a_recovery_that_fails_after_a_start_has_the_same_pauses() {
         let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", &due).output();
         let stepped = objects(&ran.stdout).remove(0);
         assert_eq!((ran.code(), &stepped["failure"]), (7, &json!("no disk")), "{stepped}");
-        let at = |time: &str| chrono::DateTime::parse_from_rfc3339(time).unwrap().timestamp();
-        assert_eq!(at(stepped["next_due_at"].as_str().unwrap()) - at(&due), pause);
+        assert_eq!(seconds_between(&due, stepped["next_due_at"].as_str().unwrap()), pause);
     }
 }

@@ -1,5 +1,5 @@
-//! Attention: what has gone wrong for good reaches a person, by one line, one exit status, one mark and one
-//! hook.
+//! Tests that a person learns of every final failure: by a line on stderr, exit status 7, a mark in
+//! `list` and the hook `on-attention`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,52 +8,73 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::{Sandbox, write_program};
+use crate::docs;
+use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{
-    Beside, add, edit_state, extend_policy, git, hook, make_repository, names, objects, record, say, started,
-    started_with,
+    Beside, add, edit_file, edit_state, extend_policy, git, hook, make_repository, names, objects, own_name,
+    record, say, started, started_with, texts,
 };
 
-const LAST: &str = "[recovery]\nmax_attempts = 1\n";
+const ONE_ATTEMPT: &str = "[recovery]\nmax_attempts = 1\n";
 
-/// An agent whose turns fail, and whose messages are dead at once.
+/// Shell line that makes the file `home/begun`, then blocks.
+const BLOCK: &str = "touch \"$HOME/begun\"; exec sleep 600";
+
+/// Hook that appends its input, one JSON object, to `home/noted`.
+const NOTE: &str = r#"cat >> "$HOME/noted""#;
+
+/// Agent whose turns fail, and whose messages become dead letters at the first failure.
 fn hopeless() -> Sandbox {
-    started_with("exit 3", LAST)
+    started_with("exit 3", ONE_ATTEMPT)
 }
 
 fn noted(sandbox: &Sandbox) -> Vec<Value> {
     objects(&fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default())
 }
 
-/// A hook that notes what it is told.
-const NOTE: &str = r#"cat >> "$HOME/noted""#;
-
+/// Returns the subjects of the `attention` events of `ada`.
 fn raised(sandbox: &Sandbox) -> Vec<String> {
-    let events = sandbox.json_lines(["events", "ada"]);
-    let raised = events.iter().filter(|event| event["kind"] == "attention");
-    raised.map(|event| event["data"]["subject"].as_str().unwrap().to_owned()).collect()
+    texts(&sandbox.json_lines(["events", "ada", "--kind", "attention"]), "data.subject")
+}
+
+/// Number of failures of `ada` that are not acknowledged; null if there is none.
+fn unacknowledged(sandbox: &Sandbox) -> Value {
+    record(sandbox, "state.json")["attention"]["count"].clone()
+}
+
+/// Starts a tick of `ada`, and returns once the tick runs a program with the line [`BLOCK`].
+fn tick_until_blocked(sandbox: &Sandbox) -> Beside {
+    Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"))
+}
+
+/// Starts a tick whose `on-attention` hook blocks. The hook of later steps is [`NOTE`].
+fn tick_until_hook_blocks(sandbox: &Sandbox) -> Beside {
+    let path = hook(&sandbox.store(), "on-attention", BLOCK);
+    say(sandbox, "try");
+    let tick = tick_until_blocked(sandbox);
+    fs::remove_file(path).unwrap();
+    hook(&sandbox.store(), "on-attention", NOTE);
+    tick
 }
 
 #[test]
-fn a_dead_letter_is_told_on_stderr_even_of_a_quiet_step_and_by_its_status() {
+fn a_dead_letter_is_reported_on_stderr_and_by_status_7_even_by_a_quiet_tick() {
     let sandbox = hopeless();
     let id = say(&sandbox, "try");
     let ran = sandbox.cmd(["tick", "ada", "-q", "--json"]).exits(7);
-    assert_eq!(
-        ran.stderr,
-        format!("dormouse: ada: dead letter {id}: gave up after 1 attempt: exit status 3\n")
-    );
+    let line = format!("dormouse: ada: dead letter {id}: gave up after 1 attempt: exit status 3\n");
+    assert_eq!(ran.stderr, line);
     let step = &objects(&ran.stdout)[0];
     assert_eq!(step["attention"][0]["subject"], "dead_letter");
     assert_eq!(step["attention"][0]["message_id"], id);
     assert_eq!(raised(&sandbox), ["dead_letter"]);
-    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 1);
+    assert_eq!(unacknowledged(&sandbox), 1);
     let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "it is told once: {ran}");
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "reported a second time: {ran}");
 }
 
 #[test]
-fn a_failure_that_is_tried_again_needs_nobody() {
+fn a_failure_that_is_retried_needs_no_attention() {
     let sandbox = started("exit 3");
     say(&sandbox, "try");
     let ran = sandbox.cmd(["tick", "ada"]).output();
@@ -62,7 +83,7 @@ fn a_failure_that_is_tried_again_needs_nobody() {
 }
 
 #[test]
-fn what_expired_is_told_and_makes_a_step_end_with_7() {
+fn an_expired_message_is_reported_and_makes_a_step_exit_with_7() {
     let sandbox = started("true");
     for text in ["one", "two"] {
         sandbox.run(["enqueue", "ada", text, "--ttl", "1m"]);
@@ -72,11 +93,11 @@ fn what_expired_is_told_and_makes_a_step_end_with_7() {
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).exits(7);
     assert!(ran.stderr.starts_with("dormouse: ada: message dropped msg_"), "{ran}");
     assert!(ran.stderr.ends_with(" and 1 more: ttl_expired\n"), "{ran}");
-    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 2);
+    assert_eq!(unacknowledged(&sandbox), 2);
 }
 
 #[test]
-fn what_the_operator_drops_and_a_copy_that_is_dropped_need_nobody() {
+fn a_message_that_the_operator_drops_needs_no_attention() {
     let sandbox = started("true");
     let id = say(&sandbox, "never mind");
     sandbox.run(["queue", "drop", &id]);
@@ -84,7 +105,7 @@ fn what_the_operator_drops_and_a_copy_that_is_dropped_need_nobody() {
 }
 
 #[test]
-fn a_rejected_file_is_told() {
+fn a_rejected_file_is_reported() {
     let sandbox = started("true");
     fs::write(sandbox.agent("ada").join("inbox/todo.json"), "{").unwrap();
     let ran = sandbox.cmd(["tick", "ada", "--quiet"]).exits(7);
@@ -94,7 +115,7 @@ fn a_rejected_file_is_told() {
 }
 
 #[test]
-fn an_agent_that_stops_itself_says_so_until_it_is_started() {
+fn an_agent_that_stops_itself_needs_attention_until_it_is_started() {
     let sandbox = hopeless();
     extend_policy(&sandbox, "ada", "on_exhausted = \"stop\"\n");
     say(&sandbox, "try");
@@ -102,32 +123,31 @@ fn an_agent_that_stops_itself_says_so_until_it_is_started() {
     let lines: Vec<&str> = ran.stderr.lines().collect();
     assert_eq!(ran.code(), 7);
     assert!(lines[0].contains("dead letter") && lines[1].contains("the agent stopped itself"), "{ran}");
-    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 2);
+    assert_eq!(unacknowledged(&sandbox), 2);
     sandbox.run(["start", "ada"]);
-    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 1, "the dead letter is still there");
+    assert_eq!(unacknowledged(&sandbox), 1, "the dead letter is not acknowledged");
 }
 
 #[test]
-fn a_start_that_is_given_up_is_told_by_the_step_that_finds_it() {
+fn a_start_that_never_finished_is_reported_by_the_step_that_finds_it() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
-    hook(&sandbox.store(), "on-startup", "touch \"$HOME/begun\"; exec sleep 600");
-    let start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(sandbox.home().join("begun"));
-    drop(start);
+    hook(&sandbox.store(), "on-startup", BLOCK);
+    drop(Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(sandbox.home().join("begun")));
     sandbox.pass(3600);
     let ran = sandbox.cmd(["tick", "ada"]).exits(7);
     assert_eq!(ran.stderr, "dormouse: ada: the agent stopped itself: init_timeout\n");
 }
 
 #[test]
-fn acknowledged_is_all_of_it_or_what_is_named_and_no_message_changes() {
+fn ack_acknowledges_all_or_the_named_dead_letters_and_changes_no_message() {
     let sandbox = hopeless();
     let ids = ["one", "two", "three"].map(|text| {
         let id = say(&sandbox, text);
         sandbox.cmd(["tick", "ada", "--until-idle"]).output();
         id
     });
-    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 3);
+    assert_eq!(unacknowledged(&sandbox), 3);
     sandbox.cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]]).prints("ada  acknowledged 1, 2 left\n");
     sandbox.cmd(["queue", "dead", "-a", "ada", "--ack", &ids[1]]).exits(3);
     let letters = sandbox.json_lines(["queue", "dead", "-a", "ada"]);
@@ -135,7 +155,7 @@ fn acknowledged_is_all_of_it_or_what_is_named_and_no_message_changes() {
     assert_eq!(seen, [false, true, false]);
     assert_eq!(sandbox.run(["queue", "dead", "-a", "ada"]).matches("    ! gave up").count(), 2);
     sandbox.run(["queue", "requeue", &ids[2]]);
-    assert_eq!(record(&sandbox, "state.json")["attention"]["count"], 1, "who requeues has seen it");
+    assert_eq!(unacknowledged(&sandbox), 1, "`requeue` acknowledges the dead letter");
     sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);
     sandbox.cmd(["queue", "dead", "-a", "ada", "--ack"]).prints("ada  acknowledged 0, 0 left\n");
     assert_eq!(record(&sandbox, "state.json").get("attention"), None);
@@ -143,7 +163,7 @@ fn acknowledged_is_all_of_it_or_what_is_named_and_no_message_changes() {
 }
 
 #[test]
-fn the_hook_is_told_what_and_of_whom() {
+fn the_hook_learns_the_subject_the_agent_and_the_reason() {
     let sandbox = hopeless();
     hook(&sandbox.store(), "on-attention", NOTE);
     let id = say(&sandbox, "try");
@@ -156,7 +176,7 @@ fn the_hook_is_told_what_and_of_whom() {
     assert_eq!(record(&sandbox, "state.json")["attention"]["newest"][0].get("pending"), None);
     sandbox.pass(3600);
     sandbox.run(["tick", "ada"]);
-    assert_eq!(noted(&sandbox).len(), 1, "it is told once");
+    assert_eq!(noted(&sandbox).len(), 1, "the hook was called a second time");
 }
 
 #[test]
@@ -172,15 +192,11 @@ fn a_hook_that_fails_is_recorded_and_not_called_again() {
 }
 
 #[test]
-fn what_a_killed_teller_left_a_later_step_tells() {
+fn a_later_step_calls_the_hook_if_the_tick_was_killed_in_the_hook() {
     let sandbox = hopeless();
-    let path = hook(&sandbox.store(), "on-attention", "touch \"$HOME/begun\"; exec sleep 600");
-    say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
-    fs::remove_file(path).unwrap();
-    hook(&sandbox.store(), "on-attention", NOTE);
+    let tick = tick_until_hook_blocks(&sandbox);
     let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "whoever raised it is still at it: {ran}");
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "the first tick still runs the hook: {ran}");
     drop(tick);
     let ran = sandbox.cmd(["tick", "ada"]).exits(7);
     assert!(ran.stderr.contains("dead letter"), "{ran}");
@@ -191,22 +207,22 @@ fn what_a_killed_teller_left_a_later_step_tells() {
 }
 
 #[test]
-fn a_dead_letter_that_the_hook_itself_causes_is_told_by_a_step_outside() {
+fn a_dead_letter_that_the_hook_itself_causes_is_reported_by_a_step_outside_the_hook() {
     let sandbox = hopeless();
     add(&sandbox, "bob", "exit 4");
-    extend_policy(&sandbox, "bob", LAST);
+    extend_policy(&sandbox, "bob", ONE_ATTEMPT);
     let line = r#"cat >> "$HOME/noted"; $D enqueue bob help; $D tick bob --until-idle || true"#;
     hook(&sandbox.store(), "on-attention", line);
     say(&sandbox, "try");
     sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(noted(&sandbox).len(), 1, "no hook runs in a hook");
+    assert_eq!(noted(&sandbox).len(), 1, "a hook ran inside a hook");
     sandbox.pass(1200);
     sandbox.cmd(["tick", "bob"]).exits(7);
     assert_eq!(noted(&sandbox)[1]["agent"], "bob");
 }
 
 #[test]
-fn a_clock_that_ran_ahead_keeps_nothing_untold() {
+fn a_pending_report_with_a_time_in_the_future_is_delivered() {
     let sandbox = hopeless();
     hook(&sandbox.store(), "on-attention", NOTE);
     say(&sandbox, "try");
@@ -221,10 +237,10 @@ fn a_clock_that_ran_ahead_keeps_nothing_untold() {
 }
 
 #[test]
-fn of_several_at_once_each_is_told_and_the_status_is_the_gravest() {
+fn a_tick_of_several_agents_reports_each_failure_and_exits_with_7() {
     let sandbox = hopeless();
     add(&sandbox, "bob", "exit 3");
-    extend_policy(&sandbox, "bob", LAST);
+    extend_policy(&sandbox, "bob", ONE_ATTEMPT);
     for name in ["ada", "bob"] {
         sandbox.run(["enqueue", name, "try"]);
     }
@@ -241,10 +257,8 @@ fn an_agent_does_not_acknowledge_for_itself() {
     let sandbox = hopeless();
     say(&sandbox, "try");
     sandbox.cmd(["tick", "ada"]).output();
-    let path = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&path).unwrap();
-    let line = format!("{} queue dead --ack", crate::setup::own_name());
-    fs::write(&path, text.replace("exit 3", &line)).unwrap();
+    let line = format!("{} queue dead --ack", own_name());
+    edit_file(&sandbox.agent("ada").join("agent.toml"), |text| text.replace("exit 3", &line));
     say(&sandbox, "again");
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
     assert!(ran.stderr.contains("gave up after 1 attempt: exit status 4"), "{ran}");
@@ -254,11 +268,10 @@ fn an_agent_does_not_acknowledge_for_itself() {
 }
 
 #[test]
-fn the_mark_is_seen_where_people_look_until_it_is_acknowledged() {
+fn list_get_explain_and_doctor_show_a_dead_letter_until_it_is_acknowledged() {
     let sandbox = hopeless();
     let id = say(&sandbox, "try");
-    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    assert_eq!(ran.code(), 7, "a dead letter stays the news of later steps: {ran}");
+    sandbox.cmd(["tick", "ada", "--until-idle"]).exits(7);
     let list = sandbox.run(["list"]);
     assert!(list.contains("\nada !  "), "{list}");
     assert!(list.contains("dead letter: exit status 3\n"), "{list}");
@@ -284,7 +297,7 @@ fn the_mark_is_seen_where_people_look_until_it_is_acknowledged() {
 }
 
 #[test]
-fn list_says_in_words_what_is_tried_again() {
+fn list_describes_a_failure_that_will_be_retried() {
     let sandbox = started("echo no disk >&2; exit 3");
     say(&sandbox, "try");
     sandbox.cmd(["tick", "ada"]).output();
@@ -294,7 +307,7 @@ fn list_says_in_words_what_is_tried_again() {
 }
 
 #[test]
-fn a_failure_of_an_early_step_is_not_forgotten_by_the_last() {
+fn until_idle_exits_with_7_if_an_early_step_failed_and_the_last_did_not() {
     let sandbox = started_with("[ \"$DORMOUSE_ATTEMPT\" = 2 ] || exit 3", "[recovery]\nbase = \"0s\"\n");
     say(&sandbox, "try");
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
@@ -303,16 +316,7 @@ fn a_failure_of_an_early_step_is_not_forgotten_by_the_last() {
 }
 
 fn example(path: &str) -> String {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// A directory of programs that are found first.
-fn programs(sandbox: &Sandbox, name: &str, script: &str) -> String {
-    let dir = sandbox.home().join("bin");
-    fs::create_dir_all(&dir).unwrap();
-    write_program(&dir.join(name), &format!("#!/bin/sh\n{script}\n"));
-    format!("{}:{}", dir.display(), std::env::var("PATH").unwrap_or_default())
+    docs::read(&format!("examples/{path}"))
 }
 
 fn install(sandbox: &Sandbox, script: &str) {
@@ -324,8 +328,11 @@ fn install(sandbox: &Sandbox, script: &str) {
 fn the_mail_of_the_example_is_sent() {
     let sandbox = hopeless();
     install(&sandbox, "attention/on-attention-mail");
-    let path =
-        programs(&sandbox, "sendmail", r#"echo "to $3"; cat >> "$HOME/mail"; echo "$*" > "$HOME/args""#);
+    let bin = sandbox.home().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let sendmail = "#!/bin/sh\necho \"to $3\"; cat >> \"$HOME/mail\"; echo \"$*\" > \"$HOME/args\"\n";
+    write_program(&bin.join("sendmail"), sendmail);
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
     let id = say(&sandbox, "try");
     let ran = sandbox.cmd(["tick", "ada"]).env("PATH", path).output();
     assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
@@ -343,7 +350,7 @@ fn the_webhook_of_the_example_is_called() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/attention", listener.local_addr().unwrap());
     say(&sandbox, "try");
-    let heard = thread::spawn(move || {
+    let request = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut text = String::new();
         let mut buffer = [0; 4096];
@@ -356,14 +363,15 @@ fn the_webhook_of_the_example_is_called() {
     });
     let ran = sandbox.cmd(["tick", "ada"]).env("ATTENTION_URL", &url).output();
     assert_eq!(ran.stderr.lines().count(), 1, "{ran}");
-    let text = heard.join().unwrap();
+    let text = request.join().unwrap();
     assert!(text.starts_with("POST /attention HTTP/1.1\r\n"), "{text}");
     assert!(text.contains("Content-Type: application/json\r\n"), "{text}");
     let told: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!(told["subject"], "dead_letter");
 }
 
-/// What cron would mail of the lines that we ship: each by the number of its field, and what it says.
+/// Runs each command of the example crontab, and returns their outputs: cron mails those that are not
+/// empty.
 fn mailed(sandbox: &Sandbox) -> Vec<String> {
     let crontab = example("cron/crontab");
     let lines = crontab
@@ -371,7 +379,7 @@ fn mailed(sandbox: &Sandbox) -> Vec<String> {
         .filter(|line| line.starts_with('*') || line.starts_with(|c: char| c.is_ascii_digit()));
     let mailed = lines.map(|line| {
         let command = line.splitn(6, ' ').nth(5).unwrap().trim();
-        let own = format!("{} --dir {}", crate::setup::own_name(), sandbox.store().display());
+        let own = format!("{} --dir {}", own_name(), sandbox.store().display());
         let command = command.replace("dormouse --dir /srv/agents", &own);
         let ran = sandbox.program("sh", vec!["-c".into(), command.into()]).output();
         format!("{}{}", ran.stdout, ran.stderr)
@@ -384,22 +392,22 @@ fn the_crontab_mails_what_went_wrong_and_nothing_else() {
     let sandbox = started("exit 3");
     assert_eq!(mailed(&sandbox), ["", "", ""]);
     say(&sandbox, "try");
-    assert_eq!(mailed(&sandbox), ["", "", ""], "it is tried again");
-    extend_policy(&sandbox, "ada", LAST);
+    assert_eq!(mailed(&sandbox), ["", "", ""], "the message will be retried");
+    extend_policy(&sandbox, "ada", ONE_ATTEMPT);
     sandbox.pass(60);
     let mails = mailed(&sandbox);
     assert!(mails[0].starts_with("dormouse: ada: dead letter msg_"), "{mails:?}");
     assert!(mails[1].starts_with("ada !"), "{mails:?}");
     assert_eq!(mails[2], "");
     let mails = mailed(&sandbox);
-    assert_eq!(mails[0], "", "once");
-    assert!(mails[1].starts_with("ada !"), "every day: {mails:?}");
+    assert_eq!(mails[0], "", "the tick mails a dead letter once");
+    assert!(mails[1].starts_with("ada !"), "the daily list mails every day: {mails:?}");
     sandbox.run(["queue", "dead", "-a", "ada", "--ack"]);
     assert_eq!(mailed(&sandbox), ["", "", ""]);
 }
 
 #[test]
-fn the_units_hide_no_failure_and_are_in_order() {
+fn the_units_of_systemd_hide_no_failure_and_are_valid() {
     needs!("systemd-analyze");
     let unit = example("systemd/dormouse-tick.service");
     assert!(!unit.contains("SuccessExitStatus"), "{unit}");
@@ -408,8 +416,7 @@ fn the_units_hide_no_failure_and_are_in_order() {
     let mut paths = Vec::new();
     for name in ["dormouse-tick.service", "dormouse-tick.timer", "dormouse-attention.service"] {
         let text = example(&format!("systemd/{name}"));
-        let own = crate::harness::dormouse();
-        let text = text.replace("/usr/local/bin/dormouse", &own.display().to_string());
+        let text = text.replace("/usr/local/bin/dormouse", &dormouse().display().to_string());
         fs::write(sandbox.home().join(name), text).unwrap();
         paths.push(sandbox.home().join(name));
     }
@@ -421,50 +428,43 @@ fn the_units_hide_no_failure_and_are_in_order() {
 }
 
 #[test]
-fn a_run_that_was_interrupted_too_often_is_told_by_whoever_recovers_it() {
-    let sandbox =
-        started_with("touch \"$HOME/begun\"; exec sleep 600", "\n[recovery]\nmax_interruptions = 1\n");
+fn recover_reports_a_run_that_was_interrupted_too_often() {
+    let sandbox = started_with(BLOCK, "\n[recovery]\nmax_interruptions = 1\n");
     hook(&sandbox.store(), "on-attention", NOTE);
     let id = say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
-    drop(tick);
+    drop(tick_until_blocked(&sandbox));
     let ran = sandbox.cmd(["recover", "ada", "-q"]).exits(0);
     assert!(ran.stderr.starts_with(&format!("dormouse: ada: message held {id}: ")), "{ran}");
     assert_eq!(noted(&sandbox).len(), 1);
 }
 
 #[test]
-fn a_failure_that_the_operator_calls_for_is_told_too() {
-    let sandbox = started_with("touch \"$HOME/begun\"; exec sleep 600", LAST);
+fn a_failure_that_the_operator_demands_is_reported_too() {
+    let sandbox = started_with(BLOCK, ONE_ATTEMPT);
     say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
+    let tick = tick_until_blocked(&sandbox);
     let ran = sandbox.cmd(["fail", "ada", "--reason", "no good"]).output();
     let tick = tick.end();
-    // Whoever settles the run says so: one of the two.
+    // Either `fail` or the tick settles the run; that command alone reports the dead letter.
     let said = format!("{}{}", ran.stderr, tick.stderr);
     assert_eq!(said.matches("dead letter").count(), 1, "{said}");
     assert!(said.contains("gave up after 1 attempt: no good"), "{said}");
 }
 
 #[test]
-fn of_a_stopped_agent_a_later_step_tells_too() {
+fn a_later_step_calls_the_hook_for_a_stopped_agent_too() {
     let sandbox = hopeless();
     extend_policy(&sandbox, "ada", "on_exhausted = \"stop\"\n");
-    let path = hook(&sandbox.store(), "on-attention", "touch \"$HOME/begun\"; exec sleep 600");
-    say(&sandbox, "try");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("begun"));
-    drop(tick);
-    fs::remove_file(path).unwrap();
-    hook(&sandbox.store(), "on-attention", NOTE);
-    assert!(sandbox.run(["next-wake", "ada"]).starts_with("2026-"), "the step that tells is due");
+    drop(tick_until_hook_blocks(&sandbox));
+    let next = sandbox.run(["next-wake", "ada"]);
+    assert!(next.starts_with("2026-"), "the step that calls the hook is due: {next}");
     sandbox.cmd(["tick", "--all"]).exits(7);
-    let subjects: Vec<Value> = noted(&sandbox).iter().map(|told| told["subject"].clone()).collect();
-    assert_eq!(subjects, ["dead_letter", "agent_stopped"]);
+    assert_eq!(texts(&noted(&sandbox), "subject"), ["dead_letter", "agent_stopped"]);
     assert_eq!(sandbox.run(["next-wake", "ada"]), "");
 }
 
 #[test]
-fn what_is_told_is_in_the_commit_of_its_step() {
+fn a_tick_with_commit_commits_the_record_of_the_hook_call() {
     let sandbox = hopeless();
     make_repository(&sandbox);
     hook(&sandbox.store(), "on-attention", NOTE);
@@ -474,11 +474,11 @@ fn what_is_told_is_in_the_commit_of_its_step() {
 }
 
 #[test]
-fn a_message_to_an_agent_that_is_gone_is_told() {
+fn a_message_to_a_deleted_agent_is_reported() {
     let sandbox = started("true");
     add(&sandbox, "bob", "true");
     sandbox.run(["enqueue", "bob", "x"]);
-    // As a settlement leaves it that was killed before it delivered.
+    // Makes the records of a settlement that was killed before it delivered its message.
     let (inbox, outbox) = (sandbox.agent("bob").join("inbox"), sandbox.agent("ada").join("outbox"));
     let file = names(&inbox).into_iter().find(|name| name.ends_with(".json")).unwrap();
     fs::create_dir(&outbox).unwrap();

@@ -1,14 +1,17 @@
-//! What a turn may do to agents that are not its own, and which agents hear which senders.
+//! Tests which agents a turn may control, and from which senders an agent takes messages.
 
 use std::fs;
 
 use predicates::str::contains;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{Ran, Sandbox};
-use crate::setup::{add, assert_includes, edit_file, edit_policy, extend_policy, failure, hook, own_name};
+use crate::harness::Sandbox;
+use crate::setup::{
+    add, assert_includes, edit_file, edit_policy, extend_policy, hook, objects, own_name, texts,
+};
 
-/// `boss` with a child `kid`, and `ada`, who is nobody's child. Each says in `home/turns` what its turns hear.
+/// Makes `boss`, its child `kid`, and `ada`, which has no parent. Each turn appends its agent, and the
+/// kind and text of its message, to `home/turns`.
 fn family() -> Sandbox {
     let sandbox = Sandbox::new();
     let note = r#"echo "$DORMOUSE_AGENT $(jq -c '[.message.kind, .message.body.text]' "$DORMOUSE_CONTEXT")" >> "$HOME/turns""#;
@@ -20,8 +23,8 @@ fn family() -> Sandbox {
     sandbox
 }
 
-/// Lets a turn of an agent do something, and returns what it has left in `home/said`, a line for each command:
-/// its exit status and the kind of its error.
+/// Runs commands in one turn of `agent`. Returns a line for each command: its exit status and the kind of
+/// its error. The commands append their stderr to `home/talk`.
 fn in_turn_of(sandbox: &Sandbox, agent: &str, commands: &[&str]) -> Vec<String> {
     let own = own_name();
     let mut script = String::from("rm -f \"$HOME/said\"\n");
@@ -46,8 +49,21 @@ fn status_of(sandbox: &Sandbox, agent: &str) -> String {
     sandbox.json(["get", agent])["status"].as_str().unwrap().to_owned()
 }
 
+/// Shell line of a turn that leaves the outcome in `home/outcome`.
+const COPY_OUTCOME: &str = "cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"";
+
+/// Runs an action while no command can open `agent`: a directory is in the place of its lock file.
+fn while_unreachable(sandbox: &Sandbox, agent: &str, act: impl FnOnce()) {
+    let (lock, away) = (sandbox.agent(agent).join("lock"), sandbox.agent(agent).join("lock.away"));
+    fs::rename(&lock, &away).unwrap();
+    fs::create_dir(&lock).unwrap();
+    act();
+    fs::remove_dir(&lock).unwrap();
+    fs::rename(&away, &lock).unwrap();
+}
+
 #[test]
-fn a_turn_reaches_its_own_children_alone() {
+fn a_turn_controls_no_agents_but_its_children() {
     needs!("jq");
     let sandbox = family();
     sandbox.run(["enqueue", "ada", "hello"]);
@@ -75,7 +91,7 @@ fn a_turn_reaches_its_own_children_alone() {
     assert_eq!(said[..12], refused, "{said:?}");
     assert_eq!(said[12..], ["4 own_turn", "4 not_own_child"]);
     assert_eq!(status_of(&sandbox, "ada"), "awake_idle");
-    assert_eq!(sandbox.json(["get", "ada", "queue.pending"]), 1, "nothing was ticked");
+    assert_eq!(sandbox.json(["get", "ada", "queue.pending"]), 1, "a turn has ticked `ada`");
     let said = in_turn_of(
         &sandbox,
         "boss",
@@ -95,15 +111,14 @@ fn a_turn_reaches_its_own_children_alone() {
 }
 
 #[test]
-fn all_agents_inside_a_turn_are_its_children() {
+fn inside_a_turn_all_means_its_children() {
     needs!("jq");
     let sandbox = family();
     sandbox.run(["enqueue", "ada", "hello"]);
     assert_eq!(in_turn_of(&sandbox, "boss", &["stop --all", "start --all", "tick --all"]), ["0"; 3]);
     assert_eq!(sandbox.json(["get", "ada", "queue.pending"]), 1);
     let events = sandbox.json_lines(["events", "kid", "--kind", "control_request_admitted"]);
-    let by: Vec<&Value> = events.iter().map(|event| &event["data"]["by"]).collect();
-    assert_eq!(by, ["operator", "system:boss", "system:boss"]);
+    assert_eq!(texts(&events, "data.by"), ["operator", "system:boss", "system:boss"]);
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]).len(), 1);
 }
 
@@ -117,7 +132,7 @@ fn an_agent_that_a_turn_makes_is_its_child() {
 }
 
 #[test]
-fn a_policy_lets_a_turn_reach_everybody_but_not_undo_what_the_operator_stopped() {
+fn lifecycle_all_lets_a_turn_control_every_agent_but_start_none_that_the_operator_stopped() {
     needs!("jq");
     let sandbox = family();
     extend_policy(&sandbox, "boss", "[authority]\nlifecycle = \"all\"");
@@ -143,16 +158,14 @@ fn a_child_that_the_operator_stopped_stays_stopped() {
     let said = in_turn_of(&sandbox, "boss", &["start kid", "task start --delegate kid work"]);
     assert_eq!(said, ["4 stopped_by_other"; 2]);
     assert_eq!(status_of(&sandbox, "kid"), "stopped");
-    // An outcome is held to the same.
+    // An action in an outcome file has the same limits as a command.
     let outcome = r#"{"actions":[{"do":"task.start","delegate":"kid","text":"work"}]}"#;
     fs::write(sandbox.home().join("outcome"), outcome).unwrap();
-    add(&sandbox, "boss2", "true");
     edit_policy(&sandbox, "boss", |text| {
-        text.replace("command = ", "command = 'cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"' # ")
+        text.replace("command = ", &format!("command = '{COPY_OUTCOME}' # "))
     });
     sandbox.run(["enqueue", "boss", "go"]);
-    let step: Value =
-        serde_json::from_str(&sandbox.cmd(["--json", "tick", "boss"]).status(7).output().stdout).unwrap();
+    let step = &objects(&sandbox.cmd(["--json", "tick", "boss"]).exits(7).stdout)[0];
     assert_eq!(step["terminal"], "failed");
     assert!(step["terminal_reason"].as_str().unwrap().contains("was stopped by the operator"), "{step}");
     assert_eq!(status_of(&sandbox, "kid"), "stopped");
@@ -161,37 +174,28 @@ fn a_child_that_the_operator_stopped_stays_stopped() {
 }
 
 #[test]
-fn a_stop_of_the_operator_outlasts_the_parents_own() {
+fn the_parent_can_not_start_a_child_that_the_operator_stopped_after_the_parent() {
     needs!("jq");
     let sandbox = family();
     assert_eq!(in_turn_of(&sandbox, "boss", &["stop kid"]), ["0"]);
-    assert_eq!(
-        sandbox.json(["get", "kid"])["lifecycle"]["stopped_by"],
-        json!({ "kind": "system", "id": "boss" })
-    );
-    let again = sandbox.json(["stop", "kid"]);
-    assert_eq!(again["changed"], false);
+    let stopped_by = &sandbox.json(["get", "kid"])["lifecycle"]["stopped_by"];
+    assert_eq!(*stopped_by, json!({ "kind": "system", "id": "boss" }));
+    assert_eq!(sandbox.json(["stop", "kid"])["changed"], false);
     assert_eq!(in_turn_of(&sandbox, "boss", &["start kid"]), ["4 stopped_by_other"]);
     sandbox.run(["start", "kid"]);
     assert_eq!(in_turn_of(&sandbox, "boss", &["stop kid", "start kid"]), ["0"; 2]);
 }
 
-/// The operator stops a child between the moment at which a delegation is asked for and the one at which the child
-/// would get it.
+/// The operator stops a child after `task start` has recorded a delegation and before the child has its
+/// message.
 #[test]
-fn a_delegation_that_comes_too_late_fails_instead_of_starting_the_child() {
+fn a_delegation_to_a_child_that_was_stopped_meanwhile_fails() {
     needs!("jq");
     let sandbox = family();
-    let lock = sandbox.agent("kid").join("lock");
-    let away = sandbox.agent("kid").join("lock.away");
-    fs::rename(&lock, &away).unwrap();
-    fs::create_dir(&lock).unwrap();
-    sandbox
-        .cmd(["task", "start", "-a", "boss", "--delegate", "kid", "work"])
-        .assert()
-        .stderr(contains("a directory: expected a plain file"));
-    fs::remove_dir(&lock).unwrap();
-    fs::rename(&away, &lock).unwrap();
+    while_unreachable(&sandbox, "kid", || {
+        let ran = sandbox.cmd(["task", "start", "-a", "boss", "--delegate", "kid", "work"]).assert();
+        ran.stderr(contains("a directory: expected a plain file"));
+    });
     assert_eq!(sandbox.json(["task", "list", "-a", "boss"])["status"], "queued");
     sandbox.run(["stop", "kid"]);
     sandbox.cmd(["tick", "boss"]).assert().stderr(contains("was stopped by the operator"));
@@ -228,58 +232,54 @@ fn a_turn_can_claim_no_other_origin_than_its_own() {
 }
 
 #[test]
-fn a_private_agent_hears_its_parent_and_no_other_agent() {
+fn a_private_agent_takes_messages_from_its_parent_and_no_other_agent() {
     needs!("jq");
     let sandbox = family();
     assert_eq!(in_turn_of(&sandbox, "ada", &["enqueue kid x", "wake kid"]), ["4 private"; 2]);
     assert_eq!(in_turn_of(&sandbox, "boss", &["enqueue kid x", "wake kid"]), ["0"; 2]);
     assert_eq!(in_turn_of(&sandbox, "kid", &["enqueue kid x", "enqueue boss x"]), ["0"; 2]);
-    sandbox.run(["enqueue", "kid", "the operator is heard"]);
-    sandbox.run(["enqueue", "kid", "and so is whom the operator relays", "--origin", "webhook:ci"]);
-    // An outcome is held to the same.
+    sandbox.run(["enqueue", "kid", "from the operator"]);
+    sandbox.run(["enqueue", "kid", "from a webhook, through the operator", "--origin", "webhook:ci"]);
+    // An action in an outcome file has the same limits as a command.
     let outcome = r#"{"actions":[{"do":"enqueue","agent":"kid","text":"psst"}]}"#;
     fs::write(sandbox.home().join("outcome"), outcome).unwrap();
-    add(&sandbox, "eve", "cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"");
+    add(&sandbox, "eve", COPY_OUTCOME);
     sandbox.run(["enqueue", "eve", "go"]);
-    let ran: Ran = sandbox.cmd(["--json", "tick", "eve"]).status(7).output();
-    let step: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let step = &objects(&sandbox.cmd(["--json", "tick", "eve"]).exits(7).stdout)[0];
     assert_eq!(
         step["terminal_reason"],
         "outcome file: $.actions[0]: `kid` is private: it takes no messages from `eve`, only from the operator, its parent `boss` and its triggers"
     );
 }
 
-/// A message that was committed while the other agent was open meets one that is private.
+/// A settlement commits a message to a public agent that can't be opened. The agent is private when a
+/// later step delivers the message.
 #[test]
-fn what_is_not_heard_is_told_at_delivery() {
+fn a_message_that_a_private_agent_refuses_at_delivery_is_reported_and_dropped() {
     needs!("jq");
     let sandbox = family();
     let outcome = r#"{"actions":[{"do":"enqueue","agent":"zoe","text":"psst"}]}"#;
     fs::write(sandbox.home().join("outcome"), outcome).unwrap();
     add(&sandbox, "zoe", "true");
-    // The settlement is committed while the other inbox can't be reached; then that agent is another one.
-    add(&sandbox, "eve", "cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"");
-    let zoe = sandbox.agent("zoe");
-    fs::rename(zoe.join("lock"), zoe.join("lock.away")).ok();
-    fs::create_dir(zoe.join("lock")).unwrap();
-    sandbox.run(["enqueue", "eve", "go"]);
-    sandbox.cmd(["tick", "eve"]).assert().stderr(contains("is not delivered yet"));
-    fs::remove_dir(zoe.join("lock")).unwrap();
-    edit_file(&zoe.join("identity.json"), |text| text.replace("\"public\"", "\"private\""));
+    add(&sandbox, "eve", COPY_OUTCOME);
+    while_unreachable(&sandbox, "zoe", || {
+        sandbox.run(["enqueue", "eve", "go"]);
+        sandbox.cmd(["tick", "eve"]).assert().stderr(contains("is not delivered yet"));
+    });
+    edit_file(&sandbox.agent("zoe").join("identity.json"), |text| text.replace("\"public\"", "\"private\""));
     sandbox.cmd(["tick", "eve"]).assert().stderr(contains("`zoe` is private"));
     assert_eq!(sandbox.json(["get", "zoe", "queue.pending"]), 0);
     let events = sandbox.json_lines(["events", "eve", "--kind", "message_rejected"]);
     assert_eq!(events[0]["data"]["to"], "zoe", "{events:?}");
-    // It is not tried again.
+    // No later step tries to deliver the refused message.
     sandbox.run(["tick", "eve"]);
 }
 
 #[test]
-fn a_hook_is_not_held_to_what_a_turn_may() {
+fn a_hook_may_control_every_agent() {
     needs!("jq");
     let sandbox = family();
-    let own = own_name();
-    hook(&sandbox.agent("boss"), "on-scheduled", &format!("{own} stop ada > /dev/null"));
+    hook(&sandbox.agent("boss"), "on-scheduled", "\"$D\" stop ada > /dev/null");
     sandbox.run(["enqueue", "boss", "go"]);
     sandbox.run(["tick", "boss"]);
     assert_eq!(status_of(&sandbox, "ada"), "stopped");
@@ -287,7 +287,7 @@ fn a_hook_is_not_held_to_what_a_turn_may() {
 }
 
 #[test]
-fn another_state_directory_knows_nothing_of_a_turn() {
+fn a_turn_may_control_every_agent_of_another_state_directory() {
     needs!("jq");
     let sandbox = family();
     let own = own_name();
@@ -299,14 +299,11 @@ fn another_state_directory_knows_nothing_of_a_turn() {
     let step = sandbox.json(["tick", "eve"]);
     assert_eq!(step["terminal"], "completed", "{step}");
     let found = sandbox.json(["-C", "other", "get", "x"]);
-    assert_eq!(
-        (found["status"].as_str(), found["identity"]["kind"].as_str()),
-        (Some("awake_idle"), Some("named"))
-    );
+    assert_includes(&found, json!({ "status": "awake_idle", "identity.kind": "named" }));
 }
 
 #[test]
-fn a_refusal_inside_a_turn_names_what_would_let_it() {
+fn a_refusal_inside_a_turn_names_the_setting_that_would_allow_the_command() {
     needs!("jq");
     let sandbox = family();
     let _ = in_turn_of(&sandbox, "boss", &["stop ada"]);
@@ -316,6 +313,5 @@ fn a_refusal_inside_a_turn_names_what_would_let_it() {
         "dormouse: ada: this is a turn or task of `boss`: it can't stop `ada`, which is not its child\n\
          hint: `lifecycle = \"all\"` below [authority] in the agent.toml of `boss` lets it\n"
     );
-    let ran = sandbox.cmd(["--json", "get", "nobody"]).status(3).output();
-    assert_eq!(failure(&ran)["kind"], "no_agent");
+    sandbox.cmd(["--json", "get", "nobody"]).fails(3, "no_agent");
 }

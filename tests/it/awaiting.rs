@@ -1,63 +1,50 @@
-//! `await`: it blocks until agents have the posture or status that was asked for, misses no change, and ends
-//! in time.
+//! Tests that `await` blocks until agents have a status or posture, misses no change, and exits with 8
+//! when its timeout ends.
 
-use std::process::Stdio;
+use serde_json::json;
 
 use crate::harness::Sandbox;
+use crate::setup::{Beside, add, assert_includes, say, started};
 
 fn agents() -> Sandbox {
-    let sandbox = Sandbox::new();
-    for name in ["ada", "bob"] {
-        sandbox.run(["create", name, "--", "true"]);
-        sandbox.run(["start", name]);
-    }
+    let sandbox = started("true");
+    add(&sandbox, "bob", "true");
     sandbox
 }
 
 #[test]
-fn what_holds_already_is_said_at_once() {
+fn await_returns_at_once_if_the_condition_is_true_already() {
     let sandbox = agents();
-    assert_eq!(
-        sandbox.run(["await", "ada", "bob", "--status", "awake_idle"]),
-        "ada  awake_idle\nbob  awake_idle\n"
-    );
+    let both = sandbox.run(["await", "ada", "bob", "--status", "awake_idle"]);
+    assert_eq!(both, "ada  awake_idle\nbob  awake_idle\n");
     let found = sandbox.json(["await", "ada", "--posture", "idle", "--posture", "blocked"]);
-    assert_eq!((found["agent"].as_str(), found["posture"].as_str()), (Some("ada"), Some("idle")));
-    let id = sandbox.run(["enqueue", "ada", "x"]);
+    assert_includes(&found, json!({ "agent": "ada", "posture": "idle" }));
+    let id = say(&sandbox, "x");
     sandbox.run(["tick", "ada"]);
-    let found = sandbox.json(["await", "ada", "--message", id.trim()]);
-    assert_eq!(
-        (found["message_id"].as_str(), found["status"].as_str()),
-        (Some(id.trim()), Some("processed"))
-    );
-    assert_eq!(
-        sandbox.run(["await", "ada", "--message", id.trim(), "--posture", "idle"]),
-        "ada  processed  idle\n"
-    );
+    let found = sandbox.json(["await", "ada", "--message", &id]);
+    assert_includes(&found, json!({ "message_id": id, "status": "processed" }));
+    let text = sandbox.run(["await", "ada", "--message", &id, "--posture", "idle"]);
+    assert_eq!(text, "ada  processed  idle\n");
 }
 
 #[test]
-fn each_is_said_as_it_gets_there() {
+fn await_returns_when_a_tick_makes_the_condition_true() {
     let sandbox = agents();
-    let id = sandbox.run(["enqueue", "ada", "x"]);
-    for (flag, value) in [("--message", id.trim()), ("--status", "asleep"), ("--posture", "has_queued_input")]
-    {
-        let mut waiting = sandbox.cmd(["await", "ada", flag, value]).into_command();
-        let child = waiting.stdout(Stdio::piped()).spawn().unwrap();
-        // Whether it has begun to watch yet or not: the change is seen.
+    let id = say(&sandbox, "x");
+    for (flag, value) in [("--message", &*id), ("--status", "asleep"), ("--posture", "has_queued_input")] {
+        let waiting = Beside::start(sandbox.cmd(["await", "ada", flag, value]));
+        // `await` may begin to watch before or after this change.
         sandbox.run(["tick", "ada", "--until-idle"]);
         if value == "has_queued_input" {
             sandbox.run(["enqueue", "ada", "y"]);
         }
-        let ended = child.wait_with_output().unwrap();
-        assert!(ended.status.success());
-        let said = String::from_utf8(ended.stdout).unwrap();
-        assert!(said.starts_with("ada  "), "{said}");
+        let ran = waiting.end().exits(0);
+        assert!(ran.stdout.starts_with("ada  "), "{ran}");
     }
 }
 
 #[test]
-fn the_time_ends() {
+fn await_exits_with_8_when_the_timeout_ends() {
     let sandbox = agents();
     sandbox
         .cmd(["await", "ada", "bob", "--status", "stopped", "--timeout", "50ms"])
@@ -70,7 +57,7 @@ fn the_time_ends() {
 }
 
 #[test]
-fn what_can_not_be_waited_for_is_refused() {
+fn await_refuses_incomplete_lines_and_unknown_agents_and_messages() {
     let sandbox = agents();
     for (args, status) in [
         (vec!["await", "ada"], 2),

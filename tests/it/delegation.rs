@@ -1,22 +1,21 @@
-//! Delegation between a parent and its child: what the parent hands over, what comes back, and what a stop of
-//! either means.
+//! Tests delegation between a parent and its child: the handover, the result, and a stop of either.
 
-#[cfg(target_os = "linux")]
 use std::ffi::OsString;
+use std::fs;
 
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::harness::each_in_parallel;
-use crate::harness::{Sandbox, dormouse};
-#[cfg(target_os = "linux")]
-use crate::setup::{assert_includes, edit_policy, extend_policy};
+use crate::harness::{Sandbox, dormouse, each_in_parallel};
+use crate::setup::{assert_includes, edit_file, edit_policy, extend_policy, json_in, names};
 
-/// A started parent whose turns append what they were told to `home/turns`; its children do the same.
+/// Makes a started parent. Its turns, and those of its children, append their agent and the kind and text
+/// of their message to `home/turns`.
 fn boss() -> Sandbox {
     boss_that("true")
 }
 
+/// Makes a started parent whose turns, and those of its children, also run a line of shell.
 fn boss_that(turn: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     let turn = turn.replace("dormouse", &dormouse().to_string_lossy());
@@ -38,6 +37,15 @@ fn task(sandbox: &Sandbox, id: &str) -> Value {
     sandbox.json(["task", "status", id])
 }
 
+#[track_caller]
+fn assert_ended(sandbox: &Sandbox, id: &str, status: &str, reason: &str) {
+    assert_includes(&task(sandbox, id), json!({ "status": status, "reason": reason }));
+}
+
+fn status_of(sandbox: &Sandbox, agent: &str) -> String {
+    sandbox.run(["get", agent, "status"]).trim().to_owned()
+}
+
 fn queue(sandbox: &Sandbox, agent: &str) -> Vec<Value> {
     sandbox.json_lines(["queue", "list", "-a", agent])
 }
@@ -48,23 +56,18 @@ fn a_child_is_made_does_its_work_and_its_last_brief_is_the_result() {
     let sandbox = boss();
     let id = delegate(&sandbox, "write the chapter");
     let kid = sandbox.json(["get", "kid"]);
-    let identity = &kid["identity"];
-    assert_eq!(
-        (identity["kind"].as_str(), identity["visibility"].as_str(), identity["parent"].as_str()),
-        (Some("child"), Some("private"), Some("boss"))
-    );
-    assert_eq!((kid["status"].as_str(), identity["owner"].as_str()), (Some("awake_idle"), Some("boss")));
-    let message = &queue(&sandbox, "kid")[0];
-    assert_eq!(message["kind"], "operator_prompt");
-    assert_eq!(message["origin"], json!({ "kind": "operator", "id": "boss" }));
-    assert_eq!(
-        (message["body"]["text"].as_str(), message["causation_id"].as_str()),
-        (Some("write the chapter"), Some(&*id))
-    );
+    assert_eq!(kid["status"], "awake_idle");
+    let identity = json!({ "kind": "child", "visibility": "private", "parent": "boss", "owner": "boss" });
+    assert_includes(&kid["identity"], identity);
+    let message = json!({
+        "kind": "operator_prompt", "origin": { "kind": "operator", "id": "boss" },
+        "body.text": "write the chapter", "causation_id": id,
+    });
+    assert_includes(&queue(&sandbox, "kid")[0], message);
     let boss = sandbox.json(["get", "boss"]);
     assert_eq!(boss["active_children"], json!([{ "task_id": id, "agent": "kid", "status": "awake_idle" }]));
     assert_eq!(task(&sandbox, &id)["status"], "running");
-    // The parent has nothing to do until the child has done its work, and then it is told at once.
+    // The parent rests until the child has completed its work; then the parent gets a message.
     assert_eq!(sandbox.json(["tick", "boss"])["decision"], "sleep");
     sandbox.run(["tick", "kid"]);
     let ended = task(&sandbox, &id);
@@ -73,7 +76,7 @@ fn a_child_is_made_does_its_work_and_its_last_brief_is_the_result() {
     assert_includes(result, json!({ "kind": "task_result", "body.text": "kid: completed\nkid is done" }));
     assert_eq!(sandbox.json(["tick", "boss"])["reason"], "task_result");
     assert!(sandbox.json(["get", "boss"])["active_children"].as_array().is_some_and(Vec::is_empty));
-    // The same child again.
+    // A second delegation goes to the existing child.
     let again = delegate(&sandbox, "and the next");
     sandbox.run(["tick", "kid"]);
     assert_eq!(task(&sandbox, &again)["status"], "completed");
@@ -88,18 +91,18 @@ fn a_delegation_lasts_as_long_as_the_child_has_something_to_do() {
     sandbox.run(["enqueue", "kid", "second"]);
     sandbox.run(["work", "add", "-a", "kid", "a thing of its own"]);
     sandbox.run(["tick", "kid"]);
-    assert_eq!(task(&sandbox, &id)["status"], "running", "there is a second message");
+    assert_eq!(task(&sandbox, &id)["status"], "running", "the child has a second message");
     sandbox.run(["tick", "kid"]);
-    assert_eq!(task(&sandbox, &id)["status"], "running", "there is work");
+    assert_eq!(task(&sandbox, &id)["status"], "running", "the child has an open work item");
     let item = sandbox.json(["work", "list", "-a", "kid"])["id"].as_str().unwrap().to_owned();
     sandbox.run(["work", "complete", &item]);
-    // Nobody but the operator has touched it: the parent's own step sees it.
+    // The child has run no step since the operator completed the item: a step of the parent ends the task.
     assert_eq!(sandbox.json(["tick", "boss"])["reason"], "task_result");
     assert_eq!(task(&sandbox, &id)["status"], "completed");
 }
 
 #[test]
-fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
+fn a_turn_delegates_and_waits_and_max_hops_limits_the_chain() {
     needs!("jq");
     let sandbox = boss_that(
         r#"case "$DORMOUSE_AGENT $(jq -r .message.kind "$DORMOUSE_CONTEXT")" in
@@ -110,16 +113,12 @@ fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
     );
     sandbox.run(["enqueue", "boss", "go"]);
     let step = sandbox.json(["tick", "boss"]);
-    assert_eq!(
-        (step["status"].as_str(), step["terminal"].as_str()),
-        (Some("awaiting_task"), Some("completed")),
-        "{step}"
-    );
+    assert_includes(&step, json!({ "status": "awaiting_task", "terminal": "completed" }));
     assert_eq!(queue(&sandbox, "kid")[0]["hops"], 1);
     sandbox.run(["tick", "kid"]);
     let step = sandbox.json(["tick", "boss"]);
-    assert_eq!(step["continuation"]["class"], "resume_expected_wait", "{step}");
-    assert_eq!(step["closure"]["outcome"], "completed");
+    let resumed = json!({ "continuation.class": "resume_expected_wait", "closure.outcome": "completed" });
+    assert_includes(&step, resumed);
     extend_policy(&sandbox, "boss", "\n[limits]\nmax_hops = 0\n");
     sandbox.run(["enqueue", "boss", "go"]);
     let ran = sandbox.cmd(["tick", "boss", "--json"]).exits(7);
@@ -128,7 +127,7 @@ fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
 }
 
 #[test]
-fn what_a_child_can_not_do_its_parent_hears_of() {
+fn the_parent_gets_a_message_when_the_work_of_its_child_has_failed() {
     needs!("jq");
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss || exit 1"#);
     extend_policy(&sandbox, "boss", "\n[recovery]\nmax_attempts = 1\n");
@@ -145,46 +144,40 @@ fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() 
     needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "long");
-    let stopped = sandbox.json(["stop", "boss"]);
-    assert_eq!(stopped["tasks"], json!([id]));
+    assert_eq!(sandbox.json(["stop", "boss"])["tasks"], json!([id]));
     assert_eq!(task(&sandbox, &id)["status"], "cancelled");
-    assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "stopped");
-    assert!(sandbox.run(["events", "kid"]).contains(&id), "it says who stopped it");
-    // The parent has stopped it: a new delegation starts it again.
+    assert_eq!(status_of(&sandbox, "kid"), "stopped");
+    assert!(sandbox.run(["events", "kid"]).contains(&id), "no event of the child names the task");
+    // The parent has stopped the child, so a new delegation starts the child again.
     sandbox.run(["start", "boss"]);
     let again = delegate(&sandbox, "again");
-    assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "awake_idle");
+    assert_eq!(status_of(&sandbox, "kid"), "awake_idle");
     sandbox.run(["stop", "kid"]);
-    let ended = task(&sandbox, &again);
-    assert_eq!(
-        (ended["status"].as_str(), ended["reason"].as_str()),
-        (Some("cancelled"), Some("`kid` was stopped"))
-    );
-    // The operator has stopped it: only the operator starts it again.
+    assert_ended(&sandbox, &again, "cancelled", "`kid` was stopped");
+    // The operator has stopped the child, so a delegation does not start it again.
     sandbox.cmd(["task", "start", "-a", "boss", "--delegate", "kid", "third"]).exits(4);
     sandbox.run(["start", "kid"]);
-    // By name.
     let third = delegate(&sandbox, "third");
     assert_eq!(sandbox.json(["task", "stop", &third])["status"], "cancelled");
-    assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "stopped");
+    assert_eq!(status_of(&sandbox, "kid"), "stopped");
     let results = queue(&sandbox, "boss");
-    assert_eq!(results.len(), 3, "each end is one message: {results:?}");
+    assert_eq!(results.len(), 3, "each ended task is one message: {results:?}");
     sandbox.run(["doctor"]);
 }
 
 #[test]
-fn nobody_stops_the_parent_from_inside_the_child() {
+fn a_turn_of_the_child_can_not_stop_the_parent() {
     needs!("jq");
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss || dormouse stop boss 2> "$HOME/said""#);
     delegate(&sandbox, "mutiny");
     sandbox.cmd(["tick", "kid"]).output();
-    let said = std::fs::read_to_string(sandbox.home().join("said")).unwrap();
+    let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
     assert!(said.contains("this is a turn of a child of `boss` itself"), "{said}");
-    assert_eq!(sandbox.run(["get", "boss", "status"]).trim(), "awake_idle");
+    assert_eq!(status_of(&sandbox, "boss"), "awake_idle");
 }
 
 #[test]
-fn time_limits_and_children_that_are_gone() {
+fn a_delegation_ends_with_its_timeout_or_when_its_child_is_deleted() {
     needs!("jq");
     let sandbox = boss();
     let id = sandbox.run(["task", "start", "-a", "boss", "--delegate", "kid", "--timeout", "1h", "slow"]);
@@ -194,24 +187,16 @@ fn time_limits_and_children_that_are_gone() {
     assert!(due.starts_with("2026-01-02T04:04"), "{due}");
     sandbox.pass(3600);
     assert_eq!(sandbox.json(["tick", "boss"])["reason"], "task_result");
-    let ended = task(&sandbox, id);
-    assert_eq!(
-        (ended["status"].as_str(), ended["reason"].as_str()),
-        (Some("failed"), Some("timed out after 1h"))
-    );
-    assert_eq!(sandbox.run(["get", "kid", "status"]).trim(), "stopped");
+    assert_ended(&sandbox, id, "failed", "timed out after 1h");
+    assert_eq!(status_of(&sandbox, "kid"), "stopped");
     let id = delegate(&sandbox, "gone soon");
-    std::fs::remove_dir_all(sandbox.agent("kid")).unwrap();
+    fs::remove_dir_all(sandbox.agent("kid")).unwrap();
     sandbox.run(["tick", "boss"]);
-    let ended = task(&sandbox, &id);
-    assert_eq!(
-        (ended["status"].as_str(), ended["reason"].as_str()),
-        (Some("interrupted"), Some("`kid` is gone"))
-    );
+    assert_ended(&sandbox, &id, "interrupted", "`kid` is gone");
 }
 
 #[test]
-fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
+fn a_refused_delegation_changes_nothing() {
     needs!("jq");
     let sandbox = boss();
     sandbox.run(["create", "other", "--", "true"]);
@@ -229,7 +214,7 @@ fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
     refused(&["--delegate", "kid", "--interactive", "x"], "usage", 2);
     refused(&["--delegate", "kid", "--", "x"], "usage", 2);
     refused(&["some text"], "usage", 2);
-    std::fs::write(sandbox.project().join("bad.toml"), "[turn]\ncommand = 3\n").unwrap();
+    fs::write(sandbox.project().join("bad.toml"), "[turn]\ncommand = 3\n").unwrap();
     refused(&["--delegate", "kid", "--from", "bad.toml", "x"], "damaged", 6);
     refused(&["--delegate", "kid", "--from", "/dev/zero", "x"], "damaged", 6);
     assert!(!sandbox.agent("kid").exists());
@@ -239,41 +224,42 @@ fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_child_goes_on_beside_a_parent_that_can_not_be_read() {
+fn a_child_completes_its_work_although_the_records_of_its_parent_are_damaged() {
     needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "work");
     let path = sandbox.agent("boss").join("state.json");
-    let whole = std::fs::read(&path).unwrap();
-    std::fs::write(&path, "{").unwrap();
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, "{").unwrap();
     sandbox.cmd(["tick", "kid"]).assert().code(0).stderr(contains("its parent does not know it yet"));
-    std::fs::write(&path, whole).unwrap();
+    fs::write(&path, whole).unwrap();
     sandbox.run(["tick", "boss"]);
     assert_eq!(task(&sandbox, &id)["status"], "completed");
 }
 
-/// A kill between the commit of the parent and the child's message: the next step goes on from there.
+/// A command was killed after the commit of the parent: either before the parent recorded that the child
+/// has its message, or before there was a child.
 #[test]
-fn what_was_not_handed_over_is_by_the_next_step_and_once() {
+fn the_next_step_finishes_an_interrupted_handover_once() {
     needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "once");
     let path = sandbox.agent("boss").join(format!("tasks/{id}.json"));
-    // As it was before: the child has its message, the parent does not know.
-    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let key = queue(&sandbox, "kid")[0].clone();
+    // The child has its message, and the parent has not recorded that.
+    let mut record = json_in(&path);
+    let listed = queue(&sandbox, "kid");
     let inbox = sandbox.agent("kid").join("inbox");
-    let file = inbox.join(crate::setup::names(&inbox).remove(0));
-    let message: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let message = json_in(inbox.join(&names(&inbox)[0]));
     record["status"] = json!("queued");
     record["job"]["assignment"] = json!({ "policy": "[turn]\ncommand = [\"true\"]\n", "message": message });
-    std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
+    fs::write(&path, record.to_string()).unwrap();
     sandbox.run(["tick", "boss"]);
     assert_eq!(task(&sandbox, &id)["status"], "running");
-    assert_eq!(queue(&sandbox, "kid"), [key], "once");
-    // As it was before that: there is no child yet.
-    std::fs::write(&path, serde_json::to_vec(&record).unwrap()).unwrap();
-    std::fs::remove_dir_all(sandbox.agent("kid")).unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(queue(&sandbox, "kid"), listed);
+    // The parent has committed the task, and there is no child.
+    fs::write(&path, record.to_string()).unwrap();
+    fs::remove_dir_all(sandbox.agent("kid")).unwrap();
     sandbox.run(["tick", "boss"]);
     assert_eq!(task(&sandbox, &id)["status"], "running");
     assert_eq!(queue(&sandbox, "kid").len(), 1);
@@ -281,10 +267,10 @@ fn what_was_not_handed_over_is_by_the_next_step_and_once() {
     assert_eq!(task(&sandbox, &id)["status"], "completed");
 }
 
-/// Whoever is killed, and wherever: the child is told once, and its end is told once.
-#[cfg(target_os = "linux")]
+/// `task start` or the tick of the child is killed at one of its system calls. The child gets its message
+/// once, and the parent one result.
 #[test]
-fn cut_anywhere_a_delegation_is_done_once_or_was_never_there() {
+fn a_delegation_that_is_killed_anywhere_is_done_once_or_was_never_begun() {
     needs!("strace", "jq");
     let calls = ["renameat", "unlinkat", "fsync", "fdatasync", "pwrite64", "mkdirat"];
     let commands = ["task start -a boss --delegate kid dig", "tick kid"];
@@ -299,7 +285,7 @@ fn cut_anywhere_a_delegation_is_done_once_or_was_never_there() {
         }
         let inject = format!("inject={call}:signal=SIGKILL:when={at}");
         let trace = format!("trace={call}");
-        // Without -f: the turn itself goes on, or ends with its tick, but is not cut.
+        // Without `-f` strace kills only the command itself, and not its turn.
         let mut words: Vec<OsString> =
             ["-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject].map(OsString::from).to_vec();
         words.push(dormouse().into());
@@ -308,44 +294,42 @@ fn cut_anywhere_a_delegation_is_done_once_or_was_never_there() {
         for _ in 0..3 {
             sandbox.cmd(["tick", "boss", "--until-idle"]).output();
             if sandbox.agent("kid").exists() {
-                // A turn that was cut is tried again after its backoff.
+                // An interrupted turn is retried after its backoff.
                 sandbox.pass(3600);
                 sandbox.cmd(["tick", "kid", "--until-idle"]).output();
             }
         }
+        let place = format!("{command}, {call} {at}");
         let ended = sandbox.json_lines(["task", "list", "-a", "boss", "--ended"]);
         let results = sandbox.json_lines(["run", "list", "-a", "boss"]).len();
-        assert_eq!(sandbox.run(["task", "list", "-a", "boss"]), "", "{command}, {call} {at}: still open");
-        assert!(
-            ended.len() <= 1 && results == ended.len(),
-            "{command}, {call} {at}: {ended:?}, {results} results"
-        );
-        assert!(ended.iter().all(|task| task["status"] == "completed"), "{command}, {call} {at}: {ended:?}");
-        assert!(ended.len() == 1 || command.starts_with("task"), "{command}, {call} {at}: nothing ended");
+        assert_eq!(sandbox.run(["task", "list", "-a", "boss"]), "", "{place}: still open");
+        assert!(ended.len() <= 1 && results == ended.len(), "{place}: {ended:?}, {results} results");
+        assert!(ended.iter().all(|task| task["status"] == "completed"), "{place}: {ended:?}");
+        assert!(ended.len() == 1 || command.starts_with("task"), "{place}: nothing ended");
         if !ended.is_empty() {
-            let told = sandbox.json_lines(["events", "kid", "--kind", "message_settled"]);
-            assert_eq!(told.len(), 1, "{command}, {call} {at}: {told:?}");
+            let settled = sandbox.json_lines(["events", "kid", "--kind", "message_settled"]);
+            assert_eq!(settled.len(), 1, "{place}: {settled:?}");
         }
         sandbox.run(["doctor"]);
     });
 }
 
-/// The archived end of the one message of the child.
-fn end_of_the_childs_message(sandbox: &Sandbox, id: &str) -> Value {
-    let message = sandbox.json(["task", "status", id])["job"]["message_id"].as_str().unwrap().to_owned();
-    let shown = sandbox.json(["queue", "show", &message]);
-    json!([shown["status"], shown["settlement"]["reason"]])
+/// Asserts that the child's message was dropped because its task was cancelled.
+#[track_caller]
+fn assert_cancelled(sandbox: &Sandbox, id: &str) {
+    let message = task(sandbox, id)["job"]["message_id"].as_str().unwrap().to_owned();
+    let expected = json!({ "status": "dropped", "settlement.reason": "delegation_cancelled" });
+    assert_includes(&sandbox.json(["queue", "show", &message]), expected);
 }
 
 #[test]
 fn a_cancelled_delegation_is_not_done_later() {
     needs!("jq");
-    for how in ["task stop", "stop boss", "timeout", "child stopped before"] {
+    for how in ["task stop", "stop boss", "timeout", "task stop after a dry run of the child"] {
         let sandbox = boss();
         let args: &[&str] = if how == "timeout" { &["--timeout", "1m"] } else { &[] };
-        let line =
-            ["task", "start", "-a", "boss"].iter().chain(args).chain(&["--delegate", "kid", "work"]).copied();
-        let id = sandbox.run(line.collect::<Vec<_>>()).trim().to_owned();
+        let line = [&["task", "start", "-a", "boss"], args, &["--delegate", "kid", "work"]].concat();
+        let id = sandbox.run(line).trim().to_owned();
         match how {
             "task stop" => drop(sandbox.run(["task", "stop", &id])),
             "stop boss" => drop(sandbox.run(["stop", "boss"])),
@@ -354,31 +338,25 @@ fn a_cancelled_delegation_is_not_done_later() {
                 sandbox.run(["tick", "boss"]);
             }
             _ => {
-                // The child's stop ends the task; what it was given stays in its queue then, and is not to be done either.
                 sandbox.run(["tick", "kid", "--dry-run"]);
                 sandbox.run(["task", "stop", &id]);
             }
         }
-        assert_eq!(
-            end_of_the_childs_message(&sandbox, &id),
-            json!(["dropped", "delegation_cancelled"]),
-            "{how}"
-        );
+        assert_cancelled(&sandbox, &id);
         sandbox.cmd(["start", "--all"]).output();
         for _ in 0..3 {
             sandbox.run(["tick", "--all"]);
         }
-        let turns = std::fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default();
+        let turns = fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default();
         assert!(!turns.lines().any(|line| line.starts_with("kid ")), "{how}: {turns}");
         let kid = sandbox.json(["get", "kid"]);
-        assert!(kid.get("attention").is_none(), "it is the parent's own doing: {kid}");
+        assert!(kid.get("attention").is_none(), "a cancelled delegation needs no attention: {kid}");
         sandbox.run(["doctor"]);
     }
 }
 
-/// What was begun and failed waits for its next attempt: that does not come either.
 #[test]
-fn a_cancelled_delegation_is_not_tried_again() {
+fn a_cancelled_delegation_whose_first_attempt_has_failed_is_not_retried() {
     needs!("jq");
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss"#);
     let id = delegate(&sandbox, "work");
@@ -386,22 +364,21 @@ fn a_cancelled_delegation_is_not_tried_again() {
     sandbox.cmd(["tick", "kid"]).output();
     assert_eq!(queue(&sandbox, "kid")[0]["attempt"], 2);
     sandbox.run(["task", "stop", &id]);
-    assert_eq!(end_of_the_childs_message(&sandbox, &id), json!(["dropped", "delegation_cancelled"]));
+    assert_cancelled(&sandbox, &id);
     sandbox.run(["start", "kid"]);
     sandbox.pass(3600);
     assert_eq!(queue(&sandbox, "kid"), Vec::<Value>::new());
 }
 
-/// Killed when the task was marked, before the child was told: the next step of the parent does it.
+/// A command was killed after it had marked the task and before it stopped the child.
 #[test]
-fn a_cancellation_that_was_cut_off_is_finished_by_the_next_step() {
+fn the_next_step_of_the_parent_finishes_an_interrupted_cancellation() {
     needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "work");
-    let path = sandbox.agent("boss").join("tasks").join(format!("{id}.json"));
-    let record = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, record.replace("\"running\"", "\"cancelling\"")).unwrap();
+    let path = sandbox.agent("boss").join(format!("tasks/{id}.json"));
+    edit_file(&path, |record| record.replace("\"running\"", "\"cancelling\""));
     sandbox.run(["tick", "boss"]);
     assert_eq!(task(&sandbox, &id)["status"], "cancelled");
-    assert_eq!(end_of_the_childs_message(&sandbox, &id), json!(["dropped", "delegation_cancelled"]));
+    assert_cancelled(&sandbox, &id);
 }

@@ -1,6 +1,6 @@
-//! The tests of commands once more, with the records of their sandboxes in PostgreSQL: a difference is a defect.
+//! Runs the tests of commands again, with the records in PostgreSQL: a different result is a defect.
 //!
-//! `DORMOUSE_TEST_STORE=postgres cargo test --test it` runs all tests that way, those too that look into files.
+//! `DORMOUSE_TEST_STORE=postgres cargo test --test it` runs all tests in this way, also those about files.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,30 +9,32 @@ use std::thread;
 use std::time::Duration;
 
 use crate::harness::is_elsewhere;
-use crate::setup::words;
+use crate::setup::{number, words};
 
-/// Whose tests run here. `naming` stands for `renaming` as well.
+/// Modules whose tests run here. `naming::` matches `renaming::` too.
 const FAMILIES: &str = "asking:: attention:: authority:: awaiting:: clock:: deferrals:: delegation:: gc:: hooks:: ingress:: \
      inspect:: lifecycle:: limits:: messages:: metrics:: naming:: planes:: preemption:: reported:: \
      resources:: signals:: silence:: slots:: stop:: summary:: tasks:: telling:: tick:: timeouts:: \
      triggers:: turns::";
 
-/// Those among them that are about files: they read or change the files of records, drop files into an inbox, have git look
-/// at a state directory, copy one (which is another machine's then), or compare an environment or a place that names no database.
-/// And those that see by a tick of all who rests: a database tells who is due, and nobody else is looked at. And one that
-/// sleeps where a file says what is new: a database is asked. One measures memory, of which a statement for a database takes more,
-/// and one has a minute pass by its own clock, where the server's counts.
+/// Tests of these modules that cannot pass with a database:
+/// - They read or change the files of records, drop files into an inbox, use git on a state directory, copy
+///   one, or compare an environment or path without a database.
+/// - They expect that `tick --all` prints agents that rest: a database returns only agents that are due.
+/// - One expects that a command sleeps until a file changes: with a database the command polls.
+/// - One measures memory, of which a statement for a database takes more.
+/// - One lets a minute pass by the clock of the sandbox, while the clock of the server counts.
 const ABOUT_FILES: &[&str] = &[
-    "attention::a_clock_that_ran_ahead_keeps_nothing_untold",
-    "attention::a_message_to_an_agent_that_is_gone_is_told",
-    "attention::a_rejected_file_is_told",
+    "attention::a_message_to_a_deleted_agent_is_reported",
+    "attention::a_pending_report_with_a_time_in_the_future_is_delivered",
+    "attention::a_rejected_file_is_reported",
+    "attention::a_tick_with_commit_commits_the_record_of_the_hook_call",
     "attention::an_agent_does_not_acknowledge_for_itself",
-    "attention::what_is_told_is_in_the_commit_of_its_step",
-    "authority::what_is_not_heard_is_told_at_delivery",
-    "delegation::a_cancellation_that_was_cut_off_is_finished_by_the_next_step",
-    "delegation::a_child_goes_on_beside_a_parent_that_can_not_be_read",
-    "delegation::time_limits_and_children_that_are_gone",
-    "delegation::what_was_not_handed_over_is_by_the_next_step_and_once",
+    "authority::a_message_that_a_private_agent_refuses_at_delivery_is_reported_and_dropped",
+    "delegation::a_child_completes_its_work_although_the_records_of_its_parent_are_damaged",
+    "delegation::a_delegation_ends_with_its_timeout_or_when_its_child_is_deleted",
+    "delegation::the_next_step_finishes_an_interrupted_handover_once",
+    "delegation::the_next_step_of_the_parent_finishes_an_interrupted_cancellation",
     "gc::a_sweep_can_be_killed_anywhere",
     "gc::gc_can_be_killed_anywhere",
     "gc::settings_and_flags_that_mean_nothing_are_refused",
@@ -148,16 +150,14 @@ const ABOUT_FILES: &[&str] = &[
     "turns::an_agents_policy_is_checked_before_its_turn",
 ];
 
-/// Names of the tests of the families that are not about files, in order.
-fn names() -> Vec<String> {
-    let listed =
-        Command::new(std::env::current_exe().unwrap()).args(words(FAMILIES)).arg("--list").output().unwrap();
+/// Returns the names of all tests that match a filter, in order.
+fn list(filters: &[&str]) -> Vec<String> {
+    let listed = Command::new(std::env::current_exe().unwrap()).args(filters).arg("--list").output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
-    let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-    names.filter(|name| !ABOUT_FILES.contains(name)).map(str::to_owned).collect()
+    listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// Every which test is run. `DORMOUSE_ELSEWHERE_SEED`, 0 unless set, says from which on.
+/// The sample is each sixth test, beginning with number `DORMOUSE_ELSEWHERE_SEED` (default 0).
 const STEP: usize = 6;
 
 /// Runs a sixth of the tests. `DORMOUSE_ELSEWHERE=all` runs all of them.
@@ -166,14 +166,14 @@ fn commands_do_the_same_in_a_database() {
     if is_elsewhere() {
         return;
     }
-    let all = names();
+    let mut all = list(&words(FAMILIES));
+    all.retain(|name| !ABOUT_FILES.contains(&name.as_str()));
     assert!(all.len() > 450, "{all:?}");
     let sample: Vec<&String> = match std::env::var("DORMOUSE_ELSEWHERE").as_deref() {
         Ok("all") => all.iter().collect(),
         Ok(other) => panic!("DORMOUSE_ELSEWHERE is `all` or unset, and not `{other}`"),
         Err(_) => {
-            let seed = std::env::var("DORMOUSE_ELSEWHERE_SEED").unwrap_or_else(|_| "0".to_owned());
-            let seed: usize = seed.parse().expect("DORMOUSE_ELSEWHERE_SEED is a number");
+            let seed = number("DORMOUSE_ELSEWHERE_SEED", 0) as usize;
             all.iter().skip(seed % STEP).step_by(STEP).collect()
         }
     };
@@ -185,10 +185,11 @@ fn commands_do_the_same_in_a_database() {
     assert!(is_well && count == Some(sample.len()), "{said}");
 }
 
-/// How long a test may take while it says nothing: after that it waits for something that never comes.
+/// Maximum time without a line of output. After it a test waits for an event that never happens.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// Runs tests to their end, or until nothing ends any more. Returns whether all went well, and what they said.
+/// Runs tests until they end, or until [`QUIET`] has passed without output. Returns true if all have passed,
+/// and their output.
 fn run(tests: &mut Command) -> (bool, String) {
     let mut child = tests.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -200,7 +201,7 @@ fn run(tests: &mut Command) -> (bool, String) {
             Ok(line) => said = said + &line + "\n",
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
-                said += "nothing has ended for ten minutes\n";
+                said += "no test has ended for ten minutes\n";
                 child.kill().unwrap();
                 break;
             }
@@ -210,12 +211,9 @@ fn run(tests: &mut Command) -> (bool, String) {
     (status.success(), said)
 }
 
-/// A name that no test has any more would leave nothing out.
 #[test]
-fn what_is_about_files_is_there() {
-    let listed = Command::new(std::env::current_exe().unwrap()).arg("--list").output().unwrap();
-    let listed = String::from_utf8_lossy(&listed.stdout);
-    for name in ABOUT_FILES {
-        assert!(listed.contains(&format!("{name}: test\n")), "{name}");
-    }
+fn all_tests_about_files_exist() {
+    let all = list(&[]);
+    let unknown: Vec<_> = ABOUT_FILES.iter().filter(|name| !all.iter().any(|test| test == *name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
 }

@@ -511,3 +511,16 @@ pub fn has_journal(agent: &Path) -> bool {
     let is_applied = journal.ends_with('\n') && !journal.ends_with("-\"}\n");
     !journal.is_empty() && !is_applied
 }
+
+/// Makes a named pipe. Opening it blocks until another process opens the other end.
+#[track_caller]
+pub fn fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success(), "{}", path.display());
+}
+
+/// Returns the seconds from one time to another, both in RFC 3339.
+#[track_caller]
+pub fn seconds_between(from: &str, to: &str) -> i64 {
+    let at = |time: &str| chrono::DateTime::parse_from_rfc3339(time).unwrap().timestamp();
+    at(to) - at(from)
+}
