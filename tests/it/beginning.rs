@@ -1,4 +1,4 @@
-//! What a person meets first: the program alone, its help, and answers to slips of the pen.
+//! Tests `dormouse` without arguments, its help, and the hints for mistyped commands and names.
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,14 @@ use crate::setup::{add, assert_includes, failure, say, started};
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn alone_it_says_how_to_begin() {
+fn dormouse_alone_prints_the_first_steps() {
     let sandbox = Sandbox::empty();
     let said = sandbox.run(NOTHING);
     assert!(said.starts_with("There is no state directory here. To begin:\n\n  dormouse init  "), "{said}");
     assert!(said.lines().all(|line| line.len() <= 80), "{said}");
     let typo = sandbox.cmd(["up"]).output();
     assert!(typo.code() == 2 && typo.stderr.contains("'up'\n\nUsage: "), "{typo}");
-    // The steps do what they say.
+    // Each proposed command succeeds.
     let steps = sandbox.json(NOTHING)["begin"].clone();
     for step in steps.as_array().unwrap() {
         let words: Vec<&str> = step.as_str().unwrap().split(' ').skip(1).collect();
@@ -24,7 +24,7 @@ fn alone_it_says_how_to_begin() {
 }
 
 #[test]
-fn alone_it_says_how_the_agents_stand() {
+fn dormouse_alone_prints_a_summary_of_the_agents() {
     let sandbox = Sandbox::new();
     assert!(sandbox.run(NOTHING).starts_with("no agents yet in "));
     add(&sandbox, "ada", "exit 1");
@@ -49,7 +49,7 @@ fn alone_it_says_how_the_agents_stand() {
     }
     let said = sandbox.run(NOTHING);
     assert!(said.contains("\nto look at: ada\n"), "{said}");
-    // One that can't be read hides no other.
+    // The summary shows `ada` although the records of `bob` can't be read.
     std::fs::write(sandbox.agent("bob").join("state.json"), "{").unwrap();
     let ran = sandbox.cmd(NOTHING).output();
     assert!(ran.code() == 6 && ran.stdout.contains("\nto look at: ada\n"), "{ran}");
@@ -57,17 +57,15 @@ fn alone_it_says_how_the_agents_stand() {
 }
 
 #[test]
-fn help_says_what_a_command_is_for_and_ends_with_an_example() {
+fn help_begins_with_the_purpose_of_a_command_and_ends_with_an_example() {
     let sandbox = Sandbox::empty();
     for command in ["tick", "enqueue", "queue drop", "create", "timer add", "check-outcome", "doctor"] {
         let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
         let help = sandbox.run(words);
         assert!(!help.starts_with("Usage"), "{command}");
         let (_, example) = help.split_once("\nExample:\n").unwrap_or_else(|| panic!("{command}: {help}"));
-        assert!(
-            example.starts_with("  ") && !example.contains("\\-") && !example.contains("\\("),
-            "{example}"
-        );
+        let is_plain = !example.contains("\\-") && !example.contains("\\(");
+        assert!(example.starts_with("  ") && is_plain, "{example}");
     }
     assert!(!sandbox.run(["tick", "-h"]).contains("Example"));
     assert!(sandbox.run(["help", "tick"]).contains("\nExample:\n  dormouse tick "));
@@ -91,7 +89,7 @@ fn help_begins_with_ten_commands_and_lists_all_by_purpose() {
     assert_eq!(headings[..3], ["Begin:", "Every day:", "When something fails:"]);
     assert_eq!(sandbox.run(["help"]), all);
     assert_eq!(sandbox.run(["-C", "tick", "--help"]), all, "a directory may have the name of a command");
-    // The help of a command is about that command.
+    // The help of a command has all general options in one line.
     for help in [sandbox.run(["queue", "list", "-h"]), sandbox.run(["queue", "list", "--help"])] {
         let everywhere: Vec<&str> = help.lines().filter(|line| line.contains("--lock-timeout")).collect();
         assert_eq!(everywhere.len(), 1, "{help}");
@@ -100,7 +98,7 @@ fn help_begins_with_ten_commands_and_lists_all_by_purpose() {
 }
 
 #[test]
-fn commands_of_other_tools_are_answered_with_what_there_is() {
+fn commands_of_other_tools_get_a_hint_with_our_command() {
     let sandbox = started("true");
     for (word, tip) in [
         ("status", "`dormouse list`"),
@@ -124,7 +122,7 @@ fn commands_of_other_tools_are_answered_with_what_there_is() {
 }
 
 #[test]
-fn what_nothing_knows_is_answered_with_what_is_near() {
+fn mistyped_words_get_a_hint_with_similar_ones() {
     let sandbox = started("true");
     for (line, near) in [
         ("tik ada", "did you mean `task` or `tick`?"),
@@ -146,7 +144,7 @@ fn what_nothing_knows_is_answered_with_what_is_near() {
 }
 
 #[test]
-fn no_tip_leads_to_a_hidden_command() {
+fn no_hint_names_a_hidden_command() {
     let sandbox = Sandbox::new();
     for word in ["status", "pauze", "supervize"] {
         let ran = sandbox.cmd([word, "--json"]).exits(2);
@@ -157,7 +155,7 @@ fn no_tip_leads_to_a_hidden_command() {
 }
 
 #[test]
-fn a_name_given_to_list_is_answered_with_get() {
+fn list_with_a_name_gets_a_hint_with_get() {
     let sandbox = Sandbox::new();
     let ran = sandbox.cmd(["list", "ada", "--json"]).output();
     assert!(ran.code() == 2 && ran.stderr.contains("`dormouse get NAME`"), "{ran}");

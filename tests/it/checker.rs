@@ -1,4 +1,4 @@
-//! A second check of an agent's records, which uses none of the program's own code.
+//! Second implementation of the consistency check of an agent's records, without the program's own code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,35 +9,36 @@ use serde_json::Value;
 use crate::harness::Files;
 use crate::setup::{has_journal, names, words};
 
-/// What lies in an agent's directory, and what is wrong with it.
+/// Records of one agent, and the inconsistencies among them.
 #[derive(Debug, Default)]
 pub struct Found {
     pub state: Value,
-    /// The messages in the inbox, wherever they lie there.
+    /// Messages in the inbox and its buckets, by id.
     pub queued: BTreeMap<String, Value>,
     pub hints: BTreeSet<String>,
-    /// Everything that the archive says of a message, in order.
+    /// All lines of the archive about each message, in order.
     pub archived: BTreeMap<String, Vec<Value>>,
-    /// Messages that are put off until a timer fires.
+    /// Ids of messages that a timer will deliver.
     pub put_off: BTreeSet<String>,
-    /// Open work items, waits, timers and tasks, and those that the archive says are over.
+    /// Ids of open work items, waits, timers and tasks.
     pub open: BTreeSet<String>,
+    /// Ids of archived work items, waits, timers and tasks.
     pub over: BTreeSet<String>,
-    /// The same as they stand or ended.
+    /// Open and archived work items, waits, timers and tasks, by id.
     pub records: BTreeMap<String, Value>,
     pub runs: BTreeMap<String, Value>,
     pub has_journal: bool,
-    /// What lies in `tmp/`.
+    /// Names of the files in `tmp/`.
     pub leftovers: Vec<String>,
     pub complaints: Vec<String>,
 }
 
-/// Reads everything. An interrupted transaction is not finished: whatever it has left half-done is
-/// complained about, unless `has_journal`.
+/// Reads all records of an agent, and finishes no interrupted transaction. Unless `has_journal`, an
+/// incomplete transaction is a complaint.
 pub fn look(agent: &Path) -> Found {
     let mut found = Found { has_journal: has_journal(agent), ..Found::default() };
     found.leftovers = names(&agent.join("tmp"));
-    // A lock stays: it is never deleted.
+    // Lock files are never deleted.
     found.leftovers.retain(|name| name != "notify.lock");
     let agent = &Files::of(agent);
     found.read_top(agent);
@@ -51,17 +52,17 @@ pub fn look(agent: &Path) -> Found {
 }
 
 impl Found {
-    /// Every message that was ever admitted and not lost.
+    /// Returns the ids of all messages: queued, archived and put off.
     pub fn messages(&self) -> BTreeSet<String> {
         self.queued.keys().chain(self.archived.keys()).chain(&self.put_off).cloned().collect()
     }
 
-    /// Every work item, wait and timer that was ever made and not lost.
+    /// Returns the ids of all work items, waits, timers and tasks: open and archived.
     pub fn planes(&self) -> BTreeSet<String> {
         self.open.union(&self.over).cloned().collect()
     }
 
-    /// The archive's last word about a message that is no longer queued.
+    /// Returns the last archived status of a message, or `None` if the message is queued.
     pub fn ended_as(&self, id: &str) -> Option<&str> {
         if self.queued.contains_key(id) {
             return None;
@@ -77,9 +78,9 @@ impl Found {
         self.complaints.push(text.into());
     }
 
-    /// One JSON file: whole, with a newline at its end, of this schema.
+    /// Reads a file with one JSON object of `schema` and a newline at its end.
     fn record(&mut self, path: &Path, schema: &str) -> Option<Value> {
-        // What is none is not opened: a pipe would be waited for, and a device has no end.
+        // Opening a named pipe would block, and a device has no end.
         if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
             self.complain(format!("{}: no file", path.display()));
             return None;
@@ -112,15 +113,15 @@ impl Found {
         }
     }
 
-    /// The lines of a file that only grows.
+    /// Reads an append-only file with one JSON object of `schema` in each line.
     fn lines(&mut self, path: &Path, schema: &str) -> Vec<Value> {
         let bytes = fs::read(path).unwrap_or_default();
         if bytes.last().is_some_and(|byte| *byte != b'\n') {
             self.complain(format!("{}: the last line is torn", path.display()));
         }
         let mut values = Vec::new();
-        for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
-        {
+        let lines = bytes.split(|byte| *byte == b'\n').enumerate();
+        for (at, line) in lines.filter(|(_, line)| !line.is_empty()) {
             values.extend(self.parse(&format!("{}:{}", path.display(), at + 1), line, schema));
         }
         values
@@ -157,10 +158,8 @@ impl Found {
                 }
             }
         }
-        // Each agent is made with one, and one that is revoked goes into the archive.
-        let archive = agent.join("archive");
-        let is_revoked =
-            || names(&archive).iter().any(|month| archive.join(month).join("trigger.jsonl").exists());
+        // `create` makes a trigger for each agent; a revoked trigger is moved to the archive.
+        let is_revoked = || archived(agent).iter().any(|(kind, _)| kind == "trigger");
         if names(&agent.join("triggers")).is_empty() && !is_revoked() {
             self.complain("no trigger");
         }
@@ -170,7 +169,7 @@ impl Found {
         let inbox = agent.join("inbox");
         for name in names(&inbox) {
             let path = inbox.join(&name);
-            // Hidden files are let be.
+            // Steps ignore hidden files.
             if name == "rejected" || name.starts_with('.') {
                 continue;
             }
@@ -178,7 +177,7 @@ impl Found {
                 let first = name.strip_prefix("from-").unwrap_or(&name);
                 for filed in names(&path) {
                     if filed.trim_end_matches(".json") < first {
-                        self.complain(format!("{name}/{filed}: filed in a segment that begins behind it"));
+                        self.complain(format!("{name}/{filed}: sorts before the first name of its bucket"));
                     }
                     self.message(&path.join(&filed), &filed);
                 }
@@ -221,21 +220,16 @@ impl Found {
                     if !seen.insert(line.to_string()) {
                         continue;
                     }
+                    let id = line["id"].as_str().unwrap_or_default().to_owned();
                     match kind.as_str() {
-                        "message" => {
-                            let id = line["id"].as_str().unwrap_or_default().to_owned();
-                            self.archived.entry(id).or_default().push(line);
-                        }
+                        "message" => self.archived.entry(id).or_default().push(line),
                         "work" | "wait" | "timer" | "task" => {
-                            let id = line["id"].as_str().unwrap_or_default().to_owned();
                             if !self.over.insert(id.clone()) {
                                 self.complain(format!("{id} is archived twice"));
                             }
                             self.records.insert(id, line);
                         }
-                        "run" => {
-                            self.runs.insert(line["id"].as_str().unwrap_or_default().to_owned(), line);
-                        }
+                        "run" => drop(self.runs.insert(id, line)),
                         "brief" if !briefs.insert(line["run_id"].to_string()) => {
                             self.complain(format!("two briefs of {}", line["run_id"]));
                         }
@@ -252,7 +246,7 @@ impl Found {
                 && self.state["current_run"]["run_id"] != id.as_str()
                 && !self.runs.contains_key(&id)
             {
-                self.complain(format!("{id} is over and has no record"));
+                self.complain(format!("the run directory {id} has no run record"));
             }
         }
     }
@@ -302,7 +296,7 @@ impl Found {
         }
     }
 
-    /// What the records say of each other.
+    /// Checks that the records agree with each other.
     fn compare(&mut self) {
         if self.has_journal {
             return;
@@ -325,7 +319,7 @@ impl Found {
         }
         complaints.extend(self.compare_tasks());
         for id in self.open.intersection(&self.over) {
-            complaints.push(format!("{id} is open and over"));
+            complaints.push(format!("{id} is open and archived"));
         }
         if let Some(focus) = self.state["focus"].as_str()
             && !self.open.contains(focus)
@@ -350,10 +344,9 @@ impl Found {
         }
         self.complaints.extend(complaints);
     }
-}
 
-impl Found {
-    /// A task that is over has told so once; one that is open has not. All that are open are counted.
+    /// Checks that each archived task has sent one result message and each open task none, and that the
+    /// state counts the open tasks.
     fn compare_tasks(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         let is_task = |id: &&String| id.starts_with("task_");
@@ -374,7 +367,7 @@ impl Found {
     }
 }
 
-/// The files of the archive, each with its kind, in the order of months.
+/// Returns the archive's files of each kind of record, in the order of months.
 fn archived(agent: &Path) -> Vec<(String, Vec<PathBuf>)> {
     let archive = agent.join("archive");
     let mut by_kind: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();

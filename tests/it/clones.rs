@@ -1,5 +1,5 @@
-//! Clones of one state directory: git merges what each of them does, and nothing is lost, doubled or
-//! misdelivered.
+//! Tests that git merges the work of several clones of one state directory, and that no message is lost,
+//! doubled or misdelivered.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
-use crate::setup::{git_in, make_repository, names, objects, raw_git, texts};
+use crate::setup::{edit_file, git_in, make_repository, names, number, objects, raw_git, texts};
 
-/// What people set in their git that has a say in renames.
+/// Settings of git that change how a merge treats renames.
 const SETTINGS: [&str; 4] = [
     "",
     "[merge]\ndirectoryRenames = true\n",
@@ -19,20 +19,19 @@ const SETTINGS: [&str; 4] = [
     "[merge]\nrenames = false\n",
 ];
 
-/// Several clones of a repository with a state directory in it.
+/// Clones of one repository with a state directory.
 struct Clones {
     sandbox: Sandbox,
     dirs: Vec<PathBuf>,
 }
 
 impl Clones {
-    /// A repository with these agents, and clones of it.
+    /// Makes a repository with these agents, and `count - 1` clones of it.
     fn new(agents: &[&str], count: usize, settings: &str) -> Clones {
         let sandbox = Sandbox::in_memory();
         sandbox.run(["init"]);
         make_repository(&sandbox);
-        let config = sandbox.home().join(".gitconfig");
-        fs::write(&config, format!("{}{settings}", fs::read_to_string(&config).unwrap())).unwrap();
+        edit_file(&sandbox.home().join(".gitconfig"), |config| config + settings);
         for name in agents {
             sandbox.run(["create", name, "--shell", "echo done"]);
             sandbox.run(["start", name]);
@@ -51,7 +50,7 @@ impl Clones {
         git_in(&self.sandbox, &self.dirs[at], words)
     }
 
-    /// A command of ours in a clone, whatever comes of it.
+    /// Runs `dormouse` in a clone; the command may fail.
     fn ran(&self, at: usize, words: &[&str]) -> Ran {
         let dir = self.dirs[at].to_str().unwrap();
         self.sandbox.cmd(["-C", dir].iter().chain(words).copied()).output()
@@ -69,14 +68,40 @@ impl Clones {
         self.git(at, &["commit", "--quiet", "--allow-empty", "-m", "done"]);
     }
 
-    /// Merges what another clone has committed.
-    #[track_caller]
-    fn pull(&self, at: usize, from: usize) {
+    /// Merges the commits of another clone; the merge may fail.
+    fn try_pull(&self, at: usize, from: usize) -> Ran {
         let there = self.dirs[from].to_str().unwrap();
         let words = ["pull", "--quiet", "--no-rebase", "--no-edit", there, "main"];
-        let ran = raw_git(&self.sandbox, &self.dirs[at], &words);
+        raw_git(&self.sandbox, &self.dirs[at], &words)
+    }
+
+    #[track_caller]
+    fn pull(&self, at: usize, from: usize) {
+        let ran = self.try_pull(at, from);
         let status = self.git(at, &["status", "--short"]);
         assert_eq!(ran.code(), 0, "{at} pulls {from}: {ran}\n{status}");
+    }
+
+    /// Commits both of two clones, and merges each into the other.
+    #[track_caller]
+    fn merge_both(&self) {
+        (0..2).for_each(|at| self.commit(at));
+        self.pull(0, 1);
+        self.pull(1, 0);
+    }
+
+    /// Enqueues `count` messages of similar texts in a clone.
+    #[track_caller]
+    fn enqueue(&self, at: usize, agent: &str, count: usize) {
+        for number in 0..count {
+            self.run(at, &["enqueue", agent, &format!("the same words, number {number}")]);
+        }
+    }
+
+    /// Ticks an agent in a clone until it has nothing to do.
+    #[track_caller]
+    fn tick(&self, at: usize, agent: &str) {
+        self.run(at, &["tick", agent, "--until-idle", "-q"]);
     }
 
     fn agent(&self, at: usize, name: &str) -> PathBuf {
@@ -84,7 +109,7 @@ impl Clones {
     }
 }
 
-/// The ids of the messages that lie in an inbox or a segment of it.
+/// Returns the ids of the messages in an inbox and its buckets.
 fn queued(agent: &Path) -> Vec<String> {
     let inbox = agent.join("inbox");
     let mut found = Vec::new();
@@ -96,67 +121,57 @@ fn queued(agent: &Path) -> Vec<String> {
     found.iter().map(|name| name[name.find("msg_").unwrap()..].trim_end_matches(".json").to_owned()).collect()
 }
 
-/// The ids of the messages that an archive has, as often as it has them.
+/// Returns the ids of all message lines in an archive, with repetitions.
 fn settled(agent: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for month in names(&agent.join("archive")) {
         let path = agent.join("archive").join(month).join("message.jsonl");
         let lines = fs::read_to_string(path).unwrap_or_default();
-        let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        found.extend(records.map(|record| record["id"].as_str().unwrap().to_owned()));
+        found.extend(texts(&objects(&lines), "id"));
     }
     found
 }
 
-/// One clone empties alice's inbox, and bob gets messages that look like hers; the other one says something
-/// to alice.
+fn seqs(events: &[Value]) -> Vec<u64> {
+    events.iter().map(|event| event["seq"].as_u64().unwrap()).collect()
+}
+
+/// One clone empties the inbox of alice, and bob gets messages similar to those of alice. Git must not
+/// take that for a renamed directory, and move the message that the other clone sends to alice.
 #[test]
 fn an_inbox_that_was_emptied_is_no_renamed_directory() {
     for settings in SETTINGS {
         let clones = Clones::new(&["alice", "bob"], 2, settings);
-        for number in 0..4 {
-            clones.run(0, &["enqueue", "alice", &format!("the same words, number {number}")]);
-        }
+        clones.enqueue(0, "alice", 4);
         clones.commit(0);
         clones.pull(1, 0);
-        clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
-        for number in 0..4 {
-            clones.run(0, &["enqueue", "bob", &format!("the same words, number {number}")]);
-        }
+        clones.tick(0, "alice");
+        clones.enqueue(0, "bob", 4);
         let late = clones.run(1, &["enqueue", "alice", "one more"]).trim().to_owned();
-        for at in 0..2 {
-            clones.commit(at);
-        }
-        clones.pull(0, 1);
-        clones.pull(1, 0);
+        clones.merge_both();
         for at in 0..2 {
             assert_eq!(queued(&clones.agent(at, "alice")), std::slice::from_ref(&late), "{settings:?}");
             assert_eq!(queued(&clones.agent(at, "bob")).len(), 4);
             assert_eq!(clones.run(at, &["doctor"]).lines().count(), 1);
         }
-        // It is alice who hears it.
-        clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+        clones.tick(0, "alice");
         assert!(settled(&clones.agent(0, "alice")).contains(&late));
     }
 }
 
-/// A long inbox that is filed moves every message into a directory below.
+/// A step that replaces a large inbox moves every message into a subdirectory. Git must not move a new
+/// message of the other clone there too.
 #[test]
 fn an_inbox_that_was_filed_is_no_renamed_directory() {
     let clones = Clones::new(&["alice"], 2, SETTINGS[1]);
     let lines: String = (0..1100).map(|number| format!("{{\"text\":\"number {number}\"}}\n")).collect();
-    let dir = clones.dirs[0].to_str().unwrap().to_owned();
-    let cmd = clones.sandbox.cmd(["-C", &dir, "enqueue", "alice", "--batch", "-q"]).stdin(lines);
-    assert_eq!(cmd.output().code(), 0);
+    let dir = clones.dirs[0].to_str().unwrap();
+    clones.sandbox.cmd(["-C", dir, "enqueue", "alice", "--batch", "-q"]).stdin(lines).exits(0);
     clones.commit(0);
     clones.pull(1, 0);
     clones.run(0, &["tick", "alice", "-q"]);
     let late = clones.run(1, &["enqueue", "alice", "one more"]).trim().to_owned();
-    for at in 0..2 {
-        clones.commit(at);
-    }
-    clones.pull(0, 1);
-    clones.pull(1, 0);
+    clones.merge_both();
     for at in 0..2 {
         assert!(clones.agent(at, "alice").join(format!("inbox/2-{late}.json")).exists());
         assert_eq!(queued(&clones.agent(at, "alice")).len(), 1100);
@@ -164,11 +179,11 @@ fn an_inbox_that_was_filed_is_no_renamed_directory() {
     }
 }
 
-/// Numbers from a seed, the same every time.
+/// Pseudo-random numbers from a seed.
 struct Dice(RefCell<u64>);
 
 impl Dice {
-    /// One of `0..sides`.
+    /// Returns a number below `sides`.
     fn roll(&self, sides: usize) -> usize {
         let mut seed = self.0.borrow_mut();
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -176,16 +191,19 @@ impl Dice {
     }
 }
 
-/// What has been acknowledged, for whom.
+/// Acknowledged work of all clones.
 #[derive(Default)]
 struct Said {
+    /// Agent of each admitted message, by message id.
     messages: BTreeMap<String, String>,
+    /// Number of the only clone that ticks and edits each agent, by agent.
     owners: BTreeMap<String, usize>,
-    /// How many files were dropped and agents made: each has a name of its own.
+    /// Number of dropped files and created agents, for distinct names.
     made: usize,
 }
 
-/// Any clone says something to any agent; one clone alone ticks each, and plans, waits and edits for it.
+/// Does something at random in a clone. Any clone sends messages to any agent; only the owner of an agent
+/// ticks it, edits it, and changes its work items, waits and timers.
 fn act(clones: &Clones, at: usize, dice: &Dice, said: &mut Said) {
     let all: Vec<String> = said.owners.keys().cloned().collect();
     let own: Vec<String> = all.iter().filter(|name| said.owners[*name] == at).cloned().collect();
@@ -224,22 +242,8 @@ fn act(clones: &Clones, at: usize, dice: &Dice, said: &mut Said) {
             clones.run(at, &["work", "add", "-a", name, &text]);
         }
         (10, Some(name)) => {
-            clones.run(
-                at,
-                &[
-                    "wait",
-                    "-a",
-                    name,
-                    "--on",
-                    "external",
-                    "--resource",
-                    "pr:1",
-                    "--reason",
-                    &text,
-                    "--expires",
-                    "1m",
-                ],
-            );
+            let wait = ["wait", "--on", "external", "--resource", "pr:1", "--expires", "1m"];
+            clones.run(at, &[&wait[..], &["-a", name, "--reason", &text]].concat());
         }
         (11, Some(name)) => {
             clones.run(at, &["timer", "add", "-a", name, "--in", "20s", &text]);
@@ -252,7 +256,7 @@ fn act(clones: &Clones, at: usize, dice: &Dice, said: &mut Said) {
     }
 }
 
-/// Every clone has the same, and in it everything that was said is where it belongs, once.
+/// Asserts that every clone is sound and has each acknowledged message once, at its agent.
 fn hold(clones: &Clones, said: &Said) {
     for at in 0..clones.dirs.len() {
         let checked = clones.ran(at, &["doctor", "--json"]);
@@ -288,15 +292,9 @@ fn random(seed: u64) {
     for _ in 0..4 {
         for at in 0..count {
             for _ in 0..dice.roll(8) {
-                let known = |name: &String| clones.agent(at, name).exists();
-                // What another clone has made and this one has not pulled is no one's to speak to here.
-                let mut here = Said { made: said.made, ..Said::default() };
-                here.owners = said
-                    .owners
-                    .iter()
-                    .filter(|(name, _)| known(name))
-                    .map(|(name, at)| (name.clone(), *at))
-                    .collect();
+                // A clone acts only on the agents that it has made or pulled.
+                let mut here = Said { made: said.made, owners: said.owners.clone(), ..Said::default() };
+                here.owners.retain(|name, _| clones.agent(at, name).exists());
                 act(&clones, at, &dice, &mut here);
                 said.made = here.made;
                 said.messages.append(&mut here.messages);
@@ -318,15 +316,13 @@ fn random(seed: u64) {
     }
     let trees: BTreeSet<String> =
         (0..count).map(|at| clones.git(at, &["rev-parse", "HEAD^{tree}"])).collect();
-    assert_eq!(trees.len(), 1, "all have the same");
+    assert_eq!(trees.len(), 1, "clones differ after they have merged each other");
     hold(&clones, &said);
 }
 
 #[test]
-fn random_work_in_clones_merges_whole() {
-    let count = std::env::var("DORMOUSE_CLONES").ok().and_then(|count| count.parse().ok()).unwrap_or(12);
-    let first: u64 =
-        std::env::var("DORMOUSE_CLONES_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+fn random_work_in_clones_merges_without_loss() {
+    let (count, first) = (number("DORMOUSE_CLONES", 12), number("DORMOUSE_CLONES_SEED", 1));
     let seeds: Vec<u64> = (first..first + count).collect();
     each_in_parallel(&seeds, |seed| {
         if std::panic::catch_unwind(|| random(*seed)).is_err() {
@@ -335,7 +331,8 @@ fn random_work_in_clones_merges_whole() {
     });
 }
 
-/// What an older version has not written is found and added; what people have written stays, and goes over it.
+/// `doctor` adds the lines and files for git that an older version has not written. Lines of users stay
+/// behind ours, so that they have precedence.
 #[test]
 fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     let clones = Clones::new(&["alice"], 1, "");
@@ -348,7 +345,7 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     fs::remove_file(&kept).unwrap();
     let found = |words: &[&str], count: usize| {
         let ran = clones.ran(0, words);
-        assert_eq!(ran.code(), 0, "nothing of it is damage: {ran}");
+        assert_eq!(ran.code(), 0, "missing lines are no damage: {ran}");
         let mut lines = objects(&ran.stdout);
         let last = lines.pop().unwrap();
         let mended = lines.iter().filter(|line| line["repaired"] == true).count();
@@ -367,32 +364,30 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
         fs::read_to_string(&attributes).unwrap(),
         "* -text -filter -ident\n*.jsonl merge=union\n*.md text"
     );
-    // Where there is no git, there is nothing to tell it.
+    // Outside a repository `doctor` checks none of these files.
     fs::remove_dir_all(clones.dirs[0].join(".git")).unwrap();
     fs::remove_file(&kept).unwrap();
     assert_eq!(found(&["doctor", "--json"], 0), Vec::<String>::new());
 }
 
-/// Two clones that have both ticked `alice`, merged as far as git could; `state.json` is to be resolved.
+/// Makes two clones that have both processed the same messages of `alice`, in the middle of a merge:
+/// `state.json` has a conflict.
 fn both_ticked(count: usize) -> Clones {
     let clones = Clones::new(&["alice"], 2, "");
-    for number in 0..count {
-        clones.run(0, &["enqueue", "alice", &format!("number {number}")]);
-    }
+    clones.enqueue(0, "alice", count);
     clones.commit(0);
     clones.pull(1, 0);
     for at in 0..2 {
-        clones.run(at, &["tick", "alice", "--until-idle", "-q"]);
+        clones.tick(at, "alice");
         clones.commit(at);
     }
-    let there = clones.dirs[1].to_str().unwrap();
-    let words = ["pull", "--quiet", "--no-rebase", "--no-edit", there, "main"];
-    assert_eq!(raw_git(&clones.sandbox, &clones.dirs[0], &words).code(), 1);
+    clones.try_pull(0, 1).exits(1);
     let unmerged = clones.git(0, &["diff", "--name-only", "--diff-filter=U"]);
     assert_eq!(unmerged, ".dormouse/agents/alice/state.json\n");
     clones
 }
 
+/// Resolves the conflict in `state.json` with one side, and commits the merge.
 fn take(clones: &Clones, side: &str) {
     clones.git(0, &["checkout", "--quiet", side, ".dormouse/agents/alice/state.json"]);
     clones.commit(0);
@@ -426,28 +421,25 @@ fn in_the_middle_of_a_merge_every_command_names_the_file() {
         assert!(said.contains("alice/state.json") && said.contains("merge conflict"), "{words:?}: {ran}");
     }
     assert_eq!(fs::read(&state).unwrap(), before);
-    // Who only arrives is in nobody's way.
+    // A message without a dedupe key needs no state.
     clones.run(0, &["enqueue", "alice", "x"]);
 }
 
 #[test]
-fn what_two_clones_have_settled_is_found_with_both_ends() {
+fn doctor_finds_and_repairs_messages_that_two_clones_have_settled() {
     for side in ["--ours", "--theirs"] {
         let clones = both_ticked(2);
         take(&clones, side);
         let events = objects(&clones.run(0, &["events", "alice", "--limit", "0", "--json"]));
-        let ids: BTreeSet<&str> = events.iter().map(|event| event["id"].as_str().unwrap()).collect();
-        assert_eq!(ids.len(), events.len(), "each event once");
-        let seqs: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
-        assert!(seqs.is_sorted(), "{seqs:?}");
+        let ids: BTreeSet<String> = texts(&events, "id").into_iter().collect();
+        assert_eq!(ids.len(), events.len(), "an event is listed twice");
+        assert!(seqs(&events).is_sorted(), "{events:?}");
         let last = objects(&clones.run(0, &["events", "alice", "--limit", "5", "--json"]));
-        let seqs: Vec<u64> = last.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
-        assert!(seqs.len() == 5 && seqs.is_sorted(), "{seqs:?}");
+        assert!(last.len() == 5 && seqs(&last).is_sorted(), "{last:?}");
         let ran = clones.ran(0, &["doctor", "--json"]);
         let found = objects(&ran.stdout);
         assert_eq!((ran.code(), found.len()), (6, 3), "{ran}");
-        let runs = objects(&clones.run(0, &["run", "list", "-a", "alice", "--json"]));
-        let runs: Vec<&str> = runs.iter().map(|run| run["id"].as_str().unwrap()).collect();
+        let runs = texts(&objects(&clones.run(0, &["run", "list", "-a", "alice", "--json"])), "id");
         assert_eq!(runs.len(), 4);
         for finding in &found[..2] {
             assert_eq!(finding["kind"], "ended_twice");
@@ -459,31 +451,29 @@ fn what_two_clones_have_settled_is_found_with_both_ends() {
         assert_eq!((ran.code(), objects(&ran.stdout).len()), (0, 1), "{ran}");
         let agent = clones.agent(0, "alice");
         let ended = settled(&agent);
-        assert_eq!(ended.len(), 2, "one end of each is left");
-        let aside = agent.join("quarantine");
-        let kept: usize = names(&aside)
-            .iter()
-            .map(|name| fs::read_to_string(aside.join(name)).unwrap().lines().count())
-            .sum();
-        assert_eq!(kept, 2, "and the other one is kept");
+        assert_eq!(ended.len(), 2, "the archive has one end of each message");
+        let quarantine = agent.join("quarantine");
+        let lines = |name: &String| fs::read_to_string(quarantine.join(name)).unwrap().lines().count();
+        let kept: usize = names(&quarantine).iter().map(lines).sum();
+        assert_eq!(kept, 2, "the quarantine has the other end of each message");
         for id in &ended {
             assert_eq!(objects(&clones.run(0, &["queue", "show", id, "--json"]))[0]["status"], "processed");
         }
-        // It goes on from there.
+        // Later work is sound.
         clones.run(0, &["enqueue", "alice", "again"]);
-        clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+        clones.tick(0, "alice");
         clones.run(0, &["doctor"]);
     }
 }
 
-/// Lines that stand there twice, in one, out of order, and without an end.
+/// After a merge of both sides' lines a file can have lines twice, joined, out of order, or without a
+/// newline at the end.
 #[test]
 fn lines_that_a_merge_has_tangled_count_once() {
+    const TANGLED: u64 = 3;
     let clones = Clones::new(&["alice"], 1, "");
-    for number in 0..3 {
-        clones.run(0, &["enqueue", "alice", &format!("number {number}")]);
-    }
-    clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+    clones.enqueue(0, "alice", 3);
+    clones.tick(0, "alice");
     clones.run(0, &["queue", "list", "-a", "alice"]);
     let agent = clones.agent(0, "alice");
     let answers = || -> Vec<String> {
@@ -498,59 +488,49 @@ fn lines_that_a_merge_has_tangled_count_once() {
         all.iter().map(|words| clones.run(0, words)).collect()
     };
     let before = answers();
-    let month = names(&agent.join("ledger")).remove(0);
-    let mut tangled = 0;
-    for path in [
-        agent.join("ledger").join(&month),
-        agent.join("archive").join(month.trim_end_matches(".jsonl")).join("message.jsonl"),
-        agent.join("archive").join(month.trim_end_matches(".jsonl")).join("brief.jsonl"),
-    ] {
-        let text = fs::read_to_string(&path).unwrap();
+    let ledger = agent.join("ledger").join(&names(&agent.join("ledger"))[0]);
+    let archive = agent.join("archive").join(ledger.file_stem().unwrap());
+    for path in [&ledger, &archive.join("message.jsonl"), &archive.join("brief.jsonl")] {
+        let text = fs::read_to_string(path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
-        let is_ledger = path.parent().unwrap().ends_with("ledger");
         let (first, rest) = (lines[0], lines[1..].join("\n"));
-        let mixed = if is_ledger {
-            // The last line of one side has no end, and the other's stand before it.
+        let mixed = if *path == ledger {
+            // The last line of one side has no newline; the lines of the other side come before it.
             format!("{rest}\n\n{first}{}\r\n{first}\n{}", lines[1], lines[2])
         } else {
             format!("{text}\n{}\n{}", lines[lines.len() - 2], lines[lines.len() - 1])
         };
-        fs::write(&path, mixed).unwrap();
-        tangled += 1;
+        fs::write(path, mixed).unwrap();
     }
     assert_eq!(answers(), before);
     let ran = clones.ran(0, &["doctor", "--json"]);
     let found = objects(&ran.stdout);
-    assert_eq!((ran.code(), found.last().unwrap()["warnings"].as_u64()), (0, Some(tangled)), "{ran}");
+    assert_eq!((ran.code(), found.last().unwrap()["warnings"].as_u64()), (0, Some(TANGLED)), "{ran}");
     assert_eq!(clones.ran(0, &["doctor", "--repair", "-q"]).code(), 0);
     let ran = clones.ran(0, &["doctor", "--json"]);
     assert_eq!(objects(&ran.stdout).len(), 1, "{ran}");
     let all = objects(&clones.run(0, &["events", "alice", "--json", "--limit", "0"]));
-    let told: Vec<&Value> = all.iter().filter(|event| event["kind"] == "record_repaired").collect();
-    assert_eq!(told.len() as u64, tangled);
-    let ledger = fs::read_to_string(agent.join("ledger").join(&month)).unwrap();
-    let seqs: Vec<u64> = objects(&ledger).iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    let repairs = all.iter().filter(|event| event["kind"] == "record_repaired").count();
+    assert_eq!(repairs as u64, TANGLED);
+    let seqs = seqs(&objects(&fs::read_to_string(&ledger).unwrap()));
     assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "{seqs:?}");
 }
 
-/// Where git has our driver merge, nothing is left to be resolved, doubled or lost.
 #[test]
 fn the_merge_driver_leaves_no_conflict_and_loses_nothing() {
     let clones = Clones::new(&["alice"], 2, "");
     let added = objects(&clones.run(0, &["work", "add", "-a", "alice", "common", "--json"]));
     let item = added[0]["id"].as_str().unwrap_or_else(|| panic!("{added:?}"));
-    for number in 0..2 {
-        clones.run(0, &["enqueue", "alice", &format!("number {number}")]);
-    }
+    clones.enqueue(0, "alice", 2);
     clones.commit(0);
     clones.pull(1, 0);
     for at in 0..2 {
         clones.run(at, &["work", "update", "-a", "alice", item, "--objective", &format!("clone {at}")]);
-        clones.run(at, &["tick", "alice", "--until-idle", "-q"]);
+        clones.tick(at, "alice");
         clones.commit(at);
     }
     clones.run(1, &["enqueue", "alice", "more"]);
-    clones.run(1, &["tick", "alice", "--until-idle", "-q"]);
+    clones.tick(1, "alice");
     clones.commit(1);
     let ran = clones.ran(0, &["doctor", "--merge-driver"]);
     assert!(ran.code() == 0 && ran.stderr.contains("in this clone"), "{ran}");
@@ -561,15 +541,12 @@ fn the_merge_driver_leaves_no_conflict_and_loses_nothing() {
     let ours = fs::read(clones.agent(0, "alice").join("state.json")).unwrap();
     clones.pull(0, 1);
     let agent = clones.agent(0, "alice");
-    assert_eq!(fs::read(agent.join("state.json")).unwrap(), theirs, "it has come further");
+    assert_eq!(fs::read(agent.join("state.json")).unwrap(), theirs, "the second clone has more progress");
     assert_eq!(fs::read(agent.join("quarantine/state.json")).unwrap(), ours);
-    let aside = names(&agent.join("quarantine"));
-    assert!(aside.iter().any(|name| name.starts_with("work__work_")), "{aside:?}");
+    let quarantined = names(&agent.join("quarantine"));
+    assert!(quarantined.iter().any(|name| name.starts_with("work__work_")), "{quarantined:?}");
     let ledger = agent.join("ledger").join(&names(&agent.join("ledger"))[0]);
-    let seqs: Vec<u64> = objects(&fs::read_to_string(ledger).unwrap())
-        .iter()
-        .map(|event| event["seq"].as_u64().unwrap())
-        .collect();
+    let seqs = seqs(&objects(&fs::read_to_string(ledger).unwrap()));
     assert!(seqs.is_sorted(), "{seqs:?}");
     let ended: BTreeSet<String> = settled(&agent).into_iter().collect();
     for at in 0..2 {
@@ -580,16 +557,16 @@ fn the_merge_driver_leaves_no_conflict_and_loses_nothing() {
     assert_eq!((twice, found.len()), (2, 3), "{found:?}");
     assert_eq!(clones.ran(0, &["doctor", "--repair", "-q"]).code(), 0);
     clones.run(0, &["enqueue", "alice", "again"]);
-    clones.run(0, &["tick", "alice", "--until-idle", "-q"]);
+    clones.tick(0, "alice");
     clones.run(0, &["doctor"]);
-    // A clone without the driver takes what came of it.
+    // A clone without the driver can pull the merged records.
     clones.commit(0);
     clones.pull(1, 0);
     clones.run(1, &["doctor"]);
 }
 
 #[test]
-fn the_merge_driver_leaves_to_people_what_it_can_not_read() {
+fn the_merge_driver_leaves_a_file_that_it_can_not_read_as_a_conflict() {
     let clones = both_ticked(1);
     take(&clones, "--ours");
     let dir = clones.sandbox.root();
@@ -608,16 +585,12 @@ fn the_merge_driver_leaves_to_people_what_it_can_not_read() {
     let newer = file("newer", "{\"revision\":3}");
     for path in ["../agents/alice/state.json", "state.json", ".dormouse/agents/nobody/state.json"] {
         assert!([2, 3].contains(&driver(path, &newer).code()), "{path}");
-        assert_eq!(
-            fs::read_to_string(&ours).unwrap(),
-            "{\"revision\":2}",
-            "nothing is lost that is not kept"
-        );
+        assert_eq!(fs::read_to_string(&ours).unwrap(), "{\"revision\":2}", "{path}");
     }
     for _ in 0..2 {
         fs::write(&ours, "{\"revision\":2}").unwrap();
         assert_eq!(driver(state, &newer).code(), 0);
         assert_eq!(fs::read_to_string(&ours).unwrap(), "{\"revision\":3}");
-        assert_eq!(names(&clones.agent(0, "alice").join("quarantine")), ["state.json"], "kept once");
+        assert_eq!(names(&clones.agent(0, "alice").join("quarantine")), ["state.json"]);
     }
 }

@@ -1,17 +1,17 @@
-//! Records that have ended cost nothing: a command makes as many system calls after 10 ended records of each
-//! kind as after 10,000.
+//! Tests that a command makes as many system calls with 10 ended records of each kind as with 10,000.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::harness::Sandbox;
 use crate::scenarios::{AGENT, created};
-use crate::setup::{self, words};
+use crate::setup::{names, words};
 use crate::strace;
 
 const FEW: usize = 10;
 const MANY: usize = 10_000;
 
-/// An agent that has ended one of each, and has one of each that is open.
+/// Makes an agent with an ended and an open work item, wait and timer, and an ended task.
 fn lived() -> Sandbox {
     let sandbox = created("true", "").with_real_clock();
     let id = |line: &str| sandbox.run(words(line)).trim_end().to_owned();
@@ -31,7 +31,7 @@ fn lived() -> Sandbox {
     sandbox
 }
 
-/// The same with so many of each that is over, under ids of their own.
+/// Copies the sandbox, and repeats each ended record until there are `count` of it with different ids.
 fn after(lived: &Sandbox, count: usize) -> Sandbox {
     let sandbox = lived.copy().with_real_clock();
     let agent = sandbox.agent(AGENT);
@@ -43,29 +43,30 @@ fn after(lived: &Sandbox, count: usize) -> Sandbox {
             fs::write(&path, others.chain([text.clone()]).collect::<String>()).unwrap();
         }
     }
-    for name in setup::names(&agent.join("tasks")).into_iter().chain(setup::names(&agent.join("runs"))) {
-        let dir = agent.join(if name.starts_with("run_") { "runs" } else { "tasks" });
-        for number in 1..count {
-            let other = dir.join(with_id(&name, number));
-            if name.ends_with(".lock") {
-                fs::write(other, "").unwrap();
-            } else {
-                fs::create_dir_all(other).unwrap();
+    for dir in ["tasks", "runs"].map(|dir| agent.join(dir)) {
+        for name in names(&dir) {
+            for other in (1..count).map(|number| dir.join(with_id(&name, number))) {
+                if name.ends_with(".lock") {
+                    fs::write(other, "").unwrap();
+                } else {
+                    fs::create_dir_all(other).unwrap();
+                }
             }
         }
     }
-    // What was put there by hand is looked through once.
+    // The first step reads all files that did not come from a command.
     sandbox.run(words("enqueue ada warm"));
     sandbox.run(words("tick ada --until-idle"));
     sandbox
 }
 
-fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let paths = setup::names(dir).into_iter().map(|name| dir.join(name));
+/// Returns the paths of all files below a directory.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let paths = names(dir).into_iter().map(|name| dir.join(name));
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// A text with another number at the end of its first id.
+/// Replaces the last 8 hexadecimal digits of the first id in a text by a number.
 fn with_id(text: &str, number: usize) -> String {
     let is_id = |at: &usize| {
         text.get(at + 1..at + 33).is_some_and(|id| id.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -75,17 +76,17 @@ fn with_id(text: &str, number: usize) -> String {
 }
 
 #[test]
-fn what_is_over_costs_no_call() {
+fn ended_records_cost_no_system_call() {
     needs!("strace");
     let lived = lived();
     let (few, many) = (after(&lived, FEW), after(&lived, MANY));
     let only = |dir: &str| {
-        let names = setup::names(&few.agent(AGENT).join(dir));
+        let names = names(&few.agent(AGENT).join(dir));
         names.iter().find_map(|name| name.strip_suffix(".json")).unwrap().to_owned()
     };
     let (item, wait, timer) = (only("work"), only("waits"), only("timers"));
     let mut wrong = Vec::new();
-    // Each goes on from the one before, in both.
+    // Each command acts on the records that the commands before it have left.
     for line in [
         "tick ada".to_owned(),
         "next-wake ada".to_owned(),
@@ -105,8 +106,7 @@ fn what_is_over_costs_no_call() {
         "explain ada".to_owned(),
         format!("work complete {item} --result done"),
     ] {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [after_few, after_many] = [&few, &many].map(|sandbox| strace::calls(sandbox, &words));
+        let [after_few, after_many] = [&few, &many].map(|sandbox| strace::calls(sandbox, &words(&line)));
         if after_few != after_many {
             let [few, many] = [&after_few, &after_many].map(|calls| calls.values().sum::<usize>());
             let differ: Vec<_> =
