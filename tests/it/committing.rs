@@ -1,5 +1,7 @@
-//! `tick --commit`: what it asks git before a step, and that it prints the step whatever git says afterwards.
+//! Tests that `tick --commit` refuses a step that git could not commit, and prints each step even if the
+//! commit fails afterwards.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -7,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{
-    commit_all, failure, field, git, hook, make_repository, names, objects, raw_git, say, started,
-    started_in_git, tree,
+    commit_all, edit_file, failure, field, git, git_in, hook, make_repository, names, objects, raw_git, say,
+    started, started_in_git, tree, words,
 };
 
-/// `ada` with a message, in a repository with one commit.
+/// Makes `ada` with a message, in a repository with one commit.
 fn committed(shell: &str) -> Sandbox {
     let sandbox = started(shell);
     make_repository(&sandbox);
@@ -24,18 +26,18 @@ fn tick(sandbox: &Sandbox) -> Ran {
     sandbox.cmd(["tick", "ada", "--commit", "--json", "--lock-timeout", "300ms"]).output()
 }
 
-/// The tick fails with these words before it has changed anything.
+/// Asserts that a tick has failed with these words before it has changed anything.
 #[track_caller]
 fn refused(sandbox: &Sandbox, ran: &Ran, status: i32, words: &str) {
     assert_eq!(ran.code(), status, "{ran}");
-    assert_eq!(objects(&ran.stdout).len(), 1, "no step: {ran}");
+    assert_eq!(objects(&ran.stdout).len(), 1, "the output has the error and no step: {ran}");
     let failed = failure(ran);
     assert!(failed["message"].as_str().unwrap().contains(words), "{ran}");
     assert!(failed["hint"].is_string(), "{ran}");
-    assert_eq!(names(&sandbox.agent("ada").join("runs")).len(), 0, "nothing was claimed");
+    assert_eq!(names(&sandbox.agent("ada").join("runs")).len(), 0, "the step has begun a run");
 }
 
-/// The step is printed, and after it why it is not committed.
+/// Asserts that a tick has printed its step, and after it why there is no commit.
 #[track_caller]
 fn done_without_commit(sandbox: &Sandbox, ran: &Ran, words: &str) {
     assert_eq!(ran.code(), 1, "{ran}");
@@ -47,9 +49,18 @@ fn done_without_commit(sandbox: &Sandbox, ran: &Ran, words: &str) {
     assert_eq!(field(sandbox, "counters.messages_processed"), "1");
 }
 
+/// Appends lines to the settings of the state directory.
 fn settings(sandbox: &Sandbox, lines: &str) {
-    let path = sandbox.store().join("dormouse.toml");
-    fs::write(&path, format!("{}\n{lines}\n", fs::read_to_string(&path).unwrap())).unwrap();
+    edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n{lines}\n"));
+}
+
+/// Returns the words of a command line of `git` or `dormouse` that runs in `dir`.
+fn words_in(dir: &Path, words: &[&str]) -> Vec<OsString> {
+    ["-C".as_ref(), dir.as_os_str()]
+        .into_iter()
+        .chain(words.iter().map(AsRef::as_ref))
+        .map(Into::into)
+        .collect()
 }
 
 #[test]
@@ -62,11 +73,11 @@ fn without_a_repository_no_step_begins() {
 }
 
 #[test]
-fn where_git_knows_nobody_to_commit_as_no_step_begins() {
+fn without_an_identity_for_git_no_step_begins() {
     let sandbox = committed("true");
     fs::write(sandbox.home().join(".gitconfig"), "[user]\nuseConfigOnly = true\n").unwrap();
     refused(&sandbox, &tick(&sandbox), 1, "dentity");
-    // The committer alone is not enough, and with both the step goes its way.
+    // A commit needs a committer and an author.
     let cmd = || {
         let cmd = sandbox.cmd(["tick", "ada", "--commit", "--json"]);
         cmd.env("GIT_COMMITTER_NAME", "c").env("GIT_COMMITTER_EMAIL", "c@example.org")
@@ -77,32 +88,28 @@ fn where_git_knows_nobody_to_commit_as_no_step_begins() {
 }
 
 #[test]
-fn in_the_middle_of_something_no_step_begins() {
-    let cases: &[(&[&str], &str)] = &[
-        (&["merge", "theirs-saved"], "a merge"),
-        (&["rebase", "theirs-saved"], "a rebase"),
-        (&["cherry-pick", "theirs-saved"], "a cherry-pick"),
-    ];
-    for (words, what) in cases {
+fn in_the_middle_of_a_merge_rebase_or_cherry_pick_no_step_begins() {
+    for command in ["merge", "rebase", "cherry-pick"] {
         let sandbox = started_in_git();
-        fs::write(sandbox.project().join("code"), "one").unwrap();
+        let commit_code = |text: &str| {
+            fs::write(sandbox.project().join("code"), text).unwrap();
+            git(&sandbox, &["add", "code"]);
+            git(&sandbox, &["commit", "--quiet", "-m", text]);
+        };
         git(&sandbox, &["checkout", "--quiet", "-b", "theirs-saved"]);
-        git(&sandbox, &["add", "code"]);
-        git(&sandbox, &["commit", "--quiet", "-m", "one"]);
+        commit_code("one");
         git(&sandbox, &["checkout", "--quiet", "main"]);
-        fs::write(sandbox.project().join("code"), "two").unwrap();
-        git(&sandbox, &["add", "code"]);
-        git(&sandbox, &["commit", "--quiet", "-m", "two"]);
-        assert_ne!(raw_git(&sandbox, &sandbox.project(), words).code(), 0, "{words:?}");
+        commit_code("two");
+        assert_ne!(raw_git(&sandbox, &sandbox.project(), &[command, "theirs-saved"]).code(), 0, "{command}");
         say(&sandbox, "hello");
-        refused(&sandbox, &tick(&sandbox), 1, &format!("in the middle of {what}"));
-        // Without --commit nobody asks git.
+        refused(&sandbox, &tick(&sandbox), 1, &format!("in the middle of a {command}"));
+        // Without `--commit` a tick does not ask git.
         sandbox.run(["tick", "ada"]);
     }
 }
 
 #[test]
-fn where_git_would_refuse_the_state_directory_no_step_begins() {
+fn if_git_ignores_or_distrusts_the_state_directory_no_step_begins() {
     let sandbox = committed("true");
     fs::write(sandbox.project().join(".gitignore"), ".dormouse\n").unwrap();
     refused(&sandbox, &tick(&sandbox), 1, "git ignores");
@@ -118,7 +125,7 @@ fn where_git_would_refuse_the_state_directory_no_step_begins() {
 }
 
 #[test]
-fn what_a_merge_left_in_the_state_directory_is_not_committed_with_its_markers() {
+fn a_merge_conflict_in_the_state_directory_is_not_committed() {
     let sandbox = committed("true");
     let policy = sandbox.agent("ada").join("agent.toml");
     let text = fs::read_to_string(&policy).unwrap();
@@ -135,7 +142,7 @@ fn what_a_merge_left_in_the_state_directory_is_not_committed_with_its_markers() 
     assert_eq!(tick(&sandbox).code(), 0);
 }
 
-/// A step beside another git, which lets go of the index a while after it has taken it.
+/// Asserts that a tick waits for the lock of git's index, which is removed 400 ms after it was made.
 fn steps_when_freed(sandbox: &Sandbox, lock: &Path) {
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -152,48 +159,38 @@ fn steps_when_freed(sandbox: &Sandbox, lock: &Path) {
 }
 
 #[test]
-fn a_step_waits_for_the_index_as_long_as_for_its_own_locks() {
+fn a_tick_waits_for_the_index_before_and_after_the_turn() {
     let sandbox = committed("true");
     let lock = sandbox.project().join(".git/index.lock");
     fs::write(&lock, "").unwrap();
     refused(&sandbox, &tick(&sandbox), 5, "index.lock is locked by another git");
     steps_when_freed(&sandbox, &lock);
-}
-
-#[test]
-fn after_the_turn_the_index_is_waited_for_as_well() {
     let sandbox = committed("touch .git/index.lock");
-    let lock = sandbox.project().join(".git/index.lock");
-    steps_when_freed(&sandbox, &lock);
+    steps_when_freed(&sandbox, &sandbox.project().join(".git/index.lock"));
 }
 
 #[test]
-fn a_step_is_printed_whatever_git_says_of_it() {
+fn a_step_is_printed_although_its_commit_fails() {
     let sandbox = committed("touch .git/index.lock");
     done_without_commit(&sandbox, &tick(&sandbox), "index.lock");
     fs::remove_file(sandbox.project().join(".git/index.lock")).unwrap();
     say(&sandbox, "again");
     fs::write(sandbox.agent("ada").join("agent.toml"), "[turn]\ncommand = [\"true\"]\n").unwrap();
-    // The next step's commit has both.
+    // The commit of the next step includes the first one.
     assert_eq!(tick(&sandbox).code(), 0);
     assert_eq!(git(&sandbox, &["status", "--porcelain"]), "");
 }
 
 #[test]
-fn a_commit_runs_nothing_of_the_repository_unless_allowed() {
+fn a_commit_runs_no_hook_of_the_repository_unless_the_settings_allow_it() {
     let sandbox = committed("true");
     let mark = sandbox.home().join("ran");
     let hooks = sandbox.project().join(".git/hooks");
     for name in ["pre-commit", "commit-msg", "post-commit", "post-index-change", "reference-transaction"] {
-        let program = hook(&sandbox.store(), name, &format!("echo {name} >> '{}'", mark.display()));
-        fs::rename(program, hooks.join(name)).unwrap();
+        write_program(&hooks.join(name), &format!("#!/bin/sh\necho {name} >> '{}'\n", mark.display()));
     }
-    let monitor = hook(&sandbox.store(), "monitor", &format!("echo monitor >> '{}'; exit 1", mark.display()));
-    let monitor = {
-        let place = sandbox.home().join("monitor");
-        fs::rename(monitor, &place).unwrap();
-        place
-    };
+    let monitor = sandbox.home().join("monitor");
+    write_program(&monitor, &format!("#!/bin/sh\necho monitor >> '{}'; exit 1\n", mark.display()));
     git(&sandbox, &["config", "core.fsmonitor", monitor.to_str().unwrap()]);
     let _ = fs::remove_file(&mark);
     assert_eq!(tick(&sandbox).code(), 0);
@@ -206,20 +203,22 @@ fn a_commit_runs_nothing_of_the_repository_unless_allowed() {
 }
 
 #[test]
-fn a_commit_is_signed_only_where_the_settings_say_so() {
-    let sandbox = committed("true");
-    git(&sandbox, &["config", "commit.gpgSign", "true"]);
-    git(&sandbox, &["config", "gpg.program", "false"]);
-    assert_eq!(tick(&sandbox).code(), 0);
-    let sandbox = committed("true");
-    git(&sandbox, &["config", "commit.gpgSign", "true"]);
-    git(&sandbox, &["config", "gpg.program", "false"]);
-    settings(&sandbox, "[git]\nsign = true");
-    done_without_commit(&sandbox, &tick(&sandbox), "gpg");
+fn a_commit_is_signed_only_if_the_settings_of_dormouse_say_so() {
+    for sign in [false, true] {
+        let sandbox = committed("true");
+        git(&sandbox, &["config", "commit.gpgSign", "true"]);
+        git(&sandbox, &["config", "gpg.program", "false"]);
+        if sign {
+            settings(&sandbox, "[git]\nsign = true");
+            done_without_commit(&sandbox, &tick(&sandbox), "gpg");
+        } else {
+            assert_eq!(tick(&sandbox).code(), 0);
+        }
+    }
 }
 
 #[test]
-fn the_repository_is_that_of_the_state_directory_whoever_calls() {
+fn variables_of_git_in_the_environment_do_not_change_the_repository() {
     let sandbox = committed("true");
     let other = sandbox.root().join("other");
     git(&sandbox, &["init", "--quiet", other.to_str().unwrap()]);
@@ -270,40 +269,26 @@ fn a_commit_needs_no_branch_and_no_earlier_commit() {
     let tree = sandbox.root().join("tree");
     git(&sandbox, &["worktree", "add", "--quiet", "--detach", tree.to_str().unwrap()]);
     fs::write(sandbox.project().join(".git/index.lock"), "").unwrap();
-    let words = |rest: &[&str]| {
-        let mut words = vec!["-C".to_owned(), tree.to_str().unwrap().to_owned()];
-        words.extend(rest.iter().map(|word| (*word).to_owned()));
-        words
-    };
-    sandbox.run(words(&["enqueue", "ada", "third"]));
-    sandbox.run(words(&["tick", "ada", "--commit"]));
-    let there =
-        sandbox.program("git", words(&["rev-list", "--count", "HEAD"]).into_iter().map(Into::into).collect());
-    assert_eq!(there.output().stdout, "3\n");
+    sandbox.run(words_in(&tree, &["enqueue", "ada", "third"]));
+    sandbox.run(words_in(&tree, &["tick", "ada", "--commit"]));
+    assert_eq!(git_in(&sandbox, &tree, &["rev-list", "--count", "HEAD"]), "3\n");
 }
 
 #[test]
-fn a_state_directory_whose_name_git_takes_for_a_pattern_is_committed_alone() {
+fn a_commit_has_only_the_state_directory_also_if_git_reads_its_path_as_a_pattern() {
     let sandbox = Sandbox::empty();
     make_repository(&sandbox);
     let odd = sandbox.project().join(":(top)[a]*");
     fs::create_dir(&odd).unwrap();
     fs::write(sandbox.project().join("mine"), "").unwrap();
-    let words = |rest: &[&str]| {
-        let mut words = vec!["-C".to_owned(), odd.to_str().unwrap().to_owned()];
-        words.extend(rest.iter().map(|word| (*word).to_owned()));
-        words
-    };
-    sandbox.run(words(&["init"]));
-    sandbox.run(words(&["create", "ada", "--shell", "true"]));
-    sandbox.run(words(&["start", "ada"]));
-    sandbox.run(words(&["enqueue", "ada", "x"]));
-    sandbox.run(words(&["tick", "ada", "--commit"]));
-    let left = git(&sandbox, &["status", "--porcelain"]);
-    assert_eq!(left, "?? mine\n");
+    for line in ["init", "create ada -- true", "start ada", "enqueue ada x", "tick ada --commit"] {
+        sandbox.run(words_in(&odd, &words(line)));
+    }
+    assert_eq!(git(&sandbox, &["status", "--porcelain"]), "?? mine\n");
 }
 
-/// A `git` that does what it should, and for this word of its line sleeps instead.
+/// Installs a `git` that runs the real one, but sleeps if its command line has this word. Returns the
+/// value of `PATH` with which the program is found.
 fn sleeps_at(sandbox: &Sandbox, word: &str) -> String {
     let bin = sandbox.home().join("bin");
     let git = std::env::split_paths(&std::env::var_os("PATH").unwrap())
@@ -311,17 +296,16 @@ fn sleeps_at(sandbox: &Sandbox, word: &str) -> String {
         .find(|path| path.exists())
         .unwrap();
     let script = format!(
-        "for word do [ \"$word\" != {word} ] || {{ sleep 600 & wait; }}; done\nexec '{}' \"$@\"",
+        "#!/bin/sh\nfor word do [ \"$word\" != {word} ] || {{ sleep 600 & wait; }}; done\nexec '{}' \"$@\"\n",
         git.display()
     );
-    let program = hook(&sandbox.store(), "git", &script);
     fs::create_dir_all(&bin).unwrap();
-    fs::rename(program, bin.join("git")).unwrap();
+    write_program(&bin.join("git"), &script);
     format!("{}:{}", bin.display(), std::env::var("PATH").unwrap())
 }
 
 #[test]
-fn a_git_that_hangs_is_ended() {
+fn a_git_that_hangs_is_killed_after_git_timeout() {
     for (word, begins) in [("ls-files", false), ("commit", true)] {
         let sandbox = committed("true");
         settings(&sandbox, "[git]\ntimeout = \"500ms\"");
@@ -330,18 +314,17 @@ fn a_git_that_hangs_is_ended() {
         let ran = sandbox.cmd(["tick", "ada", "--commit", "--json"]).env("PATH", path).output();
         assert!(start.elapsed() < Duration::from_secs(10));
         assert_eq!(ran.code(), 1, "{ran}");
-        let failed = failure(&ran);
-        let words =
+        let message =
             format!("`git {word}` in {} took longer than git.timeout = 500ms", sandbox.store().display());
-        assert_eq!(failed["message"], words);
+        assert_eq!(failure(&ran)["message"], message);
         assert_eq!(objects(&ran.stdout).len(), 1 + usize::from(begins), "{ran}");
         assert_eq!(names(&sandbox.agent("ada").join("runs")).len(), usize::from(begins));
-        assert!(!Path::new(&sandbox.project().join(".git/index.lock")).exists());
+        assert!(!sandbox.project().join(".git/index.lock").exists());
     }
 }
 
 #[test]
-fn an_idle_step_asks_git_nothing() {
+fn a_tick_without_work_does_not_run_git() {
     let sandbox = committed("true");
     assert_eq!(sandbox.cmd(["tick", "ada", "--commit", "--until-idle"]).output().code(), 0);
     let path = sleeps_at(&sandbox, "rev-parse");

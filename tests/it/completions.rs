@@ -1,18 +1,20 @@
-//! Completions, as the shells themselves ask for them. A shell that is not installed is left out, and said.
+//! Tests the completions of bash, fish and zsh in these shells. The tests report a shell that is not
+//! installed, and leave it out.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
+use crate::docs::root;
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{edit_file, started, started_with};
+use crate::setup::{edit_file, started, started_with, words};
 
 fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("completions").join(name)
+    root().join("completions").join(name)
 }
 
-/// What this shell prints for a script of its own; `None` where there is no such shell.
+/// Runs a script in a shell, and returns its output; `None` if the shell is not installed.
 fn in_shell(sandbox: &Sandbox, shell: &str, options: &[&str], text: &str) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap();
     let dirs = std::iter::once(dormouse().parent().unwrap().to_owned()).chain(std::env::split_paths(&path));
@@ -44,7 +46,7 @@ fn bash(sandbox: &Sandbox, words: &[&str]) -> Option<Vec<String>> {
     bash_at(sandbox, words, "9")
 }
 
-/// `key`: what bash has been asked for, in `COMP_TYPE`.
+/// Returns the completions of bash. `key` is `COMP_TYPE`: the kind of completion that was asked for.
 fn bash_at(sandbox: &Sandbox, words: &[&str], key: &str) -> Option<Vec<String>> {
     let file = script("dormouse.bash");
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
@@ -61,14 +63,15 @@ fn bash_at(sandbox: &Sandbox, words: &[&str], key: &str) -> Option<Vec<String>> 
     Some(said.lines().map(str::to_owned).collect())
 }
 
-/// fish prints what it would show: the word, and what it stands for.
+/// Returns the completions of fish: the word, a tab and its description.
 fn fish(sandbox: &Sandbox, line: &str) -> Option<Vec<String>> {
     let text = format!("source {}; complete -C'{line}'", script("dormouse.fish").display());
     let said = in_shell(sandbox, "fish", &["--no-config"], &text)?;
     Some(said.lines().map(str::to_owned).collect())
 }
 
-/// What zsh would show: the completion system is loaded, and only its last function prints instead.
+/// Returns the completions of zsh: its completion system is loaded, and `_describe` is replaced by a
+/// function that prints them.
 fn zsh(sandbox: &Sandbox, words: &[&str]) -> Option<Vec<String>> {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let text = format!(
@@ -85,7 +88,7 @@ fn zsh(sandbox: &Sandbox, words: &[&str]) -> Option<Vec<String>> {
     Some(said.lines().map(str::to_owned).collect())
 }
 
-/// An agent whose records say what a shell could trip over.
+/// Makes an agent whose message and work item contain shell code. Returns their ids.
 fn hostile() -> (Sandbox, String, String) {
     let sandbox = started("true");
     let evil = "$(touch pwned) `touch pwned`; touch pwned\n:colon\t'quote\" \u{1b}[31m *";
@@ -96,17 +99,16 @@ fn hostile() -> (Sandbox, String, String) {
 }
 
 #[test]
-fn shells_know_agents_and_ids_and_nothing_of_them_is_run() {
+fn shells_complete_agents_and_ids_and_run_no_code_in_their_descriptions() {
     let (sandbox, message, item) = hostile();
     if let Some(found) = bash(&sandbox, &["dormouse", "tick", "ad"]) {
         assert_eq!(found, ["ada", "adamant"]);
         assert_eq!(bash(&sandbox, &["dormouse", "queue", "drop", "msg_"]).unwrap(), [message.as_str()]);
         assert_eq!(bash(&sandbox, &["dormouse", "list", "--posture", "wait"]).unwrap().len(), 3);
-        assert_eq!(
-            bash(&sandbox, &["dormouse", "state", "ada", "--can", "run"]).unwrap(),
-            ["runnable", "running"]
-        );
-        assert_eq!(bash(&sandbox, &["dormouse", "create", "ad"]).unwrap(), [""; 1], "a name that is free");
+        let states = bash(&sandbox, &["dormouse", "state", "ada", "--can", "run"]).unwrap();
+        assert_eq!(states, ["runnable", "running"]);
+        let names = bash(&sandbox, &["dormouse", "create", "ad"]).unwrap();
+        assert_eq!(names, [""; 1], "`create` takes no name of an existing agent");
     }
     if let Some(found) = fish(&sandbox, "dormouse tick ad") {
         assert_eq!(found, ["ada", "adamant"]);
@@ -125,7 +127,7 @@ fn shells_know_agents_and_ids_and_nothing_of_them_is_run() {
 }
 
 #[test]
-fn bash_shows_what_ids_are_where_it_only_lists() {
+fn bash_lists_ids_with_descriptions_and_inserts_them_without() {
     let (sandbox, message, _) = hostile();
     let other = sandbox.run(["enqueue", "ada", "fix it"]).trim_end().to_owned();
     let words = ["dormouse", "queue", "show", "msg_"];
@@ -135,7 +137,7 @@ fn bash_shows_what_ids_are_where_it_only_lists() {
     let mut inserted = bash_at(&sandbox, &words, "9").unwrap();
     inserted.sort();
     assert_eq!(inserted, [message.as_str(), &other]);
-    // One alone would be inserted as it is.
+    // Bash inserts the only completion also when it was asked for a list.
     assert_eq!(bash_at(&sandbox, &["dormouse", "queue", "show", &message], "63").unwrap(), [message]);
     assert!(!sandbox.project().join("pwned").exists());
 }
@@ -150,16 +152,18 @@ fn bash_takes_a_value_behind_an_equals_sign_for_a_word_of_its_own() {
     assert_eq!(bash(&sandbox, &line).unwrap(), ["--limit"]);
 }
 
-/// What the program answers a completion function of bash.
-fn asked(sandbox: &Sandbox, words: &[&str]) -> String {
+/// Asks the program, as the completion function of bash does, to complete the word at `index`.
+fn asked_at(sandbox: &Sandbox, words: &[&str], index: usize) -> String {
     let line = ["--"].iter().chain(words).copied();
-    let ran = sandbox
-        .cmd(line)
-        .env("DORMOUSE_COMPLETE", "bash")
-        .env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string())
-        .output();
+    let cmd = sandbox.cmd(line).env("DORMOUSE_COMPLETE", "bash");
+    let ran = cmd.env("_CLAP_COMPLETE_INDEX", index.to_string()).output();
     assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{ran}");
     ran.stdout
+}
+
+/// Asks the program to complete the last word.
+fn asked(sandbox: &Sandbox, words: &[&str]) -> String {
+    asked_at(sandbox, words, words.len() - 1)
 }
 
 #[test]
@@ -175,23 +179,23 @@ fn ids_are_those_of_the_agent_and_the_directory_that_the_line_names() {
     assert_eq!(asked(&elsewhere, &["dormouse", "tick", "a"]), "");
     let dir = sandbox.project().to_str().unwrap().to_owned();
     assert_eq!(asked(&elsewhere, &["dormouse", "-C", &dir, "tick", "b"]), "bob");
-    // What is damaged proposes nothing, and breaks nothing.
+    // The damaged records of `ada` do not prevent the completions of `bob`.
     fs::write(sandbox.agent("ada").join("state.json"), "{").unwrap();
     assert_eq!(asked(&sandbox, &["dormouse", "work", "show", "work_"]), bob);
-    // No shell, no line.
+    // An unknown shell or an empty command line is a usage error.
     for (shell, words) in [("tcsh", vec!["--", "dormouse", ""]), ("bash", vec![]), ("fish", vec!["--"])] {
         let ran = sandbox.cmd(words).env("DORMOUSE_COMPLETE", shell).output();
         assert_eq!((ran.code(), ran.stdout.as_str()), (2, ""), "{ran}");
     }
 }
 
-/// The words that a line would be answered with; the last word is the one that is typed.
+/// Returns the completions of the last word of a line.
 fn proposed(sandbox: &Sandbox, line: &str) -> Vec<String> {
     asked(sandbox, &line.split(' ').collect::<Vec<_>>()).lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn every_value_that_is_known_is_proposed() {
+fn known_values_of_each_argument_are_proposed() {
     let sandbox = started_with("exit 3", "[recovery]\nmax_attempts = 1\n");
     let id = |line: &[&str]| sandbox.run(line.to_vec()).lines().next().unwrap().to_owned();
     let dead = id(&["enqueue", "ada", "fails"]);
@@ -200,11 +204,11 @@ fn every_value_that_is_known_is_proposed() {
     let done = id(&["work", "add", "ada", "done"]);
     sandbox.run(["work", "complete", done.as_str()]);
     let open = id(&["work", "add", "ada", "open"]);
-    let wait = sandbox.json(["wait", "ada", "--on", "operator", "--reason", "why"])["id"].clone();
-    let wait = wait.as_str().unwrap().to_owned();
-    let trigger = sandbox.json(["trigger", "create", "ada"])["id"].as_str().unwrap().to_owned();
+    let id_in = |line: &str| sandbox.json(words(line))["id"].as_str().unwrap().to_owned();
+    let wait = id_in("wait ada --on operator --reason why");
+    let trigger = id_in("trigger create ada");
     let own = sandbox.json_lines(["trigger", "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
-    let run = sandbox.json(["run", "show", "latest", "ada"])["id"].as_str().unwrap().to_owned();
+    let run = id_in("run show latest ada");
     edit_file(&sandbox.store().join("dormouse.toml"), |settings| {
         settings + "[profiles.nightly]\n[profiles.\"$(x)\"]\n"
     });
@@ -257,49 +261,40 @@ fn a_file_that_was_rejected_is_proposed_only_if_its_name_is_plain() {
 }
 
 #[test]
-fn the_agent_that_the_line_names_as_a_word_is_the_one_whose_ids_are_meant() {
+fn ids_are_those_of_the_agent_that_the_line_names_as_an_argument() {
     let sandbox = started("true");
     for number in 0..40 {
         fs::create_dir(sandbox.agent(&format!("empty-{number}"))).unwrap();
     }
     let item = sandbox.run(["work", "add", "ada", "x"]).trim_end().to_owned();
-    // There are too many agents to look into all.
+    // With 41 agents the program reads the records only of an agent that the line names.
     assert_eq!(proposed(&sandbox, "dormouse work show work_"), Vec::<String>::new());
     for line in ["work show -a ada work_", "enqueue ada --work-item work_", "-C . ask ada --work-item work_"]
     {
         assert_eq!(proposed(&sandbox, &format!("dormouse {line}")), [item.as_str()], "{line}");
     }
-    // The word that is asked for need not be the last.
-    let ran = sandbox
-        .cmd(["--", "dormouse", "work", "show", "work_", "ada"])
-        .env("DORMOUSE_COMPLETE", "bash")
-        .env("_CLAP_COMPLETE_INDEX", "3")
-        .output();
-    assert_eq!(ran.stdout, item, "{ran}");
+    // The agent may come after the word to complete.
+    assert_eq!(asked_at(&sandbox, &["dormouse", "work", "show", "work_", "ada"], 3), item);
 }
 
 #[test]
-fn ten_thousand_agents_are_listed_at_a_key() {
+fn ten_thousand_agents_are_listed_without_a_look_into_their_directories() {
     needs!("strace");
     let sandbox = started("true");
     for number in 0..10_000 {
         fs::create_dir(sandbox.agent(&format!("agent-{number}"))).unwrap();
     }
     assert_eq!(asked(&sandbox, &["dormouse", "tick", "agent-999"]).lines().count(), 11);
-    // All of them too, each as a word of its own in every shell, also behind a flag.
+    // Every shell gets one completion per agent, also for the value of an option.
     assert_eq!(asked(&sandbox, &["dormouse", "tick", "a"]).lines().count(), 10_001);
     let with_flag = asked(&sandbox, &["dormouse", "queue", "list", "--agent=agent-12"]);
     assert_eq!(with_flag.lines().filter(|line| line.starts_with("--agent=agent-12")).count(), 111);
-    if let Some(found) = bash(&sandbox, &["dormouse", "tick", "agent-12"]) {
+    let line = ["dormouse", "tick", "agent-12"];
+    let shells = [bash(&sandbox, &line), zsh(&sandbox, &line), fish(&sandbox, &line.join(" "))];
+    for found in shells.into_iter().flatten() {
         assert_eq!(found.len(), 111);
     }
-    if let Some(found) = zsh(&sandbox, &["dormouse", "tick", "agent-12"]) {
-        assert_eq!(found.len(), 111);
-    }
-    if let Some(found) = fish(&sandbox, "dormouse tick agent-12") {
-        assert_eq!(found.len(), 111);
-    }
-    // A name needs no look into its directory: a key is answered by one listing.
+    // The names come from one listing: the program opens no directory of an agent.
     let trace = sandbox.home().join("trace");
     let words = ["-qq", "-e", "trace=/open.*", "-o"].map(OsString::from);
     let words = words.into_iter().chain([trace.clone().into(), dormouse().into()]);
