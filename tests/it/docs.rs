@@ -1,10 +1,12 @@
-//! The project's documents are fixtures: the tests run the sessions in them, compare their lists with the
-//! code, and look for everything that they name.
+//! Tests the project's documents: runs the sessions in them, compares their lists with the code, and
+//! checks that everything that they name exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use walkdir::WalkDir;
 
 use crate::harness::{Sandbox, dormouse};
 
@@ -16,7 +18,8 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The files of the project: what git tracks, or, without git, what lies in the usual places.
+/// Returns the paths of the project's files: those that git tracks, or without git those in the usual
+/// directories.
 fn tracked() -> Vec<String> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
     let listed = listed.ok().filter(|output| output.status.success() && !output.stdout.is_empty());
@@ -27,24 +30,13 @@ fn tracked() -> Vec<String> {
             names.filter(|name| root().join(name).is_file()).collect()
         }
         None => {
-            let top = fs::read_dir(root())
-                .unwrap()
-                .map(|entry| entry.unwrap().path())
-                .filter(|path| path.is_file());
-            let mut files: Vec<PathBuf> = top.collect();
-            for dir in ["src", "tests", "docs", "man", "examples", "completions", "schemas"] {
-                files_below(&root().join(dir), &mut files);
-            }
-            let relative = |path: &PathBuf| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
-            files.iter().map(relative).collect()
+            let below = ["src", "tests", "docs", "man", "examples", "completions", "schemas"]
+                .map(|dir| WalkDir::new(root().join(dir)));
+            let entries = below.into_iter().chain([WalkDir::new(root()).max_depth(1)]).flatten();
+            let files = entries.filter_map(Result::ok).filter(|entry| entry.file_type().is_file());
+            let relative = |path: &Path| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+            files.map(|entry| relative(entry.path())).collect()
         }
-    }
-}
-
-fn files_below(dir: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { files_below(&path, files) } else { files.push(path) }
     }
 }
 
@@ -52,22 +44,23 @@ pub fn documents() -> Vec<String> {
     tracked().into_iter().filter(|path| path.ends_with(".md")).collect()
 }
 
-/// A fenced block: its language, the line it begins at, and its lines.
+/// Fenced block of a page.
 pub struct Block {
     pub language: String,
+    /// Number of its first line.
     pub line: usize,
     lines: Vec<String>,
 }
 
-/// A command of a block as it is typed, in one or more lines, and the output that the page shows for it.
+/// Command of a block as it is typed, in one or more lines, and the output that the page shows for it.
 pub struct Typed {
     pub command: String,
     pub shown: Vec<String>,
 }
 
 impl Block {
-    /// Returns the commands of a `console` block, whose lines begin with `$ ` and `> `, or of an `sh` block, where a line
-    /// that ends in `\` continues in the next one.
+    /// Returns the commands of a `console` block, whose lines begin with `$ ` and `> `, or of an `sh`
+    /// block, where a line that ends in `\` continues in the next line.
     pub fn commands(&self) -> Vec<Typed> {
         let (mut commands, mut is_continued) = (Vec::<Typed>::new(), false);
         for line in &self.lines {
@@ -109,11 +102,10 @@ pub fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Every console session of a document, in one directory, from top to bottom. Time stands still
-/// between two commands but for `sleep`; `…` stands for whatever is different every time. A command
-/// goes on in lines that begin with `> `.
+/// Runs all console sessions of a document in one directory, from top to bottom. Only `sleep` lets time
+/// pass. In the shown output `…` stands for any text, and for any lines if it is alone in a line.
 #[test]
-fn console_sessions_happen_as_shown() {
+fn console_sessions_print_what_the_pages_show() {
     needs!("jq");
     let mut ran = 0;
     for document in documents() {
@@ -133,26 +125,19 @@ fn run_session(sandbox: &Sandbox, document: &str, block: &Block) {
             sandbox.pass(seconds.parse().unwrap());
             continue;
         }
-        let path = format!(
-            "{}:{}",
-            dormouse().parent().unwrap().display(),
-            std::env::var("PATH").unwrap_or_default()
-        );
+        let bin = dormouse().parent().unwrap().display().to_string();
+        let path = format!("{bin}:{}", std::env::var("PATH").unwrap_or_default());
         let ran = sandbox.program("sh", vec!["-c".into(), (&command).into()]).env("PATH", path).output();
         sandbox.pass(-1);
         assert_eq!(ran.code(), 0, "{place}: {command}\n{ran}");
         assert_eq!(ran.stderr, "", "{place}: {command}");
         let found: Vec<&str> = ran.stdout.lines().collect();
-        assert!(
-            agree(&shown, &found),
-            "{place}: {command}\nshown:\n{}\nfound:\n{}",
-            shown.join("\n"),
-            ran.stdout
-        );
+        let both = format!("shown:\n{}\nfound:\n{}", shown.join("\n"), ran.stdout);
+        assert!(agree(&shown, &found), "{place}: {command}\n{both}");
     }
 }
 
-/// A line of `…` alone stands for any lines.
+/// True if lines match patterns. The pattern `…` stands for any lines.
 fn agree(expected: &[String], found: &[&str]) -> bool {
     match expected.split_first() {
         None => found.is_empty(),
@@ -165,7 +150,7 @@ fn agree(expected: &[String], found: &[&str]) -> bool {
     }
 }
 
-/// Within a line, `…` stands for any text.
+/// True if a line matches a pattern, in which `…` stands for any text.
 fn matches(pattern: &str, line: &str) -> bool {
     match pattern.split_once('…') {
         None => pattern == line,
@@ -178,16 +163,23 @@ fn matches(pattern: &str, line: &str) -> bool {
 }
 
 #[test]
-fn a_pattern_matches_what_it_stands_for() {
-    assert!(
-        matches("a … c", "a b c") && matches("…", "") && matches("msg_…", "msg_12") && matches("ab", "ab")
-    );
-    assert!(!matches("a … c", "a b d") && !matches("ab", "abc") && !matches("…x", "y"));
+fn dots_in_a_pattern_match_any_text_or_lines() {
+    for (pattern, line, expected) in [
+        ("a … c", "a b c", true),
+        ("…", "", true),
+        ("msg_…", "msg_12", true),
+        ("ab", "ab", true),
+        ("a … c", "a b d", false),
+        ("ab", "abc", false),
+        ("…x", "y", false),
+    ] {
+        assert_eq!(matches(pattern, line), expected, "{pattern}: {line}");
+    }
     assert!(agree(&["…".to_owned(), "b".to_owned()], &["x", "y", "b"]));
     assert!(!agree(&["…".to_owned(), "b".to_owned()], &["x", "b", "y"]));
 }
 
-/// What a function of `Status` gives for each variant that it names.
+/// Returns the number that a function of `Status` returns for each variant, from its source.
 fn of_statuses(function: &str) -> Vec<(String, u8)> {
     let source = read("src/error.rs");
     let (_, rest) = source.split_once(&format!("fn {function}(self")).unwrap();
@@ -199,12 +191,7 @@ fn of_statuses(function: &str) -> Vec<(String, u8)> {
         .collect()
 }
 
-/// The exit statuses of the program.
-fn statuses() -> BTreeSet<u8> {
-    of_statuses("code").into_iter().map(|(_, number)| number).collect()
-}
-
-/// Which statuses a manual page lists in its section EXIT STATUS.
+/// Returns the statuses that a manual page lists in its section EXIT STATUS.
 fn man_statuses(page: &str) -> BTreeSet<u8> {
     let (_, rest) = page.split_once(".SH \"EXIT STATUS\"\n").unwrap();
     let section = rest.split("\n.SH ").next().unwrap();
@@ -213,7 +200,7 @@ fn man_statuses(page: &str) -> BTreeSet<u8> {
 
 #[test]
 fn exit_statuses_agree_everywhere() {
-    let statuses = statuses();
+    let statuses: BTreeSet<u8> = of_statuses("code").into_iter().map(|(_, number)| number).collect();
     assert!(statuses.contains(&0) && statuses.contains(&10), "{statuses:?}");
     let readme = read("README.md");
     let (_, table) = readme.split_once("| Status | Means |\n").unwrap();
@@ -227,30 +214,25 @@ fn exit_statuses_agree_everywhere() {
     }
 }
 
-/// The gravest-first order that a page claims is the one of `Status::graver`.
+/// If several agents fail, the gravest exit status counts. The pages list them in the order of
+/// `Status::graver`, the gravest first.
 #[test]
-fn the_order_of_gravity_is_the_one_of_the_code() {
+fn pages_list_exit_statuses_in_the_order_of_the_code() {
     let numbers: BTreeMap<String, u8> = of_statuses("code").into_iter().collect();
-    let mut order: Vec<(u8, u8)> = of_statuses("graver")
-        .into_iter()
-        .filter_map(|(name, gravity)| Some((gravity, *numbers.get(&name)?)))
-        .collect();
+    let graver = of_statuses("graver").into_iter();
+    let mut order: Vec<(u8, u8)> =
+        graver.filter_map(|(name, gravity)| Some((gravity, *numbers.get(&name)?))).collect();
     order.sort_unstable_by(|one, other| other.cmp(one));
-    let words: Vec<String> = order
-        .iter()
-        .map(|(_, status)| *status)
-        .filter(|status| ![0, 10].contains(status))
-        .map(|s| s.to_string())
-        .collect();
-    let order = words.join(", ");
+    order.retain(|(_, status)| ![0, 10].contains(status));
+    let order: Vec<String> = order.iter().map(|(_, status)| status.to_string()).collect();
+    let order = order.join(", ");
     for document in ["man/dormouse.1", "docs/CONTRACT.md"] {
         assert!(read(document).contains(&order), "{document} does not say: {order}");
     }
 }
 
-/// Links to files of ours lead somewhere, and so do those to headings.
 #[test]
-fn links_lead_somewhere() {
+fn links_to_files_and_headings_of_the_project_are_valid() {
     for document in documents() {
         let text = read(&document);
         let dir = root().join(&document).parent().unwrap().to_owned();
@@ -260,7 +242,7 @@ fn links_lead_somewhere() {
             }
             let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
             let file = if path.is_empty() { root().join(&document) } else { dir.join(path) };
-            assert!(file.exists(), "{document}: {target} is not there");
+            assert!(file.exists(), "{document}: there is no file {target}");
             if !anchor.is_empty() {
                 let headings = anchors(&fs::read_to_string(&file).unwrap());
                 assert!(headings.contains(anchor), "{document}: {target} names no heading");
@@ -282,20 +264,17 @@ fn link_targets(text: &str) -> Vec<String> {
     targets
 }
 
+/// Returns the anchors that GitHub makes for the headings of a page.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let anchor = |line: &str| -> String {
         let title = line.trim_start_matches('#').trim().to_lowercase();
-        title
-            .chars()
-            .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
-            .map(|c| if c == ' ' { '-' } else { c })
-            .collect()
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
     };
     headings.map(anchor).collect()
 }
 
-/// Every command and record kind has its page, and the pages for users name none that is not there.
 #[test]
 fn pages_name_only_commands_that_exist() {
     let pages: BTreeSet<String> = tracked()
@@ -312,7 +291,8 @@ fn pages_name_only_commands_that_exist() {
     }
 }
 
-/// The commands that do something, as they are called: those of a page that lists others are those others.
+/// Returns all commands as they are called, such as `queue list`. A command with subcommands is none,
+/// except `wait`.
 fn commands() -> Vec<String> {
     let pages = tracked();
     let pages = pages.iter().filter(|path| path.starts_with("man/dormouse-") && path.ends_with(".1"));
@@ -321,8 +301,8 @@ fn commands() -> Vec<String> {
         let is_above = |other: &&&str| name.strip_prefix(**other).is_some_and(|rest| rest.starts_with('-'));
         names.iter().find(is_above).copied()
     };
-    let leads_on = |name: &&&str| names.iter().any(|other| above(other) == Some(**name));
-    let leaves = names.iter().filter(|name| !leads_on(name) || **name == "wait");
+    let has_subcommands = |name: &&&str| names.iter().any(|other| above(other) == Some(**name));
+    let leaves = names.iter().filter(|name| !has_subcommands(name) || **name == "wait");
     let spelled = |name: &str| match above(name) {
         Some(group) => format!("{group} {}", &name[group.len() + 1..]),
         None => name.to_owned(),
@@ -330,8 +310,8 @@ fn commands() -> Vec<String> {
     leaves.map(|name| spelled(name)).collect()
 }
 
-/// The commands that docs/JSON.md has a row for: the first cells of its tables, `list` after `queue list` being
-/// one more of `queue`; and the headings of those with a table of their own.
+/// Returns the commands in docs/JSON.md: those in the first cells of its tables, where `show` after
+/// `queue list` means `queue show`, and those in its headings.
 fn commands_with_fields() -> BTreeSet<String> {
     let page = read("docs/JSON.md");
     let mut found = BTreeSet::new();
@@ -353,7 +333,6 @@ fn commands_with_fields() -> BTreeSet<String> {
     found
 }
 
-/// The pictures can be made anew, and are small enough for a page.
 #[test]
 fn pictures_have_a_script_and_are_small() {
     let script = read("docs/images/make.sh");
@@ -367,26 +346,18 @@ fn pictures_have_a_script_and_are_small() {
     assert!(read("CONTRIBUTING.md").contains("docs/images/make.sh"));
 }
 
-/// A new command has a row in docs/JSON.md, and is run beside every other command and on damaged directories.
+/// Each command has a row in docs/JSON.md, and the tests run it at once with every other command and on
+/// damaged directories.
 #[test]
 fn every_command_has_its_places() {
-    // These read no agent, wait for others, draw on a terminal, need an editor, or need a run that ended, which not every
-    // situation there has.
-    const NO_PAIRS: [&str; 9] = [
-        "await",
-        "check-outcome",
-        "completions",
-        "edit",
-        "man",
-        "merge-driver",
-        "run show",
-        "schema",
-        "watch",
-    ];
-    // Git calls it, with files of its own.
-    const NO_FUZZ: [&str; 1] = ["merge-driver"];
-    let (fields, pairs, fuzz) =
-        (commands_with_fields(), read("tests/it/concurrency/pairs.rs"), read("tests/it/fuzz/commands.rs"));
+    // These commands read no agent, wait for others, need a terminal or an editor, or need an ended run,
+    // which some situations of the test lack.
+    const NO_PAIRS: &str = "await,check-outcome,completions,edit,man,merge-driver,run show,schema,watch";
+    // Only git calls `merge-driver`, with temporary files.
+    const NO_FUZZ: &str = "merge-driver";
+    let is_in = |list: &str, command: &str| list.split(',').any(|listed| listed == command);
+    let fields = commands_with_fields();
+    let (pairs, fuzz) = (read("tests/it/concurrency/pairs.rs"), read("tests/it/fuzz/commands.rs"));
     let is_called = |list: &str, command: &str| {
         let mut lines = list.lines().map(|line| line.trim_start().trim_start_matches(['(', '"', '@']));
         lines.any(|line| {
@@ -399,24 +370,24 @@ fn every_command_has_its_places() {
         if !fields.contains(&command) {
             missing.push(format!("`{command}` has no row in docs/JSON.md"));
         }
-        if !NO_PAIRS.contains(&command.as_str()) && !is_called(&pairs, &command) {
+        if !is_in(NO_PAIRS, &command) && !is_called(&pairs, &command) {
             missing.push(format!("`{command}` is not in tests/it/concurrency/pairs.rs"));
         }
-        if !NO_FUZZ.contains(&command.as_str()) && !is_called(&fuzz, &command) {
+        if !is_in(NO_FUZZ, &command) && !is_called(&fuzz, &command) {
             missing.push(format!("`{command}` is not in tests/it/fuzz/commands.rs"));
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// Files speak of the program, not of how or where it was written.
+/// No file names a path of a developer's machine, a tool of the development, or an issue number.
 #[test]
 fn files_speak_of_the_program_alone() {
-    // Put together here, so that this file does not contain what it looks for.
+    // The words are in parts, so that the test does not find them in this file.
     let parts =
         [["/ro", "ot/"], ["/home", "/user"], ["regis", "try host"], ["sub", "agent"], ["as an ", "AI"]];
     let mut words: Vec<String> = parts.iter().map(|parts| parts.concat()).collect();
-    // Where this very checkout lies, unless that is as good as nowhere.
+    // The path of this checkout is searched for too, unless it is so short that it is no particular one.
     let above = root().parent().unwrap().to_owned();
     if above.components().count() > 2 {
         words.push(format!("{}/", above.display()));
@@ -439,7 +410,8 @@ fn files_speak_of_the_program_alone() {
     }
 }
 
-/// A number after a word that trackers know. A resource such as `github:org/repo#12` is none.
+/// True if a line has a number after a word like `issue` or `fixes`. A resource such as
+/// `github:org/repo#12` is no issue.
 fn names_an_issue(line: &str) -> bool {
     let words: Vec<String> = line.to_lowercase().split_whitespace().map(str::to_owned).collect();
     words.windows(2).any(|pair| {
@@ -453,14 +425,13 @@ fn names_an_issue(line: &str) -> bool {
 }
 
 #[test]
-fn issues_are_told_from_resources() {
+fn names_an_issue_distinguishes_issues_from_resources() {
     assert!(names_an_issue("// see issue #12") && names_an_issue("Fixes #3.") && names_an_issue("(issue 7)"));
     assert!(!names_an_issue("for example `github:org/repo#12`") && !names_an_issue("the issue is old"));
 }
 
-/// What is printed is what is committed.
 #[test]
-fn generated_texts_are_what_the_program_prints() {
+fn generated_files_are_equal_to_what_the_program_prints() {
     let sandbox = Sandbox::empty();
     assert_eq!(sandbox.run(["completions", "bash"]), read("completions/dormouse.bash"));
     assert_eq!(sandbox.run(["man", "queue list"]), read("man/dormouse-queue-list.1"));

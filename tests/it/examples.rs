@@ -1,48 +1,48 @@
-//! The examples run as they stand.
+//! Runs all examples, unchanged.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::harness::{copy_tree, dormouse, write_program};
+use crate::docs::root;
+use crate::harness::{Ran, copy_tree, dormouse, write_program};
 use crate::needs::leave_out;
 
 fn examples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
+    root().join("examples")
 }
 
-/// Runs a script with the program under test, in a home and a temporary directory of its own.
+/// Returns a value of `PATH` with a directory before all others.
+fn path_with(dir: PathBuf) -> OsString {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(dir).chain(std::env::split_paths(&paths))).unwrap()
+}
+
+/// Runs a script with the program under test, in an empty home and temporary directory.
 fn run(script: &Path, arguments: &[&str]) -> Output {
     let place = tempfile::tempdir().unwrap();
-    // The toolchain's own programs first: a stand-in for them would look for it at home, which is elsewhere.
+    // Real `cargo` and `rustc` come before their wrappers of rustup, which need the real home.
     let toolchain = Path::new(env!("CARGO")).parent().unwrap().to_owned();
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::iter::once(toolchain).chain(std::env::split_paths(&paths));
     let output = Command::new("sh")
         .arg(script)
         .args(arguments)
         .current_dir(place.path())
         .env_clear()
-        .env("PATH", std::env::join_paths(paths).unwrap())
+        .env("PATH", path_with(toolchain))
         .env("HOME", place.path())
         .env("TMPDIR", place.path())
         .env("DORMOUSE", dormouse())
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}: {}\n{}\n{}",
-        script.display(),
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let ran = Ran::from(output.clone());
+    assert!(output.status.success(), "{}: {ran}", script.display());
     let left: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{} left {left:?} behind", script.display());
     output
 }
 
-/// The output that ends as it should; what goes to standard error is talk that nobody expects.
+/// Asserts that standard output contains a text, and standard error is empty.
 #[track_caller]
 fn shows(output: &Output, expected: &str) {
     let text = String::from_utf8_lossy(&output.stdout);
@@ -61,20 +61,15 @@ fn quickstart() {
 fn a_build_that_fails_ends_the_example() {
     let place = tempfile::tempdir().unwrap();
     write_program(&place.path().join("cargo"), "#!/bin/sh\nexit 101\n");
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::iter::once(place.path().to_owned()).chain(std::env::split_paths(&paths));
     let output = Command::new("sh")
         .arg(examples().join("quickstart.sh"))
         .env_clear()
-        .env("PATH", std::env::join_paths(paths).unwrap())
+        .env("PATH", path_with(place.path().to_owned()))
         .env("TMPDIR", place.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(
-        (output.status.code(), said.as_str()),
-        (Some(1), "dormouse could not be built: cargo says why above\n")
-    );
+    let ran = Ran::from(output).exits(1);
+    assert_eq!(ran.stderr, "dormouse could not be built: cargo says why above\n");
 }
 
 #[test]
@@ -136,7 +131,7 @@ fn flaky_service() {
     shows(&output, "nothing wrong");
 }
 
-/// The project's own last commits, or, where there is no history, those of a little repository.
+/// Reviews the project's last commits, or without a history those of a small repository.
 #[test]
 fn commit_reviewer() {
     needs!("jq");
@@ -145,7 +140,7 @@ fn commit_reviewer() {
     shows(&output, "is unreachable (pretended, on attempt 1)");
 }
 
-/// Outside any repository it makes one, so that it always has something to show.
+/// Outside any repository the example makes one with three commits.
 #[test]
 fn commit_reviewer_without_history() {
     needs!("jq");
@@ -176,7 +171,7 @@ fn background_build() {
     shows(&output, "nothing wrong");
 }
 
-/// What the agent of the background build had to say in the end.
+/// Returns the last brief of the background build's agent, and the output after it.
 fn brief_of(part: &str) -> &str {
     part.rsplit_once("$ dormouse get builder last_turn.brief\n").unwrap().1
 }
@@ -220,7 +215,7 @@ fn long_turn() {
     shows(&output, "nothing wrong");
 }
 
-/// The whole story, with one of the clients that it knows.
+/// Runs the example with one of its clients for models.
 fn model_agent(client: &str) {
     let has = |program| Command::new(program).arg("--version").output().is_ok_and(|ran| ran.status.success());
     for program in ["python3", "jq", client] {
@@ -251,7 +246,7 @@ fn model_agent_with_llm() {
     model_agent("llm");
 }
 
-/// A model that calls tools gets the answer of a person as the result of a call, in a later turn.
+/// The model gets the answer of a person as the result of a tool call, in a later turn.
 #[test]
 fn tool_loop() {
     needs!("curl", "jq", "python3");
@@ -262,10 +257,11 @@ fn tool_loop() {
     shows(&output, "nothing wrong");
 }
 
-/// Every shell script of the examples can be read by a POSIX shell.
+/// A POSIX shell can parse every shell script of the examples.
 #[test]
 fn scripts_are_plain_shell() {
-    let scripts = scripts(&examples());
+    let paths = walkdir::WalkDir::new(examples()).into_iter().map(|entry| entry.unwrap().into_path());
+    let scripts: Vec<PathBuf> = paths.filter(|path| path.extension() == Some("sh".as_ref())).collect();
     assert!(scripts.len() >= 7, "{scripts:?}");
     for path in scripts {
         let script = path.display();
@@ -273,12 +269,6 @@ fn scripts_are_plain_shell() {
         let checked = Command::new("sh").arg("-n").arg(&path).output().unwrap();
         assert!(checked.status.success(), "{script}: {}", String::from_utf8_lossy(&checked.stderr));
     }
-}
-
-fn scripts(dir: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let below = |path: PathBuf| if path.is_dir() { scripts(&path) } else { vec![path] };
-    paths.flat_map(below).filter(|path| path.extension() == Some("sh".as_ref())).collect()
 }
 
 #[test]
