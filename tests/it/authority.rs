@@ -10,8 +10,8 @@ use crate::setup::{
     add, assert_includes, edit_file, edit_policy, extend_policy, hook, objects, own_name, texts,
 };
 
-/// Makes `boss`, its child `kid`, and `ada`, which has no parent. Each turn appends its agent, and the
-/// kind and text of its message, to `home/turns`.
+/// Makes `boss`, its child `kid`, and `ada`, which has no parent. Each turn appends its agent, and
+/// the kind and text of its message, to `home/turns`.
 fn family() -> Sandbox {
     let sandbox = Sandbox::new();
     let note = r#"echo "$DORMOUSE_AGENT $(jq -c '[.message.kind, .message.body.text]' "$DORMOUSE_CONTEXT")" >> "$HOME/turns""#;
@@ -23,12 +23,12 @@ fn family() -> Sandbox {
     sandbox
 }
 
-/// Runs commands in one turn of `agent`. Returns a line for each command: its exit status and the kind of
-/// its error. The commands append their stderr to `home/talk`.
-fn in_turn_of(sandbox: &Sandbox, agent: &str, commands: &[&str]) -> Vec<String> {
+/// Runs commands, separated by `; `, in one turn of `agent`. Returns a line for each command: its
+/// exit status and the kind of its error. The commands append their stderr to `home/talk`.
+fn in_turn_of(sandbox: &Sandbox, agent: &str, commands: &str) -> Vec<String> {
     let own = own_name();
     let mut script = String::from("rm -f \"$HOME/said\"\n");
-    for command in commands {
+    for command in commands.split("; ") {
         script.push_str(&format!(
             "said=$({own} --json {command} 2>> \"$HOME/talk\"); status=$?\n\
              echo \"$status $(echo \"$said\" | tail -n 1 | jq -r '.error.kind // \"\"')\" >> \"$HOME/said\"\n"
@@ -70,22 +70,10 @@ fn a_turn_controls_no_agents_but_its_children() {
     let said = in_turn_of(
         &sandbox,
         "boss",
-        &[
-            "stop ada",
-            "start ada",
-            "tick ada",
-            "recover ada",
-            "resume ada",
-            "preempt ada --reason why",
-            "fail ada --reason why",
-            "create cleo --parent ada -- true",
-            "work add -a ada objective",
-            "wait -a ada --on external --reason why",
-            "timer add -a ada --in 1h",
-            "task start -a ada -- true",
-            "stop boss",
-            "tick boss",
-        ],
+        "stop ada; start ada; tick ada; recover ada; resume ada; preempt ada --reason why; \
+             fail ada --reason why; create cleo --parent ada -- true; work add -a ada objective; \
+             wait -a ada --on external --reason why; timer add -a ada --in 1h; task start -a ada -- true; \
+             stop boss; tick boss",
     );
     let refused = vec!["4 not_own_child".to_owned(); 12];
     assert_eq!(said[..12], refused, "{said:?}");
@@ -95,15 +83,8 @@ fn a_turn_controls_no_agents_but_its_children() {
     let said = in_turn_of(
         &sandbox,
         "boss",
-        &[
-            "stop kid",
-            "start kid",
-            "enqueue kid hello",
-            "tick kid",
-            "work add -a kid objective",
-            "get ada",
-            "tick ada --dry-run",
-        ],
+        "stop kid; start kid; enqueue kid hello; tick kid; work add -a kid objective; get ada; \
+             tick ada --dry-run",
     );
     assert_eq!(said, ["0"; 7]);
     let heard = fs::read_to_string(sandbox.home().join("turns")).unwrap();
@@ -115,7 +96,7 @@ fn inside_a_turn_all_means_its_children() {
     needs!("jq");
     let sandbox = family();
     sandbox.run(["enqueue", "ada", "hello"]);
-    assert_eq!(in_turn_of(&sandbox, "boss", &["stop --all", "start --all", "tick --all"]), ["0"; 3]);
+    assert_eq!(in_turn_of(&sandbox, "boss", "stop --all; start --all; tick --all"), ["0"; 3]);
     assert_eq!(sandbox.json(["get", "ada", "queue.pending"]), 1);
     let events = sandbox.json_lines(["events", "kid", "--kind", "control_request_admitted"]);
     assert_eq!(texts(&events, "data.by"), ["operator", "system:boss", "system:boss"]);
@@ -126,7 +107,7 @@ fn inside_a_turn_all_means_its_children() {
 fn an_agent_that_a_turn_makes_is_its_child() {
     needs!("jq");
     let sandbox = family();
-    assert_eq!(in_turn_of(&sandbox, "boss", &["create cleo -- true", "start cleo"]), ["0"; 2]);
+    assert_eq!(in_turn_of(&sandbox, "boss", "create cleo -- true; start cleo"), ["0"; 2]);
     let identity = &sandbox.json(["get", "cleo"])["identity"];
     assert_includes(identity, json!({ "parent": "boss", "kind": "child" }));
 }
@@ -139,14 +120,14 @@ fn lifecycle_all_lets_a_turn_control_every_agent_but_start_none_that_the_operato
     let said = in_turn_of(
         &sandbox,
         "boss",
-        &["stop ada", "start ada", "tick ada", "create cleo -- true", "work add -a ada objective"],
+        "stop ada; start ada; tick ada; create cleo -- true; work add -a ada objective",
     );
     assert_eq!(said, ["0"; 5]);
     assert_eq!(sandbox.json(["get", "cleo"])["identity"]["kind"], "named");
     sandbox.run(["stop", "ada"]);
-    assert_eq!(in_turn_of(&sandbox, "boss", &["start ada", "resume ada"]), ["4 stopped_by_other"; 2]);
+    assert_eq!(in_turn_of(&sandbox, "boss", "start ada; resume ada"), ["4 stopped_by_other"; 2]);
     sandbox.run(["start", "ada"]);
-    assert_eq!(in_turn_of(&sandbox, "boss", &["start ada"]), ["0"]);
+    assert_eq!(in_turn_of(&sandbox, "boss", "start ada"), ["0"]);
 }
 
 #[test]
@@ -155,7 +136,7 @@ fn a_child_that_the_operator_stopped_stays_stopped() {
     let sandbox = family();
     sandbox.run(["stop", "kid"]);
     assert_eq!(sandbox.json(["get", "kid"])["lifecycle"]["stopped_by"], json!({ "kind": "operator" }));
-    let said = in_turn_of(&sandbox, "boss", &["start kid", "task start --delegate kid work"]);
+    let said = in_turn_of(&sandbox, "boss", "start kid; task start --delegate kid work");
     assert_eq!(said, ["4 stopped_by_other"; 2]);
     assert_eq!(status_of(&sandbox, "kid"), "stopped");
     // An action in an outcome file has the same limits as a command.
@@ -177,17 +158,16 @@ fn a_child_that_the_operator_stopped_stays_stopped() {
 fn the_parent_can_not_start_a_child_that_the_operator_stopped_after_the_parent() {
     needs!("jq");
     let sandbox = family();
-    assert_eq!(in_turn_of(&sandbox, "boss", &["stop kid"]), ["0"]);
+    assert_eq!(in_turn_of(&sandbox, "boss", "stop kid"), ["0"]);
     let stopped_by = &sandbox.json(["get", "kid"])["lifecycle"]["stopped_by"];
     assert_eq!(*stopped_by, json!({ "kind": "system", "id": "boss" }));
     assert_eq!(sandbox.json(["stop", "kid"])["changed"], false);
-    assert_eq!(in_turn_of(&sandbox, "boss", &["start kid"]), ["4 stopped_by_other"]);
+    assert_eq!(in_turn_of(&sandbox, "boss", "start kid"), ["4 stopped_by_other"]);
     sandbox.run(["start", "kid"]);
-    assert_eq!(in_turn_of(&sandbox, "boss", &["stop kid", "start kid"]), ["0"; 2]);
+    assert_eq!(in_turn_of(&sandbox, "boss", "stop kid; start kid"), ["0"; 2]);
 }
 
-/// The operator stops a child after `task start` has recorded a delegation and before the child has its
-/// message.
+/// The operator stops a child after a delegation was recorded and before the child has its message.
 #[test]
 fn a_delegation_to_a_child_that_was_stopped_meanwhile_fails() {
     needs!("jq");
@@ -201,10 +181,8 @@ fn a_delegation_to_a_child_that_was_stopped_meanwhile_fails() {
     sandbox.cmd(["tick", "boss"]).assert().stderr(contains("was stopped by the operator"));
     assert_eq!(status_of(&sandbox, "kid"), "stopped");
     let heard = fs::read_to_string(sandbox.home().join("turns")).unwrap();
-    assert!(
-        heard.contains("boss [\"task_result\",\"kid: failed (`kid` was stopped by the operator"),
-        "{heard}"
-    );
+    let result = "boss [\"task_result\",\"kid: failed (`kid` was stopped by the operator";
+    assert!(heard.contains(result), "{heard}");
 }
 
 #[test]
@@ -214,17 +192,10 @@ fn a_turn_can_claim_no_other_origin_than_its_own() {
     let said = in_turn_of(
         &sandbox,
         "boss",
-        &[
-            "enqueue ada x --origin webhook:ci",
-            "enqueue ada x --origin channel",
-            "enqueue ada x --origin operator",
-            "enqueue ada x --origin system:ada",
-            "enqueue ada x --kind webhook_event",
-            "wake ada --source webhook:ci",
-            "enqueue ada x --origin system:boss",
-            "wake ada --source boss",
-            "wake ada",
-        ],
+        "enqueue ada x --origin webhook:ci; enqueue ada x --origin channel; \
+             enqueue ada x --origin operator; enqueue ada x --origin system:ada; \
+             enqueue ada x --kind webhook_event; wake ada --source webhook:ci; \
+             enqueue ada x --origin system:boss; wake ada --source boss; wake ada",
     );
     assert_eq!(said[..6], ["4 origin_not_allowed"; 6]);
     assert_eq!(said[6..], ["0"; 3]);
@@ -235,9 +206,9 @@ fn a_turn_can_claim_no_other_origin_than_its_own() {
 fn a_private_agent_takes_messages_from_its_parent_and_no_other_agent() {
     needs!("jq");
     let sandbox = family();
-    assert_eq!(in_turn_of(&sandbox, "ada", &["enqueue kid x", "wake kid"]), ["4 private"; 2]);
-    assert_eq!(in_turn_of(&sandbox, "boss", &["enqueue kid x", "wake kid"]), ["0"; 2]);
-    assert_eq!(in_turn_of(&sandbox, "kid", &["enqueue kid x", "enqueue boss x"]), ["0"; 2]);
+    assert_eq!(in_turn_of(&sandbox, "ada", "enqueue kid x; wake kid"), ["4 private"; 2]);
+    assert_eq!(in_turn_of(&sandbox, "boss", "enqueue kid x; wake kid"), ["0"; 2]);
+    assert_eq!(in_turn_of(&sandbox, "kid", "enqueue kid x; enqueue boss x"), ["0"; 2]);
     sandbox.run(["enqueue", "kid", "from the operator"]);
     sandbox.run(["enqueue", "kid", "from a webhook, through the operator", "--origin", "webhook:ci"]);
     // An action in an outcome file has the same limits as a command.
@@ -252,8 +223,7 @@ fn a_private_agent_takes_messages_from_its_parent_and_no_other_agent() {
     );
 }
 
-/// A settlement commits a message to a public agent that can't be opened. The agent is private when a
-/// later step delivers the message.
+/// The receiver of a committed message becomes private before a step can deliver the message.
 #[test]
 fn a_message_that_a_private_agent_refuses_at_delivery_is_reported_and_dropped() {
     needs!("jq");
@@ -306,7 +276,7 @@ fn a_turn_may_control_every_agent_of_another_state_directory() {
 fn a_refusal_inside_a_turn_names_the_setting_that_would_allow_the_command() {
     needs!("jq");
     let sandbox = family();
-    let _ = in_turn_of(&sandbox, "boss", &["stop ada"]);
+    let _ = in_turn_of(&sandbox, "boss", "stop ada");
     let talk = fs::read_to_string(sandbox.home().join("talk")).unwrap();
     assert_eq!(
         talk,

@@ -1,10 +1,12 @@
-//! `clone` and `edit`: an agent like another one, and settings that are changed in an editor.
+//! Tests `clone`, which copies settings to a new agent, and `edit`, which opens them in an editor.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
 
 use crate::harness::{Ran, Sandbox, dormouse, write_program};
-use crate::setup::{say, started};
+use crate::setup::{assert_includes, mode, say, started};
 
 const SETTINGS: &str = ".dormouse/agents/ada/agent.toml";
 
@@ -19,40 +21,31 @@ fn read(sandbox: &Sandbox, path: &str) -> String {
 #[test]
 fn a_clone_has_settings_and_hooks_and_nothing_else() {
     let sandbox = started("echo done");
-    let hook = ".dormouse/agents/ada/hooks/on-scheduled";
-    let hook_path = sandbox.project().join(hook);
-    fs::create_dir_all(hook_path.parent().unwrap()).unwrap();
-    write_program(&hook_path, "#!/bin/sh\necho told >> told\n");
+    let hooks = sandbox.agent("ada").join("hooks");
+    fs::create_dir_all(&hooks).unwrap();
+    write_program(&hooks.join("on-scheduled"), "#!/bin/sh\necho told >> told\n");
     write(&sandbox, ".dormouse/agents/ada/hooks/notes", "not a program\n");
     say(&sandbox, "x");
     sandbox.run(["tick", "ada"]);
     say(&sandbox, "y");
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "look"]);
     let made = sandbox.json(["clone", "ada", "eva"]);
-    assert_eq!((made["agent"].as_str(), made["cloned_from"].as_str()), (Some("eva"), Some("ada")), "{made}");
+    assert_includes(&made, json!({ "agent": "eva", "cloned_from": "ada" }));
     assert_eq!(read(&sandbox, ".dormouse/agents/eva/agent.toml"), read(&sandbox, SETTINGS));
-    let mode = |name: &str| {
-        let path = sandbox.project().join(".dormouse/agents/eva/hooks").join(name);
-        fs::metadata(path).unwrap().permissions().mode() & 0o777
-    };
-    assert_eq!((mode("on-scheduled"), mode("notes")), (0o700, 0o600));
-    let got = sandbox.json(["get", "eva"]);
-    assert_eq!(
-        (got["status"].as_str(), got["queue"]["pending"].as_u64()),
-        (Some("booting"), Some(0)),
-        "{got}"
-    );
+    let modes = ["on-scheduled", "notes"].map(|name| mode(&sandbox.agent("eva").join("hooks").join(name)));
+    assert_eq!(modes, [0o700, 0o600]);
+    assert_includes(&sandbox.json(["get", "eva"]), json!({ "status": "booting", "queue.pending": 0 }));
     assert!(sandbox.json_lines(["timer", "list", "eva"]).is_empty());
     let of = |agent: &str| sandbox.json(["trigger", "list", agent])["id"].clone();
     assert_ne!(of("eva"), of("ada"));
     sandbox.run(["start", "eva"]);
     assert_eq!(sandbox.run(["ask", "-q", "eva", "hello"]), "done\n");
-    assert_eq!(read(&sandbox, "told"), "told\ntold\n", "of ada's turn and of eva's");
+    assert_eq!(read(&sandbox, "told"), "told\ntold\n", "one hook call by `ada` and one by `eva`");
     sandbox.run(["doctor"]);
 }
 
 #[test]
-fn a_clone_may_be_for_something_else() {
+fn a_clone_can_have_another_description() {
     let sandbox = started("true");
     let text =
         "# What it is for\ndescription = '''\nfor\nthis'''  # two lines\n[turn]\ncommand = [\"true\"]\n";
@@ -67,7 +60,7 @@ fn a_clone_may_be_for_something_else() {
 }
 
 #[test]
-fn what_can_not_be_cloned_is_said_and_leaves_nothing() {
+fn a_clone_that_fails_makes_no_agent() {
     let sandbox = started("true");
     sandbox.run(["create", "-q", "eva", "--", "true"]);
     for (words, status) in
@@ -81,34 +74,32 @@ fn what_can_not_be_cloned_is_said_and_leaves_nothing() {
     write(&sandbox, SETTINGS, "[turn\n");
     let ran = sandbox.cmd(["clone", "ada", "lea", "--secret-file", "key"]).output();
     assert!(ran.code() == 6 && ran.stderr.contains("agents/ada/agent.toml"), "{ran}");
-    assert!(
-        !sandbox.project().join("key").exists() && !sandbox.project().join(".dormouse/agents/lea").exists()
-    );
+    assert!(!sandbox.project().join("key").exists() && !sandbox.agent("lea").exists());
 }
 
+/// Runs `edit` for `ada`; the editor gets a copy of the settings in the directory `copies`.
 fn edit(sandbox: &Sandbox, editor: &str) -> Ran {
     let copies = sandbox.project().join("copies");
     fs::create_dir_all(&copies).unwrap();
     sandbox.cmd(["edit", "ada"]).env("EDITOR", editor).env("TMPDIR", copies).output()
 }
 
+/// Returns the contents of all copies that `edit` has left.
 fn copies(sandbox: &Sandbox) -> Vec<Vec<u8>> {
     let copies = fs::read_dir(sandbox.project().join("copies")).unwrap();
     copies.map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect()
 }
 
 #[test]
-fn sound_settings_are_put_in_place() {
+fn valid_settings_replace_the_old_ones() {
     let sandbox = started("true");
     let before = read(&sandbox, SETTINGS);
-    let ran = edit(&sandbox, "true");
-    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "ada  nothing was changed\n"), "{ran}");
+    edit(&sandbox, "true").answers(0, "ada  nothing was changed\n");
     assert_eq!(read(&sandbox, SETTINGS), before);
-    let ran = edit(&sandbox, "sed -i 's/30m/1h/'");
-    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "ada  settings changed\n"), "{ran}");
+    edit(&sandbox, "sed -i 's/30m/1h/'").answers(0, "ada  settings changed\n");
     assert_eq!(read(&sandbox, SETTINGS), before.replace("30m", "1h"));
     assert!(copies(&sandbox).is_empty());
-    // Also where what stands there can't be read.
+    // Valid settings also replace invalid ones.
     write(&sandbox, SETTINGS, "[turn\n");
     assert_eq!(edit(&sandbox, "sed -i 's/turn/turn]/'").code(), 0);
     assert_eq!(read(&sandbox, SETTINGS), "[turn]\n");
@@ -116,7 +107,7 @@ fn sound_settings_are_put_in_place() {
 }
 
 #[test]
-fn a_text_that_can_not_be_put_in_place_is_kept() {
+fn a_text_that_can_not_replace_the_settings_is_kept() {
     let sandbox = started("true");
     let before = read(&sandbox, SETTINGS);
     for (editor, status, says) in [
@@ -149,28 +140,26 @@ fn a_text_that_can_not_be_put_in_place_is_kept() {
 }
 
 #[test]
-fn an_editor_that_fails_changes_nothing() {
+fn an_editor_that_fails_or_leaves_an_empty_file_changes_nothing() {
     let sandbox = started("true");
     let before = read(&sandbox, SETTINGS);
     for editor in ["false", "/nowhere/editor"] {
         let ran = edit(&sandbox, editor);
         assert!(ran.code() == 1 && copies(&sandbox).is_empty(), "{ran}");
     }
+    let ran = edit(&sandbox, "cat /dev/null >");
+    assert!(ran.code() == 1 && ran.stderr.contains("an empty file: nothing was changed"), "{ran}");
     assert_eq!(read(&sandbox, SETTINGS), before);
-    // It belongs to another agent.
-    sandbox.run(["create", "-q", "eva", "--shell", "dormouse edit ada"]);
-    sandbox.run(["start", "-q", "eva"]);
-    assert_eq!(sandbox.cmd(["edit", "zoe"]).env("EDITOR", "true").output().code(), 3);
+    sandbox.cmd(["edit", "zoe"]).env("EDITOR", "true").exits(3);
 }
 
-/// What an edit that was given up has left is in nobody's way.
 #[test]
-fn a_copy_that_an_earlier_edit_has_left_is_passed_by() {
+fn a_copy_that_an_earlier_edit_has_left_is_not_overwritten() {
     let sandbox = started("true");
     let (temporary, editor) = (sandbox.root().join("tmp"), sandbox.root().join("editor"));
     fs::create_dir(&temporary).unwrap();
     write_program(&editor, "#!/bin/sh\necho \"$1\"\n");
-    // The shell has the number that the command has after it.
+    // `exec` keeps the process id, with which the command names its copy.
     let line = format!(": > \"$TMPDIR/dormouse-ada-$$.toml\"; exec {} edit ada", dormouse().display());
     let ran = std::process::Command::new("sh")
         .args(["-c", &line])
@@ -179,13 +168,4 @@ fn a_copy_that_an_earlier_edit_has_left_is_passed_by() {
         .output()
         .unwrap();
     assert!(ran.status.success() && String::from_utf8_lossy(&ran.stdout).contains("-1.toml"), "{ran:?}");
-}
-
-#[test]
-fn an_empty_file_does_not_replace_the_settings() {
-    let sandbox = started("true");
-    let before = read(&sandbox, SETTINGS);
-    let ran = edit(&sandbox, "cat /dev/null >");
-    assert!(ran.code() == 1 && ran.stderr.contains("an empty file: nothing was changed"), "{ran}");
-    assert_eq!(read(&sandbox, SETTINGS), before);
 }

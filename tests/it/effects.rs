@@ -1,5 +1,5 @@
-//! What an outcome makes can be committed and read again, or the turn has failed: nothing that a turn writes
-//! keeps its agent from the next step.
+//! Tests that all records of an outcome can be committed and read again, or else the turn fails: no
+//! outcome prevents the next step of its agent.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -8,32 +8,30 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{edit_policy, names};
+use crate::setup::{add, edit_policy, extend_policy, names, words};
 use crate::sharing::{OWNER, mode, unshared};
 
-/// Agents `a`, whose turns write what lies at home, and `b`.
+/// Makes agents `a`, whose turns use `home/said` as outcome, and `b`.
 fn speaking() -> Sandbox {
     let sandbox = Sandbox::new();
-    let turn = "cat > /dev/null; cp \"$HOME/said\" \"$DORMOUSE_OUTCOME\"";
-    sandbox.run(["create", "a", "--", "sh", "-c", turn]);
-    edit_policy(&sandbox, "a", |text| format!("{text}\n[recovery]\nmax_attempts = 1\n"));
-    sandbox.run(["create", "b", "--", "true"]);
-    sandbox.run(["start", "a"]);
-    sandbox.run(["start", "b"]);
+    add(&sandbox, "a", "cat > /dev/null; cp \"$HOME/said\" \"$DORMOUSE_OUTCOME\"");
+    extend_policy(&sandbox, "a", "\n[recovery]\nmax_attempts = 1\n");
+    add(&sandbox, "b", "true");
     sandbox
 }
 
-/// The number of messages that wait for the other agent.
+/// Number of messages in the queue of `b`.
 fn waiting(sandbox: &Sandbox) -> usize {
     sandbox.json_lines(["queue", "list", "-a", "b"]).iter().filter(|line| line["id"].is_string()).count()
 }
 
+/// Makes an outcome with these actions, and enqueues a message for `a`.
 fn says(sandbox: &Sandbox, actions: &Value) {
     fs::write(sandbox.home().join("said"), json!({ "actions": actions }).to_string()).unwrap();
     sandbox.run(["enqueue", "a", "go"]);
 }
 
-/// A body of about this many bytes that takes many times as many where each value has a line of its own.
+/// Makes a body of about this many bytes. With one line for each value it takes many times as many.
 fn nested(bytes: usize) -> Value {
     let mut body = json!(vec![0; bytes / 2]);
     for _ in 0..100 {
@@ -42,9 +40,9 @@ fn nested(bytes: usize) -> Value {
     body
 }
 
-/// The agent is as well as before: every command works, and the next turn completes.
+/// Asserts that every command succeeds, the next turn completes, and no file is larger than 20 MiB.
 #[track_caller]
-fn goes_on(sandbox: &Sandbox) {
+fn assert_works(sandbox: &Sandbox) {
     for args in [&["get", "a"][..], &["explain", "a"], &["doctor"], &["list"]] {
         sandbox.run(args);
     }
@@ -58,43 +56,39 @@ fn goes_on(sandbox: &Sandbox) {
 }
 
 #[test]
-fn messages_that_grow_where_they_are_written_fail_their_turn_and_nothing_else() {
+fn messages_that_are_too_large_as_records_fail_their_turn_and_nothing_else() {
     let sandbox = speaking();
     for to in ["a", "b"] {
         says(&sandbox, &json!([{ "do": "enqueue", "agent": to, "body": nested(361 << 10) }]));
         let ran = sandbox.cmd(["tick", "a"]).exits(7);
+        let limits = ["more than max_record = 8 MiB", "limits.max_effects"];
         let step = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(
-            step.contains("more than max_record = 8 MiB") || step.contains("limits.max_effects"),
-            "{to}: {ran}"
-        );
-        // None of it was done.
+        assert!(limits.iter().any(|limit| step.contains(limit)), "{to}: {ran}");
         assert_eq!(waiting(&sandbox), 0, "{to}");
-        goes_on(&sandbox);
+        assert_works(&sandbox);
     }
-    // Each can be read alone, and together they are too many.
+    // Each message is within the limit, and all together are not.
     let each = json!({ "do": "enqueue", "agent": "b", "body": nested(60 << 10) });
     says(&sandbox, &json!(vec![each.clone(); 4]));
     let ran = sandbox.cmd(["tick", "a"]).output();
     assert!(ran.code() == 7 && ran.stdout.contains("more than limits.max_effects = 8 MiB"), "{ran}");
     assert_eq!(waiting(&sandbox), 0);
-    goes_on(&sandbox);
-    // The limit is the agent's to raise, as far as a journal reaches.
-    edit_policy(&sandbox, "a", |text| format!("{text}\n[limits]\nmax_effects = \"32 MiB\"\n"));
-    says(&sandbox, &json!(vec![each; 1]));
+    assert_works(&sandbox);
+    // A policy can raise the limit to the size of a journal.
+    extend_policy(&sandbox, "a", "\n[limits]\nmax_effects = \"32 MiB\"\n");
+    says(&sandbox, &json!([each]));
     sandbox.run(["tick", "a"]);
     assert_eq!(waiting(&sandbox), 1);
-    goes_on(&sandbox);
+    assert_works(&sandbox);
     edit_policy(&sandbox, "a", |text| text.replace("32 MiB", "33 MiB"));
     let ran = sandbox.cmd(["get", "a"]).output();
     assert!(ran.code() == 6 && ran.stderr.contains("limits.max_effects can't be more than 32 MiB"), "{ran}");
 }
 
-/// Work, timers and briefs grow in the same way, and so do events and lines of the archive.
 #[test]
-fn whatever_an_outcome_makes_is_measured() {
+fn max_effects_limits_work_items_timers_waits_and_tasks_of_an_outcome() {
     let sandbox = speaking();
-    edit_policy(&sandbox, "a", |text| format!("{text}\n[limits]\nmax_effects = \"1 MiB\"\n"));
+    extend_policy(&sandbox, "a", "\n[limits]\nmax_effects = \"1 MiB\"\n");
     let text = "\u{1}".repeat(50_000);
     for action in [
         json!({ "do": "work.add", "objective": text }),
@@ -105,22 +99,22 @@ fn whatever_an_outcome_makes_is_measured() {
         says(&sandbox, &json!(vec![action.clone(); 4]));
         let ran = sandbox.cmd(["tick", "a"]).output();
         assert!(ran.code() == 7 && ran.stdout.contains("more than limits.max_effects"), "{ran}");
-        goes_on(&sandbox);
+        assert_works(&sandbox);
     }
-    // What changes many times is written once.
+    // A record that an outcome changes many times is written once.
     let item = sandbox.run(["work", "add", "one", "-a", "a"]).trim().to_owned();
     let update = json!({ "do": "work.update", "id": item, "objective": "x".repeat(100_000) });
     says(&sandbox, &json!(vec![update; 30]));
     assert_eq!(sandbox.json(["tick", "a"])["terminal"], "completed");
-    goes_on(&sandbox);
+    assert_works(&sandbox);
 }
 
-/// The outcome names an agent whose records its settlement may not read: an error each time that it is tried.
+/// The outcome names an agent whose records the tick may not read, so its settlement fails.
 #[test]
-fn a_settlement_that_can_not_be_made_ends_its_run_all_the_same() {
+fn a_settlement_that_fails_ends_its_run() {
     let Some(owned) = unshared(OWNER) else { return };
     owned.owner(&["init"]);
-    let turn = "echo '{\"actions\": [{\"do\": \"enqueue\", \"agent\": \"b\", \"text\": \"x\"}]}' > $DORMOUSE_OUTCOME";
+    let turn = r#"echo '{"actions": [{"do": "enqueue", "agent": "b", "text": "x"}]}' > $DORMOUSE_OUTCOME"#;
     owned.owner(&["create", "a", "--", "sh", "-c", turn]);
     owned.set("[recovery]\nmax_attempts = 1\n");
     owned.owner(&["create", "b", "--", "true"]);
@@ -145,27 +139,23 @@ fn a_settlement_that_can_not_be_made_ends_its_run_all_the_same() {
     assert!(Path::new(&identity).exists());
 }
 
-/// Each command writes the largest record that it may. Every reader reads all of them.
+/// Each command writes the largest record that its limit allows, and every reader reads all.
 #[test]
 fn every_record_at_its_limit_can_be_read() {
     let sandbox = speaking();
-    edit_policy(&sandbox, "a", |text| {
-        format!(
-            "{text}\n[limits]\nmax_message = \"64 MiB\"\nmax_effects = \"32 MiB\"\nmax_outcome = \"8 MiB\"\n"
-        )
-    });
-    // One byte that takes six where it is written.
-    let text = |bytes: usize| "\u{1}".repeat(bytes / 6).into_bytes();
+    let limits = "max_message = \"64 MiB\"\nmax_effects = \"32 MiB\"\nmax_outcome = \"8 MiB\"\n";
+    extend_policy(&sandbox, "a", &format!("\n[limits]\n{limits}"));
     let most = (8 << 20) - 4096;
     let said = |args: &[&str], bytes: usize| {
-        let ran = sandbox.cmd(args).stdin(text(bytes)).exits(0);
-        ran.stdout.trim().to_owned()
+        // This character takes one byte, and six in JSON.
+        let text = "\u{1}".repeat(bytes / 6);
+        sandbox.cmd(args).stdin(text).exits(0).stdout.trim().to_owned()
     };
     let message = said(&["enqueue", "a", "-"], most);
     said(&["timer", "add", "-a", "a", "--in", "1h", "-"], most - 4096);
     let item = sandbox.run(["work", "add", "one", "-a", "a"]).trim().to_owned();
     sandbox.cmd(["work", "update", &item, "--plan", "-"]).stdin(vec![b'x'; 1 << 20]).exits(0);
-    // A turn at its limits: a brief, records, and messages that wait in the outbox.
+    // The lock of `b` is taken, so the messages of this outcome stay in the outbox.
     let lock = fs::File::create(sandbox.agent("b").join("lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let outcome = json!({
@@ -181,21 +171,12 @@ fn every_record_at_its_limit_can_be_read() {
     let step = sandbox.cmd(["--json", "tick", "a", "--lock-timeout", "0s"]).output();
     assert!(step.code() == 0 && step.stdout.contains("\"terminal\":\"completed\""), "{}", &step.stderr);
     assert_eq!(names(&sandbox.agent("a").join("outbox")).len(), 1);
-    for args in [
-        &["get", "a"][..],
-        &["list"],
-        &["explain", "a"],
-        &["queue", "list", "-a", "a"],
-        &["queue", "show", &message],
-        &["work", "list", "-a", "a"],
-        &["work", "show", &item],
-        &["timer", "list", "-a", "a"],
-        &["briefs", "a"],
-        &["events", "a"],
-        &["doctor", "a"],
-    ] {
-        let ran = sandbox.cmd(args).output();
-        assert_eq!(ran.code(), 0, "{args:?}: {}", ran.stderr);
+    let readers = format!(
+        "get a; list; explain a; queue list -a a; queue show {message}; work list -a a; work show {item}; \
+         timer list -a a; briefs a; events a; doctor a"
+    );
+    for line in readers.split("; ") {
+        sandbox.cmd(words(line)).exits(0);
     }
     drop(lock);
     says(&sandbox, &json!([]));
