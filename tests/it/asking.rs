@@ -10,7 +10,7 @@ use crate::setup::{Beside, add, edit_policy, eventually, objects, own_name, say,
 
 const ONE_ATTEMPT: &str = "[recovery]\nmax_attempts = 1\n";
 
-/// Starts `ask` for a message whose turn exits with status 75, and returns once that turn is deferred.
+/// Starts `ask` for a message whose turn exits with status 75. Returns once the turn is deferred.
 fn ask_with_a_deferred_turn(sandbox: &Sandbox) -> Beside {
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"]));
     eventually("the turn was deferred", || {
@@ -26,8 +26,7 @@ fn interrupt(ask: &Beside, signal: Signal) {
 #[test]
 fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
     let sandbox = started("echo looking; echo hm >&2; echo all is well");
-    let ran = sandbox.cmd(["ask", "ada", "how is it?"]).output();
-    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "all is well\n"), "{ran}");
+    let ran = sandbox.cmd(["ask", "ada", "how is it?"]).output().answers(0, "all is well\n");
     for said in ["looking\n", "hm\n", "all is well\n"] {
         assert!(ran.stderr.contains(said), "{ran}");
     }
@@ -41,16 +40,14 @@ fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
 fn ask_retries_a_failed_turn_until_the_message_has_ended() {
     let shell = "[ $DORMOUSE_ATTEMPT = 3 ] && echo done || exit 3";
     let sandbox = started_with(shell, "[recovery]\nbase = \"10ms\"\n").with_real_clock();
-    let ran = sandbox.cmd(["ask", "ada", "try"]).output();
-    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "done\n"), "{ran}");
+    let ran = sandbox.cmd(["ask", "ada", "try"]).output().answers(0, "done\n");
     assert!(ran.stderr.contains("ada: attempt 2 failed: exit status 3\n"), "{ran}");
 }
 
 #[test]
 fn ask_reports_a_dead_letter_once_and_exits_with_7() {
     let sandbox = started_with("exit 3", ONE_ATTEMPT);
-    let ran = sandbox.cmd(["ask", "ada", "try", "-q"]).output();
-    assert_eq!((ran.code(), ran.stdout.as_str()), (7, ""), "{ran}");
+    let ran = sandbox.cmd(["ask", "ada", "try", "-q"]).output().answers(7, "");
     assert_eq!(ran.stderr.matches("dead letter").count(), 1, "{ran}");
     let ran = sandbox.cmd(["ask", "ada", "try", "--json"]).output();
     let answer = &objects(&ran.stdout)[0];
@@ -73,8 +70,7 @@ fn ask_queues_nothing_for_an_agent_that_takes_up_no_message() {
 #[test]
 fn a_timeout_of_ask_leaves_the_message_queued() {
     let sandbox = started("exit 75").with_real_clock();
-    let ran = sandbox.cmd(["ask", "ada", "x", "--timeout", "300ms"]).output();
-    assert_eq!((ran.code(), ran.stdout.as_str()), (8, ""), "{ran}");
+    let ran = sandbox.cmd(["ask", "ada", "x", "--timeout", "300ms"]).output().answers(8, "");
     assert!(ran.stderr.contains("stays queued; `dormouse await ada --message msg_"), "{ran}");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
 }
@@ -90,8 +86,7 @@ fn ask_waits_for_a_turn_that_another_tick_runs_and_prints_its_output() {
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "second"]));
     std::thread::sleep(Duration::from_millis(100));
     fs::write(sandbox.home().join("go"), "").unwrap();
-    let ran = ask.end();
-    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "done\n"), "{ran}");
+    ask.end().answers(0, "done\n");
     assert_eq!(tick.end().code(), 0);
 }
 
@@ -143,8 +138,7 @@ fn a_turn_can_not_ask_its_own_agent_and_ask_steps_no_other_agent() {
 #[test]
 fn ask_reports_a_message_that_ends_without_a_turn() {
     let sandbox = started("true");
-    let ran = sandbox.cmd(["ask", "ada", "note this", "--kind", "control"]).output();
-    assert_eq!((ran.code(), ran.stdout.as_str()), (0, ""), "{ran}");
+    let ran = sandbox.cmd(["ask", "ada", "note this", "--kind", "control"]).output().answers(0, "");
     assert!(ran.stderr.ends_with("processed: reduced\n"), "{ran}");
 }
 

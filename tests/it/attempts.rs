@@ -23,7 +23,7 @@ fn tick(sandbox: &Sandbox) -> (i32, Value) {
     (ran.code(), objects(&ran.stdout).remove(0))
 }
 
-/// Lets the pause after a failure of `ada` pass, and runs the step that recovers her.
+/// Lets the pause after a failure of `ada` pass, and runs the step that recovers the agent.
 fn recover(sandbox: &Sandbox) {
     sandbox.pass(7200);
     assert_eq!(decision(&step(sandbox)), "start_recovery (retry)");
@@ -210,7 +210,7 @@ fn a_turn_that_exited_with_status_0_is_not_run_again_and_a_person_is_told() {
     }
 }
 
-/// The turn leaves a background process, which answers the SIGTERM from the tick by killing the tick.
+/// The turn leaves a background process, which kills the tick when it gets SIGTERM from the tick.
 #[test]
 fn a_signal_to_the_tick_after_the_end_of_a_turn_changes_nothing_about_that() {
     let sandbox = started(

@@ -1,5 +1,4 @@
-//! Tests that `await` blocks until agents have a status or posture, misses no change, and exits with 8
-//! when its timeout ends.
+//! Tests that `await` blocks until agents have a status or posture, or until its timeout ends.
 
 use serde_json::json;
 

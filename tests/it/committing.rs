@@ -1,7 +1,6 @@
-//! Tests that `tick --commit` refuses a step that git could not commit, and prints each step even if the
-//! commit fails afterwards.
+//! Tests that `tick --commit` refuses a step that git could not commit, and prints each step even
+//! if the commit fails afterwards.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -54,13 +53,8 @@ fn settings(sandbox: &Sandbox, lines: &str) {
     edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n{lines}\n"));
 }
 
-/// Returns the words of a command line of `git` or `dormouse` that runs in `dir`.
-fn words_in(dir: &Path, words: &[&str]) -> Vec<OsString> {
-    ["-C".as_ref(), dir.as_os_str()]
-        .into_iter()
-        .chain(words.iter().map(AsRef::as_ref))
-        .map(Into::into)
-        .collect()
+fn run_in(sandbox: &Sandbox, dir: &Path, line: &str) {
+    sandbox.run(["-C", dir.to_str().unwrap()].into_iter().chain(words(line)));
 }
 
 #[test]
@@ -142,7 +136,7 @@ fn a_merge_conflict_in_the_state_directory_is_not_committed() {
     assert_eq!(tick(&sandbox).code(), 0);
 }
 
-/// Asserts that a tick waits for the lock of git's index, which is removed 400 ms after it was made.
+/// Asserts that a tick waits for the lock of git's index, which exists for 400 ms.
 fn steps_when_freed(sandbox: &Sandbox, lock: &Path) {
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -269,8 +263,8 @@ fn a_commit_needs_no_branch_and_no_earlier_commit() {
     let tree = sandbox.root().join("tree");
     git(&sandbox, &["worktree", "add", "--quiet", "--detach", tree.to_str().unwrap()]);
     fs::write(sandbox.project().join(".git/index.lock"), "").unwrap();
-    sandbox.run(words_in(&tree, &["enqueue", "ada", "third"]));
-    sandbox.run(words_in(&tree, &["tick", "ada", "--commit"]));
+    run_in(&sandbox, &tree, "enqueue ada third");
+    run_in(&sandbox, &tree, "tick ada --commit");
     assert_eq!(git_in(&sandbox, &tree, &["rev-list", "--count", "HEAD"]), "3\n");
 }
 
@@ -282,13 +276,13 @@ fn a_commit_has_only_the_state_directory_also_if_git_reads_its_path_as_a_pattern
     fs::create_dir(&odd).unwrap();
     fs::write(sandbox.project().join("mine"), "").unwrap();
     for line in ["init", "create ada -- true", "start ada", "enqueue ada x", "tick ada --commit"] {
-        sandbox.run(words_in(&odd, &words(line)));
+        run_in(&sandbox, &odd, line);
     }
     assert_eq!(git(&sandbox, &["status", "--porcelain"]), "?? mine\n");
 }
 
-/// Installs a `git` that runs the real one, but sleeps if its command line has this word. Returns the
-/// value of `PATH` with which the program is found.
+/// Installs a `git` that runs the real one, but sleeps if its command line has this word. Returns
+/// the value of `PATH` with which the program is found.
 fn sleeps_at(sandbox: &Sandbox, word: &str) -> String {
     let bin = sandbox.home().join("bin");
     let git = std::env::split_paths(&std::env::var_os("PATH").unwrap())

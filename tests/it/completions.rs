@@ -1,5 +1,4 @@
-//! Tests the completions of bash, fish and zsh in these shells. The tests report a shell that is not
-//! installed, and leave it out.
+//! Tests the completions of bash, fish and zsh in those of these shells that are installed.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,8 +13,8 @@ fn script(name: &str) -> PathBuf {
     root().join("completions").join(name)
 }
 
-/// Runs a script in a shell, and returns its output; `None` if the shell is not installed.
-fn in_shell(sandbox: &Sandbox, shell: &str, options: &[&str], text: &str) -> Option<String> {
+/// Runs a script in a shell. Returns the lines of its output; `None` if the shell is not installed.
+fn in_shell(sandbox: &Sandbox, shell: &str, options: &[&str], text: &str) -> Option<Vec<String>> {
     let path = std::env::var_os("PATH").unwrap();
     let dirs = std::iter::once(dormouse().parent().unwrap().to_owned()).chain(std::env::split_paths(&path));
     let run = Command::new(shell)
@@ -32,7 +31,7 @@ fn in_shell(sandbox: &Sandbox, shell: &str, options: &[&str], text: &str) -> Opt
         Ok(output) => {
             assert!(output.status.success(), "{shell}: {text}\n{}", String::from_utf8_lossy(&output.stderr));
             assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{shell}: {text}");
-            Some(String::from_utf8(output.stdout).unwrap())
+            Some(String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect())
         }
         Err(error) => {
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{shell}");
@@ -42,38 +41,37 @@ fn in_shell(sandbox: &Sandbox, shell: &str, options: &[&str], text: &str) -> Opt
     }
 }
 
-fn bash(sandbox: &Sandbox, words: &[&str]) -> Option<Vec<String>> {
-    bash_at(sandbox, words, "9")
+/// Quotes the words of a line for a shell.
+fn quoted(line: &str) -> String {
+    line.split(' ').map(|word| format!("'{word}' ")).collect()
 }
 
-/// Returns the completions of bash. `key` is `COMP_TYPE`: the kind of completion that was asked for.
-fn bash_at(sandbox: &Sandbox, words: &[&str], key: &str) -> Option<Vec<String>> {
-    let file = script("dormouse.bash");
-    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+fn bash(sandbox: &Sandbox, line: &str) -> Option<Vec<String>> {
+    bash_at(sandbox, line, "9")
+}
+
+/// Returns the completions of bash. `key` is `COMP_TYPE`: the kind of the completion.
+fn bash_at(sandbox: &Sandbox, line: &str, key: &str) -> Option<Vec<String>> {
     let text = format!(
         "source {}; complete -p dormouse >/dev/null || exit 1
          COMP_WORDS=({}); COMP_CWORD={}; COMP_TYPE={key}
          _clap_complete_dormouse dormouse \"${{COMP_WORDS[COMP_CWORD]}}\" x
          printf '%s\\n' \"${{COMPREPLY[@]}}\"",
-        file.display(),
-        quoted.join(" "),
-        words.len() - 1
+        script("dormouse.bash").display(),
+        quoted(line),
+        line.split(' ').count() - 1
     );
-    let said = in_shell(sandbox, "bash", &["--norc", "--noprofile"], &text)?;
-    Some(said.lines().map(str::to_owned).collect())
+    in_shell(sandbox, "bash", &["--norc", "--noprofile"], &text)
 }
 
 /// Returns the completions of fish: the word, a tab and its description.
 fn fish(sandbox: &Sandbox, line: &str) -> Option<Vec<String>> {
     let text = format!("source {}; complete -C'{line}'", script("dormouse.fish").display());
-    let said = in_shell(sandbox, "fish", &["--no-config"], &text)?;
-    Some(said.lines().map(str::to_owned).collect())
+    in_shell(sandbox, "fish", &["--no-config"], &text)
 }
 
-/// Returns the completions of zsh: its completion system is loaded, and `_describe` is replaced by a
-/// function that prints them.
-fn zsh(sandbox: &Sandbox, words: &[&str]) -> Option<Vec<String>> {
-    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+/// Returns the completions of zsh, from a `_describe` that prints them instead of showing them.
+fn zsh(sandbox: &Sandbox, line: &str) -> Option<Vec<String>> {
     let text = format!(
         "fpath=({} $fpath); autoload -Uz compinit; compinit -u -D
          [[ $_comps[dormouse] == _dormouse ]] || exit 1
@@ -81,11 +79,10 @@ fn zsh(sandbox: &Sandbox, words: &[&str]) -> Option<Vec<String>> {
          words=({}); CURRENT={}
          _dormouse",
         script("_dormouse").parent().unwrap().display(),
-        quoted.join(" "),
-        words.len()
+        quoted(line),
+        line.split(' ').count()
     );
-    let said = in_shell(sandbox, "zsh", &["-f"], &text)?;
-    Some(said.lines().map(str::to_owned).collect())
+    in_shell(sandbox, "zsh", &["-f"], &text)
 }
 
 /// Makes an agent whose message and work item contain shell code. Returns their ids.
@@ -101,13 +98,13 @@ fn hostile() -> (Sandbox, String, String) {
 #[test]
 fn shells_complete_agents_and_ids_and_run_no_code_in_their_descriptions() {
     let (sandbox, message, item) = hostile();
-    if let Some(found) = bash(&sandbox, &["dormouse", "tick", "ad"]) {
+    if let Some(found) = bash(&sandbox, "dormouse tick ad") {
         assert_eq!(found, ["ada", "adamant"]);
-        assert_eq!(bash(&sandbox, &["dormouse", "queue", "drop", "msg_"]).unwrap(), [message.as_str()]);
-        assert_eq!(bash(&sandbox, &["dormouse", "list", "--posture", "wait"]).unwrap().len(), 3);
-        let states = bash(&sandbox, &["dormouse", "state", "ada", "--can", "run"]).unwrap();
+        assert_eq!(bash(&sandbox, "dormouse queue drop msg_").unwrap(), [message.as_str()]);
+        assert_eq!(bash(&sandbox, "dormouse list --posture wait").unwrap().len(), 3);
+        let states = bash(&sandbox, "dormouse state ada --can run").unwrap();
         assert_eq!(states, ["runnable", "running"]);
-        let names = bash(&sandbox, &["dormouse", "create", "ad"]).unwrap();
+        let names = bash(&sandbox, "dormouse create ad").unwrap();
         assert_eq!(names, [""; 1], "`create` takes no name of an existing agent");
     }
     if let Some(found) = fish(&sandbox, "dormouse tick ad") {
@@ -118,9 +115,9 @@ fn shells_complete_agents_and_ids_and_run_no_code_in_their_descriptions() {
         assert!(!found[0].contains('\u{1b}'));
         assert!(fish(&sandbox, "dormouse qu").unwrap()[0].starts_with("queue\t"));
     }
-    if let Some(found) = zsh(&sandbox, &["dormouse", "tick", "ad"]) {
+    if let Some(found) = zsh(&sandbox, "dormouse tick ad") {
         assert_eq!(found, ["ada", "adamant"]);
-        let found = zsh(&sandbox, &["dormouse", "queue", "show", "msg_"]).unwrap();
+        let found = zsh(&sandbox, "dormouse queue show msg_").unwrap();
         assert!(found.len() == 1 && found[0].starts_with(&format!("{message}:$(touch pwned)")), "{found:?}");
     }
     assert!(!sandbox.project().join("pwned").exists() && !sandbox.home().join("pwned").exists());
@@ -130,40 +127,38 @@ fn shells_complete_agents_and_ids_and_run_no_code_in_their_descriptions() {
 fn bash_lists_ids_with_descriptions_and_inserts_them_without() {
     let (sandbox, message, _) = hostile();
     let other = sandbox.run(["enqueue", "ada", "fix it"]).trim_end().to_owned();
-    let words = ["dormouse", "queue", "show", "msg_"];
-    let Some(listed) = bash_at(&sandbox, &words, "63") else { return };
+    let line = "dormouse queue show msg_";
+    let Some(listed) = bash_at(&sandbox, line, "63") else { return };
     assert!(listed.iter().any(|line| *line == format!("{other}  (fix it)")), "{listed:?}");
     assert!(listed.iter().any(|line| line.starts_with(&format!("{message}  ($(touch pwned)"))), "{listed:?}");
-    let mut inserted = bash_at(&sandbox, &words, "9").unwrap();
+    let mut inserted = bash(&sandbox, line).unwrap();
     inserted.sort();
     assert_eq!(inserted, [message.as_str(), &other]);
     // Bash inserts the only completion also when it was asked for a list.
-    assert_eq!(bash_at(&sandbox, &["dormouse", "queue", "show", &message], "63").unwrap(), [message]);
+    assert_eq!(bash_at(&sandbox, &format!("dormouse queue show {message}"), "63").unwrap(), [message]);
     assert!(!sandbox.project().join("pwned").exists());
 }
 
 #[test]
 fn bash_takes_a_value_behind_an_equals_sign_for_a_word_of_its_own() {
     let sandbox = started("true");
-    let Some(found) = bash(&sandbox, &["dormouse", "events", "ada", "--kind", "=", "run_s"]) else { return };
+    let Some(found) = bash(&sandbox, "dormouse events ada --kind = run_s") else { return };
     assert_eq!(found, ["run_settled"]);
-    assert_eq!(bash(&sandbox, &["dormouse", "list", "--posture", "=", "id"]).unwrap(), ["idle"]);
-    let line = ["dormouse", "queue", "list", "--agent", "=", "ada", "--lim"];
-    assert_eq!(bash(&sandbox, &line).unwrap(), ["--limit"]);
+    assert_eq!(bash(&sandbox, "dormouse list --posture = id").unwrap(), ["idle"]);
+    assert_eq!(bash(&sandbox, "dormouse queue list --agent = ada --lim").unwrap(), ["--limit"]);
 }
 
 /// Asks the program, as the completion function of bash does, to complete the word at `index`.
-fn asked_at(sandbox: &Sandbox, words: &[&str], index: usize) -> String {
-    let line = ["--"].iter().chain(words).copied();
-    let cmd = sandbox.cmd(line).env("DORMOUSE_COMPLETE", "bash");
+fn asked_at(sandbox: &Sandbox, line: &str, index: usize) -> String {
+    let cmd = sandbox.cmd(["--"].into_iter().chain(line.split(' '))).env("DORMOUSE_COMPLETE", "bash");
     let ran = cmd.env("_CLAP_COMPLETE_INDEX", index.to_string()).output();
     assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{ran}");
     ran.stdout
 }
 
 /// Asks the program to complete the last word.
-fn asked(sandbox: &Sandbox, words: &[&str]) -> String {
-    asked_at(sandbox, words, words.len() - 1)
+fn asked(sandbox: &Sandbox, line: &str) -> String {
+    asked_at(sandbox, line, line.split(' ').count() - 1)
 }
 
 #[test]
@@ -172,26 +167,25 @@ fn ids_are_those_of_the_agent_and_the_directory_that_the_line_names() {
     sandbox.run(["create", "bob", "--", "true"]);
     let of = |agent: &str| sandbox.run(["work", "add", "-a", agent, "x"]).trim_end().to_owned();
     let (ada, bob) = (of("ada"), of("bob"));
-    assert_eq!(asked(&sandbox, &["dormouse", "work", "show", "-a", "bob", "work_"]), bob);
-    assert_eq!(asked(&sandbox, &["dormouse", "work", "show", "--agent=ada", "work_"]), ada);
-    assert_eq!(asked(&sandbox, &["dormouse", "work", "show", "work_"]).lines().count(), 2);
+    assert_eq!(asked(&sandbox, "dormouse work show -a bob work_"), bob);
+    assert_eq!(asked(&sandbox, "dormouse work show --agent=ada work_"), ada);
+    assert_eq!(asked(&sandbox, "dormouse work show work_").lines().count(), 2);
     let elsewhere = Sandbox::empty();
-    assert_eq!(asked(&elsewhere, &["dormouse", "tick", "a"]), "");
-    let dir = sandbox.project().to_str().unwrap().to_owned();
-    assert_eq!(asked(&elsewhere, &["dormouse", "-C", &dir, "tick", "b"]), "bob");
+    assert_eq!(asked(&elsewhere, "dormouse tick a"), "");
+    let line = format!("dormouse -C {} tick b", sandbox.project().display());
+    assert_eq!(asked(&elsewhere, &line), "bob");
     // The damaged records of `ada` do not prevent the completions of `bob`.
     fs::write(sandbox.agent("ada").join("state.json"), "{").unwrap();
-    assert_eq!(asked(&sandbox, &["dormouse", "work", "show", "work_"]), bob);
+    assert_eq!(asked(&sandbox, "dormouse work show work_"), bob);
     // An unknown shell or an empty command line is a usage error.
     for (shell, words) in [("tcsh", vec!["--", "dormouse", ""]), ("bash", vec![]), ("fish", vec!["--"])] {
-        let ran = sandbox.cmd(words).env("DORMOUSE_COMPLETE", shell).output();
-        assert_eq!((ran.code(), ran.stdout.as_str()), (2, ""), "{ran}");
+        sandbox.cmd(words).env("DORMOUSE_COMPLETE", shell).output().answers(2, "");
     }
 }
 
 /// Returns the completions of the last word of a line.
 fn proposed(sandbox: &Sandbox, line: &str) -> Vec<String> {
-    asked(sandbox, &line.split(' ').collect::<Vec<_>>()).lines().map(str::to_owned).collect()
+    asked(sandbox, line).lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -274,7 +268,7 @@ fn ids_are_those_of_the_agent_that_the_line_names_as_an_argument() {
         assert_eq!(proposed(&sandbox, &format!("dormouse {line}")), [item.as_str()], "{line}");
     }
     // The agent may come after the word to complete.
-    assert_eq!(asked_at(&sandbox, &["dormouse", "work", "show", "work_", "ada"], 3), item);
+    assert_eq!(asked_at(&sandbox, "dormouse work show work_ ada", 3), item);
 }
 
 #[test]
@@ -284,17 +278,15 @@ fn ten_thousand_agents_are_listed_without_a_look_into_their_directories() {
     for number in 0..10_000 {
         fs::create_dir(sandbox.agent(&format!("agent-{number}"))).unwrap();
     }
-    assert_eq!(asked(&sandbox, &["dormouse", "tick", "agent-999"]).lines().count(), 11);
+    assert_eq!(asked(&sandbox, "dormouse tick agent-999").lines().count(), 11);
     // Every shell gets one completion per agent, also for the value of an option.
-    assert_eq!(asked(&sandbox, &["dormouse", "tick", "a"]).lines().count(), 10_001);
-    let with_flag = asked(&sandbox, &["dormouse", "queue", "list", "--agent=agent-12"]);
+    assert_eq!(asked(&sandbox, "dormouse tick a").lines().count(), 10_001);
+    let with_flag = asked(&sandbox, "dormouse queue list --agent=agent-12");
     assert_eq!(with_flag.lines().filter(|line| line.starts_with("--agent=agent-12")).count(), 111);
-    let line = ["dormouse", "tick", "agent-12"];
-    let shells = [bash(&sandbox, &line), zsh(&sandbox, &line), fish(&sandbox, &line.join(" "))];
-    for found in shells.into_iter().flatten() {
-        assert_eq!(found.len(), 111);
+    for shell in [bash, zsh, fish] {
+        assert!(shell(&sandbox, "dormouse tick agent-12").is_none_or(|found| found.len() == 111));
     }
-    // The names come from one listing: the program opens no directory of an agent.
+    // The names come from one listing: the program reads no directory of other agents.
     let trace = sandbox.home().join("trace");
     let words = ["-qq", "-e", "trace=/open.*", "-o"].map(OsString::from);
     let words = words.into_iter().chain([trace.clone().into(), dormouse().into()]);

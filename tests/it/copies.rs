@@ -1,6 +1,6 @@
-//! Tests copies of a state directory, and restores over one, while a turn, a task or a hook runs. No
-//! command in the copy kills a process of the original, and its message does not run again before the
-//! lease has ended (contract, execution §9).
+//! Tests copies of a state directory, and restores over one, while a turn, a task or a hook runs.
+//! No command in the copy kills a process of the original, and its message does not run again
+//! before the lease has ended (contract, execution §9).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use serde_json::json;
 
 use crate::harness::{Ran, Sandbox};
 use crate::setup::{
-    Beside, assert_includes, eventually, failure, field, hook, objects, say, started, wait_for, wait_for_line,
+    Beside, assert_includes, eventually, failure, field, git, hook, make_repository, objects, say, started,
+    wait_for, wait_for_line,
 };
 
 /// Turn that appends to `begun` and `ended`, and lasts until the file `go` exists.
@@ -63,7 +64,7 @@ impl Copied {
         self.sandbox.store().to_string_lossy().into_owned()
     }
 
-    /// Lets the turn of the original end, and asserts that it has run once and its message is settled.
+    /// Lets the turn of the original end, and asserts that the turn has run once and is settled.
     fn original_ends_by_itself(self) {
         let Copied { sandbox, tick, .. } = self;
         assert_eq!(field(&sandbox, "execution.state"), "running");
@@ -77,41 +78,39 @@ impl Copied {
     }
 }
 
-fn succeeds(program: &str, words: &[&str], dir: &Path) {
-    let mut command = Command::new(program);
-    command.args(words).current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null");
-    command.env("GIT_AUTHOR_NAME", "n").env("GIT_AUTHOR_EMAIL", "e");
-    command.env("GIT_COMMITTER_NAME", "n").env("GIT_COMMITTER_EMAIL", "e");
-    let ran = command.output().unwrap();
-    assert!(ran.status.success(), "{program} {words:?}: {ran:?}");
+/// Runs a line of shell in the project.
+#[track_caller]
+fn shell(sandbox: &Sandbox, line: &str) {
+    let ran = Command::new("sh").args(["-c", line]).current_dir(sandbox.project()).output().unwrap();
+    assert!(ran.status.success(), "{line}: {ran:?}");
 }
 
 fn by_cp(sandbox: &Sandbox, copy: &Path) {
-    succeeds("cp", &["-a", ".", copy.to_str().unwrap()], &sandbox.project());
+    shell(sandbox, &format!("cp -a . '{}'", copy.display()));
     fs::remove_file(copy.join("begun")).unwrap();
 }
 
-fn committed(sandbox: &Sandbox) {
-    for words in [vec!["init", "-q"], vec!["add", ".dormouse"], vec!["commit", "-qm", "live"]] {
-        succeeds("git", &words, &sandbox.project());
-    }
+/// Commits the state directory, and not the files of the turn.
+fn commit_store(sandbox: &Sandbox) {
+    make_repository(sandbox);
+    git(sandbox, &["add", ".dormouse"]);
+    git(sandbox, &["commit", "-qm", "live"]);
 }
 
 fn by_clone(sandbox: &Sandbox, copy: &Path) {
-    committed(sandbox);
-    succeeds("git", &["clone", "-q", ".", copy.to_str().unwrap()], &sandbox.project());
+    commit_store(sandbox);
+    git(sandbox, &["clone", "-q", ".", copy.to_str().unwrap()]);
 }
 
 fn by_worktree(sandbox: &Sandbox, copy: &Path) {
-    committed(sandbox);
-    succeeds("git", &["worktree", "add", "-q", copy.to_str().unwrap()], &sandbox.project());
+    commit_store(sandbox);
+    git(sandbox, &["worktree", "add", "-q", copy.to_str().unwrap()]);
 }
 
 fn by_tar(sandbox: &Sandbox, copy: &Path) {
     let staged = copy.with_extension("new");
     fs::create_dir(&staged).unwrap();
-    let line = format!("tar cf - .dormouse | tar xf - -C '{}'", staged.display());
-    succeeds("sh", &["-c", &line], &sandbox.project());
+    shell(sandbox, &format!("tar cf - .dormouse | tar xf - -C '{}'", staged.display()));
     fs::rename(staged, copy).unwrap();
 }
 
@@ -222,8 +221,7 @@ fn a_restore_over_a_live_directory_is_another_directory() {
          dormouse enqueue ada again 2>said; echo $? >>said; dormouse checkpoint - <go 2>>said; echo $? >>said; mv said ended",
     );
     let tick = running(&sandbox);
-    let restore = "cp -a .dormouse ../backup; rm -rf .dormouse; cp -a ../backup .dormouse";
-    succeeds("sh", &["-c", restore], &sandbox.project());
+    shell(&sandbox, "cp -a .dormouse ../backup; rm -rf .dormouse; cp -a ../backup .dormouse");
     let ran = sandbox.cmd(["tick", "ada", "--json"]).exits(0);
     let step = &objects(&ran.stdout)[0];
     assert_eq!(step["reason"], "turn_elsewhere", "{step}");
@@ -242,9 +240,9 @@ fn a_restore_over_a_live_directory_is_another_directory() {
 #[test]
 fn a_git_checkout_over_a_running_turn_does_not_end_the_turn() {
     let sandbox = started(TURN);
-    committed(&sandbox);
+    commit_store(&sandbox);
     let tick = running(&sandbox);
-    succeeds("git", &["checkout", "-q", "-f", "HEAD", "--", ".dormouse"], &sandbox.project());
+    git(&sandbox, &["checkout", "-q", "-f", "HEAD", "--", ".dormouse"]);
     let step = objects(&sandbox.cmd(["tick", "ada", "--json"]).output().stdout).remove(0);
     // The restored records have no run, so the step names the process that has the lease.
     assert_eq!(step["reason"], "turn_in_progress", "{step}");
@@ -310,8 +308,7 @@ fn a_hook_of_the_original_is_left_alone() {
         run_in(&sandbox, &copy, words);
     }
     release(&sandbox);
-    let ran = start.end();
-    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "ada  booting → awake_idle\n"), "{ran}");
+    start.end().answers(0, "ada  booting → awake_idle\n");
 }
 
 /// A tick that SIGSTOP has stopped keeps its lease for ever.
@@ -340,7 +337,7 @@ fn commands_name_a_stopped_tick_that_has_the_lease() {
     tick.end().exits(0);
 }
 
-/// The test itself has the agent's lock; the lock file names another process, which SIGSTOP has stopped.
+/// The test has the agent's lock, but the lock file names a process that SIGSTOP has stopped.
 #[test]
 fn commands_name_a_stopped_process_that_has_the_lock() {
     let sandbox = started("true");

@@ -1,5 +1,5 @@
-//! Tests deferrals: what commands print about a deferred message, how long a deferral may last, and every
-//! command that ends one (contract, execution §8).
+//! Tests deferrals: what commands print about a deferred message, how long a deferral may last, and
+//! every command that ends one (contract, execution §8).
 
 use std::fs;
 

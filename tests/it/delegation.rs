@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::harness::{Sandbox, dormouse, each_in_parallel};
 use crate::setup::{assert_includes, edit_file, edit_policy, extend_policy, json_in, names};
 
-/// Makes a started parent. Its turns, and those of its children, append their agent and the kind and text
-/// of their message to `home/turns`.
+/// Makes a started parent. Its turns, and those of its children, append their agent and the kind
+/// and text of their message to `home/turns`.
 fn boss() -> Sandbox {
     boss_that("true")
 }
@@ -96,7 +96,7 @@ fn a_delegation_lasts_as_long_as_the_child_has_something_to_do() {
     assert_eq!(task(&sandbox, &id)["status"], "running", "the child has an open work item");
     let item = sandbox.json(["work", "list", "-a", "kid"])["id"].as_str().unwrap().to_owned();
     sandbox.run(["work", "complete", &item]);
-    // The child has run no step since the operator completed the item: a step of the parent ends the task.
+    // The child has run no step since the item was completed: a step of the parent ends the task.
     assert_eq!(sandbox.json(["tick", "boss"])["reason"], "task_result");
     assert_eq!(task(&sandbox, &id)["status"], "completed");
 }
@@ -237,8 +237,8 @@ fn a_child_completes_its_work_although_the_records_of_its_parent_are_damaged() {
     assert_eq!(task(&sandbox, &id)["status"], "completed");
 }
 
-/// A command was killed after the commit of the parent: either before the parent recorded that the child
-/// has its message, or before there was a child.
+/// A command was killed after the commit of the parent: either before the parent recorded that the
+/// child has its message, or before there was a child.
 #[test]
 fn the_next_step_finishes_an_interrupted_handover_once() {
     needs!("jq");
@@ -267,8 +267,7 @@ fn the_next_step_finishes_an_interrupted_handover_once() {
     assert_eq!(task(&sandbox, &id)["status"], "completed");
 }
 
-/// `task start` or the tick of the child is killed at one of its system calls. The child gets its message
-/// once, and the parent one result.
+/// `task start` or the child's tick is killed. The child gets one message, the parent one result.
 #[test]
 fn a_delegation_that_is_killed_anywhere_is_done_once_or_was_never_begun() {
     needs!("strace", "jq");

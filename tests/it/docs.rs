@@ -1,5 +1,5 @@
-//! Tests the project's documents: runs the sessions in them, compares their lists with the code, and
-//! checks that everything that they name exists.
+//! Tests the project's documents: runs the sessions in them, compares their lists with the code,
+//! and checks that everything that they name exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,8 +18,7 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Returns the paths of the project's files: those that git tracks, or without git those in the usual
-/// directories.
+/// Returns the files that git tracks, or without git those in the project's directories.
 fn tracked() -> Vec<String> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
     let listed = listed.ok().filter(|output| output.status.success() && !output.stdout.is_empty());
@@ -52,15 +51,15 @@ pub struct Block {
     lines: Vec<String>,
 }
 
-/// Command of a block as it is typed, in one or more lines, and the output that the page shows for it.
+/// Command of a block as it is typed, in one or more lines, and the output below it.
 pub struct Typed {
     pub command: String,
     pub shown: Vec<String>,
 }
 
 impl Block {
-    /// Returns the commands of a `console` block, whose lines begin with `$ ` and `> `, or of an `sh`
-    /// block, where a line that ends in `\` continues in the next line.
+    /// Returns the commands of a `console` block, whose lines begin with `$ ` and `> `, or of an
+    /// `sh` block, where a line that ends in `\` continues in the next line.
     pub fn commands(&self) -> Vec<Typed> {
         let (mut commands, mut is_continued) = (Vec::<Typed>::new(), false);
         for line in &self.lines {
@@ -102,8 +101,8 @@ pub fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Runs all console sessions of a document in one directory, from top to bottom. Only `sleep` lets time
-/// pass. In the shown output `…` stands for any text, and for any lines if it is alone in a line.
+/// Runs all console sessions of a document in one directory, from top to bottom. Only `sleep` lets
+/// time pass.
 #[test]
 fn console_sessions_print_what_the_pages_show() {
     needs!("jq");
@@ -164,16 +163,11 @@ fn matches(pattern: &str, line: &str) -> bool {
 
 #[test]
 fn dots_in_a_pattern_match_any_text_or_lines() {
-    for (pattern, line, expected) in [
-        ("a … c", "a b c", true),
-        ("…", "", true),
-        ("msg_…", "msg_12", true),
-        ("ab", "ab", true),
-        ("a … c", "a b d", false),
-        ("ab", "abc", false),
-        ("…x", "y", false),
-    ] {
-        assert_eq!(matches(pattern, line), expected, "{pattern}: {line}");
+    for (pattern, line) in [("a … c", "a b c"), ("…", ""), ("msg_…", "msg_12"), ("ab", "ab")] {
+        assert!(matches(pattern, line), "{pattern}: {line}");
+    }
+    for (pattern, line) in [("a … c", "a b d"), ("ab", "abc"), ("…x", "y")] {
+        assert!(!matches(pattern, line), "{pattern}: {line}");
     }
     assert!(agree(&["…".to_owned(), "b".to_owned()], &["x", "y", "b"]));
     assert!(!agree(&["…".to_owned(), "b".to_owned()], &["x", "b", "y"]));
@@ -214,8 +208,7 @@ fn exit_statuses_agree_everywhere() {
     }
 }
 
-/// If several agents fail, the gravest exit status counts. The pages list them in the order of
-/// `Status::graver`, the gravest first.
+/// The pages list exit statuses in the order of `Status::graver`, the gravest first.
 #[test]
 fn pages_list_exit_statuses_in_the_order_of_the_code() {
     let numbers: BTreeMap<String, u8> = of_statuses("code").into_iter().collect();
@@ -275,39 +268,36 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
+/// Returns the commands that have a manual page, such as `queue-list`.
+fn manual_pages() -> Vec<String> {
+    let command = |path: &String| Some(path.strip_prefix("man/dormouse-")?.strip_suffix(".1")?.to_owned());
+    tracked().iter().filter_map(command).collect()
+}
+
 #[test]
 fn pages_name_only_commands_that_exist() {
-    let pages: BTreeSet<String> = tracked()
-        .iter()
-        .filter_map(|path| Some(path.strip_prefix("man/dormouse-")?.strip_suffix(".1")?.to_owned()))
-        .collect();
+    let commands = manual_pages();
     for page in ["README.md", "docs/GUIDE.md", "docs/OPERATION.md"] {
         let text = read(page);
         for part in text.split("`dormouse ").skip(1) {
-            let command = part.split('`').next().unwrap();
-            let word = command.split_whitespace().next().unwrap();
-            assert!(pages.contains(word), "{page}: there is no `dormouse {word}`");
+            let word = part.split('`').next().unwrap().split_whitespace().next().unwrap();
+            assert!(commands.iter().any(|command| command == word), "{page}: there is no `dormouse {word}`");
         }
     }
 }
 
-/// Returns all commands as they are called, such as `queue list`. A command with subcommands is none,
-/// except `wait`.
+/// Returns all commands, such as `queue list`, without those that have subcommands, except `wait`.
 fn commands() -> Vec<String> {
-    let pages = tracked();
-    let pages = pages.iter().filter(|path| path.starts_with("man/dormouse-") && path.ends_with(".1"));
-    let names: Vec<&str> = pages.map(|path| &path["man/dormouse-".len()..path.len() - ".1".len()]).collect();
-    let above = |name: &str| {
-        let is_above = |other: &&&str| name.strip_prefix(**other).is_some_and(|rest| rest.starts_with('-'));
-        names.iter().find(is_above).copied()
-    };
-    let has_subcommands = |name: &&&str| names.iter().any(|other| above(other) == Some(**name));
-    let leaves = names.iter().filter(|name| !has_subcommands(name) || **name == "wait");
-    let spelled = |name: &str| match above(name) {
+    let names = manual_pages();
+    let is_above =
+        |group: &str, name: &str| name.strip_prefix(group).is_some_and(|rest| rest.starts_with('-'));
+    let has_subcommands = |name: &String| names.iter().any(|other| is_above(name, other));
+    let leaves = names.iter().filter(|name| !has_subcommands(name) || *name == "wait");
+    let spelled = |name: &String| match names.iter().find(|group| is_above(group, name)) {
         Some(group) => format!("{group} {}", &name[group.len() + 1..]),
-        None => name.to_owned(),
+        None => name.clone(),
     };
-    leaves.map(|name| spelled(name)).collect()
+    leaves.map(spelled).collect()
 }
 
 /// Returns the commands in docs/JSON.md: those in the first cells of its tables, where `show` after
@@ -319,15 +309,12 @@ fn commands_with_fields() -> BTreeSet<String> {
         let cell = line.trim_start_matches("| ").split(" | ").next().unwrap();
         let mut group = String::new();
         for (at, word) in cell.split('`').enumerate().filter(|(at, _)| at % 2 == 1) {
-            let named = word.to_owned();
-            match named.split_once(' ') {
+            match word.split_once(' ') {
                 Some((first, _)) => group = first.to_owned(),
-                None if at > 1 && !group.is_empty() => {
-                    found.insert(format!("{group} {named}"));
-                }
+                None if at > 1 && !group.is_empty() => drop(found.insert(format!("{group} {word}"))),
                 None => {}
             }
-            found.insert(named);
+            found.insert(word.to_owned());
         }
     }
     found
@@ -346,12 +333,11 @@ fn pictures_have_a_script_and_are_small() {
     assert!(read("CONTRIBUTING.md").contains("docs/images/make.sh"));
 }
 
-/// Each command has a row in docs/JSON.md, and the tests run it at once with every other command and on
-/// damaged directories.
+/// Each command is in docs/JSON.md, in the tests of pairs and in those of damaged directories.
 #[test]
 fn every_command_has_its_places() {
-    // These commands read no agent, wait for others, need a terminal or an editor, or need an ended run,
-    // which some situations of the test lack.
+    // These commands read no agent, wait for others, need a terminal or an editor, or need an ended
+    // run, which some situations of the test lack.
     const NO_PAIRS: &str = "await,check-outcome,completions,edit,man,merge-driver,run show,schema,watch";
     // Only git calls `merge-driver`, with temporary files.
     const NO_FUZZ: &str = "merge-driver";
@@ -387,7 +373,7 @@ fn files_speak_of_the_program_alone() {
     let parts =
         [["/ro", "ot/"], ["/home", "/user"], ["regis", "try host"], ["sub", "agent"], ["as an ", "AI"]];
     let mut words: Vec<String> = parts.iter().map(|parts| parts.concat()).collect();
-    // The path of this checkout is searched for too, unless it is so short that it is no particular one.
+    // The path of this checkout is searched for too, unless it is too short.
     let above = root().parent().unwrap().to_owned();
     if above.components().count() > 2 {
         words.push(format!("{}/", above.display()));
@@ -410,8 +396,7 @@ fn files_speak_of_the_program_alone() {
     }
 }
 
-/// True if a line has a number after a word like `issue` or `fixes`. A resource such as
-/// `github:org/repo#12` is no issue.
+/// True if a line has a number after a word like `issue`; `github:org/repo#12` is no issue.
 fn names_an_issue(line: &str) -> bool {
     let words: Vec<String> = line.to_lowercase().split_whitespace().map(str::to_owned).collect();
     words.windows(2).any(|pair| {

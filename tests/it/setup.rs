@@ -512,6 +512,15 @@ pub fn has_journal(agent: &Path) -> bool {
     !journal.is_empty() && !is_applied
 }
 
+impl Ran {
+    /// Compares the exit status and the whole standard output.
+    #[track_caller]
+    pub fn answers(self, status: i32, stdout: &str) -> Ran {
+        assert_eq!((self.code(), self.stdout.as_str()), (status, stdout), "{self}");
+        self
+    }
+}
+
 /// Makes a named pipe. Opening it blocks until another process opens the other end.
 #[track_caller]
 pub fn fifo(path: &Path) {
