@@ -1,5 +1,5 @@
-//! Tests how a step replaces a large inbox by an empty one, how files are found that arrive in the former
-//! inbox, and how a large batch arrives as one directory.
+//! Tests how a step replaces a large inbox by an empty one, how files are found that arrive in the
+//! former inbox, and how a large batch arrives as one directory.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -29,7 +29,7 @@ fn batch(sandbox: &Sandbox, count: usize) -> Vec<String> {
     ran.stdout.lines().map(str::to_owned).collect()
 }
 
-/// Makes an agent with `count` messages as files in the inbox itself, and returns their ids in order.
+/// Makes an agent with `count` messages in the inbox itself, and returns their ids in order.
 fn long(count: usize) -> (Sandbox, Vec<String>) {
     let sandbox = agent();
     let mut ids = Vec::new();
@@ -190,8 +190,7 @@ fn is_exchange(call: &Call) -> bool {
     call.rest.contains("RENAME_EXCHANGE")
 }
 
-/// Kills a tick at every system call between the exchange and its end. Readers and the next commands
-/// find all messages.
+/// Kills a tick at system calls of the exchange. Readers and the next commands find all messages.
 #[test]
 fn an_exchange_that_was_killed_hides_nothing() {
     needs!("strace");
@@ -291,7 +290,7 @@ fn nothing_is_lost_or_hidden_while_the_inbox_is_replaced() {
     sandbox.run(["doctor"]);
 }
 
-/// For git the messages were moved one by one: a message that is committed later gets into the inbox.
+/// For git no directory was renamed: a message that is committed later gets into the inbox.
 #[test]
 fn a_clone_processes_a_bucket() {
     let (sandbox, ids) = long(1300);
@@ -353,7 +352,7 @@ fn files_links_and_false_buckets_in_the_place_of_new_directories_stop_no_step() 
             assert_eq!(names(&sandbox.home()), Vec::<String>::new());
         }
     }
-    // Everything in this bucket has the name of a message, and nothing in it is one.
+    // All entries of this bucket have names of messages, and none is a message.
     let sandbox = template.copy();
     let bucket = inbox(&sandbox).join("from-1-msg_00000000000070008000000000000001");
     fs::create_dir_all(bucket.join("2-msg_00000000000070008000000000000002.json/not/empty")).unwrap();

@@ -1,4 +1,4 @@
-//! Second implementation of the consistency check of an agent's records, without the program's own code.
+//! Second consistency check of an agent's records, which uses none of the program's own code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,8 +33,7 @@ pub struct Found {
     pub complaints: Vec<String>,
 }
 
-/// Reads all records of an agent, and finishes no interrupted transaction. Unless `has_journal`, an
-/// incomplete transaction is a complaint.
+/// Reads all records of an agent. Unless `has_journal`, an incomplete transaction is a complaint.
 pub fn look(agent: &Path) -> Found {
     let mut found = Found { has_journal: has_journal(agent), ..Found::default() };
     found.leftovers = names(&agent.join("tmp"));
@@ -44,10 +43,12 @@ pub fn look(agent: &Path) -> Found {
     found.read_top(agent);
     found.read_inbox(agent);
     found.read_archive(agent);
-    found.read_runs(agent);
-    found.read_ledger(agent);
     found.read_dedupe(agent);
-    found.compare();
+    if !found.has_journal {
+        found.read_runs(agent);
+        found.read_ledger(agent);
+        found.compare();
+    }
     found
 }
 
@@ -85,13 +86,8 @@ impl Found {
             self.complain(format!("{}: no file", path.display()));
             return None;
         }
-        let bytes = match fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.complain(format!("{}: {error}", path.display()));
-                return None;
-            }
-        };
+        let complain = |error| self.complain(format!("{}: {error}", path.display()));
+        let bytes = fs::read(path).map_err(complain).ok()?;
         if bytes.last() != Some(&b'\n') {
             self.complain(format!("{}: no newline at the end", path.display()));
         }
@@ -135,14 +131,8 @@ impl Found {
         }
         self.record(&agent.join("identity.json"), "dormouse/identity/1");
         self.state = self.record(&agent.join("state.json"), "dormouse/state/1").unwrap_or_default();
-        for (dir, kind) in [
-            ("work", "work"),
-            ("waits", "wait"),
-            ("timers", "timer"),
-            ("tasks", "task"),
-            ("triggers", "trigger"),
-            ("outbox", "message"),
-        ] {
+        let dirs = words("work:work waits:wait timers:timer tasks:task triggers:trigger outbox:message");
+        for (dir, kind) in dirs.iter().filter_map(|pair| pair.split_once(':')) {
             for name in names(&agent.join(dir)).into_iter().filter(|name| name.ends_with(".json")) {
                 let path = agent.join(dir).join(&name);
                 if let Some(record) = self.record(&path, &format!("dormouse/{kind}/1")) {
@@ -197,9 +187,8 @@ impl Found {
     fn message(&mut self, path: &Path, name: &str) {
         let Some(message) = self.record(path, "dormouse/message/1") else { return };
         let id = message["id"].as_str().unwrap_or_default().to_owned();
-        let digit = ["interject", "next", "normal", "background"]
-            .iter()
-            .position(|priority| message["priority"] == *priority);
+        let priorities = ["interject", "next", "normal", "background"];
+        let digit = priorities.iter().position(|priority| message["priority"] == *priority);
         if name != format!("{}-{id}.json", digit.unwrap_or(9)) {
             self.complain(format!("{}: the name does not fit {id}", path.display()));
         }
@@ -242,10 +231,7 @@ impl Found {
 
     fn read_runs(&mut self, agent: &Path) {
         for id in names(&agent.join("runs")) {
-            if !self.has_journal
-                && self.state["current_run"]["run_id"] != id.as_str()
-                && !self.runs.contains_key(&id)
-            {
+            if self.state["current_run"]["run_id"] != id.as_str() && !self.runs.contains_key(&id) {
                 self.complain(format!("the run directory {id} has no run record"));
             }
         }
@@ -253,19 +239,14 @@ impl Found {
 
     /// Checks that the events of the ledger are numbered without a gap, none twice.
     fn read_ledger(&mut self, agent: &Path) {
-        if self.has_journal {
-            return;
-        }
-        let mut events = Vec::new();
-        for name in names(&agent.join("ledger")) {
-            events.extend(self.lines(&agent.join("ledger").join(name), "dormouse/event/1"));
-        }
+        let files = names(&agent.join("ledger")).into_iter().map(|name| agent.join("ledger").join(name));
+        let mut events: Vec<Value> = files.flat_map(|file| self.lines(&file, "dormouse/event/1")).collect();
         let mut seen = BTreeSet::new();
         events.retain(|event| seen.insert(event["id"].to_string()));
         events.sort_by_key(|event| event["seq"].as_u64());
         for (at, event) in events.iter().enumerate() {
             if event["seq"] != at as u64 + 1 {
-                self.complain(format!("event {} stands at place {}", event["seq"], at + 1));
+                self.complain(format!("event number {} has seq {}", at + 1, event["seq"]));
                 break;
             }
         }
@@ -298,9 +279,6 @@ impl Found {
 
     /// Checks that the records agree with each other.
     fn compare(&mut self) {
-        if self.has_journal {
-            return;
-        }
         let mut complaints = Vec::new();
         let (mut dead, mut processed) = (0_u64, 0_u64);
         for (id, lines) in &self.archived {
@@ -345,8 +323,7 @@ impl Found {
         self.complaints.extend(complaints);
     }
 
-    /// Checks that each archived task has sent one result message and each open task none, and that the
-    /// state counts the open tasks.
+    /// Checks the result messages of tasks (one of each that has ended) and the count of open ones.
     fn compare_tasks(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         let is_task = |id: &&String| id.starts_with("task_");

@@ -1,5 +1,4 @@
-//! Tests that git merges the work of several clones of one state directory, and that no message is lost,
-//! doubled or misdelivered.
+//! Tests that git merges the work of clones without a lost, doubled or misdelivered message.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
-use crate::setup::{edit_file, git_in, make_repository, names, number, objects, raw_git, texts};
+use crate::setup::{edit_file, git_in, make_repository, names, number, objects, raw_git, texts, words};
 
 /// Settings of git that change how a merge treats renames.
 const SETTINGS: [&str; 4] = [
@@ -136,8 +135,8 @@ fn seqs(events: &[Value]) -> Vec<u64> {
     events.iter().map(|event| event["seq"].as_u64().unwrap()).collect()
 }
 
-/// One clone empties the inbox of alice, and bob gets messages similar to those of alice. Git must not
-/// take that for a renamed directory, and move the message that the other clone sends to alice.
+/// One clone empties the inbox of alice, and bob gets messages similar to those of alice. Git must
+/// not take that for a renamed directory, and move the message that the other clone sends to alice.
 #[test]
 fn an_inbox_that_was_emptied_is_no_renamed_directory() {
     for settings in SETTINGS {
@@ -159,8 +158,8 @@ fn an_inbox_that_was_emptied_is_no_renamed_directory() {
     }
 }
 
-/// A step that replaces a large inbox moves every message into a subdirectory. Git must not move a new
-/// message of the other clone there too.
+/// A step that replaces a large inbox moves every message into a subdirectory. Git must not move a
+/// new message of the other clone there too.
 #[test]
 fn an_inbox_that_was_filed_is_no_renamed_directory() {
     let clones = Clones::new(&["alice"], 2, SETTINGS[1]);
@@ -202,8 +201,8 @@ struct Said {
     made: usize,
 }
 
-/// Does something at random in a clone. Any clone sends messages to any agent; only the owner of an agent
-/// ticks it, edits it, and changes its work items, waits and timers.
+/// Does something at random in a clone. Any clone sends messages to any agent; only the owner of an
+/// agent ticks it, edits it, and changes its work items, waits and timers.
 fn act(clones: &Clones, at: usize, dice: &Dice, said: &mut Said) {
     let all: Vec<String> = said.owners.keys().cloned().collect();
     let own: Vec<String> = all.iter().filter(|name| said.owners[*name] == at).cloned().collect();
@@ -331,8 +330,8 @@ fn random_work_in_clones_merges_without_loss() {
     });
 }
 
-/// `doctor` adds the lines and files for git that an older version has not written. Lines of users stay
-/// behind ours, so that they have precedence.
+/// `doctor` adds the lines and files for git that an older version has not written. Lines of users
+/// stay behind ours, so that they have precedence.
 #[test]
 fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     let clones = Clones::new(&["alice"], 1, "");
@@ -360,18 +359,15 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     let text = fs::read_to_string(&ignore).unwrap();
     assert!(text.ends_with("agents/*/lock\n!agents/*/runs/*/out.log\n# agents/*/cache/\n"), "{text}");
     assert!(text.lines().filter(|line| *line == "agents/*/lock").count() == 1 && text.contains("\nslots/\n"));
-    assert_eq!(
-        fs::read_to_string(&attributes).unwrap(),
-        "* -text -filter -ident\n*.jsonl merge=union\n*.md text"
-    );
+    let text = fs::read_to_string(&attributes).unwrap();
+    assert_eq!(text, "* -text -filter -ident\n*.jsonl merge=union\n*.md text");
     // Outside a repository `doctor` checks none of these files.
     fs::remove_dir_all(clones.dirs[0].join(".git")).unwrap();
     fs::remove_file(&kept).unwrap();
     assert_eq!(found(&["doctor", "--json"], 0), Vec::<String>::new());
 }
 
-/// Makes two clones that have both processed the same messages of `alice`, in the middle of a merge:
-/// `state.json` has a conflict.
+/// Makes two clones that have processed the same messages, in a merge with a conflict.
 fn both_ticked(count: usize) -> Clones {
     let clones = Clones::new(&["alice"], 2, "");
     clones.enqueue(0, "alice", count);
@@ -398,27 +394,14 @@ fn in_the_middle_of_a_merge_every_command_names_the_file() {
     let clones = both_ticked(1);
     let state = clones.agent(0, "alice").join("state.json");
     let before = fs::read(&state).unwrap();
-    let all: &[&[&str]] = &[
-        &["get", "alice"],
-        &["explain", "alice"],
-        &["events", "alice"],
-        &["next-wake", "alice"],
-        &["tick", "alice"],
-        &["tick", "alice", "--commit"],
-        &["start", "alice"],
-        &["stop", "alice"],
-        &["queue", "dead", "-a", "alice"],
-        &["work", "add", "-a", "alice", "x"],
-        &["timer", "add", "-a", "alice", "--in", "1h", "x"],
-        &["enqueue", "alice", "x", "--dedupe-key", "k"],
-        &["doctor"],
-        &["doctor", "--repair"],
-    ];
-    for words in all {
-        let ran = clones.ran(0, words);
+    let lines = "get alice; explain alice; events alice; next-wake alice; tick alice; tick alice --commit; \
+                 start alice; stop alice; queue dead -a alice; work add -a alice x; \
+                 timer add -a alice --in 1h x; enqueue alice x --dedupe-key k; doctor; doctor --repair";
+    for line in lines.split("; ") {
+        let ran = clones.ran(0, &words(line));
         let said = format!("{}{}", ran.stdout, ran.stderr);
-        assert_eq!(ran.code(), 6, "{words:?}: {ran}");
-        assert!(said.contains("alice/state.json") && said.contains("merge conflict"), "{words:?}: {ran}");
+        assert_eq!(ran.code(), 6, "{line}: {ran}");
+        assert!(said.contains("alice/state.json") && said.contains("merge conflict"), "{line}: {ran}");
     }
     assert_eq!(fs::read(&state).unwrap(), before);
     // A message without a dedupe key needs no state.
@@ -466,8 +449,7 @@ fn doctor_finds_and_repairs_messages_that_two_clones_have_settled() {
     }
 }
 
-/// After a merge of both sides' lines a file can have lines twice, joined, out of order, or without a
-/// newline at the end.
+/// After a merge a file can have lines twice, joined, out of order, or without a last newline.
 #[test]
 fn lines_that_a_merge_has_tangled_count_once() {
     const TANGLED: u64 = 3;
@@ -477,15 +459,11 @@ fn lines_that_a_merge_has_tangled_count_once() {
     clones.run(0, &["queue", "list", "-a", "alice"]);
     let agent = clones.agent(0, "alice");
     let answers = || -> Vec<String> {
-        let all: &[&[&str]] = &[
-            &["events", "alice", "--limit", "0", "--json"],
-            &["events", "alice", "--limit", "4", "--json"],
-            &["events", "alice", "--since", "2026-01-02T03:04:09Z", "--json", "--limit", "0"],
-            &["briefs", "alice", "--limit", "2", "--json"],
-            &["queue", "list", "-a", "alice", "--limit", "0", "--json"],
-            &["run", "list", "-a", "alice", "--json"],
-        ];
-        all.iter().map(|words| clones.run(0, words)).collect()
+        let lines = "events alice --limit 0; events alice --limit 4; \
+                     events alice --since 2026-01-02T03:04:09Z --limit 0; briefs alice --limit 2; \
+                     queue list -a alice --limit 0; run list -a alice";
+        let answer = |line| clones.run(0, &[&["--json"][..], &words(line)].concat());
+        lines.split("; ").map(answer).collect()
     };
     let before = answers();
     let ledger = agent.join("ledger").join(&names(&agent.join("ledger"))[0]);
