@@ -1,5 +1,4 @@
-//! Tests that a person learns of every final failure: by a line on stderr, exit status 7, a mark in
-//! `list` and the hook `on-attention`.
+//! Tests that stderr, exit status 7, `list` and the hook `on-attention` report every final failure.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,7 +7,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::docs;
+use crate::docs::read;
 use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{
     Beside, add, edit_file, edit_state, extend_policy, git, hook, make_repository, names, objects, own_name,
@@ -119,9 +118,8 @@ fn an_agent_that_stops_itself_needs_attention_until_it_is_started() {
     let sandbox = hopeless();
     extend_policy(&sandbox, "ada", "on_exhausted = \"stop\"\n");
     say(&sandbox, "try");
-    let ran = sandbox.cmd(["tick", "ada"]).output();
+    let ran = sandbox.cmd(["tick", "ada"]).exits(7);
     let lines: Vec<&str> = ran.stderr.lines().collect();
-    assert_eq!(ran.code(), 7);
     assert!(lines[0].contains("dead letter") && lines[1].contains("the agent stopped itself"), "{ran}");
     assert_eq!(unacknowledged(&sandbox), 2);
     sandbox.run(["start", "ada"]);
@@ -315,19 +313,15 @@ fn until_idle_exits_with_7_if_an_early_step_failed_and_the_last_did_not() {
     assert_eq!(sandbox.json(["list"]).get("attention"), None);
 }
 
-fn example(path: &str) -> String {
-    docs::read(&format!("examples/{path}"))
-}
-
 fn install(sandbox: &Sandbox, script: &str) {
     let path = hook(&sandbox.store(), "on-attention", "");
-    fs::write(&path, example(script)).unwrap();
+    fs::write(&path, read(&format!("examples/attention/{script}"))).unwrap();
 }
 
 #[test]
 fn the_mail_of_the_example_is_sent() {
     let sandbox = hopeless();
-    install(&sandbox, "attention/on-attention-mail");
+    install(&sandbox, "on-attention-mail");
     let bin = sandbox.home().join("bin");
     fs::create_dir(&bin).unwrap();
     let sendmail = "#!/bin/sh\necho \"to $3\"; cat >> \"$HOME/mail\"; echo \"$*\" > \"$HOME/args\"\n";
@@ -346,7 +340,7 @@ fn the_mail_of_the_example_is_sent() {
 fn the_webhook_of_the_example_is_called() {
     needs!("curl");
     let sandbox = hopeless();
-    install(&sandbox, "attention/on-attention-webhook");
+    install(&sandbox, "on-attention-webhook");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/attention", listener.local_addr().unwrap());
     say(&sandbox, "try");
@@ -370,14 +364,11 @@ fn the_webhook_of_the_example_is_called() {
     assert_eq!(told["subject"], "dead_letter");
 }
 
-/// Runs each command of the example crontab, and returns their outputs: cron mails those that are not
-/// empty.
+/// Runs each command of the example crontab. Returns their outputs: cron mails every nonempty one.
 fn mailed(sandbox: &Sandbox) -> Vec<String> {
-    let crontab = example("cron/crontab");
-    let lines = crontab
-        .lines()
-        .filter(|line| line.starts_with('*') || line.starts_with(|c: char| c.is_ascii_digit()));
-    let mailed = lines.map(|line| {
+    let crontab = read("examples/cron/crontab");
+    let is_job = |line: &&str| line.starts_with(|c: char| c == '*' || c.is_ascii_digit());
+    let mailed = crontab.lines().filter(is_job).map(|line| {
         let command = line.splitn(6, ' ').nth(5).unwrap().trim();
         let own = format!("{} --dir {}", own_name(), sandbox.store().display());
         let command = command.replace("dormouse --dir /srv/agents", &own);
@@ -409,13 +400,13 @@ fn the_crontab_mails_what_went_wrong_and_nothing_else() {
 #[test]
 fn the_units_of_systemd_hide_no_failure_and_are_valid() {
     needs!("systemd-analyze");
-    let unit = example("systemd/dormouse-tick.service");
+    let unit = read("examples/systemd/dormouse-tick.service");
     assert!(!unit.contains("SuccessExitStatus"), "{unit}");
     assert!(unit.contains("\nOnFailure=dormouse-attention.service\n"), "{unit}");
     let sandbox = Sandbox::empty();
     let mut paths = Vec::new();
     for name in ["dormouse-tick.service", "dormouse-tick.timer", "dormouse-attention.service"] {
-        let text = example(&format!("systemd/{name}"));
+        let text = read(&format!("examples/systemd/{name}"));
         let text = text.replace("/usr/local/bin/dormouse", &dormouse().display().to_string());
         fs::write(sandbox.home().join(name), text).unwrap();
         paths.push(sandbox.home().join(name));

@@ -18,8 +18,7 @@ fn dormouse_alone_prints_the_first_steps() {
     // Each proposed command succeeds.
     let steps = sandbox.json(NOTHING)["begin"].clone();
     for step in steps.as_array().unwrap() {
-        let words: Vec<&str> = step.as_str().unwrap().split(' ').skip(1).collect();
-        sandbox.cmd(words).exits(0);
+        sandbox.cmd(step.as_str().unwrap().split(' ').skip(1)).exits(0);
     }
 }
 
@@ -32,10 +31,8 @@ fn dormouse_alone_prints_a_summary_of_the_agents() {
     sandbox.run(["create", "kim", "--", "true"]);
     say(&sandbox, "x");
     let said = sandbox.run(NOTHING);
-    assert!(
-        said.starts_with("3 agents in ") && said.contains(": 1 has_queued_input, 1 idle, 1 not started\n"),
-        "{said}"
-    );
+    assert!(said.starts_with("3 agents in "), "{said}");
+    assert!(said.contains(": 1 has_queued_input, 1 idle, 1 not started\n"), "{said}");
     assert!(said.contains("\nto have it run: dormouse start kim\n"), "{said}");
     assert!(sandbox.run(["list"]).contains("not started yet"));
     assert!(said.contains("\n1 message pending\n"), "{said}");
@@ -47,8 +44,7 @@ fn dormouse_alone_prints_a_summary_of_the_agents() {
         sandbox.cmd(["tick", "ada"]).output();
         sandbox.cmd(["recover", "ada"]).output();
     }
-    let said = sandbox.run(NOTHING);
-    assert!(said.contains("\nto look at: ada\n"), "{said}");
+    assert!(sandbox.run(NOTHING).contains("\nto look at: ada\n"));
     // The summary shows `ada` although the records of `bob` can't be read.
     std::fs::write(sandbox.agent("bob").join("state.json"), "{").unwrap();
     let ran = sandbox.cmd(NOTHING).output();
@@ -60,8 +56,7 @@ fn dormouse_alone_prints_a_summary_of_the_agents() {
 fn help_begins_with_the_purpose_of_a_command_and_ends_with_an_example() {
     let sandbox = Sandbox::empty();
     for command in ["tick", "enqueue", "queue drop", "create", "timer add", "check-outcome", "doctor"] {
-        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
-        let help = sandbox.run(words);
+        let help = sandbox.run(command.split(' ').chain(["--help"]));
         assert!(!help.starts_with("Usage"), "{command}");
         let (_, example) = help.split_once("\nExample:\n").unwrap_or_else(|| panic!("{command}: {help}"));
         let is_plain = !example.contains("\\-") && !example.contains("\\(");
