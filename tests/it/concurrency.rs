@@ -1,4 +1,4 @@
-//! Many commands at once on one agent: producers, ticks, readers, `start` and `stop`.
+//! Tests many commands at once on one agent: producers, ticks, readers, `start` and `stop`.
 
 mod beside;
 mod delegations;
@@ -8,10 +8,10 @@ mod readers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use serde_json::Value;
@@ -19,28 +19,27 @@ use serde_json::Value;
 use crate::checker;
 use crate::harness::{Ran, Sandbox};
 use crate::held::{Held, call};
-use crate::setup::{lives, names, words};
+use crate::setup::{extend_policy, fifo, lives, names, objects, texts, words};
 use crate::strace::record;
 
 const AGENT: &str = "ada";
 
-/// Whoever waits for a lock longer than this waits for ever, however busy the machine is: it exits with 5.
+/// Lock timeout of all commands, so long that only a deadlock can reach it.
 const PATIENCE: &str = "--lock-timeout 10m";
 
-/// Appends to the log outside the store, in one write.
+/// Turn that appends its message and attempt to `home/turns`, in one write.
 const TURN: &str = r#"echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
 
 fn agent(turn: &str, policy: &str) -> Sandbox {
     let sandbox = Sandbox::in_memory().with_real_clock();
     sandbox.run(["init"]);
     sandbox.run(["create", AGENT, "--shell", turn]);
-    let path = sandbox.agent(AGENT).join("agent.toml");
-    fs::write(&path, format!("{}\n{policy}", fs::read_to_string(&path).unwrap())).unwrap();
+    extend_policy(&sandbox, AGENT, &format!("\n{policy}"));
     sandbox.run(["start", AGENT]);
     sandbox
 }
 
-/// Runs a command that may be refused, but never breaks.
+/// Runs a command that must exit with one of the `allowed` statuses.
 #[track_caller]
 fn run(sandbox: &Sandbox, line: &str, allowed: &[i32]) -> Ran {
     let ran = sandbox.cmd(words(&format!("{line} {PATIENCE}"))).output();
@@ -56,6 +55,17 @@ fn is_sound(sandbox: &Sandbox) -> checker::Found {
     found
 }
 
+/// Does work on `count` threads. Each gets its number.
+fn at_once(count: usize, work: impl Fn(usize) + Sync) {
+    thread::scope(|scope| {
+        for number in 0..count {
+            let work = &work;
+            scope.spawn(move || work(number));
+        }
+    });
+}
+
+/// Returns the attempts of all turns that have run, by message.
 fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<String>> {
     let mut turns: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default().lines() {
@@ -80,7 +90,7 @@ fn a_thousand_messages_of_many_producers_make_a_turn_each() {
                     let ran = run(&sandbox, &format!("enqueue {AGENT} {at}"), &[0]);
                     assert!(admitted.lock().unwrap().insert(ran.stdout.trim().to_owned()));
                 }
-                // Eight more, each of them twice under one key, in one go.
+                // The last producer adds a batch of 8 more messages, each twice with one key.
                 if producing.fetch_sub(1, Ordering::SeqCst) == 1 {
                     let batch: String = (0..16)
                         .map(|at| format!("{{\"text\":\"{at}\",\"dedupe_key\":\"k{}\"}}\n", at / 2))
@@ -109,29 +119,23 @@ fn a_thousand_messages_of_many_producers_make_a_turn_each() {
     assert_eq!(admitted.len(), PRODUCERS * EACH + 8);
     assert_eq!(turns.keys().cloned().collect::<BTreeSet<_>>(), admitted);
     let not_once: Vec<_> = turns.iter().filter(|(_, attempts)| *attempts != &["1"]).collect();
-    assert!(not_once.is_empty(), "not exactly one turn: {not_once:?}");
+    assert!(not_once.is_empty(), "messages without exactly one turn: {not_once:?}");
     let found = is_sound(&sandbox);
     assert_eq!(found.state["counters"]["turns"], admitted.len());
     println!("{} messages, {} turns", admitted.len(), turns.len());
 }
 
 #[test]
-fn of_many_with_the_same_key_one_is_admitted() {
+fn of_many_messages_with_the_same_key_one_is_admitted() {
     let sandbox = agent(TURN, "");
     for round in 0..5 {
         let answers = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    let line = format!("enqueue {AGENT} hello --dedupe-key k{round} --json");
-                    let ran = run(&sandbox, &line, &[0]);
-                    answers.lock().unwrap().push(serde_json::from_str::<Value>(&ran.stdout).unwrap());
-                });
-            }
+        at_once(8, |_| {
+            let line = format!("enqueue {AGENT} hello --dedupe-key k{round} --json");
+            answers.lock().unwrap().extend(objects(&run(&sandbox, &line, &[0]).stdout));
         });
         let answers = answers.into_inner().unwrap();
-        let ids: BTreeSet<&str> =
-            answers.iter().map(|answer| answer["message_id"].as_str().unwrap()).collect();
+        let ids: BTreeSet<String> = texts(&answers, "message_id").into_iter().collect();
         let admitted = answers.iter().filter(|answer| answer["duplicate"] == false).count();
         assert_eq!((ids.len(), admitted), (1, 1), "{answers:?}");
     }
@@ -139,56 +143,46 @@ fn of_many_with_the_same_key_one_is_admitted() {
 }
 
 #[test]
-fn batches_do_not_sweep_each_other_away() {
+fn batches_do_not_delete_each_others_files() {
     const PRODUCERS: usize = 8;
     const BATCHES: usize = 20;
     let sandbox = agent(TURN, "");
-    thread::scope(|scope| {
-        for _ in 0..PRODUCERS {
-            scope.spawn(|| {
-                for _ in 0..BATCHES {
-                    let line = format!("enqueue {AGENT} --batch {PATIENCE}");
-                    sandbox.cmd(words(&line)).stdin("{\"text\":\"hello\"}\n").exits(0);
-                }
-            });
+    at_once(PRODUCERS, |_| {
+        for _ in 0..BATCHES {
+            let line = format!("enqueue {AGENT} --batch {PATIENCE}");
+            sandbox.cmd(words(&line)).stdin("{\"text\":\"hello\"}\n").exits(0);
         }
     });
     assert_eq!(is_sound(&sandbox).queued.len(), PRODUCERS * BATCHES);
-    let left = names(&sandbox.agent(AGENT).join("tmp"));
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(names(&sandbox.agent(AGENT).join("tmp")), [""; 0]);
 }
 
 #[test]
-fn whatever_is_mixed_nothing_breaks() {
-    const WORKERS: u64 = 6;
-    const OPERATIONS: u64 = 60;
+fn random_commands_at_once_lose_no_message() {
+    const WORKERS: usize = 6;
+    const OPERATIONS: usize = 60;
     let sandbox = agent(TURN, "[recovery]\nbase = \"1ms\"\n");
     let admitted = Mutex::new(BTreeSet::new());
-    thread::scope(|scope| {
-        for worker in 0..WORKERS {
-            let (sandbox, admitted) = (&sandbox, &admitted);
-            scope.spawn(move || {
-                // The same sequence of commands every time; how they meet is another matter.
-                let mut state = worker * 2 + 1;
-                for _ in 0..OPERATIONS {
-                    state =
-                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    match (state >> 33) % 12 {
-                        0 => drop(run(sandbox, "start ada", &[0, 4])),
-                        1 => drop(run(sandbox, "stop ada --requeue --grace 5s", &[0])),
-                        2..=5 => {
-                            let ran = run(sandbox, "enqueue ada hello", &[0]);
-                            admitted.lock().unwrap().insert(ran.stdout.trim().to_owned());
-                        }
-                        6 => drop(run(sandbox, "wake ada", &[0])),
-                        7 => drop(run(sandbox, "get ada --json", &[0])),
-                        8 => drop(run(sandbox, "queue list -a ada --limit 0", &[0])),
-                        9 => drop(run(sandbox, "recover ada", &[0, 4])),
-                        // A turn that was stopped has failed for its tick.
-                        _ => drop(run(sandbox, "tick ada", &[0, 7])),
-                    }
-                }
-            });
+    at_once(WORKERS, |worker| {
+        // Each worker runs the same commands in every run of the test; their timing varies.
+        let mut state = worker as u64 * 2 + 1;
+        for _ in 0..OPERATIONS {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (line, allowed) = match (state >> 33) % 12 {
+                0 => ("start ada", &[0, 4][..]),
+                1 => ("stop ada --requeue --grace 5s", &[0][..]),
+                2..=5 => ("enqueue ada hello", &[0][..]),
+                6 => ("wake ada", &[0][..]),
+                7 => ("get ada --json", &[0][..]),
+                8 => ("queue list -a ada --limit 0", &[0][..]),
+                9 => ("recover ada", &[0, 4][..]),
+                // A tick exits with 7 if `stop` ends its turn.
+                _ => ("tick ada", &[0, 7][..]),
+            };
+            let ran = run(&sandbox, line, allowed);
+            if line.starts_with("enqueue") {
+                admitted.lock().unwrap().insert(ran.stdout.trim().to_owned());
+            }
         }
     });
     let found = is_sound(&sandbox);
@@ -205,7 +199,7 @@ fn whatever_is_mixed_nothing_breaks() {
         let ran = turns(&sandbox).contains_key(id);
         match found.ended_as(id) {
             Some("processed") => assert!(ran, "{id} never ran"),
-            // The last stop may have met a run that somebody had claimed.
+            // The last `stop` aborts the message of a run that it interrupts.
             Some("aborted") => {}
             other => panic!("{id} ended as {other:?}"),
         }
@@ -214,42 +208,35 @@ fn whatever_is_mixed_nothing_breaks() {
 }
 
 #[test]
-fn the_planes_of_an_agent_can_be_changed_by_many_at_once() {
+fn work_waits_and_timers_can_be_changed_by_many_commands_at_once() {
     const WORKERS: usize = 8;
     const ROUNDS: usize = 6;
-    // The turns do the same from within: as commands, and by what they leave.
+    // Each turn adds a timer by its outcome.
     let turn = r#"echo '{"actions": [{"do": "timer.add", "in": "30d", "text": "x"}]}' > "$DORMOUSE_OUTCOME"
         echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
     let sandbox = agent(turn, "");
     let made = Mutex::new(BTreeSet::new());
-    thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                let run = |line: &str| {
-                    let ran = run(&sandbox, line, &[0]);
-                    ran.stdout.trim().to_owned()
-                };
-                let make = |line: &str| {
-                    let id = run(line);
-                    assert!(made.lock().unwrap().insert(id.clone()), "{id} is there twice");
-                    id
-                };
-                for _ in 0..ROUNDS {
-                    let item = make("work add objective -a ada --plan prose");
-                    make(&format!("wait -a ada --on external --reason why --work-item {item}"));
-                    // Nothing that is said here ends this one.
-                    let on = format!("--on external --resource {item}");
-                    let wait = make(&format!("wait -a ada {on} --reason why --work-item {item}"));
-                    make("timer add -a ada --in 0s due");
-                    let timer = make("timer add -a ada --in 30d due");
-                    make("enqueue ada hello --in 0s");
-                    run("tick ada");
-                    run(&format!("work block {item} --reason why"));
-                    run(&format!("timer cancel {timer}"));
-                    run(&format!("wait cancel {wait}"));
-                    run(&format!("work complete {item} --result done"));
-                }
-            });
+    at_once(WORKERS, |_| {
+        let run = |line: &str| run(&sandbox, line, &[0]).stdout.trim().to_owned();
+        let make = |line: &str| {
+            let id = run(line);
+            assert!(made.lock().unwrap().insert(id.clone()), "two records have the id {id}");
+            id
+        };
+        for _ in 0..ROUNDS {
+            let item = make("work add objective -a ada --plan prose");
+            make(&format!("wait -a ada --on external --reason why --work-item {item}"));
+            // No message of this test names this resource, so none ends this wait.
+            let on = format!("--on external --resource {item}");
+            let wait = make(&format!("wait -a ada {on} --reason why --work-item {item}"));
+            make("timer add -a ada --in 0s due");
+            let timer = make("timer add -a ada --in 30d due");
+            make("enqueue ada hello --in 0s");
+            run("tick ada");
+            run(&format!("work block {item} --reason why"));
+            run(&format!("timer cancel {timer}"));
+            run(&format!("wait cancel {wait}"));
+            run(&format!("work complete {item} --result done"));
         }
     });
     run(&sandbox, "tick ada --until-idle", &[0]);
@@ -260,32 +247,23 @@ fn the_planes_of_an_agent_can_be_changed_by_many_at_once() {
     let lost: Vec<_> = made.difference(&there).collect();
     assert!(lost.is_empty(), "{lost:?}");
     let open: Vec<_> = made.iter().filter(|id| found.open.contains(*id)).collect();
-    assert!(open.is_empty(), "each was ended: {open:?}");
+    assert!(open.is_empty(), "records that were not ended: {open:?}");
     let more_than_once: Vec<_> = turns(&sandbox).into_iter().filter(|(_, ran)| ran != &["1"]).collect();
     assert!(more_than_once.is_empty(), "{more_than_once:?}");
 }
 
 #[test]
-fn readers_are_never_disturbed() {
+fn readers_succeed_while_300_turns_run() {
     let sandbox = agent(TURN, "");
     let is_over = AtomicBool::new(false);
     let reads = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for line in [
-            "get ada --json",
-            "list --json",
-            "events ada --json",
-            "queue list -a ada --limit 0 --json",
-            "explain ada --json",
-            "tick ada --dry-run --json",
-        ] {
+        let lines = "get ada; list; events ada; queue list -a ada --limit 0; explain ada; tick ada --dry-run";
+        for line in lines.split("; ") {
             let (sandbox, is_over, reads) = (&sandbox, &is_over, &reads);
             scope.spawn(move || {
                 while !is_over.load(Ordering::SeqCst) {
-                    let ran = run(sandbox, line, &[0]);
-                    for line in ran.stdout.lines() {
-                        serde_json::from_str::<Value>(line).unwrap();
-                    }
+                    objects(&run(sandbox, &format!("{line} --json"), &[0]).stdout);
                     reads.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -301,12 +279,7 @@ fn readers_are_never_disturbed() {
     });
     assert_eq!(turns(&sandbox).len(), 300);
     is_sound(&sandbox);
-    println!("{} reads beside 300 turns", reads.into_inner());
-}
-
-/// A named pipe: who opens it waits for the other side, so that nobody has to guess how long.
-fn fifo(path: &Path) {
-    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    println!("{} reads during 300 turns", reads.into_inner());
 }
 
 fn spawn(sandbox: &Sandbox, line: &str) -> Child {
@@ -314,73 +287,61 @@ fn spawn(sandbox: &Sandbox, line: &str) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until a turn has said so, and returns what it said.
+/// Waits until a turn writes to a named pipe, and returns the process ids that it has written.
 fn heard(path: &Path) -> Vec<i32> {
     let mut text = String::new();
     fs::File::open(path).unwrap().read_to_string(&mut text).unwrap();
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Who dies with its parent is gone a moment after it.
-fn wait_for_end(pid: i32) {
-    while lives(pid) {
-        thread::yield_now();
-    }
+/// Starts a tick, and returns once its turn runs. [`end_turn`] lets the turn end.
+fn running() -> (Sandbox, Child) {
+    let sandbox = agent(&format!("{TURN}; echo $$ > \"$HOME/up\"; cat \"$HOME/down\""), "");
+    ["up", "down"].iter().for_each(|name| fifo(&sandbox.home().join(name)));
+    run(&sandbox, "enqueue ada hello", &[0]);
+    let tick = spawn(&sandbox, "tick ada --json");
+    heard(&sandbox.home().join("up"));
+    (sandbox, tick)
+}
+
+/// Lets the turn of [`running`] end, and returns the step.
+fn end_turn(sandbox: &Sandbox, tick: Child) -> Value {
+    fs::write(sandbox.home().join("down"), "").unwrap();
+    let output = tick.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
 fn of_two_ticks_one_runs_the_turn() {
-    let turn = r#"echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns"; echo $$ > "$HOME/up"; cat "$HOME/down""#;
-    let sandbox = agent(turn, "");
-    let (up, down): (PathBuf, PathBuf) = (sandbox.home().join("up"), sandbox.home().join("down"));
-    fifo(&up);
-    fifo(&down);
-    run(&sandbox, "enqueue ada hello", &[0]);
-    let first = spawn(&sandbox, "tick ada --json");
-    heard(&up);
+    let (sandbox, first) = running();
     let second = sandbox.json(["tick", AGENT]);
     assert_eq!((&second["decision"], &second["reason"]), (&"noop".into(), &"turn_in_progress".into()));
     let refused = run(&sandbox, "recover ada", &[4]);
     assert!(refused.stderr.contains("is running"), "{refused}");
-    fs::write(&down, "").unwrap();
-    let first = first.wait_with_output().unwrap();
-    let report: Value = serde_json::from_slice(&first.stdout).unwrap();
-    assert_eq!((first.status.code(), &report["terminal"]), (Some(0), &"completed".into()));
-    assert_eq!(second["run_id"], report["run_id"]);
+    let first = end_turn(&sandbox, first);
+    assert_eq!(first["terminal"], "completed");
+    assert_eq!(second["run_id"], first["run_id"]);
     assert_eq!(turns(&sandbox).into_values().collect::<Vec<_>>(), [["1"]]);
     is_sound(&sandbox);
 }
 
 #[test]
-fn who_comes_to_recover_a_run_that_ends_in_that_moment_has_interrupted_none() {
+fn recover_interrupts_no_run_that_ends_while_recover_begins() {
     needs!("strace");
-    let turn = r#"echo $$ > "$HOME/up"; cat "$HOME/down""#;
-    let running = || {
-        let sandbox = agent(turn, "");
-        ["up", "down"].iter().for_each(|name| fifo(&sandbox.home().join(name)));
-        run(&sandbox, "enqueue ada hello", &[0]);
-        let tick = spawn(&sandbox, "tick ada");
-        heard(&sandbox.home().join("up"));
-        (sandbox, tick)
-    };
-    let end = |sandbox: &Sandbox, tick: Child| {
-        fs::write(sandbox.home().join("down"), "").unwrap();
-        assert_eq!(tick.wait_with_output().unwrap().status.code(), Some(0));
-    };
     let (sandbox, tick) = running();
     let calls = record(&sandbox, &["recover", AGENT], "").calls;
-    end(&sandbox, tick);
+    end_turn(&sandbox, tick);
     let (sandbox, tick) = running();
     let recover = Held::at(&sandbox, &["recover", AGENT], "", call(&calls, "open", "/run.lock"));
-    end(&sandbox, tick);
-    let ran = recover.go_on();
-    assert_eq!((ran.code(), &*ran.stdout), (4, ""), "{ran}");
+    end_turn(&sandbox, tick);
+    recover.go_on().answers(4, "");
     is_sound(&sandbox);
 }
 
 #[test]
-fn a_tick_that_is_killed_takes_its_turn_along() {
-    // The first run leaves a child in the group, and one in a session of its own.
+fn a_turn_ends_with_its_killed_tick_and_the_next_command_ends_its_children() {
+    // The first turn has a child in its process group, and one in another session.
     let turn = r#"echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns"
         [ ! -e "$HOME/begun" ] || exit 0
         touch "$HOME/begun"
@@ -398,8 +359,11 @@ fn a_tick_that_is_killed_takes_its_turn_along() {
         assert_eq!(pids.len(), 3);
         tick.kill().unwrap();
         tick.wait().unwrap();
-        wait_for_end(pids[0]);
-        // Whoever comes next ends the others, before the message may run again.
+        // The kernel kills the turn a moment after the tick.
+        while lives(pids[0]) {
+            thread::yield_now();
+        }
+        // The next command kills the other two processes before the message may run again.
         if round == 1 {
             let recovered = sandbox.json(["recover", AGENT]);
             assert!(recovered["interrupted_run_id"].is_string(), "{recovered}");
@@ -409,11 +373,8 @@ fn a_tick_that_is_killed_takes_its_turn_along() {
             assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
         }
         run(&sandbox, "tick ada --until-idle", &[0]);
-        assert_eq!(
-            turns(&sandbox).into_values().collect::<Vec<_>>(),
-            [["1", "1"]],
-            "an interruption costs no attempt"
-        );
+        // An interruption costs no attempt.
+        assert_eq!(turns(&sandbox).into_values().collect::<Vec<_>>(), [["1", "1"]]);
         let found = is_sound(&sandbox);
         let ended: Vec<&str> = found.archived.keys().filter_map(|id| found.ended_as(id)).collect();
         assert_eq!(ended, ["processed"]);
@@ -422,22 +383,14 @@ fn a_tick_that_is_killed_takes_its_turn_along() {
 }
 
 #[test]
-fn a_task_that_is_stopped_before_it_begins_was_started_all_the_same() {
+fn task_start_during_a_stop_succeeds_or_is_refused() {
     let sandbox = agent("true", "");
     for _ in 0..30 {
-        let start = AtomicBool::new(false);
-        thread::scope(|scope| {
-            for line in ["task start -a ada -- true", "stop ada --grace 5s"] {
-                let (sandbox, start) = (&sandbox, &start);
-                scope.spawn(move || {
-                    while !start.load(Ordering::SeqCst) {
-                        thread::yield_now();
-                    }
-                    // Behind a closed gate none is started.
-                    run(sandbox, line, &[0, 4]);
-                });
-            }
-            start.store(true, Ordering::SeqCst);
+        let start = Barrier::new(2);
+        at_once(2, |number| {
+            start.wait();
+            // A stopped agent starts no task.
+            run(&sandbox, ["task start -a ada -- true", "stop ada --grace 5s"][number], &[0, 4]);
         });
         run(&sandbox, "start ada", &[0]);
     }

@@ -1,10 +1,10 @@
-//! Kills: every command is cut at every system call that changes something, and no record is torn.
+//! Kills commands at system calls that change something, and checks that no record is torn.
 //!
-//! One call in six is cut. `DORMOUSE_CUTS=1 cargo test --test it crash` cuts every one.
+//! A run takes a sample of these calls; `DORMOUSE_CUTS=1 cargo test --test it crash` takes all.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::checker;
@@ -13,16 +13,16 @@ use crate::scenarios::{
     AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, created, forget_what_git_ignores, hold,
     killed_after_the_note, noted_ends, prepared, queued, settle, started, turns,
 };
-use crate::setup::words;
+use crate::setup::{fifo, words};
 use crate::strace::{self, Call, Harm, Harmed};
 
-/// One point of one scenario.
+/// One system call of one scenario, at which the command is killed.
 struct Cut<'a> {
     scenario: &'a Scenario,
     template: &'a Sandbox,
     args: &'a [String],
     call: Call,
-    /// Even and odd cases differ in what is done next.
+    /// Place of the call among those that change something. It also decides how the test continues.
     number: usize,
 }
 
@@ -39,7 +39,6 @@ fn every_command_can_be_killed_at_every_call() {
     needs!("strace");
     let prepared = prepared();
     let mut cuts = Vec::new();
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (scenario, (template, args)) in SCENARIOS.iter().zip(&prepared) {
         let words: Vec<&str> = args.iter().map(String::as_str).collect();
         let points = strace::record(&template.copy(), &words, scenario.stdin).points();
@@ -48,6 +47,7 @@ fn every_command_can_be_killed_at_every_call() {
         }
     }
     let cuts = one_in(9, cuts);
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     cuts.iter().for_each(|cut| *counts.entry(cut.scenario.name).or_default() += 1);
     let tally = Tally::default();
     each_in_parallel(&cuts, |cut| kill(cut, &tally));
@@ -56,17 +56,13 @@ fn every_command_can_be_killed_at_every_call() {
     }
     let (cut, missed) = (tally.cut.into_inner(), tally.missed.into_inner());
     assert!(missed * 50 < cut, "{missed} of {cut} cuts were missed");
-    println!(
-        "{} cut, {} missed, {} cut a second time, {} turns ran again",
-        cut,
-        missed,
-        tally.again.into_inner(),
-        tally.replayed.into_inner()
-    );
+    let (again, replayed) = (tally.again.into_inner(), tally.replayed.into_inner());
+    println!("{cut} cut, {missed} missed, {again} cut a second time, {replayed} turns ran again");
 }
 
-/// Runs differ in what they read: recovery looks at every process of the machine, and what was the
-/// tenth file to be opened is the twelfth now. The place among the calls that change something stays.
+/// Kills a command at a call, in up to four attempts. Recovery reads every process of the machine,
+/// so the tenth `open` of one run can be the twelfth of the next; then the call is found by its
+/// place among the calls that change something.
 fn cut_at(cut: &Cut<'_>, words: &[&str]) -> (Sandbox, Before, Harmed, Call) {
     let mut call = cut.call.clone();
     for again in 0.. {
@@ -79,7 +75,7 @@ fn cut_at(cut: &Cut<'_>, words: &[&str]) -> (Sandbox, Before, Harmed, Call) {
         let points = strace::record(&cut.template.copy(), words, cut.scenario.stdin).points();
         call = points.get(cut.number).cloned().unwrap_or(call);
     }
-    unreachable!("it returns at the last of them")
+    unreachable!("the fourth attempt returns")
 }
 
 fn kill(cut: &Cut<'_>, tally: &Tally) {
@@ -90,18 +86,18 @@ fn kill(cut: &Cut<'_>, tally: &Tally) {
     counter.fetch_add(1, Ordering::Relaxed);
     let mut kept = acknowledged(&harmed.ran);
 
-    // Whoever only reads is not disturbed.
+    // A reader succeeds before any other command repairs the records.
     let got = sandbox.cmd(["get", AGENT, "--json"]).output();
     case.must(got.code() == 0, &sandbox, format!("get: {got}"));
 
-    // What was noted to have ended must never run again; anything else may.
+    // A turn whose end was noted must never run again; any other turn may.
     let noted = noted_ends(&sandbox);
     let before_again = turns(&sandbox);
 
     let is_producer = ["enqueue", "wake"].contains(&words[0]);
     if !is_producer || cut.number % 2 == 1 {
         if !is_producer && cut.number.is_multiple_of(3) {
-            // The one who cleans up is killed as well, somewhere on its way.
+            // The next command, which recovers, is killed too.
             let points = strace::record(&sandbox.copy(), &words, cut.scenario.stdin).points();
             let call = &points[cut.number * 7 % points.len()];
             strace::harm(&sandbox, &words, cut.scenario.stdin, call, Harm::Kill);
@@ -120,11 +116,8 @@ fn kill(cut: &Cut<'_>, tally: &Tally) {
         let message = found.runs[&run]["message_id"].as_str().unwrap().to_owned();
         let completed = found.runs[&run]["terminal"] == "completed";
         let runs = &turns(&sandbox)[&message];
-        case.must(
-            !completed || runs.last() == Some(&run),
-            &sandbox,
-            format!("{run} had ended, and its message ran again: {runs:?}"),
-        );
+        let is_last = !completed || runs.last() == Some(&run);
+        case.must(is_last, &sandbox, format!("{run} had ended, and its message ran again: {runs:?}"));
     }
     let ran = turns(&sandbox);
     let more = ran.iter().filter(|(id, now)| {
@@ -135,10 +128,9 @@ fn kill(cut: &Cut<'_>, tally: &Tally) {
     tally.replayed.fetch_add(more.count(), Ordering::Relaxed);
 }
 
-/// The one window in which a turn that did all it had to may run again: from its last act until its
-/// tick has noted its end. It is as long as it takes to see that, and to write one small file.
+/// A complete turn may run again only if its tick is killed before it has noted the turn's end.
 #[test]
-fn a_turn_runs_again_only_if_nobody_noted_its_end() {
+fn a_turn_runs_again_only_if_its_end_was_not_noted() {
     needs!("strace");
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "tick: claim, turn, settle").unwrap();
     let template = queued();
@@ -155,16 +147,13 @@ fn a_turn_runs_again_only_if_nobody_noted_its_end() {
         let sandbox = template.copy();
         let harmed = strace::harm(&sandbox, &["tick", AGENT], "", call, Harm::Kill);
         let case = Case { scenario, what: format!("killed at {call} (really: {:?})", harmed.hit) };
-        // Which runs came to their end shows only when nothing of the turn is left.
+        // Kills the processes of the turn, so that no turn begins after the count.
         settle(&case, &sandbox);
         let runs: Vec<Vec<String>> = turns(&sandbox).into_values().collect();
-        // The cut comes before the call: at the call itself the note of the end is not there yet.
+        // The tick is killed before it makes the call, so at `noted` the end is not noted.
         let most = if *at <= noted { 2 } else { 1 };
-        case.must(
-            runs.len() == 1 && (1..=most).contains(&runs[0].len()),
-            &sandbox,
-            format!("point {at}, noted at {noted}: {runs:?}"),
-        );
+        let is_once = runs.len() == 1 && (1..=most).contains(&runs[0].len());
+        case.must(is_once, &sandbox, format!("point {at}, noted at {noted}: {runs:?}"));
         replays.fetch_add(usize::from(runs[0].len() == 2), Ordering::Relaxed);
     });
     println!(
@@ -174,11 +163,11 @@ fn a_turn_runs_again_only_if_nobody_noted_its_end() {
     );
 }
 
-/// A stop that is killed on its way has closed the gate or not; the next one finishes it.
+/// A second `stop` finishes one that was killed.
 #[test]
 fn stop_can_be_killed_while_it_ends_a_run() {
     needs!("strace");
-    // It says that it is up, and would work for a day.
+    // The turn reports that it runs, and sleeps for a day.
     const TURN: &str =
         r#"echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns"; echo up > "$HOME/up"; exec sleep 86400"#;
     let template = created(TURN, "");
@@ -187,7 +176,7 @@ fn stop_can_be_killed_while_it_ends_a_run() {
     let live = || {
         let sandbox = template.copy();
         let up = sandbox.home().join("up");
-        assert!(Command::new("mkfifo").arg(&up).status().unwrap().success());
+        fifo(&up);
         let mut tick = sandbox.cmd(["tick", AGENT]).into_command();
         let tick = tick.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         assert_eq!(fs::read_to_string(&up).unwrap(), "up\n");
@@ -209,20 +198,17 @@ fn stop_can_be_killed_while_it_ends_a_run() {
             cut.fetch_add(harmed.hit.len(), Ordering::Relaxed);
             let again = sandbox.cmd(stop.to_vec()).output();
             case.must(again.code() == 0, &sandbox, format!("again: {again}"));
-            // Its turn was ended, so it ends by itself.
+            // The tick ends because its turn was killed.
             let status = tick.wait().unwrap();
             case.must([Some(0), Some(7)].contains(&status.code()), &sandbox, format!("the tick: {status}"));
             let found = checker::look(&sandbox.agent(AGENT));
-            case.must(
-                found.complaints.is_empty() && !found.has_journal,
-                &sandbox,
-                format!("{:#?}", found.complaints),
-            );
-            case.must(found.state["status"] == "stopped", &sandbox, "it is not stopped");
-            case.must(found.state["current_run"].is_null(), &sandbox, "a run is left");
+            let is_sound = found.complaints.is_empty() && !found.has_journal;
+            case.must(is_sound, &sandbox, format!("{:#?}", found.complaints));
+            case.must(found.state["status"] == "stopped", &sandbox, "the agent is not stopped");
+            case.must(found.state["current_run"].is_null(), &sandbox, "the agent still has a run");
             let id = found.messages().into_iter().next().unwrap_or_default();
             let ended = found.ended_as(&id);
-            // Killed before the commit, it has let the run go on, and the second one has ended it.
+            // If the first `stop` was killed before its commit, the second one has ended the run.
             let expected = if stop.len() == 3 { None } else { Some("aborted") };
             case.must(ended == expected && found.messages().len() == 1, &sandbox, format!("{ended:?}"));
             replayed.fetch_add(usize::from(turns(&sandbox)[&id].len() > 1), Ordering::Relaxed);
@@ -232,10 +218,10 @@ fn stop_can_be_killed_while_it_ends_a_run() {
     }
 }
 
-/// The cache of dedupe keys may be lost at any time. A settlement that comes first must not make one
-/// that knows its own key alone: it would pass for the whole.
+/// The cache of dedupe keys may be deleted at any time. A settlement that makes a new cache must
+/// put all keys into it: with its own key alone the cache would pass for complete.
 #[test]
-fn a_dedupe_cache_that_was_lost_in_mid_turn_is_made_whole() {
+fn a_dedupe_cache_that_was_deleted_during_a_turn_is_made_from_all_messages() {
     needs!("strace");
     let sandbox = started();
     let first = sandbox.run(words("enqueue ada one --dedupe-key first"));

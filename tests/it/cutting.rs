@@ -1,8 +1,8 @@
-//! A proxy before a PostgreSQL that counts the trips of its clients, and cuts the connection at one of them.
+//! Proxy before a PostgreSQL server: counts the round trips of clients, and cuts one connection.
 //!
-//! The unit tests of the store use this file, too.
+//! The unit tests of the store use this file too.
 
-#![allow(dead_code, reason = "each of its users needs a part of it")]
+#![allow(dead_code, reason = "the unit tests and the tests of commands need different parts")]
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Where a connection is cut, once.
+/// Round trip, counted from 1, at which the proxy cuts the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// The flight of this number never reaches the server.
+    /// The request never reaches the server.
     Before(usize),
-    /// It does, and its answer never reaches the client.
+    /// The request reaches the server, and the answer never reaches the client.
     After(usize),
 }
 
@@ -26,6 +26,7 @@ pub struct Proxy {
     is_stopped: Arc<AtomicBool>,
 }
 
+/// Reads one message of the protocol; the first message of a client has no type byte.
 fn message(from: &mut impl Read, typed: bool) -> Option<Vec<u8>> {
     let mut head = vec![0; if typed { 5 } else { 4 }];
     from.read_exact(&mut head).ok()?;
@@ -37,7 +38,7 @@ fn message(from: &mut impl Read, typed: bool) -> Option<Vec<u8>> {
 }
 
 impl Proxy {
-    /// `socket`: of the server.
+    /// Starts a proxy on a free port. `socket` is the Unix socket of the server.
     pub fn before(socket: PathBuf, cut: Option<Cut>) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -57,12 +58,12 @@ impl Proxy {
         proxy
     }
 
-    /// How many trips there were.
+    /// Number of round trips of all clients so far.
     pub fn trips(&self) -> usize {
         self.trips.load(Ordering::SeqCst)
     }
 
-    /// Cuts all connections at their next flight, and lets nobody in.
+    /// Cuts each connection at its next round trip, and refuses new ones.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
         drop(TcpStream::connect(("127.0.0.1", self.port)));
@@ -84,7 +85,8 @@ fn serve(
     let answering = std::thread::spawn(move || {
         while let Some(answer) = message(&mut answers, true) {
             if mute.load(Ordering::SeqCst) {
-                // The answer to the flight is whole: now the client hears that the connection is gone.
+                // `ReadyForQuery` ends the answer, so the server has done the request: now the
+                // client's connection is closed.
                 if answer[0] == b'Z' {
                     break;
                 }
@@ -95,10 +97,10 @@ fn serve(
         drop(back.shutdown(Shutdown::Both));
         drop(answers.shutdown(Shutdown::Both));
     });
-    let (mut typed, mut flight) = (false, Vec::new());
+    let (mut typed, mut request) = (false, Vec::new());
     while let Some(sent) = message(&mut client, typed) {
-        flight.extend_from_slice(&sent);
-        // The messages of a flight are passed on together, when the one that ends it has come.
+        request.extend_from_slice(&sent);
+        // The messages of a request are passed on together, after its last message.
         if typed && matches!(sent[0], b'P' | b'B' | b'D' | b'E') {
             continue;
         }
@@ -112,7 +114,7 @@ fn serve(
             }
         }
         typed = true;
-        if server.write_all(&std::mem::take(&mut flight)).is_err() {
+        if server.write_all(&std::mem::take(&mut request)).is_err() {
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! Several commands at once on one state directory, one repository, one workspace.
+//! Tests several commands at once on one state directory and one git repository.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,17 +7,16 @@ use std::thread;
 use super::{AGENT, agent, is_sound, run};
 use crate::harness::Sandbox;
 use crate::held::{Held, call};
-use crate::setup::{git, make_repository, names};
-use crate::strace::record;
+use crate::setup::{add, edit_file, git, make_repository, names};
+use crate::strace::{Call, record};
 
 #[test]
-fn ticks_that_commit_to_git_do_not_get_in_each_others_way() {
+fn ticks_that_commit_to_git_do_not_disturb_each_other() {
     needs!("strace");
     let sandbox = agent("true", "");
     make_repository(&sandbox);
     for name in ["bob", "eve"] {
-        sandbox.run(["create", name, "--shell", "true"]);
-        sandbox.run(["start", name]);
+        add(&sandbox, name, "true");
     }
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -31,7 +30,7 @@ fn ticks_that_commit_to_git_do_not_get_in_each_others_way() {
             scope.spawn(move || {
                 for _ in 0..8 {
                     run(sandbox, &format!("enqueue {name} hello"), &[0]);
-                    // A message whose time is over needs attention.
+                    // The tick exits with 7 if a message has expired.
                     run(sandbox, &format!("tick {name} --commit"), &[0, 7]);
                 }
             })
@@ -41,20 +40,19 @@ fn ticks_that_commit_to_git_do_not_get_in_each_others_way() {
         assert_eq!(ran, [true; 3]);
     });
     run(&sandbox, "tick --all --jobs 3 --until-idle --commit", &[0, 7]);
-    let left = git(&sandbox, &["status", "--porcelain", "--", ".dormouse"]);
-    assert_eq!(left, "");
+    assert_eq!(git(&sandbox, &["status", "--porcelain", "--", ".dormouse"]), "");
     is_sound(&sandbox);
 }
 
 #[test]
-fn of_two_who_make_the_state_directory_neither_fails() {
+fn two_inits_at_once_both_succeed() {
     needs!("strace");
     let calls = record(&Sandbox::in_memory(), &["init"], "").calls;
     for name in [".gitignore", "dormouse.toml"] {
         let sandbox = Sandbox::in_memory();
         let first = Held::at(&sandbox, &["init"], "", call(&calls, "open", &format!("{name}.new")));
         run(&sandbox, "init", &[0]);
-        // Nobody may find it half-written meanwhile.
+        // While the first `init` is stopped, other commands find complete settings.
         run(&sandbox, "create ada -- true", &[0]);
         first.go_on().exits(0);
         let left = names(&sandbox.store());
@@ -64,26 +62,24 @@ fn of_two_who_make_the_state_directory_neither_fails() {
 }
 
 #[test]
-fn two_repairs_do_not_mend_the_same_twice() {
+fn two_repairs_at_once_do_not_disturb_each_other() {
     needs!("strace");
     let broken = || {
         let sandbox = agent("true", "");
         sandbox.run(["enqueue", AGENT, "hello"]);
         sandbox.run(["tick", AGENT, "--until-idle"]);
-        for path in ["ledger", "archive"] {
-            let month = sandbox.agent(AGENT).join(path).join(&*month(&sandbox));
-            let file =
-                if path == "ledger" { month.with_extension("jsonl") } else { month.join("message.jsonl") };
-            fs::write(&file, format!("broken\n{}", fs::read_to_string(&file).unwrap())).unwrap();
+        let agent = sandbox.agent(AGENT);
+        let month = names(&agent.join("archive")).remove(0);
+        for file in [format!("ledger/{month}.jsonl"), format!("archive/{month}/message.jsonl")] {
+            edit_file(&agent.join(file), |text| format!("broken\n{text}"));
         }
-        fs::write(sandbox.agent(AGENT).join("work/work_0.json"), "broken").unwrap();
+        fs::write(agent.join("work/work_0.json"), "broken").unwrap();
         sandbox
     };
     let recording = record(&broken(), &["doctor", "--repair"], "").calls;
-    // Wherever the first one is about to get the lock, or to move something.
-    for call in
-        recording.iter().filter(|call| call.rest.contains("/lock\"") || call.rest.contains("quarantine"))
-    {
+    // The first repair is stopped at each call that opens the lock or moves a file.
+    let is_moment = |call: &&Call| call.rest.contains("/lock\"") || call.rest.contains("quarantine");
+    for call in recording.iter().filter(is_moment) {
         let sandbox = broken();
         let before = run(&sandbox, "queue list -a ada", &[0]).stdout;
         let first = Held::at(&sandbox, &["doctor", "--repair"], "", call);
@@ -91,17 +87,8 @@ fn two_repairs_do_not_mend_the_same_twice() {
         assert!([0, 5].contains(&second.code()), "{call}: {second}");
         first.go_on().exits(0);
         assert_eq!(run(&sandbox, "queue list -a ada", &[0]).stdout, before);
-        is_sound(sandbox_without(&sandbox, "quarantine"));
+        // The checker does not know this directory.
+        fs::remove_dir_all(sandbox.agent(AGENT).join("quarantine")).unwrap();
+        is_sound(&sandbox);
     }
-}
-
-/// The month in which everything happened.
-fn month(sandbox: &Sandbox) -> String {
-    names(&sandbox.agent(AGENT).join("archive")).remove(0)
-}
-
-/// What is in quarantine is for people.
-fn sandbox_without<'s>(sandbox: &'s Sandbox, dir: &str) -> &'s Sandbox {
-    fs::remove_dir_all(sandbox.agent(AGENT).join(dir)).unwrap();
-    sandbox
 }

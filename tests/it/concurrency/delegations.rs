@@ -1,94 +1,81 @@
-//! A message to another agent that several processes deliver at once arrives once.
+//! Tests that a message to another agent arrives once if several processes deliver it at once.
 
 use std::fs;
+use std::process::Child;
 
 use serde_json::json;
 
 use super::{AGENT, is_sound, run, spawn};
 use crate::checker;
 use crate::harness::Sandbox;
-use crate::setup::{eventually, hook, wait_for};
+use crate::setup::{eventually, hook, started, wait_for};
 
-/// A parent whose child is being started: the hook waits for `home/go`.
+/// Parent whose delegation is being handed over: the startup hook of the child waits for `home/go`.
 struct Starting {
     sandbox: Sandbox,
-    command: std::process::Child,
+    /// `task start`, and commands that run at the same time.
+    commands: Vec<Child>,
     task: String,
 }
 
 impl Starting {
     fn new() -> Starting {
-        let sandbox = Sandbox::new().with_real_clock();
-        sandbox.run(["create", AGENT, "--shell", "true"]);
-        sandbox.run(["start", AGENT]);
+        let sandbox = started("true").with_real_clock();
         sandbox.run(["tick", AGENT, "--until-idle"]);
         let script = r#"echo >> "$HOME/starts"; until test -e "$HOME/go"; do sleep 0.02; done"#;
         hook(&sandbox.store(), "on-startup", script);
         let command = spawn(&sandbox, "task start -a ada --delegate kid hello");
         wait_for(&sandbox.home().join("starts"));
         let task = sandbox.json(["task", "list", "-a", AGENT])["id"].as_str().unwrap().to_owned();
-        Starting { sandbox, command, task }
+        Starting { sandbox, commands: vec![command], task }
     }
 
-    /// Lets the hook come to its end, and with it the command.
-    fn go_on(self) -> Sandbox {
+    /// Lets the hook and the commands end, and checks the task and the child's queue.
+    fn ends_with(self, status: &str, messages: usize) -> Sandbox {
         fs::write(self.sandbox.home().join("go"), "").unwrap();
-        let output = self.command.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        for command in self.commands {
+            let output = command.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+        }
+        assert_eq!(self.sandbox.json(["task", "status", &self.task])["status"], status);
+        assert_eq!(checker::look(&self.sandbox.agent("kid")).queued.len(), messages);
+        is_sound(&self.sandbox);
         self.sandbox
     }
 }
 
-fn queued(sandbox: &Sandbox) -> usize {
-    checker::look(&sandbox.agent("kid")).queued.len()
-}
-
 #[test]
-fn of_two_who_hand_a_delegation_over_one_does() {
+fn a_tick_during_a_handover_does_not_hand_the_delegation_over_again() {
     needs!("strace");
     let starting = Starting::new();
-    // It finds the task still to be handed over, and somebody at it.
     run(&starting.sandbox, "tick ada", &[0]);
-    let task = starting.task.clone();
-    let sandbox = starting.go_on();
-    assert_eq!(sandbox.json(["task", "status", &task])["status"], "running");
+    let sandbox = starting.ends_with("running", 1);
     assert_eq!(fs::read_to_string(sandbox.home().join("starts")).unwrap(), "\n");
-    assert_eq!(queued(&sandbox), 1);
-    is_sound(&sandbox);
 }
 
 #[test]
-fn a_child_that_somebody_else_starts_meanwhile_is_given_its_message() {
+fn a_child_that_another_command_starts_during_the_handover_gets_its_message() {
     needs!("strace");
     let starting = Starting::new();
     fs::remove_file(starting.sandbox.store().join("hooks/on-startup")).unwrap();
     run(&starting.sandbox, "start kid", &[0]);
-    let task = starting.task.clone();
-    let sandbox = starting.go_on();
-    assert_eq!(sandbox.json(["task", "status", &task])["status"], "running");
-    assert_eq!(queued(&sandbox), 1);
-    is_sound(&sandbox);
+    starting.ends_with("running", 1);
 }
 
 #[test]
-fn a_delegation_that_is_stopped_while_it_is_handed_over_leaves_its_child_nothing_to_do() {
-    let starting = Starting::new();
-    let task = starting.task.clone();
-    let stop = spawn(&starting.sandbox, &format!("task stop {task}"));
-    eventually("the task is to end", || {
-        let task = starting.sandbox.json(["task", "status", &task]);
+fn a_delegation_that_is_stopped_during_the_handover_leaves_its_child_no_message() {
+    let mut starting = Starting::new();
+    starting.commands.push(spawn(&starting.sandbox, &format!("task stop {}", starting.task)));
+    eventually("the task is marked as cancelled", || {
+        let task = starting.sandbox.json(["task", "status", &starting.task]);
         (task["status"] != "queued").then_some(())
     });
-    let sandbox = starting.go_on();
-    assert_eq!(stop.wait_with_output().unwrap().status.code(), Some(0));
-    assert_eq!(sandbox.json(["task", "status", &task])["status"], "cancelled");
-    assert_eq!(queued(&sandbox), 0);
-    is_sound(&sandbox);
+    starting.ends_with("cancelled", 0);
 }
 
-/// Whoever delivers again what was delivered already comes too late, also while it is taken up.
+/// Several ticks of the sender may deliver one message while the receiver already processes it.
 #[test]
-fn of_many_who_deliver_a_message_one_does() {
+fn a_message_that_many_ticks_deliver_at_once_arrives_once() {
     needs!("strace");
     const ROUNDS: usize = 10;
     let sandbox = Sandbox::in_memory().with_real_clock();

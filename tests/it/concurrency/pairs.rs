@@ -1,7 +1,7 @@
-//! Every command beside every other, and a reader beside both, on agents in all situations. Each command
-//! comes to an end that the contract knows, and leaves whole what it found whole.
+//! Runs pairs of commands and a reader at once, on agents in all situations. Each command exits
+//! with a status that the contract allows, and all records stay consistent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -9,19 +9,20 @@ use std::process::Child;
 use std::sync::Barrier;
 use std::thread;
 
-use rustix::process::Pid;
 use tempfile::TempDir;
 
-use super::{AGENT, fifo, heard, is_sound, run, spawn};
-use crate::checker::{self};
+use super::{AGENT, heard, is_sound, run, spawn};
+use crate::checker;
 use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel, one_in, write_program};
 use crate::held::Held;
-use crate::setup::{HOOKS, eventually, extend_policy, lives, names, own_name, words};
+use crate::setup::{
+    HOOKS, eventually, extend_policy, fifo, kill, lives, names, number, own_name, processes, words,
+};
 use crate::strace::{Call, record_inside};
 
-/// What may come of each command, but for success. `{message}`, `{item}`, `{wait}`, `{timer}` and `{task}` are ids
-/// of records that were there before. After a `@` come those that are called from inside the turn: they
-/// end with it.
+/// Commands that change records, with the exit statuses that each may have besides 0. `{message}`,
+/// `{item}`, `{wait}`, `{timer}`, `{task}` and `{trigger}` are ids of existing records. A command
+/// after `@` is called from inside the turn, and ends with the turn.
 const WRITERS: &[(&str, &[i32])] = &[
     ("init", &[]),
     ("create eve -- true", &[4]),
@@ -89,11 +90,11 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("import --as zoe", &[4]),
     ("rm eve --force --no-export", &[3, 4]),
     ("rename eve zed", &[3, 4]),
-    // There is no repository: it says so.
+    // `sync` fails without a git repository.
     ("sync", &[1]),
 ];
 
-/// What reads is refused nothing.
+/// Commands that only read: each must exit with 0.
 const READERS: &[&str] = &[
     "get ada --json",
     "list --json",
@@ -128,15 +129,15 @@ const READERS: &[&str] = &[
     "tick ada --dry-run",
 ];
 
-/// For those who read it.
+/// Standard input of every command.
 const INPUT: &str = "{\"text\":\"one\"}\n{\"text\":\"two\"}\n";
 
-/// A turn does what its message says. None may run beside another.
+/// Turn that does what its message says. Writes `home/overlaps` if two turns of an agent overlap.
 const TURN: &str = r#"exec 9>> "$HOME/lock.$DORMOUSE_AGENT"
 flock -n 9 || echo "$DORMOUSE_RUN" >> "$HOME/overlaps"
 case "$(cat)" in
 *'"text": "+wait"'*)
-    # Whoever waits for the message to end would wait for a second run of it for ever.
+    # Only the first turn blocks: `ask` would wait for ever if a second turn of its message did.
     test -e "$HOME/go" || mkdir "$HOME/first" 2>/dev/null || exit 0
     test -e "$HOME/go" || echo $$ > "$HOME/up"
     until test -e "$HOME/go"; do
@@ -147,7 +148,7 @@ case "$(cat)" in
 *'"text": "+fail"'*) exit 1 ;;
 esac"#;
 
-/// How an agent may stand when the commands come.
+/// State of the agent when the commands start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Situation {
     Idle,
@@ -169,10 +170,10 @@ const SITUATIONS: &[Situation] = &[
     Idle, Running, Backlog, Suspended, Tasks, Delegated, Recovering, Hooks, Running, Backoff, Lost, Stopped,
 ];
 
-/// An agent in a situation, as far as that lies in files, and the ids of what it has.
+/// Agent in a situation, without its processes, and the ids of its records.
 struct Template {
     sandbox: Sandbox,
-    ids: Vec<(&'static str, String)>,
+    ids: BTreeMap<&'static str, String>,
 }
 
 fn template(situation: Situation) -> Template {
@@ -187,11 +188,11 @@ fn template(situation: Situation) -> Template {
     say("start ada");
     let command = if situation == Lost { "sleep 1000" } else { "true" };
     let task = start_task(&sandbox, command);
-    let supervisor = || processes(&sandbox).into_iter().find(|pid| has_word(*pid, "supervise"));
-    if let (Lost, Some(pid)) = (situation, supervisor()) {
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let supervisor = || living(&sandbox).into_iter().find(|process| process.contains(" supervise "));
+    if let (Lost, Some(process)) = (situation, supervisor()) {
+        kill("KILL", words(&process)[0]);
     }
-    eventually("the end of the task", || processes(&sandbox).is_empty().then_some(()));
+    eventually("the end of the task", || living(&sandbox).is_empty().then_some(()));
     if situation != Lost {
         say("tick ada --until-idle");
     }
@@ -221,44 +222,29 @@ fn template(situation: Situation) -> Template {
         Stopped => drop(say("stop ada")),
         Running | Suspended | Backoff | Recovering | Tasks | Lost | Delegated => {}
     }
-    let ids = [
-        ("{message}", message),
-        ("{item}", item),
-        ("{wait}", wait),
-        ("{timer}", timer),
-        ("{task}", task),
-        ("{trigger}", trigger),
-    ];
-    Template { sandbox, ids: ids.into() }
+    let names = ["{message}", "{item}", "{wait}", "{timer}", "{task}", "{trigger}"];
+    let ids = names.into_iter().zip([message, item, wait, timer, task, trigger]).collect();
+    Template { sandbox, ids }
 }
 
 fn start_task(sandbox: &Sandbox, command: &str) -> String {
     sandbox.run(words(&format!("task start -a ada -- {command}"))).trim().to_owned()
 }
 
-/// The processes of a sandbox.
-fn processes(sandbox: &Sandbox) -> Vec<Pid> {
-    let home = format!("HOME={}", sandbox.home().display());
-    let pids = names(Path::new("/proc")).into_iter().filter_map(|name| name.parse().ok());
-    let pids = pids.filter(|pid: &i32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|entry| entry == home.as_bytes()) && lives(*pid)
-    });
-    pids.filter_map(Pid::from_raw).collect()
+/// Returns the process id and command line of each living process of a sandbox.
+fn living(sandbox: &Sandbox) -> Vec<String> {
+    let mut processes = processes(sandbox);
+    processes.retain(|process| lives(words(process)[0]));
+    processes
 }
 
-fn has_word(pid: Pid, word: &str) -> bool {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).any(|other| other == word.as_bytes())
-}
-
-/// A case of its own, from which the commands start.
+/// Copy of a template, in which commands run.
 struct Case {
     sandbox: Sandbox,
-    ids: Vec<(&'static str, String)>,
-    /// What runs already: a tick with its turn.
+    ids: BTreeMap<&'static str, String>,
+    /// Tick whose turn runs already.
     tick: Option<Child>,
-    /// Whether a turn of it calls what changes files, and may be killed at that.
+    /// True if a turn calls commands that change files: they may be killed with the turn.
     may_be_cut: bool,
 }
 
@@ -274,10 +260,7 @@ impl Case {
                 tick = Some(spawn(&sandbox, "tick ada"));
                 heard(&up);
             }
-            Tasks => {
-                let id = start_task(&sandbox, "sleep 1000");
-                ids.iter_mut().filter(|(name, _)| *name == "{task}").for_each(|(_, old)| *old = id.clone());
-            }
+            Tasks => drop(ids.insert("{task}", start_task(&sandbox, "sleep 1000"))),
             Hooks => symlink(hooks, sandbox.store().join("hooks.new"))
                 .and_then(|()| fs::remove_dir_all(sandbox.store().join("hooks")))
                 .and_then(|()| fs::rename(sandbox.store().join("hooks.new"), sandbox.store().join("hooks")))
@@ -288,7 +271,7 @@ impl Case {
         Case { sandbox, ids, tick, may_be_cut }
     }
 
-    /// The environment of a command that is called from inside the turn, if this is one.
+    /// Returns the environment variables (`NAME=VALUE`) of a command that the turn calls.
     fn inside(&self, line: &str) -> Vec<String> {
         if !line.starts_with('@') {
             return Vec::new();
@@ -305,11 +288,11 @@ impl Case {
     }
 
     fn line(&self, line: &str, unique: &str) -> String {
-        let with_ids = |line: String, (name, id): &(&str, String)| line.replace(name, id);
-        self.ids.iter().fold(line.replace("{unique}", unique), with_ids)
+        let with_id = |line: String, (name, id): (&&str, &String)| line.replace(name, id);
+        self.ids.iter().fold(line.replace("{unique}", unique), with_id)
     }
 
-    /// Runs the commands, all at once, and returns what each came to.
+    /// Runs all commands at once, and returns their results.
     fn race(&self, lines: &[String]) -> Vec<Ran> {
         let start = Barrier::new(lines.len());
         thread::scope(|scope| {
@@ -325,7 +308,7 @@ impl Case {
         })
     }
 
-    /// Ends what runs, and looks whether everything is as it should be.
+    /// Ends all processes. Asserts consistent records, no lost message and no overlapping turns.
     #[track_caller]
     fn end(mut self, said: &BTreeSet<String>, described: &str) {
         fs::write(self.sandbox.home().join("go"), "").unwrap();
@@ -334,7 +317,7 @@ impl Case {
             assert!(matches!(code, Some(0 | 7)), "the tick ended with {code:?}: {described}");
         }
         run(&self.sandbox, "stop --all --grace 5s", &[0]);
-        eventually("the end of every process", || processes(&self.sandbox).is_empty().then_some(()));
+        eventually("the end of every process", || living(&self.sandbox).is_empty().then_some(()));
         let found = is_sound(&self.sandbox);
         let messages = found.messages();
         let lost: Vec<_> = said.difference(&messages).collect();
@@ -345,16 +328,16 @@ impl Case {
             assert!(self.may_be_cut || found.leftovers.is_empty(), "{:?}: {described}", found.leftovers);
         }
         let overlaps = fs::read_to_string(self.sandbox.home().join("overlaps"));
-        assert!(overlaps.is_err(), "turns beside others: {overlaps:?}: {described}");
+        assert!(overlaps.is_err(), "turns that overlapped others: {overlaps:?}: {described}");
     }
 }
 
-/// Whether a command may end so.
+/// True if a command may exit with `code`: with 0 or one of `others`.
 fn is_allowed(code: i32, others: &[i32]) -> bool {
     code == 0 || others.contains(&code)
 }
 
-/// Programs can't be put where a sandbox in memory lies: one directory of hooks for all.
+/// Makes one directory of hooks on disk: sandboxes in memory may be on a `noexec` file system.
 fn hooks() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in HOOKS {
@@ -365,38 +348,38 @@ fn hooks() -> TempDir {
     dir
 }
 
-/// A command line as it is called, with how long it waits for a lock.
+/// Splits a command line into words, and adds its lock timeout.
 fn args_of<'l>(line: &'l str, patience: &'l str) -> Vec<&'l str> {
     ["--lock-timeout", patience].into_iter().chain(line.trim_start_matches('@').split(' ')).collect()
 }
 
-/// However busy the machine is.
+/// Lock timeout that ends only in a deadlock, however busy the machine is.
 const LONG: &str = "10m";
 
 fn templates() -> Vec<(Situation, Template)> {
     SITUATIONS.iter().map(|situation| (*situation, template(*situation))).collect()
 }
 
-/// The messages that commands say they have admitted.
+/// Returns the ids of the messages that commands report as admitted.
 fn admitted<'r>(ran: impl Iterator<Item = (&'r String, &'r Ran)>) -> BTreeSet<String> {
     let producers = ran.filter(|(line, _)| line.starts_with("enqueue"));
     producers.flat_map(|(_, ran)| ran.stdout.lines().map(str::to_owned)).collect()
 }
 
-/// How often each pair meets in each situation: asked for by whoever looks for more than a test of
-/// all that others do can find.
+/// Number of times that each pair runs in each situation (`DORMOUSE_RACES`), for a long search.
+/// Without the variable the tests run a sample.
 fn rounds() -> Option<usize> {
     std::env::var("DORMOUSE_RACES").ok()?.parse().ok()
 }
 
 #[test]
-fn whatever_meets_whatever_nothing_breaks() {
+fn two_commands_and_a_reader_at_once_break_nothing() {
     needs!("strace");
     let (templates, hooks) = (templates(), hooks());
     let pairs = (0..WRITERS.len()).flat_map(|one| (one..WRITERS.len()).map(move |other| (one, other)));
     let mut cases: Vec<(usize, usize, usize, usize)> = Vec::new();
     for (at, (one, other)) in pairs.enumerate() {
-        // Some pairs once, and all situations in turn; or whoever asks for it, each in each.
+        // Each pair runs in the next situation; with DORMOUSE_RACES in all situations.
         let times = rounds().map_or(1, |rounds| rounds * SITUATIONS.len());
         cases.extend((at..at + times).map(|at| (one, other, at % SITUATIONS.len(), at % READERS.len())));
     }
@@ -417,10 +400,10 @@ fn whatever_meets_whatever_nothing_breaks() {
     println!("{} cases", cases.len());
 }
 
-/// An agent is removed while something else is done with it, and comes back by its stream: all that was admitted is in
-/// that.
+/// `rm` deletes an agent while another command changes it, and `import` makes it again from the
+/// stream of `rm`. The stream has all admitted messages.
 #[test]
-fn whatever_meets_a_removal_is_in_the_stream_or_refused() {
+fn a_command_during_rm_is_in_the_stream_or_refused() {
     needs!("strace");
     let (templates, hooks) = (templates(), hooks());
     let cases: Vec<usize> =
@@ -433,7 +416,7 @@ fn whatever_meets_a_removal_is_in_the_stream_or_refused() {
         let lines = [format!("rm ada --force -o {}", gone.display()), case.line(line, "one")];
         let ran = case.race(&lines);
         let described = format!("{situation:?}: {lines:?}: {ran:?}");
-        // What needs the agent finds it whole, marked or not at all.
+        // The other command finds a complete agent, one that is being deleted, or none.
         assert!([0, 4].contains(&ran[0].code()), "{described}");
         assert!([3, 4].contains(&ran[1].code()) || is_allowed(ran[1].code(), allowed), "{described}");
         if ran[0].code() == 0 {
@@ -444,9 +427,9 @@ fn whatever_meets_a_removal_is_in_the_stream_or_refused() {
     });
 }
 
-/// Of all commands and all of their system calls, some: one is held there, and the other comes in between.
+/// Stops a random command at a random system call, and runs another command meanwhile.
 #[test]
-fn whoever_is_held_wherever_nothing_breaks() {
+fn a_command_that_is_stopped_at_a_system_call_breaks_no_other() {
     needs!("strace");
     let (templates, hooks) = (templates(), hooks());
     let readers = READERS.iter().map(|line| (*line, &[] as &[i32]));
@@ -463,7 +446,7 @@ fn whoever_is_held_wherever_nothing_breaks() {
         let lines = [case.line(held.0, "one"), case.line(other.0, "two")];
         let args = args_of(&lines[0], LONG);
         let first = Held::inside(&case.sandbox, &case.inside(&lines[0]), &args, INPUT, call);
-        // Whoever is held with a lock goes on only after this.
+        // The stopped command may have the lock until this command has ended.
         let second = case.cmd(&lines[1], "0s").output();
         let first = first.go_on();
         let described = format!("{situation:?}: {lines:?}, held at {call}\nfirst: {first}\nsecond: {second}");
@@ -473,8 +456,7 @@ fn whoever_is_held_wherever_nothing_breaks() {
     });
 }
 
-/// The system calls of a command in a case that is only there to find them, from where it knows its
-/// state directory.
+/// Runs a command in a case, and returns its system calls from the one that opens the settings.
 fn calls_of(case: Case, line: &str) -> Vec<Call> {
     let line = case.line(line, "one");
     let inside = case.inside(&line);
@@ -484,10 +466,10 @@ fn calls_of(case: Case, line: &str) -> Vec<Call> {
     calls[from..].to_vec()
 }
 
-/// The same numbers every time; others for who asks for them.
-fn draws(number: u64) -> impl FnMut(usize) -> usize {
-    let seed = std::env::var("DORMOUSE_RACES_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let mut state = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_mul(seed);
+/// Returns a function that draws numbers below a bound, from the case and `DORMOUSE_RACES_SEED`.
+fn draws(case: u64) -> impl FnMut(usize) -> usize {
+    let seed = number("DORMOUSE_RACES_SEED", 1);
+    let mut state = (case + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_mul(seed);
     move |below| {
         state ^= state >> 31;
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

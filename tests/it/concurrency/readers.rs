@@ -1,35 +1,29 @@
-//! Readers take no lock, and find one state whatever is written meanwhile.
+//! Tests that readers take no lock, and find one consistent state while other commands write.
 
 use std::fs;
 
 use super::{AGENT, agent, is_sound};
-use crate::harness::{Sandbox, each_in_parallel, one_in};
+use crate::harness::{each_in_parallel, one_in};
 use crate::held::{Held, call};
-use crate::setup::{names, objects};
+use crate::setup::{objects, only_file};
 use crate::strace::{Call, Harm, harm, record};
 
-/// Whose ledger has some events, as has its `state.json`.
-fn with_events() -> Sandbox {
-    let sandbox = agent("true", "");
-    sandbox.run(["enqueue", AGENT, "hello"]);
-    sandbox.run(["tick", AGENT, "--until-idle"]);
-    sandbox
-}
-
 #[test]
-fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
+fn a_reader_finds_a_transaction_whole_that_is_not_applied() {
     needs!("strace");
     const READ: &[&str] = &["events", AGENT, "--limit", "0", "--json"];
     const WRITE: &[&str] = &["work", "add", "objective", "-a", AGENT];
-    let sandbox = with_events();
+    let sandbox = agent("true", "");
+    sandbox.run(["enqueue", AGENT, "hello"]);
+    sandbox.run(["tick", AGENT, "--until-idle"]);
     let before = sandbox.run(READ.iter().copied());
     let reads = record(&sandbox, READ, "").calls;
     let writes = record(&sandbox.copy(), WRITE, "").calls;
-    // It has opened the ledger, and not read it.
+    // The reader is stopped after it has opened the ledger and before it reads it.
     let reader = Held::at(&sandbox, READ, "", call(&reads, "open", "/ledger/2"));
-    let ledger = sandbox.agent(AGENT).join("ledger").join(&names(&sandbox.agent(AGENT).join("ledger"))[0]);
+    let ledger = only_file(&sandbox, "ledger");
     harm(&sandbox, WRITE, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
-    // Who reads beside a write may see the first pages of it.
+    // A reader during a write may see only the first pages of the write.
     let text = fs::read(&ledger).unwrap();
     fs::write(&ledger, &text[..text.len() - 10]).unwrap();
     let ran = reader.go_on().exits(0);
@@ -40,9 +34,10 @@ fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
     is_sound(&sandbox);
 }
 
-/// The past of a turn is read under the lock of its claim: nothing is written to the archive meanwhile.
+/// A tick reads the archive for the context of its turn under the lock of the claim, so that no
+/// other command writes to the archive meanwhile.
 #[test]
-fn a_turn_is_told_of_the_past_before_anything_else_is_written() {
+fn no_command_writes_while_a_tick_reads_the_context_of_its_turn() {
     needs!("strace");
     const TICK: &[&str] = &["tick", AGENT];
     let sandbox = agent("true", "");
@@ -51,10 +46,10 @@ fn a_turn_is_told_of_the_past_before_anything_else_is_written() {
     sandbox.run(["enqueue", AGENT, "hello"]);
     let other = sandbox.run(["enqueue", AGENT, "never mind"]).trim().to_owned();
     let steps = record(&sandbox.copy(), TICK, "").calls;
-    // The messages that were reduced are told of, when the claim is committed and the turn not begun.
+    // The tick reads the reduced messages after the commit of the claim and before the turn begins.
     let begins = steps.iter().position(|call| call.rest.contains("/context.json\"")).unwrap();
-    let told = steps[..begins].iter().rfind(|call| call.rest.contains("/message.jsonl\", {flags=O_RDONLY"));
-    let tick = Held::at(&sandbox, TICK, "", told.unwrap());
+    let read = steps[..begins].iter().rfind(|call| call.rest.contains("/message.jsonl\", {flags=O_RDONLY"));
+    let tick = Held::at(&sandbox, TICK, "", read.unwrap());
     sandbox.cmd(["queue", "drop", &other, "--lock-timeout", "0s"]).exits(5);
     tick.go_on().exits(0);
     sandbox.run(["queue", "drop", &other]);
@@ -62,14 +57,14 @@ fn a_turn_is_told_of_the_past_before_anything_else_is_written() {
     assert_eq!(found.ended_as(&other), Some("dropped"));
 }
 
-/// A long inbox is exchanged, and filed into directories, and no record tells of that.
+/// A step replaces a large inbox and moves its messages into directories, without a transaction.
 #[test]
-fn who_reads_while_messages_are_filed_finds_all_of_them() {
+fn a_reader_finds_all_messages_while_a_step_moves_them_into_directories() {
     needs!("strace");
     const MESSAGES: usize = 1100;
     const LIST: &[&str] = &["queue", "list", "-a", AGENT, "--limit", "0"];
     const TICK: &[&str] = &["tick", AGENT];
-    // In an inbox, and as a pile.
+    // Two batches are files of the inbox itself, one large batch is a bucket.
     let templates = [MESSAGES / 2, MESSAGES].map(|at_once| {
         let template = agent("true", "");
         template.run(["tick", AGENT]);
@@ -87,9 +82,9 @@ fn who_reads_while_messages_are_filed_finds_all_of_them() {
         let is_move = |call: &Call| call.rest.contains("/inbox") && ["rename", "rmdir"].contains(&call.act());
         let moves: Vec<Call> = files.into_iter().filter(is_move).collect();
         let is_of_inbox = |call: &Call| call.act() == "open" && call.rest.contains("/inbox");
-        // Before it looks into the inbox, between two looks, and when it has begun to read what it has found.
+        // The reader is stopped before or between lists of the inbox, or while it reads messages.
         for call in reads.into_iter().filter(is_of_inbox).take(6) {
-            // Nothing but the exchange is done, half of it, or all; and nothing is committed.
+            // The tick is killed after the exchange, in the middle or near the end of the moves.
             let until = [1, 4, moves.len() / 2, moves.len() - 20].map(|until| moves[until].clone());
             cases.extend(until.map(|until| (template, call.clone(), until)));
         }
