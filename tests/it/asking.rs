@@ -26,7 +26,7 @@ fn interrupt(ask: &Beside, signal: Signal) {
 #[test]
 fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
     let sandbox = started("echo looking; echo hm >&2; echo all is well");
-    let ran = sandbox.cmd(["ask", "ada", "how is it?"]).output().answers(0, "all is well\n");
+    let ran = sandbox.cmd(["ask", "ada", "how is it?"]).output().printed(0, "all is well\n");
     for said in ["looking\n", "hm\n", "all is well\n"] {
         assert!(ran.stderr.contains(said), "{ran}");
     }
@@ -40,14 +40,14 @@ fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
 fn ask_retries_a_failed_turn_until_the_message_has_ended() {
     let shell = "[ $DORMOUSE_ATTEMPT = 3 ] && echo done || exit 3";
     let sandbox = started_with(shell, "[recovery]\nbase = \"10ms\"\n").with_real_clock();
-    let ran = sandbox.cmd(["ask", "ada", "try"]).output().answers(0, "done\n");
+    let ran = sandbox.cmd(["ask", "ada", "try"]).output().printed(0, "done\n");
     assert!(ran.stderr.contains("ada: attempt 2 failed: exit status 3\n"), "{ran}");
 }
 
 #[test]
 fn ask_reports_a_dead_letter_once_and_exits_with_7() {
     let sandbox = started_with("exit 3", ONE_ATTEMPT);
-    let ran = sandbox.cmd(["ask", "ada", "try", "-q"]).output().answers(7, "");
+    let ran = sandbox.cmd(["ask", "ada", "try", "-q"]).output().printed(7, "");
     assert_eq!(ran.stderr.matches("dead letter").count(), 1, "{ran}");
     let ran = sandbox.cmd(["ask", "ada", "try", "--json"]).output();
     let answer = &objects(&ran.stdout)[0];
@@ -70,7 +70,7 @@ fn ask_queues_nothing_for_an_agent_that_takes_up_no_message() {
 #[test]
 fn a_timeout_of_ask_leaves_the_message_queued() {
     let sandbox = started("exit 75").with_real_clock();
-    let ran = sandbox.cmd(["ask", "ada", "x", "--timeout", "300ms"]).output().answers(8, "");
+    let ran = sandbox.cmd(["ask", "ada", "x", "--timeout", "300ms"]).output().printed(8, "");
     assert!(ran.stderr.contains("stays queued; `dormouse await ada --message msg_"), "{ran}");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
 }
@@ -86,7 +86,7 @@ fn ask_waits_for_a_turn_that_another_tick_runs_and_prints_its_output() {
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "second"]));
     std::thread::sleep(Duration::from_millis(100));
     fs::write(sandbox.home().join("go"), "").unwrap();
-    ask.end().answers(0, "done\n");
+    ask.end().printed(0, "done\n");
     assert_eq!(tick.end().code(), 0);
 }
 
@@ -138,7 +138,7 @@ fn a_turn_can_not_ask_its_own_agent_and_ask_steps_no_other_agent() {
 #[test]
 fn ask_reports_a_message_that_ends_without_a_turn() {
     let sandbox = started("true");
-    let ran = sandbox.cmd(["ask", "ada", "note this", "--kind", "control"]).output().answers(0, "");
+    let ran = sandbox.cmd(["ask", "ada", "note this", "--kind", "control"]).output().printed(0, "");
     assert!(ran.stderr.ends_with("processed: reduced\n"), "{ran}");
 }
 

@@ -179,7 +179,7 @@ fn ids_are_those_of_the_agent_and_the_directory_that_the_line_names() {
     assert_eq!(asked(&sandbox, "dormouse work show work_"), bob);
     // An unknown shell or an empty command line is a usage error.
     for (shell, words) in [("tcsh", vec!["--", "dormouse", ""]), ("bash", vec![]), ("fish", vec!["--"])] {
-        sandbox.cmd(words).env("DORMOUSE_COMPLETE", shell).output().answers(2, "");
+        sandbox.cmd(words).env("DORMOUSE_COMPLETE", shell).output().printed(2, "");
     }
 }
 

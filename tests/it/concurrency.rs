@@ -335,7 +335,7 @@ fn recover_interrupts_no_run_that_ends_while_recover_begins() {
     let (sandbox, tick) = running();
     let recover = Held::at(&sandbox, &["recover", AGENT], "", call(&calls, "open", "/run.lock"));
     end_turn(&sandbox, tick);
-    recover.go_on().answers(4, "");
+    recover.go_on().printed(4, "");
     is_sound(&sandbox);
 }
 

@@ -308,7 +308,7 @@ fn a_hook_of_the_original_is_left_alone() {
         run_in(&sandbox, &copy, words);
     }
     release(&sandbox);
-    start.end().answers(0, "ada  booting → awake_idle\n");
+    start.end().printed(0, "ada  booting → awake_idle\n");
 }
 
 /// A tick that SIGSTOP has stopped keeps its lease for ever.

@@ -94,9 +94,9 @@ fn copies(sandbox: &Sandbox) -> Vec<Vec<u8>> {
 fn valid_settings_replace_the_old_ones() {
     let sandbox = started("true");
     let before = read(&sandbox, SETTINGS);
-    edit(&sandbox, "true").answers(0, "ada  nothing was changed\n");
+    edit(&sandbox, "true").printed(0, "ada  nothing was changed\n");
     assert_eq!(read(&sandbox, SETTINGS), before);
-    edit(&sandbox, "sed -i 's/30m/1h/'").answers(0, "ada  settings changed\n");
+    edit(&sandbox, "sed -i 's/30m/1h/'").printed(0, "ada  settings changed\n");
     assert_eq!(read(&sandbox, SETTINGS), before.replace("30m", "1h"));
     assert!(copies(&sandbox).is_empty());
     // Valid settings also replace invalid ones.

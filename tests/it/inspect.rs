@@ -1,17 +1,17 @@
-//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`: what they say about an agent, and about what
-//! happened.
+//! Tests `get`, `list`, `explain`, `state`, `run`, `briefs` and `events`: the output about an agent
+//! and its history.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, add, assert_includes, changes, decisions, eventually, failure, field, objects, say, started,
-    started_with, step, step_on, texts, tree, words,
+    Beside, add, advisories, assert_includes, changes, commands, decisions, eventually, failure, field,
+    objects, say, started, started_with, step, step_on, texts, tree, words,
 };
+use crate::sharing::mode as set_mode;
 
 fn keys(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
@@ -36,23 +36,19 @@ fn get_shows_the_fields_of_the_contract_with_their_types() {
     for text in ["agent", "status", "posture", "reason", "message_id", "next_due_at"] {
         assert!(summary[text].is_string(), "{text}: {}", summary[text]);
     }
-    assert_eq!(keys(&summary["execution"]), ["state", "code", "since", "task_id", "reason"]);
     assert_eq!(summary["execution"]["code"], 9);
-    assert_eq!(keys(&summary["lifecycle"]), ["runnable", "accepts_messages", "hint"]);
-    assert_eq!(
-        keys(&summary["queue"]),
-        ["pending", "by_priority", "oldest_at", "dead", "dropped_files", "rejected"]
-    );
-    assert_eq!(
-        keys(&summary["work"]),
-        ["open", "queued", "runnable", "waiting", "waiting_for_operator", "blocked"]
-    );
-    assert_eq!(
-        keys(&summary["external_triggers"][0]),
-        ["id", "target_agent_id", "delivery_mode", "scope", "status", "verify", "created_at"]
-    );
+    for (object, expected) in [
+        ("execution", "state code since task_id reason"),
+        ("lifecycle", "runnable accepts_messages hint"),
+        ("queue", "pending by_priority oldest_at dead dropped_files rejected"),
+        ("work", "open queued runnable waiting waiting_for_operator blocked"),
+    ] {
+        assert_eq!(keys(&summary[object]), words(expected), "{object}");
+    }
+    let expected = words("id target_agent_id delivery_mode scope status verify created_at");
+    assert_eq!(keys(&summary["external_triggers"][0]), expected);
     assert_eq!(summary["closure"]["outcome"], "failed");
-    assert!(summary.get("current_run").is_none(), "what does not apply is absent");
+    assert!(summary.get("current_run").is_none(), "a field that does not apply is absent");
 }
 
 #[test]
@@ -88,47 +84,28 @@ fn reading_changes_no_byte() {
     sandbox.run(["wake", "ada"]);
     fs::write(sandbox.agent("ada").join("inbox/drop.json"), "{\"text\":\"x\"}").unwrap();
     let before = tree(&sandbox.project());
-    for args in [
-        &["get", "ada"][..],
-        &["get", "ada", "queue"],
-        &["list"],
-        &["explain", "ada"],
-        &["state", "ada"],
-        &["state", "ada", "--diagram"],
-        &["run", "list", "-a", "ada"],
-        &["run", "show", &run],
-        &["run", "show", &run, "--stdout"],
-        &["briefs", "ada"],
-        &["events", "ada"],
-        &["queue", "list", "-a", "ada"],
-        &["queue", "dead", "-a", "ada"],
-        &["queue", "show", &id],
-        &["tick", "ada", "--dry-run"],
-        &["schema"],
-    ] {
+    let readers = format!(
+        "get ada, get ada queue, list, explain ada, state ada, state ada --diagram, run list -a ada, \
+         run show {run}, run show {run} --stdout, briefs ada, events ada, queue list -a ada, queue dead -a ada, \
+         queue show {id}, tick ada --dry-run, schema"
+    );
+    for args in commands(&readers) {
         for json in [&[][..], &["--json"]] {
-            sandbox.cmd(args.iter().chain(json).copied()).exits(0);
+            sandbox.cmd([&args, json].concat()).exits(0);
         }
-        assert_eq!(changes(&before, &tree(&sandbox.project())), Vec::<std::path::PathBuf>::new(), "{args:?}");
+        assert_eq!(changes(&before, &tree(&sandbox.project())), Vec::<PathBuf>::new(), "{args:?}");
     }
 }
 
 #[test]
 fn a_state_directory_that_can_only_be_read_can_be_read() {
-    use std::os::unix::fs::PermissionsExt;
     let sandbox = started("true");
     step_on(&sandbox, "x");
     let dirs: Vec<_> = tree(&sandbox.project()).into_keys().filter(|path| path.is_dir()).collect();
-    let protect = |mode: u32| {
-        for dir in &dirs {
-            fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
-        }
-    };
+    let protect = |mode: u32| dirs.iter().for_each(|dir| set_mode(dir, mode));
     protect(0o500);
-    let read: Vec<i32> = ["get", "explain", "state", "events", "briefs"]
-        .iter()
-        .map(|verb| sandbox.cmd([*verb, "ada"]).output().code())
-        .collect();
+    let readers = ["get", "explain", "state", "events", "briefs"];
+    let read = readers.map(|verb| sandbox.cmd([verb, "ada"]).output().code());
     protect(0o700);
     assert_eq!(read, [0, 0, 0, 0, 0]);
 }
@@ -148,38 +125,33 @@ fn list_shows_a_line_per_agent() {
          carl   idle              0      -          -    not started yet\n",
     );
     let lines = sandbox.json_lines(["list"]);
-    assert_eq!(
-        lines[0],
-        json!({
-            "agent": "ada", "status": "awake_idle", "execution_state": "completed", "posture": "has_queued_input",
-            "reason": "next is a message from you", "pending": 1,
-            "kind": "named", "visibility": "public", "hint": "the next tick decides",
-            "dead": 0, "last_turn_at": "2026-01-02T03:04:12.000Z",
-        })
-    );
-    let ids = |args: &[&str]| -> Vec<String> {
-        let lines = sandbox.json_lines(["list"].iter().chain(args).copied());
-        texts(&lines, "agent")
-    };
-    assert_eq!(ids(&["--posture", "idle"]), ["bob", "carl"]);
-    assert_eq!(ids(&["--status", "booting", "--status", "asleep"]), ["bob", "carl"]);
-    assert_eq!(
-        ids(&["--posture", "has_queued_input", "--posture", "idle", "--status", "awake_idle"]),
-        ["ada"]
-    );
-    assert_eq!(ids(&["--kind", "named"]), ["ada", "bob", "carl"]);
-    assert_eq!(ids(&["--kind", "child"]), Vec::<String>::new());
-    for args in [["--posture", "lazy"], ["--status", "paused"], ["--kind", "pet"]] {
-        assert_eq!(sandbox.cmd(["list"].iter().chain(&args).copied()).output().code(), 2);
+    let expected = json!({
+        "agent": "ada", "status": "awake_idle", "execution_state": "completed", "posture": "has_queued_input",
+        "reason": "next is a message from you", "pending": 1,
+        "kind": "named", "visibility": "public", "hint": "the next tick decides",
+        "dead": 0, "last_turn_at": "2026-01-02T03:04:12.000Z",
+    });
+    assert_eq!(lines[0], expected);
+    for (flags, expected) in [
+        ("--posture idle", "bob carl"),
+        ("--status booting --status asleep", "bob carl"),
+        ("--posture has_queued_input --posture idle --status awake_idle", "ada"),
+        ("--kind named", "ada bob carl"),
+        ("--kind child", ""),
+    ] {
+        let listed = sandbox.json_lines([&["list"], &*words(flags)].concat());
+        assert_eq!(texts(&listed, "agent"), words(expected), "{flags}");
+    }
+    for args in commands("list --posture lazy, list --status paused, list --kind pet") {
+        sandbox.cmd(args).exits(2);
     }
 }
 
 #[test]
 fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
     let sandbox = started("true");
-    for name in ["bob", "eve"] {
-        add(&sandbox, name, "true");
-    }
+    add(&sandbox, "bob", "true");
+    add(&sandbox, "eve", "true");
     fs::remove_file(sandbox.agent("bob").join("state.json")).unwrap();
     let missing = "[SANDBOX]/project/.dormouse/agents/bob/state.json: missing: every agent has one";
     let hint = "restore it from git or a backup; dormouse creates no replacement";
@@ -192,9 +164,8 @@ fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
              eve    idle     0      -          -    nothing to do\n",
         )
         .complains(&format!("dormouse: bob: {missing}\nhint: {hint}\n"));
-    let ran = sandbox.cmd(["list", "--json"]).output();
-    let lines = objects(&ran.stdout);
-    assert_eq!((ran.code(), lines.len()), (6, 3));
+    let lines = objects(&sandbox.cmd(["list", "--json"]).exits(6).stdout);
+    assert_eq!(lines.len(), 3);
     assert_eq!(lines.iter().filter(|line| line["error"]["agent"] == "bob").count(), 1);
     assert_eq!(lines.iter().filter(|line| line["agent"].is_string()).count(), 2);
 }
@@ -223,7 +194,8 @@ fn explain_shows_the_rung_that_holds_and_with_verbose_the_rungs_before_it() {
     assert!(text.starts_with("ada would do nothing: stopped\n"), "{text}");
 }
 
-/// What `list` and `get` say of a message before its start, after a failure, and after the recovery.
+/// Checks the texts of `list` and `get` about a message before the start of its agent, after a
+/// failed attempt, and after the recovery.
 #[test]
 fn a_message_is_described_by_what_has_happened_to_it() {
     let sandbox = Sandbox::new();
@@ -247,7 +219,6 @@ fn a_message_is_described_by_what_has_happened_to_it() {
     assert!(at("2026-01-03T00:02:01.000Z").contains("  now  exit status 1: no network; attempt 2 is next\n"));
 }
 
-/// After the last attempt nothing is tried again: what is due is the recovery.
 #[test]
 fn after_the_last_attempt_a_recovery_is_due_and_no_retry() {
     let sandbox = started_with("exit 1", "\n[recovery]\nmax_attempts = 1\n");
@@ -256,7 +227,8 @@ fn after_the_last_attempt_a_recovery_is_due_and_no_retry() {
     assert!(get.contains("\nrecovery    ") && !get.contains("\nretry "), "{get}");
 }
 
-/// After a kill of the tick nothing is in the future, and no command says that a turn runs.
+/// A reader of a run whose tick was killed reports neither a running turn nor a clock in the
+/// future.
 #[test]
 fn a_turn_whose_tick_was_killed_is_interrupted_for_every_reader() {
     let sandbox = started("kill -9 $PPID; sleep 1").with_real_clock();
@@ -283,23 +255,18 @@ fn explain_names_everything_that_would_wake_the_agent() {
     sandbox.run(["create", "kid", "--parent", "ada", "--", "true"]);
     let task = sandbox.run(["task", "start", "-a", "ada", "--delegate", "kid", "dig"]);
     let wakes = sandbox.json(["explain", "ada"])["wakes"].clone();
-    assert_eq!(
-        wakes,
-        json!([
-            format!(
-                "word about pr#1 (dormouse wake ada --resource pr#1), or dormouse wake ada --wait {}: review, looked at 2026-01-02T04:04:08.000Z (in 59m), and every 1h, given up 2026-01-02T05:04:08.000Z (in 1h59m)",
-                review.trim()
-            ),
-            "an answer (dormouse enqueue ada TEXT): a word",
-            format!("the result of {} (kid)", task.trim()),
-            format!(
-                "{} fires 2026-01-03T03:04:11.000Z (in 23h59m): look",
-                timer.split_whitespace().next().unwrap()
-            ),
-            format!("a look at {}, 2026-01-02T03:34:10.000Z (in 29m)", item.trim()),
-            "a message: dormouse enqueue ada TEXT",
-        ])
-    );
+    let expected = json!([
+        format!(
+            "word about pr#1 (dormouse wake ada --resource pr#1), or dormouse wake ada --wait {}: review, looked at 2026-01-02T04:04:08.000Z (in 59m), and every 1h, given up 2026-01-02T05:04:08.000Z (in 1h59m)",
+            review.trim()
+        ),
+        "an answer (dormouse enqueue ada TEXT): a word",
+        format!("the result of {} (kid)", task.trim()),
+        format!("{} fires 2026-01-03T03:04:11.000Z (in 23h59m): look", words(&timer)[0]),
+        format!("a look at {}, 2026-01-02T03:34:10.000Z (in 29m)", item.trim()),
+        "a message: dormouse enqueue ada TEXT",
+    ]);
+    assert_eq!(wakes, expected);
 }
 
 #[test]
@@ -313,24 +280,20 @@ fn explain_is_what_a_dry_run_says_with_its_reasons() {
         assert_eq!(explained["decision"][name], dry[name], "{name}");
     }
     let ladder = explained["ladder"].as_array().unwrap();
-    assert_eq!(
-        ladder.iter().map(|rung| rung["number"].as_u64().unwrap()).collect::<Vec<_>>(),
-        (1..=20).collect::<Vec<_>>()
-    );
+    let expected = (1..=20).collect::<Vec<_>>();
+    assert_eq!(ladder.iter().map(|rung| rung["number"].as_u64().unwrap()).collect::<Vec<_>>(), expected);
     for rung in ladder {
         assert_eq!(keys(rung), ["number", "decision", "reason", "holds"]);
     }
     let first = ladder.iter().find(|rung| rung["holds"] == true).unwrap();
-    assert_eq!((&first["number"], &first["decision"]), (&json!(7), &json!("start_model_turn")));
+    assert_includes(first, json!({ "number": 7, "decision": "start_model_turn" }));
     assert_eq!(explained["facts"]["message"]["id"], id.as_str());
     assert_eq!(explained["wakes"], json!(["a message: dormouse enqueue ada TEXT"]));
-    assert_eq!(
-        explained["on_wake"],
-        json!([
-            { "source": "message", "runs": "turn", "trigger_kind": "operator_input" },
-            { "source": "hint", "runs": "nothing", "trigger_kind": "system_tick" },
-        ])
-    );
+    let expected = json!([
+        { "source": "message", "runs": "turn", "trigger_kind": "operator_input" },
+        { "source": "hint", "runs": "nothing", "trigger_kind": "system_tick" },
+    ]);
+    assert_eq!(explained["on_wake"], expected);
     assert_eq!(explained["advisories"], json!([]));
     sandbox.run(["stop", "ada"]);
     assert_eq!(sandbox.json(["explain", "ada"])["wakes"], json!(["dormouse start ada"]));
@@ -341,17 +304,13 @@ fn what_looks_wrong_is_an_advisory() {
     let sandbox = started_with("exit 1", "\n[scheduler]\noverdue_after = \"1m\"\n[recovery]\nbase = \"0\"\n");
     decisions(&sandbox);
     say(&sandbox, "x");
-    let kinds = || -> Vec<String> {
-        let summary = sandbox.json(["get", "ada"]);
-        texts(summary["advisories"].as_array().unwrap(), "kind")
-    };
-    assert_eq!(kinds(), ["idle_posture_has_queued_input"]);
+    assert_eq!(advisories(&sandbox), ["idle_posture_has_queued_input"]);
     sandbox.pass(60);
-    assert_eq!(kinds(), ["idle_posture_has_queued_input", "nobody_ticks"]);
+    assert_eq!(advisories(&sandbox), ["idle_posture_has_queued_input", "nobody_ticks"]);
     for _ in 0..6 {
         step(&sandbox);
     }
-    assert_eq!(kinds(), ["message_retried_often"], "whoever makes steps ticks");
+    assert_eq!(advisories(&sandbox), ["message_retried_often"], "a step ends the advisory `nobody_ticks`");
     assert_eq!(sandbox.json(["explain", "ada"])["advisories"].as_array().unwrap().len(), 1);
 }
 
@@ -359,14 +318,12 @@ fn what_looks_wrong_is_an_advisory() {
 fn state_shows_the_machine() {
     let sandbox = started("true");
     let state = sandbox.json(["state", "ada"]);
-    assert_eq!(
-        state,
-        json!({
-            "agent": "ada", "state": "runnable", "code": 1, "since": "2026-01-02T03:04:07.000Z", "next": ["scheduled"],
-            "terminal": false,
-            "history": [{ "at": "2026-01-02T03:04:07.000Z", "from": "initializing", "to": "runnable", "cause": "start" }],
-        })
-    );
+    let expected = json!({
+        "agent": "ada", "state": "runnable", "code": 1, "since": "2026-01-02T03:04:07.000Z", "next": ["scheduled"],
+        "terminal": false,
+        "history": [{ "at": "2026-01-02T03:04:07.000Z", "from": "initializing", "to": "runnable", "cause": "start" }],
+    });
+    assert_eq!(state, expected);
     sandbox.cmd(["state", "ada"]).prints(
         "ada is runnable (1) since 2026-01-02T03:04:07.000Z (2s ago)\n\
          next: scheduled\n\
@@ -381,12 +338,9 @@ fn state_tells_the_last_transitions_newest_first_with_their_causes() {
     let run = step(&sandbox)["run_id"].clone();
     let state = sandbox.json(["state", "ada"]);
     assert_eq!((&state["state"], &state["reason"]), (&json!("failed"), &json!("exit status 3: no")));
-    let told: Vec<Vec<&str>> = state["history"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|entry| ["from", "to", "cause"].map(|field| entry[field].as_str().unwrap()).to_vec())
-        .collect();
+    let history = state["history"].as_array().unwrap().iter();
+    let told: Vec<[&str; 3]> =
+        history.map(|entry| ["from", "to", "cause"].map(|field| entry[field].as_str().unwrap())).collect();
     let expected = [
         ["running", "failed", "exit status 3: no"],
         ["scheduled", "running", "turn command starts"],
@@ -407,11 +361,9 @@ fn state_answers_whether_a_state_can_follow_by_its_status() {
     let sandbox = started("true");
     sandbox.cmd(["state", "ada", "--can", "scheduled"]).prints("yes\n");
     sandbox.cmd(["state", "ada", "--can", "running"]).status(4).prints("no\n");
-    sandbox
-        .cmd(["state", "ada", "--can", "running", "--json"])
-        .status(4)
-        .prints("{\"agent\":\"ada\",\"state\":\"runnable\",\"target\":\"running\",\"can\":false}\n");
-    assert_eq!(sandbox.cmd(["state", "ada", "--can", "nowhere"]).output().code(), 2);
+    let expected = "{\"agent\":\"ada\",\"state\":\"runnable\",\"target\":\"running\",\"can\":false}\n";
+    sandbox.cmd(["state", "ada", "--can", "running", "--json"]).status(4).prints(expected);
+    sandbox.cmd(["state", "ada", "--can", "nowhere"]).exits(2);
 }
 
 #[test]
@@ -443,7 +395,7 @@ fn a_diagram_marks_the_edges_that_were_taken() {
     assert_eq!(mermaid.matches(" --> ").count(), 1 + 23);
     let dot = sandbox.run(["state", "ada", "--diagram", "dot", "--history"]);
     assert!(dot.contains("    running -> completed [label=\"3\", penwidth=3];\n"), "{dot}");
-    assert_eq!(sandbox.cmd(["state", "ada", "--history"]).output().code(), 2, "it is about a diagram");
+    sandbox.cmd(["state", "ada", "--history"]).exits(2);
 }
 
 #[test]
@@ -465,10 +417,8 @@ fn runs_are_listed_newest_first_with_the_live_one() {
     let live = runs[0]["id"].as_str().unwrap();
     assert_eq!(sandbox.json(["run", "show", live])["pid"], tick.0.id());
     let ran = sandbox.cmd(["run", "list", "-a", "ada", "--limit", "1"]).output();
-    assert_eq!(
-        (ran.stdout.lines().count(), ran.stderr.as_str()),
-        (1, "dormouse: the newest 1; --limit 0 lists all\n")
-    );
+    let expected = (1, "dormouse: the newest 1; --limit 0 lists all\n");
+    assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), expected);
     fs::write(sandbox.project().join("go"), "").unwrap();
     tick.end();
     assert_eq!(sandbox.json(["run", "show", live])["terminal"], "completed");
@@ -486,17 +436,13 @@ fn a_run_is_its_record() {
     stored.as_object_mut().unwrap().remove("schema");
     assert_eq!(run, stored);
     assert_includes(&run, json!({ "message_id": message, "brief": "done", "attempt": 1 }));
-    assert_eq!((&run["closure"], &run["continuation"]), (&stepped["closure"], &stepped["continuation"]));
+    assert_eq!([&run["closure"], &run["continuation"]], [&stepped["closure"], &stepped["continuation"]]);
     let text = sandbox.run(["run", "show", id]);
     assert!(text.lines().any(|line| line == "brief: done"), "{text}");
-    sandbox
-        .cmd(["run", "show", "run_0000"])
-        .status(3)
-        .complains("dormouse: no run `run_0000`\nhint: `dormouse run list` shows the ids\n");
-    sandbox
-        .cmd(["run", "show", "run"])
-        .status(2)
-        .complains("dormouse: `run` is too short for an id: give at least four digits of it, or `latest`\n");
+    let expected = "dormouse: no run `run_0000`\nhint: `dormouse run list` shows the ids\n";
+    sandbox.cmd(["run", "show", "run_0000"]).status(3).complains(expected);
+    let expected = "dormouse: `run` is too short for an id: give at least four digits of it, or `latest`\n";
+    sandbox.cmd(["run", "show", "run"]).status(2).complains(expected);
 }
 
 #[test]
@@ -539,19 +485,14 @@ fn events_can_be_chosen_by_kind_time_and_number() {
     let started_at = "2026-01-02T03:04:07Z";
     sandbox.pass(3600);
     step(&sandbox);
-    let kinds = |args: &[&str]| -> Vec<String> {
-        let events = sandbox.json_lines(["events", "ada"].iter().chain(args).copied());
-        texts(&events, "kind")
-    };
+    let kinds = |args: &[&str]| texts(&sandbox.json_lines([&["events", "ada"], args].concat()), "kind");
     assert_eq!(kinds(&["--since", "5m"]), ["scheduler_decision"]);
     assert_eq!(kinds(&["--since", "2d"]).len(), 5);
     assert_eq!(kinds(&["--since", started_at]).len(), 4);
     assert_eq!(kinds(&["--since", "2026-01-02 04:00"]), ["scheduler_decision"]);
     assert_eq!(kinds(&["--limit", "2"]), ["state_transition", "scheduler_decision"]);
-    assert_eq!(
-        kinds(&["--kind", "agent_created", "--kind", "state_transition"]),
-        ["agent_created", "state_transition"]
-    );
+    let expected = ["agent_created", "state_transition"];
+    assert_eq!(kinds(&["--kind", "agent_created", "--kind", "state_transition"]), expected);
     for args in [["--since", "someday"], ["--kind", "party"], ["--limit", "-1"]] {
         sandbox.cmd(["events", "ada"].iter().chain(&args).copied()).exits(2);
     }
@@ -560,30 +501,23 @@ fn events_can_be_chosen_by_kind_time_and_number() {
 #[test]
 fn events_that_are_followed_appear_as_they_happen() {
     let sandbox = started("true");
-    let mut command =
-        sandbox.cmd(["events", "ada", "--follow", "--json", "--kind", "control_applied"]).into_command();
-    let mut follower =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(follower.stdout.take().unwrap());
-    let mut next = || {
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        serde_json::from_str::<Value>(&line).unwrap()["data"]["action"].as_str().unwrap().to_owned()
+    let follow = ["events", "ada", "--follow", "--json", "--kind", "control_applied"];
+    let (mut follower, mut lines) = Beside::with_lines(sandbox.cmd(follow));
+    let mut expect = |action: &str| {
+        let event: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+        assert_eq!(event["data"]["action"], action);
     };
-    let mut beside = Beside({
-        assert_eq!(next(), "start");
-        sandbox.run(["stop", "ada"]);
-        assert_eq!(next(), "stop");
-        sandbox.run(["start", "ada"]);
-        assert_eq!(next(), "start");
-        follower
-    });
+    expect("start");
+    for verb in ["stop", "start"] {
+        sandbox.run([verb, "ada"]);
+        expect(verb);
+    }
     drop(lines);
-    // Nobody reads any more: it ends at the next line that it would print.
-    let ended = eventually("it ends when nobody reads", || {
+    // Without a reader, the follower ends when it prints its next line.
+    let ended = eventually("the follower ends without a reader", || {
         sandbox.cmd(["stop", "ada"]).output();
         sandbox.cmd(["start", "ada"]).output();
-        beside.0.try_wait().unwrap()
+        follower.0.try_wait().unwrap()
     });
     assert_eq!(ended.code(), Some(0));
 }
@@ -591,17 +525,16 @@ fn events_that_are_followed_appear_as_they_happen() {
 #[test]
 fn a_follower_leaves_out_no_event_that_comes_with_others() {
     let sandbox = started("true");
-    let mut follower = sandbox.cmd(["events", "ada", "--follow", "--json", "--limit", "1"]).into_command();
-    let mut follower =
-        Beside(follower.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    let lines = BufReader::new(follower.0.stdout.take().unwrap()).lines();
+    let follow = ["events", "ada", "--follow", "--json", "--limit", "1"];
+    let (_follower, lines) = Beside::with_lines(sandbox.cmd(follow));
     let mut events = lines.map(|line| {
-        let event = serde_json::from_str::<Value>(&line.unwrap()).unwrap();
+        let event = serde_json::from_str::<Value>(&line).unwrap();
         (event["seq"].as_u64().unwrap(), event["data"]["action"].as_str().map(str::to_owned))
     });
     let first = events.next().unwrap().0;
-    assert_eq!(first, sandbox.json_lines(["events", "ada"]).len() as u64, "the newest alone");
-    // Each of these changes is several events at once.
+    let newest = sandbox.json_lines(["events", "ada"]).len() as u64;
+    assert_eq!(first, newest, "`--limit 1` shows the newest event first");
+    // Each of the two commands writes several events at once.
     sandbox.run(["stop", "ada"]);
     sandbox.run(["start", "ada"]);
     let mut seen = Vec::new();

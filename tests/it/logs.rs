@@ -1,34 +1,16 @@
-//! `logs`, `run show latest --follow`: what happened, for people, and what turns write while they write it.
-
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+//! Tests `logs` and `run show latest --follow`: events as text for people, and the output of a
+//! running turn.
 
 use serde_json::Value;
+use std::fs;
 
-use crate::harness::Sandbox;
-use crate::setup::{add, say, started, step_on};
+use crate::setup::{Beside, add, eventually, say, started, step_on};
 use crate::strace;
 
-fn spawn(sandbox: &Sandbox, line: &[&str]) -> (Child, Lines) {
-    let mut command: Command = sandbox.cmd(line.iter().copied()).into_command();
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    (child, Lines(lines))
-}
-
-struct Lines(std::io::Lines<BufReader<ChildStdout>>);
-
-impl Lines {
-    /// The next line with this in it.
-    #[track_caller]
-    fn find(&mut self, part: &str) -> String {
-        let found = self.0.by_ref().map(Result::unwrap).find(|line| line.contains(part));
-        found.unwrap_or_else(|| panic!("no `{part}`"))
-    }
+/// Reads lines up to the first one with this part, and returns that.
+#[track_caller]
+fn find(lines: &mut impl Iterator<Item = String>, part: &str) -> String {
+    lines.find(|line| line.contains(part)).unwrap_or_else(|| panic!("no `{part}`"))
 }
 
 #[test]
@@ -60,7 +42,7 @@ fn what_happened_is_told_in_words_and_local_time() {
     assert!(text.starts_with("2026-01-02 03:04:0"), "{text}");
     let ran = sandbox.cmd(["logs", "ada"]).env("TZ", "Asia/Tokyo").output();
     assert!(ran.stdout.starts_with("2026-01-02 12:04:0"), "{ran}");
-    // Several, in the order in which it happened; nobody named means everybody.
+    // Without a name, `logs` shows the events of all agents, in their order.
     let all = sandbox.run(["logs"]);
     assert_eq!(all, sandbox.run(["logs", "--all"]));
     assert!(all.lines().all(|line| line.starts_with("ada  ") || line.starts_with("bob  ")), "{all}");
@@ -69,8 +51,8 @@ fn what_happened_is_told_in_words_and_local_time() {
     let objects = sandbox.json_lines(["logs", "bob"]);
     let output: Vec<&Value> = objects.iter().filter(|object| !object["log"].is_null()).collect();
     assert_eq!(output.len(), 1);
-    assert_eq!((output[0]["text"].as_str(), output[0]["agent"].as_str()), (Some("other"), Some("bob")));
-    assert_eq!(sandbox.cmd(["logs", "nobody"]).output().code(), 3);
+    assert_eq!([&output[0]["text"], &output[0]["agent"]], ["other", "bob"]);
+    sandbox.cmd(["logs", "nobody"]).exits(3);
 }
 
 #[test]
@@ -88,49 +70,46 @@ fn what_becomes_of_a_trigger_is_told() {
 fn a_turn_is_heard_while_it_runs() {
     let sandbox =
         started("echo one; until test -e \"$HOME/go\"; do sleep 0.01; done; echo two").with_real_clock();
-    let (mut child, mut lines) = spawn(&sandbox, &["logs", "-f", "ada", "--since", "2026-01-01"]);
-    lines.find("created");
+    let (mut child, mut lines) =
+        Beside::with_lines(sandbox.cmd(["logs", "-f", "ada", "--since", "2026-01-01"]));
+    find(&mut lines, "created");
     say(&sandbox, "go");
-    let mut tick = sandbox.cmd(["tick", "ada"]).into_command();
-    let mut tick = tick.stdout(Stdio::null()).spawn().unwrap();
-    lines.find("a turn starts");
-    lines.find("| one");
-    // The turn still runs.
-    let (mut run, mut output) = spawn(&sandbox, &["run", "show", "latest", "ada", "--follow"]);
-    assert_eq!(output.find("one"), "one");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    find(&mut lines, "a turn starts");
+    find(&mut lines, "| one");
+    // `run show` follows the turn, which waits for the file `go`.
+    let (mut run, mut output) = Beside::with_lines(sandbox.cmd(["run", "show", "latest", "ada", "--follow"]));
+    assert_eq!(find(&mut output, "one"), "one");
     assert!(sandbox.run(["logs", "ada"]).contains("| one\n"));
     fs::write(sandbox.home().join("go"), "").unwrap();
-    lines.find("| two");
-    lines.find("the turn completed");
-    output.find("two");
-    assert_eq!(run.wait().unwrap().code(), Some(0), "it ends with the turn");
-    tick.wait().unwrap();
-    // The next turn is heard as well.
+    find(&mut lines, "| two");
+    find(&mut lines, "the turn completed");
+    find(&mut output, "two");
+    assert_eq!(run.0.wait().unwrap().code(), Some(0), "`run show` ends with the turn");
+    tick.end();
+    // `logs --follow` shows the next turn, too.
     say(&sandbox, "again");
     sandbox.run(["tick", "ada"]);
-    lines.find("a turn starts");
-    lines.find("| one");
-    lines.find("the turn completed");
+    find(&mut lines, "a turn starts");
+    find(&mut lines, "| one");
+    find(&mut lines, "the turn completed");
     assert_eq!(sandbox.run(["run", "show", "latest", "ada", "--stdout"]), "one\ntwo\n");
     drop(lines);
-    assert_eq!(child.wait().unwrap().code(), Some(0), "it ends when nobody reads");
+    assert_eq!(child.0.wait().unwrap().code(), Some(0), "`logs` ends without a reader");
 }
 
 #[test]
 fn a_new_agent_is_heard_by_all_and_the_end_of_the_directory_is_an_end() {
     let sandbox = started("echo one").with_real_clock();
-    let (mut child, mut lines) = spawn(&sandbox, &["logs", "-f", "--all", "--since", "2026-01-01"]);
-    lines.find("created");
+    let (mut child, mut lines) =
+        Beside::with_lines(sandbox.cmd(["logs", "-f", "--all", "--since", "2026-01-01"]));
+    find(&mut lines, "created");
     add(&sandbox, "bob", "echo two");
     sandbox.run(["enqueue", "bob", "go"]);
     sandbox.run(["tick", "bob"]);
-    assert!(lines.find("| two").starts_with("bob  "));
+    assert!(find(&mut lines, "| two").starts_with("bob  "));
     fs::remove_dir_all(sandbox.store()).unwrap();
-    let begun = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it follows nothing");
-        thread::sleep(Duration::from_millis(50));
-    }
+    eventually("`logs` ends without a state directory", || child.0.try_wait().unwrap());
 }
 
 #[test]
@@ -142,7 +121,6 @@ fn what_turns_write_neither_steers_nor_breaks_a_line() {
     assert!(text.contains("| no end\n"), "{text}");
 }
 
-/// A message that says nothing has no text behind its line.
 #[test]
 fn a_message_without_content_is_told_without_a_text() {
     let sandbox = started("true");
@@ -152,7 +130,7 @@ fn a_message_without_content_is_told_without_a_text() {
     assert!(text.lines().any(|line| line.ends_with("  takes a message from you")), "{text}");
 }
 
-/// The texts of all shown messages are read together, whether they have ended or wait for another attempt.
+/// `logs` reads the file of ended messages equally often for 2 and for 8 messages.
 #[test]
 fn the_archive_is_read_once_however_much_is_shown() {
     needs!("strace");

@@ -1,14 +1,14 @@
-//! How a command is told which agents it is about: as words, with `-a`, by `--all`, or by the turn that calls it.
+//! Tests how commands are given their agents: as words, with `-a`, by `--all`, or by the calling
+//! turn.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::io::Read;
 
 use crate::harness::Sandbox;
-use crate::setup::{add, extend_policy, objects, started};
+use crate::setup::{Beside, add, commands, extend_policy, objects, started};
 use crate::watching::terminal::Terminal;
 
-/// `ada` and `bob`, each with a message that has failed and one that waits.
+/// Agents `ada` and `bob`, each with a failed and a queued message.
 fn two() -> Sandbox {
     let turn = "test -e good || exit 1; echo said";
     let sandbox = started(turn);
@@ -42,23 +42,26 @@ fn what_lists_takes_several_agents_and_says_whose_each_is() {
         let one = with(&["bob"]);
         assert_eq!(one.len(), of("bob").len(), "{list}");
         assert_eq!(one, with(&["-a", "bob"]), "{list}");
-        let ran = sandbox.cmd(list.split(' ').chain(["ada", "-a", "bob"])).exits(2);
-        assert!(ran.stderr.contains("`ada` as a word, and --agent bob: which is meant?"), "{ran}");
-        // One that is not there hides no other.
+        sandbox
+            .cmd(list.split(' ').chain(["ada", "-a", "bob"]))
+            .exits(2)
+            .reports("`ada` as a word, and --agent bob: which is meant?");
+        // A missing agent does not hide the others.
         let ran = sandbox.cmd(list.split(' ').chain(["nobody", "ada", "--json"])).exits(3);
         assert_eq!(ran.stdout.lines().count(), of("ada").len() + 1, "{list}: {ran}");
     }
     let text = sandbox.run(["queue", "list", "--all"]);
     let first: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(first, ["ada", "bob"], "{text}");
-    assert!(sandbox.run(["queue", "list", "ada"]).starts_with("msg_"), "alone it is not named");
+    assert!(sandbox.run(["queue", "list", "ada"]).starts_with("msg_"), "the list of one agent names it");
     let text = sandbox.run(["queue", "dead", "--all", "--ack"]);
     assert_eq!(text, "ada  acknowledged 1, 0 left\nbob  acknowledged 1, 0 left\n");
     sandbox.cmd(["stop", "--all", "--grace", "0s"]).output();
     assert_eq!(sandbox.json_lines(["task", "list", "--all", "--ended"]).len(), 2);
 }
 
-/// Every command that lists, and whether its JSON objects name their agent also if there is one agent.
+/// Commands that list, each with true if its JSON objects name the agent even if it is the only
+/// one.
 const LISTS: [(&str, bool); 13] = [
     ("wait list", false),
     ("timer list", false),
@@ -75,7 +78,7 @@ const LISTS: [(&str, bool); 13] = [
     ("logs --since 365d", true),
 ];
 
-/// `ada` and `bob` with a record of every kind that is listed.
+/// Agents `ada` and `bob` with a record of every kind in [`LISTS`].
 fn full() -> Sandbox {
     let sandbox = two();
     fs::write(sandbox.project().join("good"), "").unwrap();
@@ -104,10 +107,10 @@ fn every_list_is_about_all_agents_unless_some_are_named() {
                 sandbox.cmd(with(&[&["--json"][..], more].concat())).env("DORMOUSE_AGENT", agent).exits(0);
             let mut lines = objects(&ran.stdout);
             for line in &mut lines {
-                // The period of `usage` ends with the command.
-                for field in ["since", "until"] {
-                    line.as_object_mut().unwrap().remove(field);
-                }
+                // The period of `usage` depends on the time of the command.
+                line.as_object_mut()
+                    .unwrap()
+                    .retain(|field, _| !["since", "until"].contains(&field.as_str()));
             }
             lines
         };
@@ -124,18 +127,17 @@ fn every_list_is_about_all_agents_unless_some_are_named() {
         assert_eq!(all, asked(&["--all"], "bob"), "{list}");
         let is_named = |object: &serde_json::Value| object["agent"] == "bob" || object.get("total").is_some();
         assert!(!names_itself || one.iter().all(is_named), "{list}: {one:?}");
-        assert_eq!(sandbox.cmd(with(&["nobody"])).output().code(), 3, "{list}");
-        assert_eq!(sandbox.cmd(with(&["ada", "-a", "bob"])).output().code(), 2, "{list}");
-        assert_eq!(sandbox.cmd(with(&["ada", "--all"])).output().code(), 2, "{list}");
+        sandbox.cmd(with(&["nobody"])).exits(3);
+        sandbox.cmd(with(&["ada", "-a", "bob"])).exits(2);
+        sandbox.cmd(with(&["ada", "--all"])).exits(2);
     }
     // The timer that fires first is listed first, whichever agent has it.
     let timers = sandbox.run(["timer", "list"]);
     let agents: Vec<&str> = timers.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(agents, ["bob", "ada"], "{timers}");
-    // Without a name nothing is changed.
+    // A command that changes records needs a name.
     for changes in ["queue dead --ack", "queue rejected --drop --all"] {
-        let ran = sandbox.cmd(changes.split(' ')).output();
-        assert_eq!((ran.code(), ran.stderr.contains("which agent?")), (2, true), "{changes}: {ran}");
+        sandbox.cmd(changes.split(' ')).exits(2).reports("which agent?");
     }
     sandbox.cmd(["stop", "--all", "--grace", "0s"]).output();
     fs::write(sandbox.agent("ada").join("state.json"), "{").unwrap();
@@ -158,10 +160,8 @@ fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
     assert_eq!(sandbox.run(["work", "plan", &item]), "prose\n");
     sandbox.run(["work", "show", &item, "ada"]);
     let wait = id(&["wait", "ada", "--on", "external", "--reason", "why"]);
-    assert_eq!(
-        sandbox.json_lines(["wait", "list", "ada"]),
-        sandbox.json_lines(["wait", "list", "-a", "ada"])
-    );
+    let listed = sandbox.json_lines(["wait", "list", "ada"]);
+    assert_eq!(listed, sandbox.json_lines(["wait", "list", "-a", "ada"]));
     sandbox.run(["wait", "cancel", &wait, "ada"]);
     let timer = id(&["timer", "add", "ada", "later", "--in", "1h"]);
     assert_eq!(sandbox.json(["timer", "list", "ada"])["body"]["text"], "later");
@@ -174,16 +174,13 @@ fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
     sandbox.run(["trigger", "create", "ada", "--secret-file", "secret"]);
     assert_eq!(sandbox.json_lines(["trigger", "list", "ada"]).len(), 2);
     assert_eq!(sandbox.run(["queue", "rejected", "ada"]), "");
-    for wrong in [
-        &["work", "add", "ada", "objective", "-a", "bob"][..],
-        &["work", "list", "ada", "-a", "bob"],
-        &["work", "show", &item, "ada", "-a", "bob"],
-        &["wait", "ada", "-a", "bob", "--on", "external", "--reason", "why"],
-        &["timer", "add", "ada", "later", "--in", "1h", "-a", "bob"],
-        &["trigger", "create", "ada", "-a", "bob"],
-    ] {
-        let ran = sandbox.cmd(wrong.iter().copied()).exits(2);
-        assert!(ran.stderr.contains("`ada` as a word, and --agent bob: which is meant?"), "{ran}");
+    let wrong = format!(
+        "work add ada objective -a bob, work list ada -a bob, work show {item} ada -a bob, \
+         wait ada -a bob --on external --reason why, timer add ada later --in 1h -a bob, \
+         trigger create ada -a bob"
+    );
+    for wrong in commands(&wrong) {
+        sandbox.cmd(wrong).exits(2).reports("`ada` as a word, and --agent bob: which is meant?");
     }
     for (wrong, said) in [
         (&["work", "add", "-a", "ada"][..], "no objective is given"),
@@ -191,10 +188,9 @@ fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
         (&["task", "start", "ada", "text", "--", "true"], "a command takes no text"),
         (&["task", "start", "--", "true"], "which agent?"),
     ] {
-        let ran = sandbox.cmd(wrong.iter().copied()).exits(2);
-        assert!(ran.stderr.contains(said), "{wrong:?}: {ran}");
+        sandbox.cmd(wrong.iter().copied()).exits(2).reports(said);
     }
-    // Another agent's record is not found under this one's name.
+    // The item belongs to `ada`, so a command for `bob` does not find it.
     sandbox.cmd(["work", "show", &item, "bob"]).exits(3);
 }
 
@@ -211,50 +207,38 @@ fn in_a_turn_its_own_agent_is_meant_unless_another_is_named() {
 #[test]
 fn events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone() {
     let sandbox = two().with_real_clock();
-    let follow = || {
-        let mut command =
-            sandbox.cmd(["events", "--all", "--follow", "--kind", "message_settled"]).into_command();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
-    };
-    let mut child = follow();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let follow = ["events", "--all", "--follow", "--kind", "message_settled"];
+    let (mut child, mut lines) = Beside::with_lines(sandbox.cmd(follow));
     let mut next = || lines.next().unwrap();
     assert!(next().starts_with("ada  ") && next().starts_with("bob  "));
     for name in ["bob", "ada"] {
         sandbox.cmd(["tick", name, "--until-idle"]).output();
-        assert!(next().starts_with(&format!("{name}  ")), "what happens is told");
+        assert!(next().starts_with(&format!("{name}  ")), "the follower shows new events");
     }
-    // Its reader goes.
+    // The follower ends with success when its output has no reader.
     drop(lines);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    // The agents go.
-    let mut child = follow();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    // The follower fails when the state directory is removed.
+    let (mut child, mut lines) = Beside::with_lines(sandbox.cmd(follow));
     for _ in 0..4 {
         lines.next().unwrap();
     }
     fs::remove_dir_all(sandbox.store()).unwrap();
-    assert_ne!(child.wait().unwrap().code(), Some(0), "it says that they are gone");
+    assert_ne!(child.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]
 fn following_all_agents_ends_with_the_last_of_them() {
     for follows in ["events", "logs"] {
         let sandbox = two().with_real_clock();
-        let mut command = sandbox.cmd([follows, "--all", "--follow"]).into_command();
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        lines.next().unwrap().unwrap();
+        let (mut child, mut lines) = Beside::with_lines(sandbox.cmd([follows, "--all", "--follow"]));
+        lines.next().unwrap();
         sandbox.run(["rm", "ada", "bob", "--no-export", "--force"]);
-        lines.for_each(|line| drop(line.unwrap()));
-        let ended = child.wait_with_output().unwrap();
-        let note = String::from_utf8(ended.stderr).unwrap();
-        assert_eq!(
-            (ended.status.code(), note.as_str()),
-            (Some(3), "dormouse: no agent is left to follow\n"),
-            "{follows}"
-        );
+        lines.for_each(drop);
+        let mut note = String::new();
+        child.0.stderr.take().unwrap().read_to_string(&mut note).unwrap();
+        let ended = (child.0.wait().unwrap().code(), note.as_str());
+        assert_eq!(ended, (Some(3), "dormouse: no agent is left to follow\n"), "{follows}");
     }
 }
 
@@ -264,7 +248,7 @@ fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
     add(&sandbox, "adamant", "true");
     let id = sandbox.json_lines(["queue", "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
     let part = &id[4..20];
-    // The agent first, as in `enqueue ada TEXT`: there is only one thing that this can mean.
+    // The agent may stand before the id, as in `enqueue ada TEXT`.
     for line in
         [["queue", "show", "ada", &id], ["queue", "show", "ada", part], ["queue", "show", part, "ada"]]
     {
@@ -286,9 +270,9 @@ fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
         assert!(ran.stderr.contains(&format!("dormouse: {message}: that is an agent\n")), "{line}: {ran}");
         assert!(ran.stderr.contains(&format!("`dormouse {hint}`")), "{line}: {ran}");
     }
-    // What is neither is as before.
-    assert_eq!(sandbox.cmd(["queue", "show", "nothing", "ada"]).output().code(), 3);
-    assert_eq!(sandbox.cmd(["queue", "show", &id, "nobody"]).output().code(), 3);
+    // A word that is neither an agent nor an id names no record.
+    sandbox.cmd(["queue", "show", "nothing", "ada"]).exits(3);
+    sandbox.cmd(["queue", "show", &id, "nobody"]).exits(3);
 }
 
 #[test]
@@ -299,20 +283,20 @@ fn behind_a_flag_that_takes_any_number_of_words_an_agent_is_an_agent() {
     assert!(dead("ada").is_null() && !dead("bob").is_null());
     let id = sandbox.json_lines(["queue", "dead", "bob"])[0]["id"].as_str().unwrap().to_owned();
     sandbox.cmd(["queue", "dead", "--ack", "bob", &id]).prints("bob  acknowledged 1, 0 left\n");
-    assert_eq!(sandbox.cmd(["queue", "dead", "--ack", "nobody"]).output().code(), 2);
+    sandbox.cmd(["queue", "dead", "--ack", "nobody"]).exits(2);
     for name in ["ada", "bob"] {
         fs::write(sandbox.agent(name).join("inbox/x.json"), "{").unwrap();
         sandbox.cmd(["tick", name]).output();
     }
-    assert_eq!(sandbox.cmd(["queue", "rejected", "--drop", "ada", "bob", "--all"]).output().code(), 2);
-    assert_eq!(sandbox.cmd(["queue", "rejected", "--drop", "ada"]).output().code(), 2);
+    sandbox.cmd(["queue", "rejected", "--drop", "ada", "bob", "--all"]).exits(2);
+    sandbox.cmd(["queue", "rejected", "--drop", "ada"]).exits(2);
     sandbox.run(["queue", "rejected", "--drop", "ada", "x.json"]);
     assert_eq!(sandbox.run(["queue", "rejected", "ada"]), "");
     assert_ne!(sandbox.run(["queue", "rejected", "bob"]), "");
 }
 
-/// A terminal shows the last eight digits of an id, which differ for many ids that were made at once too. Commands take
-/// them, and `latest`.
+/// A terminal shows the last eight digits of an id, which differ even for ids that were made at
+/// once. Commands accept these digits, and `latest`.
 #[test]
 fn ids_have_a_short_form_and_the_newest_record_a_name() {
     let sandbox = started("true");
@@ -326,7 +310,7 @@ fn ids_have_a_short_form_and_the_newest_record_a_name() {
     let terminal = Terminal::of_program(&sandbox, own.to_str().unwrap(), &args, &[], 100, 60);
     let on_terminal = terminal.shows(&ids[49][28..]);
     for ((id, whole), shown) in ids.iter().zip(in_pipe.lines()).zip(on_terminal.lines()) {
-        assert!(whole.starts_with(id), "a script compares whole ids: {whole}");
+        assert!(whole.starts_with(id), "a pipe gets whole ids: {whole}");
         let digits = &id[28..];
         assert!(shown.starts_with(&format!("msg_{digits}  ")), "{shown}");
         for word in [format!("msg_{digits}"), digits.to_owned()] {
@@ -339,7 +323,7 @@ fn ids_have_a_short_form_and_the_newest_record_a_name() {
     let of_bob = sandbox.run(["enqueue", "bob", "x"]);
     assert_eq!(sandbox.json(["queue", "show", "latest"])["id"], of_bob.trim());
     assert_eq!(sandbox.json(["queue", "show", "latest", "-a", "ada"])["id"], *ids[49]);
-    // The newest of all, also where it has ended.
+    // `latest` is the newest record of all agents, ended or not.
     sandbox.run(["tick", "bob"]);
     assert_eq!(sandbox.json(["queue", "show", "latest"])["status"], "processed");
     assert_eq!(sandbox.json(["run", "show", "latest"])["message_id"], of_bob.trim());

@@ -1,17 +1,13 @@
-//! What is drawn on a terminal while work goes on: how far it has come, and for how long a turn has been running.
+//! Tests what commands draw on a terminal during their work: their progress, and the age of a
+//! running turn.
 
-use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::process::Command;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
-
 use crate::harness::{Cmd, Sandbox, each_in_parallel};
-use crate::setup::{add, say, started};
+use crate::setup::{add, pseudo_terminal, say, started};
 
-/// What a terminal showed: after each piece that was written to it, and at the end.
+/// Screens that a terminal showed, after each piece of output, and the last one.
 struct Seen {
     screens: Vec<String>,
     end: String,
@@ -20,11 +16,8 @@ struct Seen {
 impl Seen {
     #[track_caller]
     fn shows(&self, text: &str) -> &Seen {
-        assert!(
-            self.screens.iter().any(|screen| screen.contains(text)),
-            "no `{text}` in {:#?}",
-            self.screens
-        );
+        let is_shown = self.screens.iter().any(|screen| screen.contains(text));
+        assert!(is_shown, "no `{text}` in {:#?}", self.screens);
         self
     }
 
@@ -36,11 +29,11 @@ impl Seen {
     }
 }
 
-/// Runs a command as the foreground of a terminal. Once the screen shows `key.0`, the user types `key.1`.
+/// Runs a command in the foreground of a terminal. When the screen shows `key.0`, `key.1` is typed.
 fn on_terminal(cmd: Cmd<'_>, term: &str, key: Option<(&str, &[u8])>) -> Seen {
     let command = cmd.into_command();
     let mut leader = Command::new("setsid");
-    // Whoever runs the tests in the background of a script has them ignore what a key sends.
+    // A script that runs the tests in the background makes them ignore SIGINT.
     leader
         .args(["--ctty", "--wait", "env", "--default-signal=INT"])
         .arg(command.get_program())
@@ -51,20 +44,14 @@ fn on_terminal(cmd: Cmd<'_>, term: &str, key: Option<(&str, &[u8])>) -> Seen {
 }
 
 fn run(mut command: Command, mut key: Option<(&str, &[u8])>) -> Seen {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    tcsetwinsize(&ours, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    let theirs = OwnedFd::from(File::options().read(true).write(true).open(name).unwrap());
+    let (mut ours, theirs) = pseudo_terminal(80, 24);
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap();
     drop(command);
-    let mut ours = File::from(ours);
     let mut terminal = vt100::Parser::new(24, 80, 0);
     let mut screens = Vec::new();
     let mut piece = [0; 4096];
-    // The end of the last writer reads as an error here.
+    // After the end of the last writer, a read from the terminal fails.
     while let Ok(length @ 1..) = ours.read(&mut piece) {
         terminal.process(&piece[..length]);
         screens.push(terminal.screen().contents());
@@ -79,13 +66,16 @@ fn run(mut command: Command, mut key: Option<(&str, &[u8])>) -> Seen {
     Seen { screens, end: terminal.screen().contents() }
 }
 
-/// Four agents, each with a turn that takes a while.
+/// Adds an agent with a message, whose turn takes 400 ms.
+fn add_slow(sandbox: &Sandbox, name: &str) {
+    add(sandbox, name, "sleep 0.4");
+    sandbox.run(["enqueue", name, "work"]);
+}
+
+/// Four agents with slow turns.
 fn four() -> Sandbox {
     let sandbox = Sandbox::new();
-    for name in ["ada", "bob", "cy", "dot"] {
-        add(&sandbox, name, "sleep 0.4");
-        sandbox.run(["enqueue", name, "work"]);
-    }
+    ["ada", "bob", "cy", "dot"].into_iter().for_each(|name| add_slow(&sandbox, name));
     sandbox
 }
 
@@ -102,7 +92,7 @@ fn a_step_of_many_agents_says_how_far_it_is() {
     }
 }
 
-/// The number that stands before these words.
+/// Returns the number before these words.
 fn count_of(screen: &str, words: &str) -> Option<u32> {
     screen.split_once(words)?.0.rsplit(' ').next()?.parse().ok()
 }
@@ -110,12 +100,9 @@ fn count_of(screen: &str, words: &str) -> Option<u32> {
 #[test]
 fn several_at_once_say_how_far_they_are_and_stand_in_nobodys_way() {
     let sandbox = four();
-    for name in ["eve", "fay"] {
-        add(&sandbox, name, "sleep 0.4");
-        sandbox.run(["enqueue", name, "work"]);
-    }
+    ["eve", "fay"].into_iter().for_each(|name| add_slow(&sandbox, name));
     let seen = on_terminal(sandbox.cmd(["tick", "--all", "--jobs", "2", "--verbose"]), "xterm", None);
-    // Two that end at once are counted together, so that any single count may be left out.
+    // Two jobs that end at once are counted together, so a count may be missing.
     let counts: Vec<u32> =
         seen.screens.iter().filter_map(|screen| count_of(screen, " of 6 agents")).collect();
     assert!(counts.is_sorted() && counts.iter().any(|count| (1..6).contains(count)), "{counts:?}");
@@ -144,7 +131,7 @@ fn nothing_is_drawn_where_nobody_looks() {
         let seen = on_terminal(sandbox.cmd(["tick", "--all"].iter().chain(*flags)), term, None);
         seen.draws_nothing();
     });
-    // Not the terminal of this process: in the background.
+    // The terminal is not the controlling terminal, as for a command in the background.
     let sandbox = four();
     run(sandbox.cmd(["tick", "--all"]).env("TERM", "xterm").into_command(), None).draws_nothing();
     for flags in [&[][..], &["--json"]] {
@@ -164,7 +151,7 @@ fn a_turn_in_the_foreground_shows_its_age_until_it_ends() {
     seen.shows(&age("1s")).shows(&age("2s"));
     assert!(seen.end.starts_with(r#"{"agent":"ada","decision":"start_model_turn""#), "{}", seen.end);
     assert!(!seen.end.contains("so far"), "{}", seen.end);
-    // It comes with the bar, where there is one.
+    // In a step of several agents, the age of the turn follows the progress bar.
     let sandbox = four();
     add(&sandbox, "eve", "sleep 1.5");
     sandbox.run(["enqueue", "eve", "work"]);
@@ -218,9 +205,9 @@ fn an_interrupted_turn_leaves_a_clean_line() {
 #[test]
 fn an_interrupted_work_leaves_a_clean_line_too() {
     let sandbox = started("true");
-    // The shell stays until the end, since the terminal goes with it.
+    // The shell ignores SIGINT, since the terminal is closed when the shell ends.
     let script = r#"trap : INT; for n in $(seq $1); do echo "{\"text\":\"$n\"}"; sleep 0.3; done | "$0" enqueue ada --batch; echo ended with $?"#;
-    // Who is interrupted would go on for a minute.
+    // Without the interrupt, the first batch would take a minute.
     for (key, count, status) in [(&b"\x03"[..], "200", 130), (b"", "8", 0)] {
         let mut leader = Command::new("setsid");
         leader.args(["--ctty", "--wait", "env", "--default-signal=INT", "sh", "-c", script]);

@@ -512,13 +512,49 @@ pub fn has_journal(agent: &Path) -> bool {
     !journal.is_empty() && !is_applied
 }
 
+impl Beside {
+    /// Starts a command, and returns it with the lines that it writes to standard output.
+    pub fn with_lines(cmd: Cmd<'_>) -> (Beside, impl Iterator<Item = String> + use<>) {
+        use std::io::{BufRead, BufReader};
+        let mut child = Beside::start(cmd);
+        let stdout = child.0.stdout.take().unwrap();
+        (child, BufReader::new(stdout).lines().map(Result::unwrap))
+    }
+}
+
 impl Ran {
-    /// Compares the exit status and the whole standard output.
+    /// Asserts that standard error contains a text.
     #[track_caller]
-    pub fn answers(self, status: i32, stdout: &str) -> Ran {
+    pub fn reports(self, text: &str) -> Ran {
+        assert!(self.stderr.contains(text), "{text}: {self}");
+        self
+    }
+
+    /// Compares the exit status and the whole of standard output.
+    #[track_caller]
+    pub fn printed(self, status: i32, stdout: &str) -> Ran {
         assert_eq!((self.code(), self.stdout.as_str()), (status, stdout), "{self}");
         self
     }
+}
+
+/// Opens a pseudo-terminal of this size; 0 means an unknown size. Returns the end of the test and
+/// the end of the program.
+pub fn pseudo_terminal(columns: u16, rows: u16) -> (fs::File, std::os::fd::OwnedFd) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{Winsize, tcsetwinsize};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let theirs = fs::File::options().read(true).write(true).open(name).unwrap();
+    tcsetwinsize(&theirs, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    (ours.into(), theirs.into())
+}
+
+/// Returns the words of each command in a list that is separated by commas.
+pub fn commands(list: &str) -> Vec<Vec<&str>> {
+    list.split(", ").map(words).collect()
 }
 
 /// Makes a named pipe. Opening it blocks until another process opens the other end.
