@@ -1,4 +1,5 @@
-//! What a turn leaves behind once it is settled: a line of the archive, and a directory only for what nobody else has.
+//! Tests what is left of a settled turn: a line in the archive, and a directory for files that no
+//! record contains.
 
 use std::fs;
 
@@ -6,19 +7,21 @@ use serde_json::{Value, json};
 
 use crate::checker;
 use crate::harness::Sandbox;
-use crate::setup::{Beside, assert_includes, eventually, extend_policy, names, objects, say, step, step_on};
+use crate::setup::{
+    Beside, add, assert_includes, eventually, extend_policy, names, objects, own_name, say, step, step_on,
+};
 
-/// A started agent `ada` of a state directory as it is by default, whose turns run this line of shell.
+/// State directory with the default settings and a started agent `ada`, whose turns run this line
+/// of shell.
 #[track_caller]
 fn by_default(shell: &str) -> Sandbox {
     let sandbox = Sandbox::in_memory();
     sandbox.run(["init"]);
-    sandbox.run(["create", "ada", "--shell", shell]);
-    sandbox.run(["start", "ada"]);
+    add(&sandbox, "ada", shell);
     sandbox
 }
 
-/// The runs that have a directory, each with what is in it.
+/// Returns the file names in each run directory.
 fn left(sandbox: &Sandbox) -> Vec<Vec<String>> {
     let runs = sandbox.agent("ada").join("runs");
     names(&runs).iter().map(|run| names(&runs.join(run))).collect()
@@ -48,11 +51,7 @@ fn a_turn_that_says_nothing_leaves_a_line_and_no_file() {
     let two = sandbox.cmd(["--json", "run", "list", "-a", "ada", "--limit", "2"]).output();
     assert_eq!(objects(&two.stdout), listed[..2]);
     assert_eq!(two.stderr, "dormouse: the newest 2; --limit 0 lists all\n");
-    assert_eq!(
-        sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "3"]),
-        listed,
-        "and nothing is said"
-    );
+    assert_eq!(sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "3"]), listed);
     sandbox.run(["doctor"]);
 }
 
@@ -93,7 +92,7 @@ fn the_policy_says_of_which_runs_the_context_stays() {
     for (context, shell, kept) in [("all", "true", 1), ("none", "exit 3", 0), ("failed", "true", 0)] {
         let sandbox = by_default(shell);
         extend_policy(&sandbox, "ada", &format!("[retention]\ncontext = \"{context}\"\n"));
-        // What an agent says goes over what is said for all.
+        // The agent's policy precedes the settings of the state directory.
         let settings = sandbox.store().join("dormouse.toml");
         let text = fs::read_to_string(&settings).unwrap();
         fs::write(&settings, format!("{text}[retention]\ncontext = \"none\"\n")).unwrap();
@@ -107,10 +106,8 @@ fn the_policy_says_of_which_runs_the_context_stays() {
 
 #[test]
 fn a_checkpoint_stays_until_its_message_is_dealt_with() {
-    let sandbox =
-        by_default("test -n \"$DORMOUSE_CHECKPOINT\" || { echo half | \"$D\" checkpoint -; exit 75; }");
-    let dormouse = crate::harness::dormouse();
-    extend_policy(&sandbox, "ada", &format!("[turn.env]\nD = \"{}\"\n", dormouse.display()));
+    let checkpoint = format!("echo half | {} checkpoint -; exit 75", own_name());
+    let sandbox = by_default(&format!("test -n \"$DORMOUSE_CHECKPOINT\" || {{ {checkpoint}; }}"));
     say(&sandbox, "x");
     assert_eq!(step(&sandbox)["terminal"], "deferred");
     assert_eq!(left(&sandbox), [["checkpoint-1"]]);
@@ -119,7 +116,8 @@ fn a_checkpoint_stays_until_its_message_is_dealt_with() {
     assert_eq!(left(&sandbox), Vec::<Vec<String>>::new());
 }
 
-/// The tick says how its turn ended after `stop` has settled it: two lines, and the last one counts.
+/// The tick writes the end of its turn after `stop` has settled the run: the archive has two lines
+/// of the run, and the last one counts.
 #[test]
 fn a_run_that_was_stopped_is_cleared_when_its_tick_is_done_with_it() {
     let sandbox = by_default("sleep 60").with_real_clock();

@@ -1,4 +1,4 @@
-//! What killed commands leave: which command removes it, and that nothing of a living command is removed.
+//! Tests that the files of killed commands are removed, and the files of running commands are not.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use crate::held::{Held, call};
 use crate::setup::{add, names, objects, say, started};
 use crate::strace::{self, Harm};
 
-/// What lies in `tmp/`, but for locks.
+/// Returns the names in the agent's `tmp/`, without lock files.
 fn left(agent: &Path) -> Vec<String> {
     let mut left = names(&agent.join("tmp"));
     left.retain(|name| !name.ends_with(".lock"));
     left
 }
 
-/// A step of an agent that has something to look at and comes to rest.
+/// Wakes `ada` and runs steps until it has nothing to do.
 fn rest(sandbox: &Sandbox) {
     sandbox.cmd(["wake", "ada", "--reason", "look"]).output();
     let ran = sandbox.cmd(["tick", "ada", "--until-idle", "-q"]).output();
@@ -50,7 +50,7 @@ fn killed_anywhere_and_rested_once_nothing_is_left() {
         rest(&sandbox);
         let agent = sandbox.agent("ada");
         assert_eq!(left(&agent), Vec::<String>::new(), "{words:?} killed at {point}");
-        // The next one that is made sweeps what was left of this one.
+        // `create` removes the temporary directories that a killed `create` left.
         sandbox.run(["create", "cyd", "--shell", "true"]);
         let agents = names(&sandbox.store().join("agents"));
         assert!(agents.iter().all(|name| !name.starts_with('.')), "{words:?} killed at {point}: {agents:?}");
@@ -65,8 +65,8 @@ fn what_a_living_command_makes_is_left_alone() {
     let template = started("true");
     let words = ["enqueue", "ada", "hello"];
     let calls = strace::record(&template.copy(), &words, "").calls;
-    let is_of_tmp = |call: &&strace::Call| call.rest.contains("msg_");
-    for point in calls.iter().filter(is_of_tmp).filter(|call| !call.name.starts_with("exit")) {
+    let is_of_message = |call: &&strace::Call| call.rest.contains("msg_") && !call.name.starts_with("exit");
+    for point in calls.iter().filter(is_of_message) {
         let sandbox = template.copy();
         let first = Held::at(&sandbox, &words, "", point);
         rest(&sandbox);

@@ -1,5 +1,5 @@
-//! What wakes an agent, and what only seems to: answers to questions, hints, repeating rechecks, and what commands
-//! say of them.
+//! Tests the inputs that wake an agent or end its waits: answers to questions, hints and rechecks;
+//! and what commands report about them.
 
 use std::fs;
 
@@ -8,14 +8,11 @@ use serde_json::{Value, json};
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{
     add, advisories, assert_includes, decision, decisions, edit_policy, json_in, objects, say, started, step,
-    texts, waits, words,
+    texts, wait, waits, words,
 };
 
+/// Turn that copies its context and its prompt into the project.
 const NOTING: &str = "cp \"$DORMOUSE_CONTEXT\" context; cat > prompt";
-
-fn wait(sandbox: &Sandbox, flags: &[&str]) -> String {
-    sandbox.run([&["wait", "-a", "ada", "--reason", "why", "--on"], flags].concat()).trim_end().to_owned()
-}
 
 fn context(sandbox: &Sandbox) -> Value {
     json_in(sandbox.project().join("context"))
@@ -30,7 +27,7 @@ fn trigger(sandbox: &Sandbox, mode: &str) -> String {
 #[test]
 fn nobody_but_the_operator_answers_a_question_to_the_operator() {
     let sandbox = started("true");
-    let question = wait(&sandbox, &["operator", "--whole-agent"]);
+    let question = wait(&sandbox, "operator", &["--whole-agent"]);
     for flags in [&["--origin", "webhook:ci"][..], &["--origin", "channel:irc"], &["--origin", "callback:x"]]
     {
         let ran =
@@ -41,7 +38,7 @@ fn nobody_but_the_operator_answers_a_question_to_the_operator() {
     assert_eq!(objects(&ran.stdout)[0]["error"]["kind"], "operators_answer", "{ran}");
     let line = json!({ "text": "yes", "origin": "channel:irc", "wait_id": question }).to_string();
     sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(line.clone()).exits(4);
-    // A file in the inbox, and another agent's turn.
+    // A file in the inbox and a turn of another agent can't answer either.
     let dropped = json!({ "text": "yes", "wait_id": question }).to_string();
     fs::write(sandbox.agent("ada").join("inbox/note.json"), dropped).unwrap();
     let answer = format!("\"{}\" enqueue ada yes --wait {question}", dormouse().display());
@@ -85,21 +82,21 @@ fn a_childs_operator_is_its_parent() {
     let heard = sandbox.json(["tick", "kid"]);
     assert_eq!(heard["continuation"]["trigger_kind"], "operator_input", "{heard}");
     let left = sandbox.json_lines(["wait", "list", "-a", "kid"]);
-    assert_eq!(left.iter().map(|wait| wait["id"].as_str().unwrap()).collect::<Vec<_>>(), [own.trim()]);
+    assert_eq!(texts(&left, "id"), [own.trim()]);
 }
 
 #[test]
 fn a_hint_that_runs_no_turn_says_so_and_its_reason_reaches_the_next_one() {
     let sandbox = started(NOTING);
     let id = trigger(&sandbox, "wake_hint");
-    let in_vain: [&[&str]; 5] = [
+    let without_turn: [&[&str]; 5] = [
         &["wake", "ada"],
         &["wake", "ada", "--reason", "the first reason"],
         &["wake", "ada", "the second reason"],
         &["wake", "ada", "--resource", "pr:9"],
         &["trigger", "deliver", &id, "--secret-file", "secret"],
     ];
-    for words in in_vain {
+    for words in without_turn {
         let ran = sandbox.cmd(words).output();
         assert!(ran.stderr.contains("ada: no turn will run: "), "{words:?} {ran}");
         let told = sandbox.json(words);
@@ -114,8 +111,8 @@ fn a_hint_that_runs_no_turn_says_so_and_its_reason_reaches_the_next_one() {
         assert!(reduced.contains(reason), "{reduced}");
         assert!(ledger.contains(reason), "{ledger}");
     }
-    // A hint about what the agent waits for, and one that gives runnable work another turn.
-    wait(&sandbox, &["external", "--resource", "pr:1"]);
+    // A hint starts a turn if it matches a wait, or if there is runnable work.
+    wait(&sandbox, "external", &["--resource", "pr:1"]);
     assert_eq!(sandbox.json(["wake", "ada", "--resource", "pr:1"])["runs"], "turn");
     assert!(decisions(&sandbox).iter().any(|line| line.contains("start_model_turn")));
     sandbox.run(["work", "add", "x", "-a", "ada"]);
@@ -147,7 +144,7 @@ fn what_an_outside_system_sends_with_a_hint_is_evidence_that_no_turn_sees() {
 fn a_hint_from_one_source_of_a_kind_ends_a_wait_for_that_kind() {
     for (hint, is_over) in [("webhook:ci", true), ("webhook", true), ("channel:ci", false)] {
         let sandbox = started("true");
-        wait(&sandbox, &["external", "--source", "webhook"]);
+        wait(&sandbox, "external", &["--source", "webhook"]);
         sandbox.run(["wake", "ada", "--source", hint]);
         decisions(&sandbox);
         assert_eq!(waits(&sandbox).is_empty(), is_over, "{hint}");
@@ -157,7 +154,7 @@ fn a_hint_from_one_source_of_a_kind_ends_a_wait_for_that_kind() {
 #[test]
 fn an_event_that_names_nothing_leaves_a_wait_that_names_something() {
     let sandbox = started("true");
-    let waiting = wait(&sandbox, &["external", "--resource", "pr:1", "--recheck", "1h", "--expires", "2d"]);
+    let waiting = wait(&sandbox, "external", &["--resource", "pr:1", "--recheck", "1h", "--expires", "2d"]);
     sandbox.run(["enqueue", "ada", "unrelated", "--origin", "webhook:ci"]);
     assert_eq!(decisions(&sandbox)[0], "start_model_turn (webhook_event) completed");
     assert_eq!(waits(&sandbox), [waiting]);
@@ -166,12 +163,12 @@ fn an_event_that_names_nothing_leaves_a_wait_that_names_something() {
 #[test]
 fn a_recheck_at_one_moment_comes_once_and_is_no_fallback_then() {
     let sandbox = started("true");
-    let id = wait(&sandbox, &["external", "--resource", "pr:1", "--recheck-at", "2026-01-02T04:00:00Z"]);
+    let id = wait(&sandbox, "external", &["--resource", "pr:1", "--recheck-at", "2026-01-02T04:00:00Z"]);
     assert!(advisories(&sandbox).is_empty(), "{:?}", advisories(&sandbox));
     sandbox.pass(3600);
     assert!(decisions(&sandbox)[0].starts_with("start_model_turn (system_tick)"));
     let shown = sandbox.json(["wait", "show", &id]);
-    assert_eq!((&shown["recoverability"], &shown["recheck_at"]), (&json!("weak"), &Value::Null));
+    assert_includes(&shown, json!({ "recoverability": "weak", "recheck_at": null }));
     assert!(advisories(&sandbox).contains(&"external_wait_has_weak_recoverability".to_owned()));
     let both = ["--recheck", "1h", "--recheck-at", "2026-01-03"];
     let ran = sandbox.cmd([&["wait", "-a", "ada", "--on", "external", "--reason", "r"][..], &both].concat());
@@ -181,17 +178,16 @@ fn a_recheck_at_one_moment_comes_once_and_is_no_fallback_then() {
 #[test]
 fn ended_waits_are_listed_and_shown_with_how_they_ended() {
     let sandbox = started("true");
-    let resolved = wait(&sandbox, &["external", "--resource", "pr:1"]);
+    let resolved = wait(&sandbox, "external", &["--resource", "pr:1"]);
     let hint = sandbox.run(["enqueue", "ada", "merged", "--origin", "webhook:gh", "--resource", "pr:1"]);
     decisions(&sandbox);
-    let cancelled = wait(&sandbox, &["external", "--resource", "pr:2"]);
-    let ran = sandbox.cmd(words("--json wait -a ada --on external --reason r --resource pr:2"));
-    let ran = ran.output();
+    let cancelled = wait(&sandbox, "external", &["--resource", "pr:2"]);
+    let ran = sandbox.cmd(words("--json wait -a ada --on external --reason r --resource pr:2")).output();
     let again = objects(&ran.stdout).remove(0);
     assert_eq!(again["replaces"], json!([cancelled]));
     assert!(ran.stderr.contains(&format!("replaces {cancelled}")), "{ran}");
     let again = again["id"].as_str().unwrap().to_owned();
-    let expired = wait(&sandbox, &["system", "--expires", "1h"]);
+    let expired = wait(&sandbox, "system", &["--expires", "1h"]);
     sandbox.pass(7200);
     decisions(&sandbox);
     let listed = |states: &str| -> Vec<String> {
@@ -208,36 +204,30 @@ fn ended_waits_are_listed_and_shown_with_how_they_ended() {
         (&expired, "expired", "expires_at"),
     ] {
         let shown = sandbox.json(["wait", "show", id]);
-        assert_eq!(
-            (shown["status"].as_str(), shown["cause"].as_str()),
-            (Some(status), Some(cause)),
-            "{shown}"
-        );
+        let expected = json!({ "status": status, "cause": cause, "wake_sources": [], "on_wake": [] });
+        assert_includes(&shown, expected);
         assert!(shown["ended_at"].is_string(), "{shown}");
-        assert_eq!((&shown["wake_sources"], &shown["on_wake"]), (&json!([]), &json!([])), "{shown}");
         let text = sandbox.run(["wait", "show", id]);
         assert!(text.contains(status), "{text}");
     }
-    assert_eq!(sandbox.cmd(["wait", "show", "wait_0000000000"]).output().code(), 3);
+    sandbox.cmd(["wait", "show", "wait_0000000000"]).exits(3);
 }
 
 #[test]
 fn a_wait_says_what_runs_for_each_of_its_wake_sources() {
     let sandbox = started("true");
     let item = sandbox.run(["work", "add", "x", "-a", "ada", "--pick"]);
-    let id = wait(&sandbox, &["external", "--resource", "pr:1", "--source", "webhook", "--recheck", "1h"]);
+    let id = wait(&sandbox, "external", &["--resource", "pr:1", "--source", "webhook", "--recheck", "1h"]);
     let shown = sandbox.json(["wait", "show", &id]);
     let named = format!("wait:{id}");
     assert_eq!(shown["wake_sources"], json!(["resource:pr:1", "source:webhook", named, "recheck"]));
     let on_wake = shown["on_wake"].as_array().unwrap();
-    assert_eq!(
-        on_wake[0],
-        json!({
-            "source": "resource:pr:1", "runs": "turn", "wait_id": id, "ends_wait": true,
-            "trigger_kind": "external_event", "work_item_id": item.trim(),
-        })
-    );
-    assert_eq!((&on_wake[3]["source"], &on_wake[3]["ends_wait"]), (&json!("recheck"), &json!(false)));
+    let expected = json!({
+        "source": "resource:pr:1", "runs": "turn", "wait_id": id, "ends_wait": true,
+        "trigger_kind": "external_event", "work_item_id": item.trim(),
+    });
+    assert_eq!(on_wake[0], expected);
+    assert_includes(&on_wake[3], json!({ "source": "recheck", "ends_wait": false }));
     let explained = sandbox.json(["explain", "ada"]);
     assert_eq!(explained["on_wake"].as_array().unwrap()[..4], on_wake[..]);
     assert_eq!(sandbox.json(["get", "ada"])["active_waits"][0]["on_wake"], shown["on_wake"]);
@@ -248,7 +238,7 @@ fn a_task_names_the_waits_that_its_end_will_end() {
     let sandbox = started("true");
     let task = sandbox.run(["task", "start", "-a", "ada", "--", "sleep", "100000"]);
     let task = task.trim();
-    let id = wait(&sandbox, &["task", "--resource", task]);
+    let id = wait(&sandbox, "task", &["--resource", task]);
     assert_eq!(sandbox.json(["task", "status", task])["waits"], json!([id]));
     assert!(sandbox.run(["task", "status", task]).contains(&id));
     sandbox.run(["task", "stop", task, "--grace", "0s"]);

@@ -1,4 +1,4 @@
-//! Files that commands write where `--output` says: whole or not at all, and nothing beside them.
+//! Tests the files of `--output`: each is written whole or not at all, and no other file is left.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -12,7 +12,7 @@ use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{names, started};
 use crate::strace::{self, Harm};
 
-/// Every command with such a file.
+/// Commands with `--output`.
 const COMMANDS: [&[&str]; 3] =
     [&["export", "ada", "-o", "out/it"], &["metrics", "-o", "out/it"], &["report", "-o", "out/it"]];
 
@@ -26,6 +26,7 @@ fn out(sandbox: &Sandbox) -> std::path::PathBuf {
     sandbox.project().join("out")
 }
 
+/// True if the output of the command is complete.
 fn is_whole(path: &Path, words: &[&str]) -> bool {
     let bytes = fs::read(path).unwrap();
     match words[0] {
@@ -54,15 +55,11 @@ fn killed_anywhere_it_is_there_or_not_and_the_next_time_nothing_is_beside_it() {
                 strace::harm(&sandbox, words, "", call, Harm::Kill);
                 let there = names(&out(&sandbox));
                 let it = out(&sandbox).join("it");
-                // What is beside it has its name for no more than a moment, and only where it replaces something.
-                assert!(
-                    there.iter().all(|name| name == "it")
-                        || fs::read_to_string(&it).is_ok_and(|text| text == "former"),
-                    "{words:?} killed at {call}: {there:?}"
-                );
-                if it.exists() && fs::read(&it).unwrap() != b"former" {
-                    assert!(is_whole(&it, words), "{words:?} killed at {call}");
-                }
+                // A temporary name exists only while the command replaces a former file.
+                let is_former = fs::read(&it).is_ok_and(|bytes| bytes == b"former");
+                let is_alone = there.iter().all(|name| name == "it");
+                assert!(is_alone || is_former, "{words:?} killed at {call}: {there:?}");
+                assert!(!it.exists() || is_former || is_whole(&it, words), "{words:?} killed at {call}");
                 sandbox.run(words.iter().copied());
                 assert_eq!(names(&out(&sandbox)), ["it"], "{words:?} killed at {call}");
                 assert!(is_whole(&it, words), "{words:?} killed at {call}");
@@ -77,8 +74,7 @@ fn where_no_file_can_be_without_a_name_it_has_one_beside_its_place() {
     let template = sandbox();
     for words in COMMANDS {
         let points = strace::record(&template.copy(), words, "").points();
-        let nameless = points.iter().find(|call| call.rest.contains("O_TMPFILE"));
-        let Some(nameless) = nameless else { continue };
+        let Some(nameless) = points.iter().find(|call| call.rest.contains("O_TMPFILE")) else { continue };
         let sandbox = template.copy();
         let harmed = strace::harm(&sandbox, words, "", nameless, Harm::Error("EOPNOTSUPP"));
         assert_eq!(harmed.ran.code(), 0, "{}", harmed.ran);
@@ -99,7 +95,7 @@ fn what_a_living_command_writes_is_left_to_it() {
     drop(held);
     sandbox.run(["metrics", "-o", "out/it"]);
     assert_eq!(names(&out(&sandbox)), ["it"]);
-    // What is no file is not ours to remove.
+    // The command does not remove a symbolic link in the place of the temporary file.
     symlink("elsewhere", &beside).unwrap();
     sandbox.cmd(["metrics", "-o", "out/it"]).exits(1);
     assert_eq!(names(&out(&sandbox)), ["it", "it.new-dormouse"]);
