@@ -1,28 +1,58 @@
-//! `init`, `create`, `start`, `stop`, `recover`: which agents exist, and whether they may run.
+//! Tests `init`, `create`, `start`, `stop` and `recover`: which agents exist, and if they may run.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::checker;
 use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{
-    Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, decision, decisions, edit_state,
-    eventually, extend_policy, failure, field, hook, mode, names, objects, record, say, started,
-    started_with, step, texts, tree,
+    Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, commands, decision, decisions,
+    edit_file, edit_state, eventually, extend_policy, failure, field, hook, mode, names, objects, record,
+    say, started, started_with, step, texts, tree, words,
 };
+
+/// Asserts that only the owner may use the files and directories below `dir`.
+#[track_caller]
+fn assert_private(dir: &Path) {
+    for (path, (found, ..)) in tree(dir) {
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(found & 0o7777, expected, "{}", path.display());
+    }
+}
+
+/// Object that `start` and `stop` print about an agent without tasks.
+fn control(action: &str, previous_status: &str, status: &str, changed: bool) -> Value {
+    json!({
+        "agent": "ada", "action": action, "previous_status": previous_status, "status": status,
+        "changed": changed, "tasks": [],
+    })
+}
+
+/// Starts a tick of `ada`, and waits until its turn has made the file `running`.
+#[track_caller]
+fn tick_until_running(sandbox: &Sandbox) -> Beside {
+    Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"))
+}
+
+/// Agent `ada` whose turn runs, with the id of the turn's message and the tick.
+#[track_caller]
+fn running(turn: &str) -> (Sandbox, String, Beside) {
+    let sandbox = started(turn);
+    let message = say(&sandbox, "work");
+    let tick = tick_until_running(&sandbox);
+    (sandbox, message, tick)
+}
 
 #[test]
 fn init_makes_a_state_directory_for_its_owner_alone() {
     let sandbox = Sandbox::empty();
     sandbox.cmd(["init"]).prints("made [SANDBOX]/project/.dormouse\n");
     assert_eq!(names(&sandbox.store()), [".gitattributes", ".gitignore", "agents", "dormouse.toml", "hooks"]);
-    for (path, (found, ..)) in tree(&sandbox.store()) {
-        let expected = if path.is_dir() { 0o700 } else { 0o600 };
-        assert_eq!(found & 0o7777, expected, "{}", path.display());
-    }
+    assert_private(&sandbox.store());
     assert_eq!(mode(&sandbox.store()), 0o700);
 }
 
@@ -32,7 +62,7 @@ fn whatever_is_made_is_its_owner_s_alone() {
     let script = r#"stat -c %a "$DORMOUSE_HOOK_SCRATCH" "$DORMOUSE_HOOK_SCRATCH"/* >> "$HOME/modes""#;
     let hook = hook(&sandbox.agent("ada"), "on-state-change", script);
     sandbox.run(["enqueue", "ada", "one", "--dedupe-key", "k"]);
-    // It is made again from the records.
+    // The next command rebuilds the cache from the records.
     fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
     sandbox.run(["enqueue", "ada", "two", "--dedupe-key", "l"]);
     sandbox.run(["work", "add", "x", "-a", "ada", "--plan", "prose"]);
@@ -43,10 +73,7 @@ fn whatever_is_made_is_its_owner_s_alone() {
     sandbox.run(["task", "stop", &task]);
     sandbox.run(["tick", "ada", "--until-idle"]);
     fs::remove_file(hook).unwrap();
-    for (path, (found, ..)) in tree(&sandbox.agent("ada")) {
-        let expected = if path.is_dir() { 0o700 } else { 0o600 };
-        assert_eq!(found & 0o7777, expected, "{}", path.display());
-    }
+    assert_private(&sandbox.agent("ada"));
     let modes = fs::read_to_string(sandbox.home().join("modes")).unwrap();
     assert!(modes.lines().all(|mode| ["700", "600"].contains(&mode)), "{modes}");
 }
@@ -115,7 +142,7 @@ fn the_state_directory_is_found_like_git_finds_its_own() {
     let sandbox = started("true");
     let deep = sandbox.project().join("a/b");
     fs::create_dir_all(&deep).unwrap();
-    let get = |args: &[&str], dir: &std::path::Path, named: &str| {
+    let get = |args: &[&str], dir: &Path, named: &str| {
         let mut command = sandbox.cmd(args.iter().copied()).env("DORMOUSE_DIR", named).into_command();
         let output = command.current_dir(dir).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
@@ -135,29 +162,22 @@ fn the_state_directory_is_found_like_git_finds_its_own() {
 fn without_a_state_directory_there_is_a_hint_to_make_one() {
     let sandbox = Sandbox::empty();
     let hint = "make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR";
-    for args in [&["list"][..], &["get", "ada"], &["tick", "--all"], &["enqueue", "ada", "x"], &["doctor"]] {
-        sandbox
-            .cmd(args.iter().copied())
-            .status(3)
-            .complains(&format!(
-                "dormouse: no state directory here: looked for .dormouse in [SANDBOX]/project and every directory above it\nhint: {hint}\n"
-            ));
+    let message = |project: &str| {
+        format!("no state directory here: looked for .dormouse in {project} and every directory above it")
+    };
+    let expected = format!("dormouse: {}\nhint: {hint}\n", message("[SANDBOX]/project"));
+    for args in commands("list, get ada, tick --all, enqueue ada x, doctor") {
+        sandbox.cmd(args).status(3).complains(&expected);
     }
-    let ran = sandbox.cmd(["list", "--json"]).exits(3);
-    assert_eq!(
-        failure(&ran),
-        json!({
-            "kind": "no_state_directory",
-            "message": format!("no state directory here: looked for .dormouse in {0} and every directory above it", sandbox.project().display()),
-            "hint": hint,
-            "path": sandbox.project(),
-            "exit_status": 3,
-        })
-    );
-    sandbox
-        .cmd(["-C", "/", "list"])
-        .status(3)
-        .complains("dormouse: / is not a state directory: it has no dormouse.toml\nhint: make it one with `dormouse init /`\n");
+    let failed = failure(&sandbox.cmd(["list", "--json"]).exits(3));
+    let message = message(sandbox.project().to_str().unwrap());
+    let expected = json!({
+        "kind": "no_state_directory", "message": message, "hint": hint, "path": sandbox.project(),
+        "exit_status": 3,
+    });
+    assert_eq!(failed, expected);
+    let expected = "dormouse: / is not a state directory: it has no dormouse.toml\nhint: make it one with `dormouse init /`\n";
+    sandbox.cmd(["-C", "/", "list"]).status(3).complains(expected);
 }
 
 #[test]
@@ -167,20 +187,17 @@ fn create_makes_a_booting_agent_and_shows_its_secret_once() {
     let made = sandbox.json(["create", "ada", "--description", "Says \"hi\"", "--", "./turn.sh", "a b", "'"]);
     let secret = made["trigger_secret"].as_str().unwrap();
     let trigger = made["trigger_id"].as_str().unwrap();
-    assert_eq!(
-        made,
-        json!({ "agent": "ada", "status": "booting", "trigger_id": trigger, "trigger_secret": secret })
-    );
+    let expected =
+        json!({ "agent": "ada", "status": "booting", "trigger_id": trigger, "trigger_secret": secret });
+    assert_eq!(made, expected);
     assert_eq!(secret.len(), 64);
-    assert_eq!(
-        fs::read_to_string(sandbox.agent("ada").join("agent.toml")).unwrap(),
-        "description = 'Says \"hi\"'\n\n\
-         # What a turn runs, and for how long. `dormouse man` lists every key.\n\
-         [turn]\n\
-         command = [\"./turn.sh\", \"a b\", \"'\"]\n\
-         timeout = \"30m\"\n\
-         stdin = \"context\"\n"
-    );
+    let expected = "description = 'Says \"hi\"'\n\n\
+                    # What a turn runs, and for how long. `dormouse man` lists every key.\n\
+                    [turn]\n\
+                    command = [\"./turn.sh\", \"a b\", \"'\"]\n\
+                    timeout = \"30m\"\n\
+                    stdin = \"context\"\n";
+    assert_eq!(fs::read_to_string(sandbox.agent("ada").join("agent.toml")).unwrap(), expected);
     assert_eq!(field(&sandbox, "status"), "booting");
     assert_eq!(field(&sandbox, "execution.state"), "initializing");
     assert_eq!(field(&sandbox, "description"), "Says \"hi\"");
@@ -202,15 +219,12 @@ fn create_for_people_says_what_it_made() {
 fn create_without_a_command_says_what_is_missing() {
     let sandbox = Sandbox::new();
     let ran = sandbox.cmd(["create", "ada"]).exits(0);
-    assert_eq!(
-        ran.stderr,
-        format!(
-            "dormouse: ada has no turn command yet: say what it runs in {}, below [turn]: command = [\"./turn.sh\"]\n",
-            sandbox.agent("ada").join("agent.toml").display()
-        )
+    let policy = sandbox.agent("ada").join("agent.toml").display().to_string();
+    let expected = format!(
+        "dormouse: ada has no turn command yet: say what it runs in {policy}, below [turn]: command = [\"./turn.sh\"]\n"
     );
-    let ran = sandbox.cmd(["-q", "create", "bob"]).output();
-    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""));
+    assert_eq!(ran.stderr, expected);
+    assert_eq!(sandbox.cmd(["-q", "create", "bob"]).exits(0).stderr, "");
 }
 
 #[test]
@@ -234,12 +248,9 @@ fn create_from_a_file_takes_it_as_it_is() {
     fs::write(sandbox.project().join("bad.toml"), "[turn]\ncommand = [\"x\"]\ntimeouts = 3\n").unwrap();
     let ran = sandbox.cmd(["create", "bob", "--from", "bad.toml"]).exits(6);
     assert!(ran.stderr.starts_with("dormouse: bad.toml:3:1: unknown field `timeouts`"), "{ran}");
-    let ran = sandbox.cmd(["create", "bob", "--from", "/dev/zero"]).output();
-    assert!(ran.code() == 6 && ran.stderr.contains("--from: more than 1048576 bytes"), "{ran}");
-    sandbox
-        .cmd(["create", "bob", "--from", "missing.toml"])
-        .status(1)
-        .complains("dormouse: can't read missing.toml: no such file or directory\n");
+    sandbox.cmd(["create", "bob", "--from", "/dev/zero"]).exits(6).reports("--from: more than 1048576 bytes");
+    let expected = "dormouse: can't read missing.toml: no such file or directory\n";
+    sandbox.cmd(["create", "bob", "--from", "missing.toml"]).status(1).complains(expected);
     assert_eq!(names(&sandbox.store().join("agents")), ["ada"]);
 }
 
@@ -247,10 +258,8 @@ fn create_from_a_file_takes_it_as_it_is() {
 fn create_refuses_a_name_that_is_taken() {
     let sandbox = started("true");
     let before = tree(&sandbox.store());
-    sandbox
-        .cmd(["create", "ada", "--", "x"])
-        .status(4)
-        .complains("dormouse: there is an agent `ada` already\nhint: see it with `dormouse get ada`, or change it with `dormouse edit ada`\n");
+    let expected = "dormouse: there is an agent `ada` already\nhint: see it with `dormouse get ada`, or change it with `dormouse edit ada`\n";
+    sandbox.cmd(["create", "ada", "--", "x"]).status(4).complains(expected);
     assert_eq!(before, tree(&sandbox.store()));
 }
 
@@ -273,32 +282,25 @@ fn only_names_that_are_safe_in_a_path_are_names() {
 fn a_child_has_a_parent_that_there_is() {
     let sandbox = started("true");
     sandbox.run(["create", "kid", "--parent", "ada", "--", "true"]);
-    let identity = sandbox.json(["get", "kid"])["identity"].clone();
-    assert_eq!(identity["kind"], "child");
-    assert_includes(&identity, json!({ "visibility": "private", "parent": "ada", "owner": "ada" }));
-    // It is at work for its parent only once something is delegated to it.
+    let identity = json!({ "kind": "child", "visibility": "private", "parent": "ada", "owner": "ada" });
+    assert_includes(&sandbox.json(["get", "kid"])["identity"], identity);
+    // A child is active for its parent only while it has a delegated task.
     assert_eq!(sandbox.json(["get", "ada"])["active_children"], json!([]));
-    sandbox
-        .cmd(["create", "orphan", "--parent", "nobody", "--", "true"])
-        .status(3)
-        .complains("dormouse: no agent `nobody`\nhint: there is ada, kid\n");
-    sandbox
-        .cmd(["list", "--kind", "child", "--columns", "agent,status,posture"])
-        .prints("AGENT  STATUS   POSTURE\nkid    booting  idle\n");
+    let expected = "dormouse: no agent `nobody`\nhint: there is ada, kid\n";
+    sandbox.cmd(["create", "orphan", "--parent", "nobody", "--", "true"]).status(3).complains(expected);
+    let expected = "AGENT  STATUS   POSTURE\nkid    booting  idle\n";
+    sandbox.cmd(["list", "--kind", "child", "--columns", "agent,status,posture"]).prints(expected);
 }
 
 #[test]
 fn the_ways_to_name_a_turn_command_exclude_each_other() {
     let sandbox = Sandbox::new();
-    for args in [
-        &["create", "a", "--shell", "x", "--", "y"][..],
-        &["create", "a", "--shell", "x", "--from", "f"],
-        &["create", "a", "--from", "f", "--", "y"],
-        &["create", "a", "--from", "f", "--description", "d"],
-        &["create", "a", "--", ""],
-    ] {
-        sandbox.cmd(args.iter().copied()).exits(2);
+    let list = "create a --shell x -- y, create a --shell x --from f, create a --from f -- y, \
+                create a --from f --description d";
+    for args in commands(list) {
+        sandbox.cmd(args).exits(2);
     }
+    sandbox.cmd(["create", "a", "--", ""]).exits(2);
     assert_eq!(names(&sandbox.store().join("agents")), Vec::<String>::new());
 }
 
@@ -308,40 +310,24 @@ fn start_opens_the_gate_and_nothing_else() {
     sandbox.run(["create", "ada", "--", "true"]);
     sandbox.cmd(["tick", "ada"]).prints("ada  noop (not started): start it with `dormouse start ada`\n");
     let before = names(&sandbox.agent("ada").join("inbox"));
-    assert_eq!(
-        sandbox.json(["start", "ada"]),
-        json!({ "agent": "ada", "action": "start", "previous_status": "booting", "status": "awake_idle", "changed": true, "tasks": [] })
-    );
+    assert_eq!(sandbox.json(["start", "ada"]), control("start", "booting", "awake_idle", true));
     assert_eq!(names(&sandbox.agent("ada").join("inbox")), before);
     assert_eq!(names(&sandbox.agent("ada").join("runs")), Vec::<String>::new());
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
     let kinds = texts(&sandbox.json_lines(["events", "ada"]), "kind");
-    assert_eq!(
-        kinds,
-        [
-            "agent_created",
-            "scheduler_decision",
-            "control_request_admitted",
-            "control_applied",
-            "state_transition"
-        ]
-    );
+    let expected =
+        words("agent_created scheduler_decision control_request_admitted control_applied state_transition");
+    assert_eq!(kinds, expected);
 }
 
 #[test]
 fn a_second_start_changes_nothing() {
     let sandbox = started("true");
-    let before = tree(&sandbox.agent("ada"));
+    let state = || tree(&sandbox.agent("ada")).remove(&sandbox.agent("ada").join("state.json")).unwrap();
+    let before = state();
     sandbox.cmd(["start", "ada"]).prints("ada  already started (awake_idle)\n");
-    assert_eq!(
-        sandbox.json(["start", "ada"]),
-        json!({ "agent": "ada", "action": "start", "previous_status": "awake_idle", "status": "awake_idle", "changed": false, "tasks": [] })
-    );
-    let after = tree(&sandbox.agent("ada"));
-    assert_eq!(
-        before.get(&sandbox.agent("ada").join("state.json")),
-        after.get(&sandbox.agent("ada").join("state.json"))
-    );
+    assert_eq!(sandbox.json(["start", "ada"]), control("start", "awake_idle", "awake_idle", false));
+    assert_eq!(state(), before);
 }
 
 #[test]
@@ -368,8 +354,8 @@ fn all_is_every_agent_and_excludes_names() {
     sandbox.cmd(["stop", "--all"]).prints("ada  awake_idle → stopped\nbob  booting → stopped\n");
     sandbox.cmd(["start", "--all"]).prints("ada  stopped → awake_idle\nbob  stopped → awake_idle\n");
     for verb in ["start", "stop", "tick"] {
-        assert_eq!(sandbox.cmd([verb, "--all", "ada"]).output().code(), 2, "{verb}");
-        assert_eq!(sandbox.cmd([verb]).output().code(), 2, "{verb}");
+        sandbox.cmd([verb, "--all", "ada"]).exits(2);
+        sandbox.cmd([verb]).exits(2);
     }
 }
 
@@ -377,20 +363,16 @@ fn all_is_every_agent_and_excludes_names() {
 fn stop_keeps_what_is_queued_and_closes_the_gate() {
     let sandbox = started("echo done");
     say(&sandbox, "later");
-    assert_eq!(
-        sandbox.json(["stop", "ada", "--reason", "holidays"]),
-        json!({ "agent": "ada", "action": "stop", "previous_status": "awake_idle", "status": "stopped", "changed": true, "tasks": [] })
-    );
+    let stopped = sandbox.json(["stop", "ada", "--reason", "holidays"]);
+    assert_eq!(stopped, control("stop", "awake_idle", "stopped", true));
     assert_eq!(field(&sandbox, "posture"), "archived");
     assert_eq!(field(&sandbox, "queue.pending"), "1");
     assert_eq!(field(&sandbox, "lifecycle.runnable"), "false");
     sandbox.cmd(["tick", "ada"]).prints("ada  stop (stopped)\n");
     sandbox.run(["-q", "enqueue", "ada", "even later"]);
     let events = sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]);
-    assert_eq!(
-        events.last().unwrap()["data"],
-        json!({ "action": "stop", "by": "operator", "reason": "holidays" })
-    );
+    let expected = json!({ "action": "stop", "by": "operator", "reason": "holidays" });
+    assert_eq!(events.last().unwrap()["data"], expected);
     let events = sandbox.json_lines(["events", "ada", "--kind", "control_applied"]);
     let applied = &events.last().unwrap()["data"];
     assert_includes(applied, json!({ "previous_status": "awake_idle", "next_status": "stopped" }));
@@ -404,9 +386,9 @@ fn stopping_a_stopped_agent_changes_nothing() {
     sandbox.run(["stop", "ada"]);
     sandbox.cmd(["stop", "ada"]).prints("ada  stopped already\n");
     assert_eq!(sandbox.json(["stop", "ada"])["changed"], false);
-    assert_eq!(
-        (field(&sandbox, "status"), field(&sandbox, "execution.state")),
-        ("stopped".into(), "runnable".into())
+    assert_includes(
+        &sandbox.json(["get", "ada"]),
+        json!({ "status": "stopped", "execution.state": "runnable" }),
     );
 }
 
@@ -422,14 +404,10 @@ fn an_agent_that_was_stopped_before_its_start_can_be_started() {
 #[test]
 fn pause_and_resume_are_deprecated_and_say_so() {
     let sandbox = started("true");
-    sandbox
-        .cmd(["pause", "ada", "--reason", "x"])
-        .stdout("ada  awake_idle → stopped\n")
-        .complains("dormouse: `pause` is deprecated: it does the same as `stop`\n");
-    sandbox
-        .cmd(["resume", "ada"])
-        .stdout("ada  stopped → awake_idle\n")
-        .complains("dormouse: `resume` of a stopped agent is deprecated: it does the same as `start`\n");
+    let expected = "dormouse: `pause` is deprecated: it does the same as `stop`\n";
+    sandbox.cmd(["pause", "ada", "--reason", "x"]).stdout("ada  awake_idle → stopped\n").complains(expected);
+    let expected = "dormouse: `resume` of a stopped agent is deprecated: it does the same as `start`\n";
+    sandbox.cmd(["resume", "ada"]).stdout("ada  stopped → awake_idle\n").complains(expected);
 }
 
 #[test]
@@ -443,67 +421,60 @@ fn a_stored_paused_is_read_as_stopped() {
     assert_eq!(record(&sandbox, "state.json")["status"], "stopped");
 }
 
-/// Runs until it is asked to end, and then ends well.
+/// Turn that runs until SIGTERM, and then succeeds.
 const POLITE: &str = "trap 'echo bye; exit 0' TERM; touch running; while :; do sleep 0.02; done";
-/// The same, and says that it has not done its work.
+/// Turn that runs until SIGTERM, and then fails.
 const QUITTING: &str = "trap 'exit 1' TERM; touch running; while :; do sleep 0.02; done";
-/// Runs until it is killed.
+/// Turn that runs until it is killed.
 const STUBBORN: &str = "trap '' TERM; touch running; while :; do sleep 0.02; done";
 
 #[test]
 fn stop_asks_a_running_turn_to_end() {
-    let sandbox = started(POLITE);
-    let message = say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let (sandbox, message, tick) = running(POLITE);
     assert_eq!(field(&sandbox, "status"), "awake_running");
     assert_eq!(field(&sandbox, "posture"), "active_turn");
     let run = field(&sandbox, "current_run.run_id");
     sandbox.cmd(["start", "ada"]).prints("ada  already started (awake_running)\n");
     let stopped = sandbox.json(["stop", "ada", "--reason", "enough"]);
-    assert_eq!((&stopped["completed_run_id"], &stopped["aborted_run_id"]), (&json!(run), &Value::Null));
-    assert_includes(&stopped, json!({ "status": "stopped", "previous_status": "awake_running" }));
+    let expected = json!({
+        "completed_run_id": run, "aborted_run_id": null, "status": "stopped", "previous_status": "awake_running",
+    });
+    assert_includes(&stopped, expected);
     let ticked = tick.end();
-    assert_eq!(
-        (ticked.code(), ticked.stdout.as_str(), ticked.stderr.as_str()),
-        (0, "ada  start_model_turn (a message from you) → completed: bye\n", "")
-    );
+    let expected = (0, "ada  start_model_turn (a message from you) → completed: bye\n", "");
+    assert_eq!((ticked.code(), ticked.stdout.as_str(), ticked.stderr.as_str()), expected);
     assert_eq!(field(&sandbox, "execution.state"), "completed");
     assert_eq!(field(&sandbox, "current_run"), "");
-    let message = sandbox.json(["queue", "show", &message]);
-    assert_eq!(message["status"], "processed");
+    assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed");
     let run = sandbox.json(["run", "show", &run]);
-    assert_eq!((&run["terminal"], &run["brief"]), (&json!("completed"), &json!("bye")));
-    assert_eq!(run["exit"], json!({ "how": "code", "code": 0 }));
+    let exit = json!({ "how": "code", "code": 0 });
+    assert_includes(&run, json!({ "terminal": "completed", "brief": "bye", "exit": exit }));
     assert!(sandbox.json_lines(["events", "ada", "--kind", "current_run_aborted"]).is_empty());
     assert_eq!(checker::look(&sandbox.agent("ada")).complaints, Vec::<String>::new());
 }
 
 #[test]
 fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
-    let sandbox = started(STUBBORN);
-    say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let (sandbox, _, tick) = running(STUBBORN);
     sandbox.run(["stop", "ada", "--grace", "100ms"]);
     tick.end();
-    let execution = sandbox.json(["get", "ada"])["execution"].clone();
-    assert_eq!((&execution["state"], &execution["reason"]), (&json!("failed"), &json!("shutdown_timeout")));
-    assert_eq!(field(&sandbox, "last_turn.terminal"), "aborted");
+    let expected = json!({
+        "execution.state": "failed", "execution.reason": "shutdown_timeout", "last_turn.terminal": "aborted",
+    });
+    assert_includes(&sandbox.json(["get", "ada"]), expected);
     sandbox.run(["start", "ada"]);
     assert_eq!(decisions(&sandbox), ["start_recovery (after_stop)", SLEEP]);
 }
 
 #[test]
 fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
-    let sandbox = started(QUITTING);
-    let message = say(&sandbox, "work");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let (sandbox, message, tick) = running(QUITTING);
     sandbox.run(["stop", "ada", "--requeue"]);
     tick.end();
-    let shown = sandbox.json(["queue", "show", &message]);
-    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
+    assert_includes(&sandbox.json(["queue", "show", &message]), json!({ "status": "queued", "attempt": 1 }));
     fs::remove_file(sandbox.project().join("running")).unwrap();
     sandbox.run(["start", "ada"]);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let tick = tick_until_running(&sandbox);
     assert_eq!(field(&sandbox, "current_run.message_id"), message);
     sandbox.run(["stop", "ada"]);
     tick.end();
@@ -511,13 +482,9 @@ fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
 
 #[test]
 fn a_stop_that_lost_its_tick_ends_the_run_itself() {
-    let sandbox = started(POLITE);
-    say(&sandbox, "work");
-    let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let (sandbox, _, mut tick) = running(POLITE);
     tick.kill();
-    let stopped = sandbox.json(["stop", "ada"]);
-    assert_eq!(stopped["status"], "stopped");
+    assert_eq!(sandbox.json(["stop", "ada"])["status"], "stopped");
     assert_eq!(field(&sandbox, "current_run"), "");
     assert_eq!(field(&sandbox, "last_turn.terminal"), "aborted");
 }
@@ -526,8 +493,7 @@ fn a_stop_that_lost_its_tick_ends_the_run_itself() {
 fn an_agent_that_is_removed_while_its_turn_runs_is_not_made_anew() {
     let sandbox = started(r#"rm -r "$DORMOUSE_DIR/agents/$DORMOUSE_AGENT""#);
     say(&sandbox, "work");
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert!(ran.code() == 3 && ran.stderr.contains("no agent `ada`"), "{ran}");
+    sandbox.cmd(["tick", "ada"]).exits(3).reports("no agent `ada`");
     assert!(!sandbox.agent("ada").exists());
     assert_eq!(sandbox.run(["doctor"]), "0 records in 0 agents: nothing wrong\n");
 }
@@ -540,10 +506,9 @@ fn only_a_failed_agent_recovers() {
         "dormouse: `ada` has nothing to recover\n\
          hint: `dormouse tick ada` runs its next step\n",
     );
-    let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
-    let failed = failure(&ran);
-    assert_eq!(failed["message"], "`ada` has nothing to recover");
-    assert_eq!((&failed["from"], &failed["to"]), (&json!("runnable"), &json!("recovering")));
+    let failed = failure(&sandbox.cmd(["recover", "ada", "--json"]).output());
+    let message = "`ada` has nothing to recover";
+    assert_includes(&failed, json!({ "message": message, "from": "runnable", "to": "recovering" }));
     assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), before);
 }
 
@@ -551,10 +516,8 @@ fn only_a_failed_agent_recovers() {
 fn recover_ends_a_backoff_at_once() {
     let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
     say(&sandbox, "work");
-    sandbox
-        .cmd(["tick", "ada"])
-        .status(7)
-        .prints("ada  start_model_turn (a message from you) → failed: exit status 1\n");
+    let expected = "ada  start_model_turn (a message from you) → failed: exit status 1\n";
+    sandbox.cmd(["tick", "ada"]).status(7).prints(expected);
     sandbox
         .cmd(["tick", "ada"])
         .prints("ada  wait_for_timer (recovery backoff)  next due 2026-01-02T04:04:09.000Z\n");
@@ -567,31 +530,23 @@ fn recover_ends_a_backoff_at_once() {
 
 #[test]
 fn recover_settles_a_run_whose_tick_is_gone() {
-    let sandbox = started(STUBBORN);
-    let message = say(&sandbox, "work");
-    let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let (sandbox, message, mut tick) = running(STUBBORN);
     let run = field(&sandbox, "current_run.run_id");
-    sandbox.cmd(["recover", "ada"]).status(4).complains(&format!(
-        "dormouse: {}: there is nothing to recover\nhint: `dormouse stop` ends it\n",
-        "run_#1 is running"
-    ));
+    sandbox.cmd(["recover", "ada"]).status(4).complains(
+        "dormouse: run_#1 is running: there is nothing to recover\nhint: `dormouse stop` ends it\n",
+    );
     tick.kill();
     eventually("the lease is free", || {
         let ran = sandbox.cmd(["recover", "ada", "--json"]).output();
         (ran.code() == 0).then(|| assert_eq!(objects(&ran.stdout)[0]["interrupted_run_id"], run.as_str()))
     });
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
-    let shown = sandbox.json(["queue", "show", &message]);
-    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
+    assert_includes(&sandbox.json(["queue", "show", &message]), json!({ "status": "queued", "attempt": 1 }));
 }
 
-/// A run as another machine would have left it in a state directory that was copied.
+/// Agent whose turn runs on another host, as after a copy of its state directory.
 fn run_elsewhere() -> Sandbox {
-    let sandbox = started(STUBBORN);
-    say(&sandbox, "work");
-    let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let (sandbox, _, mut tick) = running(STUBBORN);
     tick.kill();
     edit_state(&sandbox, |state| {
         state["current_run"]["host"] = json!("elsewhere");
@@ -617,18 +572,15 @@ fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
         ));
     sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", &lease).prints(&noop);
     let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", after).output();
-    let step = &objects(&ran.stdout)[0];
-    assert!(step["recovered_run_id"].is_string(), "{ran}");
+    assert!(objects(&ran.stdout)[0]["recovered_run_id"].is_string(), "{ran}");
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
 }
 
 #[test]
 fn recover_by_force_takes_a_run_from_another_host() {
     let sandbox = run_elsewhere();
-    sandbox
-        .cmd(["recover", "ada", "--force"])
-        .stdout("ada  runnable (awake_idle)\n")
-        .complains("dormouse: run_#1 runs on elsewhere: its processes are left alone\n");
+    let expected = "dormouse: run_#1 runs on elsewhere: its processes are left alone\n";
+    sandbox.cmd(["recover", "ada", "--force"]).stdout("ada  runnable (awake_idle)\n").complains(expected);
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
     assert_eq!(field(&sandbox, "queue.pending"), "1");
 }
@@ -641,7 +593,7 @@ fn stop_says_that_a_turn_goes_on_elsewhere() {
     );
 }
 
-/// The whole life of an agent, command by command, as somebody at a terminal would see it.
+/// Compares all that a person at a terminal sees during the whole life of an agent.
 #[test]
 fn the_whole_life_of_an_agent() {
     let sandbox = Sandbox::empty();
@@ -660,10 +612,8 @@ fn the_whole_life_of_an_agent() {
         "msg_#2  next  queued  a message from you  fragile\n\
          msg_#1  normal  queued  a message from you  look at the door\n",
     );
-    sandbox
-        .cmd(["tick", "ada"])
-        .status(7)
-        .prints("ada  start_model_turn (a message from you) → failed: exit status 9: it broke\n");
+    let expected = "ada  start_model_turn (a message from you) → failed: exit status 9: it broke\n";
+    sandbox.cmd(["tick", "ada"]).status(7).prints(expected);
     sandbox.cmd(["get", "ada"]).prints(
         "agent       ada\n\
          for         Looks after things\n\
@@ -684,9 +634,9 @@ fn the_whole_life_of_an_agent() {
     sandbox
         .cmd(["briefs", "ada"])
         .prints("2026-01-02T03:04:17.000Z  done with 1\n2026-01-02T03:04:17.000Z  mended\n");
-    let in_vain = "dormouse: ada: no turn will run: the hint ends no wait, and no work is runnable; the next \
+    let no_turn = "dormouse: ada: no turn will run: the hint ends no wait, and no work is runnable; the next \
                    turn is told of it\n";
-    sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").complains(in_vain);
+    sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").complains(no_turn);
     sandbox.cmd(["tick", "ada", "--until-idle"]).prints(
         "ada  emit_system_tick (wake hint)\n\
          ada  reduce_message_only (a scheduler tick)\n\
@@ -698,10 +648,8 @@ fn the_whole_life_of_an_agent() {
          ada  sleep (nothing to do)\n",
     );
     sandbox.cmd(["stop", "ada", "--reason", "night"]).prints("ada  asleep → stopped\n");
-    sandbox
-        .cmd(["enqueue", "ada", "in the morning"])
-        .stdout("msg_#5\n")
-        .complains("dormouse: ada is stopped: it takes this up after `dormouse start ada`\n");
+    let expected = "dormouse: ada is stopped: it takes this up after `dormouse start ada`\n";
+    sandbox.cmd(["enqueue", "ada", "in the morning"]).stdout("msg_#5\n").complains(expected);
     sandbox.cmd(["tick", "--all"]).prints("ada  stop (stopped)\n");
     sandbox
         .cmd(["list", "--columns", "agent,status,posture,queue,last"])
@@ -740,12 +688,9 @@ fn the_whole_life_of_an_agent() {
 fn an_agent_is_set_up_for_every_agent_of_the_state_directory() {
     let sandbox = Sandbox::new();
     let config = sandbox.store().join("dormouse.toml");
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(
-        &config,
-        format!("{text}\n[defaults]\ndescription = \"one of many\"\n[defaults.limits]\nmax_hops = 3\n"),
-    )
-    .unwrap();
+    edit_file(&config, |text| {
+        format!("{text}\n[defaults]\ndescription = \"one of many\"\n[defaults.limits]\nmax_hops = 3\n")
+    });
     add(&sandbox, "ada", "true");
     assert_eq!(field(&sandbox, "description"), "one of many");
     assert_eq!(field(&sandbox, "limits.max_hops"), "3");

@@ -1,27 +1,27 @@
-//! Everything that was committed can be carried out, under the limits that machines set.
+//! Tests that committed transactions can be applied, and records read, under the limits of the
+//! system and of the policy.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
 use predicates::str::contains;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::{Cmd, Ran, Sandbox, copy_of_dormouse, dormouse};
+use crate::harness::{Cmd, Sandbox, copy_of_dormouse, dormouse};
 use crate::journal::{self, NO_MARK, line};
 use crate::needs::leave_out;
-use crate::setup::{self, edit_policy, json_in};
+use crate::setup::{self, edit_policy, failure, json_in, objects};
 use crate::strace;
 
-/// An agent `a` that is started, and whose turns run this.
+/// State directory with a started agent `a`, whose turns run this line of shell.
 fn sandbox(turn: &str) -> Sandbox {
     let sandbox = Sandbox::new();
-    sandbox.run(["create", "a", "--", "sh", "-c", turn]);
-    sandbox.run(["start", "a"]);
+    setup::add(&sandbox, "a", turn);
     sandbox
 }
 
-/// A command under limits of the system, as `prlimit` names them.
+/// Command under limits of the system, as `prlimit` names them.
 fn under<'s>(sandbox: &'s Sandbox, limits: &[&str], args: &[&str]) -> Cmd<'s> {
     let mut line: Vec<String> = limits.iter().map(|limit| format!("--{limit}")).collect();
     line.push(dormouse().to_string_lossy().into_owned());
@@ -29,21 +29,25 @@ fn under<'s>(sandbox: &'s Sandbox, limits: &[&str], args: &[&str]) -> Cmd<'s> {
     sandbox.program("prlimit", line.into_iter().map(Into::into).collect())
 }
 
-#[track_caller]
-fn must(sandbox: &Sandbox, ran: Ran) -> Ran {
-    assert_eq!(ran.code(), 0, "{ran}\nreproduce:\n{}", sandbox.reproduction());
-    ran
+/// Replaces the journal of `a` by one line with these writes, which no command has applied.
+fn write_journal(sandbox: &Sandbox, revision: &Value, writes: &[Value]) {
+    let journal = json!({
+        "schema": "dormouse/journal/1", "base_revision": revision, "writes": writes, "appends": [],
+        "deletes": [], "number": 1,
+    });
+    let path = sandbox.agent("a").join("journal.jsonl");
+    journal::write(&path, line(&journal, NO_MARK, NO_MARK).as_bytes());
 }
 
-/// A journal that a command wrote under wide limits is applied under tight ones.
+/// A journal that a command wrote under wide limits can be applied under tight limits.
 #[test]
 fn a_journal_of_thousands_is_carried_out_under_tight_limits() {
     let sandbox = sandbox("true");
     let dir = sandbox.agent("a");
     let state = fs::read_to_string(dir.join("state.json")).unwrap();
-    let mut newer: serde_json::Value = serde_json::from_str(&state).unwrap();
-    let revision = newer["revision"].as_u64().unwrap();
-    newer["revision"] = (revision + 1).into();
+    let mut newer: Value = serde_json::from_str(&state).unwrap();
+    let revision = newer["revision"].clone();
+    newer["revision"] = (revision.as_u64().unwrap() + 1).into();
     let item = sandbox.run(["work", "add", "one", "--agent", "a"]);
     let item = item.trim();
     let text = fs::read_to_string(dir.join(format!("work/{item}.json"))).unwrap();
@@ -51,23 +55,16 @@ fn a_journal_of_thousands_is_carried_out_under_tight_limits() {
     let writes = (0..3000).map(|number| {
         let id = format!("{}{number:012x}", &item[..item.len() - 12]);
         let text = text.replace(item, &id).replace("\"one\"", &format!("\"{}\"", "x".repeat(10_000)));
-        serde_json::json!({ "path": format!("work/{id}.json"), "content": text })
+        json!({ "path": format!("work/{id}.json"), "content": text })
     });
-    let last = serde_json::json!({ "path": "state.json", "content": format!("{newer}\n") });
-    let journal = serde_json::json!({
-        "schema": "dormouse/journal/1",
-        "base_revision": revision,
-        "writes": writes.chain([last]).collect::<Vec<_>>(),
-        "appends": [],
-        "deletes": [],
-        "number": 1,
-    });
-    journal::write(&dir.join("journal.jsonl"), line(&journal, NO_MARK, NO_MARK).as_bytes());
-    must(&sandbox, under(&sandbox, &["nofile=64"], &["stop", "a"]).output());
+    let last = json!({ "path": "state.json", "content": format!("{newer}\n") });
+    write_journal(&sandbox, &revision, &writes.chain([last]).collect::<Vec<_>>());
+    under(&sandbox, &["nofile=64"], &["stop", "a"]).exits(0);
     assert_eq!(fs::read_dir(dir.join("work")).unwrap().count(), 3001);
     sandbox.run(["doctor"]);
 }
 
+/// Replaces the table `[limits]` of the policy of `a`.
 fn set(sandbox: &Sandbox, limits: &str) {
     edit_policy(sandbox, "a", |text| {
         let text = text.split("\n[limits]").next().unwrap();
@@ -75,6 +72,7 @@ fn set(sandbox: &Sandbox, limits: &str) {
     });
 }
 
+/// Writes files into the inbox of `a`. Each is a message, unless its name contains `junk`.
 fn drop_files(sandbox: &Sandbox, names: impl IntoIterator<Item = String>) {
     for name in names {
         let text = if name.contains("junk") { "junk".to_owned() } else { format!(r#"{{"text": "{name}"}}"#) };
@@ -82,25 +80,26 @@ fn drop_files(sandbox: &Sandbox, names: impl IntoIterator<Item = String>) {
     }
 }
 
-/// The messages right in the inbox of an agent.
+/// Returns the paths of the messages in the inbox of an agent.
 fn messages(sandbox: &Sandbox, agent: &str) -> Vec<PathBuf> {
     let dir = sandbox.agent(agent).join("inbox");
     let names = setup::names(&dir).into_iter().filter(|name| name.starts_with("2-msg_"));
     names.map(|name| dir.join(name)).collect()
 }
 
-/// A turn that writes an outcome with so many of these actions.
+/// Turn that writes an outcome with `count` times this action.
 fn acting(action: &str, count: usize) -> String {
     let actions = vec![action; count].join(",");
     format!("cat > \"$DORMOUSE_OUTCOME\" <<'EOF'\n{{\"actions\": [{actions}]}}\nEOF")
 }
 
-/// A turn for one message that writes what lies in the home.
+/// Sends `a` a message. Its turn, [`RUNS_HOME`], writes an outcome with `count` times this action.
 fn with_outcome(sandbox: &Sandbox, action: &str, count: usize) {
     fs::write(sandbox.home().join("turn"), acting(action, count)).unwrap();
     sandbox.run(["enqueue", "a", "go"]);
 }
 
+/// Turn that runs the script `home/turn`.
 const RUNS_HOME: &str = ". \"$HOME/turn\"";
 const ADD: &str = r#"{"do": "work.add", "objective": "one of many"}"#;
 
@@ -109,7 +108,7 @@ fn a_thousand_dropped_files_are_taken_in_under_the_common_limit_of_open_files() 
     let sandbox = sandbox("true");
     set(&sandbox, "max_drops_per_step = 5000");
     drop_files(&sandbox, (0..1015).map(|number| format!("{number}.json")));
-    must(&sandbox, under(&sandbox, &["nofile=1024"], &["tick", "a"]).output());
+    under(&sandbox, &["nofile=1024"], &["tick", "a"]).exits(0);
     assert_eq!(sandbox.run(["queue", "list", "--agent", "a", "--limit", "0"]).lines().count(), 1014);
     sandbox.run(["doctor"]);
 }
@@ -125,7 +124,7 @@ fn dropped_files_beyond_the_limit_stay_for_the_next_steps() {
         assert_eq!(foreseen["decision"], stepped["decision"]);
         assert_eq!(sandbox.json(["get", "a"])["queue"]["dropped_files"], left, "{stepped}");
     }
-    // What a stop finds stays as well, and so does the way out.
+    // A stopped agent takes in no files; after `start` it does.
     drop_files(&sandbox, (7..14).map(|number| format!("{number}.json")));
     sandbox.run(["stop", "a"]);
     sandbox.run(["tick", "a"]);
@@ -136,7 +135,8 @@ fn dropped_files_beyond_the_limit_stay_for_the_next_steps() {
     sandbox.run(["doctor"]);
 }
 
-/// Files that come to nothing do not keep a step from those behind them.
+/// A step that has rejected `max_drops_per_step` files takes in more of them until one is a
+/// message.
 #[test]
 fn a_step_that_finds_nothing_to_do_takes_in_more_dropped_files() {
     let sandbox = sandbox("true");
@@ -144,13 +144,13 @@ fn a_step_that_finds_nothing_to_do_takes_in_more_dropped_files() {
     drop_files(&sandbox, (0..5).map(|number| format!("junk{number}")).chain(["last.json".to_owned()]));
     assert_eq!(sandbox.json(["tick", "a", "--dry-run"])["decision"], "start_model_turn");
     let ran = sandbox.cmd(["--json", "tick", "a"]).exits(7);
-    let stepped: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!(stepped["decision"], "start_model_turn");
+    assert_eq!(objects(&ran.stdout).last().unwrap()["decision"], "start_model_turn");
     assert_eq!(fs::read_dir(sandbox.agent("a").join("inbox/rejected")).unwrap().count(), 10);
     assert_eq!(sandbox.json(["tick", "a"])["decision"], "sleep");
 }
 
-/// A copy of a message that has been taken in before is none that a step would run, and `--dry-run` knows.
+/// A step drops a file with a dedupe key that an earlier message had, and `--dry-run` predicts
+/// that.
 #[test]
 fn a_dropped_copy_is_foreseen_as_one() {
     let sandbox = sandbox("true");
@@ -169,19 +169,15 @@ fn a_dropped_copy_is_foreseen_as_one() {
 fn an_outcome_has_as_many_actions_as_its_limit_says() {
     let sandbox = sandbox(RUNS_HOME);
     with_outcome(&sandbox, ADD, 1034);
-    let failed = sandbox.cmd(["--json", "tick", "a"]).exits(7);
     let reason = "$.actions: it has 1034 actions, more than limits.max_actions = 1000";
-    assert!(failed.stdout.contains(reason), "{failed}");
+    sandbox.cmd(["--json", "tick", "a"]).assert().code(7).stdout(contains(reason));
     assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 0);
-    // Its turn has exited with status 0, so it does not run again by itself. Where more actions are allowed they
-    // are carried out, with few open files.
+    // The turn has exited with status 0, so it does not run again by itself. A second message has
+    // the same outcome, within a higher limit; its actions need few open files.
     set(&sandbox, "max_actions = 1034\nmax_open_work = 2000");
     sandbox.run(["enqueue", "a", "again"]);
     sandbox.pass(60);
-    must(
-        &sandbox,
-        under(&sandbox, &["nofile=64"], &["tick", "a", "--until-idle", "--max-steps", "2"]).output(),
-    );
+    under(&sandbox, &["nofile=64"], &["tick", "a", "--until-idle", "--max-steps", "2"]).exits(0);
     assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 1034);
     sandbox.run(["doctor"]);
 }
@@ -190,12 +186,11 @@ fn an_outcome_has_as_many_actions_as_its_limit_says() {
 fn an_outcome_is_as_large_as_its_limit_says() {
     let sandbox = sandbox(RUNS_HOME);
     with_outcome(&sandbox, ADD, 2);
-    // The here-document ends with a line break, as the file does.
+    // The second line of the script is the outcome; the here-document adds a line break.
     let bytes = acting(ADD, 2).lines().nth(1).unwrap().len() + 1;
     set(&sandbox, &format!("max_outcome = {}", bytes - 1));
-    let failed = sandbox.cmd(["--json", "tick", "a"]).exits(7);
     let reason = format!("it has {bytes} bytes, more than limits.max_outcome = {} bytes", bytes - 1);
-    assert!(failed.stdout.contains(&reason), "{failed}");
+    sandbox.cmd(["--json", "tick", "a"]).assert().code(7).stdout(contains(reason));
     set(&sandbox, &format!("max_outcome = {bytes}"));
     sandbox.run(["enqueue", "a", "again"]);
     sandbox.pass(60);
@@ -216,14 +211,14 @@ fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
     sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).complains(refused);
     with_outcome(&sandbox, ADD, 1);
     sandbox.cmd(["tick", "a"]).assert().code(7).stdout(contains("limits.max_open_work = 3"));
-    // Lowered below what is open, it only refuses what is new.
+    // A limit below the number of open items refuses new items alone.
     set(&sandbox, "max_open_work = 1");
     sandbox.run(["work", "update", &items[0], "--objective", "changed"]);
     sandbox.run(["work", "complete", &items[0]]);
     sandbox.run(["work", "complete", &items[1]]);
     let refused = refused.replace("3 work items are", "1 work items are").replace("= 3", "= 1");
     sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).complains(&refused);
-    // What an outcome completes makes room for what it adds behind that.
+    // An outcome may add an item after an action that completes one.
     let swap = format!(r#"{{"do": "work.complete", "id": "{}"}}, {ADD}"#, items[2]);
     with_outcome(&sandbox, &swap, 1);
     sandbox.pass(60);
@@ -232,7 +227,8 @@ fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
     sandbox.run(["doctor"]);
 }
 
-/// A reader that comes before a transaction is carried out finds what carrying it out will leave.
+/// A reader before the journal is applied sees the records as they will be after that: of two
+/// writes of one file, the last.
 #[test]
 fn what_changes_twice_in_one_transaction_is_read_as_it_is_in_the_end() {
     let sandbox = sandbox("true");
@@ -242,24 +238,19 @@ fn what_changes_twice_in_one_transaction_is_read_as_it_is_in_the_end() {
     let (path, state) = (format!("work/{item}.json"), read("state.json"));
     let second = read(&path).replace("first", "second");
     sandbox.run(["work", "update", &item, "--objective", "third"]);
-    let write = |path: &str, content: String| serde_json::json!({ "path": path, "content": content });
-    let journal = serde_json::json!({
-        "schema": "dormouse/journal/1",
-        "base_revision": serde_json::from_str::<Value>(&state).unwrap()["revision"],
-        "writes": [write(&path, second), write(&path, read(&path)), write("state.json", read("state.json"))],
-        "appends": [],
-        "deletes": [],
-        "number": 1,
-    });
+    let write = |path: &str, content: String| json!({ "path": path, "content": content });
+    let revision = &serde_json::from_str::<Value>(&state).unwrap()["revision"];
+    let writes = [write(&path, second), write(&path, read(&path)), write("state.json", read("state.json"))];
     fs::write(dir.join("state.json"), state).unwrap();
-    journal::write(&dir.join("journal.jsonl"), line(&journal, NO_MARK, NO_MARK).as_bytes());
+    write_journal(&sandbox, revision, &writes);
     let before = sandbox.json(["work", "show", &item]);
     assert_eq!(before["objective"], "third", "{before}");
     sandbox.run(["doctor"]);
     assert_eq!(sandbox.json(["work", "show", &item])["objective"], "third");
 }
 
-/// What a command starts has the limits that the command was started with, and not those that it needs itself.
+/// A command raises its limit of open files to the maximum; its children get the limits that it was
+/// started with.
 #[test]
 fn a_command_has_all_open_files_that_it_may_have_and_its_children_what_they_had() {
     let sandbox = sandbox(
@@ -268,28 +259,27 @@ fn a_command_has_all_open_files_that_it_may_have_and_its_children_what_they_had(
     );
     sandbox.run(["enqueue", "a", "go"]);
     let limits = ["nofile=100:500", "fsize=100000000"];
-    must(&sandbox, under(&sandbox, &limits, &["tick", "a", "--json"]).output());
+    under(&sandbox, &limits, &["tick", "a", "--json"]).exits(0);
     let said = sandbox.json(["briefs", "a"])["text"].as_str().unwrap().to_owned();
     let (files, ignored) = said.rsplit_once(' ').unwrap();
     assert_eq!(files, "100 500 500");
     let xfsz = 1 << 24;
     assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & xfsz, 0);
-    sandbox.run(["create", "b", "--", "sh", "-c", "ulimit -Sn"]);
-    sandbox.run(["start", "b"]);
+    setup::add(&sandbox, "b", "ulimit -Sn");
     sandbox.run(["enqueue", "a", "go"]);
     sandbox.run(["enqueue", "b", "go"]);
-    must(&sandbox, under(&sandbox, &limits, &["tick", "--all", "--jobs", "2"]).output());
+    under(&sandbox, &limits, &["tick", "--all", "--jobs", "2"]).exits(0);
     assert_eq!(sandbox.json(["briefs", "b"])["text"], "100");
 }
 
-/// With as many processes as the user has already.
+/// Sandbox of a user of its own, whose number of processes can be limited.
 struct Crowded {
     sandbox: Sandbox,
     program: PathBuf,
 }
 
 impl Crowded {
-    /// `None`: only root can become a user of its own.
+    /// Returns `None` unless the tests run as root, and so can become another user.
     fn new(turn: &str) -> Option<Crowded> {
         if !rustix::process::geteuid().is_root() {
             leave_out("needs root");
@@ -303,6 +293,7 @@ impl Crowded {
         Some(Crowded { sandbox, program })
     }
 
+    /// Command of the user, who may have this number of processes.
     fn cmd(&self, processes: u32, args: &[&str]) -> Cmd<'_> {
         let (user, nproc) = (format!("--reuid={USER}"), format!("--nproc={processes}"));
         let program = self.program.to_string_lossy().into_owned();
@@ -313,57 +304,55 @@ impl Crowded {
     }
 }
 
-/// Nobody else's.
+/// User id that owns no other process.
 const USER: &str = "54321";
 
 #[test]
 fn a_process_that_can_not_be_started_is_said_and_costs_nothing_else() {
     let Some(crowded) = Crowded::new("true") else { return };
-    must(&crowded.sandbox, crowded.cmd(1, &["enqueue", "a", "go"]).output());
+    crowded.cmd(1, &["enqueue", "a", "go"]).exits(0);
     let ran = crowded.cmd(1, &["--json", "tick", "a"]).exits(1);
     assert!(ran.stderr.contains("resource temporarily unavailable\nhint: no more processes may be"), "{ran}");
-    let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!(last["error"]["exit_status"], 1, "{ran}");
-    assert_eq!(last["error"]["agent"], "a", "{ran}");
-    crowded
-        .cmd(1, &["task", "start", "--agent", "a", "--", "true"])
-        .assert()
-        .code(1)
-        .stderr(contains("ulimit -u"));
-    must(&crowded.sandbox, crowded.cmd(1, &["doctor"]).output());
+    setup::assert_includes(&failure(&ran), json!({ "exit_status": 1, "agent": "a" }));
+    let start = ["task", "start", "--agent", "a", "--", "true"];
+    crowded.cmd(1, &start).assert().code(1).stderr(contains("ulimit -u"));
+    crowded.cmd(1, &["doctor"]).exits(0);
     crowded.sandbox.pass(60);
-    must(&crowded.sandbox, crowded.cmd(50, &["tick", "a", "--until-idle"]).output());
+    crowded.cmd(50, &["tick", "a", "--until-idle"]).exits(0);
 }
 
 #[test]
 fn jobs_wait_for_room_where_not_all_can_be_started() {
     let Some(crowded) = Crowded::new("true") else { return };
     for name in ["b", "c", "d"] {
-        must(&crowded.sandbox, crowded.cmd(50, &["create", name, "--", "true"]).output());
-        must(&crowded.sandbox, crowded.cmd(50, &["start", name]).output());
+        crowded.cmd(50, &["create", name, "--", "true"]).exits(0);
+        crowded.cmd(50, &["start", name]).exits(0);
     }
     crowded.cmd(1, &["tick", "--all", "--jobs", "4"]).assert().code(1).stderr(contains("can't run"));
-    // The one that is running lets the next one begin when it has ended.
-    let ran = must(&crowded.sandbox, crowded.cmd(2, &["tick", "--all", "--jobs", "4"]).output());
+    // With room for one job, each job starts after the end of the job before.
+    let ran = crowded.cmd(2, &["tick", "--all", "--jobs", "4"]).exits(0);
     assert_eq!(ran.stdout.lines().count(), 4, "{ran}");
 }
 
-/// What is synced beside others is synced all the same where there is no thread for it.
+/// Input of `enqueue --batch` with this number of messages.
+fn batch(messages: usize) -> String {
+    (0..messages).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect()
+}
+
+/// A batch syncs its files on threads, or without them if no thread can be started.
 #[test]
 fn a_batch_needs_no_threads() {
     let Some(crowded) = Crowded::new("true") else { return };
-    let lines: String = (0..500).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
-    let ran = crowded.cmd(1, &["enqueue", "a", "--batch"]).stdin(lines).output();
-    assert_eq!(must(&crowded.sandbox, ran).stdout.lines().count(), 500);
+    let ran = crowded.cmd(1, &["enqueue", "a", "--batch"]).stdin(batch(500)).exits(0);
+    assert_eq!(ran.stdout.lines().count(), 500);
 }
 
 #[test]
 fn a_batch_of_thousands_goes_in_under_tight_limits() {
     let sandbox = sandbox("true");
-    let lines: String = (0..5000).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
-    let ran = under(&sandbox, &["nofile=64"], &["enqueue", "a", "--batch"]).stdin(lines).output();
-    assert_eq!(must(&sandbox, ran).stdout.lines().count(), 5000);
-    must(&sandbox, under(&sandbox, &["nofile=64"], &["tick", "a"]).output());
+    let ran = under(&sandbox, &["nofile=64"], &["enqueue", "a", "--batch"]).stdin(batch(5000)).exits(0);
+    assert_eq!(ran.stdout.lines().count(), 5000);
+    under(&sandbox, &["nofile=64"], &["tick", "a"]).exits(0);
 }
 
 #[test]
@@ -374,16 +363,11 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
         for args in [&["enqueue", "a", "hello"][..], &["tick", "a"], &["work", "add", "one", "--agent", "a"]]
         {
             let limit = format!("fsize={size}");
-            let mut line = vec!["--json"];
-            line.extend(args);
-            let ran = under(&sandbox, &[&limit], &line).output();
+            let ran = under(&sandbox, &[&limit], &[&["--json"], args].concat()).output();
             assert!([0, 1, 7].contains(&ran.code()), "{size} {args:?}: {ran}");
             if ran.code() == 1 {
-                let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
-                assert!(
-                    last["error"]["hint"].as_str().unwrap().contains("ulimit -f"),
-                    "{size} {args:?}: {ran}"
-                );
+                let hint = failure(&ran)["hint"].as_str().unwrap().to_owned();
+                assert!(hint.contains("ulimit -f"), "{size} {args:?}: {ran}");
             }
             sandbox.run(["doctor"]);
         }
@@ -392,15 +376,14 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
     sandbox.run(["tick", "a", "--until-idle"]);
 }
 
-/// Memory that is not there may end a command; nothing is torn, and the next one works.
+/// A lack of memory may end a command, but it tears no record, and the next command works.
 #[test]
 fn memory_that_is_not_there_tears_nothing() {
     let sandbox = sandbox("true");
-    let lines: String = (0..300).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
     for size in (4..40).step_by(4) {
         let limit = format!("as={}", size << 20);
         for args in [&["enqueue", "a", "--batch"][..], &["tick", "a"]] {
-            let ran = under(&sandbox, &[&limit], args).stdin(lines.clone()).output();
+            let ran = under(&sandbox, &[&limit], args).stdin(batch(300)).output();
             assert!(!ran.stderr.contains("panicked"), "{size} {args:?}: {ran}");
             sandbox.run(["doctor"]);
         }
@@ -410,25 +393,21 @@ fn memory_that_is_not_there_tears_nothing() {
 #[test]
 fn a_job_that_died_is_reported_with_the_name_of_its_agent() {
     let sandbox = sandbox("true");
-    sandbox.run(["create", "b", "--", "sh", "-c", "kill -9 $PPID; sleep 10"]);
-    sandbox.run(["start", "b"]);
+    setup::add(&sandbox, "b", "kill -9 $PPID; sleep 10");
     for name in ["a", "b"] {
         sandbox.run(["enqueue", name, "go"]);
     }
     let ran = sandbox.cmd(["--json", "tick", "--all", "--jobs", "2"]).output();
-    assert_eq!(
-        (ran.code(), ran.stderr.as_str()),
-        (1, "dormouse: b: its tick was ended by signal 9\n"),
-        "{ran}"
-    );
-    let lines: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<&Value> = lines.iter().filter(|line| line.get("error").is_some()).collect();
+    let ended = "dormouse: b: its tick was ended by signal 9\n";
+    assert_eq!((ran.code(), ran.stderr.as_str()), (1, ended), "{ran}");
+    let lines = objects(&ran.stdout);
+    let told: Vec<&Value> = lines.iter().filter_map(|line| line.get("error")).collect();
     assert_eq!(told.len(), 1, "{ran}");
-    assert_eq!((&told[0]["error"]["agent"], &told[0]["error"]["exit_status"]), (&"b".into(), &1.into()));
+    setup::assert_includes(told[0], json!({ "agent": "b", "exit_status": 1 }));
     assert!(lines.iter().any(|line| line["agent"] == "a" && line["terminal"] == "completed"), "{ran}");
 }
 
-/// The calls that a step makes whose turn says so much to another agent.
+/// Returns the number of system calls of a step whose turn sends `count` messages to another agent.
 fn calls_to_deliver(count: usize) -> usize {
     let sandbox = sandbox(RUNS_HOME);
     set(&sandbox, "max_actions = 10000");
@@ -449,19 +428,17 @@ fn an_outbox_of_thousands_costs_thousands_and_not_their_square() {
     assert!(each_of_many < each_of_some * 1.2, "{none}, {some}, {many}");
 }
 
-/// A step that was killed in the middle of it is no reason to say anything twice.
+/// A step that was killed during the delivery leads to no second delivery of a message.
 #[test]
 fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
     let sandbox = sandbox(RUNS_HOME);
-    sandbox.run(["create", "b", "--", "true"]);
-    sandbox.run(["start", "b"]);
+    setup::add(&sandbox, "b", "true");
     let action = r#"{"do": "enqueue", "agent": "b", "text": "one of many"}"#;
     with_outcome(&sandbox, action, 20);
     sandbox.run(["tick", "a"]);
-    let read = |path: &PathBuf| json_in(path);
-    let said: Vec<Value> = messages(&sandbox, "b").iter().map(read).collect();
+    let said: Vec<Value> = messages(&sandbox, "b").iter().map(json_in).collect();
     assert_eq!(said.len(), 20);
-    // Some are still there, some are dealt with, and some have not arrived.
+    // Of 20 messages `b` has processed 5, 5 have not arrived, and 10 are still in the inbox.
     for _ in 0..5 {
         sandbox.run(["tick", "b"]);
     }
@@ -475,7 +452,7 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
     }
     let path = sandbox.agent("a").join("state.json");
     let mut state = json_in(&path);
-    state["outbox"] = serde_json::json!({ "messages": 20, "bytes": 20_000 });
+    state["outbox"] = json!({ "messages": 20, "bytes": 20_000 });
     fs::write(&path, state.to_string()).unwrap();
     sandbox.run(["tick", "a"]);
     assert_eq!(messages(&sandbox, "b").len(), 15);
@@ -485,16 +462,16 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
     sandbox.run(["doctor"]);
 }
 
-/// What would be too large to be read again is refused before it is written.
+/// A command refuses to write a record that would be too large to be read.
 #[test]
 fn what_could_not_be_read_again_is_refused() {
     let sandbox = sandbox(RUNS_HOME);
-    // One byte that takes six where it is written.
+    // JSON writes the byte 1 as six bytes: `\u0001`.
     set(&sandbox, "max_message = \"64 MiB\"\nmax_outcome = \"8 MiB\"");
     let refused = sandbox.cmd(["enqueue", "a", "-"]).stdin(vec![1; 2 << 20]).output();
     assert!(refused.code() == 4 && refused.stderr.contains("more than max_record = 8 MiB"), "{refused}");
     assert!(messages(&sandbox, "a").is_empty());
-    // So it does where each action of an outcome makes the same item larger.
+    // The same limit holds for a work item that two outcomes make larger.
     let item = sandbox.run(["work", "add", "one", "--agent", "a"]).trim().to_owned();
     let text = "\\u0001".repeat(1_300_000);
     let action = format!(r#"{{"do": "work.update", "id": "{item}", "objective": "{text}"}}"#);
@@ -512,7 +489,8 @@ fn what_could_not_be_read_again_is_refused() {
     sandbox.run(["doctor"]);
 }
 
-/// Messages that do not arrive anywhere are bounded, and none of them is in `state.json`.
+/// The outbox for an agent that is locked is bounded, and `state.json` contains none of its
+/// messages.
 #[test]
 fn an_outbox_that_does_not_get_empty_is_bounded() {
     let sandbox = sandbox(RUNS_HOME);
@@ -526,8 +504,7 @@ fn an_outbox_that_does_not_get_empty_is_bounded() {
         sandbox.cmd(["tick", "a", "--lock-timeout", "0s"]).output()
     };
     for _ in 0..2 {
-        let ran = step();
-        assert!(ran.code() == 0 && ran.stderr.contains("more are not delivered yet"), "{ran}");
+        step().exits(0).reports("more are not delivered yet");
     }
     assert_eq!(setup::names(&sandbox.agent("a").join("outbox")).len(), 8);
     assert!(fs::metadata(sandbox.agent("a").join("state.json")).unwrap().len() < 20_000);
@@ -536,20 +513,19 @@ fn an_outbox_that_does_not_get_empty_is_bounded() {
     drop(lock);
     sandbox.pass(3600);
     sandbox.run(["tick", "a", "--until-idle"]);
-    assert_eq!(messages(&sandbox, "b").len(), 8, "the third turn is not run again");
+    assert_eq!(messages(&sandbox, "b").len(), 8, "the third turn has failed, and is not repeated");
     assert_eq!(sandbox.run(["get", "a", "queue.dead"]), "1\n");
     sandbox.run(["doctor"]);
 }
 
-/// Timers that say much are caught up with in as many steps as it takes.
+/// A step fires only as many of the due timers as fit into one transaction; further steps fire the
+/// rest.
 #[test]
 fn timers_that_are_due_together_say_no_more_at_once_than_can_be_read() {
     let sandbox = sandbox("true");
     let text = "x".repeat(900_000);
     for _ in 0..40 {
-        let add =
-            sandbox.cmd(["timer", "add", "--agent", "a", "--in", "1m", "-"]).stdin(text.clone()).output();
-        must(&sandbox, add);
+        sandbox.cmd(["timer", "add", "--agent", "a", "--in", "1m", "-"]).stdin(text.clone()).exits(0);
     }
     sandbox.pass(3600);
     sandbox.run(["tick", "a"]);
@@ -559,7 +535,8 @@ fn timers_that_are_due_together_say_no_more_at_once_than_can_be_read() {
     assert_eq!(sandbox.json_lines(["events", "a", "--kind", "run_settled"]).len(), 40);
 }
 
-/// One line after the other, as if each had come alone; and those together cost no more than each alone.
+/// A batch treats its lines in order, as if each were a command; it needs no more open files than
+/// a single message.
 #[test]
 fn a_batch_with_keys_admits_each_key_once() {
     let sandbox = sandbox("true");
@@ -569,9 +546,8 @@ fn a_batch_with_keys_admits_each_key_once() {
         _ => format!("{{\"text\": \"{number}\", \"dedupe_key\": \"k{}\"}}\n", number % 500),
     };
     let lines: String = (0..1000).map(line).collect();
-    let ran = under(&sandbox, &["nofile=64"], &["enqueue", "a", "--batch", "--json"]).stdin(lines).output();
-    let answers: Vec<Value> =
-        must(&sandbox, ran).stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ran = under(&sandbox, &["nofile=64"], &["enqueue", "a", "--batch", "--json"]).stdin(lines).exits(0);
+    let answers = objects(&ran.stdout);
     assert_eq!(answers.len(), 1000);
     let is_repeat = |at: usize| !at.is_multiple_of(10) && (at >= 500 || at == 7);
     for (at, answer) in answers.iter().enumerate() {
