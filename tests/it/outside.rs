@@ -1,5 +1,5 @@
-//! The examples for CI and containers: as far as they can run here, the tests take their steps out of them
-//! and execute them.
+//! Tests the examples for CI and containers: takes the steps that can run here out of the files,
+//! and runs them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,40 +9,32 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Cmd, Sandbox, dormouse};
-use crate::setup::{Beside, eventually, extend_policy, lives, own_name, started};
+use crate::setup::{Beside, add, eventually, extend_policy, lives, own_name, started};
 
 fn example(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(path)
 }
 
-/// The scripts of a workflow's steps: what stands below each `run: |`.
+/// Returns the scripts below each `run: |` of a workflow.
 fn steps(workflow: &str) -> Vec<String> {
-    let mut steps = Vec::new();
-    let mut lines = workflow.lines().peekable();
-    while let Some(line) = lines.next() {
-        if line.trim() != "run: |" {
-            continue;
-        }
-        let depth = line.len() - line.trim_start().len();
-        let mut script = String::new();
-        while let Some(line) =
-            lines.next_if(|line| line.trim().is_empty() || line.len() - line.trim_start().len() > depth)
-        {
-            script.push_str(line.trim_start_matches(' '));
-            script.push('\n');
-        }
-        steps.push(script);
-    }
-    steps
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let lines: Vec<&str> = workflow.lines().collect();
+    let begins = (0..lines.len()).filter(|at| lines[*at].trim() == "run: |");
+    let script = |at: usize| {
+        let is_part = |line: &&&str| line.trim().is_empty() || depth(line) > depth(lines[at]);
+        let script = lines[at + 1..].iter().take_while(is_part);
+        script.map(|line| format!("{}\n", line.trim_start_matches(' '))).collect()
+    };
+    begins.map(script).collect()
 }
 
-/// A reviewer that says what it was told, and fails for good at the word `worse`, which no id has in it.
+/// Agent `reviewer` and a tick that follows. A turn whose context contains `worse`, which no id
+/// contains, fails for good.
 fn reviewer() -> (Sandbox, Beside) {
     let sandbox = started("true").with_real_clock();
     let turn = "case \"$(cat)\" in *worse*) exit 3 ;; *) echo \"all is well\" ;; esac";
-    sandbox.run(["create", "reviewer", "--shell", turn]);
+    add(&sandbox, "reviewer", turn);
     extend_policy(&sandbox, "reviewer", "[recovery]\nmax_attempts = 1\n");
-    sandbox.run(["start", "reviewer"]);
     let programs = sandbox.home().join("bin");
     fs::create_dir(&programs).unwrap();
     symlink(dormouse(), programs.join("dormouse")).unwrap();
@@ -72,11 +64,8 @@ fn a_workflow_ends_with_the_verdict() {
     }
     assert_eq!(fs::read_to_string(sandbox.home().join("summary")).unwrap(), "all is well\n".repeat(2));
     run(&steps[0], "bbbb", r#"{"message": "worse"}"#).exits(7);
-    assert_eq!(
-        sandbox.json_lines(["run", "list", "-a", "reviewer"]).len(),
-        2,
-        "a job that is run again asks twice"
-    );
+    let runs = sandbox.json_lines(["run", "list", "-a", "reviewer"]);
+    assert_eq!(runs.len(), 2, "the repeated job has made a second run");
 }
 
 #[test]
@@ -110,8 +99,9 @@ fn the_script_ends_with_the_verdict_or_in_time() {
     assert_eq!(script("good", "20ms").stdout, "all is well\n");
 }
 
-/// The entry point of the container, as the first process of a namespace where that can be made, else as one that is given
-/// orphans as that is. Returns what the test has started, and the process itself.
+/// Starts the entry point of the container as the first process of a process namespace. If no
+/// namespace can be made, as a process that adopts orphans. Returns the child of the test, and the
+/// process id of the entry point.
 fn entry_point(sandbox: &Sandbox) -> (Beside, u32) {
     let entry = example("container/entrypoint.sh").into_os_string();
     let environment =
@@ -148,7 +138,7 @@ fn children(pid: u32) -> Vec<u32> {
 fn the_first_process_of_a_container_steps_reaps_and_lets_turns_end() {
     let sandbox = Sandbox::empty().with_real_clock();
     let (outer, first) = entry_point(&sandbox);
-    eventually("there is a state directory", || sandbox.store().join("dormouse.toml").exists().then_some(()));
+    eventually("a state directory", || sandbox.store().join("dormouse.toml").exists().then_some(()));
     let go = sandbox.home().join("go");
     let turn = format!(
         "{} task start -q --no-notify -- true >/dev/null; (setsid sleep 0.1 &); echo begun >> \"$HOME/begun\"
@@ -162,14 +152,14 @@ fn the_first_process_of_a_container_steps_reaps_and_lets_turns_end() {
     assert_eq!(sandbox.run(["enqueue", "ada", "look at it", "--await"]), "reviewed\n");
     let has_no_zombie = || children(first).into_iter().all(lives).then_some(());
     eventually("no zombie is left", has_no_zombie);
-    // The kernel gives the first process no signal that it has no handler for.
+    // The kernel delivers no signal to the first process of a namespace that it has no handler for.
     fs::remove_file(&go).unwrap();
     sandbox.run(["enqueue", "ada", "look once more"]);
     let begun = sandbox.home().join("begun");
     eventually("another turn", || (fs::read_to_string(&begun).unwrap().lines().count() == 2).then_some(()));
     kill_process(Pid::from_raw(first as i32).unwrap(), Signal::TERM).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(100));
-    assert!(lives(first), "it has not waited for its turn");
+    assert!(lives(first), "the entry point has not waited for its turn");
     fs::write(&go, "").unwrap();
     let ran = outer.end();
     assert!(

@@ -1,13 +1,17 @@
-//! A state directory belongs to one user. Whoever else calls a command changes nothing, root included.
+//! Tests that only the owner of a state directory changes it: commands of other users, and of root,
+//! do not.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
-use crate::setup::{edit_file, failure, objects, tree};
-use crate::sharing::{OWNER, Shared, mode, unshared};
+use serde_json::Value;
 
-/// A state directory of the owner's with a started agent `a`, which has one message.
+use crate::harness::Ran;
+use crate::setup::{commands, edit_file, failure, objects, tree};
+use crate::sharing::{OWNER, STRANGER, Shared, mode, unshared};
+
+/// State directory of the owner with a started agent `a`, which has one message.
 fn owned() -> Option<Shared> {
     let owned = unshared(OWNER)?;
     owned.owner(&["init"]);
@@ -17,59 +21,53 @@ fn owned() -> Option<Shared> {
     Some(owned)
 }
 
-/// The names of everything beneath a directory, with owner and mode.
+/// Returns the paths of all that is below a directory, with owner and mode.
 fn rights(dir: &Path) -> Vec<(String, u32, u32)> {
-    let entries = walkdir::WalkDir::new(dir).sort_by_file_name().into_iter().map(|entry| {
-        let entry = entry.unwrap();
+    let entries = walkdir::WalkDir::new(dir).sort_by_file_name().into_iter().map(Result::unwrap);
+    let with_rights = entries.map(|entry| {
         let found = entry.metadata().unwrap();
         (entry.path().display().to_string(), found.uid(), found.mode() & 0o7777)
     });
-    entries.collect()
+    with_rights.collect()
+}
+
+/// Runs a script as this user. The script finds the path of the program in `$DORMOUSE`.
+fn script(owned: &Shared, user: u32, text: &str) -> Ran {
+    let program = owned.sandbox.root().join("dormouse");
+    owned.run_as(user, Path::new("sh"), &["-ec", &format!("DORMOUSE={}; {text}", program.display())])
+}
+
+/// Asserts that an answer is a failure with this exit status and kind, and returns the failure.
+#[track_caller]
+fn fails(ran: &Ran, status: i32, kind: &str, case: &str) -> Value {
+    let error = failure(ran);
+    assert_eq!((ran.code(), error["kind"].as_str()), (status, Some(kind)), "{case}: {ran}");
+    error
 }
 
 #[test]
 fn root_changes_nothing_in_the_directory_of_another_user() {
     let Some(owned) = owned() else { return };
     let stream = owned.sandbox.root().join("stream.tar");
-    let exported = owned.run_as(
-        OWNER,
-        Path::new("sh"),
-        &["-c", &format!("umask 022; {}/dormouse export a", owned.sandbox.root().display())],
-    );
+    let exported = script(&owned, OWNER, "umask 022; $DORMOUSE export a");
     fs::write(&stream, exported.stdout).unwrap();
     let before = (tree(&owned.state()), rights(&owned.state()));
     let stream = stream.to_str().unwrap();
-    for args in [
-        &["tick", "a"][..],
-        &["tick", "--all", "--until-idle"],
-        &["recover", "a"],
-        &["enqueue", "a", "y"],
-        &["enqueue", "a", "y", "--dedupe-key", "k"],
-        &["enqueue", "a", "y", "--in", "1h"],
-        &["ask", "a", "y"],
-        &["wake", "a"],
-        &["create", "b", "--", "true"],
-        &["clone", "a", "b"],
-        &["rename", "a", "b"],
-        &["stop", "a"],
-        &["rm", "a"],
-        &["work", "add", "y", "-a", "a"],
-        &["timer", "add", "-a", "a", "--in", "1h", "y"],
-        &["wait", "-a", "a", "--whole-agent", "--on", "external", "--resource", "r", "--reason", "y"],
-        &["task", "start", "-a", "a", "--", "true"],
-        &["trigger", "create", "-a", "a", "--mode", "wake_hint"],
-        &["import", stream, "--as", "b"],
-        &["export", "a", "--output", "/dev/null"],
-        &["service", "cron", "--user"],
-    ] {
-        let line: Vec<&str> = ["--json", "-C", "."].into_iter().chain(args.iter().copied()).collect();
-        let ran = owned.dormouse(0, &line);
-        let error = failure(&ran);
-        assert_eq!((ran.code(), error["kind"].as_str()), (4, Some("not_owner")), "{args:?}: {ran}");
+    let writers = format!(
+        "tick a, tick --all --until-idle, recover a, enqueue a y, enqueue a y --dedupe-key k, \
+         enqueue a y --in 1h, ask a y, wake a, create b -- true, clone a b, rename a b, stop a, rm a, \
+         work add y -a a, timer add -a a --in 1h y, \
+         wait -a a --whole-agent --on external --resource r --reason y, task start -a a -- true, \
+         trigger create -a a --mode wake_hint, import {stream} --as b, export a --output /dev/null, \
+         service cron --user"
+    );
+    for args in commands(&writers) {
+        let ran = owned.dormouse(0, &[&["--json", "-C", "."], &*args].concat());
+        let error = fails(&ran, 4, "not_owner", args[0]);
         assert!(error["hint"].as_str().unwrap().contains(&format!("sudo -u '#{OWNER}'")), "{args:?}: {ran}");
         assert_eq!((tree(&owned.state()), rights(&owned.state())), before, "{args:?}");
     }
-    // `doctor` looks, and mends nothing; what others only remove at leisure stays too.
+    // `doctor --repair` and `gc` of root change nothing either.
     for args in [&["doctor", "--repair"][..], &["gc"]] {
         owned.dormouse(0, &[&["-C", "."], args].concat());
         assert_eq!((tree(&owned.state()), rights(&owned.state())), before, "{args:?}");
@@ -83,34 +81,15 @@ fn root_reads_the_directory_of_another_user() {
     owned.owner(&["tick", "a"]);
     owned.owner(&["enqueue", "a", "y"]);
     let before = (tree(&owned.state()), rights(&owned.state()));
-    for args in [
-        &["list"][..],
-        &["get", "a"],
-        &["state", "a"],
-        &["explain", "a"],
-        &["next-wake", "--all"],
-        &["tick", "a", "--dry-run"],
-        &["queue", "list", "-a", "a"],
-        &["work", "list", "-a", "a"],
-        &["wait", "list", "-a", "a"],
-        &["timer", "list", "-a", "a"],
-        &["task", "list", "-a", "a"],
-        &["trigger", "list", "-a", "a"],
-        &["briefs", "a"],
-        &["events", "a"],
-        &["logs", "a"],
-        &["report", "a"],
-        &["usage", "a"],
-        &["metrics"],
-        &["doctor"],
-        &["doctor", "--quick"],
-        &["gc", "--dry-run"],
-        &["service", "cron"],
-    ] {
-        owned.dormouse(0, &[&["-C", "."], args].concat()).exits(0);
+    let readers = "list, get a, state a, explain a, next-wake --all, tick a --dry-run, queue list -a a, \
+                   work list -a a, wait list -a a, timer list -a a, task list -a a, trigger list -a a, \
+                   briefs a, events a, logs a, report a, usage a, metrics, doctor, doctor --quick, \
+                   gc --dry-run, service cron";
+    for args in commands(readers) {
+        owned.dormouse(0, &[&["-C", "."], &*args].concat()).exits(0);
         assert_eq!((tree(&owned.state()), rights(&owned.state())), before, "{args:?}");
     }
-    // The service manager is root's, unless the owner asks.
+    // Root gets a unit of the system, the owner gets a unit of the user.
     let path = |user| {
         objects(&owned.dormouse(user, &["-C", ".", "--json", "service", "systemd"]).stdout)[0]["path"].clone()
     };
@@ -118,12 +97,12 @@ fn root_reads_the_directory_of_another_user() {
     assert_eq!(path(OWNER), "~/.config/systemd/user/dormouse-project.service");
     let ran = owned.dormouse(OWNER, &["-C", ".", "service", "cron", "--system"]);
     assert!(ran.stdout.starts_with("# /etc/cron.d/dormouse-project\n"), "{ran}");
-    // A directory that was only found is not even read; the hint leads to no change either.
+    // Without `-C`, root does not even read the directory of another user.
     let ran = owned.dormouse(0, &["--json", "list"]).fails(4, "not_trusted");
     assert!(failure(&ran)["hint"].as_str().unwrap().contains("sudo -u"), "{ran}");
 }
 
-/// Its owner would find it there, and could not use it.
+/// The owner of the project could not use a state directory of root.
 #[test]
 fn root_makes_no_state_directory_in_the_project_of_another_user() {
     let Some(project) = unshared(OWNER) else { return };
@@ -137,22 +116,14 @@ fn root_makes_no_state_directory_in_the_project_of_another_user() {
 #[test]
 fn the_umask_takes_nothing_from_the_owner() {
     let Some(owned) = unshared(OWNER) else { return };
-    let program = owned.sandbox.root().join("dormouse");
     for umask in ["777", "0", "277"] {
         let dir = format!("u{umask}");
-        owned.run_as(
-            OWNER,
-            Path::new("sh"),
-            &[
-                "-ec",
-                &format!(
-                    "mkdir {dir}; cd {dir}; umask {umask}; d={}; $d init; $d create a -- true; $d start a; \
-                     $d enqueue a x; $d tick a --until-idle; $d enqueue a y --dedupe-key k; $d wake a; \
-                     $d trigger create -a a --mode wake_hint; $d tick a --until-idle; $d get a; $d doctor",
-                    program.display()
-                ),
-            ],
-        ).exits(0);
+        let text = format!(
+            "mkdir {dir}; cd {dir}; umask {umask}; d=$DORMOUSE; $d init; $d create a -- true; $d start a; \
+             $d enqueue a x; $d tick a --until-idle; $d enqueue a y --dedupe-key k; $d wake a; \
+             $d trigger create -a a --mode wake_hint; $d tick a --until-idle; $d get a; $d doctor"
+        );
+        script(&owned, OWNER, &text).exits(0);
         let state = owned.sandbox.project().join(dir).join(".dormouse");
         for (path, uid, mode) in rights(&state) {
             let wanted = if Path::new(&path).is_dir() { 0o700 } else { 0o600 };
@@ -168,48 +139,46 @@ fn doctor_names_the_files_of_another_user_and_the_chown() {
     let state = owned.state();
     let findings = || {
         let ran = owned.dormouse(OWNER, &["--json", "doctor"]);
-        let found: Vec<(String, bool)> = objects(&ran.stdout)
-            .into_iter()
-            .filter(|object| object["kind"] == "foreign_owner")
-            .map(|object| (object["message"].as_str().unwrap().to_owned(), object["warning"] == true))
-            .collect();
-        (ran.code(), found)
+        let mut found = objects(&ran.stdout);
+        found.retain(|object| object["kind"] == "foreign_owner");
+        let finding =
+            |object: &Value| (object["message"].as_str().unwrap().to_owned(), object["warning"] == true);
+        (ran.code(), found.iter().map(finding).collect::<Vec<_>>())
     };
     assert_eq!(findings(), (0, Vec::new()));
-    // What a root's tick of an earlier version left.
-    chown(state.join("agents/a/journal.jsonl"), Some(0), Some(0)).unwrap();
-    mode(&state.join("agents/a/journal.jsonl"), 0o600);
+    // A tick of root by an earlier version left such a journal.
+    let journal = state.join("agents/a/journal.jsonl");
+    chown(&journal, Some(0), Some(0)).unwrap();
+    mode(&journal, 0o600);
     let (code, found) = findings();
     let [(message, is_warning)] = found.as_slice() else { panic!("{found:?}") };
     assert!(code == 6 && !is_warning, "{message}");
     let advice = format!("sudo chown -hR {OWNER} {}", state.join("agents/a").display());
     assert!(message.contains("journal.jsonl belongs to root") && message.contains(&advice), "{message}");
-    // It can be read, so it is only worth knowing.
-    mode(&state.join("agents/a/journal.jsonl"), 0o644);
+    // A file that the owner can read leads to a warning alone.
+    mode(&journal, 0o644);
     let (_, found) = findings();
     assert!(matches!(found.as_slice(), [(_, true)]), "{found:?}");
-    chown(state.join("agents/a/journal.jsonl"), Some(OWNER), Some(OWNER)).unwrap();
-    mode(&state.join("agents/a/journal.jsonl"), 0o600);
-    // The state directory's own files count as well.
+    chown(&journal, Some(OWNER), Some(OWNER)).unwrap();
+    mode(&journal, 0o600);
+    // `doctor` also checks the owner of files outside of the agents.
     fs::create_dir_all(state.join("slots")).unwrap();
     mode(&state.join("slots"), 0o700);
     let (code, found) = findings();
     assert!(code == 6 && found.len() == 1 && found[0].0.contains("slots belongs to root"), "{found:?}");
 }
 
-/// A directory that is gone is named as such; the state directory is named by its whole path, and is used.
+/// A command in a removed working directory reports that, and works if `-C` names the whole path of
+/// the state directory.
 #[test]
 fn a_working_directory_that_was_removed_is_told_as_that() {
     let Some(owned) = owned() else { return };
-    let program = owned.sandbox.root().join("dormouse");
     let from_nowhere = |args: &str| {
-        let script = format!("mkdir gone; cd gone; rmdir ../gone; exec {} {args}", program.display());
-        owned.run_as(OWNER, Path::new("sh"), &["-c", &script])
+        script(&owned, OWNER, &format!("mkdir gone; cd gone; rmdir ../gone; exec $DORMOUSE {args}"))
     };
     for args in ["--json list", "--json -C . list", "--json init"] {
         let ran = from_nowhere(args);
-        let error = failure(&ran);
-        assert_eq!((ran.code(), error["kind"].as_str()), (1, Some("failed")), "{args}: {ran}");
+        let error = fails(&ran, 1, "failed", args);
         assert!(ran.stderr.contains("working directory of this command was removed"), "{args}: {ran}");
         assert!(error["hint"].as_str().unwrap().contains("--dir"), "{args}: {ran}");
     }
@@ -218,7 +187,7 @@ fn a_working_directory_that_was_removed_is_told_as_that() {
     }
 }
 
-/// A turn whose directory is gone fails with its path, and the message is not lost.
+/// A turn whose working directory does not exist fails, and `explain` names the path.
 #[test]
 fn a_working_directory_of_a_turn_that_was_removed_is_named() {
     let Some(owned) = owned() else { return };
@@ -233,7 +202,8 @@ fn a_working_directory_of_a_turn_that_was_removed_is_named() {
     assert!(explained.stdout.contains("/work"), "{explained}");
 }
 
-/// The user's own settings decide what is trusted. Where they can't be read nothing is, and the reason is told.
+/// The user's settings decide which directories are trusted. If they can't be read, none is, and
+/// the error says why.
 #[test]
 fn settings_of_the_user_that_cannot_be_read_trust_nothing() {
     let Some(owned) = owned() else { return };
@@ -241,12 +211,8 @@ fn settings_of_the_user_that_cannot_be_read_trust_nothing() {
     fs::create_dir_all(config.join("dormouse")).unwrap();
     let settings = config.join("dormouse/config.toml");
     let list = || {
-        let script = format!(
-            "XDG_CONFIG_HOME={} exec {}/dormouse --json list",
-            config.display(),
-            owned.sandbox.root().display()
-        );
-        owned.run_as(crate::sharing::STRANGER, Path::new("sh"), &["-c", &script])
+        let text = format!("XDG_CONFIG_HOME={} exec $DORMOUSE --json list", config.display());
+        script(&owned, STRANGER, &text)
     };
     for dir in [owned.sandbox.home(), config.clone(), config.join("dormouse")] {
         mode(&dir, 0o755);
@@ -255,8 +221,7 @@ fn settings_of_the_user_that_cannot_be_read_trust_nothing() {
     mode(&owned.state().join("dormouse.toml"), 0o644);
     let told = |what: &str| {
         let ran = list();
-        let error = failure(&ran);
-        assert_eq!((ran.code(), error["kind"].as_str()), (4, Some("not_trusted")), "{what}: {ran}");
+        let error = fails(&ran, 4, "not_trusted", what);
         let message = error["message"].as_str().unwrap();
         assert!(message.contains("config.toml") && message.contains(what), "{what}: {ran}");
     };
@@ -279,7 +244,7 @@ fn settings_of_the_user_that_cannot_be_read_trust_nothing() {
     list().fails(6, "damaged");
 }
 
-/// Only a look that finds nothing says that there is no state directory.
+/// A state directory that can't be opened is not reported as missing.
 #[test]
 fn a_state_directory_that_cannot_be_looked_at_is_not_told_as_missing() {
     let Some(owned) = owned() else { return };
@@ -288,11 +253,8 @@ fn a_state_directory_that_cannot_be_looked_at_is_not_told_as_missing() {
     fs::create_dir(&inner).unwrap();
     chown(&inner, Some(OWNER), Some(OWNER)).unwrap();
     let place = inner.join(".dormouse");
-    let list = || {
-        let script = format!("cd inner && exec {}/dormouse --json list", owned.sandbox.root().display());
-        owned.run_as(OWNER, Path::new("sh"), &["-c", &script])
-    };
-    // The one further up is found where there is none here.
+    let list = || script(&owned, OWNER, "cd inner && exec $DORMOUSE --json list");
+    // A directory without a state directory uses that of a parent directory.
     assert_eq!(list().code(), 0);
     for (target, kind, code, word) in [
         (".dormouse", "io", 1, "symbolic links"),
@@ -301,12 +263,11 @@ fn a_state_directory_that_cannot_be_looked_at_is_not_told_as_missing() {
     ] {
         std::os::unix::fs::symlink(target, &place).unwrap();
         let ran = list();
-        let error = failure(&ran);
-        assert_eq!((ran.code(), error["kind"].as_str()), (code, Some(kind)), "{target}: {ran}");
+        fails(&ran, code, kind, target);
         assert!(ran.stderr.contains(word) && !ran.stderr.contains("dormouse init"), "{target}: {ran}");
         fs::remove_file(&place).unwrap();
     }
-    // What makes it a state directory is of another kind.
+    // A directory in the place of `dormouse.toml` is damage.
     fs::create_dir_all(place.join("dormouse.toml")).unwrap();
     chown(&place, Some(OWNER), Some(OWNER)).unwrap();
     chown(place.join("dormouse.toml"), Some(OWNER), Some(OWNER)).unwrap();

@@ -1,12 +1,14 @@
-//! What is released: the archive and the Debian package, installed, used and removed in a root of their own.
+//! Tests the released archive and Debian package: installs, uses and removes them in a temporary
+//! root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{dormouse, write_program};
-use crate::setup::words;
+use crate::setup::{commands, words};
 
+/// Runs a command that must succeed, and returns its standard output.
 fn run(command: &mut Command) -> String {
     let ran = command.output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
@@ -14,32 +16,33 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(ran.stdout).unwrap()
 }
 
-/// The program without what debuggers read: what is packed is small then, and packed soon.
+/// Copies the program without symbols, so that it is packed faster.
 fn stripped(dir: &Path) -> PathBuf {
     let path = dir.join("stripped");
     run(Command::new("strip").arg("-o").arg(&path).arg(dormouse()));
     path
 }
 
+fn release_script() -> Command {
+    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/release.sh"))
+}
+
 fn release(program: &Path, out: &Path) -> Command {
-    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/release.sh"));
+    let mut command = release_script();
     command.arg("--binary").arg(program).arg(out).env("SOURCE_DATE_EPOCH", "1767323045");
     command
 }
 
-/// The file of a release that ends so.
+/// Returns the file of a release whose name has this ending.
 fn made(out: &Path, ending: &str) -> PathBuf {
     let mut found = fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path());
     found.find(|path| path.to_str().unwrap().ends_with(ending)).unwrap()
 }
 
 fn files_below(root: &Path) -> Vec<String> {
-    let files = walkdir::WalkDir::new(root).into_iter().map(Result::unwrap);
-    let files = files.filter(|entry| !entry.file_type().is_dir());
-    let path = |entry: walkdir::DirEntry| entry.path().strip_prefix(root).unwrap().display().to_string();
-    let mut files: Vec<String> = files.map(path).collect();
-    files.sort();
-    files
+    let entries = walkdir::WalkDir::new(root).sort_by_file_name().into_iter().map(Result::unwrap);
+    let files = entries.filter(|entry| !entry.file_type().is_dir());
+    files.map(|entry| entry.path().strip_prefix(root).unwrap().display().to_string()).collect()
 }
 
 #[test]
@@ -49,7 +52,8 @@ fn what_is_released_is_installed_used_and_removed() {
     let program = stripped(dir.path());
     let (one, other) = (dir.path().join("one"), dir.path().join("other place"));
     let sums = run(&mut release(&program, &one));
-    // The same bytes, whatever the time zone, the language and the rights of new files are.
+    // A second release has the same bytes, although the time zone, the language and the umask
+    // differ.
     let mut again = Command::new("sh");
     let words = release(&program, &other);
     again.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(words.get_program()).args(words.get_args());
@@ -71,7 +75,8 @@ fn what_is_released_is_installed_used_and_removed() {
     }
 }
 
-/// A root with nothing in it but what dpkg itself needs.
+/// Installs the package in a root that only has the files of dpkg, uses the program, and removes
+/// the package.
 fn is_installed_and_removed(package: &Path, root: &Path) {
     for path in ["var/lib/dpkg/updates", "var/lib/dpkg/info"] {
         fs::create_dir_all(root.join(path)).unwrap();
@@ -98,14 +103,7 @@ fn is_installed_and_removed(package: &Path, root: &Path) {
     let program = root.join("usr/bin/dormouse");
     let project = root.join("project");
     fs::create_dir(&project).unwrap();
-    for args in [
-        &["init"][..],
-        &["create", "ada", "--", "true"],
-        &["start", "ada"],
-        &["enqueue", "ada", "x"],
-        &["tick", "ada"],
-        &["doctor"],
-    ] {
+    for args in commands("init, create ada -- true, start ada, enqueue ada x, tick ada, doctor") {
         run(Command::new(&program).args(args).current_dir(&project).env_remove("DORMOUSE_DIR"));
     }
     fs::remove_dir_all(&project).unwrap();
@@ -116,7 +114,7 @@ fn is_installed_and_removed(package: &Path, root: &Path) {
     assert!(left.is_empty(), "{left:#?}");
 }
 
-/// The template, as systemd reads it for a state directory whose name is not a plain word.
+/// Verifies the unit template with systemd, for a state directory whose path has a space.
 fn is_a_unit(root: &Path, program: &Path) {
     needs!("systemd-analyze", "systemd-escape");
     let text = fs::read_to_string(root.join("usr/lib/systemd/user/dormouse@.service")).unwrap();
@@ -134,20 +132,19 @@ fn is_a_unit(root: &Path, program: &Path) {
 
 #[test]
 fn a_release_says_what_it_needs_and_how_it_is_called() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/release.sh");
     let dir = tempfile::tempdir().unwrap();
-    let none = Command::new(&script).output().unwrap();
+    let none = release_script().output().unwrap();
     assert_eq!(none.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&none.stderr).starts_with("usage: "));
     let program = dir.path().join("no such program");
-    let missing =
-        Command::new(&script).arg("--binary").arg(&program).arg(dir.path().join("out")).output().unwrap();
+    let missing = release(&program, &dir.path().join("out")).output().unwrap();
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("no such program"), "{missing:?}");
     assert!(!dir.path().join("out").exists());
 }
 
-/// Stands in for cargo: notes what a build is told, and makes what it would have made.
+/// Replaces cargo: records the flags and the linker of a build, and makes the files that a build
+/// makes.
 const CARGO: &str = r#"#!/bin/sh
 case $1 in
 build)
@@ -169,8 +166,7 @@ fn a_build_for_another_machine_is_told_each_flag_and_its_linker() {
     fs::create_dir(&bin).unwrap();
     write_program(&bin.join("cargo"), CARGO);
     let path = std::env::var("PATH").unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/release.sh");
-    run(Command::new(script)
+    run(release_script()
         .args(["--target", "riscv64gc-unknown-linux-gnu"])
         .arg(notes.join("out"))
         .env("PATH", format!("{}:{path}", bin.display()))
@@ -178,12 +174,8 @@ fn a_build_for_another_machine_is_told_each_flag_and_its_linker() {
         .env("SOURCE_DATE_EPOCH", "1767323045"));
     let flags = fs::read_to_string(notes.join("flags")).unwrap();
     assert!(flags.starts_with("-C\ntarget-feature=+crt-static\n-C\nrelocation-model=static\n"), "{flags}");
-    assert!(
-        flags.split('\n').all(|flag| !flag.is_empty()),
-        "rustc takes an empty flag for a file: {flags:?}"
-    );
-    assert_eq!(
-        fs::read_to_string(notes.join("linker")).unwrap(),
-        "CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU riscv64gc-linux-gnu-gcc\n"
-    );
+    let has_empty = flags.split('\n').any(str::is_empty);
+    assert!(!has_empty, "rustc takes an empty flag for a file: {flags:?}");
+    let expected = "CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU riscv64gc-linux-gnu-gcc\n";
+    assert_eq!(fs::read_to_string(notes.join("linker")).unwrap(), expected);
 }

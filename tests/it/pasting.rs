@@ -1,8 +1,10 @@
-//! Every page with shell blocks can be pasted from top to bottom into an interactive shell.
+//! Tests that the shell blocks of every page can be pasted from top to bottom into an interactive
+//! shell.
 //!
-//! The commands are typed on a pseudo-terminal, in bash and in zsh, at the pace of a person, who waits for the prompt,
-//! and all at once. Each must end with status 0, and the shell must end in the directory in which it began. Where a page
-//! shows a line `exit status N`, the shell must print that line.
+//! The commands are typed on a pseudo-terminal, in bash and in zsh: at the pace of a person, who
+//! waits for the prompt, and all at once. Each command must end with status 0, and the shell must
+//! stay in the directory in which it began. If a page shows a line `exit status N`, the shell must
+//! print that line.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +16,8 @@ use crate::server::server;
 use crate::setup::eventually;
 use crate::watching::terminal::Terminal;
 
-/// Commands that no shell of the tests runs: the page, the beginning of the command, and the reason.
+/// Commands that no shell of the tests runs: the page, the beginning of the command, and the
+/// reason.
 const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("README.md", "cargo install", "compiles for minutes"),
     ("README.md", "sh examples/quickstart.sh", "run by `examples::quickstart`"),
@@ -29,7 +32,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("examples/fleet/README.md", "docker ", "needs docker"),
 ];
 
-/// Prompts that no page contains.
+/// First and second prompt of the shell. No page contains them.
 const PROMPTS: [&str; 2] = ["@ready@ ", "@more@ "];
 
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +41,8 @@ enum Pace {
     Machine,
 }
 
-/// Returns the commands of a page that a shell of the tests runs. `examples` runs the scripts, so the shell only looks for
-/// an executable file in their place.
+/// Returns the commands of a page that a shell of the tests runs. The tests in `examples` run the
+/// scripts, so the shell only checks that each script is executable.
 fn typed(page: &str) -> Vec<Typed> {
     let text = read(page);
     let blocks =
@@ -62,7 +65,7 @@ fn pages() -> Vec<String> {
     documents().into_iter().filter(is_page).collect()
 }
 
-/// A project like that of a person who begins: an empty home, a git identity, and `dormouse` in `PATH`.
+/// Project of a new user: an empty home with a git identity.
 fn beginning() -> Sandbox {
     let sandbox = Sandbox::empty().with_real_clock();
     fs::write(sandbox.home().join(".gitconfig"), "[user]\nname = Kim\nemail = kim@example.com\n").unwrap();
@@ -85,7 +88,7 @@ fn database(schema: &str) -> String {
     server().url(schema)
 }
 
-/// Types the commands of a page, and returns what is wrong.
+/// Types the commands of a page, and returns the faults.
 fn paste(page: &str, shell: &str, pace: Pace) -> Vec<String> {
     let typed = typed(page);
     if typed.is_empty() {
@@ -121,7 +124,7 @@ fn paste(page: &str, shell: &str, pace: Pace) -> Vec<String> {
                     terminal.press(&format!("{line}\n"));
                     if lines.peek().is_some() {
                         let is_asked = || terminal.written().matches(PROMPTS[1]).count() > before;
-                        eventually("the next line is asked for", || is_asked().then_some(()));
+                        eventually("the second prompt", || is_asked().then_some(()));
                     }
                 }
                 until_prompt(number + 1);
@@ -139,7 +142,7 @@ fn paste(page: &str, shell: &str, pace: Pace) -> Vec<String> {
     }
     let is_status = |line: &&str| line.strip_prefix("exit status ").is_some_and(|n| n.parse::<u8>().is_ok());
     let shown = typed.iter().flat_map(|typed| typed.shown.iter().map(String::as_str)).filter(is_status);
-    // The shell ends its mode for pasted text in front of the output of a command.
+    // The shell ends bracketed paste before the output of a command.
     let lines = written.lines().map(|line| line.trim_start_matches("[?2004l"));
     let found: Vec<&str> = lines.filter(is_status).collect();
     let shown: Vec<&str> = shown.collect();
@@ -182,7 +185,7 @@ fn into_zsh_at_once() {
     every_page("zsh", Pace::Machine);
 }
 
-/// The list of what is left out names commands that the pages have.
+/// Each entry of [`LEFT_OUT`] names a command of its page.
 #[test]
 fn what_is_left_out_is_on_its_page() {
     for (page, begins, reason) in LEFT_OUT {

@@ -1,4 +1,5 @@
-//! A file that does not exist and a file that may not be read are different errors, with different hints.
+//! Tests that a missing file and a file that may not be read lead to different errors, with
+//! different hints.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,16 +10,17 @@ use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
 use crate::needs::leave_out;
-use crate::setup::{eventually, failure, mode, only_file, say, started, step, tree, words};
+use crate::setup::{commands, eventually, failure, mode, only_file, say, started, step, tree, words};
 use crate::sharing::mode as set_mode;
 
-/// Runs a command as somebody who owns nothing here; nothing where the tests can't be that.
+/// Runs a command as a user who owns no file of the sandbox. Returns `None` unless the tests run as
+/// root.
 pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
     if !rustix::process::geteuid().is_root() {
         leave_out("needs root");
         return None;
     }
-    // The program has to be where a stranger may run it.
+    // The other user may run programs only in a directory that everybody may enter.
     let program = sandbox.root().join("dormouse");
     copy_of_dormouse(&program);
     for open in [sandbox.root().to_owned(), program.clone()] {
@@ -29,7 +31,13 @@ pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
     Some(command.output().unwrap().into())
 }
 
-/// Lets everybody read what is below a directory.
+/// Runs a command with `--json` in the project, as [`as_a_stranger`].
+fn in_project(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
+    let project = sandbox.project();
+    as_a_stranger(sandbox, &[&["--json", "-C", project.to_str().unwrap()], args].concat())
+}
+
+/// Lets every user read all that is below a directory.
 fn open_all(dir: &Path) {
     for entry in walkdir::WalkDir::new(dir) {
         let entry = entry.unwrap();
@@ -38,7 +46,7 @@ fn open_all(dir: &Path) {
     }
 }
 
-/// An agent with a record of every kind, which a stranger may read.
+/// Agent with a record of every kind, which every user may read.
 struct Open {
     sandbox: Sandbox,
     message: String,
@@ -55,19 +63,18 @@ fn open_to_all() -> Open {
     sandbox.run(words("wait -a ada --whole-agent --on external --resource r --reason x"));
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "x"]);
     let task = sandbox.run(["task", "start", "-a", "ada", "--", "true"]).trim_end().to_owned();
-    eventually("the end of the task", || {
-        (sandbox.json(["task", "status", &task])["status"] == "completed").then_some(())
-    });
-    // The task's result is taken up, so that one message is in the inbox.
+    let has_ended = || (sandbox.json(["task", "status", &task])["status"] == "completed").then_some(());
+    eventually("the end of the task", has_ended);
+    // The tick processes the result of the task, so that the inbox has one message.
     sandbox.run(["tick", "ada", "--until-idle"]);
     let message = say(&sandbox, "y");
-    // So that the journal has something in it.
+    // The new work item leaves a line in the journal.
     sandbox.run(["work", "add", "z", "-a", "ada"]);
     open_all(&sandbox.store());
     Open { sandbox, message, done, run, task }
 }
 
-/// How a file that is not there is told: the exit status and the kind of error, or success.
+/// Exit status and kind of error of a command whose file is missing, or `None` for success.
 type Missing = Option<(i32, &'static str)>;
 
 #[test]
@@ -112,9 +119,6 @@ fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
     ];
     let aside = sandbox.root().join("aside");
     for (path, args, missing) in &cases {
-        let project = sandbox.project();
-        let line: Vec<&str> =
-            ["--json", "-C", project.to_str().unwrap()].into_iter().chain(args.iter().copied()).collect();
         let of = format!("{} for {args:?}", path.display());
         let is_made = !path.exists();
         if is_made {
@@ -122,12 +126,12 @@ fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
         }
         let before = mode(path);
         set_mode(path, 0o700);
-        let Some(closed) = as_a_stranger(sandbox, &line) else { return };
+        let Some(closed) = in_project(sandbox, args) else { return };
         set_mode(path, before);
         let error = failure(&closed);
         let told = (closed.code(), error["kind"].as_str().unwrap());
         if path.parent().is_some_and(|dir| dir.ends_with("inbox")) && args.contains(&"list") {
-            // Among others, what can't be read is no message: the next step moves it aside.
+            // A list reports a message that can't be read as damage: the next step quarantines it.
             assert_eq!(told, (6, "damaged"), "{of}: {closed}");
         } else {
             assert_eq!(told, (1, "not_allowed"), "{of}: {closed}");
@@ -137,7 +141,7 @@ fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
         let named = PathBuf::from(error["path"].as_str().unwrap_or_else(|| panic!("{of}: {closed}")));
         assert!(named.starts_with(path), "{of}: another path is named: {closed}");
         fs::rename(path, &aside).unwrap();
-        let gone = as_a_stranger(sandbox, &line).unwrap();
+        let gone = in_project(sandbox, args).unwrap();
         if is_made {
             fs::remove_file(&aside).unwrap();
         } else {
@@ -152,20 +156,11 @@ fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
 #[test]
 fn what_may_not_be_written_is_told_and_nothing_has_changed() {
     let Open { sandbox, .. } = open_to_all();
-    let project = sandbox.project();
     let before = tree(&sandbox.store());
-    for args in [
-        &["enqueue", "ada", "x"][..],
-        &["enqueue", "ada", "x", "--dedupe-key", "k"],
-        &["wake", "ada"],
-        &["tick", "ada"],
-        &["stop", "ada"],
-        &["work", "add", "x", "-a", "ada"],
-        &["create", "bob", "--", "true"],
-    ] {
-        let line: Vec<&str> =
-            ["--json", "-C", project.to_str().unwrap()].iter().chain(args).copied().collect();
-        let Some(ran) = as_a_stranger(&sandbox, &line) else { return };
+    let writers = "enqueue ada x, enqueue ada x --dedupe-key k, wake ada, tick ada, stop ada, \
+                   work add x -a ada, create bob -- true";
+    for args in commands(writers) {
+        let Some(ran) = in_project(&sandbox, &args) else { return };
         let error = failure(&ran);
         assert_eq!((ran.code(), error["kind"].as_str()), (4, Some("not_owner")), "{args:?}: {ran}");
         assert!(error["hint"].as_str().unwrap().contains("sudo -u root"), "{args:?}: {ran}");
@@ -188,20 +183,16 @@ fn files_that_are_named_on_the_command_line_are_told_apart_too() {
         [("closed", "not_allowed", true), ("dir/file", "not_allowed", true), ("gone", "io", false)]
     {
         let word = format!("@{file}");
-        for args in [
-            &["enqueue", "ada", &word][..],
-            &["enqueue", "ada", "--body-json", &word],
-            &["work", "add", "x", "-a", "ada", "--plan", &word],
-            &["create", "bob", "--from", file],
-            &["task", "start", "-a", "ada", "--delegate", "kid", "--from", file, "x"],
-            &["create", "bob", "--secret-file", "dir/secret", "--", "true"],
-        ] {
+        let list = format!(
+            "enqueue ada {word}, enqueue ada --body-json {word}, work add x -a ada --plan {word}, \
+             create bob --from {file}, task start -a ada --delegate kid --from {file} x, \
+             create bob --secret-file dir/secret -- true"
+        );
+        for args in commands(&list) {
             if args.contains(&"--secret-file") && kind == "io" {
                 continue;
             }
-            let line: Vec<&str> =
-                ["--json", "-C", project.to_str().unwrap()].iter().chain(args).copied().collect();
-            let Some(ran) = as_a_stranger(&sandbox, &line) else { return };
+            let Some(ran) = in_project(&sandbox, &args) else { return };
             let error = failure(&ran);
             assert_eq!((ran.code(), error["kind"].as_str()), (1, Some(kind)), "{args:?}: {ran}");
             let named = error["path"].as_str().unwrap();
@@ -213,36 +204,27 @@ fn files_that_are_named_on_the_command_line_are_told_apart_too() {
     }
 }
 
-/// A directory that may be entered and not listed, as one above a person's own often is.
+/// The directory of the agents may be entered, but not listed.
 #[test]
 fn an_agent_that_is_not_there_is_not_there_where_the_others_may_not_be_listed() {
     let Open { sandbox, .. } = open_to_all();
     set_mode(&sandbox.store().join("agents"), 0o711);
-    let project = sandbox.project();
-    let line = ["--json", "-C", project.to_str().unwrap(), "get", "nobody"];
-    let Some(ran) = as_a_stranger(&sandbox, &line) else { return };
-    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (3, Some("no_agent")), "{ran}");
-    assert_eq!(failure(&ran).get("hint"), None, "who is there is not known: {ran}");
-    let line = ["--json", "-C", project.to_str().unwrap(), "state", "ada"];
-    assert_eq!(as_a_stranger(&sandbox, &line).unwrap().code(), 0);
+    let Some(ran) = in_project(&sandbox, &["get", "nobody"]) else { return };
+    let ran = ran.fails(3, "no_agent");
+    assert_eq!(failure(&ran).get("hint"), None, "the hint names agents that may not be listed: {ran}");
+    in_project(&sandbox, &["state", "ada"]).unwrap().exits(0);
 }
 
 #[test]
 fn a_directory_that_is_searched_for_or_named_is_told_apart() {
     let Open { sandbox, .. } = open_to_all();
-    let code = |args: &[&str], kind: &str, status: i32| {
-        let ran = as_a_stranger(&sandbox, args)?;
-        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (status, Some(kind)), "{args:?}: {ran}");
-        Some(ran)
+    let fails = |args: &[&str], kind: &str, status: i32| {
+        as_a_stranger(&sandbox, args).map(|ran| ran.fails(status, kind))
     };
     set_mode(&sandbox.store(), 0o700);
-    for args in [
-        &["--json", "get", "ada"][..],
-        &["--json", "-C", ".", "get", "ada"],
-        &["--json", "-C", ".dormouse", "get", "ada"],
-        &["--json", "init"],
-    ] {
-        if code(args, "not_allowed", 1).is_none() {
+    let list = "--json get ada, --json -C . get ada, --json -C .dormouse get ada, --json init";
+    for args in commands(list) {
+        if fails(&args, "not_allowed", 1).is_none() {
             return;
         }
     }
@@ -250,6 +232,6 @@ fn a_directory_that_is_searched_for_or_named_is_told_apart() {
     fs::create_dir_all(&elsewhere).unwrap();
     set_mode(&sandbox.home().join("closed"), 0o700);
     let elsewhere = elsewhere.to_str().unwrap();
-    code(&["--json", "-C", elsewhere, "list"], "not_allowed", 1);
-    code(&["--json", "-C", "/nowhere", "list"], "no_state_directory", 3);
+    fails(&["--json", "-C", elsewhere, "list"], "not_allowed", 1);
+    fails(&["--json", "-C", "/nowhere", "list"], "no_state_directory", 3);
 }

@@ -1,4 +1,5 @@
-//! Power cuts: file operations are recorded, and replayed on a model of a disk that forgets what was not synced.
+//! Tests power cuts: records the file operations of commands and replays them on a model of a disk
+//! that loses what was not synced.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -22,7 +23,7 @@ enum Node {
     File(Vec<u8>),
 }
 
-/// One change. Names and contents reach the disk independently of each other.
+/// Change of the file system. Changes of names and of contents reach the disk independently.
 #[derive(Debug, Clone)]
 enum Change {
     Link { dir: Id, name: String, node: Id },
@@ -34,7 +35,7 @@ enum Change {
 }
 
 impl Change {
-    /// Whose order it keeps: the directory that gets the name, or the file.
+    /// Returns the directory that gets the name, or the file. Its changes reach the disk in order.
     fn queue(&self) -> Id {
         match self {
             Change::Link { dir, .. } | Change::Unlink { dir, .. } => *dir,
@@ -48,8 +49,8 @@ impl Change {
         !matches!(self, Change::Write { .. } | Change::Cut { .. })
     }
 
-    /// Whether a sync of this file or directory makes it durable. A rename is one change: once
-    /// either directory is durable, so is all of it.
+    /// True if a sync of this file or directory makes the change durable. A rename is one change: a
+    /// sync of either directory makes all of it durable.
     fn is_synced_by(&self, node: Id) -> bool {
         self.queue() == node
             || matches!(self, Change::Rename { from, .. } if *from == node)
@@ -61,33 +62,35 @@ impl Change {
 enum Event {
     Change(Change),
     Sync(Id),
-    /// The whole file system.
+    /// Sync of the whole file system.
     SyncAll,
-    Said(String),
+    /// Text that the command wrote to standard output.
+    Printed(String),
 }
 
-/// What a power cut leaves of the changes that nobody has synced.
+/// Changes without a sync that survive a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Luck {
-    /// Nothing.
     None,
-    /// Everything.
     All,
-    /// Every name, and no content: the file that was renamed too early.
+    /// Every change of a name, and no content: a file that was renamed before its content was
+    /// synced.
     Names,
-    /// Every name, and zeros as long as the content: the length was in time.
+    /// Every change, with zeros for the contents: the length of a file reached the disk, its
+    /// content did not.
     Zeros,
-    /// Every content, and no name.
+    /// Every content, and no change of a name.
     Contents,
-    /// Of each directory and of each file the first few changes, the last of a file torn.
+    /// The first few changes of each directory and file, drawn with this seed. The last write may
+    /// be torn.
     Some(u64),
 }
 
-/// The file operations of commands, from a tree that was durable.
+/// File operations of commands, from a durable tree.
 struct Tape {
-    /// The nodes of the tree at the beginning, and, empty, those that were made since.
+    /// Nodes of the tree at the beginning. Nodes that were made later are empty.
     base: Vec<Node>,
-    /// The same with every change: what the commands themselves see.
+    /// Nodes with every change, as the commands see them.
     now: Vec<Node>,
     events: Vec<Event>,
     root: PathBuf,
@@ -103,16 +106,13 @@ impl Tape {
     }
 
     fn find(&self, path: &Path) -> Option<Id> {
-        let mut at = ROOT;
-        for part in path.strip_prefix(&self.root).ok()?.components() {
-            let Component::Normal(name) = part else { return None };
-            let Node::Dir(names) = &self.now[at] else { return None };
-            at = *names.get(&*name.to_string_lossy())?;
-        }
-        Some(at)
+        path.strip_prefix(&self.root).ok()?.components().try_fold(ROOT, |at, part| {
+            let (Component::Normal(name), Node::Dir(names)) = (part, &self.now[at]) else { return None };
+            names.get(&*name.to_string_lossy()).copied()
+        })
     }
 
-    /// The directory of a path below the root, and the name in it.
+    /// Returns the directory of a path below the root, and the last name of the path.
     fn place(&self, path: &Path) -> Option<(Id, String)> {
         let dir = self.find(path.parent()?)?;
         Some((dir, path.file_name()?.to_string_lossy().into_owned()))
@@ -139,7 +139,7 @@ impl Tape {
         }
     }
 
-    /// Takes in what strace has recorded of one command.
+    /// Adds the calls of one command that strace has recorded.
     fn play(&mut self, recording: &str) {
         let mut open: HashMap<i64, (Id, usize)> = HashMap::new();
         for line in recording.lines() {
@@ -186,7 +186,7 @@ impl Tape {
                         open.insert(fd, (file, at + length));
                     }
                 } else if fd == 1 {
-                    self.events.push(Event::Said(String::from_utf8(bytes).unwrap()));
+                    self.events.push(Event::Printed(String::from_utf8(bytes).unwrap()));
                 }
             }
             "ftruncate" => {
@@ -203,10 +203,8 @@ impl Tape {
                 }
             }
             "syncfs" => self.events.push(Event::SyncAll),
-            "fallocate" => {}
             "mkdir" => drop(self.make(&call.path(0), Node::Dir(BTreeMap::new()))),
             "mkdirat" => drop(self.make(&call.path_at(0, 1), Node::Dir(BTreeMap::new()))),
-            "mknodat" => {}
             "unlink" | "rmdir" => self.unlink(&call.path(0)),
             "unlinkat" => self.unlink(&call.path_at(0, 1)),
             "rename" => self.rename(&call.path(0), &call.path(1)),
@@ -214,10 +212,10 @@ impl Tape {
                 self.exchange(&call.path_at(0, 1), &call.path_at(2, 3));
             }
             "renameat" | "renameat2" => self.rename(&call.path_at(0, 1), &call.path_at(2, 3)),
-            // Rights are no matter of power.
-            "fchmod" => {}
-            "pidfd_open" | "pidfd_send_signal" | "kill" | "flock" | "poll" | "ppoll" | "wait4" | "waitid"
-            | "clone" | "clone3" | "fork" | "vfork" | "exit_group" => {}
+            // The model has no permissions, special files, locks and processes.
+            "fallocate" | "mknodat" | "fchmod" | "pidfd_open" | "pidfd_send_signal" | "kill" | "flock"
+            | "poll" | "ppoll" | "wait4" | "waitid" | "clone" | "clone3" | "fork" | "vfork"
+            | "exit_group" => {}
             other => panic!("the model does not know {other}"),
         }
     }
@@ -241,7 +239,7 @@ impl Tape {
         self.change(Change::Exchange { dirs, names, nodes: [node, other_node] });
     }
 
-    /// The tree that is there when the power comes back, if it went after so many events.
+    /// Returns the tree that a power cut after the first `events` events leaves.
     fn tree(&self, events: usize, luck: Luck) -> Tree {
         let events = &self.events[..events];
         let mut durable = vec![false; events.len()];
@@ -249,7 +247,7 @@ impl Tape {
             let is_synced = |change: &Change| match event {
                 Event::Sync(node) => change.is_synced_by(*node),
                 Event::SyncAll => true,
-                Event::Change(_) | Event::Said(_) => false,
+                Event::Change(_) | Event::Printed(_) => false,
             };
             for (earlier, durable) in events[..at].iter().zip(&mut durable) {
                 *durable |= matches!(earlier, Event::Change(change) if is_synced(change));
@@ -261,7 +259,7 @@ impl Tape {
             let Event::Change(change) = event else { continue };
             if durable {
                 apply(&mut nodes, change);
-            } else if let Some(change) = luck.leaves(change) {
+            } else if let Some(change) = luck.survivor(change) {
                 apply(&mut nodes, &change);
             }
         }
@@ -270,12 +268,12 @@ impl Tape {
         tree
     }
 
-    fn said(&self, events: usize) -> String {
-        let said = self.events[..events].iter().filter_map(|event| match event {
-            Event::Said(text) => Some(text.as_str()),
+    fn printed(&self, events: usize) -> String {
+        let texts = self.events[..events].iter().filter_map(|event| match event {
+            Event::Printed(text) => Some(text.as_str()),
             Event::Change(_) | Event::Sync(_) | Event::SyncAll => None,
         });
-        said.collect()
+        texts.collect()
     }
 }
 
@@ -308,7 +306,7 @@ fn apply(nodes: &mut [Node], change: &Change) {
             names_of(nodes, *dir).remove(name);
         }
         Change::Rename { from, from_name, to, to_name, node } => {
-            // The old name may be another file by now, where its own change has not come through.
+            // The old name may lead to another node if a change before the rename was lost.
             let names = names_of(nodes, *from);
             if names.get(from_name) == Some(node) {
                 names.remove(from_name);
@@ -332,11 +330,12 @@ fn apply(nodes: &mut [Node], change: &Change) {
     }
 }
 
-/// Decides over each change that is not durable. Random numbers are the same every time.
+/// Decides which of the changes that are not durable survive. The random numbers are the same in
+/// each run.
 struct Dice {
     luck: Luck,
     state: u64,
-    /// The files and directories that have lost a change: nothing after it comes through.
+    /// Files and directories that have lost a change, and so lose all changes after it.
     over: HashSet<Id>,
 }
 
@@ -352,41 +351,34 @@ impl Dice {
         (self.state >> 33) % sides
     }
 
-    fn leaves(&mut self, change: &Change) -> Option<Change> {
-        let names = change.is_about_names();
-        let kept = match self.luck {
+    /// Returns the part of a change that survives.
+    fn survivor(&mut self, change: &Change) -> Option<Change> {
+        let (luck, mut change) = (self.luck, change.clone());
+        let survives = match luck {
             Luck::None => false,
             Luck::All => true,
-            Luck::Names => names,
-            Luck::Contents => !names,
+            Luck::Names => change.is_about_names(),
+            Luck::Contents => !change.is_about_names(),
             Luck::Zeros => {
-                return Some(match change.clone() {
-                    Change::Write { file, offset, bytes } => {
-                        Change::Write { file, offset, bytes: vec![0; bytes.len()] }
-                    }
-                    other => other,
-                });
+                if let Change::Write { bytes, .. } = &mut change {
+                    bytes.fill(0);
+                }
+                true
             }
+            Luck::Some(_) if self.over.contains(&change.queue()) => false,
+            Luck::Some(_) if self.throw(4) > 0 => true,
             Luck::Some(_) => {
-                if self.over.contains(&change.queue()) {
-                    return None;
-                }
-                match self.throw(4) {
-                    0 => {
-                        self.over.insert(change.queue());
-                        let Change::Write { file, offset, bytes } = change.clone() else { return None };
-                        let torn = self.throw(bytes.len() as u64 + 1) as usize;
-                        return Some(Change::Write { file, offset, bytes: bytes[..torn].to_vec() });
-                    }
-                    _ => true,
-                }
+                self.over.insert(change.queue());
+                let Change::Write { bytes, .. } = &mut change else { return None };
+                bytes.truncate(self.throw(bytes.len() as u64 + 1) as usize);
+                true
             }
         };
-        kept.then(|| change.clone())
+        survives.then_some(change)
     }
 }
 
-/// Files by path, and directories.
+/// Paths of directories, and contents of files by path.
 #[derive(Debug, Default, Hash)]
 struct Tree {
     dirs: BTreeSet<PathBuf>,
@@ -397,7 +389,7 @@ impl Tree {
     fn walk(&mut self, nodes: &[Node], id: Id, path: &mut PathBuf) {
         match &nodes[id] {
             Node::File(bytes) => {
-                // What a lock file says is for people.
+                // No program reads the text of a lock file.
                 let is_lock = path.extension().is_some_and(|end| end == "lock") || path.ends_with("lock");
                 if !is_lock {
                     self.files.insert(path.clone(), bytes.clone());
@@ -419,7 +411,8 @@ impl Tree {
         for dir in &self.dirs {
             fs::create_dir_all(root.join(dir)).unwrap();
         }
-        // A journal comes last, from another boot: nobody has put the records there after it was written.
+        // The journals are written last, as of another boot: older than its records, a journal
+        // would count as outdated.
         let (journals, others): (Vec<_>, Vec<_>) =
             self.files.iter().partition(|(path, _)| path.ends_with("journal.jsonl"));
         for (path, bytes) in others {
@@ -431,8 +424,8 @@ impl Tree {
     }
 }
 
-/// A line of strace: `name(args) = result`. Strings and the paths of descriptors are hexadecimal, so
-/// nothing in them looks like syntax.
+/// Line of strace: `name(args) = result`. Strings and the paths of descriptors are hexadecimal, so
+/// they contain no syntax.
 struct Call<'a> {
     name: &'a str,
     args: Vec<&'a str>,
@@ -440,7 +433,7 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Nothing for what failed or was never finished.
+    /// Parses a line. Returns `None` for a call that failed or never returned.
     fn parse(line: &'a str) -> Option<Call<'a>> {
         let (call, result) = line.rsplit_once(" = ")?;
         let (name, args) = call.trim_end().strip_suffix(')')?.split_once('(')?;
@@ -471,31 +464,27 @@ fn unhex(text: &str) -> Vec<u8> {
     text.split("\\x").skip(1).map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
-/// One power cut.
+/// Power cut after the first `events` events of a recording.
 struct Outage<'a> {
-    scenario: &'a Scenario,
-    template: &'a Sandbox,
-    /// A copy of the template that the command had run in: its history is the way to get there.
-    ran_in: &'a Sandbox,
-    tape: &'a Tape,
+    recorded: &'a Recorded<'a>,
     events: usize,
     luck: Luck,
-    /// What the state's revision was when the command had said that it is done.
-    final_revision: u64,
 }
 
-/// One command that was recorded.
+/// Recording of one command.
 struct Recorded<'a> {
     scenario: &'a Scenario,
     template: Sandbox,
+    /// Copy of the template in which the command ran. Its history reproduces the recording.
     ran_in: Sandbox,
     tape: Tape,
     first_event: usize,
+    /// Revision of the state after the command.
     final_revision: u64,
 }
 
-/// The calls at which a tick can be killed while its turn's are recorded as well: they are counted for
-/// each process by itself, and no turn makes these.
+/// Returns the calls at which a tick can be killed although the calls of its turn are recorded as
+/// well: strace counts calls for each process, and no turn makes these calls.
 fn cuttable(template: &Sandbox, words: &[&str], scenario: &Scenario) -> Vec<strace::Call> {
     let of_tick =
         ["rename", "unlink", "mkdir", "fsync", "fdatasync", "syncfs", "ftruncate", "flock", "pwrite64"];
@@ -522,86 +511,70 @@ fn play<'a>(scenario: &'a Scenario, killed_at: Option<usize>) -> Recorded<'a> {
     Recorded { scenario, template, ran_in, tape, first_event, final_revision }
 }
 
-/// The outages of a recording that leave different trees, every `every`th of them.
+/// Returns every `every`th of the power cuts of a recording that leave different trees. Adds the
+/// number of all power cuts to `tally`.
 fn outages<'a>(recorded: &'a Recorded<'a>, every: usize, tally: &mut usize) -> Vec<Outage<'a>> {
     let mut seen = HashSet::new();
     let mut outages = Vec::new();
-    // Of the long ones most operations are left out.
+    // A long recording is cut after every `step`th event, and after each of its last 30 events.
     let step = (recorded.tape.events.len() / 150).max(1);
-    let mut number = 0;
     for events in recorded.first_event..=recorded.tape.events.len() {
         if events % step > 0 && recorded.tape.events.len() - events > 30 {
             continue;
         }
         let seed = events as u64;
-        let lucks = [
-            Luck::None,
-            Luck::All,
-            Luck::Names,
-            Luck::Zeros,
-            Luck::Contents,
-            Luck::Some(seed),
-            Luck::Some(!seed),
-        ];
-        for luck in lucks {
+        let drawn = [Luck::Some(seed), Luck::Some(!seed)];
+        for luck in [Luck::None, Luck::All, Luck::Names, Luck::Zeros, Luck::Contents].into_iter().chain(drawn)
+        {
             *tally += 1;
             let mut hash = DefaultHasher::new();
-            (recorded.tape.tree(events, luck), recorded.tape.said(events)).hash(&mut hash);
-            if !seen.insert(hash.finish()) {
-                continue;
-            }
-            number += 1;
-            if number % every == 0 {
-                let Recorded { scenario, template, ran_in, tape, final_revision, .. } = recorded;
-                let final_revision = *final_revision;
-                outages.push(Outage { scenario, template, ran_in, tape, events, luck, final_revision });
+            (recorded.tape.tree(events, luck), recorded.tape.printed(events)).hash(&mut hash);
+            if seen.insert(hash.finish()) {
+                outages.push(Outage { recorded, events, luck });
             }
         }
     }
-    outages
+    outages.into_iter().skip(every - 1).step_by(every).collect()
 }
 
 fn survive(outage: &Outage<'_>) {
-    let sandbox = outage.template.copy();
+    let Outage { recorded, events, luck } = outage;
+    let Recorded { scenario, template, ran_in, tape, final_revision, .. } = recorded;
+    let sandbox = template.copy();
     let before = Before::of(&sandbox);
     let turns_before = turns(&sandbox);
-    let tree = outage.tape.tree(outage.events, outage.luck);
-    tree.put(&sandbox.store());
+    tape.tree(*events, *luck).put(&sandbox.store());
     let case = Case {
-        scenario: outage.scenario,
+        scenario,
         what: format!(
-            "power cut after {} of {} file operations, of the rest {:?} came through; the operations are those of\n{}\
-             the last ones:\n{}",
-            outage.events,
-            outage.tape.events.len(),
-            outage.luck,
-            outage.ran_in.reproduction(),
+            "power cut after {events} of {} file operations, and of the changes without a sync {luck:?} survived; \
+             the operations are those of\n{}the last operations:\n{}",
+            tape.events.len(),
+            ran_in.reproduction(),
             outage.last_events()
         ),
     };
     let got = sandbox.cmd(["get", AGENT, "--json"]).output();
     case.must(got.code() == 0, &sandbox, format!("get: {got}"));
-    let said = outage.tape.said(outage.events);
+    let said = tape.printed(*events);
     let acknowledged: BTreeSet<String> =
         said.lines().filter(|line| line.starts_with("msg_")).map(str::to_owned).collect();
     settle(&case, &sandbox);
     hold(&case, &sandbox, &before, &acknowledged);
     if !said.is_empty() {
         let revision = checker::look(&sandbox.agent(AGENT)).revision();
-        case.must(
-            revision >= outage.final_revision,
-            &sandbox,
-            format!("it said that it was done, and its revision {} is lost", outage.final_revision),
-        );
-        // A tick that cleans up after another may have found the turn interrupted, and said so.
-        let has_completed = outage.scenario.name == "tick: claim, turn, settle" && said.contains("completed");
+        let lost = format!("the command had reported its end, but its revision {final_revision} is lost");
+        case.must(revision >= *final_revision, &sandbox, lost);
+        // A tick after a killed tick may have reported the turn as interrupted: then the turn may
+        // run again.
+        let has_completed = scenario.name == "tick: claim, turn, settle" && said.contains("completed");
         let ran_again = has_completed && turns(&sandbox) != turns_before;
         case.must(!ran_again, &sandbox, "a turn that was reported as completed ran again");
     }
 }
 
 impl Outage<'_> {
-    /// The last operations before the cut, with short contents, for people.
+    /// Describes the last operations before the cut, without the bytes that were written.
     fn last_events(&self) -> String {
         let from = self.events.saturating_sub(12);
         let line = |event: &Event| {
@@ -613,7 +586,7 @@ impl Outage<'_> {
             };
             format!("    {text}\n")
         };
-        self.tape.events[from..self.events].iter().map(line).collect()
+        self.recorded.tape.events[from..self.events].iter().map(line).collect()
     }
 }
 
@@ -625,9 +598,9 @@ fn every_command_survives_a_power_cut_at_every_operation() {
         .filter(|scenario| scenario.is_durable)
         .map(|scenario| play(scenario, None))
         .collect();
-    let (mut all, mut outages_) = (0, Vec::new());
+    let (mut all, mut tried) = (0, Vec::new());
     for recorded in &recorded {
-        // The long ones are sampled.
+        // Every 23rd power cut of a long scenario is tried.
         let every = if recorded.scenario.every > 1 { 23 } else { 1 };
         let outages = outages(recorded, every, &mut all);
         println!(
@@ -636,13 +609,13 @@ fn every_command_survives_a_power_cut_at_every_operation() {
             recorded.tape.events.len(),
             outages.len()
         );
-        outages_.extend(outages);
+        tried.extend(outages);
     }
-    println!("{} of {all} power cuts left different trees", outages_.len());
-    each_in_parallel(&one_in(12, outages_), survive);
+    println!("{} of {all} power cuts left different trees", tried.len());
+    each_in_parallel(&one_in(12, tried), survive);
 }
 
-/// A kill leaves what nobody has synced; whoever cleans up must not take it for durable.
+/// A killed command leaves changes without a sync. The next command must not take them for durable.
 #[test]
 fn power_may_fail_while_a_killed_command_is_cleaned_up() {
     needs!("strace");
@@ -652,7 +625,8 @@ fn power_may_fail_while_a_killed_command_is_cleaned_up() {
     each_in_parallel(&points, |point| {
         let recorded = play(scenario, Some(*point));
         let mut all = 0;
-        // Where it was killed matters more than where exactly the power fails then.
+        // The place of the kill matters more than that of the power cut: every 11th power cut is
+        // tried.
         for outage in outages(&recorded, 11, &mut all) {
             survive(&outage);
             outages_tried.fetch_add(1, Ordering::Relaxed);
@@ -667,8 +641,9 @@ fn power_may_fail_while_a_killed_command_is_cleaned_up() {
     );
 }
 
-/// The commit of a transaction is the sync of its line. Who finds one without its mark does not know whether it
-/// was synced, and makes it durable before applying it: half of what it says must not be all that is left.
+/// The sync of its journal line commits a transaction. A command that finds a line without its mark
+/// can't know of the sync. It syncs the line before it applies the line, so that a power cut can't
+/// leave a part of the changes.
 #[test]
 fn a_journal_that_is_found_is_made_durable_first() {
     needs!("strace");
@@ -678,7 +653,7 @@ fn a_journal_that_is_found_is_made_durable_first() {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let points = cuttable(&template, &words, scenario);
     let committed = points.iter().position(strace::Call::is_about_journal).unwrap();
-    assert_eq!(points[committed + 1].name, "fdatasync", "it is made durable next");
+    assert_eq!(points[committed + 1].name, "fdatasync", "the tick syncs the journal next");
     let recorded = play(scenario, Some(committed + 1));
     let mut all = 0;
     let outages = outages(&recorded, 1, &mut all);
