@@ -1,5 +1,5 @@
-//! Silence that only a person can end: questions to the operator, agents that stand still, and directories that
-//! nobody ticks. Each is shown, told once, and ends with what ends it.
+//! Tests conditions that only a person can end: questions to the operator, stalled agents, and
+//! state directories without a tick. Every reader shows each of them, and a tick reports each once.
 
 use std::fs;
 
@@ -9,19 +9,25 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    add, advisories, decisions, extend_policy, field, hook, objects, say, started, step, step_on,
+    add, advisories, assert_includes, decisions, extend_policy, field, hook, objects, say, started, step,
+    step_on,
 };
 
-/// A turn that asks the operator, unless the operator has answered.
+/// Turn that asks the operator if its message is `go`.
 const ASKS: &str = r#"if [ "$(jq -r .message.body.text < "$DORMOUSE_CONTEXT")" = go ]; then
   dormouse wait --on operator --reason 'Deploy to production?' --option yes --option no
 fi"#;
 
-/// A hook that notes what it is told.
+/// Hook that appends its input to `home/noted`.
 const NOTE: &str = r#"cat >> "$HOME/noted""#;
 
+/// Returns the inputs of the hook [`NOTE`].
 fn noted(sandbox: &Sandbox) -> Vec<Value> {
     objects(&fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default())
+}
+
+fn is_without_ticks(sandbox: &Sandbox) -> bool {
+    advisories(sandbox).contains(&"nobody_ticks".to_owned())
 }
 
 fn question(sandbox: &Sandbox) -> Value {
@@ -38,27 +44,27 @@ fn a_question_is_told_once_and_ends_with_its_answer() {
     assert_eq!(ran.code(), 0, "a question is no failure: {ran}");
     let wait = sandbox.json(["wait", "list", "-a", "ada"])["id"].as_str().unwrap().to_owned();
     let answer = format!("dormouse enqueue ada --wait {wait} TEXT");
-    assert_eq!(
-        ran.stderr,
-        format!("dormouse: ada: asks: Deploy to production? (yes / no); answer: {answer}\n")
-    );
+    let expected = format!("dormouse: ada: asks: Deploy to production? (yes / no); answer: {answer}\n");
+    assert_eq!(ran.stderr, expected);
     let told = &objects(&ran.stdout)[0]["attention"][0];
-    assert_eq!((&told["subject"], &told["answer_with"]), (&json!("asked"), &json!(answer)));
+    assert_includes(told, json!({ "subject": "asked", "answer_with": answer }));
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "it is told once: {ran}");
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "the tick has reported the question twice: {ran}");
     let [told] = noted(&sandbox).try_into().unwrap();
-    assert_eq!((&told["subject"], &told["reason"]), (&json!("asked"), &json!("Deploy to production?")));
-    assert_eq!((&told["options"], &told["wait_id"]), (&json!(["yes", "no"]), &json!(wait)));
+    let expected = json!({
+        "subject": "asked", "reason": "Deploy to production?", "options": ["yes", "no"], "wait_id": wait,
+    });
+    assert_includes(&told, expected);
 
-    // Every reader shows it, with the command that answers it.
+    // Every reader shows the command that answers the question.
     sandbox.cmd(["list"]).assert().success().stdout(contains("ada !")).stderr(contains(&answer));
     sandbox.cmd([""; 0]).assert().stdout(contains(&answer));
     sandbox.cmd(["get", "ada"]).assert().stdout(contains(&answer));
     sandbox.cmd(["doctor"]).assert().code(0).stdout(contains(&answer));
     let shown = question(&sandbox);
-    assert_eq!((&shown["count"], &shown["newest"][0]["subject"]), (&json!(1), &json!("asked")));
-    // It can't be acknowledged away.
-    let _ = sandbox.cmd(["queue", "dead", "--ack", "-a", "ada"]).output();
+    assert_eq!([&shown["count"], &shown["newest"][0]["subject"]], [&json!(1), &json!("asked")]);
+    // `queue dead --ack` ends no question.
+    sandbox.cmd(["queue", "dead", "--ack", "-a", "ada"]).output();
     assert_eq!(question(&sandbox)["count"], 1);
 
     sandbox.run(["enqueue", "ada", "yes", "--wait", &wait]);
@@ -73,16 +79,16 @@ fn a_question_that_a_turn_repeats_is_one_and_one_that_is_asked_after_an_answer_i
     let stderr = || sandbox.cmd(["tick", "ada", "--until-idle"]).output().stderr;
     sandbox.run(["work", "add", "choose", "-a", "ada", "--pick"]);
     assert!(stderr().contains("asks: Which one?"));
-    // News does not answer, but the turn for it waits anew, in the same words.
+    // The message from the channel is no answer, but its turn asks the same question again.
     extend_policy(&sandbox, "ada", "[inbox]\nunmatched = \"run\"\n");
     sandbox.run(["enqueue", "ada", "news", "--kind", "channel_event", "--origin", "channel:irc"]);
     let before = question(&sandbox);
-    assert_eq!(stderr(), "", "it is one question");
+    assert_eq!(stderr(), "", "the repeated question is reported again");
     let after = question(&sandbox);
     assert_eq!((&after["count"], &after["since"]), (&json!(1), &before["since"]));
     assert_ne!(after["newest"][0]["wait_id"], before["newest"][0]["wait_id"]);
     say(&sandbox, "the left one");
-    assert!(stderr().contains("asks: Which one?"), "it was answered, and asks again");
+    assert!(stderr().contains("asks: Which one?"), "the question after the answer is not reported");
 }
 
 #[test]
@@ -91,9 +97,9 @@ fn a_plan_that_needs_input_asks_and_a_cancelled_question_is_none() {
     let item = sandbox.run(["work", "add", "paint it", "-a", "ada", "--plan-status", "needs_input"]);
     let item = item.trim_end();
     decisions(&sandbox);
-    let shown = question(&sandbox);
-    assert_eq!(shown["newest"][0]["reason"], "needs input: paint it");
-    assert_eq!(shown["newest"][0]["answer_with"], format!("dormouse enqueue ada --work-item {item} TEXT"));
+    let answer = format!("dormouse enqueue ada --work-item {item} TEXT");
+    let expected = json!({ "reason": "needs input: paint it", "answer_with": answer });
+    assert_includes(&question(&sandbox)["newest"][0], expected);
     sandbox.run(["work", "update", item, "--plan-status", "ready"]);
     assert_eq!(question(&sandbox), Value::Null);
     let wait = sandbox.json(["wait", "-a", "ada", "--on", "operator", "--whole-agent", "--reason", "Why?"]);
@@ -101,7 +107,7 @@ fn a_plan_that_needs_input_asks_and_a_cancelled_question_is_none() {
     decisions(&sandbox);
     assert_eq!(question(&sandbox)["newest"][0]["wait_id"], wait);
     sandbox.run(["stop", "ada"]);
-    assert_eq!(question(&sandbox), Value::Null, "nobody is asked by an agent that is stopped");
+    assert_eq!(question(&sandbox), Value::Null, "a stopped agent asks nothing");
     sandbox.run(["start", "ada"]);
     assert_eq!(question(&sandbox)["count"], 1);
     sandbox.run(["wait", "cancel", wait]);
@@ -116,11 +122,11 @@ fn a_question_that_was_asked_when_its_teller_was_killed_reaches_the_hook_later()
     let sandbox = started(ASKS);
     hook(&sandbox.agent("ada"), "on-attention", &format!("{NOTE}; kill -9 $PPID"));
     say(&sandbox, "go");
-    let _ = sandbox.cmd(["tick", "ada"]).output();
+    sandbox.cmd(["tick", "ada"]).output();
     assert_eq!(noted(&sandbox).len(), 1);
     hook(&sandbox.agent("ada"), "on-attention", NOTE);
     step(&sandbox);
-    assert_eq!(noted(&sandbox).len(), 2, "at least once");
+    assert_eq!(noted(&sandbox).len(), 2, "the hook gets the question from a later tick");
     step(&sandbox);
     assert_eq!(noted(&sandbox).len(), 2);
 }
@@ -134,17 +140,20 @@ fn an_agent_that_only_a_person_can_bring_on_is_told_after_a_day() {
     assert!(advisories(&sandbox).contains(&"idle_posture_has_runnable_work".to_owned()));
     let line = sandbox.json(["list"]);
     assert!(line["stalled"].as_str().unwrap().contains("dormouse wake ada"), "{line}");
-    assert_eq!(line["attention"], Value::Null, "not yet: {line}");
+    assert_eq!(line["attention"], Value::Null, "the advisory is reported before a day has passed: {line}");
     sandbox.cmd(["list"]).assert().stdout(contains("stalled: dig is runnable"));
     sandbox.pass(24 * 3600);
     sandbox.cmd(["tick", "--all"]).assert().code(0).stderr(contains("ada: stalled work_"));
     assert_eq!(noted(&sandbox)[0]["subject"], "stalled");
     sandbox.pass(48 * 3600);
-    assert_eq!(sandbox.cmd(["tick", "--all"]).output().stderr, "", "it is told once");
+    assert_eq!(sandbox.cmd(["tick", "--all"]).output().stderr, "", "the stall is reported twice");
     sandbox.run(["wake", "ada"]);
     decisions(&sandbox);
     sandbox.pass(24 * 3600);
-    assert!(sandbox.cmd(["tick", "--all"]).output().stderr.contains("stalled"), "it stands still anew");
+    assert!(
+        sandbox.cmd(["tick", "--all"]).output().stderr.contains("stalled"),
+        "the second stall is not reported"
+    );
 }
 
 #[test]
@@ -171,45 +180,42 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
     decisions(&sandbox);
     say(&sandbox, "x");
     sandbox.pass(590);
-    assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    assert!(!is_without_ticks(&sandbox));
     sandbox.cmd(["doctor"]).assert().stdout(contains("nobody_ticks").not());
     sandbox.pass(71);
-    assert!(advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    assert!(is_without_ticks(&sandbox));
     let line = sandbox.json(["list"]);
     assert!(
         line["nobody_ticks"]["since"].is_string() && line["nobody_ticks"]["last_step_at"].is_string(),
         "{line}"
     );
-    let says = || contains("no process ticks: a step has been due for 11m");
-    sandbox.cmd(["list"]).assert().stdout(says());
-    sandbox.cmd([""; 0]).assert().stdout(says());
-    sandbox.cmd(["explain", "ada"]).assert().stdout(says());
-    sandbox
-        .cmd(["doctor"])
-        .assert()
-        .code(0)
-        .stdout(contains("nobody_ticks: 1 agent: a step has been due for 11m"));
+    for reader in [&["list"][..], &[], &["explain", "ada"]] {
+        let text = "no process ticks: a step has been due for 11m";
+        sandbox.cmd(reader.iter().copied()).assert().stdout(contains(text));
+    }
+    let text = "nobody_ticks: 1 agent: a step has been due for 11m";
+    sandbox.cmd(["doctor"]).assert().code(0).stdout(contains(text));
     sandbox.cmd(["metrics"]).assert().stdout(contains("nobody_ticks"));
     step(&sandbox);
-    assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
-    // An agent that another one's steps leave out is as silent.
+    assert!(!is_without_ticks(&sandbox));
+    // Steps of `ada` alone leave a due step of `bob` undone.
     add(&sandbox, "bob", "true");
     sandbox.run(["enqueue", "bob", "x"]);
     sandbox.pass(661);
     sandbox.run(["tick", "ada"]);
     assert!(sandbox.json(["get", "bob"])["advisories"].to_string().contains("nobody_ticks"));
-    // A timer that nobody fires, a stopped agent, and a directory that may wait for longer.
+    // A due timer counts as a due step, unless `overdue_after` is longer or the agent is stopped.
     sandbox.run(["tick", "--all", "--until-idle"]);
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "wake"]);
     sandbox.pass(3600 + 661);
-    assert!(advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    assert!(is_without_ticks(&sandbox));
     let settings = sandbox.store().join("dormouse.toml");
     let text = fs::read_to_string(&settings).unwrap();
     fs::write(&settings, format!("{text}\n[scheduler]\noverdue_after = \"1d\"\n")).unwrap();
-    assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    assert!(!is_without_ticks(&sandbox));
     fs::write(&settings, text).unwrap();
     sandbox.run(["stop", "ada"]);
-    assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    assert!(!is_without_ticks(&sandbox));
 }
 
 #[test]
@@ -315,16 +321,15 @@ fn a_turn_repairs_collects_and_clones_no_more_than_its_own() {
     add(&sandbox, "bob", "true");
     step_on(&sandbox, "x");
     let codes = fs::read_to_string(sandbox.home().join("codes")).unwrap();
-    assert_eq!(codes, "4\n4\n4\n4\n4\n0\n", "it may look, and change nothing");
+    assert_eq!(codes, "4\n4\n4\n4\n4\n0\n", "a turn may run `doctor`, but nothing that changes other agents");
 }
 
 #[test]
 fn a_turn_that_was_put_off_or_suspended_has_not_failed() {
     for (shell, state) in [("exit 75", "waiting_resources"), ("dormouse yield", "suspended")] {
         let sandbox = started(shell);
-        let ran = step_on(&sandbox, "x");
-        assert_eq!(ran["execution_state"], state, "{ran}");
-        assert_eq!(ran["closure"]["outcome"], "waiting", "{ran}");
+        let expected = json!({ "execution_state": state, "closure.outcome": "waiting" });
+        assert_includes(&step_on(&sandbox, "x"), expected);
         assert_eq!(sandbox.json(["get", "ada"])["closure"]["outcome"], "waiting");
     }
 }

@@ -1,4 +1,4 @@
-//! A pseudo-terminal on which a program draws, read as a terminal would show it.
+//! Provides a pseudo-terminal whose program's output is interpreted as by a real terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,19 +10,18 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, eventually};
+use crate::setup::{Beside, eventually, pseudo_terminal};
 
-/// How long a picture is waited for at most. No machine is as slow as that.
+/// Maximum time until a screen must appear, even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How often is looked whether the program that is to draw has ended. Longer than a screen takes to be read.
+/// Interval of the checks if the program has ended. A screen is read in less time.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What was drawn, and all that was written.
+/// Screen of a terminal, and all bytes that were written to it.
 struct Drawn {
     parser: vt100::Parser,
     written: Vec<u8>,
@@ -31,9 +30,9 @@ struct Drawn {
 pub struct Terminal {
     /// The first field, so that the program ends before its terminal is closed.
     child: Beside,
-    /// Where keys are pressed. Nothing once the terminal was closed.
+    /// End of the terminal that gets the keys. `None` after [`Terminal::close`].
     ours: Option<File>,
-    /// Ends the thread that reads.
+    /// Pipe whose end stops the thread that reads the output.
     reads: Option<OwnedFd>,
     theirs: OwnedFd,
     before: Termios,
@@ -41,7 +40,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// `watch` with these arguments, on a terminal of the usual size.
+    /// Starts `watch` with these arguments, on a terminal of 80 columns and 24 rows.
     pub fn watch(sandbox: &Sandbox, args: &[&str]) -> Terminal {
         Terminal::of_size(sandbox, args, &[], 80, 24)
     }
@@ -58,7 +57,7 @@ impl Terminal {
         Terminal::of_program(sandbox, own.to_str().unwrap(), &args, env, columns, rows)
     }
 
-    /// Any program. A shell that runs a script finds the name of dormouse in `$0`.
+    /// Starts a program. The script of a `bash` has the path of dormouse in `$0`.
     pub fn of_program(
         sandbox: &Sandbox,
         program: &str,
@@ -67,12 +66,7 @@ impl Terminal {
         columns: u16,
         rows: u16,
     ) -> Terminal {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-        let theirs = OwnedFd::from(File::options().read(true).write(true).open(name).unwrap());
-        tcsetwinsize(&theirs, size(columns, rows)).unwrap();
+        let (ours, theirs) = pseudo_terminal(columns, rows);
         let before = tcgetattr(&theirs).unwrap();
         let mut args: Vec<std::ffi::OsString> = args.iter().map(Into::into).collect();
         if program == "bash" {
@@ -88,11 +82,12 @@ impl Terminal {
         // SAFETY: the closure runs between fork and exec and makes system calls alone.
         unsafe {
             command.pre_exec(|| {
-                // Whoever runs the tests in the background has them ignore some of these.
+                // A script that runs the tests in the background makes them ignore some of these
+                // signals.
                 for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM, libc::SIGTSTP] {
                     libc::signal(signal, libc::SIG_DFL);
                 }
-                // The terminal is that of a session of its own, so that it sends its signals.
+                // A terminal sends signals only to the session that it controls.
                 if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
                     return Err(std::io::Error::last_os_error());
                 }
@@ -101,7 +96,6 @@ impl Terminal {
         }
         let child = Beside(command.spawn().unwrap());
         drop(command);
-        let ours = File::from(ours);
         let drawn = Drawn { parser: vt100::Parser::new(rows, columns, 0), written: Vec::new() };
         let drawn = Arc::new((Mutex::new(drawn), Condvar::new()));
         let (stops, reads) = rustix::pipe::pipe().unwrap();
@@ -110,19 +104,20 @@ impl Terminal {
         Terminal { ours: Some(ours), reads: Some(reads), theirs, before, drawn, child }
     }
 
-    /// Waits until the screen shows this, and returns all of it.
+    /// Waits until the screen contains a text. Returns the whole screen.
     #[track_caller]
     pub fn shows(&self, what: &str) -> String {
         self.becomes(what, |text| text.contains(what))
     }
 
+    /// Waits until the screen has a property, which failures call `what`. Returns the whole screen.
     #[track_caller]
     pub fn becomes(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
         let (drawn, changed) = &*self.drawn;
         let text = |drawn: &Drawn| drawn.parser.screen().contents();
         let begun = Instant::now();
         loop {
-            let how = self.how_it_is();
+            let state = self.state();
             let waits = |drawn: &mut Drawn| !is(&text(drawn));
             let (drawn, waited) = changed.wait_timeout_while(drawn.lock().unwrap(), LOOK, waits).unwrap();
             let shown = text(&drawn);
@@ -131,22 +126,22 @@ impl Terminal {
             }
             let written = String::from_utf8_lossy(&drawn.written).into_owned();
             drop(drawn);
-            // What has ended draws nothing more.
-            let is_over = how.starts_with("it has ended") || begun.elapsed() > PATIENCE;
-            assert!(!is_over, "no {what} on the screen, and {how}:\n{shown}\nwritten: {written:?}");
+            // A program that has ended draws nothing more.
+            let is_over = state.starts_with("ended") || begun.elapsed() > PATIENCE;
+            assert!(!is_over, "no {what} on the screen; program: {state}:\n{shown}\nwritten: {written:?}");
         }
     }
 
-    /// Whether the program lives, and what it does.
-    fn how_it_is(&self) -> String {
+    /// Describes the end of the program, or else its process.
+    fn state(&self) -> String {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(Pid::from_child(&self.child.0)), options).unwrap() {
-            Some(end) => format!("it has ended: {end:?}"),
+            Some(end) => format!("ended: {end:?}"),
             None => std::fs::read_to_string(format!("/proc/{}/stat", self.child.0.id())).unwrap(),
         }
     }
 
-    /// All that was written so far.
+    /// Returns all that the program has written.
     pub fn written(&self) -> String {
         String::from_utf8_lossy(&self.drawn.0.lock().unwrap().written).into_owned()
     }
@@ -155,13 +150,20 @@ impl Terminal {
         self.ours.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Presses keys, and waits until the screen contains a text. Returns the whole screen.
+    #[track_caller]
+    pub fn press_until(&mut self, keys: &str, text: &str) -> String {
+        self.press(keys);
+        self.shows(text)
+    }
+
     pub fn resize(&mut self, columns: u16, rows: u16) {
         let mut drawn = self.drawn.0.lock().unwrap();
         drawn.parser.screen_mut().set_size(rows, columns);
         tcsetwinsize(self.ours.as_ref().unwrap(), size(columns, rows)).unwrap();
     }
 
-    /// As when the window is closed.
+    /// Closes the terminal, as a user closes a window.
     pub fn close(&mut self) {
         self.reads = None;
         self.ours = None;
@@ -171,21 +173,21 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child.0), signal).unwrap();
     }
 
-    /// Sends a signal to the `watch` that a shell has started.
+    /// Sends a signal to the `watch` that the shell on the terminal has started.
     pub fn signal_watch(&self, signal: Signal) {
         let children = format!("/proc/{0}/task/{0}/children", self.child.0.id());
         let child = std::fs::read_to_string(children).unwrap();
         kill_process(Pid::from_raw(child.trim().parse().unwrap()).unwrap(), signal).unwrap();
     }
 
-    /// How often the program was put to sleep and woken.
+    /// Returns the number of context switches of the program.
     pub fn switches(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap();
         let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
         counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
     }
 
-    /// Whether the terminal is as it was.
+    /// True if the terminal is as it was before the program.
     pub fn is_put_back(&self) -> bool {
         let after = tcgetattr(&self.theirs).unwrap();
         let drawn = self.drawn.0.lock().unwrap();
@@ -197,10 +199,18 @@ impl Terminal {
             && !screen.bracketed_paste()
     }
 
-    /// Waits for the end, and for the terminal to be as it was. Returns the exit status.
+    /// Presses the keys that end the program, and asserts that it succeeds.
+    #[track_caller]
+    pub fn quits(mut self, keys: &str) {
+        self.press(keys);
+        assert_eq!(self.ends(), Some(0));
+    }
+
+    /// Waits for the end of the program, and until the terminal is as before. Returns the exit
+    /// status.
     #[track_caller]
     pub fn ends(mut self) -> Option<i32> {
-        let status = eventually("it ends", || self.child.0.try_wait().unwrap());
+        let status = eventually("the end of the program", || self.child.0.try_wait().unwrap());
         if self.ours.is_some() {
             eventually("the terminal is put back", || self.is_put_back().then_some(()));
         }
@@ -212,7 +222,7 @@ fn size(columns: u16, rows: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Shows what is written, until the other end is closed or `stops` is.
+/// Interprets the output of the program until the terminal or the other end of `stops` is closed.
 fn read(mut from: File, stops: OwnedFd, to: &(Mutex<Drawn>, Condvar)) {
     let mut buffer = [0; 4096];
     loop {
