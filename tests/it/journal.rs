@@ -375,10 +375,8 @@ fn a_journal_that_git_tracks_is_not_applied() {
     // Before a restart of the machine, the journal has nothing to apply.
     add(&sandbox, "two");
     boot_again(&sandbox);
-    sandbox
-        .cmd(["work", "complete", &before, "--result", "x"])
-        .exits(0)
-        .reports("is not applied, because git tracks it");
+    let ran = sandbox.cmd(["work", "complete", &before, "--result", "x"]).exits(0);
+    ran.reports("is not applied, because git tracks it");
     assert!(sandbox.agent("ada").join("quarantine/journal.jsonl").exists());
     sandbox.run(["doctor"]);
 }
@@ -434,11 +432,8 @@ fn a_missing_journal_is_made_and_its_name_is_durable() {
     let sandbox = idle();
     fs::remove_file(path(&sandbox)).unwrap();
     let calls = strace::calls(&sandbox, &["work", "add", "one", "-a", "ada"]);
-    assert_eq!(
-        (calls.get("fsync"), calls.get("fdatasync")),
-        (Some(&1), Some(&1)),
-        "a sync of the name of the journal, and a sync of the line"
-    );
+    // The command syncs the directory of the journal, and the line.
+    assert_eq!((calls.get("fsync"), calls.get("fdatasync")), (Some(&1), Some(&1)));
     let ignored = sandbox.store().join(".gitignore");
     edit_file(&ignored, |text| text.replace("agents/*/journal.jsonl\n", ""));
     make_repository(&sandbox);

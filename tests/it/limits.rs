@@ -312,7 +312,7 @@ fn a_process_that_can_not_be_started_is_said_and_costs_nothing_else() {
     let Some(crowded) = Crowded::new("true") else { return };
     crowded.cmd(1, &["enqueue", "a", "go"]).exits(0);
     let ran = crowded.cmd(1, &["--json", "tick", "a"]).exits(1);
-    assert!(ran.stderr.contains("resource temporarily unavailable\nhint: no more processes may be"), "{ran}");
+    let ran = ran.reports("resource temporarily unavailable\nhint: no more processes may be");
     setup::assert_includes(&failure(&ran), json!({ "exit_status": 1, "agent": "a" }));
     let start = ["task", "start", "--agent", "a", "--", "true"];
     crowded.cmd(1, &start).assert().code(1).stderr(contains("ulimit -u"));
@@ -468,23 +468,21 @@ fn what_could_not_be_read_again_is_refused() {
     let sandbox = sandbox(RUNS_HOME);
     // JSON writes the byte 1 as six bytes: `\u0001`.
     set(&sandbox, "max_message = \"64 MiB\"\nmax_outcome = \"8 MiB\"");
-    let refused = sandbox.cmd(["enqueue", "a", "-"]).stdin(vec![1; 2 << 20]).output();
-    assert!(refused.code() == 4 && refused.stderr.contains("more than max_record = 8 MiB"), "{refused}");
+    let refused = sandbox.cmd(["enqueue", "a", "-"]).stdin(vec![1; 2 << 20]).exits(4);
+    refused.reports("more than max_record = 8 MiB");
     assert!(messages(&sandbox, "a").is_empty());
     // The same limit holds for a work item that two outcomes make larger.
     let item = sandbox.run(["work", "add", "one", "--agent", "a"]).trim().to_owned();
     let text = "\\u0001".repeat(1_300_000);
-    let action = format!(r#"{{"do": "work.update", "id": "{item}", "objective": "{text}"}}"#);
-    let said = format!("{{\"actions\": [{action}]}}");
-    fs::write(sandbox.home().join("said"), said).unwrap();
-    fs::write(sandbox.home().join("turn"), "cp \"$HOME/said\" \"$DORMOUSE_OUTCOME\"").unwrap();
-    sandbox.run(["enqueue", "a", "go"]);
+    fs::write(sandbox.home().join("turn"), "cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"").unwrap();
+    let update = |field: &str| {
+        let actions = format!(r#"{{"actions": [{{"do": "work.update", "id": "{item}", {field}}}]}}"#);
+        fs::write(sandbox.home().join("outcome"), actions).unwrap();
+        sandbox.run(["enqueue", "a", "go"]);
+    };
+    update(&format!(r#""objective": "{text}""#));
     sandbox.run(["tick", "a"]);
-    let add = r#"{"do": "work.update", "id": "ITEM", "todo": [TODO]}"#;
-    let todo = format!(r#"{{"text": "{text}", "state": "pending"}}"#);
-    let action = add.replace("ITEM", &item).replace("TODO", &todo);
-    fs::write(sandbox.home().join("said"), format!("{{\"actions\": [{action}]}}")).unwrap();
-    sandbox.run(["enqueue", "a", "go"]);
+    update(&format!(r#""todo": [{{"text": "{text}", "state": "pending"}}]"#));
     sandbox.cmd(["tick", "a"]).assert().code(7).stdout(contains("more than max_record = 8 MiB"));
     sandbox.run(["doctor"]);
 }
@@ -508,8 +506,8 @@ fn an_outbox_that_does_not_get_empty_is_bounded() {
     }
     assert_eq!(setup::names(&sandbox.agent("a").join("outbox")).len(), 8);
     assert!(fs::metadata(sandbox.agent("a").join("state.json")).unwrap().len() < 20_000);
-    let ran = step();
-    assert!(ran.code() == 7 && ran.stdout.contains("more than max_outbox = 8 MiB"), "{ran}");
+    let ran = step().exits(7);
+    assert!(ran.stdout.contains("more than max_outbox = 8 MiB"), "{ran}");
     drop(lock);
     sandbox.pass(3600);
     sandbox.run(["tick", "a", "--until-idle"]);

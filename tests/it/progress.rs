@@ -72,6 +72,13 @@ fn add_slow(sandbox: &Sandbox, name: &str) {
     sandbox.run(["enqueue", name, "work"]);
 }
 
+/// Runs a script in the foreground of a terminal, with the path of dormouse in `$0` and `word` in
+/// `$1`.
+fn shell(sandbox: &Sandbox, script: &str, word: &str, key: Option<(&str, &[u8])>) -> Seen {
+    let words = vec!["-c".into(), script.into(), sandbox.dormouse().into(), word.into()];
+    on_terminal(sandbox.program("sh", words), "xterm", key)
+}
+
 /// Four agents with slow turns.
 fn four() -> Sandbox {
     let sandbox = Sandbox::new();
@@ -209,10 +216,7 @@ fn an_interrupted_work_leaves_a_clean_line_too() {
     let script = r#"trap : INT; for n in $(seq $1); do echo "{\"text\":\"$n\"}"; sleep 0.3; done | "$0" enqueue ada --batch; echo ended with $?"#;
     // Without the interrupt, the first batch would take a minute.
     for (key, count, status) in [(&b"\x03"[..], "200", 130), (b"", "8", 0)] {
-        let mut leader = Command::new("setsid");
-        leader.args(["--ctty", "--wait", "env", "--default-signal=INT", "sh", "-c", script]);
-        leader.arg(sandbox.dormouse()).arg(count).env("TERM", "xterm").current_dir(sandbox.project());
-        let seen = run(leader, Some((" messages", key)));
+        let seen = shell(&sandbox, script, count, Some((" messages", key)));
         assert!(!seen.end.contains("messages"), "{}", seen.end);
         assert!(seen.end.contains(&format!("ended with {status}")), "{}", seen.end);
     }
@@ -223,10 +227,7 @@ fn a_batch_from_a_slow_producer_is_counted() {
     let sandbox = started("true");
     let script =
         r#"for n in 1 2 3 4; do echo "{\"text\":\"$n\"}"; sleep 0.4; done | "$0" enqueue ada --batch"#;
-    let mut leader = Command::new("setsid");
-    leader.args(["--ctty", "--wait", "sh", "-c", script]).arg(sandbox.dormouse());
-    leader.env("TERM", "xterm").current_dir(sandbox.project());
-    let seen = run(leader, None);
+    let seen = shell(&sandbox, script, "", None);
     seen.shows("3 messages");
     assert_eq!(seen.end.lines().filter(|line| line.starts_with("msg_")).count(), 4, "{}", seen.end);
     assert!(!seen.end.contains("messages"), "{}", seen.end);

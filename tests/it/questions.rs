@@ -7,7 +7,7 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, write_program};
 use crate::setup::{
     add, advisories, assert_includes, decisions, extend_policy, field, hook, objects, say, started, step,
     step_on,
@@ -40,16 +40,16 @@ fn a_question_is_told_once_and_ends_with_its_answer() {
     let sandbox = started(ASKS);
     hook(&sandbox.agent("ada"), "on-attention", NOTE);
     say(&sandbox, "go");
-    let ran = sandbox.cmd(["tick", "ada", "-q", "--json"]).output();
-    assert_eq!(ran.code(), 0, "a question is no failure: {ran}");
+    // A question is not a failure.
+    let ran = sandbox.cmd(["tick", "ada", "-q", "--json"]).exits(0);
     let wait = sandbox.json(["wait", "list", "-a", "ada"])["id"].as_str().unwrap().to_owned();
     let answer = format!("dormouse enqueue ada --wait {wait} TEXT");
     let expected = format!("dormouse: ada: asks: Deploy to production? (yes / no); answer: {answer}\n");
     assert_eq!(ran.stderr, expected);
     let told = &objects(&ran.stdout)[0]["attention"][0];
     assert_includes(told, json!({ "subject": "asked", "answer_with": answer }));
-    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "the tick has reported the question twice: {ran}");
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).exits(0);
+    assert_eq!(ran.stderr, "", "the tick has reported the question twice: {ran}");
     let [told] = noted(&sandbox).try_into().unwrap();
     let expected = json!({
         "subject": "asked", "reason": "Deploy to production?", "options": ["yes", "no"], "wait_id": wait,
@@ -150,10 +150,8 @@ fn an_agent_that_only_a_person_can_bring_on_is_told_after_a_day() {
     sandbox.run(["wake", "ada"]);
     decisions(&sandbox);
     sandbox.pass(24 * 3600);
-    assert!(
-        sandbox.cmd(["tick", "--all"]).output().stderr.contains("stalled"),
-        "the second stall is not reported"
-    );
+    // The second stall is reported, too.
+    sandbox.cmd(["tick", "--all"]).output().reports("stalled");
 }
 
 #[test]
@@ -185,10 +183,8 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
     sandbox.pass(71);
     assert!(is_without_ticks(&sandbox));
     let line = sandbox.json(["list"]);
-    assert!(
-        line["nobody_ticks"]["since"].is_string() && line["nobody_ticks"]["last_step_at"].is_string(),
-        "{line}"
-    );
+    let due = &line["nobody_ticks"];
+    assert!(due["since"].is_string() && due["last_step_at"].is_string(), "{line}");
     for reader in [&["list"][..], &[], &["explain", "ada"]] {
         let text = "no process ticks: a step has been due for 11m";
         sandbox.cmd(reader.iter().copied()).assert().stdout(contains(text));
@@ -221,12 +217,8 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
 #[test]
 fn who_awaits_a_message_that_nobody_takes_up_hears_of_it_in_seconds() {
     let sandbox = started("true").with_real_clock();
-    sandbox
-        .cmd(["enqueue", "ada", "x", "--await", "--timeout", "6s"])
-        .assert()
-        .code(8)
-        .stderr(contains("ada: no process ticks it: a step has been due for"))
-        .stderr(contains("none was ever made"));
+    let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "6s"]).exits(8);
+    ran.reports("ada: no process ticks it: a step has been due for").reports("none was ever made");
 }
 
 #[test]
@@ -253,23 +245,16 @@ fn logs_show_the_last_events_however_old_and_say_when_nothing_happened() {
     assert_eq!(shown.iter().filter(|event| event["seq"].is_number()).count(), 50);
     let text = sandbox.run(["logs", "ada"]);
     assert_eq!(text.lines().filter(|line| line.starts_with("2026-")).count(), 50, "{text}");
-    sandbox
-        .cmd(["logs", "ada", "--since", "1d"])
-        .assert()
-        .code(0)
-        .stdout("")
-        .stderr(contains("nothing has happened since"))
-        .stderr(contains("the last event was"));
+    let ran = sandbox.cmd(["logs", "ada", "--since", "1d"]).output().printed(0, "");
+    ran.reports("nothing has happened since").reports("the last event was");
 }
 
 #[test]
 fn usage_says_which_period_it_covers() {
     let sandbox = started("true");
-    sandbox
-        .cmd(["usage"])
-        .assert()
-        .stderr(predicate::eq(""))
-        .stdout(predicate::str::starts_with("turns that ended since 2025-12-26"));
+    let ran = sandbox.cmd(["usage"]).exits(0);
+    assert_eq!(ran.stderr, "");
+    assert!(ran.stdout.starts_with("turns that ended since 2025-12-26"), "{ran}");
     for line in sandbox.json_lines(["usage"]) {
         assert!(line["since"].is_string() && line["until"].is_string(), "{line}");
     }
@@ -306,7 +291,7 @@ fn a_command_that_cannot_start_is_found_with_its_cure() {
     assert!(doctor().stdout.contains("`chmod +x ./t.sh`"), "{}", doctor());
     say(&sandbox, "x");
     sandbox.cmd(["tick", "ada"]).assert().code(7).stdout(contains("`chmod +x ./t.sh`"));
-    crate::harness::write_program(&script, "#!/bin/sh\r\ntrue\r\n");
+    write_program(&script, "#!/bin/sh\r\ntrue\r\n");
     assert!(doctor().stdout.contains("sed -i"), "{}", doctor());
     fs::remove_file(&script).unwrap();
     assert!(doctor().stdout.contains("./t.sh is not there"), "{}", doctor());
@@ -339,8 +324,8 @@ fn a_state_that_cannot_be_read_stays_and_the_error_says_what_to_do() {
     let sandbox = started("true");
     let state = sandbox.agent("ada").join("state.json");
     fs::write(&state, "{").unwrap();
-    for args in [vec!["tick", "ada"], vec!["get", "ada"]] {
-        sandbox.cmd(args).assert().code(6).stderr(contains("restore it from git, a backup or an export"));
+    for verb in ["tick", "get"] {
+        sandbox.cmd([verb, "ada"]).exits(6).reports("restore it from git, a backup or an export");
     }
     sandbox.cmd(["doctor", "--repair"]).assert().code(6).stdout(contains("restore it from git"));
     assert_eq!(fs::read_to_string(&state).unwrap(), "{");
