@@ -1,4 +1,4 @@
-//! A state directory of its own for every test, and commands that say what they expect.
+//! Gives each test a state directory of its own, and runs commands with the expected answer.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -17,12 +17,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::server::durable;
-use crate::setup::{failure, processes};
+use crate::setup::{edit_file, failure, processes};
 
-/// When the first command of every sandbox runs: 2026-01-02T03:04:05Z.
+/// Time of the first command of each sandbox, in seconds since 1970: 2026-01-02T03:04:05Z.
 pub const START: i64 = 1_767_323_045;
 
-/// A user whom nobody else is.
+/// Number of a user that no machine and no other test has.
 const ORDINARY: u32 = 60_006;
 
 /// Path of the program under test.
@@ -30,12 +30,13 @@ pub fn dormouse() -> PathBuf {
     assert_cmd::cargo::cargo_bin!("dormouse").to_path_buf()
 }
 
-/// Whether the records of sandboxes are in a database.
+/// True if the records of sandboxes are in a database.
 pub fn is_elsewhere() -> bool {
     std::env::var_os("DORMOUSE_TEST_STORE").is_some_and(|store| store == "postgres")
 }
 
-/// An agent's directory, to be read. Where its records are in a database they are written to one of their own first.
+/// Directory with the records of an agent, for reading. If the records are in a database,
+/// they are first exported to a temporary directory.
 pub struct Files {
     path: PathBuf,
     _exported: Option<TempDir>,
@@ -76,8 +77,10 @@ impl Deref for Files {
     }
 }
 
-/// Writes a program that can be run at once. A child of this process writes it: a file that this process itself
-/// had open for writing stays so in whatever another test is just starting, and can't be run until then.
+/// Writes a program that can be run at once.
+///
+/// A child process writes the file. If this process had the file open for writing, a child that
+/// another test starts at that moment would inherit the descriptor, and `exec` would fail.
 pub fn write_program(path: &Path, text: &str) {
     let mut child = Command::new("sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
@@ -89,48 +92,49 @@ pub fn write_program(path: &Path, text: &str) {
     assert!(child.wait().expect("a status").success(), "{}", path.display());
 }
 
-/// Copies the program under test to where it can be run at once, as [`write_program`] writes one.
+/// Copies the program under test. As after [`write_program`], the copy can be run at once.
 pub fn copy_of_dormouse(to: &Path) {
     let copied = Command::new("cp").arg(dormouse()).arg(to).status().expect("cp");
     assert!(copied.success(), "{}", to.display());
 }
 
-/// A temporary directory with a project (the working directory of every command, where `.dormouse`
-/// lies) and a home beside it. It is kept when the test fails.
+/// Temporary directory with a project (the working directory of every command, with `.dormouse`)
+/// and a home directory. If the test fails, the directory is kept.
 ///
-/// Commands see PATH, HOME, TZ, a umask of 022 and the time, nothing else. The time starts at [`START`] and goes on
-/// by one second per command, unless the sandbox uses the real clock.
+/// Commands see PATH, HOME, TZ, a umask of 022 and the time, nothing else. The time starts at
+/// [`START`] and advances by one second per command, unless the sandbox uses the real clock.
 pub struct Sandbox {
     root: Option<TempDir>,
-    /// Seconds since 1970, for the next command; `None`: the real clock.
+    /// Time of the next command in seconds since 1970; `None`: the real clock.
     clock: Option<AtomicI64>,
-    /// The ids that answers have shown, in order: they are compared as `msg_#1`, `run_#2`.
+    /// Ids in the order in which answers have shown them. They are compared as `msg_#1`, `run_#2`.
     ids: Mutex<Vec<String>>,
-    /// The command lines so far, for whoever has to reproduce a failure.
+    /// Command lines so far, printed to reproduce a failure.
     history: Mutex<Vec<String>>,
-    /// Whether it was copied: then the copies are what is of interest.
+    /// True if the sandbox was copied. If a test fails, only the copies are kept.
     is_template: AtomicBool,
-    /// More of the environment of every command, as a turn has it.
+    /// Additional environment of every command: the variables of a turn.
     env: Mutex<Vec<(String, String)>>,
-    /// As whom commands run; absent: as the tests do.
+    /// User that runs the commands; `None`: the user of the tests.
     owner: Option<u32>,
 }
 
 impl Sandbox {
-    /// A project without a state directory.
+    /// Returns a project without a state directory.
     pub fn empty() -> Sandbox {
         Sandbox::in_dir(&std::env::temp_dir())
     }
 
-    /// The same where a sync costs nothing, if there is such a place: for tests that run thousands
-    /// of commands. Programs can't be put there: it may be mounted `noexec`.
+    /// Returns a project without a state directory in `/dev/shm`, if the machine has that, because
+    /// `fsync` costs nothing there: for tests that run thousands of commands. The file system may
+    /// be mounted `noexec`, so tests can't write programs there.
     pub fn in_memory() -> Sandbox {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() { Sandbox::in_dir(memory) } else { Sandbox::empty() }
     }
 
     fn in_dir(dir: &Path) -> Sandbox {
-        // Turns and tests make files of their own: they have the same modes whoever runs the tests.
+        // Files that turns and tests create have the same modes with every umask of the caller.
         rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
         let root = tempfile::Builder::new().prefix("dormouse-").tempdir_in(dir).unwrap();
         for dir in ["project", "home"] {
@@ -147,40 +151,38 @@ impl Sandbox {
         }
     }
 
-    /// From here on everything belongs to an ordinary user, and runs as that user, where the tests run as root: some
-    /// programs serve nobody as root.
+    /// If the tests run as root, gives all files to an ordinary user, who also runs the commands
+    /// from now on: some programs refuse to work for root.
     pub fn of_an_ordinary_user(mut self) -> Sandbox {
         if rustix::process::geteuid().is_root() {
-            // Written by another process: a child of another test could have it open for writing when it is to run.
-            let copied =
-                Command::new("cp").arg(dormouse()).arg(self.root().join("dormouse")).status().unwrap();
-            assert!(copied.success());
+            copy_of_dormouse(&self.root().join("dormouse"));
             self.owner = Some(ORDINARY);
             self.give_to_owner(self.root());
         }
         self
     }
 
-    /// Whatever lies there belongs to whoever runs commands here.
+    /// Gives all files below a path to the user that runs the commands.
     pub fn give_to_owner(&self, path: &Path) {
         for entry in walkdir::WalkDir::new(path) {
             lchown(entry.unwrap().path(), self.owner, self.owner).unwrap();
         }
     }
 
-    /// The program under test, where whoever runs commands here can run it.
+    /// Path of the program under test, or of its copy that the user of the commands may run.
     pub fn dormouse(&self) -> PathBuf {
         if self.owner.is_some() { self.root().join("dormouse") } else { dormouse() }
     }
 
-    /// Has a program run as commands do here.
+    /// Sets the user that runs the commands of this sandbox.
     pub fn run_as_owner(&self, command: &mut Command) {
         if let Some(owner) = self.owner {
             command.uid(owner).gid(owner);
         }
     }
 
-    /// The same for commands that are called from inside the current run of an agent.
+    /// Gives the next commands the environment of the agent's current run, as if its turn had
+    /// called them.
     pub fn inside(self, agent: &str) -> Sandbox {
         let run = self.json(["get", agent])["current_run"]["run_id"].as_str().unwrap().to_owned();
         *self.env.lock().unwrap() =
@@ -188,12 +190,13 @@ impl Sandbox {
         self
     }
 
-    /// From here on commands are called from outside again.
+    /// Ends the effect of [`Sandbox::inside`].
     pub fn leave(&self) {
         self.env.lock().unwrap().clear();
     }
 
-    /// A project with an initialised state directory, which keeps what every turn was told: tests look at it.
+    /// Returns a project with an initialised state directory that keeps the context of each turn,
+    /// because tests read it.
     #[track_caller]
     pub fn new() -> Sandbox {
         let sandbox = Sandbox::empty();
@@ -203,29 +206,27 @@ impl Sandbox {
         sandbox
     }
 
-    /// With `DORMOUSE_TEST_STORE=postgres` the records of a new state directory are in a schema of their own, on the server
-    /// of the tests.
+    /// With `DORMOUSE_TEST_STORE=postgres`, puts the records of a new state directory into a
+    /// schema of its own on the server of the tests.
     pub fn keep_records_elsewhere(&self) {
-        if !is_elsewhere() {
-            return;
+        if is_elsewhere() {
+            let (_, url) = self.new_schema();
+            let store = format!("[store]\nurl = \"{url}\"\n");
+            edit_file(&self.store().join("dormouse.toml"), |text| text.replace("[store]\n", &store));
         }
-        let (_, url) = self.new_schema();
-        let path = self.store().join("dormouse.toml");
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("[store]\n", &format!("[store]\nurl = \"{url}\"\n"))).unwrap();
     }
 
     fn new_schema(&self) -> (String, String) {
         static SCHEMAS: AtomicU64 = AtomicU64::new(0);
         let schema = format!("sandbox_{}", SCHEMAS.fetch_add(1, Ordering::Relaxed));
         let url = durable().url(&schema);
-        // It takes no time: tests say what time it is.
+        // Without `Sandbox::cmd`, so that the clock of the sandbox does not advance.
         let made = Command::new(dormouse()).args(["init", &url]).env("HOME", self.home()).output().unwrap();
         assert!(made.status.success(), "{made:?}");
         (schema, url)
     }
 
-    /// Gives a copy of a sandbox the records in a schema of its own.
+    /// Copies the records of the former sandbox into a new schema, for a copy of that sandbox.
     fn copy_records(&self, former: &str) {
         let Some(from) = self.schema() else { return };
         let (to, url) = self.new_schema();
@@ -237,7 +238,7 @@ impl Sandbox {
                 format!("INSERT INTO {to}.{table} OVERRIDING SYSTEM VALUE SELECT * FROM {from}.{table};")
             })
             .collect();
-        // Numbers go on from where they are.
+        // The sequences of the copy continue after the copied numbers.
         let numbers: String = [("agent", "id"), ("archive", "seq"), ("event", "seq")]
             .map(|(table, column)| {
                 format!("SELECT setval(pg_get_serial_sequence('{to}.{table}', '{column}'), coalesce((SELECT max({column}) FROM {to}.{table}), 0) + 1);")
@@ -250,33 +251,31 @@ impl Sandbox {
             })
             .concat();
         durable().sql(&format!("{copied}{numbers}{placed}"));
-        let path = self.store().join("dormouse.toml");
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace(&durable().url(&from), &url)).unwrap();
+        edit_file(&self.store().join("dormouse.toml"), |text| text.replace(&durable().url(&from), &url));
     }
 
-    /// The schema that has the records, on the server of the tests, if they are there.
+    /// Returns the schema with the records, if the records are in a database.
     pub fn schema(&self) -> Option<String> {
         let settings = fs::read_to_string(self.store().join("dormouse.toml")).ok()?;
         let (_, rest) = settings.split_once("schema=")?;
         rest.split(['"', '&']).next().map(str::to_owned)
     }
 
-    /// From here on what turns are told stays in their directories.
+    /// Keeps the contexts of turns in the run directories from now on.
     pub fn keep_contexts(&self) {
         let path = self.store().join("dormouse.toml");
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{text}[retention]\ncontext = \"all\"\n")).unwrap();
+        edit_file(&path, |text| format!("{text}[retention]\ncontext = \"all\"\n"));
     }
 
-    /// From here on commands see the time as it is.
+    /// Lets commands use the real clock from now on.
     pub fn with_real_clock(mut self) -> Sandbox {
         self.clock = None;
         self
     }
 
-    /// The same files at the same time, in another place. What was started in this place counts as started in that one:
-    /// the copy is no clone, it stands for the same state directory in another test.
+    /// Returns a copy of all files in another directory, with the same time of the sandbox. For the
+    /// program the copy is the original state directory and no clone: records that name the place
+    /// of the original name the place of the copy, so that its runs and tasks count as local.
     pub fn copy(&self) -> Sandbox {
         self.is_template.store(true, Ordering::Relaxed);
         let mut copy = Sandbox::in_dir(self.root().parent().unwrap());
@@ -291,20 +290,19 @@ impl Sandbox {
         *copy.history.lock().unwrap() = self.history.lock().unwrap().clone();
         let env = self.env.lock().unwrap().clone();
         if let [(_, agent), (_, run)] = env.as_slice() {
-            copy.call_run_anew(agent, run);
+            copy.rename_run(agent, run);
         }
         copy
     }
 
-    /// Commands from inside one run are ended by whoever recovers it, wherever they are: each copy has
-    /// a run of its own.
-    fn call_run_anew(&self, agent: &str, run: &str) {
+    /// Gives the current run a new id. A recovery kills all processes that have the id of its run
+    /// in their environment, so two copies must not share an id.
+    fn rename_run(&self, agent: &str, run: &str) {
         static COPIES: AtomicU64 = AtomicU64::new(0);
         let number = (u64::from(std::process::id()) << 24) + COPIES.fetch_add(1, Ordering::Relaxed);
         let fresh = format!("{}{:012x}", &run[..run.len() - 12], number & 0xffff_ffff_ffff);
-        let state = self.agent(agent).join("state.json");
-        fs::write(&state, fs::read_to_string(&state).unwrap().replace(run, &fresh)).unwrap();
-        // It was all applied, and would put the old name back.
+        edit_file(&self.agent(agent).join("state.json"), |text| text.replace(run, &fresh));
+        // All transactions of the journal are applied, but a step would write their old id again.
         fs::write(self.agent(agent).join("journal.jsonl"), "").unwrap();
         let dir = self.agent(agent).join("runs");
         if dir.join(run).exists() {
@@ -336,20 +334,20 @@ impl Sandbox {
         self.store().join("agents").join(name)
     }
 
-    /// Lets time pass before the next command.
+    /// Advances the clock of the sandbox.
     pub fn pass(&self, seconds: i64) {
         if let Some(clock) = &self.clock {
             clock.fetch_add(seconds, Ordering::Relaxed);
         }
     }
 
-    /// A `dormouse` command line, to be asked for its answer.
+    /// Returns a `dormouse` command that has not run yet.
     pub fn cmd<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> Cmd<'_> {
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
         self.program(self.dormouse(), args)
     }
 
-    /// Any program in the same place, with the same environment.
+    /// Returns a command of any program, with the working directory and environment of the sandbox.
     pub fn program(&self, program: impl AsRef<OsStr>, args: Vec<OsString>) -> Cmd<'_> {
         let mut command = Command::new(program.as_ref());
         command.args(&args).current_dir(self.project()).env_clear();
@@ -383,8 +381,8 @@ impl Sandbox {
         }
     }
 
-    /// Runs a command that must succeed without talk, and returns its standard output. Only a hint may say that
-    /// no turn will run for it.
+    /// Runs a command that must succeed, and returns its standard output. Standard error may only
+    /// have the hint that no turn will run.
     #[track_caller]
     pub fn run<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> String {
         let ran = self.cmd(args).output();
@@ -397,7 +395,7 @@ impl Sandbox {
         ran.stdout
     }
 
-    /// The one object that a command prints with `--json`.
+    /// Runs a command with `--json`, and returns the only object that it prints.
     #[track_caller]
     pub fn json<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> Value {
         let mut lines = self.json_lines(args);
@@ -405,7 +403,7 @@ impl Sandbox {
         lines.remove(0)
     }
 
-    /// All objects that a command prints with `--json`.
+    /// Runs a command with `--json`, and returns all objects that it prints.
     #[track_caller]
     pub fn json_lines<A: Into<OsString>>(&self, args: impl IntoIterator<Item = A>) -> Vec<Value> {
         let args: Vec<OsString> =
@@ -414,19 +412,20 @@ impl Sandbox {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The id that is shown as, say, `msg_#1`.
+    /// Returns the id that is shown as, for example, `msg_#1`.
     #[track_caller]
     pub fn id(&self, shown: &str) -> String {
         let (_, number) = shown.split_once('#').unwrap();
         self.ids.lock().unwrap()[number.parse::<usize>().unwrap() - 1].clone()
     }
 
-    /// The command lines so far, as a script.
+    /// Returns the command lines so far, as a script.
     pub fn reproduction(&self) -> String {
         self.history.lock().unwrap().iter().map(|line| format!("    {line}\n")).collect()
     }
 
-    /// Text as it is compared: this directory is `[SANDBOX]`, ids are numbered in order of appearance.
+    /// Returns the text with `[SANDBOX]` in place of this directory, and with numbers in place of
+    /// ids, in the order of their first appearance.
     fn shown(&self, text: &str) -> String {
         let text = text.replace(&*self.root().to_string_lossy(), "[SANDBOX]");
         let mut ids = self.ids.lock().unwrap();
@@ -455,7 +454,7 @@ impl Sandbox {
     }
 }
 
-/// Where a test fails its files stay for a look, and its processes end.
+/// If the test has failed, kills its processes and keeps its files.
 impl Drop for Sandbox {
     fn drop(&mut self) {
         if !thread::panicking() {
@@ -468,13 +467,13 @@ impl Drop for Sandbox {
         if !self.is_template.load(Ordering::Relaxed)
             && let Some(root) = self.root.take()
         {
-            eprintln!("kept for a look: {}", root.keep().display());
+            eprintln!("kept after the failure: {}", root.keep().display());
         }
     }
 }
 
-/// A command line that has not run yet, and what is expected of it: success, and silence.
-#[must_use = "a command runs when it is asked for its answer"]
+/// Command that has not run yet, with the expected answer: by default success and no output.
+#[must_use = "the command runs only when its answer is asked for"]
 pub struct Cmd<'s> {
     sandbox: &'s Sandbox,
     command: Command,
@@ -495,43 +494,44 @@ impl<'s> Cmd<'s> {
         self
     }
 
-    /// What a test does to the command itself.
+    /// Applies a change to the underlying command.
     pub fn changed(mut self, change: impl FnOnce(&mut Command)) -> Cmd<'s> {
         change(&mut self.command);
         self
     }
 
-    /// The whole of standard output; the default is nothing.
+    /// Sets the whole expected standard output; the default is none.
     pub fn stdout(mut self, text: &str) -> Cmd<'s> {
         self.stdout = text.to_owned();
         self
     }
 
-    /// The whole of standard error; the default is nothing.
+    /// Sets the whole expected standard error; the default is none.
     pub fn stderr(mut self, text: &str) -> Cmd<'s> {
         self.stderr = text.to_owned();
         self
     }
 
-    /// The exit status; the default is 0.
+    /// Sets the expected exit status; the default is 0.
     pub fn status(mut self, status: i32) -> Cmd<'s> {
         self.status = status;
         self
     }
 
-    /// The command itself, for whoever starts it and waits for it in a way of their own.
+    /// Returns the underlying command, for a test that starts it itself.
     pub fn into_command(self) -> Command {
         self.command
     }
 
-    /// Runs it, whatever comes of it.
+    /// Runs the command and returns its answer, which is compared with nothing.
     #[track_caller]
     pub fn output(mut self) -> Ran {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
             self.command.spawn().unwrap_or_else(|error| panic!("{:?}: {error}", self.command.get_program()));
         let mut pipe = child.stdin.take().unwrap();
-        // Written from the side: who prints before it has read everything must not wait for us.
+        // A thread writes the input: a command that prints before it has read all of it would
+        // otherwise wait for a reader.
         let stdin = std::mem::take(&mut self.stdin);
         let output = thread::scope(|scope| {
             // A command that reads nothing closes the pipe.
@@ -543,19 +543,19 @@ impl<'s> Cmd<'s> {
         ran
     }
 
-    /// Runs it and compares the answer, whose standard output is this.
+    /// Runs the command and compares its answer, with this standard output.
     #[track_caller]
     pub fn prints(self, text: &str) -> Ran {
         self.stdout(text).check()
     }
 
-    /// Runs it and compares the answer, whose standard error is this.
+    /// Runs the command and compares its answer, with this standard error.
     #[track_caller]
     pub fn complains(self, text: &str) -> Ran {
         self.stderr(text).check()
     }
 
-    /// Runs it and compares the exit status.
+    /// Runs the command and compares the exit status.
     #[track_caller]
     pub fn exits(self, status: i32) -> Ran {
         let sandbox = self.sandbox;
@@ -564,7 +564,8 @@ impl<'s> Cmd<'s> {
         ran
     }
 
-    /// Runs a command that has `--json` among its words, and compares the exit status and the kind of its failure.
+    /// Runs a command with the argument `--json`, and compares the exit status and the kind of the
+    /// failure.
     #[track_caller]
     pub fn fails(self, status: i32, kind: &str) -> Ran {
         self.exits(status).fails(status, kind)
@@ -577,7 +578,7 @@ impl<'s> Cmd<'s> {
         assert_cmd::assert::Assert::new(Output { status, stdout: stdout.into(), stderr: stderr.into() })
     }
 
-    /// Runs it and compares status and both streams, whole.
+    /// Runs the command and compares the exit status and the whole of both streams.
     #[track_caller]
     pub fn check(self) -> Ran {
         let sandbox = self.sandbox;
@@ -589,7 +590,7 @@ impl<'s> Cmd<'s> {
     }
 }
 
-/// What a command answered.
+/// Answer of a command.
 #[derive(Debug, Clone)]
 pub struct Ran {
     pub status: ExitStatus,
@@ -605,7 +606,8 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// The exit status as a shell has it: 128 and more for signals.
+    /// Returns the exit status as a shell reports it: 128 plus the number of the signal that ended
+    /// the command.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
@@ -621,6 +623,20 @@ impl Ran {
     #[track_caller]
     pub fn fails(self, status: i32, kind: &str) -> Ran {
         assert_eq!((self.code(), failure(&self)["kind"].as_str()), (status, Some(kind)), "{self}");
+        self
+    }
+
+    /// Asserts that standard output contains a text.
+    #[track_caller]
+    pub fn shows(self, part: &str) -> Ran {
+        assert!(self.stdout.contains(part), "not on stdout: {part:?}: {self}");
+        self
+    }
+
+    /// Asserts that standard error contains a text.
+    #[track_caller]
+    pub fn warns(self, part: &str) -> Ran {
+        assert!(self.stderr.contains(part), "not on stderr: {part:?}: {self}");
         self
     }
 }
@@ -640,13 +656,13 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The identity of a state directory as records name it.
+/// Returns device and inode of a state directory, by which records name it.
 pub fn place_of(store: &Path) -> String {
     let found = fs::metadata(store).unwrap();
     format!("{}:{}", found.dev(), found.ino())
 }
 
-/// Has everything in a state directory that names a place name another one.
+/// Replaces the place in all records of a state directory that name it.
 fn replace_place(store: &Path, from: &str, to: &str) {
     let Ok(agents) = fs::read_dir(store.join("agents")) else { return };
     for agent in agents.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
@@ -661,7 +677,8 @@ fn replace_place(store: &Path, from: &str, to: &str) {
     }
 }
 
-/// Replaces a word in a file, which keeps its time. The sums of a journal's lines are made anew.
+/// Replaces a word in a file, and keeps the modification time. In a journal, computes the checksum
+/// of each line again.
 fn replace_in(file: &Path, from: &str, to: &str) {
     use sha2::{Digest, Sha256};
     let Ok(bytes) = fs::read(file) else { return };
@@ -686,7 +703,7 @@ fn replace_in(file: &Path, from: &str, to: &str) {
     File::options().append(true).open(file).unwrap().set_modified(written).unwrap();
 }
 
-/// Copies what is below a directory into another one.
+/// Copies all entries of a directory, recursively, into another directory that exists.
 pub fn copy_tree(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -702,11 +719,12 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// After so many failures the others are left out.
+/// Number of failed cases after which [`each_in_parallel`] starts no more.
 const FAILURES: usize = 6;
 
-/// About one case in so many, the same ones every time. `DORMOUSE_CUTS=1` has all of them, another number one in that many, and
-/// `DORMOUSE_CUTS_SEED` draws others.
+/// Returns a pseudo-random sample of about one case in `usual`, the same on each call.
+/// `DORMOUSE_CUTS=N` replaces `usual` (1 takes all cases), and `DORMOUSE_CUTS_SEED` draws another
+/// sample.
 pub fn one_in<T>(usual: u64, cases: Vec<T>) -> Vec<T> {
     let number = |name, usual| {
         std::env::var(name)
@@ -724,7 +742,7 @@ pub fn one_in<T>(usual: u64, cases: Vec<T>) -> Vec<T> {
     drawn
 }
 
-/// Does the work for every case, on as many threads as there are processors.
+/// Calls `work` with each case, on as many threads as there are processors, and at most 8.
 pub fn each_in_parallel<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     let failed = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Holds a command at one of its system calls, while other commands run.
+//! Stops a command at one of its system calls, while a test runs other commands.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,12 +11,12 @@ use crate::harness::{Ran, Sandbox, dormouse};
 use crate::setup::eventually;
 use crate::strace::Call;
 
-/// It stands still, with the call done, or has come to its end before.
+/// Command under strace that was stopped after a system call, or that has ended before the call.
 pub struct Held {
     strace: Child,
 }
 
-/// The first call of a recording with this name whose arguments have this in them.
+/// Returns the first recorded call with this name whose arguments contain `part`.
 #[track_caller]
 pub fn call<'c>(calls: &'c [Call], name: &str, part: &str) -> &'c Call {
     let found = calls.iter().find(|call| call.act() == name && call.rest.contains(part));
@@ -28,7 +28,7 @@ impl Held {
         Held::inside(sandbox, &[], args, stdin, call)
     }
 
-    /// The same with these variables (`NAME=VALUE`) set, as inside a turn.
+    /// Stops a command at a call, with additional variables (`NAME=VALUE`), as inside a turn.
     pub fn inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str, call: &Call) -> Held {
         let file = |name: &str| -> PathBuf { sandbox.root().join(name) };
         let (trace, inject) = (
@@ -44,7 +44,7 @@ impl Held {
         fs::write(file("held.in"), stdin).unwrap();
         command.stdin(fs::File::open(file("held.in")).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut strace = command.spawn().unwrap();
-        eventually("it is held, or over", || {
+        eventually("the command is stopped or has ended", || {
             let is_over = strace.try_wait().unwrap().is_some();
             let text = fs::read_to_string(file("held.log")).unwrap_or_default();
             (is_over || text.contains("stopped by SIGSTOP")).then_some(())
@@ -52,7 +52,7 @@ impl Held {
         Held { strace }
     }
 
-    /// Lets it go on, and waits for its end.
+    /// Continues the command, and waits for its end.
     pub fn go_on(self) -> Ran {
         let children = format!("/proc/{pid}/task/{pid}/children", pid = self.strace.id());
         for pid in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
