@@ -1,4 +1,4 @@
-//! Hooks: which program runs, when, with which input, and what follows if it fails.
+//! Tests hooks: which program runs, when, with which input, and the consequences of its failure.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,13 +17,28 @@ fn created(shell: &str) -> Sandbox {
     sandbox
 }
 
-/// The events about hooks.
+/// Returns the events about hooks.
 fn recorded(sandbox: &Sandbox) -> Vec<Value> {
-    let events = sandbox.json_lines(["events", "ada"]);
-    events.into_iter().filter(|event| event["kind"] == "hook_ended").collect()
+    sandbox.json_lines(["events", "ada", "--kind", "hook_ended"])
 }
 
+/// Returns the inputs that hooks have written to `$HOME/noted`.
+fn inputs(sandbox: &Sandbox) -> Vec<Value> {
+    noted(sandbox).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Starts a command, and waits until a hook has written a line to `$HOME/noted`.
+fn until_noted(sandbox: &Sandbox, args: &[&str]) -> Beside {
+    let running = Beside::start(sandbox.cmd(args.iter().copied()));
+    wait_for_line(&sandbox.home().join("noted"));
+    running
+}
+
+/// Hook that writes its name and the agent's execution state to `$HOME/noted`.
 const NOTE_STATE: &str = r#"echo "$DORMOUSE_HOOK $($D get ada execution.state)" >> "$HOME/noted""#;
+
+/// Hook that writes its input to `$HOME/noted`.
+const NOTE_INPUT: &str = r#"read -r d; echo "$d" >> "$HOME/noted""#;
 
 #[test]
 fn on_startup_runs_before_the_agent_is_runnable() {
@@ -34,7 +49,7 @@ fn on_startup_runs_before_the_agent_is_runnable() {
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
     sandbox.run(["stop", "ada"]);
     sandbox.run(["start", "ada"]);
-    assert_eq!(noted(&sandbox).len(), 1, "it was initialized already");
+    assert_eq!(noted(&sandbox).len(), 1, "a second start has run the hook again");
 }
 
 #[test]
@@ -42,17 +57,16 @@ fn a_startup_that_fails_starts_nothing() {
     let sandbox = created("true");
     let path = hook(&sandbox.agent("ada"), "on-startup", "echo looking >&2; echo no disk >&2; exit 3");
     let ran = sandbox.cmd(["start", "ada", "--json"]).exits(1);
-    let message = failure(&ran)["message"].as_str().unwrap().to_owned();
-    assert_eq!(message, "on-startup failed: exit status 3: no disk");
+    assert_eq!(failure(&ran)["message"], "on-startup failed: exit status 3: no disk");
     assert_eq!(
         (field(&sandbox, "execution.state"), field(&sandbox, "status")),
         ("initializing".into(), "booting".into())
     );
     let events = recorded(&sandbox);
     assert_eq!(events.len(), 1);
-    assert_eq!(events[0]["data"]["hook"], "on-startup");
-    assert_eq!(events[0]["data"]["success"], false);
-    assert_includes(&events[0], json!({ "data.last_line": "no disk", "data.output": "looking\nno disk\n" }));
+    let output = json!({ "data.last_line": "no disk", "data.output": "looking\nno disk\n" });
+    assert_includes(&events[0], output);
+    assert_includes(&events[0], json!({ "data.hook": "on-startup", "data.success": false }));
     fs::remove_file(path).unwrap();
     sandbox.run(["start", "ada"]);
 }
@@ -67,14 +81,13 @@ fn the_begin_of_a_start_is_recorded_before_its_hook() {
 }
 
 #[test]
-fn every_committed_transition_is_told() {
+fn a_hook_runs_for_every_committed_transition() {
     let sandbox = created("true");
-    let line = r#"read -r d; echo "$d" >> "$HOME/noted""#;
-    hook(&sandbox.store(), "on-state-change", line);
+    hook(&sandbox.store(), "on-state-change", NOTE_INPUT);
     sandbox.run(["start", "ada"]);
     let message = say(&sandbox, "hello");
     let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
-    let told: Vec<Value> = noted(&sandbox).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = inputs(&sandbox);
     let edges: Vec<String> = told
         .iter()
         .map(|told| format!("{} {}", told["from"].as_str().unwrap(), told["to"].as_str().unwrap()))
@@ -105,7 +118,7 @@ fn a_hook_has_the_environment_and_the_workspace_of_a_turn() {
     let message = say(&sandbox, "hello");
     let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
     let base = format!("place blue ada {}", sandbox.store().display());
-    // Once a run is settled nobody speaks for it any more.
+    // After the settlement of a run, its hook does not act for the run any more.
     let outside = format!("{base} none none");
     let inside = format!("{base} {run} {message}");
     assert_eq!(noted(&sandbox), [&outside, &inside, &inside, &outside].map(String::as_str));
@@ -140,18 +153,17 @@ fn an_agent_s_own_hook_goes_before_the_shared_one() {
 }
 
 #[test]
-fn a_change_whose_hook_fails_stands_and_the_failure_is_recorded() {
+fn a_change_whose_hook_fails_is_kept_and_the_failure_is_recorded() {
     let sandbox = created("echo done");
     hook(&sandbox.agent("ada"), "on-state-change", "echo out; echo why >&2; exit 9");
     let ran = sandbox.cmd(["start", "ada"]).exits(0);
     assert_eq!(ran.stderr, "dormouse: ada: on-state-change failed: exit status 9: why\n");
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
-    let data = recorded(&sandbox)[0]["data"].clone();
-    assert_eq!((&data["reason"], &data["last_line"]), (&"exit status 9".into(), &"why".into()));
-    assert_eq!(data["output"], "out\nwhy\n");
+    let data = &recorded(&sandbox)[0]["data"];
+    assert_includes(data, json!({ "reason": "exit status 9", "last_line": "why", "output": "out\nwhy\n" }));
     let step = step_on(&sandbox, "hello");
     assert_eq!(step["terminal"], "completed");
-    // What the hooks of a run say is in a log beside its own.
+    // The output of hooks of a run is not in the events, but in a log in the run directory.
     let run = step["run_id"].as_str().unwrap();
     assert_eq!(recorded(&sandbox).len(), 4);
     assert!(
@@ -171,7 +183,7 @@ fn a_hook_that_takes_too_long_is_ended_with_all_its_processes() {
     let ran = sandbox.cmd(["start", "ada", "--json"]).exits(1);
     assert_eq!(failure(&ran)["message"], "on-startup failed: timed out after 100ms");
     if let Some(pid) = noted(&sandbox).first() {
-        assert!(!lives(pid), "{pid} is still there");
+        assert!(!lives(pid), "process {pid} still lives");
     }
     assert_eq!(fs::read_dir(sandbox.agent("ada").join("tmp")).unwrap().count(), 0);
 }
@@ -192,7 +204,7 @@ fn a_hook_calls_dormouse_while_no_lock_is_held() {
 }
 
 #[test]
-fn what_a_hook_changes_calls_no_hook() {
+fn changes_by_a_hook_run_no_hook() {
     let sandbox = created("true");
     hook(
         &sandbox.store(),
@@ -205,7 +217,7 @@ fn what_a_hook_changes_calls_no_hook() {
 }
 
 #[test]
-fn what_is_refused_runs_no_hook() {
+fn a_refused_command_runs_no_hook() {
     let sandbox = created("true");
     sandbox.run(["start", "ada"]);
     let note = r#"echo "$DORMOUSE_HOOK" >> "$HOME/noted""#;
@@ -213,14 +225,15 @@ fn what_is_refused_runs_no_hook() {
     {
         hook(&sandbox.store(), name, note);
     }
-    // A second start changes nothing.
+    // A second start succeeds, but changes nothing.
     for (args, status) in [(["start", "ada"], 0), (["recover", "ada"], 4)] {
         sandbox.cmd(args).exits(status);
     }
     assert_eq!(noted(&sandbox), Vec::<String>::new());
 }
 
-/// An agent whose first turn has failed, and whose backoff is over.
+/// Agent with this `on-recovery-start` hook, whose first turn has failed, and whose backoff is
+/// over.
 fn failed(script: &str) -> Sandbox {
     let sandbox = created(r#"test "$DORMOUSE_ATTEMPT" -gt 1"#);
     extend_policy(&sandbox, "ada", "[recovery]\nbase = \"30s\"\n");
@@ -231,8 +244,6 @@ fn failed(script: &str) -> Sandbox {
     sandbox.pass(60);
     sandbox
 }
-
-const NOTE_TOLD: &str = r#"read -r d; echo "$d" >> "$HOME/noted""#;
 
 #[test]
 fn a_recovery_hook_that_ends_well_completes_the_recovery() {
@@ -256,14 +267,13 @@ fn an_interjection_asks_for_a_recovery_once() {
 #[test]
 fn a_recovery_hook_that_fails_fails_the_recovery_and_pauses_it() {
     let sandbox = failed("echo looking; echo still broken >&2; false");
-    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_TOLD);
+    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_INPUT);
     assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
     assert_eq!(field(&sandbox, "execution.state"), "failed");
     assert_eq!(field(&sandbox, "execution.reason"), "still broken");
-    let told: Value = serde_json::from_str(&noted(&sandbox)[0]).unwrap();
-    assert_eq!((&told["from"], &told["to"]), (&"recovering".into(), &"failed".into()));
-    assert_eq!(told["success"], false);
-    // No loop: the next try comes after a pause, and its message has lost no attempt.
+    let told = &inputs(&sandbox)[0];
+    assert_includes(told, json!({ "from": "recovering", "to": "failed", "success": false }));
+    // The next recovery begins only after a backoff, and costs the message no attempt.
     sandbox.run(["tick", "ada", "--until-idle", "-q"]);
     assert_eq!(noted(&sandbox).len(), 1);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
@@ -278,20 +288,18 @@ fn a_recovery_hook_that_fails_fails_the_recovery_and_pauses_it() {
 fn without_a_start_hook_a_recovery_succeeds_at_once() {
     let sandbox = failed("true");
     fs::remove_file(sandbox.agent("ada").join("hooks/on-recovery-start")).unwrap();
-    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_TOLD);
+    hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_INPUT);
     sandbox.run(["recover", "ada"]);
-    let told: Value = serde_json::from_str(&noted(&sandbox)[0]).unwrap();
-    assert_eq!((&told["success"], &told["to"]), (&true.into(), &"runnable".into()));
+    assert_includes(&inputs(&sandbox)[0], json!({ "success": true, "to": "runnable" }));
 }
 
 #[test]
-fn a_recovery_that_was_killed_goes_on_with_the_next_step() {
+fn a_recovery_that_was_killed_continues_with_the_next_step() {
     let sandbox = failed(r#"echo up >> "$HOME/noted"; test -e "$HOME/go" || sleep 600"#);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for_line(&sandbox.home().join("noted"));
-    // As long as it lives nobody else begins one.
+    let tick = until_noted(&sandbox, &["tick", "ada"]);
+    // While the recovery runs, no other command begins a second one.
     assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
-    assert_eq!(sandbox.cmd(["recover", "ada"]).output().code(), 4);
+    sandbox.cmd(["recover", "ada"]).exits(4);
     drop(tick);
     assert_eq!(field(&sandbox, "execution.state"), "recovering");
     fs::write(sandbox.home().join("go"), "").unwrap();
@@ -301,11 +309,9 @@ fn a_recovery_that_was_killed_goes_on_with_the_next_step() {
 }
 
 #[test]
-fn a_recovery_that_was_killed_is_over_after_its_time() {
+fn a_recovery_that_was_killed_fails_after_its_timeout() {
     let sandbox = failed(r#"echo up >> "$HOME/noted"; sleep 600"#);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for_line(&sandbox.home().join("noted"));
-    drop(tick);
+    drop(until_noted(&sandbox, &["tick", "ada"]));
     sandbox.pass(130);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
     assert_eq!(field(&sandbox, "execution.reason"), "recovery_timeout");
@@ -313,37 +319,32 @@ fn a_recovery_that_was_killed_is_over_after_its_time() {
 }
 
 #[test]
-fn a_stop_meanwhile_ends_the_recovery_and_it_begins_anew_with_the_next_start() {
+fn a_stop_ends_a_recovery_which_begins_again_after_the_next_start() {
     let sandbox = failed(r#"echo up >> "$HOME/noted"; sleep 600"#);
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
-    wait_for_line(&sandbox.home().join("noted"));
+    let tick = until_noted(&sandbox, &["tick", "ada"]);
     hook(&sandbox.agent("ada"), "on-shutdown", r#"echo down >> "$HOME/noted""#);
     sandbox.run(["stop", "ada"]);
-    // Nothing of it is left by then.
-    assert_eq!(tick.end().code(), 0);
-    let stands = |sandbox: &Sandbox| (field(sandbox, "status"), field(sandbox, "execution.state"));
-    assert_eq!(stands(&sandbox), ("stopped".into(), "failed".into()));
+    tick.end().exits(0);
+    let states = || (field(&sandbox, "status"), field(&sandbox, "execution.state"));
+    assert_eq!(states(), ("stopped".into(), "failed".into()));
     assert_eq!(noted(&sandbox), ["up", "down"]);
     sandbox.run(["start", "ada"]);
     hook(&sandbox.agent("ada"), "on-recovery-start", "true");
     assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
-    assert_eq!(stands(&sandbox), ("awake_idle".into(), "runnable".into()));
+    assert_eq!(states(), ("awake_idle".into(), "runnable".into()));
 }
 
 #[test]
-fn on_scheduled_runs_before_the_turn_and_speaks_as_it() {
+fn on_scheduled_runs_before_the_turn_and_acts_for_it() {
     let sandbox = created(r#"echo turn >> "$HOME/noted""#);
-    hook(&sandbox.agent("ada"), "on-scheduled", &format!("{NOTE_TOLD}; $D enqueue ada more >/dev/null"));
+    hook(&sandbox.agent("ada"), "on-scheduled", &format!("{NOTE_INPUT}; $D enqueue ada more >/dev/null"));
     sandbox.run(["start", "ada"]);
     let message = say(&sandbox, "hello");
     let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
     let [told, turn] = &noted(&sandbox)[..] else { panic!("{:?}", noted(&sandbox)) };
     let told: Value = serde_json::from_str(told).unwrap();
-    assert_eq!((&told["from"], &told["to"]), (&"runnable".into(), &"scheduled".into()));
-    assert_eq!(
-        (&*told["run_id"].to_string(), &*told["task_id"].to_string()),
-        (&*format!("{run:?}"), &*format!("{message:?}"))
-    );
+    let expected = json!({ "from": "runnable", "to": "scheduled", "run_id": run, "task_id": message });
+    assert_includes(&told, expected);
     assert_eq!(turn, "turn");
     assert_eq!(sandbox.json(["queue", "list", "-a", "ada"])["kind"], "internal_followup");
 }
@@ -353,16 +354,16 @@ fn a_turn_whose_schedule_hook_fails_is_failed() {
     let sandbox = created(r#"echo turn >> "$HOME/noted""#);
     hook(&sandbox.agent("ada"), "on-scheduled", "echo no room >&2; exit 3");
     sandbox.run(["start", "ada"]);
-    let step = step_on(&sandbox, "hello");
-    assert_eq!(step["terminal"], "failed");
-    assert_eq!(step["terminal_reason"], "not started: on-scheduled failed: exit status 3: no room");
+    let reason = "not started: on-scheduled failed: exit status 3: no room";
+    let expected = json!({ "terminal": "failed", "terminal_reason": reason });
+    assert_includes(&step_on(&sandbox, "hello"), expected);
     assert_eq!(noted(&sandbox), Vec::<String>::new());
     assert_eq!(field(&sandbox, "execution.state"), "failed");
     assert_eq!(recorded(&sandbox)[0]["data"]["last_line"], "no room");
 }
 
 #[test]
-fn a_turn_that_goes_on_is_not_scheduled_anew() {
+fn a_deferred_turn_is_not_scheduled_again() {
     let sandbox = created(r#"echo turn >> "$HOME/noted"; exit 75"#);
     hook(&sandbox.agent("ada"), "on-scheduled", r#"echo hook >> "$HOME/noted""#);
     sandbox.run(["start", "ada"]);
@@ -378,18 +379,18 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
     sandbox.run(["start", "ada"]);
     hook(&sandbox.agent("ada"), "on-state-change", r#"echo up >> "$HOME/noted"; exec sleep 600"#);
     let message = say(&sandbox, "hello");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
-    wait_for_line(&sandbox.home().join("noted"));
+    let tick = until_noted(&sandbox, &["tick", "ada", "--json"]);
     crate::setup::kill("TERM", tick.0.id());
     let step = objects(&tick.end().stdout).remove(0);
     assert_eq!(step["terminal"], "interrupted");
-    assert_eq!(noted(&sandbox), ["up"], "neither the turn nor another hook");
+    assert_eq!(noted(&sandbox), ["up"], "the turn or another hook has run");
     assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 1);
 }
 
-/// The child is started, and told of, before its parent is.
+/// A turn that delegates starts a child agent. The hooks of the parent run for each transition all
+/// the same.
 #[test]
-fn the_end_of_a_turn_that_has_delegated_is_told() {
+fn a_turn_that_delegates_runs_all_hooks() {
     let action = r#"{"do":"task.start","delegate":"eve","text":"dig"}"#;
     let sandbox = created(&format!(r#"echo '{{"actions":[{action}]}}' > "$DORMOUSE_OUTCOME""#));
     let note = r#"sed 's/.*"to":"\([a-z]*\)".*/\1/' >> "$HOME/noted""#;
@@ -402,22 +403,20 @@ fn the_end_of_a_turn_that_has_delegated_is_told() {
 }
 
 #[test]
-fn a_stop_while_the_startup_hook_runs_has_the_last_word() {
+fn a_stop_while_the_startup_hook_runs_wins() {
     let sandbox = created("true");
     hook(
         &sandbox.agent("ada"),
         "on-startup",
         r#"echo up >> "$HOME/noted"; until test -e "$HOME/go"; do sleep 0.02; done"#,
     );
-    let start = Beside::start(sandbox.cmd(["start", "ada", "--json"]));
-    wait_for_line(&sandbox.home().join("noted"));
+    let start = until_noted(&sandbox, &["start", "ada", "--json"]);
     sandbox.run(["stop", "ada"]);
     fs::write(sandbox.home().join("go"), "").unwrap();
-    let ran = start.end();
-    assert_eq!((ran.code(), &failure(&ran)["kind"]), (4, &json!("stopped_meanwhile")), "{ran}");
+    start.end().fails(4, "stopped_meanwhile");
     assert_eq!(field(&sandbox, "status"), "stopped");
     sandbox.run(["start", "ada"]);
-    assert_eq!(noted(&sandbox), ["up", "up"], "what is to be done before the first start is done anew");
+    assert_eq!(noted(&sandbox), ["up", "up"], "the next start has not run the hook again");
     assert_eq!(field(&sandbox, "status"), "awake_idle");
 }
 
@@ -426,7 +425,7 @@ fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
     let sandbox = created(r#"echo up > "$HOME/up"; exec sleep 600"#);
     hook(&sandbox.store(), "on-shutdown", &format!("{NOTE_STATE}; echo no net >&2; false"));
     sandbox.run(["start", "ada"]);
-    // Without a live turn there is nothing to shut down.
+    // Without a running turn, `stop` runs no on-shutdown hook.
     sandbox.run(["stop", "ada"]);
     sandbox.run(["start", "ada"]);
     assert_eq!(noted(&sandbox), Vec::<String>::new());
@@ -438,7 +437,7 @@ fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
     assert_eq!(field(&sandbox, "status"), "stopped");
     assert_eq!(recorded(&sandbox)[0]["data"]["last_line"], "no net");
     sandbox.run(["stop", "ada"]);
-    assert_eq!(noted(&sandbox).len(), 1, "it is stopped already");
+    assert_eq!(noted(&sandbox).len(), 1, "a second stop has run the hook again");
 }
 
 #[cfg(target_os = "linux")]
