@@ -1,5 +1,5 @@
-//! The files of format 1: a directory that was written once loads for ever, byte for byte as FORMAT.md
-//! describes it, and a damaged file is named and left alone.
+//! Tests the files of format 1: a state directory of version 0.1 still loads, records are written
+//! byte for byte as FORMAT.md shows them, and a damaged file is reported and not changed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,15 +12,15 @@ use sha2::{Digest, Sha256};
 
 use crate::harness::{Sandbox, copy_tree};
 use crate::setup::{
-    changes, failure, json_in, names, objects, only_file, started, started_with, tree, words,
+    assert_includes, changes, failure, json_in, names, objects, only_file, started, started_with, tree, words,
 };
 
-/// A state directory that version 0.1 wrote, on another machine, long ago.
+/// Path of a state directory that version 0.1 has written on another machine.
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1")
 }
 
-/// A copy of it to work on, two days later.
+/// Sandbox with a copy of that state directory, at a time two days later.
 fn old() -> Sandbox {
     let sandbox = Sandbox::empty();
     fs::create_dir(sandbox.store()).unwrap();
@@ -28,18 +28,18 @@ fn old() -> Sandbox {
     sandbox
 }
 
-/// Every file below a directory, by its path from there.
+/// Returns the contents of all files below a directory, by their relative paths.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = tree(dir).into_keys().filter(|path| path.is_file());
     files.map(|path| (path.strip_prefix(dir).unwrap().to_owned(), fs::read(&path).unwrap())).collect()
 }
 
-/// The values of one field, line by line.
+/// Returns the values of one field of each line.
 fn column<'a>(lines: &'a [Value], field: &str) -> Vec<&'a str> {
     lines.iter().map(|line| line[field].as_str().unwrap_or_default()).collect()
 }
 
-// What was written once
+// The state directory of version 0.1
 
 #[test]
 fn the_old_state_directory_is_never_written_again() {
@@ -52,11 +52,7 @@ fn the_old_state_directory_is_never_written_again() {
         hash.update(bytes);
     }
     let hash: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(
-        (found.len(), hash.as_str()),
-        (112, "04cf187800a3d1e2"),
-        "files are missing here, or were changed"
-    );
+    assert_eq!((found.len(), hash.as_str()), (112, "04cf187800a3d1e2"), "the fixture was changed");
 }
 
 #[test]
@@ -172,17 +168,17 @@ fn reading_an_old_state_directory_changes_no_byte() {
         assert_eq!(changes(&before, &tree(&sandbox.store())), Vec::<PathBuf>::new(), "{line}");
     }
     let checked = sandbox.json_lines(["doctor"]);
-    // Its messages have waited for long, and no step was made: that is a warning.
+    // Messages that have waited for long are only a warning.
     assert_eq!(checked.last().unwrap()["findings"], 0, "{checked:?}");
-    // It takes the lock of each agent, so that what it looks at holds still.
+    // `doctor` takes the lock of each agent, so that no record changes during the check.
     let changed = changes(&before, &tree(&sandbox.store()));
     assert!(changed.iter().all(|path| path.file_name().unwrap() == "lock"), "{changed:?}");
 }
 
 #[test]
-fn an_old_state_directory_goes_on() {
+fn an_old_state_directory_can_be_used() {
     let sandbox = old();
-    // The keys are known within their window, also where the cache is lost, as in a clone.
+    // Dedupe keys are known within their window, also without the cache, which a git clone lacks.
     for lost in [false, true] {
         if lost {
             fs::remove_dir_all(sandbox.agent("ada").join("cache")).unwrap();
@@ -200,23 +196,22 @@ fn an_old_state_directory_goes_on() {
     };
     assert_eq!(of("ada")[..2], ["start_model_turn: operator_prompt", "start_model_turn: operator_prompt"]);
     assert_eq!(sandbox.run(["queue", "list", "-a", "ada"]), "");
-    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new(), "the segment is empty");
-    // What was put off, and what is due, comes in time; what waits for it is told.
+    assert_eq!(names(&sandbox.agent("ada").join("inbox")), Vec::<String>::new());
+    // After 61 days all scheduled messages and timers are due.
     sandbox.pass(61 * 86_400);
-    let later = sandbox.cmd(["tick", "--all", "--until-idle", "--json"]).output();
-    // The turns of one agent fail, as they did.
-    assert_eq!(later.code(), 7, "{later}");
-    let later = objects(&later.stdout);
+    // The status is 7 because the turns of one agent fail.
+    let later = objects(&sandbox.cmd(["tick", "--all", "--until-idle", "--json"]).exits(7).stdout);
     let recovered = later.iter().filter(|step| step["agent"] == "bob").map(|step| &step["decision"]);
     assert!(recovered.into_iter().any(|decision| decision == "start_recovery"), "{later:#?}");
     let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
-    // The answer, the moment and the event that names nothing have ended theirs.
+    // An answer of the operator, a timer, and an event without a resource have each ended a wait.
     assert_eq!(column(&waits, "kind"), ["task", "external", "system"]);
     let checked = sandbox.json_lines(["doctor"]);
     assert_eq!(checked.last().unwrap()["findings"], 0, "a dead letter is a warning: {checked:?}");
 }
 
-/// As much of JSON Schema as the schemas in the repository use.
+/// Adds the violations of a schema to `found`. Knows the part of JSON Schema that the schemas in
+/// the repository use. `root`: the schema for references; `at`: the path of the value.
 fn violations(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
     if let Some(target) = schema["$ref"].as_str() {
         let target = root.pointer(target.trim_start_matches('#')).unwrap();
@@ -230,7 +225,7 @@ fn violations(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
-        other => panic!("a type that no schema had: {other}"),
+        other => panic!("an unknown type in a schema: {other}"),
     };
     let typed = match &schema["type"] {
         Value::Null => true,
@@ -244,13 +239,13 @@ fn violations(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut
     }
     for choice in ["anyOf", "oneOf"] {
         let Some(schemas) = schema[choice].as_array() else { continue };
-        let fitting = schemas.iter().filter(|schema| {
-            let mut of_this = Vec::new();
-            violations(root, schema, value, at, &mut of_this);
-            of_this.is_empty()
-        });
-        if fitting.count() == 0 {
-            found.push(format!("{at}: {value} is none of those that it may be"));
+        let fits = |schema| {
+            let mut wrong = Vec::new();
+            violations(root, schema, value, at, &mut wrong);
+            wrong.is_empty()
+        };
+        if !schemas.iter().any(fits) {
+            found.push(format!("{at}: {value} fits no alternative"));
         }
     }
     for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -282,11 +277,11 @@ fn old_records_fit_the_schemas() {
             _ => continue,
         };
         for value in values {
-            // What a turn is told and leaves are documents of their own.
+            // Contexts and outcomes of turns have no field `schema`.
             let Some(name) = value["schema"].as_str() else { continue };
             let (kind, version) = name.strip_prefix("dormouse/").unwrap().split_once('/').unwrap();
             assert_eq!(version, "1", "{}", path.display());
-            // Nothing reads what a turn was told; what a turn is told now has a test of its own.
+            // No version reads the context of an earlier turn. Another test checks new contexts.
             if kind == "context" {
                 continue;
             }
@@ -303,7 +298,7 @@ fn old_records_fit_the_schemas() {
         kinds,
         words("brief dedupe event identity message run state task timer trigger wait wake_hint work")
     );
-    // The detector detects.
+    // `violations` itself is tested with an invalid record.
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/wait.json");
     let schema = json_in(place);
     let mut wrong = Vec::new();
@@ -312,9 +307,9 @@ fn old_records_fit_the_schemas() {
     assert!(wrong.len() >= 4, "{wrong:?}");
 }
 
-/// What a turn gets, and what it may give, are as their schemas say.
+/// Contexts and outcomes of turns satisfy their schemas.
 #[test]
-fn what_a_turn_gets_and_gives_fits_its_schema() {
+fn context_and_outcome_fit_their_schemas() {
     let schema =
         |kind: &str| -> Value { serde_json::from_str(&Sandbox::empty().run(["schema", kind])).unwrap() };
     let mut wrong = Vec::new();
@@ -347,7 +342,7 @@ fn what_a_turn_gets_and_gives_fits_its_schema() {
         violations(&outcome, &outcome, &value, "outcome", &mut wrong);
         assert_eq!(wrong.is_empty(), fits, "{text}: {wrong:?}");
         let checked = Sandbox::empty().cmd(["check-outcome", "-"]).stdin(text).output();
-        assert_eq!(checked.status.code() == Some(0), fits, "{checked}");
+        assert_eq!(checked.code() == 0, fits, "{checked}");
     }
 }
 
@@ -360,32 +355,18 @@ fn an_outcome_is_checked_before_the_turn_ends() {
         "{\"actions\": [\n  {\"do\": \"timer.add\", \"in\": \"1d\"},\n  {\"do\": \"wait\", \"kind\": 7}]}",
     )
     .unwrap();
-    let ran = sandbox.cmd(["check-outcome", "o.json", "--json"]).output();
-    assert_eq!(ran.status.code(), Some(6), "{ran}");
-    let error = &serde_json::from_str::<Value>(&ran.stdout).unwrap()["error"];
-    assert_eq!((&error["line"], &error["column"], &error["path"]), (&json!(3), &json!(26), &json!("o.json")));
-    assert_eq!(
-        error["message"],
-        "o.json:3:26: $.actions[1].kind: invalid type: integer `7`, expected a string"
-    );
+    let error = failure(&sandbox.cmd(["check-outcome", "o.json", "--json"]).exits(6));
+    let message = "o.json:3:26: $.actions[1].kind: invalid type: integer `7`, expected a string";
+    assert_includes(&error, json!({ "line": 3, "column": 26, "path": "o.json", "message": message }));
     fs::write(&file, r#"{"actions": [{"do": "timer.add", "in": "1d"}]}"#).unwrap();
     sandbox.cmd(["check-outcome", "o.json"]).prints("o.json: an outcome with 1 action\n");
     let sandbox = started_with("true", "[limits]\nmax_actions = 1\n");
     let two = r#"{"actions": [{"do": "enqueue", "text": "a"}, {"do": "enqueue", "text": "b"}]}"#;
-    let refused = sandbox.cmd(["check-outcome", "-", "-a", "ada"]).stdin(two).output();
-    assert_eq!(refused.status.code(), Some(6), "{refused}");
-    assert!(
-        refused.stderr.contains("stdin:1:13: $.actions: it has 2 actions, more than limits.max_actions = 1"),
-        "{refused}"
-    );
+    let refused = sandbox.cmd(["check-outcome", "-", "-a", "ada"]).stdin(two).exits(6);
+    refused.warns("stdin:1:13: $.actions: it has 2 actions, more than limits.max_actions = 1");
 }
 
-// Byte for byte
-
-/// The text of a file in which each id is as long a name for it.
-fn text_of(path: &Path, ids: &[(&str, &str)]) -> String {
-    ids.iter().fold(fs::read_to_string(path).unwrap(), |text, (id, name)| text.replace(id, name))
-}
+// The bytes of new records
 
 #[test]
 fn records_are_written_as_the_document_has_them() {
@@ -406,7 +387,9 @@ fn records_are_written_as_the_document_has_them() {
         (timer.as_str(), "timer_ID"),
         (message.as_str(), "msg_ID"),
     ];
-    let text = |path: &Path| text_of(path, &ids);
+    let text = |path: &Path| {
+        ids.iter().fold(fs::read_to_string(path).unwrap(), |text, (id, name)| text.replace(id, name))
+    };
     let agent = sandbox.agent("ada");
     for (dir, id) in [("work", &item), ("waits", &wait), ("timers", &timer)] {
         assert_eq!(names(&agent.join(dir)), [format!("{id}.json")]);
@@ -542,7 +525,7 @@ const IDENTITY: &str = r#"{
 }
 "#;
 
-// Fields of a later time
+// Fields of a later version
 
 fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut value = json_in(path);
@@ -550,13 +533,13 @@ fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     fs::write(path, format!("{}\n", serde_json::to_string_pretty(&value).unwrap())).unwrap();
 }
 
-/// What a version to come may say that this one knows nothing of.
+/// Value of a field that this version does not know.
 fn later() -> Value {
-    json!({ "of a later time": [1, null, { "deep": 0.1 }] })
+    json!({ "of a later version": [1, null, { "deep": 0.1 }] })
 }
 
 #[test]
-fn fields_that_nobody_knows_survive_every_rewrite() {
+fn unknown_fields_survive_every_rewrite() {
     let sandbox = started("exit 1");
     let id = |args: &[&str]| sandbox.run(args.iter().copied()).trim_end().to_owned();
     let item = id(&["work", "add", "tidy up", "-a", "ada"]);
@@ -581,7 +564,7 @@ fn fields_that_nobody_knows_survive_every_rewrite() {
         state["counters"]["later"] = later();
     });
     sandbox.pass(120);
-    assert_eq!(sandbox.cmd(["tick", "ada"]).output().code(), 7);
+    sandbox.cmd(["tick", "ada"]).exits(7);
     sandbox.run(["work", "update", &item, "--objective", "tidy up more"]);
 
     let state = json_in(agent.join("state.json"));
@@ -592,24 +575,20 @@ fn fields_that_nobody_knows_survive_every_rewrite() {
         for name in names(&agent.join(dir)) {
             let text = fs::read(agent.join(dir).join(&name)).unwrap();
             let record: Value = serde_json::from_slice(&text).unwrap();
-            // What the timer says was made just now, by this version.
+            // This version has just created the messages of the timer and the scheduler.
             let is_new = record["kind"] == "system_tick" || record["kind"] == "timer_tick";
             assert!(is_new || record["later"] == later(), "{dir}/{name}: {record}");
             let changed = [&record["failures"], &record["rechecked_at"], &record["last_fired_at"]];
             if changed.iter().any(|field| !field.is_null()) || record["revision"] == 2 {
-                let is_message = dir == "inbox";
-                assert_eq!(
-                    is_message,
-                    record["id"] == put_off.as_str(),
-                    "the one that was put off came first"
-                );
+                let is_put_off = record["id"] == put_off.as_str();
+                assert_eq!(dir == "inbox", is_put_off, "the scheduled message came first");
                 rewritten.push(record["schema"].as_str().unwrap().to_owned());
             }
         }
     }
     rewritten.sort_unstable();
     let kinds = ["dormouse/message/1", "dormouse/timer/1", "dormouse/wait/1", "dormouse/work/1"];
-    assert_eq!(rewritten, kinds, "each kind was written anew");
+    assert_eq!(rewritten, kinds, "some kinds of records were not rewritten");
 
     sandbox.run(["work", "complete", &item]);
     let archived = fs::read_to_string(agent.join("archive/2026-01/work.jsonl")).unwrap();
@@ -634,12 +613,12 @@ fn a_record_of_a_later_version_is_refused_and_left_alone() {
 
 // Damage
 
-/// Where each kind of record that a step reads lies in the old state directory. A message is no such
-/// record: one that can't be read is set aside.
+/// Directory and kind of the records that a step must be able to read. Messages are not among them,
+/// because a step quarantines a message that it can't read.
 const RECORDS: &[(&str, &str)] =
     &[("", "state"), ("work", "work"), ("waits", "wait"), ("timers", "timer"), ("tasks", "task")];
 
-/// The first record of a kind.
+/// Returns the path of the first record in a directory of `ada`.
 fn record_in(sandbox: &Sandbox, dir: &str) -> PathBuf {
     let agent = sandbox.agent("ada");
     if dir.is_empty() {
@@ -650,15 +629,15 @@ fn record_in(sandbox: &Sandbox, dir: &str) -> PathBuf {
     agent.join(dir).join(first.unwrap())
 }
 
-/// The files that a tree of a state directory has, but for locks: those may come when somebody looks.
+/// Returns the files of the state directory without locks, which reading commands may create.
 fn records(sandbox: &Sandbox) -> BTreeMap<PathBuf, (u32, Vec<u8>, i64)> {
     let mut records = tree(&sandbox.store());
     records.retain(|path, _| !["lock", "run.lock"].map(OsStr::new).contains(&path.file_name().unwrap()));
     records
 }
 
-/// A step of an agent with a damaged record fails with the path and exit status 6 and touches
-/// nothing; the other agents go on. Returns the failure.
+/// Asserts that commands of an agent with a damaged record fail with the path and exit status 6 and
+/// change nothing, and that other agents still work. Returns the failure.
 #[track_caller]
 fn is_refused(sandbox: &Sandbox, path: &Path, what: &str) -> Value {
     let case = format!("{what}: {}", path.display());
@@ -686,7 +665,7 @@ fn is_refused(sandbox: &Sandbox, path: &Path, what: &str) -> Value {
 }
 
 #[test]
-fn a_damaged_record_is_named_and_left_alone() {
+fn a_damaged_record_is_reported_and_not_changed() {
     type Damage = fn(&Path);
     let damages: &[(&str, &str, Damage)] = &[
         ("conflict markers", ":2:1: ", |path| {
@@ -706,7 +685,7 @@ fn a_damaged_record_is_named_and_left_alone() {
         ("no schema", ": ", |path| {
             edit(path, |record| drop(record.as_object_mut().unwrap().shift_remove("schema")));
         }),
-        ("a word that is none", ":", |path| {
+        ("an unknown state", ":", |path| {
             edit(path, |record| {
                 for field in ["state", "status"] {
                     record[field] = json!("sleepy");
@@ -737,7 +716,7 @@ fn a_damaged_record_is_named_and_left_alone() {
 }
 
 #[test]
-fn a_record_under_another_name_is_named_and_left_alone() {
+fn a_record_under_another_name_is_reported_and_not_changed() {
     for (dir, kind) in RECORDS.iter().filter(|(dir, _)| !dir.is_empty()) {
         let sandbox = old();
         let path = record_in(&sandbox, dir);
@@ -749,14 +728,14 @@ fn a_record_under_another_name_is_named_and_left_alone() {
 }
 
 #[test]
-fn a_record_that_may_not_be_read_is_named_and_left_alone() {
+fn an_unreadable_record_is_reported_and_not_changed() {
     let sandbox = old();
     let path = record_in(&sandbox, "work");
     let before = records(&sandbox);
     let permissions = fs::metadata(&path).unwrap().permissions();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(&path).is_ok() {
-        // Root may read everything.
+        // Root can read the file in spite of its mode.
         return;
     }
     let ran = sandbox.cmd(["tick", "ada", "--json"]).output();

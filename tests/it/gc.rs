@@ -1,23 +1,24 @@
-//! Retention: what steps that come to rest and `gc` remove.
+//! Tests retention: the removal of old records by `gc`, and by steps that come to rest.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::server::durable;
-use crate::setup::{assert_includes, extend_policy, field, names, objects, say, step, step_on, tree};
+use crate::setup::{
+    assert_includes, eventually, extend_policy, field, names, objects, say, step, step_on, texts, tree,
+};
 use crate::strace::{self, Harm};
 use crate::travel::{elsewhere, export, healthy, imported};
 
 const DAY: i64 = 24 * 3600;
 
-/// A started agent `ada` whose turns say something, or fail where they are told to, of a state directory as it is by
-/// default.
+/// State directory with default settings and the started agent `ada`. A turn prints `said`, or
+/// fails if its message has `to-fail`.
 #[track_caller]
 fn talking(policy: &str) -> Sandbox {
     let sandbox = Sandbox::in_memory();
@@ -31,7 +32,7 @@ fn talking(policy: &str) -> Sandbox {
     sandbox
 }
 
-/// Says something, and works it off. Returns the run.
+/// Enqueues a message, and makes steps until the agent rests. Returns the id of the run.
 #[track_caller]
 fn turn(sandbox: &Sandbox, text: &str) -> String {
     say(sandbox, text);
@@ -41,7 +42,7 @@ fn turn(sandbox: &Sandbox, text: &str) -> String {
     run
 }
 
-/// A step that comes to rest.
+/// Wakes the agent, and makes steps until it rests.
 fn rest(sandbox: &Sandbox) {
     sandbox.cmd(["wake", "ada", "--reason", "look"]).output();
     sandbox.cmd(["tick", "ada", "--until-idle", "-q"]).output();
@@ -51,7 +52,7 @@ fn runs(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.agent("ada").join("runs"))
 }
 
-/// An agent with a past: turns in January, March and June of 2026, and it is June.
+/// Agent with turns in January, March and June of 2026. The time is in June.
 #[track_caller]
 fn with_a_past(policy: &str) -> Sandbox {
     let sandbox = talking(policy);
@@ -66,7 +67,7 @@ fn with_a_past(policy: &str) -> Sandbox {
     sandbox
 }
 
-/// What commands say of the past, but for the newest events.
+/// Returns the output of reading commands about the past, without the events of `gc` and `doctor`.
 fn told(sandbox: &Sandbox) -> BTreeMap<String, Vec<Value>> {
     let mut told = BTreeMap::new();
     let lines: [&[&str]; 6] = [
@@ -104,14 +105,15 @@ fn is_sound(sandbox: &Sandbox) {
 #[track_caller]
 fn doctor_finds_nothing(sandbox: &Sandbox) {
     let ran = sandbox.cmd(["doctor"]).output();
-    // The server has another clock than the sandbox, and after a jump of the clock a step is long due.
+    // The clocks of the server and the sandbox differ, and after a jump of the clock a step is long
+    // due. `doctor` reports both.
     let is_of_time =
         |line: &&str| [": clock_skew: ", ": nobody_ticks: "].iter().any(|kind| line.contains(kind));
     let found = ran.stdout.lines().filter(|line| !is_of_time(line)).count();
     assert_eq!((ran.code(), found), (0, 1), "{ran}");
 }
 
-/// What has arrived, to let it arrive once more.
+/// Copy of a message as it has arrived, which can be delivered again.
 enum Arrived {
     File(PathBuf, Vec<u8>),
     Row(String),
@@ -142,13 +144,13 @@ impl Arrived {
 }
 
 #[test]
-fn a_step_that_comes_to_rest_sweeps_what_is_over() {
+fn a_step_that_comes_to_rest_removes_expired_history() {
     let sandbox = talking("");
     let went_well = turn(&sandbox, "one");
     let failed = turn(&sandbox, "to-fail");
     let last = turn(&sandbox, "three");
     let task = sandbox.run(["task", "start", "-a", "ada", "--", "echo", "out"]).trim().to_owned();
-    let result = crate::setup::eventually("the task ends, and a turn hears of it", || {
+    let result = eventually("a turn for the result of the task", || {
         sandbox.cmd(["tick", "ada", "--until-idle"]).output();
         Some(field(&sandbox, "last_turn.run_id")).filter(|run| *run != last)
     });
@@ -156,13 +158,13 @@ fn a_step_that_comes_to_rest_sweeps_what_is_over() {
     assert_eq!(runs(&sandbox), all);
     sandbox.pass(29 * DAY);
     rest(&sandbox);
-    assert_eq!(runs(&sandbox), all, "they are kept for 30 days");
+    assert_eq!(runs(&sandbox), all, "runs are kept for 30 days");
     sandbox.pass(2 * DAY);
     let named = field(&sandbox, "last_turn.run_id");
     rest(&sandbox);
-    assert_eq!(runs(&sandbox), [failed.clone(), named.clone()], "and those that failed for 90");
+    assert_eq!(runs(&sandbox), [failed.clone(), named.clone()], "failed runs are kept for 90 days");
     let left = names(&sandbox.agent("ada").join("tasks"));
-    assert_eq!(left, Vec::<String>::new(), "with the lock");
+    assert_eq!(left, Vec::<String>::new(), "the lock of the task is removed with it");
     for run in [&went_well, &last] {
         assert_eq!(sandbox.json(["run", "show", run])["terminal"], "completed", "its record stays");
         assert_eq!(sandbox.run(["run", "show", run, "--stdout"]), "");
@@ -171,12 +173,12 @@ fn a_step_that_comes_to_rest_sweeps_what_is_over() {
     is_sound(&sandbox);
     sandbox.pass(60 * DAY);
     rest(&sandbox);
-    assert_eq!(runs(&sandbox), [named], "what an open record names stays");
+    assert_eq!(runs(&sandbox), [named], "a run that an open record names is kept");
     is_sound(&sandbox);
 }
 
 #[test]
-fn the_oldest_output_makes_room() {
+fn the_oldest_output_is_removed_first() {
     let policy = "[turn.env]\nNOTES = \"4096\"\n[retention]\noutput = \"10 KiB\"\nruns = \"forever\"\n";
     let sandbox = talking(policy);
     let all: Vec<String> = (0..4).map(|_| turn(&sandbox, "x")).collect();
@@ -186,9 +188,9 @@ fn the_oldest_output_makes_room() {
     is_sound(&sandbox);
 }
 
-/// It may be killed anywhere, and then looks at everything anew.
+/// After a kill at any call, a later step removes all expired runs.
 #[test]
-fn a_sweep_can_be_killed_anywhere() {
+fn a_step_that_removes_history_can_be_killed_anywhere() {
     needs!("strace");
     let sandbox = talking("");
     for text in ["one", "to-fail", "three"] {
@@ -210,7 +212,7 @@ fn a_sweep_can_be_killed_anywhere() {
 }
 
 #[test]
-fn a_dry_run_says_what_gc_drops() {
+fn a_dry_run_lists_what_gc_drops() {
     let sandbox =
         with_a_past("[retention]\nruns = \"forever\"\nfailed_runs = \"forever\"\narchive = \"40d\"\n");
     let files = tree(&sandbox.store());
@@ -219,14 +221,13 @@ fn a_dry_run_says_what_gc_drops() {
     assert_eq!(tree(&sandbox.store()), files, "a dry run changes nothing");
     let did = sandbox.json(["gc"]);
     assert_eq!(did["dropped"], would["dropped"]);
-    let months: Vec<&Value> =
-        did["dropped"].as_array().unwrap().iter().map(|month| &month["month"]).collect();
-    assert_eq!(months, ["2026-03"], "a dead letter is in January");
+    let months = texts(did["dropped"].as_array().unwrap(), "month");
+    assert_eq!(months, ["2026-03"], "January has a dead letter");
     doctor_finds_nothing(&sandbox);
     assert_eq!(sandbox.run(["gc", "ada"]), "ada  nothing to do\n");
     let event = sandbox.json(["events", "ada", "--kind", "collected"]);
     assert_eq!(event["data"]["dropped"], did["dropped"]);
-    // A clock that is set back adds to a month that is gone.
+    // With the clock set back, new records belong to a month that was dropped.
     sandbox.pass(-85 * DAY);
     turn(&sandbox, "march again");
     sandbox.pass(85 * DAY);
@@ -236,9 +237,9 @@ fn a_dry_run_says_what_gc_drops() {
     doctor_finds_nothing(&sandbox);
 }
 
-/// What came back is not run again: neither from an old month, nor from one that is dropped.
+/// A message that arrives again is not run again, whether the month of its end is kept or dropped.
 #[test]
-fn what_ended_in_a_month_that_is_gone_is_settled() {
+fn a_message_that_has_ended_in_a_dropped_month_is_not_run_again() {
     for archive in ["forever", "100d"] {
         let sandbox = talking(&format!("[retention]\narchive = \"{archive}\"\n"));
         let message = say(&sandbox, "january");
@@ -263,7 +264,7 @@ fn what_ended_in_a_month_that_is_gone_is_settled() {
         let events = sandbox.json_lines(["events", "ada", "--kind", "message_settled", "--limit", "0"]);
         let again = events.iter().filter(|event| event["data"]["reason"] == "already_settled").count();
         assert_eq!(again, 2, "{events:?}");
-        // It travels with the agent.
+        // An export and import keep the list of ended messages.
         let there = elsewhere();
         there.pass(155 * DAY);
         imported(&there, &export(&sandbox, &["ada"]), &[]);
@@ -276,16 +277,11 @@ fn what_ended_in_a_month_that_is_gone_is_settled() {
     }
 }
 
-/// A month stays as long as something in it is not over: a dead letter, a message that came back, a run that an
-/// open record names.
+/// `gc` keeps a month with a dead letter, or with a run that an open record names.
 #[test]
-fn a_month_that_somebody_needs_stays() {
+fn a_month_that_is_still_needed_is_kept() {
     let archive = "[retention]\narchive = \"40d\"\n";
-    let dropped = |sandbox: &Sandbox| -> Vec<String> {
-        let report = sandbox.json(["gc"]);
-        let months = report["dropped"].as_array().unwrap().iter();
-        months.map(|month| month["month"].as_str().unwrap().to_owned()).collect()
-    };
+    let dropped = |sandbox: &Sandbox| texts(sandbox.json(["gc"])["dropped"].as_array().unwrap(), "month");
     let sandbox = talking(archive);
     turn(&sandbox, "to-fail");
     sandbox.pass(155 * DAY);
@@ -301,13 +297,13 @@ fn a_month_that_somebody_needs_stays() {
     let idle = talking(archive);
     turn(&idle, "january");
     idle.pass(155 * DAY);
-    assert_eq!(dropped(&idle), Vec::<String>::new(), "the last turn is of that month");
+    assert_eq!(dropped(&idle), Vec::<String>::new(), "the month has the last turn");
     assert_eq!(idle.run(["run", "show", &field(&idle, "last_turn.run_id"), "--stdout"]), "said\n");
     turn(&idle, "june");
     assert_eq!(dropped(&idle), ["2026-01"]);
 }
 
-/// A kill at any call leaves nothing that `doctor` can't repair, and the next `gc` does the rest.
+/// After a kill of `gc` at any call, `doctor --repair` and another `gc` restore the same result.
 #[test]
 fn gc_can_be_killed_anywhere() {
     needs!("strace");
@@ -322,14 +318,14 @@ fn gc_can_be_killed_anywhere() {
         strace::harm(&sandbox, &["gc"], "", point, Harm::Kill);
         sandbox.run(["doctor", "--repair", "-q"]);
         sandbox.run(["gc"]);
-        assert_eq!(told(&sandbox), after, "killed at {point}, and done again");
+        assert_eq!(told(&sandbox), after, "killed at {point}, and run again");
         doctor_finds_nothing(&sandbox);
         assert_eq!(sandbox.run(["gc"]), "ada  nothing to do\n");
     });
 }
 
 #[test]
-fn settings_and_flags_that_mean_nothing_are_refused() {
+fn invalid_settings_and_flags_are_refused() {
     let sandbox = talking("");
     for (policy, says) in [
         ("archive = \"1h\"", "retention.archive can't be less than limits.dedupe_window (1day)"),
@@ -338,7 +334,7 @@ fn settings_and_flags_that_mean_nothing_are_refused() {
     ] {
         let copy = sandbox.copy();
         extend_policy(&copy, "ada", &format!("[retention]\n{policy}\n"));
-        copy.cmd(["gc"]).assert().code(6).stderr(contains(says)).stderr(contains("agent.toml"));
+        copy.cmd(["gc"]).exits(6).warns(says).warns("agent.toml");
     }
     sandbox.cmd(["gc", "bob"]).status(3).stderr("dormouse: no agent `bob`: there is ada\n").output();
     sandbox.cmd(["gc", "--keep", "soon"]).exits(2);
@@ -349,5 +345,5 @@ fn settings_and_flags_that_mean_nothing_are_refused() {
     assert_eq!((&would["runs"], &would["tasks"]), (&json!(1), &json!(0)));
     assert_eq!(runs(&sandbox).len(), 2);
     assert_eq!(sandbox.run(["gc", "--keep", "1d"]), "ada  removed 1 run: 5 bytes freed\n");
-    assert_eq!(runs(&sandbox).len(), 1, "the last turn is named by state.json");
+    assert_eq!(runs(&sandbox).len(), 1, "state.json names the last turn");
 }
