@@ -1,7 +1,7 @@
-//! A disk that is full, broken, over its quota or read-only: the test makes every command fail at every
-//! system call, and looks at what the command says and leaves.
+//! Tests commands on a disk that is full, broken, over its quota or read-only. The test makes each
+//! command fail at each system call, and checks the error message and the records.
 //!
-//! One fault in eight is tried. `DORMOUSE_CUTS=1 cargo test --test it faults` tries them all.
+//! One fault in twelve is tried. `DORMOUSE_CUTS=1 cargo test --test it faults` tries them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,14 +9,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::checker;
-use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
+use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel, one_in};
 use crate::scenarios::{
     AGENT, Before, Case, SCENARIOS, Scenario, acknowledged, hold, prepared, queued, settle,
 };
-use crate::setup::names;
 use crate::strace::{self, Call, Harm};
 
-/// These don't fail for want of room.
+/// System calls that don't fail on a full or broken disk.
 const NO_FAULTS: &str =
     "exit_group poll ppoll wait4 waitid clone clone3 fork vfork pidfd_open pidfd_send_signal kill";
 
@@ -38,7 +37,8 @@ fn every_command_can_fail_at_every_call() {
         let points = strace::record(&template.copy(), &words, scenario.stdin).points();
         let points = points.into_iter().filter(|call| NO_FAULTS.split(' ').all(|name| name != call.name));
         for (number, call) in points.enumerate().filter(|(at, _)| at % scenario.every == 0) {
-            // A full disk and a broken one everywhere, once and from here on; the others here and there.
+            // The number is the distance of the calls at which a fault is injected: a full or
+            // broken disk fails at each call, the other faults at each third or seventh.
             let harms = [
                 (Harm::Error("ENOSPC"), 1),
                 (Harm::Error("EIO"), 1),
@@ -47,7 +47,8 @@ fn every_command_can_fail_at_every_call() {
                 (Harm::ErrorsFrom("EROFS"), 7),
             ];
             for (harm, every) in harms {
-                // A full disk lets files be opened for reading: such calls have the same name.
+                // On a full disk files can still be opened for reading, which is the same system
+                // call.
                 let is_impossible = matches!(harm, Harm::ErrorsFrom(_)) && call.act() == "open";
                 if number % every > 0 || is_impossible {
                     continue;
@@ -68,7 +69,7 @@ fn every_command_can_fail_at_every_call() {
     for (name, count) in counts {
         println!("{name}: {count} faults");
     }
-    println!("{} faults, {} commands failed for it", hit.into_inner(), failed.into_inner());
+    println!("{} faults, {} commands failed", hit.into_inner(), failed.into_inner());
 }
 
 fn fail(fault: &Fault<'_>) -> (bool, bool) {
@@ -81,7 +82,7 @@ fn fail(fault: &Fault<'_>) -> (bool, bool) {
         scenario: fault.scenario,
         what: format!("{:?} at {} (really: {:?})", fault.harm, fault.call, harmed.hit),
     };
-    // Where cleaning up fails there is nothing more to be done at once.
+    // If the deletion of a temporary file fails, the command can't clean up.
     let may_leave = harmed.hit.iter().any(|call| call.starts_with("unlink") || call.starts_with("rmdir"));
     let is_mute = harmed.hit.iter().any(|call| call.starts_with("write(2<"));
     let limits = Limits { may_leave, is_mute };
@@ -97,16 +98,16 @@ fn fail(fault: &Fault<'_>) -> (bool, bool) {
     (!harmed.hit.is_empty(), harmed.ran.code() == 1)
 }
 
-/// What can't be asked of a command after some faults.
+/// Checks that a command can't satisfy after some faults.
 #[derive(Debug, Clone, Copy, Default)]
 struct Limits {
-    /// It could not clean up.
+    /// True if the command could not delete its temporary files.
     may_leave: bool,
-    /// It could not say anything.
+    /// True if the command could not write to standard error.
     is_mute: bool,
 }
 
-/// What a command owes that could not do what it was asked to.
+/// Checks exit status, message and records after a command that may have failed.
 fn check_failure(
     case: &Case<'_>,
     sandbox: &Sandbox,
@@ -116,14 +117,14 @@ fn check_failure(
     limits: Limits,
 ) {
     let allowed: &[i32] = if case.scenario.name.starts_with("tick") { &[0, 1, 7] } else { &[0, 1] };
-    case.must(allowed.contains(&ran.code()), sandbox, format!("it fails in its own way: {ran}"));
+    case.must(allowed.contains(&ran.code()), sandbox, format!("the exit status: {ran}"));
     let found = checker::look(&sandbox.agent(AGENT));
     case.must(
         found.leftovers.is_empty() || found.has_journal || limits.may_leave,
         sandbox,
         format!("left in tmp/: {:?}", found.leftovers),
     );
-    // A dropped file that a step has taken is the file that it was.
+    // A step may have renamed a dropped file; the complaint is the same under both names.
     let mut complaints: Vec<String> =
         found.complaints.iter().map(|complaint| complaint.replace("taken~", "")).collect();
     complaints.retain(|complaint| !before.found.complaints.contains(complaint));
@@ -131,7 +132,7 @@ fn check_failure(
     if ran.code() != 1 {
         return;
     }
-    // It says what it could not do, and where; standard output has no better name than this.
+    // The message names the path of the failed operation, or standard output.
     let root = sandbox.root().to_string_lossy().into_owned();
     case.must(
         ran.stderr.contains(&root) || ran.stderr.contains("stdout") || limits.is_mute,
@@ -140,48 +141,43 @@ fn check_failure(
     );
     let promised = ran.stderr.contains("nothing was changed");
     let changed = records(&sandbox.agent(AGENT)) != *files_before;
-    case.must(!(promised && changed), sandbox, format!("it says that nothing was changed: {ran}"));
-    // Where there was no commit, no record has changed; new ones may have arrived.
+    case.must(!(promised && changed), sandbox, format!("the message denies a change: {ran}"));
+    // Without a commit no record may have changed, but new records may have arrived.
     if !found.has_journal && found.revision() == before.found.revision() {
         let now = records(&sandbox.agent(AGENT));
         for (path, bytes) in files_before {
             let is_same = now.get(path).is_some_and(|now| now == bytes);
-            // A hand-written file may have been moved aside, and a backlog filed.
+            // A step may quarantine an invalid file, and sort a long backlog into directories.
             let may_move = path.starts_with("inbox/");
             case.must(is_same || may_move, sandbox, format!("{path} has changed without a commit: {ran}"));
         }
     }
 }
 
-/// The contents of all that is a record.
+/// Returns the contents of all records of an agent, by their paths from its directory.
 fn records(agent: &Path) -> BTreeMap<String, Vec<u8>> {
-    let mut records = BTreeMap::new();
-    let is_ours = |name: &str| !["lock", "run.lock", "journal.jsonl", "tmp", "cache"].contains(&name);
-    for name in names(agent).into_iter().filter(|name| is_ours(name)) {
-        read(&agent.join(&name), &name, &mut records);
-    }
-    records
+    let is_no_record = |entry: &walkdir::DirEntry| {
+        let names = ["lock", "run.lock", "journal.jsonl", "tmp", "cache"];
+        entry.depth() == 1 && names.iter().any(|name| entry.file_name() == *name)
+    };
+    walkdir::WalkDir::new(agent)
+        .into_iter()
+        .filter_entry(|entry| !is_no_record(entry))
+        .map(|entry| entry.unwrap().into_path())
+        .filter(|path| !path.is_dir() && !path.ends_with(".gitkeep"))
+        .map(|path| (path.strip_prefix(agent).unwrap().display().to_string(), fs::read(&path).unwrap()))
+        .collect()
 }
 
-fn read(path: &Path, name: &str, records: &mut BTreeMap<String, Vec<u8>>) {
-    if path.is_dir() {
-        for below in names(path) {
-            read(&path.join(&below), &format!("{name}/{below}"), records);
-        }
-    } else {
-        records.insert(name.to_owned(), fs::read(path).unwrap());
-    }
-}
-
-/// No file may grow beyond a size: writes then come through in part, and the command sees an error, whether
-/// the signal that belongs to it was ignored when it was started or not.
+/// A limit of the file size makes writes incomplete. The command must report an error, whether it
+/// was started with SIGXFSZ ignored or not.
 #[test]
 fn writes_may_be_torn_at_any_length() {
     let mut cases: Vec<(&Scenario, usize, bool)> = Vec::new();
     let of_interest =
         ["enqueue", "enqueue --dedupe-key, first", "start", "tick: claim, turn, settle", "tick: reduce"];
     for scenario in SCENARIOS.iter().filter(|scenario| of_interest.contains(&scenario.name)) {
-        // Sizes up to those of the longest file, closer together where the short ones end.
+        // The sizes reach beyond the longest file, and are closer together where short files end.
         let sizes = (0..600).step_by(67).chain((600..9000).step_by(499));
         cases.extend(sizes.flat_map(|size| [(scenario, size, false), (scenario, size, true)]));
     }
@@ -192,10 +188,9 @@ fn writes_may_be_torn_at_any_length() {
         let files_before = records(&sandbox.agent(AGENT));
         let ignore = if *is_ignored { "trap '' XFSZ; " } else { "" };
         let script = format!("{ignore}exec prlimit --fsize={size} \"$@\"");
-        let mut line = vec!["-c".to_owned()];
-        line.extend([script, "sh".to_owned(), crate::harness::dormouse().to_string_lossy().into_owned()]);
-        line.extend(args.clone());
-        let ran = sandbox.program("sh", line.into_iter().map(Into::into).collect()).output();
+        let mut line = vec!["-c".into(), script.into(), "sh".into(), dormouse().into()];
+        line.extend(args.iter().map(Into::into));
+        let ran = sandbox.program("sh", line).output();
         let case = Case { scenario, what: format!("no file longer than {size}, ignored: {is_ignored}") };
         check_failure(&case, &sandbox, &before, &files_before, &ran, Limits::default());
         let again = sandbox.cmd(args).output();
@@ -206,7 +201,6 @@ fn writes_may_be_torn_at_any_length() {
     println!("{} torn writes", cases.len());
 }
 
-/// A read-only directory says so, and nothing changes.
 #[test]
 fn a_command_that_can_not_write_names_the_place() {
     needs!("strace");
