@@ -1,20 +1,22 @@
-//! Three clones and the bare repository between them: whatever each of them says, does, steps and exchanges while the
-//! others do the same, nothing that was said is lost.
+//! Tests that three clones of one bare repository lose no message while each of them runs random
+//! commands.
 //!
-//! `DORMOUSE_RACES=50 DORMOUSE_RACES_SEED=7 cargo test --test it git_races` runs more of them, of other acts.
+//! `DORMOUSE_RACES=50 DORMOUSE_RACES_SEED=7 cargo test --test it git_races` runs more races, with
+//! other commands.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::remotes::{Remote, processed, queued};
-use crate::setup::{eventually, number};
+use crate::setup::{eventually, extend_policy, number};
 
 const AGENTS: [&str; 2] = ["ada", "bob"];
 
-/// What a clone does.
+/// Command of a clone.
 #[derive(Debug, Clone)]
 enum Act {
     Say(&'static str),
@@ -24,7 +26,7 @@ enum Act {
     Rotate(&'static str),
     Step(&'static str),
     Sync,
-    /// Killed after so many milliseconds.
+    /// Command that is killed after this number of milliseconds.
     Killed(&'static [&'static str], u64),
 }
 
@@ -46,7 +48,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// One clone and its acts. Returns what it was told is admitted.
+/// Runs the acts of one clone. Returns agent and id of each acknowledged message.
 fn play(remote: &Remote, at: usize, acts: &[Act], is_pushed: bool) -> Vec<(&'static str, String)> {
     let mut said = Vec::new();
     let root = remote.sandbox.root();
@@ -64,7 +66,8 @@ fn play(remote: &Remote, at: usize, acts: &[Act], is_pushed: bool) -> Vec<(&'sta
                 let secret = root.join(format!("{agent}.secret")).display().to_string();
                 let words = ["trigger", "deliver", &trigger, "-a", agent, "--secret-file", &secret, &text];
                 let ran = remote.ran(at, &[&["-q"], &words[..]].concat());
-                // Rotated here, or in a clone with which this one has exchanged.
+                // The status is 4 if this clone, or a clone from which it has pulled, has rotated
+                // the secret.
                 assert!([0, 4].contains(&ran.code()), "{ran}");
                 said.extend((ran.code() == 0).then(|| (*agent, ran.stdout.trim().to_owned())));
             }
@@ -83,24 +86,19 @@ fn play(remote: &Remote, at: usize, acts: &[Act], is_pushed: bool) -> Vec<(&'sta
             Act::Sync => drop(remote.run(at, SYNC)),
             Act::Killed(words, ms) => {
                 let words = if is_pushed { words } else { SYNC };
-                let mut child =
-                    remote.cmd(at, words).into_command().stdout(std::process::Stdio::null()).spawn().unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(*ms));
-                let _ = child.kill();
-                child.wait().unwrap();
+                remote.kill_after(at, words, Duration::from_millis(*ms));
             }
         }
     }
     said
 }
 
-/// `is_pushed`: all steps are by `tick --push`, and so each message is worked on once.
+/// Runs the acts of three clones at the same time. `is_pushed`: all steps are made by `tick
+/// --push`, so that each message must be processed exactly once.
 fn race(acts: &[Vec<Act>], is_pushed: bool) {
     let remote = Remote::new(&AGENTS, "echo done", 3);
     for agent in AGENTS {
-        let policy = remote.agent(0, agent).join("agent.toml");
-        let text = std::fs::read_to_string(&policy).unwrap();
-        std::fs::write(policy, format!("{text}\n[recovery]\nbase = \"1ms\"\nmax_delay = \"1ms\"\n")).unwrap();
+        extend_policy(&remote.sandbox, agent, "\n[recovery]\nbase = \"1ms\"\nmax_delay = \"1ms\"\n");
         let secret = remote.sandbox.root().join(format!("{agent}.secret")).display().to_string();
         let made = remote.run(0, &["--json", "trigger", "create", "-a", agent, "--secret-file", &secret]);
         let made: serde_json::Value = serde_json::from_str(made.trim()).unwrap();
@@ -121,7 +119,7 @@ fn race(acts: &[Vec<Act>], is_pushed: bool) {
     for at in [0, 1, 2, 0, 1, 2] {
         remote.run(at, SYNC);
     }
-    eventually("everything is dealt with", || {
+    eventually("all messages are processed", || {
         let ran = remote.ran(0, &[words, &["--until-idle"]].concat());
         assert!([0, 7].contains(&ran.code()), "{ran}");
         AGENTS.iter().all(|agent| queued(&remote.agent(0, agent)).is_empty()).then_some(())
@@ -146,7 +144,7 @@ fn race(acts: &[Vec<Act>], is_pushed: bool) {
 }
 
 #[test]
-fn whatever_three_clones_do_nothing_is_lost() {
+fn three_clones_with_random_commands_lose_no_message() {
     let (count, seed) = (number("DORMOUSE_RACES", 2), number("DORMOUSE_RACES_SEED", 1));
     for number in 0..count {
         let mut bytes = [0; 32];

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox};
-use crate::setup::{git_in, make_repository, names};
+use crate::setup::{Beside, git_in, make_repository, names};
 
 /// Clones, of which the first is the sandbox's project, and what they share.
 pub struct Remote {
@@ -72,6 +73,13 @@ impl Remote {
         let ran = self.ran(at, words);
         assert_eq!(ran.code(), 0, "{words:?} in {}: {ran}", self.dirs[at].display());
         ran.stdout
+    }
+
+    /// Starts a command in a clone, and kills it after a while.
+    pub fn kill_after(&self, at: usize, words: &[&str], pause: Duration) {
+        let mut running = Beside::start(self.cmd(at, words));
+        std::thread::sleep(pause);
+        running.kill();
     }
 
     #[track_caller]
