@@ -1,6 +1,7 @@
-//! Agents in PostgreSQL, end to end: by which ways a command gets there, and who learns the password.
+//! Tests agents in PostgreSQL end to end: connections, passwords, `export`, `rm` and `doctor`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,12 @@ use serde_json::{Value, json};
 use crate::cutting::Proxy;
 use crate::harness::{Cmd, Sandbox, write_program};
 use crate::server::{Bouncer, LONG, Server, durable, server};
-use crate::setup::{eventually, objects};
+use crate::setup::{eventually, names, objects, texts, tree};
 
-/// A machine whose commands name a URL.
+/// Machine that names its store by a URL, in `DORMOUSE_DIR`.
 pub struct Machine {
     pub sandbox: Sandbox,
-    /// What every command has in its environment beside the rest.
+    /// Additional environment of every command.
     env: Vec<(String, String)>,
 }
 
@@ -25,16 +26,38 @@ impl Machine {
         Machine { sandbox: Sandbox::empty().with_real_clock(), env }
     }
 
+    /// Machine that connects through a proxy, as this user of the database.
+    pub fn through(proxy: &Proxy, user: &str, schema: &str) -> Machine {
+        let port = proxy.port;
+        let url = format!("postgres://{user}@127.0.0.1:{port}/dormouse?schema={schema}&sslmode=disable");
+        Machine::new(&url, None)
+    }
+
+    /// Two machines of one new store, which has the started agent `ada`.
+    pub fn two(schema: &str) -> [Machine; 2] {
+        let url = server().url(schema);
+        let one = Machine::new(&url, None).with_ada("echo done");
+        let other = Machine::new(&url, None);
+        assert_eq!(other.json_lines(["list"]).len(), 1);
+        [one, other]
+    }
+
     pub fn cmd<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Cmd<'_> {
         self.env.iter().fold(self.sandbox.cmd(args), |cmd, (name, value)| cmd.env(name, value))
     }
 
-    /// A command that succeeds without talk.
+    /// Runs a command that must succeed and print nothing to standard error. Returns its output.
     #[track_caller]
     pub fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> String {
         let ran = self.cmd(args).output();
         assert!(ran.status.success() && ran.stderr.is_empty(), "{ran}");
         ran.stdout
+    }
+
+    /// Runs a command that prints one id, and returns the id.
+    #[track_caller]
+    pub fn id<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> String {
+        self.run(args).trim_end().to_owned()
     }
 
     #[track_caller]
@@ -43,47 +66,80 @@ impl Machine {
         serde_json::from_str(text.trim_end()).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// One object a line.
+    /// Runs a command with `--json`, and returns all objects that it prints.
     #[track_caller]
     pub fn json_lines<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Vec<Value> {
         objects(&self.run(["--json"].into_iter().chain(args)))
     }
 
-    /// The state directory of this machine.
+    /// State directory on this machine, which belongs to the URL.
     pub fn anchor(&self) -> PathBuf {
         let stores = self.sandbox.home().join(".local/state/dormouse");
-        let mut found = fs::read_dir(stores).unwrap().map(|entry| entry.unwrap().path().join(".dormouse"));
-        let anchor = found.next().unwrap();
-        assert!(found.next().is_none(), "one URL, one directory");
-        anchor
+        let found = names(&stores);
+        assert_eq!(found.len(), 1, "one URL has one directory: {found:?}");
+        stores.join(&found[0]).join(".dormouse")
     }
 
-    /// The agent `ada`, started. Its turns and hooks run these lines.
+    /// Waits until a task has ended, and returns its record.
+    pub fn ended_task(&self, id: &str) -> Value {
+        eventually("the end of the task", || {
+            Some(self.json(["task", "status", id])).filter(|task| task["ended_at"].is_string())
+        })
+    }
+
+    /// Waits until an agent has processed this number of messages.
+    pub fn until_processed(&self, agent: &str, count: usize) {
+        eventually(&format!("{count} processed messages of {agent}"), || {
+            (self.json(["get", agent])["counters"]["messages_processed"] == count).then_some(())
+        });
+    }
+
+    /// Repeats a command until it succeeds: PgBouncer needs a moment before it accepts connections.
+    pub fn until_bouncer_accepts(&self, command: &str) {
+        let until = Instant::now() + LONG;
+        while !self.cmd([command]).output().status.success() {
+            assert!(Instant::now() < until, "PgBouncer does not answer");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Initialises the store, and adds the agent `ada`, whose turns run these lines.
     pub fn with_ada(self, turn: &str) -> Machine {
         self.run(["init"]);
-        self.run(["create", "ada", "--shell", turn]);
-        self.run(["start", "ada"]);
+        self.add("ada", turn);
         self
+    }
+
+    /// Creates and starts an agent, whose turns run these lines.
+    #[track_caller]
+    pub fn add(&self, name: &str, turn: &str) {
+        self.run(["create", name, "--shell", turn]);
+        self.run(["start", name]);
+    }
+
+    /// Edits the policy of an agent with lines of shell, in which `$1` is the file.
+    pub fn edit_policy(&self, name: &str, lines: &str) {
+        let editor = self.sandbox.root().join("editor");
+        write_program(&editor, &format!("#!/bin/sh\n{lines}\n"));
+        self.cmd(["edit", name]).env("EDITOR", &editor).exits(0);
     }
 }
 
-/// The user `scram`, who may make schemas and logs in by password.
+/// Allows the user `scram`, who logs in by password, to create schemas. Returns a function that
+/// forms a URL of this user from host, schema and more parameters.
 fn of_scram(server: &Server) -> impl Fn(&str, &str, &str) -> String {
     server.sql("GRANT CREATE ON DATABASE dormouse TO scram");
     let port = server.port();
     move |host, schema, more| format!("postgres://scram@{host}:{port}/dormouse?schema={schema}{more}")
 }
 
-/// What one agent does from its making to its end, by whatever way.
+/// Uses the started agent `ada` for messages, a task and turns until it is stopped.
 pub fn lives(machine: &Machine) {
-    let message = machine.run(["enqueue", "ada", "hello"]);
+    let message = machine.id(["enqueue", "ada", "hello"]);
     let step = machine.json(["tick", "ada"]);
     assert_eq!((step["terminal"].as_str(), step["brief"].as_str()), (Some("completed"), Some("done")));
-    assert_eq!(machine.json(["queue", "show", message.trim_end()])["status"], "processed");
-    let task = machine.run(["task", "start", "-a", "ada", "--", "sh", "-c", "echo built"]);
-    eventually("the end of the task", || {
-        machine.json(["task", "status", task.trim_end()])["ended_at"].is_string().then_some(())
-    });
+    assert_eq!(machine.json(["queue", "show", &message])["status"], "processed");
+    machine.ended_task(&machine.id(["task", "start", "-a", "ada", "--", "sh", "-c", "echo built"]));
     assert_eq!(machine.json(["tick", "ada"])["reason"], "task_result");
     assert_eq!(machine.json(["get", "ada"])["queue"]["pending"], 0);
     let batch =
@@ -98,15 +154,11 @@ pub fn lives(machine: &Machine) {
 }
 
 #[test]
-fn pgbouncer_may_stand_between() {
+fn agents_live_behind_pgbouncer() {
     needs!("postgresql");
     let bouncer = Bouncer::before(server());
     let machine = Machine::new(&bouncer.url("by_bouncer"), Some("secret"));
-    let until = Instant::now() + LONG;
-    while !machine.cmd(["init"]).output().status.success() {
-        assert!(Instant::now() < until, "PgBouncer does not answer");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    machine.until_bouncer_accepts("init");
     lives(&machine.with_ada("echo done"));
 }
 
@@ -117,31 +169,29 @@ fn the_server_is_verified_and_the_password_comes_from_a_file() {
     let url = of_scram(server);
     let roots = format!("&sslmode=verify-full&sslrootcert={}", server.roots().display());
     let mut machine = Machine::new(&url("localhost", "by_tls", &roots), None);
-    // Nobody has said the password.
-    let refused = machine.cmd(["init"]).output();
-    assert!(!refused.status.success() && refused.stderr.contains("PGPASSWORD"), "{refused}");
+    // Neither the environment nor a file has the password.
+    let refused = machine.cmd(["init"]).output().warns("PGPASSWORD");
+    assert!(!refused.status.success(), "{refused}");
     let file = machine.sandbox.root().join("passwords");
     fs::write(&file, format!("localhost:{}:dormouse:scram:secret\n", server.port())).unwrap();
-    let mut only_owner = fs::metadata(&file).unwrap().permissions();
-    std::os::unix::fs::PermissionsExt::set_mode(&mut only_owner, 0o600);
-    fs::set_permissions(&file, only_owner).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     machine.env.push(("PGPASSFILE".to_owned(), file.to_str().unwrap().to_owned()));
-    // A turn that calls commands finds the password there, too.
+    // A command that a turn calls also reads the password from the file.
     let machine = machine.with_ada("dormouse get ada status >/dev/null && echo done");
     lives(&machine);
-    // The certificate is made out to another name, or nobody that is trusted has signed it.
+    // The certificate has another host name, or no trusted authority has signed the certificate.
     let other = server.roots().with_file_name("other.pem");
     for more in [format!("&sslmode=verify-full&sslrootcert={}", other.display()), roots.clone()] {
         let host = if more == roots { "127.0.0.1" } else { "localhost" };
         let wrong = Machine::new(&url(host, "by_tls", &more), Some("secret")).cmd(["list"]).output();
-        assert!(!wrong.status.success() && wrong.stderr.contains("certificate"), "{wrong}");
+        assert!(!wrong.warns("certificate").status.success());
     }
 }
 
-/// What runs for an agent has neither the password in its environment nor a command line that tells it, and no file of this
-/// machine has it.
+/// The password is in no environment and no command line of turns, hooks and tasks, and in no file
+/// of the state directory.
 #[test]
-fn whoever_steps_has_the_password_and_nobody_below() {
+fn turns_hooks_and_tasks_never_see_the_password() {
     needs!("postgresql");
     let password = "secret";
     let url = of_scram(server())("127.0.0.1", "by_word", "&sslmode=require");
@@ -155,13 +205,10 @@ fn whoever_steps_has_the_password_and_nobody_below() {
     machine.run(["enqueue", "ada", "hello"]);
     let step = machine.cmd(["tick", "ada", "-v"]).output();
     assert!(step.stdout.contains("completed") && !step.stderr.contains(password), "{step}");
-    let task = machine.run(["task", "start", "-a", "ada", "--", "sh", "-c", &line("task")]);
-    eventually("the end of the task", || {
-        machine.json(["task", "status", task.trim_end()])["ended_at"].is_string().then_some(())
-    });
+    machine.ended_task(&machine.id(["task", "start", "-a", "ada", "--", "sh", "-c", &line("task")]));
     let told = fs::read_to_string(&told).unwrap();
     for who in ["turn", "hook", "task"] {
-        assert!(told.lines().any(|line| line == who), "{who} has run: {told}");
+        assert!(told.lines().any(|line| line == who), "the {who} has not run: {told}");
     }
     assert!(told.contains("DORMOUSE_FENCE="), "{told}");
     assert!(!told.contains("PGPASSWORD") && !told.contains(password), "{told}");
@@ -172,19 +219,6 @@ fn whoever_steps_has_the_password_and_nobody_below() {
     }
 }
 
-/// What a stream has, without the files of processes: paths and contents.
-fn records(dir: &std::path::Path) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for entry in walkdir::WalkDir::new(dir).sort_by_file_name() {
-        let entry = entry.unwrap();
-        if entry.file_type().is_file() {
-            let path = entry.path().strip_prefix(dir).unwrap().display().to_string();
-            found.push((path, String::from_utf8(fs::read(entry.path()).unwrap()).unwrap()));
-        }
-    }
-    found
-}
-
 #[test]
 fn an_agent_is_exported_and_removed() {
     needs!("postgresql");
@@ -192,9 +226,8 @@ fn an_agent_is_exported_and_removed() {
     machine.run(["enqueue", "ada", "first"]);
     machine.run(["tick", "--all", "--until-idle"]);
     machine.run(["enqueue", "ada", "second"]);
-    // It has something before it: nothing is removed, and nothing of it changes.
-    let refused = machine.cmd(["rm", "ada"]).output();
-    assert!(refused.status.code() == Some(4) && refused.stderr.contains("1 message"), "{refused}");
+    // A message is pending, so `rm` refuses and changes nothing.
+    machine.cmd(["rm", "ada"]).exits(4).warns("1 message");
     assert_eq!(machine.json(["get", "ada"])["queue"]["pending"], 1);
     machine.run(["export", "ada", "--output", "copy.tar", "-q"]);
     let again = machine.run(["enqueue", "ada", "third"]);
@@ -205,44 +238,35 @@ fn an_agent_is_exported_and_removed() {
         (Some(true), Some(2))
     );
     assert_eq!(machine.cmd(["list"]).output().stdout, "");
-    for gone in [["get", "ada"], ["tick", "ada"]] {
-        assert_eq!(machine.cmd(gone).output().status.code(), Some(3));
+    for words in [["get", "ada"], ["tick", "ada"]] {
+        machine.cmd(words).exits(3);
     }
     assert!(!machine.anchor().join("agents/ada").exists());
     let counted = "SELECT sum(n) FROM (SELECT count(*) n FROM removed.agent UNION ALL SELECT count(*) FROM removed.inbox \
          UNION ALL SELECT count(*) FROM removed.state UNION ALL SELECT count(*) FROM removed.event \
          UNION ALL SELECT count(*) FROM removed.archive UNION ALL SELECT count(*) FROM removed.record) c";
-    assert_eq!(server().sql(counted), ["0"], "nothing is left of it");
-    // A directory takes its stream.
+    assert_eq!(server().sql(counted), ["0"], "the tables still have rows of the agent");
+    // A state directory can import the export of the database.
     let directory = Sandbox::new().with_real_clock();
     let stream = machine.sandbox.project().join("ada.tar");
     directory.cmd(["import", stream.to_str().unwrap()]).output();
     let ada = directory.project().join(".dormouse/agents/ada");
-    assert_eq!(
-        fs::read_dir(ada.join("inbox"))
-            .unwrap()
-            .filter(|entry| !entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'))
-            .count(),
-        2
-    );
-    assert!(records(&ada.join("runs")).iter().any(|(path, _)| path.ends_with("stdout.log")));
-    let doctor = directory.cmd(["doctor", "ada"]).output();
-    assert!(doctor.status.success(), "{doctor}");
-    let ticked = directory.cmd(["tick", "ada"]).output();
-    assert!(ticked.status.success(), "{ticked}");
+    assert_eq!(names(&ada.join("inbox")).iter().filter(|name| !name.starts_with('.')).count(), 2);
+    assert!(tree(&ada.join("runs")).keys().any(|path| path.ends_with("stdout.log")));
+    directory.cmd(["doctor", "ada"]).exits(0);
+    directory.cmd(["tick", "ada"]).exits(0);
 }
 
 #[test]
-fn whoever_says_something_to_an_agent_that_has_left_is_told() {
+fn a_message_to_an_agent_that_has_moved_is_refused() {
     needs!("postgresql");
     let machine = Machine::new(&server().url("left"), None).with_ada("echo done");
     machine.run(["enqueue", "ada", "with it"]);
     machine.run(["export", "ada", "--move", "host-b", "--output", "ada.tar", "-q"]);
-    let late = machine.cmd(["enqueue", "ada", "too late"]).output();
-    assert!(late.status.code() == Some(4) && late.stderr.contains("moved to host-b"), "{late}");
-    let batch = machine.cmd(["enqueue", "ada", "--batch"]).stdin("{\"body\":\"one\"}\n").output();
-    assert!(batch.status.code() == Some(4) && batch.stderr.contains("moved to host-b"), "{batch}");
-    // The stream is the same as often as it is asked for.
+    machine.cmd(["enqueue", "ada", "too late"]).exits(4).warns("moved to host-b");
+    let batch = machine.cmd(["enqueue", "ada", "--batch"]).stdin("{\"body\":\"one\"}\n");
+    batch.exits(4).warns("moved to host-b");
+    // A second export has the same bytes.
     machine.run(["export", "ada", "--move", "host-b", "--output", "again.tar", "-q"]);
     let stream = |name: &str| fs::read(machine.sandbox.project().join(name)).unwrap();
     assert!(stream("ada.tar") == stream("again.tar"));
@@ -261,7 +285,7 @@ fn doctor_reads_every_record_of_a_database() {
     machine.run(["enqueue", "ada", "more", "--in", "1h"]);
     assert!(machine.run(["doctor"]).ends_with("in 1 agent: nothing wrong\n"));
     assert_eq!(machine.run(["doctor", "--quick"]), "0 records in 0 agents: nothing wrong\n");
-    // One record is nothing that this version can read, a counter is wrong, and a message is nobody's.
+    // This version can't read one record, a counter is wrong, and a message belongs to no agent.
     server.sql(
         "UPDATE checked.record SET body = replace(body::text, '\"active\"', '\"odd\"')::json WHERE kind = 'trigger';
          UPDATE checked.state SET body = replace(body::text, '\"dead\": 0', '\"dead\": 3')::json;
@@ -284,11 +308,9 @@ fn doctor_reads_every_record_of_a_database() {
     assert_eq!(kinds(&[]), expect(false)[..2]);
     let said = machine.cmd(["doctor"]).output().stdout;
     assert!(said.contains(": agents/ada/triggers/trig_"), "{said}");
-    // Nothing of it is left on this machine.
-    let agents = fs::read_dir(machine.anchor().join("agents")).unwrap();
-    let names: Vec<_> = agents.map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["ada"]);
-    // Rows of agents that no command can use. They keep nobody else from a step.
+    // `doctor` has removed the files that it wrote to check the records.
+    assert_eq!(names(&machine.anchor().join("agents")), ["ada"]);
+    // Agents whose rows no command can use do not prevent the steps of other agents.
     server.sql(
         "INSERT INTO checked.agent (name, identity, policy) VALUES ('../eve', '{}', ''), ('fay', '{}', '');
          INSERT INTO checked.inbox SELECT id, 1, gen_random_uuid(), NULL, '{}' FROM checked.agent WHERE name = '../eve';
@@ -306,21 +328,18 @@ fn doctor_reads_every_record_of_a_database() {
         let ran = machine.cmd(all.iter().copied()).output();
         assert!(!ran.stderr.contains("names of agents"), "{ran}");
     }
-    // A server that may forget what it has acknowledged.
+    // This server may lose acknowledged changes when its machine crashes.
     let unsafe_machine = Machine::new(&self::server().url("forgetful"), None).with_ada("echo done");
-    let ran = unsafe_machine.cmd(["doctor"]).output();
-    assert!(ran.status.code() == Some(6) && ran.stdout.contains("not_durable: `fsync` is off"), "{ran}");
+    unsafe_machine.cmd(["doctor"]).exits(6).shows("not_durable: `fsync` is off");
     server.sql("DROP TABLE checked.plan; DROP FUNCTION checked.deliver");
-    let ran = machine.cmd(["doctor", "--quick"]).output();
-    assert_eq!(ran.status.code(), Some(6), "{ran}");
-    for gone in ["no_table: the table `plan`", "no_table: the function `deliver`"] {
-        assert!(ran.stdout.contains(gone), "{ran}");
-    }
+    let ran = machine.cmd(["doctor", "--quick"]).exits(6);
+    ran.shows("no_table: the table `plan`").shows("no_table: the function `deliver`");
 }
 
-/// `doctor` looks at records as files, which it makes for a moment. Killed, it leaves them.
+/// `doctor` writes records into temporary files to check them. If it is killed, the files stay
+/// until the next `create`.
 #[test]
-fn what_a_doctor_has_left_goes_when_an_agent_is_made() {
+fn create_removes_the_stale_files_of_a_killed_doctor() {
     needs!("postgresql");
     let machine = Machine::new(&server().url("left_by_doctor"), None).with_ada("echo done");
     let left = machine.anchor().join("agents/.new-ada-1");
@@ -330,7 +349,8 @@ fn what_a_doctor_has_left_goes_when_an_agent_is_made() {
     assert!(!left.exists() && machine.anchor().join("agents/ada").exists());
 }
 
-/// A machine whose run has saved this, and gives way. The next one says what it goes on from.
+/// Machine whose run has saved the output of this command as its checkpoint and has yielded. The
+/// next turn prints checksum and size of the checkpoint.
 fn half_done(url: &str, saved: &str) -> Machine {
     let turn = format!(
         "cat >/dev/null; if test -n \"$DORMOUSE_CHECKPOINT\"; then cksum < \"$DORMOUSE_CHECKPOINT\"; \
@@ -344,7 +364,7 @@ fn half_done(url: &str, saved: &str) -> Machine {
 }
 
 #[test]
-fn a_run_goes_on_elsewhere_from_what_was_saved() {
+fn a_run_continues_on_another_machine_from_its_checkpoint() {
     needs!("postgresql");
     for (schema, saved, sum) in [
         ("saved_some", "printf half", "2407547407 4"),
@@ -354,37 +374,34 @@ fn a_run_goes_on_elsewhere_from_what_was_saved() {
         let url = durable().url(schema);
         let one = half_done(&url, saved);
         let other = Machine::new(&url, None);
-        assert_eq!(other.cmd(["doctor"]).output().code(), 0);
+        other.cmd(["doctor"]).exits(0);
         let step = other.json(["tick", "ada"]);
         assert_eq!((&step["terminal"], &step["brief"]), (&json!("completed"), &json!(sum)), "{schema}");
         let left = durable().sql(&format!("SELECT count(*) FROM {schema}.blob"));
-        assert_eq!(left, ["0"], "it goes with its message");
-        assert_eq!(one.cmd(["doctor"]).output().code(), 0);
+        assert_eq!(left, ["0"], "the checkpoint was not deleted with its message");
+        one.cmd(["doctor"]).exits(0);
     }
 }
 
 #[test]
-fn a_checkpoint_that_is_nowhere_is_found_missing() {
+fn a_lost_checkpoint_is_reported() {
     needs!("postgresql");
     let url = durable().url("saved");
     let one = half_done(&url, "printf half");
     durable().sql("DELETE FROM saved.blob");
-    let ran = one.cmd(["doctor"]).output();
-    assert!(ran.code() == 6 && ran.stdout.contains("checkpoint: missing"), "{ran}");
-    let other = Machine::new(&url, None);
-    let ran = other.cmd(["tick", "ada"]).output();
-    assert!(ran.stderr.contains("is missing: the turn starts from the beginning"), "{ran}");
+    one.cmd(["doctor"]).exits(6).shows("checkpoint: missing");
+    let tick = Machine::new(&url, None).cmd(["tick", "ada"]).output();
+    tick.warns("is missing: the turn starts from the beginning");
 }
 
-/// However many agents rest: they are not even looked at.
+/// `tick --all` makes no requests for agents that rest, whatever their number is.
 #[test]
 fn a_tick_of_all_costs_what_the_due_agents_cost() {
     needs!("postgresql");
     let trips = [0, 20_000].map(|resting| {
         let schema = format!("resting_{resting}");
         let owner = Machine::new(&server().url(&schema), None).with_ada("dormouse enqueue bob hello -q && echo done");
-        owner.run(["create", "bob", "--shell", "echo done"]);
-        owner.run(["start", "bob"]);
+        owner.add("bob", "echo done");
         owner.run(["tick", "--all", "--until-idle", "-q"]);
         server().sql(&format!(
             "INSERT INTO {schema}.agent (name, identity, policy) SELECT 'rests' || n, '1', '' FROM generate_series(1, {resting}) n;
@@ -392,24 +409,18 @@ fn a_tick_of_all_costs_what_the_due_agents_cost() {
              INSERT INTO {schema}.due SELECT id, '', 9000000000000 FROM {schema}.agent WHERE name LIKE 'rests%'"
         ));
         let proxy = Proxy::before(server().socket(), None);
-        let url = format!(
-            "postgres://dormouse@127.0.0.1:{}/dormouse?schema={schema}&sslmode=disable",
-            proxy.port
-        );
-        let machine = Machine::new(&url, None);
-        assert_eq!(machine.run(["tick", "--all"]), "", "nobody has anything to do");
+        let machine = Machine::through(&proxy, "dormouse", &schema);
+        assert_eq!(machine.run(["tick", "--all"]), "", "no agent has anything to do");
         machine.run(["enqueue", "ada", "work"]);
-        // What the first has sent is there for the second, in the same tick.
-        let stepped = objects(&machine.run(["--json", "tick", "--all"]));
-        let names: Vec<_> = stepped.iter().map(|step| step["agent"].as_str().unwrap()).collect();
-        assert_eq!(names, ["ada", "bob"]);
-        assert_eq!(machine.cmd(["tick", "--all", "--exit-code"]).output().code(), 10);
+        // `bob` takes the message that `ada` has sent, in the same `tick --all`.
+        assert_eq!(texts(&machine.json_lines(["tick", "--all"]), "agent"), ["ada", "bob"]);
+        machine.cmd(["tick", "--all", "--exit-code"]).exits(10);
         proxy.trips()
     });
     assert_eq!(trips[0], trips[1]);
 }
 
-/// Nothing happens where nobody ticks, and nobody would say so.
+/// Only `doctor` can report that no machine ticks the agents of a pool.
 #[test]
 fn doctor_says_where_nobody_ticks() {
     needs!("postgresql");
@@ -429,15 +440,15 @@ fn doctor_says_where_nobody_ticks() {
         "{said}"
     );
     machine.run(["tick", "ada"]);
-    assert_eq!(late().len(), 1, "who steps one agent by its name looks at no other");
+    assert_eq!(late().len(), 1, "`tick AGENT` looks at no other agent");
     machine.run(["next-wake", "--all"]);
-    assert_eq!(late().len(), 1, "nor does who only asks");
+    assert_eq!(late().len(), 1, "`next-wake` steps no agent");
     machine.run(["tick", "--all"]);
     assert_eq!(late(), Vec::<String>::new());
     durable().sql("UPDATE unticked.anchor SET seen_at = seen_at - 7500000");
     let [said] = late().try_into().unwrap();
     assert!(said.contains("no machine has ticked it for 2h5m"), "{said}");
-    // A message that has waited says the same, unless its agent is stopped.
+    // A message that has waited for long is reported as well, unless its agent runs or is stopped.
     durable().sql("DELETE FROM unticked.due; UPDATE unticked.agent SET pool = 'gpu'");
     machine.run(["enqueue", "ada", "work"]);
     let waiting = || {
@@ -446,30 +457,26 @@ fn doctor_says_where_nobody_ticks() {
     };
     assert!(waiting());
     durable().sql("INSERT INTO unticked.lease VALUES (1, 'run', 9, 'x', 'x', 1, 9000000000000)");
-    assert!(!waiting(), "a machine works on it");
+    assert!(!waiting(), "a machine runs a turn of the agent");
     durable().sql("DELETE FROM unticked.lease");
     machine.run(["stop", "ada"]);
     assert!(!waiting());
 }
 
-/// Nothing that is silent looks as if a turn had written nothing.
+/// A command that can't show the output of another machine says so, because an empty answer would
+/// mean that the turn had printed nothing.
 #[test]
-fn the_output_of_another_machine_is_said_to_be_there() {
+fn a_command_says_that_an_output_is_on_another_machine() {
     needs!("postgresql");
-    let url = server().url("outputs");
-    let one = Machine::new(&url, None).with_ada("cat >/dev/null; echo done");
-    let other = Machine::new(&url, None);
+    let [one, other] = Machine::two("outputs");
     one.run(["enqueue", "ada", "work", "-q"]);
     one.run(["tick", "ada", "-q"]);
-    let task = one.run(["task", "start", "-a", "ada", "--", "sh", "-c", "echo built"]);
-    eventually("the end of the task", || {
-        one.json(["task", "status", task.trim_end()])["ended_at"].is_string().then_some(())
-    });
-    let host = one.json(["task", "status", task.trim_end()])["host"].as_str().unwrap().to_owned();
+    let task = one.id(["task", "start", "-a", "ada", "--", "sh", "-c", "echo built"]);
+    let host = one.ended_task(&task)["host"].as_str().unwrap().to_owned();
     for (args, here, where_else) in [
         (["run", "show", "latest", "--stdout"].as_slice(), "done\n", "the machine on which it ran"),
         (&["run", "show", "latest", "--stderr"], "", ""),
-        (&["task", "output", task.trim_end()], "built\n", &host),
+        (&["task", "output", &task], "built\n", &host),
     ] {
         assert_eq!(one.run(args.iter().copied()), here);
         let ran = other.cmd(args.iter().copied()).output();

@@ -1,7 +1,8 @@
-//! Whole commands whose line to the database breaks at each of their trips, before the server has it and after: each ends
-//! as it would have, and what there is at the end is the same.
+//! Tests that a command survives the loss of its database connection at any round trip, before or
+//! after the server has the request: the command succeeds, and the records end up the same.
 //!
-//! CI takes some of the trips; `DORMOUSE_FLEET=1 cargo test --test it fleet_cuts` takes all.
+//! CI cuts at some of the round trips; `DORMOUSE_FLEET=1 cargo test --test it fleet_cuts` cuts at
+//! all.
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use crate::harness::each_in_parallel;
 use crate::server::durable;
 use crate::setup::objects;
 
-/// What is done over the line that breaks. The turn calls commands over it, too.
+/// Turn that calls commands, which use the connection that breaks.
 const TURN: &str = "test -e once || { : >once; dormouse work add 'an objective' -q && dormouse timer add --in 1h later -q && \
                     dormouse enqueue ada again --dedupe-key again -q; }; echo done";
 
@@ -29,17 +30,16 @@ const COMMANDS: [&[&str]; 11] = [
     &["stop", "ada"],
 ];
 
-/// Does it all, and returns what there is at the end, and how many trips it took.
+/// Runs all commands through a proxy that cuts the connection. Returns the records at the end as
+/// sorted lines, and the number of round trips.
 fn done(schema: &str, cut: Option<Cut>) -> (Vec<String>, usize) {
     let direct = Machine::new(&durable().url(schema), None);
     direct.run(["init"]);
     let proxy = Proxy::before(durable().socket(), cut);
-    let url =
-        format!("postgres://dormouse@127.0.0.1:{}/dormouse?schema={schema}&sslmode=disable", proxy.port);
-    let machine = Machine::new(&url, None);
+    let machine = Machine::through(&proxy, "dormouse", schema);
     for words in COMMANDS {
         let ran = machine.cmd(words.iter().copied()).output();
-        // A hint that is taken up with the messages is nobody's to miss.
+        // A step that takes messages may also take the wake hint, so a later tick may find nothing.
         assert!(matches!(ran.code(), 0 | 7), "{cut:?}: {words:?}: {ran}");
     }
     let mut found = Vec::new();
@@ -69,7 +69,7 @@ fn done(schema: &str, cut: Option<Cut>) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn a_line_that_breaks_at_any_flight_changes_nothing_of_what_comes_of_it() {
+fn a_lost_connection_at_any_round_trip_does_not_change_the_outcome() {
     needs!("postgresql");
     let (whole, trips) = done("cuts", None);
     assert!(trips > 60, "{trips}");
@@ -97,37 +97,37 @@ fn a_line_that_breaks_at_any_flight_changes_nothing_of_what_comes_of_it() {
     });
 }
 
-/// Each flight is a while of waiting, and a part of what a fleet asks of its server.
+/// Each round trip costs time, and a share of the load that all machines put on the server.
 #[test]
-fn a_message_and_a_step_with_a_turn_are_a_few_flights() {
+fn a_message_and_a_step_with_a_turn_are_a_few_round_trips() {
     needs!("postgresql");
     let direct = Machine::new(&durable().url("few_flights"), None).with_ada("true");
     let proxy = Proxy::before(durable().socket(), None);
-    let url =
-        format!("postgres://dormouse@127.0.0.1:{}/dormouse?schema=few_flights&sslmode=disable", proxy.port);
-    let machine = Machine::new(&url, None);
+    let machine = Machine::through(&proxy, "dormouse", "few_flights");
     let trips = |args: &[&str]| {
         let before = proxy.trips();
         machine.run(args.iter().copied());
         proxy.trips() - before
     };
-    // On a machine that is very slow a lease is kept alive meanwhile, and what came along is not fresh any more.
+    // On a very slow machine a step also renews its lease and reads the records again, so the
+    // smallest of three counts is compared.
     let message = (0..3).map(|_| trips(&["enqueue", "ada", "one"])).min();
-    assert_eq!(message, Some(1), "the message, and what its agent makes of it");
+    assert_eq!(message, Some(1), "one trip takes the message and updates the agent");
     let step = (0..3).map(|_| trips(&["tick", "ada"])).min();
     assert_eq!(step, Some(5), "one for the agent, two for the claim, and two for the settlement");
-    // The first step of a day that comes to rest also looks for what is kept no longer.
+    // The first step of a day that comes to rest also looks for expired history.
     for args in [["tick", "ada"].as_slice(), &["enqueue", "ada", "one"], &["tick", "ada"]] {
         trips(args);
     }
-    assert_eq!(trips(&["tick", "ada"]), 3, "what comes to rest needs no lease");
-    assert_eq!(trips(&["tick", "ada"]), 1, "and what rests is looked at");
+    assert_eq!(trips(&["tick", "ada"]), 3, "a step that comes to rest needs no lease");
+    assert_eq!(trips(&["tick", "ada"]), 1, "a step of an agent at rest only reads");
     assert_eq!(direct.json(["get", "ada"])["counters"]["messages_processed"], 4);
 }
 
-/// A producer may call one function, and hears of each message that it is there.
+/// A role with the part `producer` may only call one function of the database. The function tells
+/// a producer that repeats a request whether the message has arrived already.
 #[test]
-fn a_producer_whose_line_breaks_says_everything_once() {
+fn a_producer_with_a_lost_connection_enqueues_each_message_once() {
     needs!("postgresql");
     let server = durable();
     server
@@ -136,24 +136,17 @@ fn a_producer_whose_line_breaks_says_everything_once() {
         let owner = Machine::new(&server.url(schema), None).with_ada("echo done");
         owner.run(["init", "--grant", "producer=cut_producer", "-q"]);
         let proxy = Proxy::before(server.socket(), cut);
-        let url = format!(
-            "postgres://cut_producer@127.0.0.1:{}/dormouse?schema={schema}&sslmode=disable",
-            proxy.port
-        );
-        let producer = Machine::new(&url, None);
-        let id = producer.run(["enqueue", "ada", "one"]);
+        let producer = Machine::through(&proxy, "cut_producer", schema);
+        let id = producer.id(["enqueue", "ada", "one"]);
         producer.run(["wake", "ada"]);
         let batch = producer
             .cmd(["enqueue", "ada", "--batch"])
             .stdin("{\"text\":\"2\"}\n{\"text\":\"3\"}\n")
             .output();
         assert_eq!((batch.code(), batch.stdout.lines().count()), (0, 2), "{cut:?}: {batch}");
-        assert_eq!(owner.json(["queue", "show", id.trim()])["status"], "queued", "{cut:?}");
-        assert_eq!(
-            server.sql(&format!("SELECT count(*), count(by) FROM {schema}.inbox")),
-            ["4|4"],
-            "{cut:?}"
-        );
+        assert_eq!(owner.json(["queue", "show", &id])["status"], "queued", "{cut:?}");
+        let counted = server.sql(&format!("SELECT count(*), count(by) FROM {schema}.inbox"));
+        assert_eq!(counted, ["4|4"], "{cut:?}");
         proxy.trips()
     };
     let trips = said("cuts_said", None);

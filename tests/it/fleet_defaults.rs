@@ -1,10 +1,10 @@
-//! Databases and roles whose defaults are not those of a fresh server: each agent lives there as elsewhere.
+//! Tests agents in databases whose roles have other defaults than those of a new server.
 
 use crate::fleet::{Machine, lives};
 use crate::server::durable;
 use crate::setup::eventually;
 
-/// Defaults that a role or a database may have, each of which has changed what some program got or was allowed.
+/// Defaults of a role or a database that change what a client reads or may do.
 const ODD: &[(&str, &str)] = &[
     ("default_transaction_isolation", "serializable"),
     ("default_transaction_isolation", "repeatable read"),
@@ -31,7 +31,7 @@ const ODD: &[(&str, &str)] = &[
     ("enable_indexscan", "off"),
 ];
 
-/// Makes a role with these defaults, and lives an agent's life in its name.
+/// Creates a role with these defaults, and uses an agent with that role.
 fn lives_with(name: &str, defaults: &[(&str, &str)]) {
     let server = durable();
     let mut made = format!("CREATE ROLE {name} LOGIN; GRANT CREATE ON DATABASE dormouse TO {name};");
@@ -39,37 +39,32 @@ fn lives_with(name: &str, defaults: &[(&str, &str)]) {
         let value = if *setting == "DateStyle" { (*value).to_owned() } else { format!("'{value}'") };
         made.push_str(&format!("ALTER ROLE {name} SET {setting} = {value};"));
     }
-    // Other tests may grant something on the same database at the same moment, which fails as a whole.
+    // The statements fail as a whole if another test grants on the same database at that moment.
     eventually("a role", || server.try_sql(&made).ok());
     let machine = Machine::new(&server.url_of(name, name), None).with_ada("echo done");
     lives(&machine);
     machine.run(["start", "ada"]);
 
-    // A text is what it was, whatever is between.
+    // The text has characters that client encoding and quoting settings could change.
     let text = r#"Grüße, 'x' \\ "y" \u0041 $1"#;
-    let id = machine.run(["enqueue", "ada", text, "--dedupe-key", "k"]);
-    let again = machine.cmd(["enqueue", "ada", text, "--dedupe-key", "k"]).output();
-    assert_eq!((again.code(), &again.stdout), (0, &id), "{again}");
-    assert_eq!(machine.json(["queue", "show", id.trim_end()])["body"]["text"], text);
+    let id = machine.id(["enqueue", "ada", text, "--dedupe-key", "k"]);
+    let again = machine.cmd(["enqueue", "ada", text, "--dedupe-key", "k"]).exits(0);
+    assert_eq!(again.stdout.trim_end(), id, "{again}");
+    assert_eq!(machine.json(["queue", "show", &id])["body"]["text"], text);
     assert_eq!(machine.json(["tick", "ada"])["terminal"], "completed");
     machine.run(["timer", "add", "-a", "ada", "--in", "100ms", "later"]);
     machine.run(["wait", "-a", "ada", "--on", "external", "--reason", "why", "--expires", "1h"]);
     eventually("the timer", || (machine.json(["tick", "ada"])["reason"] == "timer_tick").then_some(()));
     machine.cmd(["ask", "ada", "now", "--timeout", "60s"]).exits(0);
-    let task = machine.run(["task", "start", "-a", "ada", "--", "sleep", "600"]);
-    machine.run(["task", "stop", task.trim_end()]);
+    machine.run(["task", "stop", &machine.id(["task", "start", "-a", "ada", "--", "sleep", "600"])]);
     machine.run(["tick", "--all", "--until-idle"]);
 
-    // Copies and evidence.
     let file = machine.sandbox.root().join("ada.tar").to_str().unwrap().to_owned();
     machine.cmd(["export", "ada", "-o", &file]).output();
     machine.cmd(["import", &file, "--as", "eve"]).exits(0);
-    for words in
-        [&["list"][..], &["logs", "ada"], &["events", "ada"], &["usage"], &["explain", "eve"], &["gc"]]
-    {
-        machine.cmd(words.iter().copied()).exits(0);
+    for line in ["list", "logs ada", "events ada", "usage", "explain eve", "gc", "doctor"] {
+        machine.cmd(line.split(' ')).exits(0);
     }
-    machine.cmd(["doctor"]).exits(0);
     machine.run(["stop", "--all"]);
 }
 
@@ -87,7 +82,7 @@ fn the_defaults_of_a_role_change_nothing() {
 }
 
 #[test]
-fn a_transaction_that_would_see_one_state_sees_each() {
+fn agents_live_with_repeatable_read_as_the_default_isolation() {
     needs!("postgresql");
     lives_with("odd_isolation", &ODD[1..2]);
 }

@@ -1,15 +1,12 @@
-//! Pools: which machines tick which agents of a store in a database.
+//! Tests pools, which decide which machines tick which agents of a store in a database.
 
 use std::fs;
 
-use predicates::str::contains;
-
 use crate::fleet::Machine;
-use crate::harness::write_program;
 use crate::server::server;
-use crate::setup::{Beside, edit_file, eventually, objects, texts};
+use crate::setup::{Beside, edit_file, texts};
 
-/// Says of which pools a machine is.
+/// Sets the pools whose agents a machine ticks.
 fn serve(machine: &Machine, pools: &str) {
     machine.run(["init"]);
     edit_file(&machine.anchor().join("dormouse.toml"), |text| {
@@ -17,16 +14,10 @@ fn serve(machine: &Machine, pools: &str) {
     });
 }
 
-/// Says of which pool an agent is.
+/// Sets the pool of an agent.
 fn belong(machine: &Machine, name: &str, pool: &str) {
-    let editor = machine.sandbox.root().join("set-pool");
-    write_program(
-        &editor,
-        &format!(
-            "#!/bin/sh\nsed -i '/^\\[scheduler\\]/,$d' \"$1\"\nprintf '[scheduler]\\npool = \"{pool}\"\\n' >>\"$1\"\n"
-        ),
-    );
-    machine.cmd(["edit", name]).env("EDITOR", &editor).exits(0);
+    let add = format!("printf '[scheduler]\\npool = \"{pool}\"\\n' >>\"$1\"");
+    machine.edit_policy(name, &format!("sed -i '/^\\[scheduler\\]/,$d' \"$1\"\n{add}"));
 }
 
 fn agent(machine: &Machine, name: &str, pool: &str) {
@@ -37,10 +28,9 @@ fn agent(machine: &Machine, name: &str, pool: &str) {
     machine.run(["start", name]);
 }
 
+/// Runs `tick` with these arguments, and returns the names of the agents that have made a step.
 fn ticked(machine: &Machine, args: &[&str]) -> Vec<String> {
-    let ran = machine.cmd(["tick", "--json"].iter().chain(args).copied()).output();
-    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{ran}");
-    let mut names = texts(&objects(&ran.stdout), "agent");
+    let mut names = texts(&machine.json_lines(["tick"].iter().chain(args).copied()), "agent");
     names.sort();
     names.dedup();
     names
@@ -57,18 +47,16 @@ fn a_machine_ticks_the_agents_of_its_pools() {
     agent(&plain, "ada", "");
     agent(&plain, "bob", "gpu");
     for name in ["ada", "bob"] {
-        // Whoever may speak may speak to all of them.
+        // A machine may enqueue messages for agents of every pool.
         gpu.run(["enqueue", name, "work"]);
     }
-    let refused = plain.cmd(["--json", "tick", "bob"]).output();
-    let error = objects(&refused.stdout)[0]["error"].clone();
-    assert_eq!((refused.code(), error["kind"].as_str()), (4, Some("other_pool")), "{refused}");
-    assert!(refused.stderr.contains("pool `gpu`"), "{refused}");
+    plain.cmd(["--json", "tick", "bob"]).fails(4, "other_pool").warns("pool `gpu`");
     gpu.cmd(["tick", "ada", "--dry-run"]).exits(4);
-    // The next moment is one of those that a machine looks after.
+    // `next-wake --json` lists agents of all pools, but the due time is that of this machine's
+    // pools.
     assert_eq!(gpu.json(["next-wake", "--all"])["agents"].as_array().unwrap().len(), 2);
     assert_eq!(ticked(&plain, &["--all", "--until-idle"]), ["ada"]);
-    assert_eq!(plain.run(["next-wake", "--all"]), "", "nothing is due there");
+    assert_eq!(plain.run(["next-wake", "--all"]), "", "no agent of the common pool is due");
     assert_ne!(gpu.run(["next-wake", "--all"]), "");
     assert_eq!(ticked(&gpu, &["--all", "--until-idle", "--jobs", "2"]), ["bob"]);
     for name in ["ada", "bob"] {
@@ -79,7 +67,7 @@ fn a_machine_ticks_the_agents_of_its_pools() {
     }
     assert_eq!(ticked(&both, &["--all"]), ["ada", "bob"]);
 
-    // It moves to another pool with its messages and timers, and travels in it.
+    // An agent keeps messages and timers in its new pool, and an export has the pool.
     plain.run(["timer", "add", "-a", "ada", "--in", "1h", "later"]);
     belong(&plain, "ada", "gpu");
     assert_eq!(plain.run(["next-wake", "--all"]), "");
@@ -88,18 +76,14 @@ fn a_machine_ticks_the_agents_of_its_pools() {
     let stream = fs::read(gpu.sandbox.project().join("ada.tar")).unwrap();
     let other = Machine::new(&server().url("pools_other"), None);
     other.run(["init"]);
-    assert_eq!(other.cmd(["import"]).stdin(stream).output().code(), 0);
-    assert_eq!(
-        server().sql(
-            "SELECT a.pool, d.pool FROM pools_other.agent a JOIN pools_other.due d ON d.agent_id = a.id"
-        ),
-        ["gpu|gpu"]
-    );
+    other.cmd(["import"]).stdin(stream).exits(0);
+    let pools = "SELECT a.pool, d.pool FROM pools_other.agent a JOIN pools_other.due d ON d.agent_id = a.id";
+    assert_eq!(server().sql(pools), ["gpu|gpu"]);
     assert_eq!(ticked(&other, &["--all"]), Vec::<String>::new());
 }
 
 #[test]
-fn whoever_follows_follows_its_pools() {
+fn a_follower_ticks_the_agents_of_its_pools() {
     needs!("postgresql");
     let url = server().url("pools_follow");
     let [plain, gpu] = std::array::from_fn(|_| Machine::new(&url, None));
@@ -110,17 +94,15 @@ fn whoever_follows_follows_its_pools() {
     let follower = Beside::start(gpu.cmd(["tick", "--all", "--follow", "--json"]));
     plain.run(["enqueue", "ada", "work"]);
     plain.run(["enqueue", "bob", "work"]);
-    eventually("bob has its turn", || {
-        (plain.json(["get", "bob"])["counters"]["messages_processed"] == 1).then_some(())
-    });
+    plain.until_processed("bob", 1);
     drop(follower);
     assert_eq!(plain.json(["get", "ada"])["queue"]["pending"], 1);
 }
 
 #[test]
-fn what_is_no_pool_is_refused_where_it_is_read() {
+fn an_empty_list_of_pools_is_refused() {
     needs!("postgresql");
     let machine = Machine::new(&server().url("pools_wrong"), None).with_ada("echo done");
     serve(&machine, "[]");
-    machine.cmd(["list"]).assert().code(6).stderr(contains("at least one pool"));
+    machine.cmd(["list"]).exits(6).warns("at least one pool");
 }

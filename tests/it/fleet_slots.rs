@@ -1,4 +1,4 @@
-//! `max_running` over all machines of a store in a database.
+//! Tests the limit `max_running` over all machines of a store in a database.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::fleet::Machine;
 use crate::server::server;
 use crate::setup::{Beside, edit_file, eventually, objects};
 
-/// Machines of one store of which no more than so many turns run at once.
+/// Machines of one store with this limit of turns that run at once.
 fn machines<const N: usize>(schema: &str, slots: u32) -> [Machine; N] {
     let url = server().url(schema);
     let machines = std::array::from_fn(|_| Machine::new(&url, None));
@@ -19,21 +19,32 @@ fn machines<const N: usize>(schema: &str, slots: u32) -> [Machine; N] {
     machines
 }
 
-/// A tick whose turn is up, and runs until its machine finds the file `go`.
+/// Tick of an agent whose turn has begun.
 fn up(machine: &Machine, name: &str) -> Beside {
     Beside::start(machine.cmd(["tick", name, "--json"])).after_it_made(machine.sandbox.home().join(name))
 }
 
+/// Lets the turns of a machine end, and asserts that this tick has completed its turn.
+fn complete(machine: &Machine, tick: Beside) {
+    fs::write(machine.sandbox.home().join("go"), "").unwrap();
+    let ended = tick.end();
+    assert_eq!(objects(&ended.stdout)[0]["terminal"], "completed", "{ended}");
+}
+
+/// Wakes an agent, and asserts that its next step completes a turn.
+fn wake_and_complete(machine: &Machine, name: &str) {
+    machine.run(["wake", name]);
+    assert_eq!(machine.json(["tick", name])["terminal"], "completed");
+}
+
+/// Turn that runs until its machine has the file `go`.
 const WAITS: &str =
     ": > \"$HOME/$DORMOUSE_AGENT\"; while [ ! -e \"$HOME/go\" ]; do sleep 0.02; done; echo done";
 
 fn agent(machine: &Machine, name: &str, turn: &str, priority: i32) {
-    machine.run(["create", name, "--shell", turn]);
-    let editor = machine.sandbox.root().join("add-lines");
-    let line = format!("printf '\\n[scheduler]\\npriority = {priority}\\n' >>\"$1\"");
-    crate::harness::write_program(&editor, &format!("#!/bin/sh\n{line}\n"));
-    machine.cmd(["edit", name]).env("EDITOR", &editor).exits(0);
-    machine.run(["start", name]);
+    let lines = format!("printf '\\n[scheduler]\\npriority = {priority}\\n' >>\"$1\"");
+    machine.add(name, turn);
+    machine.edit_policy(name, &lines);
     machine.run(["enqueue", name, "work"]);
 }
 
@@ -49,19 +60,15 @@ fn a_turn_waits_for_the_slot_of_another_machine() {
         (lacks["decision"].as_str(), lacks["reason"].as_str()),
         (Some("wait_for_resources"), Some("slot"))
     );
-    let said = there.run(["explain", "bob"]);
-    assert!(said.contains("all 1 in use") && said.contains("by ada"), "{said}");
-    assert_eq!(there.json(["get", "bob"])["queue"]["pending"], 1, "it stays");
-    fs::write(here.sandbox.home().join("go"), "").unwrap();
-    let ended = ada.end();
-    assert_eq!(objects(&ended.stdout)[0]["terminal"], "completed", "{ended}");
-    there.run(["wake", "bob"]);
-    assert_eq!(there.json(["tick", "bob"])["terminal"], "completed");
+    there.cmd(["explain", "bob"]).exits(0).shows("all 1 in use").shows("by ada");
+    assert_eq!(there.json(["get", "bob"])["queue"]["pending"], 1, "the message stays in the queue");
+    complete(&here, ada);
+    wake_and_complete(&there, "bob");
     assert_eq!(server().sql("SELECT count(*) FROM slots_wait.lease"), ["0"]);
 }
 
 #[test]
-fn a_slot_of_a_machine_that_is_gone_is_free_when_its_lease_is_over() {
+fn a_slot_of_a_lost_machine_is_free_when_its_lease_has_expired() {
     needs!("postgresql");
     let [here, there] = machines("slots_gone", 1);
     agent(&here, "ada", WAITS, 0);
@@ -69,16 +76,15 @@ fn a_slot_of_a_machine_that_is_gone_is_free_when_its_lease_is_over() {
     agent(&here, "eve", "echo done", 0);
     let mut ada = up(&here, "ada");
     ada.kill();
-    assert_eq!(there.json(["tick", "bob"])["reason"], "slot", "another machine can't know");
-    // The locks of the machine itself tell it at once.
+    assert_eq!(there.json(["tick", "bob"])["reason"], "slot", "another machine can't see the kill");
+    // On its own machine the lock of the killed tick is free, so the slot is free at once.
     assert_eq!(here.json(["tick", "eve"])["terminal"], "completed");
     server().sql("UPDATE slots_gone.lease SET expires_at = 0 WHERE has_slot");
-    there.run(["wake", "bob"]);
-    assert_eq!(there.json(["tick", "bob"])["terminal"], "completed");
+    wake_and_complete(&there, "bob");
 }
 
 #[test]
-fn a_turn_of_another_machine_makes_way_for_a_more_urgent_agent() {
+fn a_turn_yields_to_a_more_urgent_agent_of_another_machine() {
     needs!("postgresql");
     let [here, there] = machines("slots_way", 1);
     let yields = ": > \"$HOME/$DORMOUSE_AGENT\"; while dormouse safe-point; do sleep 0.02; done; \
@@ -89,7 +95,7 @@ fn a_turn_of_another_machine_makes_way_for_a_more_urgent_agent() {
     assert_eq!(there.json(["tick", "bob"])["reason"], "slot");
     let ended = ada.end();
     assert_eq!(objects(&ended.stdout)[0]["terminal"], "suspended", "{ended}");
-    eventually("bob has its turn", || {
+    eventually("a turn of bob", || {
         there.run(["wake", "bob"]);
         (there.json(["tick", "bob"])["terminal"] == "completed").then_some(())
     });
@@ -103,14 +109,10 @@ fn as_many_turns_run_at_once_as_there_are_slots() {
     agent(&here, "bob", WAITS, 0);
     agent(&here, "eve", "echo done", 0);
     let (ada, bob) = (up(&here, "ada"), up(&there, "bob"));
-    assert_eq!(here.json(["tick", "eve"])["reason"], "slot", "both are in use");
-    for (machine, tick) in [(&here, ada), (&there, bob)] {
-        fs::write(machine.sandbox.home().join("go"), "").unwrap();
-        let ended = tick.end();
-        assert_eq!(objects(&ended.stdout)[0]["terminal"], "completed", "{ended}");
-    }
-    here.run(["wake", "eve"]);
-    assert_eq!(here.json(["tick", "eve"])["terminal"], "completed");
+    assert_eq!(here.json(["tick", "eve"])["reason"], "slot", "both slots are in use");
+    complete(&here, ada);
+    complete(&there, bob);
+    wake_and_complete(&here, "eve");
 }
 
 #[test]
@@ -135,7 +137,7 @@ fn machines_that_claim_at_once_never_have_more_turns_than_slots() {
                         for name in &names {
                             machine.cmd(["wake", name]).output();
                             let ran = machine.cmd(["tick", name]).output();
-                            // Two machines at one agent: the second goes away.
+                            // A tick exits with 5 while another machine steps the same agent.
                             assert!(matches!(ran.code(), 0 | 5), "{ran}");
                         }
                     }
