@@ -1,4 +1,5 @@
-//! A command that waits for an agent in a database is told of its changes, and looks again and again where nothing can tell.
+//! Tests that a command which waits for an agent in a database is notified of changes, and polls
+//! if it can't be notified.
 
 use std::fs;
 use std::process::Stdio;
@@ -7,22 +8,21 @@ use std::time::{Duration, Instant};
 use crate::cutting::Proxy;
 use crate::fleet::Machine;
 use crate::harness::Sandbox;
-use crate::server::{Bouncer, LONG, server};
+use crate::server::{Bouncer, server};
 use crate::setup::{Beside, eventually};
 use crate::watching::terminal::Terminal;
 
-/// A turn that lasts until the message says so, by a file.
+/// Turn that runs until a file with the id of its message exists.
 const TURN: &str = "until test -e \"$HOME/$DORMOUSE_MESSAGE\"; do sleep 0.02; done; echo done";
 
-/// A machine whose trips are counted.
+/// Machine whose proxy counts the round trips to the server.
 fn counted(schema: &str) -> (Proxy, Machine) {
     let proxy = Proxy::before(server().socket(), None);
-    let port = proxy.port;
-    let url = format!("postgres://dormouse@127.0.0.1:{port}/dormouse?schema={schema}&sslmode=disable");
-    (proxy, Machine::new(&url, None))
+    let machine = Machine::through(&proxy, "dormouse", schema);
+    (proxy, machine)
 }
 
-/// Waits until nothing was asked for a second.
+/// Waits until there was no round trip for a second.
 fn until_quiet(proxy: &Proxy) {
     eventually("quiet", || {
         let before = proxy.trips();
@@ -31,7 +31,7 @@ fn until_quiet(proxy: &Proxy) {
     });
 }
 
-/// The step of a new message, on one machine, with a turn that runs.
+/// Step of a new message on one machine, with a turn that runs until [`Turn::end`].
 struct Turn<'m> {
     machine: &'m Machine,
     message: String,
@@ -40,11 +40,11 @@ struct Turn<'m> {
 
 impl Turn<'_> {
     fn of(machine: &Machine) -> Turn<'_> {
-        let message = machine.run(["enqueue", "ada", "work"]).trim_end().to_owned();
+        let message = machine.id(["enqueue", "ada", "work"]);
         Turn { machine, message, tick: Beside::start(machine.cmd(["tick", "ada"])) }
     }
 
-    /// Ends it, and returns when the step is over.
+    /// Ends the turn, waits for the end of the step, and returns that time.
     fn end(self) -> Instant {
         fs::write(self.machine.sandbox.home().join(&self.message), "").unwrap();
         let ended = self.tick.end();
@@ -53,13 +53,13 @@ impl Turn<'_> {
     }
 }
 
-/// The channels of the commands that wait.
+/// Returns the channels of the commands that wait for a notification.
 fn waiting(schema: &str) -> Vec<String> {
     server().sql(&format!("SELECT channel FROM {schema}.watcher"))
 }
 
-fn until_one_waits(schema: &str) -> String {
-    eventually("a row", || waiting(schema).pop())
+fn until_one_waits(schema: &str) {
+    eventually("a command that waits", || waiting(schema).pop());
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_wait_ends_with_the_step_of_another_machine() {
     needs!("postgresql");
     let one = Machine::new(&server().url("watched"), None).with_ada(TURN);
     let (proxy, two) = counted("watched");
-    // Any single step may take long on a busy machine.
+    // One of five attempts must be fast, because a single step may be slow on a busy machine.
     let ends_at_once = |_| {
         let (turn, before, begun) = (Turn::of(&one), proxy.trips(), Instant::now());
         let waits = Beside::start(two.cmd(["await", "ada", "--message", &turn.message]));
@@ -77,17 +77,17 @@ fn a_wait_ends_with_the_step_of_another_machine() {
         let ended = waits.end();
         let took = over.elapsed();
         assert!(ended.status.success() && ended.stdout.contains("processed"), "{ended}");
-        // A command that looks again and again asks twenty times a second.
+        // A command that polls makes twenty requests per second.
         let (asked, most) = (proxy.trips() - before, 30 + 2 * begun.elapsed().as_secs() as usize);
-        assert!(asked <= most, "{asked} questions in {:?}", begun.elapsed());
+        assert!(asked <= most, "{asked} requests in {:?}", begun.elapsed());
         took < Duration::from_secs(2)
     };
-    assert!((0..5).any(ends_at_once), "it ends when it looks the next time");
+    assert!((0..5).any(ends_at_once), "`await` ended only at its next poll");
     assert_eq!(waiting("watched"), [""; 0]);
 }
 
 #[test]
-fn what_happens_on_another_machine_is_shown_as_it_happens() {
+fn logs_of_another_machine_are_shown_at_once() {
     needs!("postgresql");
     let one = Machine::new(&server().url("shown_elsewhere"), None).with_ada(TURN);
     let (proxy, two) = counted("shown_elsewhere");
@@ -104,7 +104,8 @@ fn what_happens_on_another_machine_is_shown_as_it_happens() {
             (told.matches("the turn completed").count() >= round).then_some(())
         });
     }
-    // It was killed, and its row counts on. The next one who waits removes what has had its time.
+    // The killed command has left its row, which the next command that waits removes once the row
+    // has expired.
     logs.kill();
     let dead = waiting("shown_elsewhere");
     assert_eq!(dead.len(), 1);
@@ -114,14 +115,14 @@ fn what_happens_on_another_machine_is_shown_as_it_happens() {
     let living = eventually("another row", || waiting("shown_elsewhere").pop().filter(|one| *one != dead[0]));
     assert_eq!(waiting("shown_elsewhere"), [living]);
     turn.end();
-    let ended = waits.end();
-    assert!(ended.status.success(), "{ended}");
+    waits.end().exits(0);
     assert_eq!(waiting("shown_elsewhere"), [""; 0]);
 }
 
-/// Its picture is drawn anew at once; of the others it is told nothing, and looks every 5 s.
+/// The detail view of `watch` is notified of changes of its agent; the list of agents polls every
+/// 5 s without notifications.
 #[test]
-fn an_agent_that_is_watched_from_near_is_listened_to() {
+fn the_detail_view_of_watch_is_notified() {
     needs!("postgresql");
     let one = Machine::new(&server().url("near"), None).with_ada(TURN);
     let two = Sandbox::empty().with_real_clock();
@@ -141,9 +142,9 @@ fn an_agent_that_is_watched_from_near_is_listened_to() {
     assert_eq!(waiting("near"), [""; 0]);
 }
 
-/// PgBouncer says nothing of the words that it swallows.
+/// PgBouncer accepts LISTEN, but delivers no notification, and reports no error.
 #[test]
-fn behind_a_pooler_a_wait_looks_again_and_again() {
+fn a_wait_behind_a_pooler_polls() {
     needs!("postgresql");
     let one = Machine::new(&server().url("pooled"), None).with_ada(TURN);
     server().sql(
@@ -157,17 +158,12 @@ fn behind_a_pooler_a_wait_looks_again_and_again() {
     let port = proxy.port;
     let url = format!("postgres://me@127.0.0.1:{port}/dormouse?schema=pooled&sslmode=disable");
     let two = Machine::new(&url, Some("secret"));
-    let until = Instant::now() + LONG;
-    while !two.cmd(["list"]).output().status.success() {
-        assert!(Instant::now() < until, "PgBouncer does not answer");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    two.until_bouncer_accepts("list");
     let turn = Turn::of(&one);
     let before = proxy.trips();
     let waits = Beside::start(two.cmd(["await", "ada", "--message", &turn.message]));
-    eventually("some looks", || (proxy.trips() > before + 20).then_some(()));
+    eventually("some polls", || (proxy.trips() > before + 20).then_some(()));
     turn.end();
-    let ended = waits.end();
-    assert!(ended.status.success() && ended.stdout.contains("processed"), "{ended}");
+    waits.end().exits(0).shows("processed");
     assert_eq!(server().sql("SELECT count(*) FROM pooled.waited"), ["0"]);
 }
