@@ -1,23 +1,41 @@
-//! Two clones that have changed the same thing: what becomes of it when they exchange their work.
+//! Tests merges of two clones that have changed the same agent.
 
 use std::fs;
 
 use serde_json::Value;
 
+use crate::harness::Sandbox;
 use crate::remotes::{Remote, processed, queued};
-use crate::setup::{names, raw_git};
+use crate::setup::{Beside, names, objects, raw_git};
 
-fn quarantined(remote: &Remote, at: usize, agent: &str) -> Vec<String> {
-    names(&remote.agent(at, agent).join("quarantine"))
+/// Creates a trigger of `ada` in the first clone, whose secret is written to this file.
+fn create_trigger(remote: &Remote, flags: &[&str], secret_file: &str) -> Value {
+    let words = ["--json", "trigger", "create", "-a", "ada", "--secret-file", secret_file];
+    objects(&remote.run(0, &[&words[..], flags].concat())).remove(0)
 }
 
-/// The message that one clone says when the agent is elsewhere already is not lost: it comes along when the agent does.
+/// Asserts that `doctor` finds nothing wrong in a clone.
+#[track_caller]
+fn assert_sound(remote: &Remote, at: usize) {
+    let ran = remote.ran(at, &["doctor", "--json"]);
+    assert_eq!(ran.code(), 0, "clone {at}: {ran}");
+}
+
+/// Sandbox without an agent.
+fn elsewhere() -> Sandbox {
+    let sandbox = Sandbox::empty().with_real_clock();
+    sandbox.run(["init"]);
+    sandbox
+}
+
+/// A message that one clone has enqueued after the other one has moved the agent away is not lost:
+/// it is in the queue when the agent comes back.
 #[test]
 fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
     let remote = Remote::new(&["ada"], "echo done", 2);
     let both = remote.enqueue(0, "ada", "for both");
     remote.agree();
-    // The other clone comes further, and has no way to know.
+    // The other clone makes more steps, because it does not know of the move yet.
     for _ in 0..5 {
         remote.run(1, &["tick", "ada", "-q"]);
         remote.run(1, &["-q", "work", "add", "there", "-a", "ada"]);
@@ -32,20 +50,17 @@ fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
     remote.sync(0);
     for at in 0..2 {
         remote.ran(at, &["--json", "tick", "ada"]).fails(4, "moved");
-        assert!(quarantined(&remote, at, "ada").contains(&"state.json".to_owned()));
+        assert!(remote.agent(at, "ada").join("quarantine/state.json").exists(), "clone {at}");
         assert!(queued(&remote.agent(at, "ada")).contains(&late), "clone {at}");
-        let found = remote.ran(at, &["--json", "doctor"]);
-        assert!(found.code() == 0 && found.stdout.contains("late_arrival"), "{found}");
-        // Every clone can write the stream again, and it has the same messages.
+        remote.ran(at, &["--json", "doctor"]).exits(0).shows("late_arrival");
+        // Each clone can write the export again, with the same messages.
         remote.run(at, &words);
-        let other = crate::harness::Sandbox::empty().with_real_clock();
-        other.run(["init"]);
+        let other = elsewhere();
         other.run(["import", file.to_str().unwrap()]);
-        assert_eq!(queued(&other.agent("ada")), std::slice::from_ref(&both), "clone {at}");
+        assert_eq!(queued(&other.agent("ada")), [&*both], "clone {at}");
     }
-    // It comes back to the other clone, from a place where it was ticked.
-    let away = crate::harness::Sandbox::empty().with_real_clock();
-    away.run(["init"]);
+    // The agent moves back to the other clone, after steps in another state directory.
+    let away = elsewhere();
     away.cmd(["import", "-"]).stdin(bytes).output();
     away.run(["tick", "ada", "-q", "--until-idle"]);
     away.run(["export", "ada", "--move", "here", "-o", file.to_str().unwrap()]);
@@ -53,15 +68,15 @@ fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
     remote.sync(1);
     remote.sync(0);
     for at in 0..2 {
-        assert_eq!(queued(&remote.agent(at, "ada")), std::slice::from_ref(&late), "clone {at}");
+        assert_eq!(queued(&remote.agent(at, "ada")), [&*late], "clone {at}");
         assert!(processed(&remote.agent(at, "ada")).contains_key(&both));
     }
     remote.run(0, &["tick", "ada", "-q"]);
     assert_eq!(processed(&remote.agent(0, "ada"))[&late], 1);
 }
 
-/// What one clone removes vanishes in the others, unless one of them has changed it: there it goes on whole, and comes
-/// back to the first one.
+/// The removal of an agent in one clone removes the agent in all clones. But if another clone has
+/// changed the agent meanwhile, all clones have the whole agent again.
 #[test]
 fn an_agent_that_a_clone_removes_is_gone_or_whole_in_all() {
     for changes in [None, Some(["enqueue", "ada", "more"]), Some(["tick", "ada", "-q"])] {
@@ -75,11 +90,10 @@ fn an_agent_that_a_clone_removes_is_gone_or_whole_in_all() {
         }
         remote.agree();
         for at in 0..2 {
-            let agents = crate::setup::names(remote.agent(at, "ada").parent().unwrap());
+            let agents = names(remote.agent(at, "ada").parent().unwrap());
             let expected: &[&str] = if changes.is_some() { &["ada", "bob"] } else { &["bob"] };
             assert_eq!(agents, expected, "{changes:?}: clone {at}");
-            let ran = remote.ran(at, &["doctor", "--json"]);
-            assert_eq!(ran.code(), 0, "{changes:?}: clone {at}: {ran}");
+            assert_sound(&remote, at);
         }
         if changes.is_some() {
             let queued = |at| queued(&remote.agent(at, "ada"));
@@ -89,7 +103,7 @@ fn an_agent_that_a_clone_removes_is_gone_or_whole_in_all() {
     }
 }
 
-/// A new name that one clone gives is the one in all, also where children know their parent by it.
+/// After a rename in one clone all clones have the new name, also in the records of its children.
 #[test]
 fn an_agent_that_a_clone_renames_has_that_name_in_all() {
     let remote = Remote::new(&["ada"], "echo done", 2);
@@ -100,34 +114,35 @@ fn an_agent_that_a_clone_renames_has_that_name_in_all() {
     remote.ran(0, &["rename", "ada", "eve"]);
     remote.agree();
     for at in 0..2 {
-        let agents = crate::setup::names(remote.agent(at, "eve").parent().unwrap());
+        let agents = names(remote.agent(at, "eve").parent().unwrap());
         assert_eq!(agents, ["eve", "kid"], "clone {at}");
         assert_eq!(queued(&remote.agent(at, "eve")), before, "clone {at}");
         let identity = fs::read_to_string(remote.agent(at, "kid").join("identity.json")).unwrap();
         assert!(identity.contains("\"parent\": \"eve\""), "clone {at}: {identity}");
-        let ran = remote.ran(at, &["doctor", "--json"]);
-        assert_eq!(ran.code(), 0, "clone {at}: {ran}");
+        assert_sound(&remote, at);
     }
     remote.run(1, &["tick", "eve", "--until-idle", "-q"]);
     remote.agree();
     assert_eq!(processed(&remote.agent(0, "eve")).len(), before.len());
 }
 
-/// While another clone steps an agent nobody moves it: that clone would go on with it.
+/// `export --move` is refused while another clone steps the agent, because that clone would
+/// continue to step it.
 #[test]
-fn nobody_moves_what_another_clone_steps() {
+fn an_agent_that_another_clone_steps_can_not_be_moved() {
     let turn = r#"d="${DORMOUSE_DIR%%/project*}"; touch "$d/begun"; while test ! -e "$d/go"; do sleep 0.05; done; echo done"#;
     let remote = Remote::new(&["ada"], turn, 2);
     remote.enqueue(0, "ada", "hello");
-    let tick = crate::setup::Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]))
+    let tick = Beside::start(remote.cmd(0, &["tick", "ada", "--push", "-q"]))
         .after_it_made(remote.sandbox.root().join("begun"));
     remote.sync(1);
     remote.ran(1, &["--json", "export", "ada", "--move", "b", "-o", "x.tar"]).fails(4, "ticked_elsewhere");
     fs::write(remote.sandbox.root().join("go"), "").unwrap();
-    assert_eq!(tick.end().code(), 0);
+    tick.end().exits(0);
 }
 
-/// A clone and its words, each twice so that it comes further than the other one, or not.
+/// Runs a command in a clone. `is_further`: then also makes four more changes, so that the revision
+/// of this clone is higher than that of the other one.
 fn changed(remote: &Remote, at: usize, words: &[&str], is_further: bool) {
     remote.run(at, words);
     for _ in 0..if is_further { 4 } else { 0 } {
@@ -139,10 +154,8 @@ fn changed(remote: &Remote, at: usize, words: &[&str], is_further: bool) {
 fn a_trigger_that_one_clone_revokes_is_revoked() {
     for further in 0..2 {
         let remote = Remote::new(&["ada"], "echo done", 2);
-        let words = ["--json", "trigger", "create", "-a", "ada", "--secret-file"];
         let file = remote.sandbox.root().join("secret");
-        let made = remote.run(0, &[&words[..], &[file.to_str().unwrap()]].concat());
-        let made: Value = serde_json::from_str(made.trim()).unwrap();
+        let made = create_trigger(&remote, &[], file.to_str().unwrap());
         let id = made["id"].as_str().unwrap();
         let waits = ["wait", "--on", "external", "--reason", "x", "-a", "ada", "--trigger", id];
         remote.run(0, &waits);
@@ -168,16 +181,15 @@ fn a_trigger_that_one_clone_revokes_is_revoked() {
     }
 }
 
-/// The trigger of a wait is revoked by the end of the wait. Where the wait goes on, so does its trigger.
+/// If the merge ends a wait, it also revokes the trigger of the wait; otherwise both stay.
 #[test]
-fn the_trigger_of_a_wait_goes_with_the_wait() {
+fn the_trigger_of_a_wait_is_revoked_with_the_wait() {
     for further in 0..2 {
         let remote = Remote::new(&["ada"], "echo done", 2);
         let waits = ["-q", "wait", "--on", "external", "--reason", "x", "-a", "ada", "--resource", "r"];
         let wait = remote.run(0, &waits).trim().to_owned();
         let file = remote.sandbox.root().join("secret");
-        let words = ["trigger", "create", "-a", "ada", "--wait", &wait, "--secret-file"];
-        remote.run(0, &[&words[..], &[file.to_str().unwrap()]].concat());
+        create_trigger(&remote, &["--wait", &wait], file.to_str().unwrap());
         remote.agree();
         changed(&remote, 0, &["work", "add", "x", "-a", "ada"], further == 0);
         changed(&remote, 1, &["wait", "cancel", &wait, "-a", "ada"], further == 1);
@@ -185,21 +197,18 @@ fn the_trigger_of_a_wait_goes_with_the_wait() {
         for at in 0..2 {
             let dir = remote.agent(at, "ada");
             let left = (names(&dir.join("waits")).len(), names(&dir.join("triggers")).len());
-            // One is the trigger that every agent has.
+            // One of the triggers is the default trigger of each agent.
             assert_eq!(left, if further == 0 { (1, 2) } else { (0, 1) }, "{further} {at}");
         }
     }
 }
 
-/// What comes through one trigger in two clones is in the inbox, each once, and counts where it is taken up.
+/// Deliveries to one trigger in two clones each arrive once, and the trigger counts all of them.
 #[test]
 fn deliveries_to_two_clones_both_arrive() {
     let remote = Remote::new(&["ada"], "echo done", 2);
     let file = remote.sandbox.root().join("secret");
-    let words = ["--json", "trigger", "create", "-a", "ada", "--secret-file"];
-    let made: Value =
-        serde_json::from_str(remote.run(0, &[&words[..], &[file.to_str().unwrap()]].concat()).trim())
-            .unwrap();
+    let made = create_trigger(&remote, &[], file.to_str().unwrap());
     let id = made["id"].as_str().unwrap();
     remote.agree();
     let deliver = ["trigger", "deliver", id, "-a", "ada", "--secret-file", file.to_str().unwrap()];
@@ -215,16 +224,15 @@ fn deliveries_to_two_clones_both_arrive() {
     for at in 0..2 {
         let found = processed(&remote.agent(at, "ada"));
         assert!(found.len() == 6 && found.values().all(|count| *count == 1), "{found:?}");
-        let shown: Value =
-            serde_json::from_str(remote.run(at, &["--json", "trigger", "show", id, "-a", "ada"]).trim())
-                .unwrap();
-        assert_eq!(shown["delivery_count"], 6, "{shown}");
+        let shown = remote.run(at, &["--json", "trigger", "show", id, "-a", "ada"]);
+        assert_eq!(objects(&shown)[0]["delivery_count"], 6, "{shown}");
     }
 }
 
-/// Two clones make an agent of one name. One of them is believed, and what was said to either is heard.
+/// Two clones create an agent with the same name. The merge keeps one agent, with the messages of
+/// both.
 #[test]
-fn of_two_agents_of_one_name_one_is_believed_and_both_are_heard() {
+fn two_agents_of_one_name_become_one_with_all_messages() {
     for is_alike in [true, false] {
         let remote = Remote::new(&["ada"], "echo done", 2);
         let mut said = Vec::new();
@@ -236,14 +244,13 @@ fn of_two_agents_of_one_name_one_is_believed_and_both_are_heard() {
         }
         remote.sync(0);
         if !is_alike {
-            // What people write they merge: the hint says how.
+            // The policies differ. A person must merge them, and the hint says how.
             let ran = remote.ran(1, &["--json", "sync"]).fails(4, "merge_conflict");
-            assert!(ran.stdout.contains("git fetch origin && git merge origin/main"), "{ran}");
+            ran.shows("git fetch origin && git merge origin/main");
             remote.git(1, &["fetch", "--quiet", "origin"]);
             let merge = raw_git(&remote.sandbox, &remote.dirs[1], &["merge", "--quiet", "origin/main"]);
             assert_ne!(merge.code(), 0, "{merge}");
-            let ran = remote.ran(1, &["--json", "sync"]);
-            assert!(ran.code() == 1 && ran.stdout.contains("in the middle of a merge"), "{ran}");
+            remote.ran(1, &["--json", "sync"]).exits(1).shows("in the middle of a merge");
             let unmerged = remote.git(1, &["diff", "--name-only", "--diff-filter=U"]);
             for path in unmerged.lines() {
                 remote.git(1, &["checkout", "--quiet", "--theirs", path]);

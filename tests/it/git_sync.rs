@@ -1,4 +1,4 @@
-//! `sync`: clones of one state directory and the bare repository between them.
+//! Tests `sync` of clones of one state directory with the bare repository between them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,25 +7,33 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::{Sandbox, write_program};
+use crate::harness::{Cmd, Sandbox, write_program};
 use crate::remotes::{Remote, processed, queued};
 use crate::setup::{Beside, edit_file, failure, names, raw_git, started, tree};
 
+/// Asserts that a command with `--json` fails with this status and a message with these words.
+/// Returns the failure.
 #[track_caller]
-fn refused(remote: &Remote, at: usize, status: i32, words: &str) {
-    let before =
-        (tree(&remote.dirs[at].join(".dormouse/agents/ada/inbox")), remote.git(at, &["rev-parse", "HEAD"]));
-    let ran = remote.ran(at, &["--json", "sync"]).exits(status);
+fn assert_fails(cmd: Cmd<'_>, status: i32, words: &str) -> Value {
+    let ran = cmd.exits(status);
     let failed = failure(&ran);
     assert!(failed["message"].as_str().unwrap().contains(words), "{words}: {ran}");
-    assert!(failed["hint"].is_string(), "{ran}");
-    let after =
-        (tree(&remote.dirs[at].join(".dormouse/agents/ada/inbox")), remote.git(at, &["rev-parse", "HEAD"]));
-    assert_eq!(before, after, "what was refused changes nothing");
+    failed
+}
+
+/// Asserts that `sync` fails with a hint and changes neither the inbox nor the branch.
+#[track_caller]
+fn refused(remote: &Remote, at: usize, status: i32, words: &str) {
+    let inbox = remote.agent(at, "ada").join("inbox");
+    let state = || (tree(&inbox), remote.git(at, &["rev-parse", "HEAD"]));
+    let before = state();
+    let failed = assert_fails(remote.cmd(at, &["--json", "sync"]), status, words);
+    assert!(failed["hint"].is_string(), "{failed}");
+    assert_eq!(before, state(), "a refused sync has changed something");
 }
 
 #[test]
-fn what_three_clones_say_and_do_comes_together() {
+fn three_clones_share_messages_policies_and_steps() {
     let remote = Remote::new(&["ada", "bob"], "echo done", 3);
     let mut said = Vec::new();
     for at in 0..3 {
@@ -44,15 +52,15 @@ fn what_three_clones_say_and_do_comes_together() {
             fs::read_to_string(remote.agent(at, "bob").join("agent.toml")).unwrap().contains("of clone 1")
         );
     }
-    // One of them steps, and all hear of it.
+    // A step in one clone reaches all clones.
     remote.run(1, &["tick", "ada", "--until-idle", "-q"]);
     let late = remote.enqueue(2, "ada", "late");
     remote.agree();
     for at in 0..3 {
         assert_eq!(processed(&remote.agent(at, "ada")).len(), 3, "clone {at}");
-        assert_eq!(queued(&remote.agent(at, "ada")), std::slice::from_ref(&late));
+        assert_eq!(queued(&remote.agent(at, "ada")), [&*late]);
     }
-    // A new agent is whole when it comes, and a clone that has nothing new makes no commit.
+    // A new agent arrives complete, and a `sync` without changes makes no commit.
     remote.run(2, &["create", "eve", "--shell", "echo eve"]);
     remote.agree();
     assert_eq!(remote.run(0, &["get", "eve", "status"]).trim(), "booting");
@@ -63,7 +71,7 @@ fn what_three_clones_say_and_do_comes_together() {
 }
 
 #[test]
-fn where_two_clones_have_ticked_the_one_that_came_further_is_believed() {
+fn the_clone_with_more_steps_wins_a_merge() {
     let remote = Remote::new(&["ada"], "echo done", 2);
     let both = remote.enqueue(0, "ada", "for both");
     remote.agree();
@@ -74,30 +82,26 @@ fn where_two_clones_have_ticked_the_one_that_came_further_is_believed() {
     for _ in 0..3 {
         remote.run(1, &["tick", "ada", "-q"]);
     }
-    let ran = remote.ran(1, &["--json", "sync"]).exits(0);
-    let found: Value = serde_json::from_str(ran.stdout.trim()).unwrap();
-    assert!(
-        found["quarantined"].as_array().unwrap().iter().any(|path| path == "agents/ada/state.json"),
-        "{found}"
-    );
+    let found = remote.sync(1);
+    let quarantined = found["quarantined"].as_array().unwrap();
+    assert!(quarantined.iter().any(|path| path == "agents/ada/state.json"), "{found}");
     remote.sync(0);
     for at in 0..2 {
         assert!(remote.agent(at, "ada").join("quarantine/state.json").exists());
-        assert_eq!(processed(&remote.agent(at, "ada"))[&both], 2, "both ends are on record");
+        assert_eq!(processed(&remote.agent(at, "ada"))[&both], 2, "both ends are recorded");
         assert_eq!(processed(&remote.agent(at, "ada"))[&own], 1);
         assert!(remote.run(at, &["work", "list", "-a", "ada"]).contains("of the other clone"), "{item}");
-        let ran = remote.ran(at, &["doctor", "--repair"]);
-        assert!(ran.stdout.contains("ended_twice"), "{ran}");
+        remote.ran(at, &["doctor", "--repair"]).shows("ended_twice");
     }
     remote.agree();
 }
 
 #[test]
-fn what_one_clone_says_while_another_one_ticks_is_heard_once() {
+fn a_message_from_one_clone_is_run_once_while_another_one_ticks() {
     let remote = Remote::new(&["ada"], "echo done", 2);
     for round in 0..4 {
         let id = remote.enqueue(1, "ada", &format!("round {round}"));
-        // It has a say in `state.json`, as if the clone had ticked.
+        // A message with a dedupe key changes `state.json`, as a tick does.
         remote.run(1, &["-q", "enqueue", "ada", "keyed", "--dedupe-key", &format!("k{round}")]);
         remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
         remote.sync(1);
@@ -110,9 +114,10 @@ fn what_one_clone_says_while_another_one_ticks_is_heard_once() {
     remote.agree();
 }
 
-/// Killed after it has applied what another clone has pushed, and before the branch is moved.
+/// A `sync` was killed after it had written the files of another clone, and before it had moved the
+/// branch. The next `sync` must not take these files for changes of its own clone.
 #[test]
-fn what_a_killed_sync_has_applied_is_no_change_of_this_clone() {
+fn files_that_a_killed_sync_has_written_are_no_changes_of_its_clone() {
     let remote = Remote::new(&["ada", "bob"], "echo done", 2);
     let keyed = |round: usize| {
         remote.run(0, &["-q", "enqueue", "ada", "keyed", "--dedupe-key", &format!("k{round}")]);
@@ -126,7 +131,7 @@ fn what_a_killed_sync_has_applied_is_no_change_of_this_clone() {
         remote.sync(1);
         remote.git(1, &["reset", "--quiet", "--mixed", before.trim()]);
         if round == 1 {
-            // Changed since by another command.
+            // Another command changes the files after the kill.
             remote.run(1, &["-q", "enqueue", "ada", "keyed", "--dedupe-key", "here"]);
         }
         keyed(round + 10);
@@ -145,21 +150,28 @@ fn what_a_killed_sync_has_applied_is_no_change_of_this_clone() {
     );
 }
 
-/// As a git leaves it that was killed between the files of a checkout and its index.
-#[test]
-fn what_is_there_already_is_in_nobody_s_way() {
+/// Two clones, of which the second has pushed a change of `code` and a new file `other`.
+fn with_pushed_files() -> Remote {
     let remote = Remote::new(&["ada"], "echo done", 2);
     fs::write(remote.dirs[1].join("code"), "two\n").unwrap();
     fs::write(remote.dirs[1].join("other"), "other\n").unwrap();
     remote.git(1, &["add", "other", "code"]);
     remote.git(1, &["commit", "--quiet", "-m", "code"]);
     remote.sync(1);
+    remote
+}
+
+/// Files in the work tree that already have the content of the merge don't prevent it. A git that
+/// is killed after it has written files, and before it writes its index, leaves such files.
+#[test]
+fn files_that_already_have_the_merged_content_prevent_no_merge() {
+    let remote = with_pushed_files();
     let here = &remote.dirs[0];
     fs::write(here.join("code"), "two\n").unwrap();
     fs::write(here.join("other"), "mine\n").unwrap();
     refused(&remote, 0, 4, "uncommitted changes prevent the merge");
     fs::write(here.join("other"), "other\n").unwrap();
-    // What a person has staged is theirs, whatever the file has by now.
+    // `sync` keeps a staged change of a person, even if the file itself has the merged content.
     fs::write(here.join("code"), "staged\n").unwrap();
     remote.git(0, &["add", "code"]);
     fs::write(here.join("code"), "two\n").unwrap();
@@ -171,14 +183,9 @@ fn what_is_there_already_is_in_nobody_s_way() {
 }
 
 #[test]
-fn what_is_not_committed_elsewhere_stays_as_it_is() {
-    let remote = Remote::new(&["ada"], "echo done", 2);
-    fs::write(remote.dirs[1].join("code"), "two\n").unwrap();
-    fs::write(remote.dirs[1].join("other"), "other\n").unwrap();
-    remote.git(1, &["add", "other", "code"]);
-    remote.git(1, &["commit", "--quiet", "-m", "code"]);
-    remote.sync(1);
-    // A file that nobody else has changed, one that is staged, and one that git does not know.
+fn sync_keeps_uncommitted_files_beside_the_state_directory() {
+    let remote = with_pushed_files();
+    // One new file is unknown to git, and one is staged.
     let here = &remote.dirs[0];
     fs::write(here.join("mine"), "mine\n").unwrap();
     fs::write(here.join("staged"), "staged\n").unwrap();
@@ -188,14 +195,14 @@ fn what_is_not_committed_elsewhere_stays_as_it_is() {
     assert_eq!(fs::read_to_string(here.join("code")).unwrap(), "two\n");
     assert_eq!(remote.git(0, &["status", "--short"]), "A  staged\n?? mine\n");
     assert!(!remote.committed(0).contains("staged"));
-    // What is in the way of a change of another clone is not touched.
+    // An uncommitted change of a file that another clone has changed prevents the merge.
     fs::write(here.join("code"), "mine\n").unwrap();
     fs::write(remote.dirs[1].join("code"), "three\n").unwrap();
     remote.git(1, &["commit", "--quiet", "-am", "code"]);
     remote.sync(1);
     refused(&remote, 0, 4, "uncommitted changes prevent the merge");
     assert_eq!(fs::read_to_string(here.join("code")).unwrap(), "mine\n");
-    // Two that have changed the same lines are a person's to merge.
+    // If both clones have committed changes of the same lines, a person must merge them.
     remote.git(0, &["commit", "--quiet", "-m", "mine", "code"]);
     refused(&remote, 0, 4, "code: it was changed here and at origin");
     remote.git(0, &["reset", "--quiet", "--hard", "HEAD~1"]);
@@ -205,19 +212,14 @@ fn what_is_not_committed_elsewhere_stays_as_it_is() {
 }
 
 #[test]
-fn where_nothing_can_be_exchanged_that_is_said() {
+fn sync_fails_without_a_repository_remote_or_branch() {
     let sandbox = started("true");
-    let ran = sandbox.cmd(["--json", "sync"]).env("GIT_CEILING_DIRECTORIES", sandbox.root()).output();
-    assert!(
-        (ran.code(), failure(&ran)["message"].as_str().unwrap().contains("not a git repository"))
-            == (1, true)
-    );
+    let sync = sandbox.cmd(["--json", "sync"]).env("GIT_CEILING_DIRECTORIES", sandbox.root());
+    assert_fails(sync, 1, "not a git repository");
     let remote = Remote::new(&["ada"], "echo done", 1);
     remote.git(0, &["remote", "add", "other", "/nowhere"]);
-    let ran = remote.ran(0, &["--json", "sync", "third"]);
-    assert!(failure(&ran)["message"].as_str().unwrap().contains("there is no remote `third`"), "{ran}");
-    let ran = remote.ran(0, &["--json", "sync", "other"]).exits(1);
-    assert!(failure(&ran)["message"].as_str().unwrap().contains("can't fetch from other"), "{ran}");
+    assert_fails(remote.cmd(0, &["--json", "sync", "third"]), 1, "there is no remote `third`");
+    assert_fails(remote.cmd(0, &["--json", "sync", "other"]), 1, "can't fetch from other");
     remote.git(0, &["switch", "--quiet", "--detach"]);
     refused(&remote, 0, 1, "HEAD is detached");
     remote.git(0, &["switch", "--quiet", "main"]);
@@ -229,7 +231,7 @@ fn where_nothing_can_be_exchanged_that_is_said() {
     refused(&remote, 0, 1, "the repository has no remote");
 }
 
-/// A hook of git that refuses whatever comes.
+/// Adds a git hook that always fails, and returns its path.
 fn git_hook(git_dir: &Path, name: &str) -> std::path::PathBuf {
     let path = git_dir.join("hooks").join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -237,16 +239,16 @@ fn git_hook(git_dir: &Path, name: &str) -> std::path::PathBuf {
     path
 }
 
-/// What people set in their clones, and what kinds of clones there are.
+/// `sync` and `tick --push` work in every kind of clone, with common settings of git.
 #[test]
-fn every_kind_of_clone_exchanges() {
+fn every_kind_of_clone_syncs() {
     let hooks = |dir: &Path| {
         for name in ["pre-commit", "commit-msg", "pre-push", "post-commit", "reference-transaction"] {
             git_hook(&dir.join(".git"), name);
         }
     };
     type Prepare<'p> = &'p dyn Fn(&Path);
-    /// Its name, how it is made, what is set in it, and what else is done to it.
+    /// Name of a clone, the git command that makes it, its settings, and a function to prepare it.
     type Case<'c> = (&'c str, &'c [&'c str], &'c [&'c [&'c str]], Prepare<'c>);
     let nothing: Prepare<'_> = &|_| {};
     let cases: [Case<'_>; 8] = [
@@ -266,6 +268,11 @@ fn every_kind_of_clone_exchanges() {
     ];
     let remote = Remote::new(&["ada"], "echo done", 1);
     let url = format!("file://{}", remote.bare().display());
+    let use_clone = |dir: &Path| {
+        for words in [&["enqueue", "ada", "hello"][..], &["tick", "ada", "--push", "-q"], &["sync", "-q"]] {
+            remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).exits(0);
+        }
+    };
     for (name, clone, settings, prepare) in cases {
         let dir = remote.sandbox.root().join(name);
         remote.git(0, &[clone, &[&url, dir.to_str().unwrap()]].concat());
@@ -274,9 +281,7 @@ fn every_kind_of_clone_exchanges() {
         }
         prepare(&dir);
         let before = raw_git(&remote.sandbox, &dir, &["diff", "--cached", "--name-status"]).stdout;
-        for words in [&["enqueue", "ada", "hello"][..], &["tick", "ada", "--push", "-q"], &["sync", "-q"]] {
-            remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).exits(0);
-        }
+        use_clone(&dir);
         let after = raw_git(&remote.sandbox, &dir, &["diff", "--cached", "--name-status"]).stdout;
         assert_eq!(after, before, "{name}");
         let short = raw_git(&remote.sandbox, &dir, &["status", "--short", ".dormouse"]).stdout;
@@ -285,26 +290,25 @@ fn every_kind_of_clone_exchanges() {
     remote.agree();
     let found = processed(&remote.agent(0, "ada"));
     assert!(found.len() == 8 && found.values().all(|count| *count == 1), "{found:?}");
-    // A work tree beside the first has a branch of its own.
+    // A second work tree of the first clone has its own branch.
     let dir = remote.sandbox.root().join("beside");
     remote.git(0, &["worktree", "add", "--quiet", dir.to_str().unwrap(), "-b", "side"]);
-    for words in [&["enqueue", "ada", "hello"][..], &["tick", "ada", "--push", "-q"], &["sync", "-q"]] {
-        remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).exits(0);
-    }
+    use_clone(&dir);
     remote.git(0, &["rev-parse", "--verify", "refs/dormouse/origin/side"]);
     remote.agree();
 }
 
-/// Ids of a SHA-256 repository are longer, also that of no object and that of the empty tree.
+/// Object ids of a SHA-256 repository are longer, including the null id and the id of the empty
+/// tree.
 #[test]
-fn clones_with_longer_ids_exchange() {
+fn clones_with_longer_ids_sync() {
     let sandbox = Sandbox::empty().with_real_clock();
     let settings = sandbox.home().join(".config/git");
     fs::create_dir_all(&settings).unwrap();
     fs::write(settings.join("config"), "[init]\n\tdefaultObjectFormat = sha256\n").unwrap();
     let remote = Remote::of(sandbox, &["ada"], "echo done", 2);
     let head = remote.git(0, &["rev-parse", "HEAD"]);
-    // An older git does not know the setting.
+    // An older git ignores the setting, so the length is printed and not asserted.
     println!("ids of {} digits", head.trim().len());
     remote.enqueue(1, "ada", "hello");
     remote.sync(1);
@@ -312,13 +316,13 @@ fn clones_with_longer_ids_exchange() {
     remote.enqueue(1, "ada", "from here");
     remote.agree();
     assert_eq!(processed(&remote.agent(1, "ada")).len(), 1);
-    // Nothing is at the remote yet.
+    // The remote does not have this branch yet.
     remote.git(0, &["switch", "--quiet", "-c", "side"]);
     remote.enqueue(0, "ada", "again");
     remote.sync(0);
 }
 
-/// Nothing is taken, stepped or pushed where git would make other lines of the files.
+/// `sync` and `tick --push` fail in a clone in which git converts line endings of the records.
 #[test]
 fn a_clone_that_changes_the_ends_of_lines_is_refused() {
     let remote = Remote::new(&["ada"], "echo done", 1);
@@ -327,8 +331,7 @@ fn a_clone_that_changes_the_ends_of_lines_is_refused() {
     remote.sync(0);
     remote.git(0, &["config", "core.autocrlf", "true"]);
     for words in [&["--json", "sync"][..], &["--json", "tick", "ada", "--push"]] {
-        let ran = remote.ran(0, words).exits(1);
-        assert!(failure(&ran)["message"].as_str().unwrap().contains("core.autocrlf is set"), "{ran}");
+        assert_fails(remote.cmd(0, words), 1, "core.autocrlf is set");
     }
     remote.run(0, &["doctor", "--repair"]);
     remote.run(0, &["tick", "ada", "--push", "-q"]);
@@ -336,7 +339,8 @@ fn a_clone_that_changes_the_ends_of_lines_is_refused() {
     remote.agree();
 }
 
-/// A remote that takes nothing, for whatever reason: that is said, and another one goes on.
+/// If the remote refuses a push, a command fails at once. If the remote is only ahead, the command
+/// merges and pushes again.
 #[test]
 fn a_remote_that_refuses_is_told_from_one_that_is_ahead() {
     let remote = Remote::new(&["ada"], "echo done", 2);
@@ -344,18 +348,14 @@ fn a_remote_that_refuses_is_told_from_one_that_is_ahead() {
     let id = remote.enqueue(0, "ada", "hello");
     let begun = Instant::now();
     for words in [&["--json", "sync"][..], &["--json", "tick", "ada", "--push"]] {
-        let ran = remote.ran(0, words).exits(1);
-        let message = failure(&ran)["message"].as_str().unwrap().to_owned();
-        assert!(
-            message.contains("can't push to origin, branch main") && message.contains("declined"),
-            "{ran}"
-        );
+        let failed = assert_fails(remote.cmd(0, words), 1, "can't push to origin, branch main");
+        assert!(failed["message"].as_str().unwrap().contains("declined"), "{failed}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(30), "it does not try again and again");
-    assert_eq!(queued(&remote.agent(0, "ada")), std::slice::from_ref(&id));
+    assert!(begun.elapsed() < Duration::from_secs(30), "a refused push is repeated");
+    assert_eq!(queued(&remote.agent(0, "ada")), [&*id]);
     fs::remove_file(hook).unwrap();
     remote.agree();
-    // Somebody has set the branch back: what the remote has lost it gets again.
+    // A person has set the branch of the remote back; the next push restores the lost commit.
     remote.git(0, &["--git-dir", remote.bare().to_str().unwrap(), "update-ref", "refs/heads/main", "main~1"]);
     remote.run(0, &["tick", "ada", "--push", "-q"]);
     remote.agree();
@@ -366,20 +366,18 @@ fn a_remote_that_refuses_is_told_from_one_that_is_ahead() {
 fn a_remote_that_does_not_answer_is_given_up() {
     let remote = Remote::new(&["ada"], "echo done", 1);
     let settings = remote.dirs[0].join(".dormouse/dormouse.toml");
-    fs::write(&settings, format!("{}\n[git]\ntimeout = \"1s\"\n", fs::read_to_string(&settings).unwrap()))
-        .unwrap();
+    edit_file(&settings, |text| format!("{text}\n[git]\ntimeout = \"1s\"\n"));
     let stuck = remote.dirs[0].join("stuck");
     write_program(&stuck, "#!/bin/sh\nexec sleep 600\n");
     remote.git(0, &["remote", "set-url", "origin", "ssh://nobody@example.invalid/x"]);
     let begun = Instant::now();
-    let ran = remote.cmd(0, &["--json", "sync"]).env("GIT_SSH_COMMAND", &stuck).exits(1);
-    assert!(failure(&ran)["message"].as_str().unwrap().contains("git.timeout"), "{ran}");
+    assert_fails(remote.cmd(0, &["--json", "sync"]).env("GIT_SSH_COMMAND", &stuck), 1, "git.timeout");
     assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
-fn what_a_hostile_clone_has_pushed_is_not_believed() {
-    type Spoil = fn(&std::path::Path);
+fn invalid_records_of_a_hostile_clone_are_refused() {
+    type Spoil = fn(&Path);
     let cases: &[(Spoil, &str)] = &[
         (|ada| fs::write(ada.join("state.json"), "{\"schema\":").unwrap(), "state.json"),
         (|ada| fs::write(ada.join("work/x.json"), "nonsense").unwrap(), "work/x.json"),
@@ -435,10 +433,10 @@ fn a_merge_by_hand_without_the_driver_is_found() {
     refused(&remote, 0, 1, "in the middle of a merge");
     remote.git(0, &["merge", "--abort"]);
     remote.sync(0);
-    // The driver is there now.
+    // `sync` has configured the merge driver.
     assert!(remote.git(0, &["config", "merge.dormouse.driver"]).contains("merge-driver"));
     remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
-    // Somebody commits the marks of a conflict: that goes nowhere.
+    // A person commits a file with conflict markers; `sync` does not push it.
     edit_file(&remote.agent(0, "ada").join("state.json"), |whole| {
         format!("<<<<<<< HEAD\n{whole}=======\n{whole}>>>>>>> other\n")
     });
@@ -446,9 +444,9 @@ fn a_merge_by_hand_without_the_driver_is_found() {
     remote.ran(0, &["--json", "sync"]).fails(6, "damaged");
 }
 
-/// While a turn runs, and while producers say more, an exchange takes nothing away.
+/// A `sync` during a turn, and while messages arrive in both clones, loses no message.
 #[test]
-fn a_turn_that_runs_meanwhile_goes_on() {
+fn a_turn_continues_during_a_sync() {
     let remote = Remote::new(&["ada"], "echo begun > \"$DORMOUSE_DIR/../begun\"; sleep 2; echo done", 2);
     let first = remote.enqueue(0, "ada", "one");
     let tick =
@@ -460,7 +458,7 @@ fn a_turn_that_runs_meanwhile_goes_on() {
         remote.sync(1);
         remote.sync(0);
     }
-    assert_eq!(tick.end().code(), 0);
+    tick.end().exits(0);
     fs::remove_file(remote.dirs[0].join("begun")).unwrap();
     remote.agree();
     said.sort();
@@ -470,33 +468,34 @@ fn a_turn_that_runs_meanwhile_goes_on() {
     assert_eq!(found, said);
 }
 
-/// A state directory deep in a repository, with another one beside it.
+/// `sync` of a state directory in a subdirectory of a repository leaves the other state directory
+/// of the repository alone.
 #[test]
-fn each_of_two_state_directories_of_one_repository_is_exchanged_for_itself() {
+fn two_state_directories_of_one_repository_are_synced_separately() {
     let remote = Remote::new(&["ada"], "echo done", 1);
     let other = remote.dirs[0].join("deep/er/[x]");
     fs::create_dir_all(&other).unwrap();
-    let words = |rest: &[&str]| {
-        let dir = other.to_str().unwrap().to_owned();
-        let ran = remote.sandbox.cmd([&["-C", dir.as_str()], rest].concat()).exits(0);
-        ran.stdout
+    let run = |dir: &Path, words: &[&str]| {
+        remote.sandbox.cmd([&["-C", dir.to_str().unwrap()], words].concat()).exits(0).stdout
     };
-    words(&["init", "-q", other.to_str().unwrap()]);
-    words(&["create", "bob", "--shell", "echo bob"]);
-    words(&["sync"]);
+    run(&other, &["init", "-q", other.to_str().unwrap()]);
+    run(&other, &["create", "bob", "--shell", "echo bob"]);
+    run(&other, &["sync"]);
     assert!(remote.git(0, &["status", "--short", "deep"]).is_empty());
-    let there = remote.sandbox.root().join("again");
-    remote.git(0, &["clone", "--quiet", remote.bare().to_str().unwrap(), there.to_str().unwrap()]);
-    assert!(there.join("deep/er/[x]/.dormouse/agents/bob/state.json").exists());
-    remote.sandbox.cmd(["-C", there.join("deep/er/[x]").to_str().unwrap(), "enqueue", "bob", "hi"]).exits(0);
-    remote.sandbox.cmd(["-C", there.join("deep/er/[x]").to_str().unwrap(), "sync"]).exits(0);
-    assert_eq!(words(&["sync"]).trim(), "origin main: 1 file received, 0 files sent");
+    let clone = remote.sandbox.root().join("again");
+    remote.git(0, &["clone", "--quiet", remote.bare().to_str().unwrap(), clone.to_str().unwrap()]);
+    let there = clone.join("deep/er/[x]");
+    assert!(there.join(".dormouse/agents/bob/state.json").exists());
+    run(&there, &["enqueue", "bob", "hi"]);
+    run(&there, &["sync"]);
+    assert_eq!(run(&other, &["sync"]).trim(), "origin main: 1 file received, 0 files sent");
     assert_eq!(queued(&other.join(".dormouse/agents/bob")).len(), 1);
 }
 
-/// Three clones say and tick at once, each its own agent, with kills in the middle of their exchanges.
+/// Three clones enqueue messages for all agents and tick one agent each, all at the same time,
+/// while some of their `sync` commands are killed.
 #[test]
-fn clones_that_race_and_are_killed_lose_nothing() {
+fn racing_clones_whose_syncs_are_killed_lose_no_message() {
     const AGENTS: [&str; 3] = ["ada", "bob", "eve"];
     let remote = Remote::new(&AGENTS, "echo done", 3);
     let said = std::sync::Mutex::new(Vec::new());
@@ -511,15 +510,8 @@ fn clones_that_race_and_are_killed_lose_nothing() {
                     }
                     remote.run(at, &["tick", own, "-q"]);
                     if (round + at as u32).is_multiple_of(2) {
-                        let mut child = remote
-                            .cmd(at, &["sync", "-q"])
-                            .into_command()
-                            .stdout(std::process::Stdio::null())
-                            .spawn()
-                            .unwrap();
-                        std::thread::sleep(Duration::from_millis(u64::from(40 + 57 * round)));
-                        let _ = child.kill();
-                        child.wait().unwrap();
+                        let pause = Duration::from_millis(u64::from(40 + 57 * round));
+                        remote.kill_after(at, &["sync", "-q"], pause);
                         clear_locks(&remote.dirs[at]);
                     } else {
                         remote.sync(at);
@@ -546,8 +538,8 @@ fn clones_that_race_and_are_killed_lose_nothing() {
     assert_eq!(found, said);
 }
 
-/// What a git leaves that was killed, and asks a person to remove.
-pub fn clear_locks(dir: &std::path::Path) {
+/// Removes the locks of killed git commands, as git asks a person to do.
+pub fn clear_locks(dir: &Path) {
     std::thread::sleep(Duration::from_millis(300));
     for entry in walkdir::WalkDir::new(dir.join(".git")).into_iter().flatten() {
         if entry.path().extension().is_some_and(|ending| ending == "lock")
@@ -559,20 +551,17 @@ pub fn clear_locks(dir: &std::path::Path) {
 }
 
 #[test]
-fn an_exchange_that_others_always_overtake_ends_in_time() {
+fn a_sync_that_another_clone_always_overtakes_ends_in_time() {
     let remote = Remote::new(&["ada"], "echo done", 1);
-    // Another clone pushes between the look at the branch and each push of this one.
+    // The hook changes the branch during each push, as if another clone had pushed just before.
     let race = "#!/bin/sh
 export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x
 git update-ref \"$1\" \"$(git commit-tree -p \"$2\" -m other \"$2^{tree}\")\"
 ";
     write_program(&remote.bare().join("hooks/update"), race);
     remote.enqueue(0, "ada", "x");
-    let ran = remote.ran(0, &["--json", "--lock-timeout", "0", "sync"]);
-    let failed = failure(&ran);
-    assert_eq!((ran.code(), &failed["kind"]), (5, &"contended".into()), "{ran}");
-    assert!(failed["hint"].as_str().unwrap().contains("--lock-timeout"), "{ran}");
-    // Nothing was lost.
+    let ran = remote.ran(0, &["--json", "--lock-timeout", "0", "sync"]).fails(5, "contended");
+    assert!(failure(&ran)["hint"].as_str().unwrap().contains("--lock-timeout"), "{ran}");
     fs::remove_file(remote.bare().join("hooks/update")).unwrap();
     remote.sync(0);
     assert_eq!(queued(&remote.agent(0, "ada")).len(), 1);
