@@ -17,6 +17,14 @@ fn created(shell: &str) -> Sandbox {
     sandbox
 }
 
+/// Started agent `ada` with this turn and a hook of its own, which runs from the first start on.
+fn hooked(shell: &str, name: &str, script: &str) -> Sandbox {
+    let sandbox = created(shell);
+    hook(&sandbox.agent("ada"), name, script);
+    sandbox.run(["start", "ada"]);
+    sandbox
+}
+
 /// Returns the events about hooks.
 fn recorded(sandbox: &Sandbox) -> Vec<Value> {
     sandbox.json_lines(["events", "ada", "--kind", "hook_ended"])
@@ -42,9 +50,7 @@ const NOTE_INPUT: &str = r#"read -r d; echo "$d" >> "$HOME/noted""#;
 
 #[test]
 fn on_startup_runs_before_the_agent_is_runnable() {
-    let sandbox = created("true");
-    hook(&sandbox.agent("ada"), "on-startup", NOTE_STATE);
-    sandbox.run(["start", "ada"]);
+    let sandbox = hooked("true", "on-startup", NOTE_STATE);
     assert_eq!(noted(&sandbox), ["on-startup initializing"]);
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
     sandbox.run(["stop", "ada"]);
@@ -126,9 +132,7 @@ fn a_hook_has_the_environment_and_the_workspace_of_a_turn() {
 
 #[test]
 fn a_hook_about_a_run_knows_its_work_item() {
-    let sandbox = created("true");
-    hook(&sandbox.agent("ada"), "on-scheduled", r#"echo "$DORMOUSE_WORK_ITEM" >> "$HOME/noted""#);
-    sandbox.run(["start", "ada"]);
+    let sandbox = hooked("true", "on-scheduled", r#"echo "$DORMOUSE_WORK_ITEM" >> "$HOME/noted""#);
     let item = sandbox.json(["work", "add", "--agent", "ada", "paint"])["id"].as_str().unwrap().to_owned();
     sandbox.run(["enqueue", "ada", "--work-item", &item, "go on"]);
     step(&sandbox);
@@ -190,11 +194,9 @@ fn a_hook_that_takes_too_long_is_ended_with_all_its_processes() {
 
 #[test]
 fn a_hook_calls_dormouse_while_no_lock_is_held() {
-    let sandbox = created("true");
     let script =
         r#"$D --lock-timeout 0 work add "after $DORMOUSE_HOOK" -a ada && $D enqueue ada "from the hook""#;
-    hook(&sandbox.agent("ada"), "on-startup", script);
-    sandbox.run(["start", "ada"]);
+    let sandbox = hooked("true", "on-startup", script);
     assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"])[0]["objective"], "after on-startup");
     let message = sandbox.json(["queue", "list", "-a", "ada"]);
     assert_eq!(
@@ -205,12 +207,9 @@ fn a_hook_calls_dormouse_while_no_lock_is_held() {
 
 #[test]
 fn changes_by_a_hook_run_no_hook() {
+    let script = r#"echo change >> "$HOME/noted"; $D stop ada; $D start ada; $D enqueue ada x; $D tick ada"#;
     let sandbox = created("true");
-    hook(
-        &sandbox.store(),
-        "on-state-change",
-        r#"echo change >> "$HOME/noted"; $D stop ada; $D start ada; $D enqueue ada x; $D tick ada"#,
-    );
+    hook(&sandbox.store(), "on-state-change", script);
     sandbox.run(["start", "ada"]);
     assert_eq!(noted(&sandbox), ["change"]);
     assert_eq!(field(&sandbox, "execution.state"), "completed");
@@ -336,9 +335,8 @@ fn a_stop_ends_a_recovery_which_begins_again_after_the_next_start() {
 
 #[test]
 fn on_scheduled_runs_before_the_turn_and_acts_for_it() {
-    let sandbox = created(r#"echo turn >> "$HOME/noted""#);
-    hook(&sandbox.agent("ada"), "on-scheduled", &format!("{NOTE_INPUT}; $D enqueue ada more >/dev/null"));
-    sandbox.run(["start", "ada"]);
+    let script = format!("{NOTE_INPUT}; $D enqueue ada more >/dev/null");
+    let sandbox = hooked(r#"echo turn >> "$HOME/noted""#, "on-scheduled", &script);
     let message = say(&sandbox, "hello");
     let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
     let [told, turn] = &noted(&sandbox)[..] else { panic!("{:?}", noted(&sandbox)) };
@@ -351,9 +349,8 @@ fn on_scheduled_runs_before_the_turn_and_acts_for_it() {
 
 #[test]
 fn a_turn_whose_schedule_hook_fails_is_failed() {
-    let sandbox = created(r#"echo turn >> "$HOME/noted""#);
-    hook(&sandbox.agent("ada"), "on-scheduled", "echo no room >&2; exit 3");
-    sandbox.run(["start", "ada"]);
+    let turn = r#"echo turn >> "$HOME/noted""#;
+    let sandbox = hooked(turn, "on-scheduled", "echo no room >&2; exit 3");
     let reason = "not started: on-scheduled failed: exit status 3: no room";
     let expected = json!({ "terminal": "failed", "terminal_reason": reason });
     assert_includes(&step_on(&sandbox, "hello"), expected);
@@ -364,9 +361,8 @@ fn a_turn_whose_schedule_hook_fails_is_failed() {
 
 #[test]
 fn a_deferred_turn_is_not_scheduled_again() {
-    let sandbox = created(r#"echo turn >> "$HOME/noted"; exit 75"#);
-    hook(&sandbox.agent("ada"), "on-scheduled", r#"echo hook >> "$HOME/noted""#);
-    sandbox.run(["start", "ada"]);
+    let turn = r#"echo turn >> "$HOME/noted"; exit 75"#;
+    let sandbox = hooked(turn, "on-scheduled", r#"echo hook >> "$HOME/noted""#);
     step_on(&sandbox, "hello");
     sandbox.pass(60);
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (resources_available) deferred");
@@ -392,10 +388,9 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
 #[test]
 fn a_turn_that_delegates_runs_all_hooks() {
     let action = r#"{"do":"task.start","delegate":"eve","text":"dig"}"#;
-    let sandbox = created(&format!(r#"echo '{{"actions":[{action}]}}' > "$DORMOUSE_OUTCOME""#));
+    let turn = format!(r#"echo '{{"actions":[{action}]}}' > "$DORMOUSE_OUTCOME""#);
     let note = r#"sed 's/.*"to":"\([a-z]*\)".*/\1/' >> "$HOME/noted""#;
-    hook(&sandbox.agent("ada"), "on-state-change", note);
-    sandbox.run(["start", "ada"]);
+    let sandbox = hooked(&turn, "on-state-change", note);
     say(&sandbox, "hello");
     assert_eq!(step(&sandbox)["terminal"], "completed");
     assert_eq!(sandbox.json(["get", "eve"])["status"], "awake_idle");
@@ -405,11 +400,8 @@ fn a_turn_that_delegates_runs_all_hooks() {
 #[test]
 fn a_stop_while_the_startup_hook_runs_wins() {
     let sandbox = created("true");
-    hook(
-        &sandbox.agent("ada"),
-        "on-startup",
-        r#"echo up >> "$HOME/noted"; until test -e "$HOME/go"; do sleep 0.02; done"#,
-    );
+    let script = r#"echo up >> "$HOME/noted"; until test -e "$HOME/go"; do sleep 0.02; done"#;
+    hook(&sandbox.agent("ada"), "on-startup", script);
     let start = until_noted(&sandbox, &["start", "ada", "--json"]);
     sandbox.run(["stop", "ada"]);
     fs::write(sandbox.home().join("go"), "").unwrap();

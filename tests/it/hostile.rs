@@ -1,19 +1,17 @@
-//! Hostile state directories: whatever is in one, no command writes anything outside of it, and none hangs.
+//! Tests commands in hostile state directories: no command writes outside of the directory, or
+//! hangs.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use predicates::prelude::*;
-use predicates::str::contains;
-
 use crate::harness::{Sandbox, copy_of_dormouse, dormouse, each_in_parallel};
 use crate::journal::{NO_MARK, line, write};
 use crate::needs::leave_out;
 use crate::setup::{json_in, words};
 
-/// Commands that look, and commands that change something: whatever a script would run on a clone.
+/// Reading and writing commands that a script may run in a git clone.
 const COMMANDS: &[&[&str]] = &[
     &["doctor"],
     &["doctor", "--repair"],
@@ -45,7 +43,7 @@ const COMMANDS: &[&[&str]] = &[
     &["stop", "ada"],
 ];
 
-/// An agent with something of everything, that has run.
+/// Agent that has had a turn, and has records of several kinds.
 fn lived() -> Sandbox {
     live(Sandbox::empty())
 }
@@ -62,7 +60,7 @@ fn live(sandbox: Sandbox) -> Sandbox {
     sandbox
 }
 
-/// Everything below a directory but for times, as text.
+/// Returns paths, modes and contents of all files below a directory, as text.
 fn picture(dir: &Path) -> String {
     let mut lines = Vec::new();
     for entry in walkdir::WalkDir::new(dir).sort_by_file_name() {
@@ -74,17 +72,22 @@ fn picture(dir: &Path) -> String {
     lines.join("\n")
 }
 
-/// A directory beside the project that stands for a home.
-fn treasure(sandbox: &Sandbox) -> PathBuf {
+/// Creates the directory `treasure` outside of the state directory, which no command may change.
+fn treasure(sandbox: &Sandbox) {
     let dir = sandbox.root().join("treasure");
     fs::create_dir_all(dir.join("below")).unwrap();
     for name in ["authorized_keys", "state.json", "agent.toml", "2-msg_0.json", "lock", "below/run.json"] {
         fs::write(dir.join(name), "precious\n").unwrap();
     }
-    dir
 }
 
-/// Runs every command in a copy of its own, and holds what lies outside against what lay there.
+/// Returns the revision of `ada`.
+fn revision(sandbox: &Sandbox) -> u64 {
+    json_in(sandbox.agent("ada").join("state.json"))["revision"].as_u64().unwrap()
+}
+
+/// Runs each command in a separate copy, and asserts that the files outside of the state directory
+/// are the same afterwards.
 fn nothing_leaves(sandbox: &Sandbox, what: &str, also: impl Fn(&str, i32)) {
     for args in COMMANDS {
         let copy = sandbox.copy();
@@ -99,7 +102,7 @@ fn nothing_leaves(sandbox: &Sandbox, what: &str, also: impl Fn(&str, i32)) {
 }
 
 #[test]
-fn a_link_in_place_of_anything_leads_nowhere() {
+fn no_command_follows_a_link_in_place_of_a_file() {
     let template = live(Sandbox::in_memory());
     treasure(&template);
     let places = words(
@@ -118,7 +121,7 @@ fn a_link_in_place_of_anything_leads_nowhere() {
         let is_file = place.contains(".json") || place.contains(".toml") || place.contains("lock");
         let target = if is_file { "treasure/state.json" } else { "treasure" };
         symlink(format!("{up}{target}"), &path).unwrap();
-        assert!(path.exists(), "{place} leads there");
+        assert!(path.exists(), "the link {place} is broken");
         nothing_leaves(&sandbox, place, |_, _| {});
     });
     for place in ["agents", "agents/ada"] {
@@ -130,7 +133,8 @@ fn a_link_in_place_of_anything_leads_nowhere() {
         for args in COMMANDS {
             let ran = sandbox.cmd(args.iter().copied()).output();
             assert_eq!(picture(&sandbox.root().join("treasure")), before, "{place}: {args:?}: {ran}");
-            // A new agent has its place beside the link.
+            // Not all commands open the linked directory: `create` adds another agent beside the
+            // link.
             let is_beside =
                 args[0] == "create" && place != "agents" || ["list", "tick", "next-wake"].contains(&args[0]);
             assert!(ran.code() == 6 || is_beside || args[0] == "doctor", "{place}: {args:?}: {ran}");
@@ -156,39 +160,34 @@ fn git(dir: &Path, words: &[&str]) {
 }
 
 #[test]
-fn a_journal_that_came_with_a_clone_is_put_aside_and_the_clone_goes_on() {
+fn a_journal_that_git_tracks_is_quarantined() {
     let origin = lived();
     treasure(&origin);
     let ada = origin.agent("ada");
     symlink("../../../../treasure", ada.join("notes")).unwrap();
-    let revision = origin.json(["state", "ada"]).get("revision").and_then(|r| r.as_u64());
-    let state: serde_json::Value = json_in(ada.join("state.json"));
-    let revision = revision.or(state["revision"].as_u64()).unwrap();
-    write(&ada.join("journal.jsonl"), journal(TO_STATE, "", "", revision).as_bytes());
+    write(&ada.join("journal.jsonl"), journal(TO_STATE, "", "", revision(&origin)).as_bytes());
     git(&origin.project(), &["init", "-q"]);
     git(&origin.project(), &["add", "--force", "."]);
     git(&origin.project(), &["commit", "-q", "--allow-empty", "-m", "all of it"]);
     nothing_leaves(&origin, "a tracked journal", |_, code| assert!([0, 1, 4, 6].contains(&code)));
     let clone = origin.copy();
-    clone.cmd(["tick", "ada"]).assert().code(0).stderr(contains("is not applied, because git tracks it"));
+    clone.cmd(["tick", "ada"]).exits(0).warns("is not applied, because git tracks it");
     assert!(clone.agent("ada").join("quarantine/journal.jsonl").exists());
     clone.run(["doctor"]);
     clone.run(["tick", "ada", "--until-idle"]);
 }
 
 #[test]
-fn a_journal_of_another_machine_is_put_aside() {
+fn a_journal_of_another_machine_is_quarantined() {
     if fs::read("/etc/machine-id").is_ok_and(|id| !id.trim_ascii().is_empty()) {
         let sandbox = lived();
-        let state = fs::read_to_string(sandbox.agent("ada").join("state.json")).unwrap();
-        let record: serde_json::Value = serde_json::from_str(&state).unwrap();
-        let revision = record["revision"].as_u64().unwrap();
-        let entry = serde_json::json!({ "schema": "dormouse/journal/1", "machine": "0123", "base_revision": revision,
+        let entry = serde_json::json!({ "schema": "dormouse/journal/1", "machine": "0123",
+            "base_revision": revision(&sandbox),
             "writes": [{ "path": "state.json", "content": "{}" }], "appends": [], "deletes": [], "number": 1 });
         let text = line(&entry, NO_MARK, NO_MARK);
         write(&sandbox.agent("ada").join("journal.jsonl"), text.as_bytes());
         sandbox.run(["get", "ada"]);
-        sandbox.cmd(["tick", "ada"]).assert().code(0).stderr(contains("written on another machine"));
+        sandbox.cmd(["tick", "ada"]).exits(0).warns("written on another machine");
         sandbox.run(["doctor"]);
     } else {
         leave_out("this machine has no id");
@@ -196,38 +195,17 @@ fn a_journal_of_another_machine_is_put_aside() {
 }
 
 #[test]
-fn a_journal_names_what_transactions_write_and_nothing_else() {
+fn a_journal_may_only_name_files_that_transactions_write() {
     let template = lived();
     treasure(&template);
-    let state = fs::read_to_string(template.agent("ada").join("state.json")).unwrap();
-    let record: serde_json::Value = serde_json::from_str(&state).unwrap();
-    let revision = record["revision"].as_u64().unwrap();
+    let revision = revision(&template);
     let id = "019b7ca99c2870008001a68215f28060";
-    let paths = [
-        "agent.toml",
-        "identity.json",
-        "lock",
-        "hooks/turn_started",
-        "../../dormouse.toml",
-        "../../.gitignore",
-        "/etc/passwd",
-        "",
-        ".",
-        "..",
-        "inbox/../agent.toml",
-        "inbox/x.json",
-        "inbox/.gitkeep",
-        "work/x.json",
-        "tmp/x",
-        "runs/x/run.json",
-        "journal.jsonl",
-        "ledger/../agent.toml",
-        "archive/x.jsonl",
-        "cache/x",
-        "inbox//x",
-        "notes/x",
-    ];
-    for path in paths {
+    let paths = words(
+        "agent.toml identity.json lock hooks/turn_started ../../dormouse.toml ../../.gitignore /etc/passwd . .. \
+         inbox/../agent.toml inbox/x.json inbox/.gitkeep work/x.json tmp/x runs/x/run.json journal.jsonl \
+         ledger/../agent.toml archive/x.jsonl cache/x inbox//x notes/x",
+    );
+    for path in paths.into_iter().chain([""]) {
         let put = format!(r#"{{"path":"{path}","content":"x"}}"#);
         let append = format!(r#"{{"path":"{path}","offset":0,"content":"x"}}"#);
         let delete = format!("\"{path}\"");
@@ -239,10 +217,9 @@ fn a_journal_names_what_transactions_write_and_nothing_else() {
             let sandbox = template.copy();
             write(&sandbox.agent("ada").join("journal.jsonl"), text.as_bytes());
             let before = picture(&sandbox.store());
-            let ran = sandbox.cmd(["work", "add", "-a", "ada", "x"]).output();
-            assert!(ran.code() == 6 && ran.stderr.contains("no transaction changes"), "{path}: {ran}");
+            sandbox.cmd(["work", "add", "-a", "ada", "x"]).exits(6).warns("no transaction changes");
             let mut after = picture(&sandbox.store());
-            // The lock says who held it.
+            // The lock file changes, because it names the process that has held the lock.
             let lock = |text: &str| text.lines().find(|line| line.contains("/ada/lock ")).unwrap().to_owned();
             after = after.replace(&lock(&after), &lock(&before));
             assert_eq!(after, before, "{path}");
@@ -251,30 +228,24 @@ fn a_journal_names_what_transactions_write_and_nothing_else() {
         }
     }
     for (put, append, delete) in [
-        (
-            format!("work/work_{id}.plan.md"),
-            "ledger/2026-01.jsonl".to_owned(),
-            format!("inbox/2-msg_{id}.json"),
-        ),
-        (
-            format!("inbox/2-msg_{id}/2-msg_{id}.json"),
-            "archive/2026-01/message.jsonl".into(),
-            format!("runs/run_{id}/checkpoint-3"),
-        ),
+        ("work/work_ID.plan.md", "ledger/2026-01.jsonl", "inbox/2-msg_ID.json"),
+        ("inbox/2-msg_ID/2-msg_ID.json", "archive/2026-01/message.jsonl", "runs/run_ID/checkpoint-3"),
     ] {
         let sandbox = template.copy();
-        let put = format!(r#"{{"path":"{put}","content":"x"}}"#);
+        let put = format!(r#"{{"path":"{put}","content":"x"}}"#).replace("ID", id);
         let append = format!(r#"{{"path":"{append}","offset":0,"content":""}}"#);
-        let text = journal(&put, &append, &format!("\"{delete}\""), revision);
+        let delete = format!("\"{delete}\"").replace("ID", id);
+        let text = journal(&put, &append, &delete, revision);
         write(&sandbox.agent("ada").join("journal.jsonl"), text.as_bytes());
-        sandbox.cmd(["stop", "ada"]).assert().stderr(contains("no transaction changes").not());
+        let ran = sandbox.cmd(["stop", "ada"]).output();
+        assert!(!ran.stderr.contains("no transaction changes"), "{ran}");
     }
 }
 
-/// A pipe, a socket, a directory or a sparse gigabyte in place of any file: no command waits for it, or
-/// takes it into memory.
+/// No command waits for a pipe, a socket, a directory or a sparse file of 3 GiB in place of any
+/// file, or reads it into memory.
 #[test]
-fn what_is_no_file_of_its_kind_stops_no_command_for_long() {
+fn no_command_hangs_at_a_special_or_huge_file() {
     let template = live(Sandbox::in_memory());
     treasure(&template);
     let ada = template.agent("ada");
@@ -300,7 +271,7 @@ fn what_is_no_file_of_its_kind_stops_no_command_for_long() {
                         rustix::fs::FileType::Socket
                     };
                     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
-                    // With a writer that never says anything.
+                    // The pipe has a writer that never writes, so a read would wait for ever.
                     _held = fs::OpenOptions::new().read(true).write(true).open(&path).ok();
                 }
                 "directory" => fs::create_dir(&path).unwrap(),
@@ -325,7 +296,7 @@ fn what_is_no_file_of_its_kind_stops_no_command_for_long() {
     });
 }
 
-/// Only root can become somebody else. `None`: this is not root.
+/// Runs a command as [`USER`]. Returns `None` if the tests don't run as root.
 fn as_user(sandbox: &Sandbox, args: &[&str]) -> Option<crate::harness::Ran> {
     if !rustix::process::geteuid().is_root() {
         leave_out("needs root");
@@ -348,7 +319,7 @@ fn as_user(sandbox: &Sandbox, args: &[&str]) -> Option<crate::harness::Ran> {
 
 const USER: u32 = 54321;
 
-/// As a checkout makes it.
+/// Sets the modes of a git checkout with umask 022.
 fn open_to_all(sandbox: &Sandbox) {
     for entry in walkdir::WalkDir::new(sandbox.store()) {
         let entry = entry.unwrap();
@@ -365,18 +336,15 @@ fn give(dir: &Path, user: u32) {
 }
 
 #[test]
-fn a_directory_that_was_only_found_has_to_be_ones_own() {
+fn a_state_directory_that_was_only_found_must_belong_to_the_user() {
     let sandbox = lived();
     open_to_all(&sandbox);
     let Some(ran) = as_user(&sandbox, &["list"]) else { return };
-    assert_eq!(ran.code(), 4, "{ran}");
-    assert!(ran.stderr.contains("belongs to user 0, not to you (54321)"), "{ran}");
-    assert!(ran.stderr.contains("name it with --dir"), "{ran}");
-    let json = as_user(&sandbox, &["list", "--json"]).unwrap();
-    assert!(json.stdout.contains("\"kind\":\"not_trusted\""), "{json}");
+    ran.exits(4).warns("belongs to user 0, not to you (54321)").warns("name it with --dir");
+    as_user(&sandbox, &["list", "--json"]).unwrap().shows("\"kind\":\"not_trusted\"");
     give(&sandbox.store(), USER);
     as_user(&sandbox, &["list"]).unwrap().exits(0);
-    // The owner itself must not be led by it, even as root.
+    // Root must not use a directory of another user that was only found either.
     sandbox.cmd(["list"]).exits(4);
     sandbox.run(["list", "--dir", "."]);
     for (path, mode) in
@@ -384,23 +352,22 @@ fn a_directory_that_was_only_found_has_to_be_ones_own() {
     {
         let before = fs::metadata(&path).unwrap().permissions();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        let ran = as_user(&sandbox, &["list"]).unwrap();
-        assert!(ran.code() == 4 && ran.stderr.contains("others may write to"), "{ran}");
+        as_user(&sandbox, &["list"]).unwrap().exits(4).warns("others may write to");
         fs::set_permissions(&path, before).unwrap();
     }
-    // A group of the user's own number is the user's own.
+    // A group with the number of the user counts as the user's private group.
     fs::set_permissions(sandbox.store(), fs::Permissions::from_mode(0o775)).unwrap();
-    assert_eq!(as_user(&sandbox, &["list"]).unwrap().code(), 0);
+    as_user(&sandbox, &["list"]).unwrap().exits(0);
     chown(sandbox.store(), None, Some(12345)).unwrap();
-    assert_eq!(as_user(&sandbox, &["list"]).unwrap().code(), 4);
+    as_user(&sandbox, &["list"]).unwrap().exits(4);
 }
 
 #[test]
-fn the_users_own_settings_say_what_else_is_trusted() {
+fn the_settings_of_a_user_can_trust_other_directories() {
     let sandbox = lived();
     open_to_all(&sandbox);
     let Some(ran) = as_user(&sandbox, &["list"]) else { return };
-    assert_eq!(ran.code(), 4, "{ran}");
+    ran.exits(4);
     let settings = sandbox.home().join(".config/dormouse/config.toml");
     fs::create_dir_all(settings.parent().unwrap()).unwrap();
     let here = [sandbox.store(), sandbox.project()].map(|path| path.to_string_lossy().into_owned());
@@ -411,6 +378,5 @@ fn the_users_own_settings_say_what_else_is_trusted() {
         as_user(&sandbox, &["list"]).unwrap().exits(code);
     }
     fs::write(&settings, "[trust]\ndirectorys = []\n").unwrap();
-    let ran = as_user(&sandbox, &["list"]).unwrap();
-    assert!(ran.code() == 6 && ran.stderr.contains("config.toml:2"), "{ran}");
+    as_user(&sandbox, &["list"]).unwrap().exits(6).warns("config.toml:2");
 }
