@@ -209,7 +209,7 @@ fn followers_beside_cron_and_kills_complete_each_turn_once() {
     assert_eq!(turns.len(), 20, "a message was lost");
     let runs = sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "0"]);
     let completed = runs.iter().filter(|run| run["terminal"] == "completed").count();
-    // A turn that ran twice was interrupted by a kill, which has a run of its own.
+    // A kill may interrupt a turn, so a message may have two turns, but each turn has its own run.
     assert!(completed == 20 && text.lines().count() <= runs.len(), "{text}\n{runs:#?}");
     sandbox.run(["doctor"]);
 }

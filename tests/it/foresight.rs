@@ -1,9 +1,9 @@
-//! What `tick --dry-run`, `explain` and `next-wake` foresee is what the next step does, wherever a command
-//! was killed before.
+//! Tests that the next step does what `tick --dry-run`, `explain` and `next-wake` predict, also
+//! after a command was killed.
 //!
-//! Every command of the crash tests, and some more, is cut at its system calls. CI takes a sample with a
-//! seed; `DORMOUSE_FORESIGHT=all cargo test --test it foresight` takes every call, and
-//! `DORMOUSE_FORESIGHT_SEED` draws another sample.
+//! The commands of the crash tests, and some more, are killed at their system calls. CI takes a
+//! sample with a seed; `DORMOUSE_FORESIGHT=all cargo test --test it foresight` takes every call,
+//! and `DORMOUSE_FORESIGHT_SEED` draws another sample.
 
 use std::fs;
 
@@ -13,26 +13,23 @@ use serde_json::{Value, json};
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::scenarios::{AGENT, SCENARIOS, Scenario, TICK, after, created, queued, started};
 use crate::setup::{
-    Beside, decision, edit_state, eventually, extend_policy, field, hook, objects, processes, record, say,
-    words,
+    Beside, decision, edit_state, eventually, extend_policy, field, hook, number, objects, processes, record,
+    say, words,
 };
 use crate::strace::{self, Call, Harm};
 
-/// How many cuts a sample has.
+/// Number of kills in a sample.
 const SAMPLE: usize = 120;
 
-/// How many steps are compared after a cut.
+/// Number of steps that are compared after a kill.
 const STEPS: usize = 3;
 
-/// Beyond those of the crash tests: what has more than one process, or lies in the inbox in numbers.
+/// Situations that the crash tests lack: several processes, or many messages in the inbox.
 const SITUATIONS: &[Scenario] = &[
     Scenario {
         name: "the backoff of a failure is over",
         prepare: || {
-            let sandbox = after(
-                created("false", "[recovery]\nmax_attempts = 3\n"),
-                &["start ada", "enqueue ada hello"],
-            );
+            let sandbox = with_message("false", "[recovery]\nmax_attempts = 3\n");
             sandbox.cmd(words("tick ada")).output();
             sandbox.pass(3600);
             sandbox
@@ -48,18 +45,13 @@ const SITUATIONS: &[Scenario] = &[
                     {"do": "task.start", "delegate": "kid", "text": "help"},
                     {"do": "wait", "kind": "task", "reason": "the help of the kid"}]}' > "$DORMOUSE_OUTCOME"
                 esac"#;
-            after(created(ANSWER, ""), &["start ada", "enqueue ada hello"])
+            with_message(ANSWER, "")
         },
         ..TICK
     },
     Scenario {
         name: "an outcome that the last attempt leaves, and then the agent stops",
-        prepare: || {
-            after(
-                created("false", "[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n"),
-                &["start ada", "enqueue ada hello"],
-            )
-        },
+        prepare: || with_message("false", "[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n"),
         ..TICK
     },
     Scenario {
@@ -100,10 +92,7 @@ const SITUATIONS: &[Scenario] = &[
     Scenario {
         name: "a file that interjects is dropped into a backoff",
         prepare: || {
-            let sandbox = after(
-                created("false", "[recovery]\nmax_attempts = 3\nbase = \"1h\"\n"),
-                &["start ada", "enqueue ada hello"],
-            );
+            let sandbox = with_message("false", "[recovery]\nmax_attempts = 3\nbase = \"1h\"\n");
             sandbox.cmd(words("tick ada")).output();
             let body = "{\"text\":\"now\",\"priority\":\"interject\"}\n";
             fs::write(sandbox.agent(AGENT).join("inbox/now.json"), body).unwrap();
@@ -124,7 +113,7 @@ const SITUATIONS: &[Scenario] = &[
         ..TICK
     },
     Scenario {
-        name: "a message behind many that are none",
+        name: "a message behind many invalid files",
         prepare: || {
             let sandbox = started();
             let inbox = sandbox.agent(AGENT).join("inbox");
@@ -138,7 +127,7 @@ const SITUATIONS: &[Scenario] = &[
         ..TICK
     },
     Scenario {
-        name: "transitions that a hook is told of",
+        name: "transitions with an on-state-change hook",
         prepare: || {
             let sandbox = queued();
             hook(&sandbox.store(), "on-state-change", "true");
@@ -150,7 +139,12 @@ const SITUATIONS: &[Scenario] = &[
 
 const DELEGATION: &str = "task start -a ada --delegate kid help";
 
-/// An agent with a task whose supervisor and command were killed.
+/// Started agent with this turn and policy, which has a pending message.
+fn with_message(turn: &str, policy: &str) -> Sandbox {
+    after(created(turn, policy), &["start ada", "enqueue ada hello"])
+}
+
+/// Agent with a task whose supervisor and command were killed.
 fn without_supervisor() -> Sandbox {
     let sandbox = started();
     sandbox.run(words("task start -a ada -- sleep 86400"));
@@ -166,9 +160,10 @@ fn without_supervisor() -> Sandbox {
     sandbox
 }
 
-/// One call of one situation.
+/// Kill of the command of one situation at one system call.
 struct Cut {
     name: &'static str,
+    /// Index of the situation.
     place: usize,
     args: Vec<String>,
     stdin: &'static str,
@@ -177,7 +172,7 @@ struct Cut {
 }
 
 #[test]
-fn what_is_foreseen_is_done_wherever_a_command_was_killed() {
+fn predictions_hold_after_a_kill_at_any_call() {
     needs!("strace");
     let of_crashes = SCENARIOS.iter().filter(|scenario| scenario.name != "tick: a backlog is filed");
     let situations: Vec<&Scenario> = of_crashes.chain(SITUATIONS).collect();
@@ -210,25 +205,24 @@ fn what_is_foreseen_is_done_wherever_a_command_was_killed() {
             sandbox.pass(7200);
         }
         for step in 1..=STEPS {
-            foreseen_is_done(&sandbox, &format!("{what}, step {step}"));
+            assert_predicted(&sandbox, &format!("{what}, step {step}"));
         }
     });
 }
 
-/// The same calls for the same seed, and at least one of every situation.
+/// Returns a sample, which depends only on the seed and has at least one kill of each situation.
 fn sample(cuts: Vec<Cut>) -> Vec<Cut> {
-    let seed = std::env::var("DORMOUSE_FORESIGHT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let mut state: u64 = seed;
+    let mut state = number("DORMOUSE_FORESIGHT_SEED", 1);
     let mut draw = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below.max(1)
+        (state >> 33) as usize % below
     };
     let one_in = (cuts.len() / SAMPLE).max(1);
     let mut seen = std::collections::BTreeSet::new();
     cuts.into_iter().filter(|cut| draw(one_in) == 0 || seen.insert(cut.place)).collect()
 }
 
-/// What a decision is, apart from the ids that only the step itself makes.
+/// Returns the fields of a decision, without ids that only the step itself creates.
 fn told(step: &Value, is_known: impl Fn(&str) -> bool) -> Value {
     let fields = words("decision reason evidence continuation model_reentry liveness_only recovered_run_id");
     let mut told: Vec<Value> = fields.iter().map(|field| step[*field].clone()).collect();
@@ -241,16 +235,17 @@ fn told(step: &Value, is_known: impl Fn(&str) -> bool) -> Value {
     json!(told)
 }
 
-/// Asks what the next step will do, and has it done.
+/// Predicts the next step with each command, runs the step, and compares.
 #[track_caller]
-fn foreseen_is_done(sandbox: &Sandbox, what: &str) -> Value {
-    // What goes on without the commands comes to its end first, and what the step begins not before it decides.
+fn assert_predicted(sandbox: &Sandbox, what: &str) -> Value {
+    // The file lets tasks end that earlier commands have started. It is removed afterwards, so that
+    // a task of this step does not end before the step has decided.
     let go = sandbox.project().join("go");
     fs::write(&go, "").unwrap();
     eventually("the end of all processes", || processes(sandbox).is_empty().then_some(()));
     fs::remove_file(&go).unwrap();
-    // All at one moment.
-    let now = record_now(sandbox);
+    // All commands see the same time.
+    let now = next_time(sandbox);
     let ask = |words: &[&str]| {
         let ran = sandbox.cmd([&["--json"], words].concat()).env("DORMOUSE_NOW", &now).output();
         assert!(
@@ -283,18 +278,19 @@ fn foreseen_is_done(sandbox: &Sandbox, what: &str) -> Value {
     let after = record(sandbox, "state.json");
     assert!(
         !is_due || before != after,
-        "{what}: next-wake says {wake}, and nothing was to be done\n{}",
+        "{what}: next-wake says {wake}, but the step has changed nothing\n{}",
         reproduce()
     );
     done
 }
 
-/// The moment of the next command, for all that are to see one.
-fn record_now(sandbox: &Sandbox) -> String {
+/// Returns the time of the next command as a value of `DORMOUSE_NOW`.
+fn next_time(sandbox: &Sandbox) -> String {
     let ran = sandbox.program("sh", ["-c", "printf %s \"$DORMOUSE_NOW\""].map(Into::into).into()).output();
     format!("{}.000Z", ran.stdout.trim_end_matches('Z'))
 }
 
+/// Returns the names of all files below a directory.
 fn walk(dir: &std::path::Path) -> Vec<String> {
     walkdir::WalkDir::new(dir)
         .into_iter()
@@ -307,13 +303,13 @@ fn a_stop_in_progress_is_foreseen() {
     let sandbox = crate::setup::started("trap : TERM; touch up; until test -e go; do sleep 0.05; done");
     say(&sandbox, "work");
     let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(sandbox.project().join("up"));
-    assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a live turn")), "noop (turn_in_progress)");
+    assert_eq!(decision(&assert_predicted_live(&sandbox, "a live turn")), "noop (turn_in_progress)");
     let stop = Beside::start(sandbox.cmd(["stop", AGENT, "--grace", "1h"]));
-    eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
-    assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a stop in progress")), "stop (stopped)");
+    eventually("the status stopped", || (field(&sandbox, "status") == "stopped").then_some(()));
+    assert_eq!(decision(&assert_predicted_live(&sandbox, "a stop in progress")), "stop (stopped)");
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!((stop.end().code(), tick.end().code()), (0, 0));
-    assert_eq!(decision(&foreseen_is_done(&sandbox, "a stopped agent")), "stop (stopped)");
+    assert_eq!(decision(&assert_predicted(&sandbox, "a stopped agent")), "stop (stopped)");
 }
 
 #[test]
@@ -321,16 +317,16 @@ fn a_recovery_in_progress_is_foreseen() {
     let sandbox = crate::setup::started("exit 1");
     hook(&sandbox.agent(AGENT), "on-recovery-start", "touch up; until test -e go; do sleep 0.05; done");
     say(&sandbox, "work");
-    assert_eq!(sandbox.cmd(["tick", AGENT]).output().code(), 7);
+    sandbox.cmd(["tick", AGENT]).exits(7);
     sandbox.pass(3600);
     let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(sandbox.project().join("up"));
-    assert_eq!(decision(&foreseen_is_done_live(&sandbox, "a live recovery")), "noop (turn_in_progress)");
+    assert_eq!(decision(&assert_predicted_live(&sandbox, "a live recovery")), "noop (turn_in_progress)");
     fs::write(sandbox.project().join("go"), "").unwrap();
-    assert_eq!(tick.end().code(), 0);
-    foreseen_is_done(&sandbox, "after it");
+    tick.end().exits(0);
+    assert_predicted(&sandbox, "after the recovery");
 }
 
-/// Of a run elsewhere, by a clock that went right and by one that ran ahead.
+/// The run of another machine was claimed by a correct clock, or by a clock that is years ahead.
 #[test]
 fn a_run_elsewhere_is_foreseen() {
     needs!("strace");
@@ -348,19 +344,20 @@ fn a_run_elsewhere_is_foreseen() {
         });
         let dry = sandbox.json(["tick", AGENT, "--dry-run"]);
         let what = format!("claimed at {claimed_at:?}");
-        let live = foreseen_is_done_live(&sandbox, &what);
+        let live = assert_predicted_live(&sandbox, &what);
         assert_eq!(decision(&live), "noop (turn_in_progress)");
         assert_eq!(dry["next_due_at"].as_str().map(|at| &at[..4]), Some("2026"), "{what}: {dry}");
         sandbox.pass(10 * 24 * 3600);
         for step in 1..=STEPS {
-            foreseen_is_done(&sandbox, &format!("{what}, step {step}"));
+            assert_predicted(&sandbox, &format!("{what}, step {step}"));
         }
     }
 }
 
-/// Beside a process that is at work no step does anything; a dry run says so, too.
+/// Compares the predictions with the next step while another process works on the agent, so that
+/// the step changes nothing.
 #[track_caller]
-fn foreseen_is_done_live(sandbox: &Sandbox, what: &str) -> Value {
+fn assert_predicted_live(sandbox: &Sandbox, what: &str) -> Value {
     let foreseen = sandbox.json(["tick", AGENT, "--dry-run"]);
     let explained = sandbox.json(["explain", AGENT]);
     let done = sandbox.json(["tick", AGENT]);
