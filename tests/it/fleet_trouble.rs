@@ -239,7 +239,7 @@ fn without_room() {
     );
     let machine = Machine::new(&server.url("tight"), None).with_ada("echo done");
     let long = machine.sandbox.root().join("long");
-    // Random bytes, which PostgreSQL can't compress.
+    // PostgreSQL can't compress random bytes, so that each message takes its full size.
     let noise = "head -c 300000 /dev/urandom | base64 -w 0 > \"$0\"";
     assert!(Command::new("sh").args(["-c", noise]).arg(&long).status().unwrap().success());
     let mut acknowledged = Vec::new();
