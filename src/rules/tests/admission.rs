@@ -1,11 +1,11 @@
-//! Admission of messages: every origin with every kind, priorities, sizes, bodies, expiry and hops.
+//! Tests of the admission of messages: origins, kinds, priorities, sizes, bodies, expiry and hops.
 
 use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::rules::admission::{admit, authority, is_open_to_outside, kinds};
 
 use super::*;
 
-/// Contract, semantics §9: origin, allowed kinds, authority.
+/// Rows of contract, semantics §9: origin, its message kinds, its authority.
 const TABLE: [(&str, &[&str], &str); 7] = [
     ("operator", &["operator_prompt", "control"], "operator_instruction"),
     ("channel", &["channel_event"], "external_evidence"),
@@ -16,34 +16,41 @@ const TABLE: [(&str, &[&str], &str); 7] = [
     ("task", &["task_result", "task_status"], "runtime_instruction"),
 ];
 
-/// Origins that belong to the runtime.
+/// Origins that only the runtime may name.
 const RUNTIME: [&str; 3] = ["timer", "system", "task"];
 
 fn said(text: &str) -> Submission {
     Submission { text: Some(text.to_owned()), ..Submission::default() }
 }
 
-fn submit_with(submission: Submission, caller: Option<&Caller>, limits: &Limits) -> Result<Message, Refusal> {
-    let speaker = caller.map_or(Speaker::Outside, Speaker::Work);
+fn from_origin(origin: &str) -> Submission {
+    Submission { origin: Some(origin.to_owned()), ..said("x") }
+}
+
+fn of_kind(kind: MessageKind) -> Submission {
+    Submission { kind: Some(kind), ..said("x") }
+}
+
+fn submit_with(submission: Submission, speaker: Speaker<'_>, limits: &Limits) -> Result<Message, Refusal> {
     admit(&agent(), submission, speaker, limits, &mut stamp_at(now()))
 }
 
 fn submit_as(submission: Submission, speaker: Speaker<'_>) -> Result<Message, Refusal> {
-    admit(&agent(), submission, speaker, &Limits::default(), &mut stamp_at(now()))
+    submit_with(submission, speaker, &Limits::default())
 }
 
 fn submit(submission: Submission) -> Result<Message, Refusal> {
-    submit_with(submission, None, &Limits::default())
+    submit_as(submission, Speaker::Outside)
 }
 
-/// Returns a turn of `writer`, whose own message came through `hops` turns.
+/// Returns a turn of the agent `writer`, whose message has come through `hops` turns.
 fn caller(hops: u32) -> Caller {
     let by = CalledBy::Turn { run_id: run_id(5), message_id: message_id(6) };
     Caller { agent: "writer".parse().expect("a name"), by, hops: Some(hops) }
 }
 
 fn submit_inside(submission: Submission, hops: u32) -> Result<Message, Refusal> {
-    submit_with(submission, Some(&caller(hops)), &Limits::default())
+    submit_as(submission, Speaker::Work(&caller(hops)))
 }
 
 fn refused(result: Result<Message, Refusal>) -> &'static str {
@@ -67,8 +74,7 @@ fn of_all_70_pairs_of_origin_and_kind_the_outside_may_use_exactly_those_of_the_t
     let mut admitted = 0;
     for (origin, allowed, class) in TABLE {
         for kind in MessageKind::ALL {
-            let request = Submission { origin: Some(origin.to_owned()), kind: Some(*kind), ..said("hello") };
-            let result = submit(request);
+            let result = submit(Submission { kind: Some(*kind), ..from_origin(origin) });
             if RUNTIME.contains(&origin) {
                 assert_eq!(refused(result), "origin_not_allowed", "{origin} {kind}");
             } else if allowed.contains(&kind.name()) {
@@ -85,35 +91,20 @@ fn of_all_70_pairs_of_origin_and_kind_the_outside_may_use_exactly_those_of_the_t
 }
 
 #[test]
-fn the_outside_can_not_ask_for_a_kind_of_the_runtime_without_naming_an_origin_either() {
+fn without_an_origin_the_outside_may_use_the_kinds_of_its_own_origins_alone() {
     for kind in MessageKind::ALL {
-        let result = submit(Submission { kind: Some(*kind), ..said("hello") });
-        match kind {
-            MessageKind::OperatorPrompt | MessageKind::Control => {
-                assert_eq!(result.map(|message| message.origin.kind), Ok(OriginKind::Operator), "{kind}");
-            }
-            MessageKind::ChannelEvent => {
-                assert_eq!(result.map(|message| message.origin.kind), Ok(OriginKind::Channel));
-            }
-            MessageKind::WebhookEvent => {
-                assert_eq!(result.map(|message| message.origin.kind), Ok(OriginKind::Webhook));
-            }
-            MessageKind::CallbackEvent => {
-                assert_eq!(result.map(|message| message.origin.kind), Ok(OriginKind::Callback));
-            }
-            MessageKind::TimerTick
-            | MessageKind::SystemTick
-            | MessageKind::TaskResult
-            | MessageKind::TaskStatus
-            | MessageKind::InternalFollowup => {
-                assert_eq!(refused(result), "origin_not_allowed", "{kind}");
-            }
+        let result = submit(of_kind(*kind));
+        let (origin, ..) = provenance(*kind);
+        if RUNTIME.contains(&origin.name()) {
+            assert_eq!(refused(result), "origin_not_allowed", "{kind}");
+        } else {
+            assert_eq!(result.map(|message| message.origin.kind), Ok(origin), "{kind}");
         }
     }
 }
 
 #[test]
-fn without_a_kind_an_origin_speaks_in_its_first() {
+fn without_a_kind_or_priority_a_message_has_the_first_kind_of_its_origin_and_is_normal() {
     let rows = [
         (None, MessageKind::OperatorPrompt),
         (Some("operator"), MessageKind::OperatorPrompt),
@@ -122,13 +113,14 @@ fn without_a_kind_an_origin_speaks_in_its_first() {
         (Some("callback"), MessageKind::CallbackEvent),
     ];
     for (origin, kind) in rows {
-        let request = Submission { origin: origin.map(str::to_owned), ..said("hello") };
-        assert_eq!(submit(request).map(|message| message.kind), Ok(kind), "{origin:?}");
+        let found = submit(Submission { origin: origin.map(str::to_owned), ..said("hello") });
+        let found = found.map(|message| (message.kind, message.priority));
+        assert_eq!(found, Ok((kind, Priority::Normal)), "{origin:?}");
     }
 }
 
 #[test]
-fn an_origin_keeps_its_name_and_an_unknown_one_is_refused() {
+fn an_origin_keeps_its_name_and_an_unknown_origin_is_refused() {
     let rows = [
         ("webhook:ci", Some("ci")),
         ("webhook:github:org/repo", Some("github:org/repo")),
@@ -136,18 +128,16 @@ fn an_origin_keeps_its_name_and_an_unknown_one_is_refused() {
         ("webhook:", None),
     ];
     for (origin, id) in rows {
-        let request = Submission { origin: Some(origin.to_owned()), ..said("hello") };
         let expected = Origin { kind: OriginKind::Webhook, id: id.map(str::to_owned) };
-        assert_eq!(submit(request).map(|message| message.origin), Ok(expected), "{origin}");
+        assert_eq!(submit(from_origin(origin)).map(|message| message.origin), Ok(expected), "{origin}");
     }
     for origin in ["robot", "", ":ci", "Webhook:ci"] {
-        let request = Submission { origin: Some(origin.to_owned()), ..said("hello") };
-        assert_eq!(refused(submit(request)), "unknown_origin", "{origin}");
+        assert_eq!(refused(submit(from_origin(origin))), "unknown_origin", "{origin}");
     }
 }
 
 #[test]
-fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
+fn an_admitted_message_has_the_fields_of_its_request_and_its_provenance_alone() {
     let request = Submission {
         origin: Some("webhook:ci".to_owned()),
         priority: Some(Priority::Background),
@@ -216,9 +206,7 @@ fn the_surface_follows_from_the_speaker() {
 fn only_the_operator_interjects() {
     for (origin, ..) in TABLE.iter().filter(|(origin, ..)| !RUNTIME.contains(origin)) {
         for priority in Priority::ALL {
-            let request =
-                Submission { origin: Some((*origin).to_owned()), priority: Some(*priority), ..said("now") };
-            let result = submit(request);
+            let result = submit(Submission { priority: Some(*priority), ..from_origin(origin) });
             if *priority == Priority::Interject && *origin != "operator" {
                 assert_eq!(refused(result), "priority_not_allowed", "{origin}");
             } else {
@@ -231,84 +219,66 @@ fn only_the_operator_interjects() {
 }
 
 #[test]
-fn without_a_priority_a_message_is_normal() {
-    assert_eq!(submit(said("x")).map(|message| message.priority), Ok(Priority::Normal));
-}
-
-#[test]
-fn a_turn_speaks_as_its_agent_in_a_follow_up_one_hop_further() {
-    let found = submit_inside(said("next"), 3).expect("admitted");
-    assert_eq!(found.kind, MessageKind::InternalFollowup);
-    assert_eq!(found.origin, Origin { kind: OriginKind::System, id: Some("writer".to_owned()) });
-    assert_eq!(found.authority_class, AuthorityClass::RuntimeInstruction);
-    assert_eq!(found.delivery_surface, DeliverySurface::RuntimeSystem);
-    assert_eq!(found.admission_context, AdmissionContext::RuntimeOwned);
-    assert_eq!(found.hops, 4);
-    assert_eq!(found.causation_id, Some(message_id(6).to_string()));
-    assert_eq!(found.source_refs, [format!("writer/{}", run_id(5))]);
-
-    for request in [
-        Submission { origin: Some("system".to_owned()), ..said("next") },
-        Submission { origin: Some("system:writer".to_owned()), ..said("next") },
-        Submission { kind: Some(MessageKind::InternalFollowup), ..said("next") },
-    ] {
+fn a_turn_sends_a_follow_up_in_the_name_of_its_agent_one_hop_further() {
+    let found = submit_inside(said("x"), 3).expect("admitted");
+    let expected = Message {
+        kind: MessageKind::InternalFollowup,
+        origin: Origin { kind: OriginKind::System, id: Some("writer".to_owned()) },
+        authority_class: AuthorityClass::RuntimeInstruction,
+        delivery_surface: DeliverySurface::RuntimeSystem,
+        admission_context: AdmissionContext::RuntimeOwned,
+        hops: 4,
+        causation_id: Some(message_id(6).to_string()),
+        source_refs: vec![format!("writer/{}", run_id(5))],
+        ..found.clone()
+    };
+    assert_eq!(found, expected);
+    for request in
+        [from_origin("system"), from_origin("system:writer"), of_kind(MessageKind::InternalFollowup)]
+    {
         assert_eq!(submit_inside(request, 3), Ok(found.clone()));
     }
 }
 
 #[test]
-fn a_turn_can_not_speak_as_the_operator_nor_in_any_other_kind_of_the_runtime() {
-    let as_operator = [
-        Submission { origin: Some("operator".to_owned()), ..said("x") },
-        Submission { origin: Some("operator:alice".to_owned()), ..said("x") },
-        Submission { kind: Some(MessageKind::OperatorPrompt), ..said("x") },
-        Submission { origin: Some("operator".to_owned()), kind: Some(MessageKind::Control), ..said("x") },
-    ];
-    for request in as_operator {
+fn a_turn_can_not_use_another_origin_than_its_own_nor_another_kind_of_the_runtime() {
+    use MessageKind::{Control, OperatorPrompt, SystemTick, TaskResult, TaskStatus, TimerTick};
+    let others = "operator operator:alice timer task webhook:ci channel callback:x system:somebody-else";
+    let requests = others.split(' ').map(from_origin);
+    let requests = requests.chain([OperatorPrompt, TimerTick, TaskResult, TaskStatus].map(of_kind));
+    let control = Submission { kind: Some(Control), ..from_origin("operator") };
+    for request in requests.chain([control]) {
         assert_eq!(refused(submit_inside(request.clone(), 0)), "origin_not_allowed", "{request:?}");
     }
-    for kind in [MessageKind::SystemTick, MessageKind::Control] {
-        let request = Submission { kind: Some(kind), ..said("x") };
-        assert_eq!(refused(submit_inside(request, 0)), "kind_not_allowed", "{kind}");
-    }
-    for kind in [MessageKind::TimerTick, MessageKind::TaskResult, MessageKind::TaskStatus] {
-        let request = Submission { kind: Some(kind), ..said("x") };
-        assert_eq!(refused(submit_inside(request, 0)), "origin_not_allowed", "{kind}");
-    }
-    for origin in ["timer", "task", "webhook:ci", "channel", "callback:x", "system:somebody-else"] {
-        let request = Submission { origin: Some(origin.to_owned()), ..said("x") };
-        assert_eq!(refused(submit_inside(request, 0)), "origin_not_allowed", "{origin}");
+    for kind in [SystemTick, Control] {
+        assert_eq!(refused(submit_inside(of_kind(kind), 0)), "kind_not_allowed", "{kind}");
     }
 }
 
 #[test]
-fn a_chain_of_turns_may_have_max_hops_and_not_one_more() {
+fn a_chain_of_turns_has_at_most_max_hops() {
     assert_eq!(Limits::default().max_hops, 20);
     assert_eq!(submit_inside(said("x"), 19).map(|message| message.hops), Ok(20));
     assert_eq!(refused(submit_inside(said("x"), 20)), "hop_limit");
     assert_eq!(refused(submit_inside(said("x"), u32::MAX)), "hop_limit");
 
     let alone = Limits { max_hops: 0, ..Limits::default() };
-    assert_eq!(refused(submit_with(said("x"), Some(&caller(0)), &alone)), "hop_limit");
-    assert_eq!(submit_with(said("x"), None, &alone).map(|message| message.hops), Ok(0));
+    assert_eq!(refused(submit_with(said("x"), Speaker::Work(&caller(0)), &alone)), "hop_limit");
+    assert_eq!(submit_with(said("x"), Speaker::Outside, &alone).map(|message| message.hops), Ok(0));
 }
 
 #[test]
-fn a_body_of_exactly_the_limit_is_admitted_and_one_byte_more_is_refused_with_the_limit_named() {
+fn a_body_of_exactly_the_limit_is_admitted_and_a_larger_one_is_refused_with_the_limit_named() {
     assert_eq!(Limits::default().max_message, Size(1 << 20));
     let limits = Limits { max_message: Size(2048), ..Limits::default() };
-    let quoted = |bytes: usize| json!("x".repeat(bytes - 2));
-    let texts = [
-        (said(&"x".repeat(2048)), said(&"x".repeat(2049))),
-        (said(&"é".repeat(1024)), said(&"é".repeat(1025))),
+    let bodies: [fn(usize) -> Submission; 3] = [
+        |bytes| said(&"x".repeat(bytes)),
+        |bytes| said(&"é".repeat(bytes.div_ceil(2))),
+        |bytes| Submission { body: Some(json!("x".repeat(bytes - 2)).into()), ..Submission::default() },
     ];
-    let values = [(
-        Submission { body: Some(quoted(2048).into()), ..Submission::default() },
-        Submission { body: Some(quoted(2049).into()), ..Submission::default() },
-    )];
-    for (fits, exceeds) in texts.into_iter().chain(values) {
-        assert!(submit_with(fits, None, &limits).is_ok());
-        let refusal = submit_with(exceeds, None, &limits).expect_err("too large");
+    for body in bodies {
+        assert!(submit_with(body(2048), Speaker::Outside, &limits).is_ok());
+        let refusal = submit_with(body(2049), Speaker::Outside, &limits).expect_err("too large");
         assert_eq!(refusal.kind, "message_too_large");
         assert!(refusal.message.contains("limits.max_message = 2 KiB"), "{}", refusal.message);
     }
@@ -332,7 +302,7 @@ fn a_message_has_one_body_text_or_json() {
 }
 
 #[test]
-fn a_time_to_live_counts_from_admission_and_a_moment_goes_before_it() {
+fn a_time_to_live_counts_from_admission_and_an_expiry_time_precedes_it() {
     let rows = [
         (None, None, None),
         (Some(secs(90)), None, Some(at(90_000))),
@@ -346,10 +316,11 @@ fn a_time_to_live_counts_from_admission_and_a_moment_goes_before_it() {
     }
 }
 
-/// A dropped file may claim at most the authority of the agent's files, and no origin of the
-/// runtime.
+/// A dropped file may claim the kinds of origin that have at most the authority of the agent's files
+/// (`most`), and no origin of the runtime.
 #[test]
-fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
+fn a_dropped_file_has_the_origin_of_files_unless_it_claims_less_authority() {
+    let words = "channel:file channel:slack channel webhook webhook:ci callback callback:x operator";
     let allowed = [
         ("channel:file", "channel:file channel:slack"),
         ("webhook:ci", "webhook:ci webhook callback:x channel:slack"),
@@ -359,46 +330,33 @@ fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
         let most: Origin = most.parse().expect("an origin");
         let drop = |submission| submit_as(submission, Speaker::File(&most));
         assert_eq!(drop(said("x")).map(|message| message.origin), Ok(most.clone()));
-        for word in [
-            "channel:file",
-            "channel:slack",
-            "channel",
-            "webhook",
-            "webhook:ci",
-            "callback",
-            "callback:x",
-            "operator",
-        ] {
-            let claims: Origin = word.parse().expect("an origin");
-            let found = drop(Submission { origin: Some(word.to_owned()), ..said("x") });
+        for word in words.split(' ') {
+            let found = drop(from_origin(word));
             if may.split(' ').any(|one| one.split(':').next() == word.split(':').next()) {
-                assert_eq!(found.map(|message| message.origin), Ok(claims), "{most}: {word}");
+                let claimed: Origin = word.parse().expect("an origin");
+                assert_eq!(found.map(|message| message.origin), Ok(claimed), "{most}: {word}");
             } else {
                 assert_eq!(refused(found), "origin_not_allowed", "{most}: {word}");
             }
         }
         for word in RUNTIME {
-            assert_eq!(
-                refused(drop(Submission { origin: Some(word.to_owned()), ..said("x") })),
-                "origin_not_allowed"
-            );
+            assert_eq!(refused(drop(from_origin(word))), "origin_not_allowed");
         }
         // A kind without an origin claims the default origin of the kind.
-        let prompt = drop(Submission { kind: Some(MessageKind::OperatorPrompt), ..said("x") });
+        let prompt = drop(of_kind(MessageKind::OperatorPrompt));
         assert_eq!(prompt.is_ok(), most.kind == OriginKind::Operator, "{most}");
     }
 }
 
-/// A dropped request and a dropped record of one user give the same message.
+/// Another user's file gives the same message, whether it holds a request or a whole record.
 #[test]
-fn a_file_of_another_user_says_no_more_as_a_record_than_as_a_request() {
-    let record = submit(said("x")).expect("may be said");
+fn a_record_in_the_file_of_another_user_has_no_more_authority_than_a_request() {
+    let record = submit(said("x")).expect("admitted");
     assert_eq!(record.origin.kind, OriginKind::Operator);
-    let request = submit_as(said("x"), Speaker::User("ci")).expect("may be said");
+    let request = submit_as(said("x"), Speaker::User("ci")).expect("admitted");
     assert_eq!(request.origin, Origin { kind: OriginKind::Channel, id: Some("uid:ci".to_owned()) });
     assert_eq!(record.said_by("ci"), Ok(request));
     for speaker in [Speaker::Outside, Speaker::File(&"operator".parse().expect("an origin"))] {
-        let claim = Submission { origin: Some("channel:uid:ci".to_owned()), ..said("x") };
-        assert_eq!(refused(submit_as(claim, speaker)), "origin_not_allowed");
+        assert_eq!(refused(submit_as(from_origin("channel:uid:ci"), speaker)), "origin_not_allowed");
     }
 }

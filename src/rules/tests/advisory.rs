@@ -1,5 +1,5 @@
-//! Warnings: each appears where its condition holds, and is absent in the nearest case where it
-//! does not.
+//! Tests of the advisories: each appears where its condition is true, and is absent in the nearest
+//! case where the condition is false.
 
 use crate::model::state::KeptOut;
 
@@ -9,6 +9,11 @@ fn kinds(records: &Records) -> Vec<&'static str> {
     advisories(records, now()).iter().map(|advisory| advisory.kind.name()).collect()
 }
 
+fn of_wait(wait: Wait) -> Vec<&'static str> {
+    kinds(&Records { waits: vec![wait], ..records() })
+}
+
+/// Returns agents that rest in each of the two statuses for it.
 fn resting() -> [Records; 2] {
     [
         records_in(Status::Asleep, ExecutionState::Completed),
@@ -17,29 +22,36 @@ fn resting() -> [Records; 2] {
 }
 
 #[test]
-fn nothing_to_warn_of_is_no_warning() {
+fn an_agent_with_nothing_to_do_has_no_advisory() {
     assert_eq!(kinds(&records()), [""; 0]);
 }
 
 #[test]
-fn runnable_work_of_an_agent_that_rests_is_worth_a_warning() {
-    for mut records in resting() {
-        records.works = vec![
-            work(1),
-            WorkItem { state: WorkState::Completed, ..work(2) },
-            WorkItem { blocked_by: Some("x".to_owned()), recheck_at: Some(at(1)), ..work(3) },
-        ];
-        assert_eq!(kinds(&records), ["idle_posture_has_runnable_work"]);
-        records.state.status = Status::AwakeIdle;
-        assert_eq!(kinds(&records), [""; 0]);
+fn runnable_work_and_queued_input_of_an_agent_that_rests_are_worth_a_warning() {
+    let works = vec![
+        work(1),
+        WorkItem { state: WorkState::Completed, ..work(2) },
+        WorkItem { blocked_by: Some("x".to_owned()), recheck_at: Some(at(1)), ..work(3) },
+    ];
+    for records in resting() {
+        let with_work = Records { works: works.clone(), ..records.clone() };
+        let mut with_input = records;
+        with_input.inbox.head = Some(prompt(1));
+        let rows =
+            [(with_work, "idle_posture_has_runnable_work"), (with_input, "idle_posture_has_queued_input")];
+        for (mut records, expected) in rows {
+            assert_eq!(kinds(&records), [expected]);
+            records.state.status = Status::AwakeIdle;
+            assert_eq!(kinds(&records), [""; 0]);
+        }
     }
 }
 
 #[test]
-fn runnable_work_whose_tick_is_spent_is_worth_a_warning_where_nothing_else_comes() {
-    let spent = || WorkItem { ticked: Some(Ticked { revision: 1, wakes: 0 }), ..work(1) };
+fn runnable_work_that_had_its_tick_is_worth_a_warning_unless_something_else_is_due() {
+    let ticked = || WorkItem { ticked: Some(Ticked { revision: 1, wakes: 0 }), ..work(1) };
     let with = |change: &dyn Fn(&mut Records)| {
-        let mut records = Records { works: vec![spent()], ..records() };
+        let mut records = Records { works: vec![ticked()], ..records() };
         change(&mut records);
         kinds(&records)
     };
@@ -49,34 +61,38 @@ fn runnable_work_whose_tick_is_spent_is_worth_a_warning_where_nothing_else_comes
     assert_eq!(with(&|records| records.inbox.head = Some(prompt(1))), [""; 0]);
     assert_eq!(with(&|records| records.inbox.hints.push(hint(1))), [""; 0]);
     assert_eq!(with(&|records| records.state.pending_wake_hint = Some(hint(1))), [""; 0]);
-    assert_eq!(with(&|records| records.timers.push(timer(1, 1000))), [""; 0], "something is due");
+    assert_eq!(with(&|records| records.timers.push(timer(1, 1000))), [""; 0], "a timer is due");
     assert_eq!(with(&|records| records.state.current_run = Some(current_run(&prompt(1)))), [""; 0]);
-    assert_eq!(with(&|records| records.state.status = Status::Stopped), [""; 0], "stopped on purpose");
+    assert_eq!(
+        with(&|records| records.state.status = Status::Stopped),
+        [""; 0],
+        "the operator has stopped it"
+    );
     let waits = with(&|records| records.waits.push(wait(1, WaitKind::Operator)));
-    assert_eq!(waits, ["idle_posture_has_runnable_work"], "a wait is no reason to leave it lying");
+    assert_eq!(waits, ["idle_posture_has_runnable_work"], "a wait of the agent does not end the silence");
 }
 
 #[test]
-fn an_answer_that_no_turn_has_completed_for_is_worth_a_warning() {
+fn an_answer_whose_turn_did_not_complete_is_worth_a_warning() {
     let lost = |kind| Wait { lost_answer: Some(message_id(7)), ..wait(1, kind) };
     for kind in [WaitKind::Operator, WaitKind::Task, WaitKind::Timer] {
         let mut records = Records { waits: vec![lost(kind)], ..records() };
         assert_eq!(kinds(&records), ["answer_lost"], "{kind}");
         records.waits[0].resolved_by = Some(message_id(8));
-        assert_eq!(kinds(&records), [""; 0], "another answer is under way: {kind}");
+        assert_eq!(kinds(&records), [""; 0], "the wait is bound to another answer: {kind}");
     }
+}
+
+fn kept_out(number: u32) -> KeptOut {
+    let message_id = message_id(number);
+    KeptOut { message_id, wait_id: Some(wait_id(1)), work_item_id: None, ticked: false }
 }
 
 #[test]
 fn input_that_was_set_aside_is_worth_a_warning() {
-    let mut records = records();
-    let kept = |number| KeptOut {
-        message_id: message_id(number),
-        wait_id: Some(wait_id(1)),
-        work_item_id: None,
-        ticked: false,
-    };
-    records.state.set_aside = SetAside { count: 3, newest: vec![kept(1), kept(2)] };
+    let records = with(|records| {
+        records.state.set_aside = SetAside { count: 3, newest: vec![kept_out(1), kept_out(2)] };
+    });
     let found = advisories(&records, now());
     assert_eq!(kinds(&records), ["input_set_aside"]);
     assert_eq!(found[0].subject, message_id(2).to_string());
@@ -87,43 +103,31 @@ fn input_that_was_set_aside_is_worth_a_warning() {
 
 #[test]
 fn a_wait_without_a_subject_is_worth_a_warning() {
-    let rows: [(WaitKind, bool, bool); 6] = [
+    let rows = [
         (WaitKind::Operator, false, false),
         (WaitKind::Task, false, false),
         (WaitKind::Timer, false, false),
         (WaitKind::External, false, true),
         (WaitKind::System, false, true),
-        // A system wait with a deadline has an end of its own.
+        // Its deadline ends a system wait.
         (WaitKind::System, true, false),
     ];
     for (kind, has_deadline, expected) in rows {
-        let expires_at = has_deadline.then(|| at(1));
-        let waiting = Wait { expires_at, ..wait(1, kind) };
-        let records = Records { waits: vec![waiting.clone()], ..records() };
-        assert_eq!(kinds(&records).contains(&"wait_without_subject"), expected, "{kind}");
+        let warned = |wait: Wait| of_wait(wait).contains(&"wait_without_subject");
+        let waiting = Wait { expires_at: has_deadline.then(|| at(1)), ..wait(1, kind) };
+        assert_eq!(warned(waiting.clone()), expected, "{kind}");
         for named in [
             Wait { resource: Some(task_id(1).to_string()), ..waiting.clone() },
             Wait { source: Some("webhook".to_owned()), ..waiting.clone() },
-            Wait { trigger_id: Some(TriggerId(uuid::Uuid::from_u128(1))), ..waiting },
+            Wait { trigger_id: Some(trigger_id(1)), ..waiting },
         ] {
-            let records = Records { waits: vec![named], ..records.clone() };
-            assert!(!kinds(&records).contains(&"wait_without_subject"), "{kind}");
+            assert!(!warned(named), "{kind}");
         }
     }
 }
 
 #[test]
-fn queued_input_of_an_agent_that_rests_is_worth_a_warning() {
-    for mut records in resting() {
-        records.inbox.head = Some(prompt(1));
-        assert_eq!(kinds(&records), ["idle_posture_has_queued_input"]);
-        records.state.status = Status::AwakeIdle;
-        assert_eq!(kinds(&records), [""; 0]);
-    }
-}
-
-#[test]
-fn an_external_wait_that_nothing_would_end_is_worth_a_warning() {
+fn only_an_external_wait_needs_a_fallback_or_a_known_source() {
     let named = Wait { resource: Some("mail".to_owned()), ..wait(1, WaitKind::External) };
     let weak = "external_wait_has_weak_recoverability";
     let none = "external_wait_has_no_fallback";
@@ -139,95 +143,80 @@ fn an_external_wait_that_nothing_would_end_is_worth_a_warning() {
         (wait(1, WaitKind::External), &["wait_without_subject", weak]),
     ];
     for (wait, expected) in rows {
-        let mut records = records();
-        records.waits.push(wait.clone());
-        assert_eq!(kinds(&records), expected, "{wait:?}");
+        assert_eq!(of_wait(wait.clone()), expected, "{wait:?}");
     }
-}
-
-#[test]
-fn waits_of_other_kinds_need_no_fallback() {
     for kind in [WaitKind::Operator, WaitKind::Task, WaitKind::Timer, WaitKind::System] {
-        let mut records = records();
-        records.waits.push(Wait { expires_at: Some(at(1)), ..wait(1, kind) });
-        assert_eq!(kinds(&records), [""; 0], "{kind}");
+        assert_eq!(of_wait(Wait { expires_at: Some(at(1)), ..wait(1, kind) }), [""; 0], "{kind}");
     }
 }
 
 #[test]
-fn a_blocked_item_that_nothing_brings_back_is_worth_a_warning() {
+fn a_blocked_item_without_a_recheck_or_an_active_wait_is_worth_a_warning() {
     let blocked = WorkItem { blocked_by: Some("a decision".to_owned()), ..work(1) };
-    let unmovable = "blocked_work_item_without_recheck_or_wait";
-    let rows: [(WorkItem, Option<Wait>, &[&str]); 8] = [
-        (blocked.clone(), None, &[unmovable]),
-        (blocked.clone(), Some(wait(1, WaitKind::Operator)), &[unmovable]),
-        (blocked.clone(), Some(wait_on(1, WaitKind::Operator, 2)), &[unmovable]),
-        (blocked.clone(), Some(wait_on(1, WaitKind::Operator, 1)), &[]),
-        (WorkItem { recheck_at: Some(at(1)), ..blocked.clone() }, None, &[]),
-        (
-            WorkItem { recheck_at: Some(at(-1)), recheck_consumed_at: Some(at(0)), ..blocked.clone() },
-            None,
-            &[unmovable],
-        ),
-        (
-            blocked.clone(),
-            Some(Wait { resolved_by: Some(message_id(7)), ..wait_on(1, WaitKind::Operator, 1) }),
-            &[unmovable],
-        ),
-        (WorkItem { state: WorkState::Completed, ..blocked }, None, &[]),
+    let consumed = WorkItem { recheck_at: Some(at(-1)), recheck_consumed_at: Some(at(0)), ..blocked.clone() };
+    let on_item = |item| wait_on(1, WaitKind::Operator, item);
+    let bound = Wait { resolved_by: Some(message_id(7)), ..on_item(1) };
+    let rows = [
+        (blocked.clone(), None, true),
+        (blocked.clone(), Some(wait(1, WaitKind::Operator)), true),
+        (blocked.clone(), Some(on_item(2)), true),
+        (blocked.clone(), Some(on_item(1)), false),
+        (WorkItem { recheck_at: Some(at(1)), ..blocked.clone() }, None, false),
+        (consumed, None, true),
+        (blocked.clone(), Some(bound), true),
+        (WorkItem { state: WorkState::Completed, ..blocked }, None, false),
     ];
-    for (item, wait, expected) in rows {
-        let mut records = records();
-        records.works.push(item.clone());
-        records.waits.extend(wait);
-        assert_eq!(kinds(&records), expected, "{item:?}");
+    for (item, wait, is_warned) in rows {
+        let records = Records { works: vec![item.clone()], waits: wait.into_iter().collect(), ..records() };
+        let expected = is_warned.then_some("blocked_work_item_without_recheck_or_wait");
+        assert_eq!(kinds(&records), Vec::from_iter(expected), "{item:?}");
     }
 }
 
 #[test]
 fn a_message_past_its_third_attempt_is_worth_a_warning() {
     for (attempt, expected) in [(1, false), (3, false), (4, true), (5, true)] {
-        let mut records = records();
-        records.inbox.head = Some(Message { attempt, ..prompt(1) });
+        let records = queued(Message { attempt, ..prompt(1) });
         assert_eq!(kinds(&records) == ["message_retried_often"], expected, "attempt {attempt}");
     }
 }
 
 #[test]
 fn something_that_has_been_due_for_too_long_means_that_nobody_ticks() {
-    // The message is one second old.
-    let rows: [(Option<u64>, bool); 4] =
-        [(None, false), (Some(2000), false), (Some(1000), false), (Some(999), true)];
-    for (after, warned) in rows {
-        let late = |records: &Records| kinds(records).contains(&"nobody_ticks");
-        let mut records = records();
-        let after = Limit(after.map(Span::from_millis));
-        records.policy.scheduler.overdue_after = Some(after);
-        records.state.execution.since = at(-5000);
-        let idle = records.clone();
-        records.inbox.head = Some(prompt(1));
-        assert_eq!(late(&records), warned, "a message, {after:?}");
-        let due = Records { timers: vec![timer(1, -1000)], ..idle.clone() };
-        assert_eq!(late(&due), warned, "a timer, {after:?}");
-        let mut work_added = idle.clone();
-        work_added.works = vec![WorkItem { updated_at: at(-1000), ..work(1) }];
-        assert_eq!(late(&work_added), warned, "work, {after:?}");
-        let mut dropped = idle.clone();
-        (dropped.inbox.submissions, dropped.inbox.dropped_at) = (1, Some(at(-1000)));
-        assert_eq!(late(&dropped), warned, "a dropped file, {after:?}");
-        assert!(!late(&idle), "nothing, {after:?}");
-        // The message is as old, but a step was made since, or none was possible.
-        let mut stepped = records.clone();
-        stepped.state.stepped_at = Some(at(0));
-        assert!(!late(&stepped), "stepped, {after:?}");
-        let mut stopped = records.clone();
-        stopped.state.status = Status::Stopped;
-        assert!(!late(&stopped), "stopped, {after:?}");
-        let mut busy = records.clone();
-        busy.state.status = Status::AwakeRunning;
-        busy.lease = LeaseState::Held;
-        busy.state.current_run = Some(current_run(&prompt(2)));
-        assert!(!late(&busy), "busy, {after:?}");
+    type Change = fn(&mut Records);
+    // Each of these has been due for one second.
+    let due: [(&str, Change); 4] = [
+        ("a message", |records| records.inbox.head = Some(prompt(1))),
+        ("a timer", |records| records.timers = vec![timer(1, -1000)]),
+        ("work", |records| records.works = vec![WorkItem { updated_at: at(-1000), ..work(1) }]),
+        ("a dropped file", |records| {
+            (records.inbox.submissions, records.inbox.dropped_at) = (1, Some(at(-1000)));
+        }),
+    ];
+    // A step was made after the message arrived, or none was possible.
+    let excused: [(&str, Change); 3] = [
+        ("stepped", |records| records.state.stepped_at = Some(at(0))),
+        ("stopped", |records| records.state.status = Status::Stopped),
+        ("busy", |records| {
+            (records.state.status, records.lease) = (Status::AwakeRunning, LeaseState::Held);
+            records.state.current_run = Some(current_run(&prompt(2)));
+        }),
+    ];
+    for (after, warned) in [(None, false), (Some(2000), false), (Some(1000), false), (Some(999), true)] {
+        let late = |changes: &[Change]| {
+            let mut records = records();
+            records.policy.scheduler.overdue_after = Some(Limit(after.map(Span::from_millis)));
+            records.state.execution.since = at(-5000);
+            changes.iter().for_each(|change| change(&mut records));
+            kinds(&records).contains(&"nobody_ticks")
+        };
+        assert!(!late(&[]), "nothing, {after:?}");
+        for (name, change) in due {
+            assert_eq!(late(&[change]), warned, "{name}, {after:?}");
+        }
+        for (name, change) in excused {
+            assert!(!late(&[due[0].1, change]), "{name}, {after:?}");
+        }
     }
 }
 
@@ -246,9 +235,7 @@ fn warnings_come_in_a_fixed_order() {
             ..wait(2, WaitKind::External)
         },
     ];
-    let kept =
-        KeptOut { message_id: message_id(6), wait_id: Some(wait_id(1)), work_item_id: None, ticked: false };
-    records.state.set_aside = SetAside { count: 1, newest: vec![kept] };
+    records.state.set_aside = SetAside { count: 1, newest: vec![kept_out(6)] };
     records.inbox.head = Some(Message { attempt: 4, ..prompt(1) });
     assert_eq!(
         kinds(&records),

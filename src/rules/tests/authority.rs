@@ -1,4 +1,4 @@
-//! Rights of a turn over other agents, as tables.
+//! Tests of the rights of a turn over other agents.
 
 use crate::model::agent::{AgentKind, Identity, Visibility};
 use crate::model::policy::Reach;
@@ -25,21 +25,21 @@ fn identity(word: &str, parent: Option<&str>, visibility: Visibility) -> Identit
 }
 
 #[test]
-fn a_turn_reaches_its_own_children_unless_its_policy_says_all() {
+fn a_turn_reaches_its_own_children_alone_unless_its_policy_says_all() {
     let kid = identity("kid", Some("boss"), Visibility::Private);
     let grandkid = identity("grandkid", Some("kid"), Visibility::Private);
     let ada = identity("ada", None, Visibility::Public);
     let boss = identity("boss", None, Visibility::Public);
     for (target, reached) in [(&kid, true), (&grandkid, false), (&ada, false), (&boss, false)] {
         let found = reaches(&name("boss"), Reach::Children, target, "tick");
-        assert_eq!(found.is_ok(), reached, "{}", target.name);
-        assert_eq!(found.err().map(|refusal| refusal.kind), (!reached).then_some("not_own_child"));
+        let refused = found.err().map(|refusal| refusal.kind);
+        assert_eq!(refused, (!reached).then_some("not_own_child"), "{}", target.name);
         assert_eq!(reaches(&name("boss"), Reach::All, target, "tick"), Ok(()));
     }
 }
 
 #[test]
-fn what_the_operator_stopped_the_operator_starts() {
+fn an_agent_may_not_start_an_agent_that_the_operator_has_stopped() {
     let (boss, cleo) = (agent(&name("boss")), agent(&name("cleo")));
     let itself = agent(&state(Status::Stopped, ExecutionState::Runnable).agent);
     let rows: [(Option<&Origin>, &Origin, bool); 8] = [
@@ -60,11 +60,11 @@ fn what_the_operator_stopped_the_operator_starts() {
 }
 
 #[test]
-fn a_private_agent_hears_its_parent_and_itself_of_all_agents() {
+fn a_private_agent_accepts_messages_from_its_parent_and_itself_alone() {
     let kid = identity("kid", Some("boss"), Visibility::Private);
     let orphan = identity("orphan", None, Visibility::Private);
     let open = identity("open", Some("boss"), Visibility::Public);
-    for (target, speaker, heard) in [
+    for (target, speaker, is_accepted) in [
         (&kid, "boss", true),
         (&kid, "kid", true),
         (&kid, "ada", false),
@@ -72,6 +72,6 @@ fn a_private_agent_hears_its_parent_and_itself_of_all_agents() {
         (&orphan, "ada", false),
         (&open, "ada", true),
     ] {
-        assert_eq!(check_accepts(target, &name(speaker)).is_ok(), heard, "{} {speaker}", target.name);
+        assert_eq!(check_accepts(target, &name(speaker)).is_ok(), is_accepted, "{} {speaker}", target.name);
     }
 }

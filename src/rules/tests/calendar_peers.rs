@@ -1,4 +1,4 @@
-//! Compares cron expressions with two libraries of Python: `croniter` and `cronsim`.
+//! Compares the fires of cron expressions with two Python libraries: `croniter` and `cronsim`.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -19,39 +19,39 @@ const ZONES: &[&str] = &[
 ];
 
 const YEAR: i64 = 366 * 24 * 3600;
-/// Start of 2019. All compared fires are in the past, whose time zones no later database changes.
+/// Start of 2019. All compared times are in the past, because later time zone databases don't change
+/// the past.
 const SINCE: i64 = 1_546_300_800;
 
 const FIRES: usize = 5;
 
-/// Known difference of a library from cron(8) in the night of a change.
+/// Known difference of a library from cron(8) in the night of a clock change.
 struct Deviation {
     peer: &'static str,
-    /// Affected zones; all if empty.
+    /// Affected zones; all zones if empty.
     zones: &'static [&'static str],
     /// True for expressions that follow clocks, false for those of fixed times.
     follows_clocks: bool,
-    /// True if clocks are put forward, false if back; `None`: both.
+    /// True for clocks that are put forward, false for clocks that are put back; `None` for both.
     forward: Option<bool>,
 }
 
 const DEVIATIONS: &[Deviation] = &[
-    // The library fires after the change for a time that clocks skip, also where stars follow
-    // clocks.
+    // For a time that clocks skip croniter fires after the change, also if a field is a star.
     Deviation { peer: "croniter", zones: &[], follows_clocks: true, forward: Some(true) },
-    // The library fires at a fixed time again when clocks show that time again.
+    // croniter fires twice at a fixed time that clocks show twice.
     Deviation { peer: "croniter", zones: &[], follows_clocks: false, forward: Some(false) },
-    // Both libraries advance by whole hours, and skip a part of one after a change of half an hour.
+    // Both libraries advance by whole hours, and skip half an hour after a change of half an hour.
     Deviation { peer: "croniter", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
     Deviation { peer: "cronsim", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
-    // The library starts a day at midnight, also one that clocks start at one o'clock.
+    // cronsim starts every day at midnight, also a day that clocks start at one o'clock.
     Deviation { peer: "cronsim", zones: &["America/Havana"], follows_clocks: true, forward: Some(true) },
 ];
 
-/// Time around a change in which a deviation shows, in seconds.
+/// Maximum distance of a deviation from the clock change, in seconds.
 const NIGHT: i64 = 3 * 3600;
 
-/// Returns the fires outside of the night of a change, in which both lists must agree.
+/// Returns the fires outside of the night of a clock change. There both lists must agree.
 fn outside_night(fires: &[i64], change: i64) -> impl Iterator<Item = i64> {
     fires.iter().copied().filter(move |fire| (fire - change).abs() > NIGHT)
 }
@@ -77,10 +77,10 @@ fn expressions() -> Vec<String> {
     all
 }
 
-/// Time before a change from which fires are compared, in seconds.
+/// Time before a clock change at which the comparison begins, in seconds.
 const BEFORE: i64 = 26 * 3600;
 
-/// Returns the changes of local time in the year, or the start and the middle of the year.
+/// Returns the clock changes of the year; for a zone without any, its start and its middle.
 fn changes(zone: &Zone) -> Vec<i64> {
     let next = |at: &i64| zone.next_change(*at, SINCE + YEAR);
     let changes: Vec<i64> = std::iter::successors(next(&SINCE), next).collect();
@@ -88,8 +88,8 @@ fn changes(zone: &Zone) -> Vec<i64> {
 }
 
 #[test]
-fn expressions_fire_as_croniter_and_cronsim_have_it() {
-    // A turn of another test would end the child of this one.
+fn expressions_fire_as_in_croniter_and_cronsim() {
+    // A turn of a parallel test would kill this test's child process.
     let _alone = crate::alone::alone();
     let python = std::env::var_os("CRON_PYTHON").unwrap_or_else(|| "python3".into());
     let has_them =
@@ -160,5 +160,5 @@ fn expressions_fire_as_croniter_and_cronsim_have_it() {
         }
     }
     assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), 2 * cases.len(), wrong.join("\n"));
-    assert!(seen.iter().all(|is_seen| *is_seen), "a deviation is over: {seen:?}");
+    assert!(seen.iter().all(|is_seen| *is_seen), "a known deviation does not occur any more: {seen:?}");
 }

@@ -1,4 +1,4 @@
-//! Tests of the rules, one file per rule, and the builders of their rows.
+//! Unit tests of the rules that decide a step, and the builders of records that they share.
 
 mod admission;
 mod advisory;
@@ -68,7 +68,7 @@ use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::resource::{Deferral, Resource, Shortage};
 use crate::model::run::{Exit, Run, Terminal, Usage};
-use crate::model::setbacks::Setbacks;
+use crate::model::setbacks::{FailedAttempt, Setbacks};
 use crate::model::stamp::Stamp;
 use crate::model::state::{
     Counters, CurrentRun, HeldRun, LastTurn, Retry, SetAside, Spending, State, Stopping,
@@ -94,11 +94,13 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::gate::shut_down;
 use crate::rules::transition::inbox::{reduce, requeue};
 use crate::rules::transition::lifecycle::{new_state, retry_held, start, stop};
+use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::preemption::{force, give_way, interject, request, resume};
 use crate::rules::transition::resources::{drop_held, lack};
 use crate::rules::transition::rest::rest;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::take_in::take_in;
+use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
 use crate::rules::transition::wait::{NewWait, WaitOwner, end_wait};
 use crate::rules::transition::work::{complete, pick};
@@ -131,82 +133,80 @@ fn uuid(number: u32) -> Uuid {
     Uuid::from_u128(u128::from(number))
 }
 
-pub fn message_id(number: u32) -> MessageId {
-    MessageId(uuid(number))
+/// Defines functions that return the id of a record's number in the tests.
+macro_rules! ids {
+    ($($name:ident: $id:ident),*) => { $(pub fn $name(number: u32) -> $id { $id(uuid(number)) })* };
 }
 
-pub fn run_id(number: u32) -> RunId {
-    RunId(uuid(number))
-}
+ids!(message_id: MessageId, run_id: RunId, work_id: WorkId, wait_id: WaitId, task_id: TaskId);
+ids!(trigger_id: TriggerId, timer_id: TimerId);
 
-pub fn work_id(number: u32) -> WorkId {
-    WorkId(uuid(number))
-}
-
-pub fn wait_id(number: u32) -> WaitId {
-    WaitId(uuid(number))
-}
-
-pub fn task_id(number: u32) -> TaskId {
-    TaskId(uuid(number))
-}
-
-pub fn trigger_id(number: u32) -> TriggerId {
-    TriggerId(uuid(number))
-}
-
-pub fn timer_id(number: u32) -> TimerId {
-    TimerId(uuid(number))
-}
-
-/// Returns an agent that is `status` in `execution`, without any other record.
+/// Returns the state of a new agent in this status and execution state, at revision 10.
 pub fn state(status: Status, execution: ExecutionState) -> State {
     let execution = Execution { state: execution, since: now(), task_id: None, reason: None };
     State { revision: 10, status, execution, ..new_state(agent(), now()) }
 }
 
-/// Returns the records of an agent with the default policy, and nothing but its state.
+/// Returns the records of an agent that has a state and the default policy, but no other record.
 pub fn records_in(status: Status, execution: ExecutionState) -> Records {
     Records::new(Policy::default(), state(status, execution))
 }
 
-/// Returns an agent that is awake, has nothing to do and never did anything.
+/// Returns the records of an agent that is awake, has nothing to do and has run no turn.
 pub fn records() -> Records {
     records_in(Status::AwakeIdle, ExecutionState::Runnable)
 }
 
-pub fn draft(records: Records) -> Draft {
-    Draft::new(records, stamp_at(now()))
+/// Returns the records of such an agent after a change.
+pub fn with(change: impl FnOnce(&mut Records)) -> Records {
+    let mut records = records();
+    change(&mut records);
+    records
 }
 
-/// Returns a kind's own origin, authority and trigger kind, defined independently of the rules.
+/// Returns the records of such an agent with one queued message.
+pub fn queued(message: Message) -> Records {
+    with(|records| records.inbox.head = Some(message))
+}
+
+pub fn draft(records: Records) -> Draft {
+    draft_at(records, now())
+}
+
+pub fn draft_at(records: Records, moment: Time) -> Draft {
+    Draft::new(records, stamp_at(moment))
+}
+
+/// Returns the report of the decision that a step makes at this time.
+pub fn report(records: &Records, moment: Time) -> DecisionReport {
+    decide(&project(records, moment)).report
+}
+
+/// Returns the reason of the decision that a step makes at this time.
+pub fn reason(records: &Records, moment: Time) -> String {
+    report(records, moment).reason
+}
+
+/// Returns the origin, authority and trigger kind of a message kind. The rules have their own table,
+/// which tests compare with this one.
 fn provenance(kind: MessageKind) -> (OriginKind, AuthorityClass, Option<TriggerKind>) {
     use AuthorityClass::{ExternalEvidence, IntegrationSignal, OperatorInstruction, RuntimeInstruction};
+    use TriggerKind::{ExternalEvent, InternalFollowup, OperatorInput, SystemTick, TaskResult, TimerFire};
     match kind {
-        MessageKind::OperatorPrompt => {
-            (OriginKind::Operator, OperatorInstruction, Some(TriggerKind::OperatorInput))
-        }
-        MessageKind::ChannelEvent => {
-            (OriginKind::Channel, ExternalEvidence, Some(TriggerKind::ExternalEvent))
-        }
-        MessageKind::WebhookEvent => {
-            (OriginKind::Webhook, IntegrationSignal, Some(TriggerKind::ExternalEvent))
-        }
-        MessageKind::CallbackEvent => {
-            (OriginKind::Callback, IntegrationSignal, Some(TriggerKind::ExternalEvent))
-        }
-        MessageKind::TimerTick => (OriginKind::Timer, RuntimeInstruction, Some(TriggerKind::TimerFire)),
-        MessageKind::SystemTick => (OriginKind::System, RuntimeInstruction, Some(TriggerKind::SystemTick)),
-        MessageKind::InternalFollowup => {
-            (OriginKind::System, RuntimeInstruction, Some(TriggerKind::InternalFollowup))
-        }
-        MessageKind::TaskResult => (OriginKind::Task, RuntimeInstruction, Some(TriggerKind::TaskResult)),
+        MessageKind::OperatorPrompt => (OriginKind::Operator, OperatorInstruction, Some(OperatorInput)),
+        MessageKind::ChannelEvent => (OriginKind::Channel, ExternalEvidence, Some(ExternalEvent)),
+        MessageKind::WebhookEvent => (OriginKind::Webhook, IntegrationSignal, Some(ExternalEvent)),
+        MessageKind::CallbackEvent => (OriginKind::Callback, IntegrationSignal, Some(ExternalEvent)),
+        MessageKind::TimerTick => (OriginKind::Timer, RuntimeInstruction, Some(TimerFire)),
+        MessageKind::SystemTick => (OriginKind::System, RuntimeInstruction, Some(SystemTick)),
+        MessageKind::InternalFollowup => (OriginKind::System, RuntimeInstruction, Some(InternalFollowup)),
+        MessageKind::TaskResult => (OriginKind::Task, RuntimeInstruction, Some(TaskResult)),
         MessageKind::TaskStatus => (OriginKind::Task, RuntimeInstruction, None),
         MessageKind::Control => (OriginKind::Operator, OperatorInstruction, None),
     }
 }
 
-/// Returns a message with the text "do it", at its first attempt.
+/// Returns a message with the text "do it", one second old and at its first attempt.
 pub fn message(number: u32, kind: MessageKind) -> Message {
     let (origin, authority_class, trigger_kind) = provenance(kind);
     let from = Provenance {
@@ -230,12 +230,12 @@ pub fn text(text: &str) -> Body {
     Body::Text { text: text.to_owned() }
 }
 
-/// Returns an open, ready, unblocked item at revision 1.
+/// Returns an open, ready, unblocked work item at revision 1.
 pub fn work(number: u32) -> WorkItem {
     WorkItem::new(work_id(number), agent(), format!("objective {number}"), at(-5000))
 }
 
-/// Returns an active wait of the agent itself; a timer wait is due in an hour, a task wait is for
+/// Returns an active wait of the agent itself. A timer wait is due in an hour, a task wait is for
 /// task 1.
 pub fn wait(number: u32, kind: WaitKind) -> Wait {
     Wait {
@@ -245,7 +245,7 @@ pub fn wait(number: u32, kind: WaitKind) -> Wait {
     }
 }
 
-/// Returns such a wait on a work item.
+/// Returns an active wait that belongs to a work item.
 pub fn wait_on(number: u32, kind: WaitKind, item: u32) -> Wait {
     Wait { work_item_id: Some(work_id(item)), ..wait(number, kind) }
 }
@@ -257,12 +257,12 @@ pub fn task(number: u32, status: TaskStatus) -> Task {
     Task { status, host, boot_id, place, ..Task::new(task_id(number), agent(), job, at(-3000)) }
 }
 
-/// Returns tasks with these ids that have been started.
+/// Returns running tasks with these ids.
 pub fn running_tasks(ids: impl Iterator<Item = TaskId>) -> Vec<Task> {
     ids.map(|id| Task { id, started_at: Some(at(-2500)), ..task(0, TaskStatus::Running) }).collect()
 }
 
-/// Returns a timer that fires so many milliseconds after the present.
+/// Returns a timer that fires once, `millis` milliseconds after the present.
 pub fn timer(number: u32, millis: i64) -> Timer {
     Timer::new(timer_id(number), agent(), Schedule::At { at: at(millis) }, at(millis), at(-2000))
 }
@@ -299,7 +299,7 @@ pub fn closure(outcome: ClosureOutcome, reason: Option<WaitingReason>, wait: Opt
     }
 }
 
-/// Returns a continuation that starts a turn after a closure that waited for nothing.
+/// Returns a continuation of operator input that starts a turn, and ends no wait.
 pub fn continuation() -> Continuation {
     Continuation {
         trigger_kind: TriggerKind::OperatorInput,
@@ -313,7 +313,7 @@ pub fn continuation() -> Continuation {
     }
 }
 
-/// Returns a continuation that starts no turn.
+/// Returns a continuation of an external event that starts no turn.
 pub fn liveness() -> Continuation {
     Continuation {
         trigger_kind: TriggerKind::ExternalEvent,
@@ -327,7 +327,7 @@ pub fn claimant() -> RunClaimant {
     RunClaimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid: 42 }
 }
 
-/// Returns run 1 of the message, claimed a second ago.
+/// Returns run 1, which has claimed this message a second ago.
 pub fn current_run(message: &Message) -> CurrentRun {
     CurrentRun {
         run_id: run_id(1),
@@ -358,16 +358,16 @@ pub fn current_run(message: &Message) -> CurrentRun {
     }
 }
 
-/// Returns an agent whose turn on this message runs as run 1.
+/// Returns the records of an agent whose run 1 works on this message.
 pub fn running(message: &Message) -> Records {
     let mut records = records_in(Status::AwakeRunning, ExecutionState::Running);
     records.state.execution.task_id = Some(message.id);
     records.state.current_run = Some(current_run(message));
     records.inbox.claimed = Some(message.clone());
-    records.inbox.head = Some(message.clone());
     records
 }
 
+/// Returns a held run of this message, which lacks a free slot and was deferred once.
 pub fn held(message: &Message, not_before: Option<Time>) -> HeldRun {
     HeldRun {
         missing: "a free slot".to_owned(),
@@ -377,7 +377,15 @@ pub fn held(message: &Message, not_before: Option<Time>) -> HeldRun {
     }
 }
 
-/// Returns a shortage of a workspace that an unknown holder has.
+/// Returns the records of an agent in this state whose held run of message 1 may resume then.
+pub fn holding(state: ExecutionState, not_before: Option<Time>) -> Records {
+    let mut records = records_in(Status::AwakeIdle, state);
+    records.state.held = Some(held(&prompt(1), not_before));
+    records.inbox.claimed = Some(prompt(1));
+    records
+}
+
+/// Returns a shortage of a workspace; no live agent is known to occupy it.
 pub fn shortage() -> Shortage {
     Shortage {
         resource: Resource::Workspace,
@@ -404,7 +412,7 @@ pub fn last_turn(terminal: Terminal) -> LastTurn {
     }
 }
 
-/// Returns the end of a command that exited after 1.5 s without output.
+/// Returns the end of a turn whose command exited after 1.5 s without an outcome.
 pub fn exited(code: i32) -> TurnEnd {
     TurnEnd {
         exit: Exit::Code { code },
@@ -436,7 +444,7 @@ pub fn task_end(exit: Exit, ended_at: Time) -> TaskEnd {
     }
 }
 
-/// Returns a new wait without any time; a timer wait ends in a second.
+/// Returns a request for a wait without a subject. Only a timer wait has a time, in one second.
 pub fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
     NewWait {
         trigger: None,
@@ -455,21 +463,33 @@ pub fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
     }
 }
 
-/// Returns the end of a stop at this run that kills it in a second.
+/// Returns the stop of a run whose processes are killed in a second.
 pub fn stopping(requeue: bool) -> Stopping {
     Stopping { requested_at: now(), kill_at: at(1000), requeue, reason: None }
 }
 
-/// Returns a draft of these records after the first part of a step.
+/// Returns a draft of these records after a step has taken in everything that is due.
 pub fn taken_in(records: Records) -> Draft {
     taken_in_at(records, now())
 }
 
-/// Returns a draft of these records after the first part of a step at this time.
+/// Returns a draft of these records after a step at this time has taken in everything that is due.
 pub fn taken_in_at(records: Records, moment: Time) -> Draft {
-    let mut draft = Draft::new(records, stamp_at(moment));
+    let mut draft = draft_at(records, moment);
     take_in(&mut draft).expect("taken in");
     draft
+}
+
+/// Settles the current run with this end of its turn.
+pub fn settle_run(draft: &mut Draft, end: TurnEnd) -> Settled {
+    let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
+    settle(draft, run, end, None, &OutcomeContext::default()).expect("settled")
+}
+
+/// Returns the result and the transaction of the current run's settlement.
+pub fn settled(records: Records, end: TurnEnd) -> (Settled, Transaction) {
+    let mut draft = draft(records);
+    (settle_run(&mut draft, end), finish(draft))
 }
 
 /// Returns the records after a draft was committed.
@@ -478,14 +498,19 @@ pub fn committed(draft: Draft) -> Records {
     Records { state: finish(draft).state, ..after }
 }
 
-/// Returns the subsets of a list, from the empty one to the whole.
+/// Returns `None`, then each item of a list.
+pub fn optional<T: Clone>(all: &[T]) -> Vec<Option<T>> {
+    std::iter::once(None).chain(all.iter().cloned().map(Some)).collect()
+}
+
+/// Returns all subsets of a list, from the empty one to the whole list.
 pub fn subsets<T: Copy>(all: &[T]) -> impl Iterator<Item = Vec<T>> + '_ {
     (0u32..1 << all.len()).map(move |bits| {
         all.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0).map(|(_, one)| *one).collect()
     })
 }
 
-/// Returns the transaction of a draft.
+/// Returns the transaction of a draft. Panics if the status disagrees with the execution state.
 pub fn finish(draft: Draft) -> Transaction {
     draft.finish().expect("a status that goes with the execution state")
 }
@@ -511,14 +536,14 @@ pub fn word<'a>(data: &'a Value, field: &str) -> &'a str {
     data[field].as_str().unwrap_or_else(|| panic!("no text field `{field}` in {data}"))
 }
 
-/// True if a transaction ends nothing but a run.
+/// True if a transaction deletes no record, and archives at most a run.
 pub fn ends_the_run_alone(transaction: &Transaction) -> bool {
     let is_run = |archived: &Archived| matches!(archived, Archived::Run(_));
     transaction.deletes.is_empty() && transaction.archived.iter().all(is_run)
 }
 
-/// Returns the records of one kind that a transaction writes or archives, such as `all_of!(puts,
-/// Put::Wait)`.
+/// Returns the records of one kind that a transaction puts or archives: `all_of!(puts, Put::Wait)`
+/// has all its waits.
 macro_rules! all_of {
     ($records:expr, $kind:path) => {
         $records.iter().filter_map(|record| if let $kind(record) = record { Some(&**record) } else { None })
@@ -526,11 +551,38 @@ macro_rules! all_of {
 }
 pub(crate) use all_of;
 
-/// Returns the one message that a transaction archives.
+/// Returns the only message that a transaction archives.
 pub fn archived_message(transaction: &Transaction) -> &Message {
     let mut messages = all_of!(transaction.archived, Archived::Message);
     match (messages.next(), messages.next()) {
         (Some(message), None) => message,
         other => panic!("not exactly one archived message: {other:?}"),
+    }
+}
+
+/// Returns the settlement of the only message that a transaction archives.
+pub fn settlement(transaction: &Transaction) -> &Settlement {
+    archived_message(transaction).settlement.as_ref().expect("settled")
+}
+
+/// Returns the status of that settlement, its reason, and true if it made a dead letter.
+pub fn settled_as(transaction: &Transaction) -> (MessageStatus, Option<&str>, bool) {
+    let Settlement { status, reason, dead_letter, .. } = settlement(transaction);
+    (*status, reason.as_deref(), *dead_letter)
+}
+
+/// Returns the message that a transaction puts into the queue, if any.
+pub fn put_message(transaction: &Transaction) -> Option<&Message> {
+    all_of!(transaction.puts, Put::Message).next()
+}
+
+/// Returns a failed attempt of a message, which has reached its time limit.
+pub fn failed_attempt(attempt: u32) -> FailedAttempt {
+    FailedAttempt {
+        attempt,
+        run_id: Some(run_id(attempt + 10)),
+        terminal: Terminal::TimedOut,
+        at: at(-5000),
+        reason: "too long".to_owned(),
     }
 }
