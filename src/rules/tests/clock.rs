@@ -1,5 +1,5 @@
-//! Corrections after a fast clock: every state × every stored time in the far future × the
-//! corrected clock.
+//! Tests of the corrections after a fast clock: in every state, each stored time may lie in the far
+//! future of the corrected clock.
 
 use crate::model::recovery::Strategy;
 use crate::model::resource::Deferred;
@@ -9,16 +9,16 @@ use crate::rules::execution::statuses;
 
 use super::*;
 
-/// Advance of the fast clock: some 76 years.
+/// Advance of the fast clock in milliseconds: some 76 years.
 const AHEAD: i64 = 2_400_000_000_000;
 
-/// Returns a time that the fast clock wrote.
+/// Returns a time that was written by the fast clock.
 fn then(millis: i64) -> Time {
     at(AHEAD + millis)
 }
 
-/// Name of a field that a fast clock may have written, the time for which it may still delay the
-/// agent, and the function that writes it.
+/// Name of a wrong time, the maximum delay of the agent after its correction, and the function that
+/// writes the wrong time.
 type Wrong = (&'static str, Span, fn(&mut Records));
 
 const WRONG: [Wrong; 11] = [
@@ -30,22 +30,22 @@ const WRONG: [Wrong; 11] = [
         records.state.execution.since = then(0);
         records.state.retry.iter_mut().for_each(|retry| retry.not_before = then(1000));
     }),
-    ("when a claim looks again", secs(3600), |records| {
+    ("the next check for a resource", secs(3600), |records| {
         records.state.held.iter_mut().for_each(|held| {
             (held.resource, held.not_before) = (Some(Resource::Workspace), Some(then(1000)));
         });
     }),
-    ("when a limit is back", secs(24 * 3600), |records| {
+    ("the time at which a limit is back", secs(24 * 3600), |records| {
         records.state.held.iter_mut().for_each(|held| {
             (held.resource, held.not_before) = (Some(Resource::TurnsPerDay), Some(then(1000)));
         });
     }),
-    ("when a turn is tried again", secs(3600), |records| {
+    ("the next try of a deferred turn", secs(3600), |records| {
         records.state.held.iter_mut().for_each(|held| {
             (held.deferred, held.not_before) = (Some(Deferred::default()), Some(then(1000)));
         });
     }),
-    ("a known moment, with the state", secs(7200), |records| {
+    ("the known time of a deferral, with the state", secs(7200), |records| {
         records.state.execution.since = then(0);
         let until = Some(then(7_200_000));
         records.state.held.iter_mut().for_each(|held| {
@@ -57,7 +57,7 @@ const WRONG: [Wrong; 11] = [
         records.state.execution.since = then(0);
         records.state.held.iter_mut().for_each(|held| held.not_before = Some(then(60_000)));
     }),
-    ("the row", secs(3600), |records| {
+    ("the first deferral", secs(3600), |records| {
         records.state.held.iter_mut().for_each(|held| held.deferred_since = Some(then(0)));
     }),
     ("the hour and the day", secs(24 * 3600), |records| {
@@ -71,14 +71,14 @@ const WRONG: [Wrong; 11] = [
     }),
 ];
 
-/// Returns an agent in a state, with a message that it is about.
+/// Returns an agent in a state, with the held run or the retry that belongs to the state.
 fn standing(status: Status, state: ExecutionState) -> Records {
     let mut records = records_in(status, state);
     match state {
         ExecutionState::WaitingResources | ExecutionState::Suspended => {
-            let until = (state == ExecutionState::WaitingResources).then(|| at(1000));
-            records.state.held = Some(HeldRun { deferred_since: Some(now()), ..held(&prompt(1), until) });
-            records.inbox.claimed = Some(prompt(1));
+            records = holding(state, (state == ExecutionState::WaitingResources).then(|| at(1000)));
+            records.state.held.iter_mut().for_each(|held| held.deferred_since = Some(now()));
+            records.state.status = status;
         }
         ExecutionState::Failed | ExecutionState::Recovering => {
             records.state.retry = Some(retry(&prompt(1), at(1000)));
@@ -97,7 +97,7 @@ fn standing(status: Status, state: ExecutionState) -> Records {
 }
 
 #[test]
-fn every_state_with_any_moment_in_the_far_future_is_due_within_the_span_of_its_policy() {
+fn in_every_state_a_time_in_the_far_future_delays_the_agent_for_its_policy_span_at_most() {
     let mut repaired = 0;
     for state in ExecutionState::ALL {
         for status in statuses(*state) {
@@ -115,7 +115,7 @@ fn every_state_with_any_moment_in_the_far_future_is_due_within_the_span_of_its_p
                 }
                 let due = next_due(&draft.records);
                 assert!(due.is_some() || silent, "{name}: nothing ends the silence");
-                // A suspension without a duration has its own timeout.
+                // A suspension without a duration ends by its own timeout, one hour after its start.
                 assert!(due.is_none_or(|due| due <= now().after(span).after(secs(3601))), "{name}: {due:?}");
             }
         }
@@ -124,7 +124,7 @@ fn every_state_with_any_moment_in_the_far_future_is_due_within_the_span_of_its_p
 }
 
 #[test]
-fn what_was_set_with_the_state_keeps_its_span() {
+fn a_time_that_was_written_with_the_state_keeps_its_distance_from_it() {
     for (what, span, write) in
         WRONG.iter().filter(|(what, ..)| what.contains("the state and") || what.contains("with the state"))
     {
@@ -137,13 +137,13 @@ fn what_was_set_with_the_state_keeps_its_span() {
         let due = due.or(state.held.as_ref().and_then(|held| held.not_before));
         assert_eq!((state.execution.since, due), (now(), Some(now().after(*span))), "{what}");
         let events = finish(draft).events;
-        let told = of_kind(&events, EventKind::RecordRepaired).next().expect("it is said");
+        let told = of_kind(&events, EventKind::RecordRepaired).next().expect("an event");
         assert_eq!((word(told, "moment"), word(told, "reason")), ("execution.since", "clock_in_future"));
     }
 }
 
 #[test]
-fn a_clock_that_goes_right_has_nothing_repaired_at_the_longest_span_of_any_policy() {
+fn the_longest_spans_that_a_policy_allows_are_not_corrected() {
     for strategy in Strategy::ALL {
         for base in [1, 7200] {
             let mut records = standing(Status::AwakeIdle, ExecutionState::Failed);
@@ -156,34 +156,32 @@ fn a_clock_that_goes_right_has_nothing_repaired_at_the_longest_span_of_any_polic
             }
         }
     }
-    let mut waits = standing(Status::AwakeIdle, ExecutionState::WaitingResources);
-    let furthest = now().after(waits.policy.recovery.max_deferral);
-    waits.policy.timeouts.resources = Limit(None);
-    waits.state.held.iter_mut().for_each(|held| {
-        held.not_before = Some(furthest);
-        held.deferred = Some(Deferred { until: Some(furthest), ..Deferred::default() });
-    });
-    assert_eq!(ahead(&waits, now()), [], "a turn may put its message off as long as this");
-    waits.state.held.iter_mut().for_each(|held| {
-        held.not_before = Some(at(AHEAD));
-        held.deferred = Some(Deferred { until: Some(at(AHEAD)), ..Deferred::default() });
-    });
-    let taken: Vec<Time> = ahead(&waits, now()).iter().map(|ahead| ahead.corrected).collect();
-    assert_eq!(taken, if at(AHEAD) > furthest { vec![furthest; 2] } else { vec![] });
+    let mut records = standing(Status::AwakeIdle, ExecutionState::WaitingResources);
+    records.policy.timeouts.resources = Limit(None);
+    let furthest = now().after(records.policy.recovery.max_deferral);
+    let mut corrected = |until: Time| -> Vec<Time> {
+        records.state.held.iter_mut().for_each(|held| {
+            held.not_before = Some(until);
+            held.deferred = Some(Deferred { until: Some(until), ..Deferred::default() });
+        });
+        ahead(&records, now()).iter().map(|ahead| ahead.corrected).collect()
+    };
+    assert_eq!(corrected(furthest), [], "a turn may defer its message for as long as this");
+    let expected = if at(AHEAD) > furthest { vec![furthest; 2] } else { vec![] };
+    assert_eq!(corrected(at(AHEAD)), expected);
 }
 
 #[test]
-fn a_repeating_timer_is_repaired_and_a_small_step_back_fires_nothing_twice() {
+fn a_repeating_timer_is_corrected_and_does_not_fire_twice_after_a_small_step_back() {
     let daily = Schedule::Cron { expression: "0 9 * * *".to_owned(), time_zone: "UTC".to_owned() };
     let fired = |next: i64, last: i64, schedule: &Schedule| {
-        let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
         let schedule = schedule.clone();
-        records.timers = vec![Timer { schedule, last_fired_at: Some(at(last)), ..timer(1, next) }];
-        ahead(&records, now()).first().map(|ahead| ahead.corrected)
+        let timer = Timer { schedule, last_fired_at: Some(at(last)), ..timer(1, next) };
+        ahead(&Records { timers: vec![timer], ..records() }, now()).first().map(|ahead| ahead.corrected)
     };
     let nine = 38_800_000;
     let day = 86_400_000;
-    assert_eq!(fired(AHEAD, AHEAD - day, &daily), Some(at(nine)), "the next one from now on");
+    assert_eq!(fired(AHEAD, AHEAD - day, &daily), Some(at(nine)), "the next fire after the present");
     assert_eq!(fired(nine + day, nine, &daily), None, "the clock was set back by less than a day");
     let minutes = Schedule::Every { every: secs(60), from: at(-30_000) };
     assert_eq!(fired(AHEAD, AHEAD - 60_000, &minutes), Some(at(30_000)));
@@ -191,50 +189,46 @@ fn a_repeating_timer_is_repaired_and_a_small_step_back_fires_nothing_twice() {
 }
 
 #[test]
-fn a_lease_of_another_machine_ends_after_its_span_if_its_clock_ran_ahead() {
+fn a_lease_of_another_machine_ends_after_its_duration_if_that_machine_has_a_fast_clock() {
     let claimed = |millis: i64| {
         let mut run = current_run(&prompt(1));
         (run.claimed_at, run.lease_expires_at) = (at(millis), at(millis + 1_860_000));
         lease_ends(&run, now())
     };
     assert_eq!(claimed(AHEAD), Some(at(1_860_000)));
-    assert_eq!(
-        [claimed(60_000), claimed(0), claimed(-99_000_000)],
-        [None; 3],
-        "clocks may be apart by a little"
-    );
+    let nearly = [claimed(60_000), claimed(0), claimed(-99_000_000)];
+    assert_eq!(nearly, [None; 3], "clocks may differ by a little");
 }
 
 #[test]
-fn a_decision_to_rest_that_was_come_to_ahead_of_now_holds_for_nothing() {
+fn a_resting_decision_of_a_fast_clock_is_made_again() {
     let sleeps = |moment: Time, records: Records| {
-        let mut draft = Draft::new(records, stamp_at(moment));
+        let mut draft = draft_at(records, moment);
         let decision = decide(&project(&draft.records, moment));
         rest(&mut draft, &decision);
         (!draft.is_empty()).then(|| finish(draft))
     };
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
+    let mut records = records();
     records.state = sleeps(then(0), records.clone()).expect("it falls asleep").state;
     assert!(records.state.resting(then(1)).is_some());
     assert!(records.state.resting(now()).is_none());
     let again = sleeps(now(), records.clone()).expect("written once more");
-    assert_eq!(kinds(&again.events), [], "and nothing is told twice");
+    assert_eq!(kinds(&again.events), [], "no event is written twice");
     records.state = again.state;
     assert!(records.state.resting(now()).is_some());
     assert_eq!(sleeps(at(1), records), None);
 }
 
 #[test]
-fn an_advisory_says_what_lies_too_far_ahead() {
+fn an_advisory_names_a_time_that_is_too_far_ahead() {
+    let told = |records: &Records| -> Vec<String> {
+        let advised = advisories(records, now()).into_iter();
+        let ahead = advised.filter(|advisory| advisory.kind.name() == "clock_in_future");
+        ahead.map(|advisory| advisory.subject).collect()
+    };
     let mut records = standing(Status::AwakeIdle, ExecutionState::Failed);
     WRONG[1].2(&mut records);
-    let said =
-        advisories(&records, now()).into_iter().find(|advisory| advisory.kind.name() == "clock_in_future");
-    assert_eq!(said.map(|advisory| advisory.subject).as_deref(), Some("retry.not_before"));
-    let mut once = records_in(Status::AwakeIdle, ExecutionState::Runnable);
-    once.timers = vec![Timer { created_at: then(0), ..timer(1, AHEAD + 1) }];
-    assert_eq!(
-        advisories(&once, now()).iter().filter(|advisory| advisory.kind.name() == "clock_in_future").count(),
-        1
-    );
+    assert_eq!(told(&records).first().map(String::as_str), Some("retry.not_before"));
+    let once = Timer { created_at: then(0), ..timer(1, AHEAD + 1) };
+    assert_eq!(told(&Records { timers: vec![once], ..super::records() }).len(), 1);
 }

@@ -1,4 +1,5 @@
-//! Continuation of a message: each row of the contract, and every trigger after every closure.
+//! Tests of the continuation of a message: each row of the contract, and every trigger after every
+//! closure.
 
 use crate::model::message::{EXPIRY_KEY, RECHECK_KEY};
 use crate::rules::continuation::{TriggerSource, TurnTrigger, resolve};
@@ -15,10 +16,9 @@ const OTHER_RESOURCE: &str = "github:org/repo#13";
 
 static GITHUB: Origin = Origin { kind: OriginKind::Webhook, id: None };
 
-/// The waits of the tests, by number: 1 operator, 2 external with a resource and a trigger, 3
-/// timer, 4 for task 1, 5 an external one on item 1, 6 an external one that has ended, 7 system
-/// with a resource, 8 an external one that is bound, 10 for the operator on item 2, 12 external
-/// from a channel.
+/// Returns the waits of the tests, by number: 1 operator, 2 external with a resource and a trigger,
+/// 3 timer, 4 for task 1, 5 external on item 1, 6 external and ended, 7 system with a resource,
+/// 8 external and bound to a message, 10 operator on item 2, 12 external with a channel as source.
 fn waits() -> Vec<Wait> {
     let external = |number, resource: &str| Wait {
         resource: Some(resource.to_owned()),
@@ -92,7 +92,7 @@ fn expect(prior: &Closure, trigger: &TurnTrigger<'_>, (class, reentry, matched):
 }
 
 #[test]
-fn row_1_operator_input_is_what_an_agent_that_awaits_the_operator_waited_for() {
+fn row_1_operator_input_resumes_an_agent_that_awaits_the_operator() {
     let said = trigger(TriggerKind::OperatorInput);
     expect(&waiting(AwaitingOperatorInput), &said, EXPECTED, &[1, 10]);
     let about_one = TurnTrigger { work_item_id: Some(work_id(2)), ..said };
@@ -100,18 +100,12 @@ fn row_1_operator_input_is_what_an_agent_that_awaits_the_operator_waited_for() {
 }
 
 #[test]
-fn row_2_the_result_of_the_task_waited_for_resumes() {
+fn row_2_the_result_of_the_awaited_task_resumes_and_row_9_the_result_of_another_task_overrides() {
     for status in [TaskStatus::Completed, TaskStatus::Failed, TaskStatus::Cancelled, TaskStatus::Interrupted]
     {
-        let result = result(1, status);
-        expect(&waiting(AwaitingTaskResult), &result, EXPECTED, &[4]);
+        expect(&waiting(AwaitingTaskResult), &result(1, status), EXPECTED, &[4]);
     }
-}
-
-#[test]
-fn row_9_the_result_of_another_task_re_enters_all_the_same() {
-    let other = result(7, TaskStatus::Completed);
-    expect(&waiting(AwaitingTaskResult), &other, OVERRIDE, &[]);
+    expect(&waiting(AwaitingTaskResult), &result(7, TaskStatus::Completed), OVERRIDE, &[]);
 }
 
 #[test]
@@ -125,65 +119,48 @@ fn row_3_a_timer_that_fires_resumes_an_agent_that_awaits_a_timer() {
 }
 
 #[test]
-fn row_4_a_contentful_event_that_names_nothing_resumes_and_ends_no_wait_that_names_something() {
+fn row_4_a_contentful_event_resumes_and_ends_the_wait_that_it_names_and_no_other() {
+    let expect = |event: &TurnTrigger<'_>, verdict, ended: &[u32]| {
+        expect(&waiting(AwaitingExternalChange), event, verdict, ended);
+    };
     for event in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
-        expect(&waiting(AwaitingExternalChange), &event, EXPECTED, &[]);
-    }
-}
-
-#[test]
-fn row_4_a_contentful_event_ends_the_wait_that_it_names_and_no_other() {
-    for trigger in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
-        let own = TurnTrigger { resource: Some(RESOURCE), ..trigger.clone() };
-        expect(&waiting(AwaitingExternalChange), &own, EXPECTED, &[2]);
-        let items = TurnTrigger { resource: Some("mail:inbox"), ..trigger.clone() };
-        expect(&waiting(AwaitingExternalChange), &items, EXPECTED, &[5]);
-        let by_id = TurnTrigger { wait_id: Some(wait_id(5)), ..trigger };
-        expect(&waiting(AwaitingExternalChange), &by_id, EXPECTED, &[5]);
-    }
-}
-
-#[test]
-fn row_4_does_not_hold_for_a_resource_that_nobody_waits_for() {
-    for resource in [OTHER_RESOURCE, "mail:outbox", "mail:bound"] {
-        for trigger in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
-            let other = TurnTrigger { resource: Some(resource), ..trigger };
-            expect(&waiting(AwaitingExternalChange), &other, LIVENESS, &[]);
+        let about = |resource| TurnTrigger { resource: Some(resource), ..event.clone() };
+        expect(&event, EXPECTED, &[]);
+        expect(&about(RESOURCE), EXPECTED, &[2]);
+        expect(&about("mail:inbox"), EXPECTED, &[5]);
+        expect(&TurnTrigger { wait_id: Some(wait_id(5)), ..event.clone() }, EXPECTED, &[5]);
+        // No active wait names these resources.
+        for resource in [OTHER_RESOURCE, "mail:outbox", "mail:bound"] {
+            expect(&about(resource), LIVENESS, &[]);
         }
     }
 }
 
 #[test]
-fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies() {
+fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies_and_row_6_without_names_none() {
     for blank in [wake_hint(false), TurnTrigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }]
     {
+        let by_wait = |number| TurnTrigger { wait_id: Some(wait_id(number)), ..blank.clone() };
+        let about = |resource| TurnTrigger { resource: Some(resource), ..blank.clone() };
         let rows = [
-            (TurnTrigger { wait_id: Some(wait_id(2)), ..blank.clone() }, 2),
-            (TurnTrigger { trigger_id: Some(trigger_id(1)), ..blank.clone() }, 2),
-            (TurnTrigger { resource: Some(RESOURCE), ..blank.clone() }, 2),
-            (TurnTrigger { resource: Some("mail:inbox"), ..blank.clone() }, 5),
-            (TurnTrigger { resource: Some("disk"), ..blank.clone() }, 7),
-            (TurnTrigger { wait_id: Some(wait_id(12)), ..blank.clone() }, 12),
+            (by_wait(2), EXPECTED, &[2][..]),
+            (TurnTrigger { trigger_id: Some(trigger_id(1)), ..blank.clone() }, EXPECTED, &[2]),
+            (about(RESOURCE), EXPECTED, &[2]),
+            (about("mail:inbox"), EXPECTED, &[5]),
+            (about("disk"), EXPECTED, &[7]),
+            (by_wait(12), EXPECTED, &[12]),
+            // Only the operator answers a question.
+            (by_wait(1), LIVENESS, &[]),
+            (blank.clone(), LIVENESS_MATCHED, &[]),
         ];
-        // No signal answers a question to the operator, whatever it names.
-        let question = TurnTrigger { wait_id: Some(wait_id(1)), ..blank };
-        expect(&waiting(AwaitingExternalChange), &question, LIVENESS, &[]);
-        for (named, ended) in rows {
-            expect(&waiting(AwaitingExternalChange), &named, EXPECTED, &[ended]);
+        for (signal, verdict, ended) in rows {
+            expect(&waiting(AwaitingExternalChange), &signal, verdict, ended);
         }
     }
 }
 
 #[test]
-fn row_6_a_signal_without_content_that_names_nothing_is_liveness_and_matches() {
-    let event = TurnTrigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) };
-    for trigger in [event, wake_hint(false)] {
-        expect(&waiting(AwaitingExternalChange), &trigger, LIVENESS_MATCHED, &[]);
-    }
-}
-
-#[test]
-fn row_7_news_of_a_task_that_has_not_ended_is_liveness_and_matches() {
+fn row_7_a_message_about_a_task_that_has_not_ended_is_liveness_and_matches() {
     for status in [TaskStatus::Queued, TaskStatus::Running, TaskStatus::Cancelling] {
         expect(&waiting(AwaitingTaskResult), &result(1, status), LIVENESS_MATCHED, &[]);
         let named = TurnTrigger { wait_id: Some(wait_id(4)), ..result(1, status) };
@@ -193,7 +170,7 @@ fn row_7_news_of_a_task_that_has_not_ended_is_liveness_and_matches() {
 }
 
 #[test]
-fn row_8_operator_input_overrides_every_other_wait_and_ends_those_for_the_operator() {
+fn row_8_operator_input_overrides_every_other_wait_and_ends_the_operator_waits() {
     let system = closure(Waiting, None, Some(wait_id(7)));
     for prior in
         [AwaitingExternalChange, AwaitingTimer, AwaitingTaskResult].map(waiting).iter().chain([&system])
@@ -231,7 +208,7 @@ fn row_10_anything_else_that_ends_nothing_is_liveness_and_matches_nothing() {
 }
 
 #[test]
-fn what_ends_a_wait_re_enters_where_no_row_lets_it_in() {
+fn a_trigger_that_ends_a_wait_starts_a_turn_although_its_row_does_not() {
     let rows = [
         (TurnTrigger { resource: Some(RESOURCE), ..wake_hint(false) }, 2),
         (TurnTrigger { resource: Some(RESOURCE), ..trigger(TriggerKind::ExternalEvent) }, 2),
@@ -248,7 +225,7 @@ fn what_ends_a_wait_re_enters_where_no_row_lets_it_in() {
 }
 
 #[test]
-fn when_nothing_is_waited_for_what_was_said_re_enters_locally_and_mere_signals_do_not() {
+fn without_a_prior_wait_input_starts_a_turn_and_a_signal_without_content_does_not() {
     let blank = |trigger: TurnTrigger<'static>| TurnTrigger { contentful: false, ..trigger };
     let rows: [(TurnTrigger<'_>, bool, &[u32]); 16] = [
         (trigger(TriggerKind::OperatorInput), true, &[1, 10]),
@@ -277,33 +254,31 @@ fn when_nothing_is_waited_for_what_was_said_re_enters_locally_and_mere_signals_d
 }
 
 #[test]
-fn the_schedulers_own_ticks_run_and_end_nothing_unless_what_they_are_about_is_over() {
+fn a_tick_of_the_scheduler_runs_and_ends_no_wait_unless_its_own_wait_is_over() {
     for prior in priors() {
         for tick in [SchedulerTick::Other, SchedulerTick::Expiry, SchedulerTick::Recheck] {
             for number in [1, 2, 6, 8, 9] {
-                let source = TriggerSource::Scheduler(tick);
-                let tick_about = TurnTrigger {
-                    source,
+                let about = TurnTrigger {
+                    source: TriggerSource::Scheduler(tick),
                     wait_id: Some(wait_id(number)),
                     ..trigger(TriggerKind::SystemTick)
                 };
-                // 6 has ended, 8 is bound, 9 is gone.
+                // Wait 6 has ended, wait 8 is bound to a message, and wait 9 does not exist.
                 let runs = tick == SchedulerTick::Other || number < 6;
-                expect(&prior, &tick_about, if runs { LOCAL } else { LIVENESS }, &[]);
+                expect(&prior, &about, if runs { LOCAL } else { LIVENESS }, &[]);
             }
         }
     }
 }
 
 #[test]
-fn input_that_no_row_lets_in_runs_at_once_where_the_policy_says_so() {
+fn input_that_matches_no_wait_runs_at_once_if_the_policy_says_so() {
     let rows = [
         (trigger(TriggerKind::ExternalEvent), true),
         (trigger(TriggerKind::TimerFire), true),
         (trigger(TriggerKind::InternalFollowup), true),
         (wake_hint(true), true),
-        // An event without content is only a signal, and a message about a running task is no
-        // input.
+        // Neither an event without content nor a message about a running task is input.
         (TurnTrigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }, false),
         (wake_hint(false), false),
         (result(1, TaskStatus::Running), false),
@@ -318,7 +293,7 @@ fn input_that_no_row_lets_in_runs_at_once_where_the_policy_says_so() {
     }
 }
 
-/// Names of a trigger: wait, trigger, resource, work item.
+/// Records that a trigger names: wait, trigger, resource, work item.
 type Names = (Option<u32>, Option<u32>, Option<&'static str>, Option<u32>);
 
 const NAMES: [Names; 17] = [
@@ -344,7 +319,7 @@ const NAMES: [Names; 17] = [
 struct Case {
     prior: Closure,
     trigger: TurnTrigger<'static>,
-    /// True if it satisfies any wait.
+    /// True if the trigger satisfies any wait.
     ends: bool,
 }
 
@@ -355,7 +330,7 @@ impl Case {
     fn is(&self, kind: TriggerKind) -> bool {
         self.trigger.kind == kind
     }
-    /// True for an event or a hint while an external change is awaited.
+    /// True for an event or a hint of an agent that awaits an external change.
     fn is_awaited_change(&self) -> bool {
         let is_outside =
             self.is(TriggerKind::ExternalEvent) || self.trigger.source == TriggerSource::WakeHint;
@@ -365,7 +340,7 @@ impl Case {
         self.is(TriggerKind::TaskResult) && self.trigger.task_status.is_some_and(TaskStatus::is_terminal)
     }
     fn names_nothing(&self) -> bool {
-        // A trigger that no wait names does not count as named.
+        // Trigger 2 does not count, because no wait has it.
         let trigger = self.trigger.trigger_id.filter(|id| *id == trigger_id(1));
         (self.trigger.wait_id, trigger, self.trigger.resource) == (None, None, None)
     }
@@ -389,7 +364,7 @@ impl Case {
     }
 }
 
-/// Class, re-entry, matched.
+/// Expected class, true if a turn starts, and true if the trigger matches the awaited reason.
 type Verdict = (ContinuationClass, bool, bool);
 
 const EXPECTED: Verdict = (ResumeExpectedWait, true, true);
@@ -400,7 +375,7 @@ const LIVENESS_MATCHED: Verdict = (LivenessOnly, false, true);
 
 type Row = (&'static str, fn(&Case) -> bool, Verdict);
 
-/// Contract, semantics §7: number, condition, verdict.
+/// Rows of contract, semantics §7: number, condition, verdict.
 const TABLE: [Row; 16] = [
     ("scheduler, moot", Case::is_moot, LIVENESS),
     ("scheduler", |case| matches!(case.trigger.source, TriggerSource::Scheduler(_)), LOCAL),
@@ -455,7 +430,8 @@ const TABLE: [Row; 16] = [
     ("free: the rest", |_| true, LIVENESS),
 ];
 
-/// Returns the row's verdict, unless the trigger must run all the same.
+/// Returns the row's verdict. A trigger that ends a wait runs a turn in any case, and so does input
+/// if the policy says so.
 fn expected(case: &Case, (.., verdict): &Row, unmatched: Unmatched) -> Verdict {
     let must_run = case.ends || unmatched == Unmatched::Run && case.is_input();
     match (verdict.1, must_run, case.prior.outcome == Waiting) {
@@ -478,40 +454,28 @@ fn priors() -> Vec<Closure> {
             priors.push(closure(Waiting, Some(*reason), None));
             priors.push(waiting(*reason));
         }
-        // External wait of an item.
+        // Wait 5 belongs to a work item.
         priors.push(closure(Waiting, Some(AwaitingExternalChange), Some(wait_id(5))));
     }
     priors
 }
 
-fn sources(kind: TriggerKind) -> &'static [TriggerSource] {
-    match kind {
-        TriggerKind::SystemTick => &[
-            TriggerSource::Said,
-            TriggerSource::WakeHint,
-            TriggerSource::Scheduler(SchedulerTick::Other),
-            TriggerSource::Scheduler(SchedulerTick::Expiry),
-            TriggerSource::Scheduler(SchedulerTick::Recheck),
-        ],
-        TriggerKind::OperatorInput
-        | TriggerKind::TaskResult
-        | TriggerKind::ExternalEvent
-        | TriggerKind::TimerFire
-        | TriggerKind::InternalFollowup => &[TriggerSource::Said],
-    }
+fn sources(kind: TriggerKind) -> Vec<TriggerSource> {
+    let ticks = [SchedulerTick::Other, SchedulerTick::Expiry, SchedulerTick::Recheck];
+    let of_ticks = ticks.map(TriggerSource::Scheduler).into_iter().chain([TriggerSource::WakeHint]);
+    let of_kind = of_ticks.filter(|_| kind == TriggerKind::SystemTick);
+    std::iter::once(TriggerSource::Said).chain(of_kind).collect()
 }
 
 fn cases() -> Vec<Case> {
     let waits = waits();
-    let statuses = || std::iter::once(None).chain(TaskStatus::ALL.iter().copied().map(Some));
-    let results: Vec<(Option<u32>, Option<TaskStatus>)> = [None, Some(1), Some(7)]
-        .into_iter()
-        .flat_map(|task| statuses().map(move |one| (task, one)))
-        .collect();
+    let statuses = |task| optional(TaskStatus::ALL).into_iter().map(move |status| (task, status));
+    let results: Vec<(Option<u32>, Option<TaskStatus>)> =
+        optional(&[1, 7]).into_iter().flat_map(statuses).collect();
     let mut cases = Vec::new();
     for prior in priors() {
         for kind in TriggerKind::ALL {
-            // Other kinds do not depend on the task.
+            // Triggers of other kinds do not depend on the task.
             let about_tasks = if *kind == TriggerKind::TaskResult {
                 &results[..]
             } else {
@@ -523,7 +487,7 @@ fn cases() -> Vec<Case> {
                         for (task, task_status) in about_tasks {
                             let trigger = TurnTrigger {
                                 kind: *kind,
-                                source: *source,
+                                source,
                                 contentful,
                                 task_id: task.map(task_id),
                                 task_status: *task_status,
@@ -557,90 +521,42 @@ fn every_trigger_after_every_closure_is_the_first_row_that_holds() {
             let found = resolve(prior, trigger, &waits, unmatched);
             let (class, reentry, matched) = expected(&case, &TABLE[row], unmatched);
             let resolves = satisfied(trigger, &waits);
-            assert_eq!(
-                shown(&found),
-                (class, reentry, matched, resolves),
-                "row {number}, {unmatched:?}: {trigger:?} after {prior:?}"
-            );
+            let case = format!("row {number}, {unmatched:?}: {trigger:?} after {prior:?}");
+            assert_eq!(shown(&found), (class, reentry, matched, resolves), "{case}");
+            let is_waiting = |id: &WaitId| waits.iter().any(|wait| wait.id == *id && wait.is_waiting());
+            assert!(found.resolves.iter().all(is_waiting), "a wait that is over ends again: {case}");
         }
     }
     assert!(seen.iter().all(|count| *count > 0), "a row that never held: {seen:?}");
 }
 
 #[test]
-fn whatever_the_trigger_the_verdict_is_consistent_with_itself() {
-    let waits = waits();
-    for Case { prior, trigger, ends } in cases() {
-        let found = resolve(&prior, &trigger, &waits, Unmatched::Reduce);
-        let case = format!("{trigger:?} after {prior:?}");
-        assert_eq!(found.model_reentry, found.class != LivenessOnly, "{case}");
-        if found.matched_waiting_reason && found.model_reentry {
-            assert_eq!(found.class, ResumeExpectedWait, "{case}");
-        }
-        if found.matched_waiting_reason {
-            assert_eq!(prior.outcome, Waiting, "matched where nothing is waited for: {case}");
-        }
-        assert_eq!(!found.resolves.is_empty(), ends, "{case}");
-        assert!(!ends || found.model_reentry, "what ends a wait re-enters: {case}");
-        let counts = |id: &WaitId| waits.iter().any(|wait| wait.id == *id && wait.is_waiting());
-        assert!(found.resolves.iter().all(counts), "only what counts ends: {case}");
-    }
-}
-
-#[test]
-fn the_evidence_says_what_was_looked_at() {
+fn the_evidence_lists_the_facts_that_decided() {
     let hint = TurnTrigger { resource: Some(RESOURCE), ..wake_hint(false) };
     let found = resolve(&waiting(AwaitingExternalChange), &hint, &waits(), Unmatched::Reduce);
-    let resolves = format!("resolves={}", wait_id(2));
-    assert_eq!(
-        found.evidence,
-        [
-            "prior=waiting",
-            "waiting_reason=awaiting_external_change",
-            "trigger=system_tick",
-            "contentful=false",
-            &resolves,
-            "resource=github:org/repo#12",
-        ]
-    );
+    let expected = "prior=waiting waiting_reason=awaiting_external_change trigger=system_tick \
+                    contentful=false";
+    let about = format!("resolves={} resource={RESOURCE}", wait_id(2));
+    assert_eq!(found.evidence.join(" "), format!("{expected} {about}"));
     let failed = result(1, TaskStatus::Failed);
     let found = resolve(&closure(Completed, None, None), &failed, &[], Unmatched::Reduce);
-    assert_eq!(
-        found.evidence,
-        [
-            "prior=completed",
-            "waiting_reason=none",
-            "trigger=task_result",
-            "contentful=true",
-            "task_status=failed"
-        ]
-    );
+    let expected =
+        "prior=completed waiting_reason=none trigger=task_result contentful=true task_status=failed";
+    assert_eq!(found.evidence.join(" "), expected);
 }
 
 #[test]
 fn control_and_task_status_are_no_triggers_and_every_other_kind_is() {
-    let expected = |kind| match kind {
-        MessageKind::OperatorPrompt => Some(TriggerKind::OperatorInput),
-        MessageKind::ChannelEvent | MessageKind::WebhookEvent | MessageKind::CallbackEvent => {
-            Some(TriggerKind::ExternalEvent)
-        }
-        MessageKind::TimerTick => Some(TriggerKind::TimerFire),
-        MessageKind::SystemTick => Some(TriggerKind::SystemTick),
-        MessageKind::TaskResult => Some(TriggerKind::TaskResult),
-        MessageKind::InternalFollowup => Some(TriggerKind::InternalFollowup),
-        MessageKind::TaskStatus | MessageKind::Control => None,
-    };
     for kind in MessageKind::ALL {
+        let (.., expected) = provenance(*kind);
         let message = message(1, *kind);
-        assert_eq!(TurnTrigger::of(&message).map(|trigger| trigger.kind), expected(*kind), "{kind}");
-        assert_eq!(crate::rules::admission::trigger_kind(*kind), expected(*kind), "{kind}");
+        assert_eq!(TurnTrigger::of(&message).map(|trigger| trigger.kind), expected, "{kind}");
+        assert_eq!(crate::rules::admission::trigger_kind(*kind), expected, "{kind}");
     }
 }
 
 #[test]
 fn a_message_is_contentful_by_text_that_is_not_blank_or_by_any_json() {
-    use crate::model::message::Body;
-    use serde_json::json;
     let rows = [
         (text(""), false),
         (text(" \n\t\u{2003}"), false),
@@ -657,21 +573,22 @@ fn a_message_is_contentful_by_text_that_is_not_blank_or_by_any_json() {
 }
 
 #[test]
-fn the_key_of_a_tick_tells_whose_it_is() {
+fn the_key_of_a_tick_tells_its_source() {
+    let other = TriggerSource::Scheduler(SchedulerTick::Other);
     let [expiry, recheck] = [EXPIRY_KEY, RECHECK_KEY].map(|key| format!("{key}wait_1:1"));
     let rows = [
         (None, TriggerSource::Said),
         (Some("wake_hint:source:cron:msg_1"), TriggerSource::WakeHint),
-        (Some("work_queue:continue_active:work_1:1"), TriggerSource::Scheduler(SchedulerTick::Other)),
-        (Some("work_queue:queued_available:work_1:1"), TriggerSource::Scheduler(SchedulerTick::Other)),
-        (Some("work_queue:system_wait:work_1:1"), TriggerSource::Scheduler(SchedulerTick::Other)),
-        (Some("system_wait:wait_1"), TriggerSource::Scheduler(SchedulerTick::Other)),
-        (Some("reduced_input:msg_1"), TriggerSource::Scheduler(SchedulerTick::Other)),
-        (Some("wait:healed:wait_1"), TriggerSource::Scheduler(SchedulerTick::Other)),
+        (Some("work_queue:continue_active:work_1:1"), other),
+        (Some("work_queue:queued_available:work_1:1"), other),
+        (Some("work_queue:system_wait:work_1:1"), other),
+        (Some("system_wait:wait_1"), other),
+        (Some("reduced_input:msg_1"), other),
+        (Some("wait:healed:wait_1"), other),
         (Some(&expiry), TriggerSource::Scheduler(SchedulerTick::Expiry)),
         (Some(&recheck), TriggerSource::Scheduler(SchedulerTick::Recheck)),
-        // Keys of the first version, whose waits had ended before the tick.
-        (Some("wait:expired:wait_1:1"), TriggerSource::Scheduler(SchedulerTick::Other)),
+        // The first version wrote this key after the end of the wait.
+        (Some("wait:expired:wait_1:1"), other),
     ];
     for (key, source) in rows {
         let message =

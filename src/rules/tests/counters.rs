@@ -1,10 +1,10 @@
-//! Counters at the end of their range: they stop there, or the change is refused. None panics or
-//! wraps.
+//! Tests of counters at the end of their range: they stay there, or the record is refused. No change
+//! panics or wraps.
 
 use super::*;
 
-/// Returns counters at their maximum; except the number of events, which is checked when it is
-/// read.
+/// Returns counters at their maximum. For the number of events that is the largest number which a
+/// reader of the state accepts.
 fn highest() -> Counters {
     let mut counters = json!(Counters::default());
     for (name, count) in counters.as_object_mut().expect("an object") {
@@ -23,32 +23,31 @@ fn full(mut records: Records) -> Records {
 }
 
 #[test]
-fn what_a_turn_counts_stays_at_the_highest() {
+fn the_counters_of_a_turn_stay_at_their_maximum() {
     for code in [0, 1, 75] {
         let mut records = full(running(&prompt(1)));
         let mut run = current_run(&prompt(1));
         (run.attempt, run.hops) = (u32::MAX, u32::MAX);
         run.setbacks = Setbacks { interruptions: u32::MAX, deferrals: u32::MAX, suspensions: u32::MAX };
         records.state.current_run = Some(run);
-        let mut draft = draft(records);
-        settle(&mut draft, run_id(1), exited(code), None, &Default::default()).expect("settled");
-        let counters = finish(draft).state.counters;
+        let (_, transaction) = settled(records, exited(code));
+        let counters = transaction.state.counters;
         assert_eq!((counters.turns, counters.dead), (u64::MAX, u64::MAX), "{code}");
     }
 }
 
 #[test]
-fn what_is_taken_in_stays_at_the_highest() {
+fn the_counters_of_hints_timers_and_messages_stay_at_their_maximum() {
     let mut records = full(records());
     let mut ticking = timer(1, -3000);
     ticking.schedule = Schedule::Every { every: secs(1), from: at(-3000) };
     (ticking.fired, ticking.missed) = (u64::MAX, u64::MAX);
     records.timers.push(ticking);
-    records.inbox.hints = [1, 2].map(|number| super::WakeHint { count: u32::MAX, ..hint(number) }).into();
+    records.inbox.hints = [1, 2].map(|number| WakeHint { count: u32::MAX, ..hint(number) }).into();
     let mut draft = taken_in(records);
     reduce(&mut draft, message(3, MessageKind::Control), None);
     let pending = draft.records.state.pending_wake_hint.as_ref().map(|hint| hint.count);
-    assert_eq!(pending, Some(u32::MAX), "two of one scope");
+    assert_eq!(pending, Some(u32::MAX), "two hints of one scope");
     let timer = &draft.records.timers[0];
     assert_eq!((timer.fired, timer.missed), (u64::MAX, u64::MAX));
     let counters = finish(draft).state.counters;
@@ -56,19 +55,19 @@ fn what_is_taken_in_stays_at_the_highest() {
 }
 
 #[test]
-fn what_a_claim_lacks_is_looked_for_as_often_as_can_be_counted() {
-    let mut records = full(records_in(Status::AwakeIdle, ExecutionState::WaitingResources));
-    let resource = Some(shortage().resource);
-    records.state.held = Some(super::HeldRun { looks: u32::MAX, resource, ..held(&prompt(1), Some(at(0))) });
-    records.inbox.claimed = Some(prompt(1));
-    let decided = decide(&project(&records, at(0))).report;
+fn the_number_of_checks_for_a_resource_stays_at_its_maximum() {
+    let mut records = full(holding(ExecutionState::WaitingResources, Some(at(0))));
+    records.state.held.iter_mut().for_each(|held| {
+        (held.looks, held.resource) = (u32::MAX, Some(shortage().resource));
+    });
+    let decided = report(&records, at(0));
     let mut draft = draft(records);
     lack(&mut draft, &prompt(1), continuation(), &shortage(), &decided).expect("held");
     assert_eq!(finish(draft).state.held.map(|held| held.looks), Some(u32::MAX));
 }
 
 #[test]
-fn a_number_that_has_no_successor_is_damage_before_any_rule_sees_it() {
+fn a_state_with_a_number_that_can_not_grow_is_refused_when_it_is_read() {
     let most = 1 << 53;
     for (revision, events, is_refused) in [
         (most, most, None),
