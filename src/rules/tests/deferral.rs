@@ -1,8 +1,7 @@
-//! Consecutive deferrals: the turn's details, their duration and number, and the operator's ways to
-//! end them.
+//! Tests of consecutive deferrals: the details that a turn gives, their duration and number, and the
+//! operator's ways to end them.
 
 use crate::rules::transition::lifecycle::{self, Given};
-use crate::rules::transition::outcome::OutcomeContext;
 use crate::rules::transition::preemption;
 
 use super::*;
@@ -11,28 +10,30 @@ fn ending(deferral: Deferral) -> TurnEnd {
     TurnEnd { outcome: Ok(Outcome { deferred: Some(deferral), ..Outcome::default() }), ..exited(75) }
 }
 
-/// Returns the records after the running turn has ended in this way, at this time.
+/// Returns the records after the running turn has ended in this way at this time, and its result.
 fn ended(records: Records, end: TurnEnd, moment: Time) -> (Records, Terminal) {
-    let mut draft = Draft::new(records, stamp_at(moment));
-    let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
-    let settled = settle(&mut draft, run, end, None, &OutcomeContext::default()).expect("settled");
-    (committed(draft), settled.terminal)
+    let mut draft = draft_at(records, moment);
+    let terminal = settle_run(&mut draft, end).terminal;
+    (committed(draft), terminal)
 }
 
-/// Returns the records after the held message was claimed again, at this time.
+/// Returns the records after a step at this time has claimed the held message again.
 fn again(records: Records, moment: Time) -> Records {
-    let mut draft = Draft::new(records, stamp_at(moment));
+    let mut draft = draft_at(records, moment);
     let message = draft.records.inbox.claimed.clone().expect("held");
     claim(&mut draft, message, continuation(), claimant()).expect("claimed");
     committed(draft)
 }
 
+/// Returns the records after the turn of message 1 has deferred the message.
 fn put_off(end: TurnEnd) -> Records {
-    let mut before = running(&prompt(1));
-    before.inbox.head = None;
-    let (records, terminal) = ended(before, end, now());
+    let (records, terminal) = ended(running(&prompt(1)), end, now());
     assert_eq!(terminal, Terminal::Deferred);
     records
+}
+
+fn timeout(records: &Records) -> Option<(Time, &'static str)> {
+    deadline(&records.state, &records.policy.timeouts)
 }
 
 fn the_held(records: &Records) -> &HeldRun {
@@ -40,7 +41,7 @@ fn the_held(records: &Records) -> &HeldRun {
 }
 
 #[test]
-fn what_a_turn_says_about_a_deferral_is_kept_and_without_it_its_last_line_of_stderr() {
+fn a_deferral_has_the_words_of_its_turn_or_else_its_last_line_of_stderr() {
     let said = |resource: Option<&str>, reason: Option<&str>, line: Option<&str>| {
         let deferral = Deferral {
             resource: resource.map(str::to_owned),
@@ -57,16 +58,16 @@ fn what_a_turn_says_about_a_deferral_is_kept_and_without_it_its_last_line_of_std
     assert_eq!(said(None, None, Some("too many")), "too many");
     assert_eq!(said(None, None, None), "the turn asked to come back later (exit status 75)");
     let long = "ä".repeat(5000);
-    assert_eq!(said(None, Some(&long), None).len(), 4096, "what is kept of a text is bounded");
+    assert_eq!(said(None, Some(&long), None).len(), 4096, "the stored text is bounded");
 }
 
 #[test]
-fn no_step_tries_before_a_known_moment_and_none_is_late_before_it() {
+fn no_step_tries_before_a_known_time_and_the_run_does_not_time_out_before_it() {
     let two_hours = Deferral { after: Some(secs(7200)), ..Deferral::default() };
     let then = Deferral { until: Some(at(7_200_000)), ..Deferral::default() };
     for deferral in [two_hours, then] {
         let records = put_off(ending(deferral));
-        assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
+        assert_eq!(timeout(&records), None);
         assert_eq!(next_due(&records), Some(at(7_200_000)));
         for (moment, reason) in [
             (at(7_199_999), "the turn asked to come back later (exit status 75)"),
@@ -75,13 +76,12 @@ fn no_step_tries_before_a_known_moment_and_none_is_late_before_it() {
         ] {
             let draft = taken_in_at(records.clone(), moment);
             assert!(draft.is_empty(), "not late at {moment}");
-            let report = decide(&project(&draft.records, moment)).report;
-            assert_eq!(report.reason, reason);
-            let back = ["back at 2023-11-15T00:13:20.000Z".to_owned()];
-            assert_eq!(report.evidence, if moment < at(7_200_000) { back.to_vec() } else { vec![] });
+            let report = report(&draft.records, moment);
+            let back = (moment < at(7_200_000)).then(|| "back at 2023-11-15T00:13:20.000Z".to_owned());
+            assert_eq!((report.reason.as_str(), report.evidence), (reason, Vec::from_iter(back)));
         }
     }
-    // A time in the past does not determine the next try.
+    // After a time in the past, the backoff determines the next try.
     for past in [
         Deferral { until: Some(at(-1)), ..Deferral::default() },
         Deferral { after: Some(secs(0)), ..Deferral::default() },
@@ -92,7 +92,7 @@ fn no_step_tries_before_a_known_moment_and_none_is_late_before_it() {
 }
 
 #[test]
-fn the_time_of_a_row_counts_from_its_first_deferral_and_survives_claims() {
+fn the_timeout_counts_from_the_first_of_consecutive_deferrals() {
     let mut records = put_off(exited(75));
     for second in [10, 100, 200] {
         records = again(records, at(second * 1000));
@@ -101,16 +101,16 @@ fn the_time_of_a_row_counts_from_its_first_deferral_and_survives_claims() {
     }
     assert_eq!((the_held(&records).setbacks.deferrals, the_held(&records).deferred_since), (4, Some(now())));
     assert_eq!(records.state.execution.since, at(200_500));
-    assert_eq!(deadline(&records.state, &records.policy.timeouts), Some((at(300_000), "resource_timeout")));
+    assert_eq!(timeout(&records), Some((at(300_000), "resource_timeout")));
     let late = taken_in_at(records, at(300_001));
     let head = late.records.inbox.head.clone().expect("in the queue");
     assert_eq!((head.attempt, head.failures.len()), (1, 0), "no attempt is spent");
-    assert_eq!(head.setbacks.deferrals, 4, "the row is still counted");
+    assert_eq!(head.setbacks.deferrals, 4, "the deferrals are still counted");
     assert_eq!(next_due(&late.records), Some(at(308_001)));
 }
 
 #[test]
-fn the_time_until_a_known_moment_is_none_of_the_row() {
+fn the_timeout_does_not_count_the_time_until_a_known_time() {
     let records = put_off(exited(75));
     let records = again(records, at(10_000));
     let hour = Deferral { after: Some(secs(3600)), ..Deferral::default() };
@@ -118,18 +118,15 @@ fn the_time_until_a_known_moment_is_none_of_the_row() {
     let records = again(records, at(3_620_000));
     let (records, _) = ended(records, exited(75), at(3_630_000));
     let limit = at(300_000 + 3_600_000);
-    assert_eq!(deadline(&records.state, &records.policy.timeouts), Some((limit, "resource_timeout")));
+    assert_eq!(timeout(&records), Some((limit, "resource_timeout")));
 }
 
 #[test]
-fn an_attempt_that_fails_ends_the_row_and_a_turn_that_yields_ends_its_time_alone() {
+fn a_failed_attempt_resets_the_deferrals_and_a_turn_that_yields_resets_their_time_alone() {
     let records = put_off(exited(75));
     let (failed, _) = ended(again(records.clone(), at(1000)), exited(1), at(2000));
     let head = failed.inbox.head.clone().expect("in the queue");
-    assert_eq!(
-        (head.attempt, head.setbacks == Setbacks::default(), failed.state.held.is_none()),
-        (2, true, true)
-    );
+    assert_eq!((head.attempt, head.setbacks, failed.state.held), (2, Setbacks::default(), None));
     let mut yields = again(records, at(1000));
     if let Some(run) = &mut yields.state.current_run {
         run.yielded_at = Some(at(1500));
@@ -140,9 +137,8 @@ fn an_attempt_that_fails_ends_the_row_and_a_turn_that_yields_ends_its_time_alone
 }
 
 #[test]
-fn looks_of_a_claim_are_deferrals_of_the_same_row() {
-    use crate::rules::transition::resources::lack;
-    let mut draft = Draft::new(put_off(exited(75)), stamp_at(at(5000)));
+fn a_check_that_lacks_a_resource_counts_as_another_consecutive_deferral() {
+    let mut draft = draft_at(put_off(exited(75)), at(5000));
     let message = draft.records.inbox.claimed.clone().expect("held");
     let lacking = shortage();
     let report = DecisionReport {
@@ -159,25 +155,25 @@ fn looks_of_a_claim_are_deferrals_of_the_same_row() {
     assert_eq!((run.setbacks.deferrals, run.deferred_since), (2, Some(now())));
 }
 
-/// Returns the records with a message that its turn put off until tomorrow.
+/// Returns an agent whose turn has deferred its message by one day.
 fn until_tomorrow() -> Records {
     put_off(ending(Deferral { after: Some(secs(86_400)), ..Deferral::default() }))
 }
 
 #[test]
-fn recover_and_start_have_it_tried_by_the_next_step_and_its_row_counts_anew() {
+fn after_recover_or_start_the_next_step_tries_again_and_the_deferrals_are_reset() {
     let moment = at(299_000);
     let recovered = {
-        let mut draft = Draft::new(until_tomorrow(), stamp_at(moment));
+        let mut draft = draft_at(until_tomorrow(), moment);
         retry_held(&mut draft, &OPERATOR).expect("it waits");
         committed(draft)
     };
     let started = {
-        let mut draft = Draft::new(until_tomorrow(), stamp_at(at(1)));
+        let mut draft = draft_at(until_tomorrow(), at(1));
         stop(&mut draft, secs(1), false, None, &OPERATOR).expect("stopped");
         let stopped = committed(draft);
         assert_eq!(stopped.state.execution.state, ExecutionState::WaitingResources, "a stop leaves it");
-        let mut draft = Draft::new(stopped, stamp_at(moment));
+        let mut draft = draft_at(stopped, moment);
         start(&mut draft, &OPERATOR).expect("started");
         committed(draft)
     };
@@ -185,56 +181,45 @@ fn recover_and_start_have_it_tried_by_the_next_step_and_its_row_counts_anew() {
         assert_eq!(records.state.next_due_at, Some(moment));
         let late = at(599_001);
         let draft = taken_in_at(records.clone(), at(599_000));
-        assert_eq!(decide(&project(&draft.records, at(599_000))).report.reason, "resources_available");
-        assert_eq!(
-            deadline(&records.state, &records.policy.timeouts).map(|(limit, _)| limit < late),
-            Some(true)
-        );
-        assert_eq!(
-            (the_held(&records).setbacks.deferrals, the_held(&records).deferred_since),
-            (0, Some(moment))
-        );
+        assert_eq!(reason(&draft.records, at(599_000)), "resources_available");
+        assert_eq!(timeout(&records).map(|(limit, _)| limit < late), Some(true));
+        let held = the_held(&records);
+        assert_eq!((held.setbacks.deferrals, held.deferred_since), (0, Some(moment)));
     }
 }
 
 #[test]
-fn a_stop_with_requeue_puts_a_held_message_back_at_its_attempt_also_when_it_is_stopped_already() {
+fn a_stop_with_requeue_puts_a_held_message_back_at_its_attempt_also_if_the_agent_is_stopped() {
     for state in [ExecutionState::WaitingResources, ExecutionState::Suspended] {
         for status in [Status::AwakeIdle, Status::Stopped] {
-            let mut records = records_in(status, state);
-            records.state.held = Some(held(&prompt(1), None));
-            records.inbox.claimed = Some(prompt(1));
+            let mut records = holding(state, None);
+            records.state.status = status;
             let mut draft = draft(records);
             stop(&mut draft, secs(1), true, None, &OPERATOR).expect("stopped");
-            assert_eq!(
-                draft.records.inbox.head.as_ref().map(|head| (head.id, head.attempt)),
-                Some((message_id(1), 1))
-            );
-            assert_eq!(
-                (draft.records.inbox.claimed.is_none(), draft.records.state.held.is_none()),
-                (true, true)
-            );
+            let inbox = &draft.records.inbox;
+            let head = inbox.head.as_ref().map(|head| (head.id, head.attempt));
+            assert_eq!((head, &inbox.claimed), (Some((message_id(1), 1)), &None));
+            assert_eq!(draft.records.state.held, None);
             let mut records = committed(draft);
             records.state.status = Status::AwakeIdle;
-            assert_eq!(decide(&project(&records, now())).report.reason, "after_stop");
+            assert_eq!(reason(&records, now()), "after_stop");
         }
     }
 }
 
 #[test]
-fn the_operator_can_fail_and_drop_what_is_held() {
+fn the_operator_can_fail_and_drop_a_held_message() {
     for (state, terminal) in [
         (ExecutionState::WaitingResources, Terminal::Deferred),
         (ExecutionState::Suspended, Terminal::Suspended),
     ] {
-        let mut records = records_in(Status::Asleep, state);
-        records.state.held = Some(held(&prompt(1), None));
-        records.inbox.claimed = Some(prompt(1));
+        let mut records = holding(state, None);
+        records.state.status = Status::Asleep;
 
         let mut failing = draft(records.clone());
         assert_eq!(lifecycle::fail(&mut failing, "init_timeout", &OPERATOR), Ok(Given::Held(message_id(1))));
         let is_new = lifecycle::is_uninitialized(&failing.records.state);
-        assert!(!is_new, "the operator's words are not a start that was given up");
+        assert!(!is_new, "no failed start, although the operator gives the reason of one");
         let transaction = finish(failing);
         assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
         let [Put::Message(message)] = &transaction.puts[..] else { panic!("{:?}", transaction.puts) };
@@ -246,66 +231,58 @@ fn the_operator_can_fail_and_drop_what_is_held() {
         let mut dropping = draft(records);
         drop_held(&mut dropping, prompt(1), "no longer wanted").expect("dropped");
         assert_eq!(dropping.records.inbox.claimed, None);
-        assert_eq!(
-            decide(&project(&dropping.records, now())).report.reason,
-            "after_stop",
-            "it recovers at once"
-        );
+        assert_eq!(reason(&dropping.records, now()), "after_stop", "the next step recovers");
         let transaction = finish(dropping);
         assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
-        let settlement = archived_message(&transaction).settlement.clone().expect("settled");
-        assert_eq!((settlement.status, settlement.dead_letter), (MessageStatus::Dropped, false));
+        assert_eq!(settled_as(&transaction), (MessageStatus::Dropped, Some("no longer wanted"), false));
     }
 }
 
-/// Returns the decision of the next step after this arrival.
-fn with(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
+/// Returns the reason of the step's decision after an arrival, and the records after it.
+fn after_arrival(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
     let mut records = until_tomorrow();
     arrive(&mut records);
-    let draft = taken_in_at(records, moment);
-    let reason = decide(&project(&draft.records, moment)).report.reason;
-    (reason, draft.records)
+    let records = taken_in_at(records, moment).records;
+    (reason(&records, moment), records)
 }
 
 #[test]
-fn an_interjection_has_it_tried_at_once_and_a_hint_does_not() {
+fn a_deferred_message_is_tried_again_after_an_interjection_but_not_after_a_hint() {
     let put = "the turn asked to come back later (exit status 75)";
     let minted = |millis: i64| Some(MessageId(stamp_at(at(millis)).mint()));
     let moment = at(60_000);
-    assert_eq!(with(|_| {}, moment).0, put);
+    assert_eq!(after_arrival(|_| {}, moment).0, put);
     let hinted = |records: &mut Records| {
         records.inbox.hints = vec![WakeHint { created_at: at(30_000), ..hint(8) }];
     };
-    let (reason, taken) = with(hinted, moment);
-    assert_eq!(reason, put, "no step asks before the moment that the turn has named");
+    let (reason, taken) = after_arrival(hinted, moment);
+    assert_eq!(reason, put, "no step tries before the time that the turn has named");
     assert!(taken.state.pending_wake_hint.is_some(), "the hint is kept for later");
     for (came, expected) in [(30_000, "resources_available"), (-30_000, put), (90_000, put)] {
-        let (reason, records) = with(|records| records.inbox.last_interject = minted(came), moment);
+        let (reason, records) = after_arrival(|records| records.inbox.last_interject = minted(came), moment);
         assert_eq!(reason, expected, "an interjection at {came}");
         if expected == put {
             continue;
         }
-        // The message is put off again: the interjection is still queued, and has had its effect.
+        // After another deferral, the interjection in the queue has no second effect.
         let (records, _) = ended(again(records, moment), exited(75), at(61_000));
         let draft = taken_in_at(records, at(61_500));
-        assert_eq!(decide(&project(&draft.records, at(61_500))).report.reason, put);
+        assert_eq!(super::reason(&draft.records, at(61_500)), put);
         assert!(draft.is_empty());
     }
 }
 
 #[test]
-fn an_ordinary_message_waits_behind_what_is_held() {
+fn an_ordinary_message_waits_behind_the_held_message() {
     let normal = |records: &mut Records| {
         records.inbox.head = Some(Message { priority: Priority::Next, created_at: at(1), ..prompt(2) });
     };
-    assert_eq!(with(normal, at(60_000)).0, "the turn asked to come back later (exit status 75)");
+    assert_eq!(after_arrival(normal, at(60_000)).0, "the turn asked to come back later (exit status 75)");
 }
 
 #[test]
 fn a_suspended_run_is_not_woken_by_a_hint() {
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
-    records.state.held = Some(held(&prompt(1), None));
-    records.inbox.claimed = Some(prompt(1));
+    let mut records = holding(ExecutionState::Suspended, None);
     records.inbox.hints = vec![hint(8)];
     let draft = taken_in_at(records, at(1000));
     assert_eq!(the_held(&draft.records).not_before, None);
@@ -314,9 +291,9 @@ fn a_suspended_run_is_not_woken_by_a_hint() {
 /// Verbs of the operator that lead out of a state.
 const VERBS: [&str; 6] = ["start", "stop", "recover", "resume", "fail", "drop"];
 
-/// Applies the verb; a refusal is its hint.
+/// Applies the verb. The error is the hint of the refusal, if any.
 fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
-    let mut draft = Draft::new(records.clone(), stamp_at(at(1)));
+    let mut draft = draft_at(records.clone(), at(1));
     let hinted = |refusal: Refusal| refusal.hint;
     match verb {
         "start" => start(&mut draft, &OPERATOR).map_err(hinted)?,
@@ -335,7 +312,7 @@ fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
                 drop_held(&mut draft, message, "x").map_err(hinted)?
             }
             Some(_) => return Err(Some("`dormouse stop worker` ends its turn".to_owned())),
-            // There is no message to requeue.
+            // Without a message, the command only stops the agent.
             None => stop(&mut draft, secs(1), true, None, &OPERATOR).map(drop).map_err(hinted)?,
         },
     }
@@ -343,7 +320,7 @@ fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
 }
 
 #[test]
-fn from_every_state_each_way_out_does_something_or_names_one_that_does() {
+fn in_every_state_each_verb_has_an_effect_or_its_refusal_names_a_verb_that_has() {
     let mut refused = 0;
     for state in ExecutionState::ALL {
         for status in crate::rules::execution::statuses(*state).iter().copied().chain([Status::Stopped]) {
@@ -351,7 +328,7 @@ fn from_every_state_each_way_out_does_something_or_names_one_that_does() {
             for verb in VERBS {
                 let Err(hint) = act(verb, &records) else { continue };
                 refused += 1;
-                // `start` of a started agent leads out of no state.
+                // `start` is for stopped agents alone.
                 if verb == "start" && status != Status::Stopped {
                     continue;
                 }
@@ -377,19 +354,14 @@ fn from_every_state_each_way_out_does_something_or_names_one_that_does() {
     assert!(refused > 30, "{refused}");
 }
 
-/// Returns an agent in a state, with the records that belong to it.
+/// Returns an agent in a state, with the run or the held run that belongs to the state.
 fn standing(status: Status, state: ExecutionState) -> Records {
     let mut records = match state {
         ExecutionState::Scheduled
         | ExecutionState::Running
         | ExecutionState::Resumed
         | ExecutionState::ShuttingDown => running(&prompt(1)),
-        ExecutionState::WaitingResources | ExecutionState::Suspended => {
-            let mut records = records_in(status, state);
-            records.state.held = Some(held(&prompt(1), None));
-            records.inbox.claimed = Some(prompt(1));
-            records
-        }
+        ExecutionState::WaitingResources | ExecutionState::Suspended => holding(state, None),
         ExecutionState::Initializing
         | ExecutionState::Runnable
         | ExecutionState::Waiting
@@ -403,9 +375,9 @@ fn standing(status: Status, state: ExecutionState) -> Records {
 }
 
 #[test]
-fn the_events_say_that_the_operator_had_it_tried() {
+fn a_recovery_by_the_operator_has_an_event() {
     let mut draft = draft(until_tomorrow());
     retry_held(&mut draft, &OPERATOR).expect("it waits");
     let events = finish(draft).events;
-    assert_eq!(events.iter().filter(|event| event.kind == EventKind::ControlApplied).count(), 1);
+    assert_eq!(of_kind(&events, EventKind::ControlApplied).count(), 1);
 }

@@ -1,68 +1,41 @@
-//! Next due time of an agent: each source by itself, the first of several, and none for a stopped
-//! agent.
+//! Tests of the next due time of an agent: each source alone, the first of two sources, and no due
+//! time of a stopped agent.
 
 use super::*;
 
-type Source = (&'static str, fn(&mut Records, i64), i64);
+type Source = (&'static str, i64, fn(&mut Records, i64));
 
-/// Sources that are due `millis` after now, and the delay after which the step finds them.
+/// Rows: source, the delay after which a step finds it due, in milliseconds, and the function that
+/// makes it due `millis` after the present.
 const SOURCES: [Source; 8] = [
-    (
-        "a timer wait's wake_at",
-        |records, millis| {
-            records.waits.push(Wait { wake_at: Some(at(millis)), ..wait(1, WaitKind::Timer) });
-        },
-        0,
-    ),
-    (
-        "a wait's recheck_at",
-        |records, millis| {
-            records.waits.push(Wait { recheck_at: Some(at(millis)), ..wait(2, WaitKind::External) });
-        },
-        0,
-    ),
-    (
-        "a wait's expires_at",
-        |records, millis| {
-            records.waits.push(Wait { expires_at: Some(at(millis)), ..wait(3, WaitKind::Operator) });
-        },
-        1,
-    ),
-    (
-        "a work item's recheck_at",
-        |records, millis| {
-            records.works.push(WorkItem { recheck_at: Some(at(millis)), ..work(1) });
-        },
-        0,
-    ),
-    ("a timer", |records, millis| records.timers.push(timer(1, millis)), 0),
-    (
-        "the end of a backoff",
-        |records, millis| {
-            records.state.execution.state = ExecutionState::Failed;
-            records.state.retry = Some(retry(&prompt(1), at(millis)));
-        },
-        0,
-    ),
-    (
-        "a held run that may go on",
-        |records, millis| {
-            records.state.held = Some(held(&prompt(1), Some(at(millis))));
-        },
-        0,
-    ),
-    (
-        "a state's timeout, which is over one millisecond after its limit",
-        |records, millis| {
-            records.state.execution.state = ExecutionState::WaitingResources;
-            records.state.execution.since = at(millis - 300_000);
-        },
-        1,
-    ),
+    ("a timer wait's wake_at", 0, |records, millis| {
+        records.waits.push(Wait { wake_at: Some(at(millis)), ..wait(1, WaitKind::Timer) });
+    }),
+    ("a wait's recheck_at", 0, |records, millis| {
+        records.waits.push(Wait { recheck_at: Some(at(millis)), ..wait(2, WaitKind::External) });
+    }),
+    ("a wait's expires_at", 1, |records, millis| {
+        records.waits.push(Wait { expires_at: Some(at(millis)), ..wait(3, WaitKind::Operator) });
+    }),
+    ("a work item's recheck_at", 0, |records, millis| {
+        records.works.push(WorkItem { recheck_at: Some(at(millis)), ..work(1) });
+    }),
+    ("a timer", 0, |records, millis| records.timers.push(timer(1, millis))),
+    ("the end of a backoff", 0, |records, millis| {
+        records.state.execution.state = ExecutionState::Failed;
+        records.state.retry = Some(retry(&prompt(1), at(millis)));
+    }),
+    ("the end of a held run's pause", 0, |records, millis| {
+        records.state.held = Some(held(&prompt(1), Some(at(millis))));
+    }),
+    ("a state's timeout, which is over one millisecond after its limit", 1, |records, millis| {
+        records.state.execution.state = ExecutionState::WaitingResources;
+        records.state.execution.since = at(millis - 300_000);
+    }),
 ];
 
 #[test]
-fn nothing_is_due_where_nothing_has_a_moment() {
+fn records_without_a_time_are_never_due() {
     let mut records = records();
     records.works.push(work(1));
     records.waits.push(wait(1, WaitKind::External));
@@ -71,11 +44,10 @@ fn nothing_is_due_where_nothing_has_a_moment() {
 }
 
 #[test]
-fn each_source_is_due_at_its_moment_be_it_ahead_or_past() {
-    for (name, put, later) in SOURCES {
+fn each_source_is_due_at_its_time_in_the_future_or_in_the_past() {
+    for (name, later, put) in SOURCES {
         for millis in [-60_000, 0, 60_000] {
-            let mut records = records();
-            put(&mut records, millis);
+            let records = with(|records| put(records, millis));
             assert_eq!(next_due(&records), Some(at(millis + later)), "{name}");
         }
     }
@@ -83,20 +55,20 @@ fn each_source_is_due_at_its_moment_be_it_ahead_or_past() {
 
 #[test]
 fn of_any_two_sources_the_earlier_one_is_due() {
-    for (one, put_one, later_one) in SOURCES {
-        for (two, put_two, later_two) in SOURCES {
+    for (one, later_one, put_one) in SOURCES {
+        for (two, later_two, put_two) in SOURCES {
             let states = |name: &str| name.contains("backoff") || name.contains("timeout");
             if one == two || (states(one) && states(two)) {
                 continue;
             }
-            let mut records = records();
-            put_one(&mut records, 20_000);
-            put_two(&mut records, 10_000);
-            assert_eq!(next_due(&records), Some(at(10_000 + later_two)), "{two} before {one}");
-            let mut records = super::records();
-            put_one(&mut records, 10_000);
-            put_two(&mut records, 20_000);
-            assert_eq!(next_due(&records), Some(at(10_000 + later_one)), "{one} before {two}");
+            let due = |at_one, at_two| {
+                next_due(&with(|records| {
+                    put_one(records, at_one);
+                    put_two(records, at_two);
+                }))
+            };
+            assert_eq!(due(20_000, 10_000), Some(at(10_000 + later_two)), "{two} before {one}");
+            assert_eq!(due(10_000, 20_000), Some(at(10_000 + later_one)), "{one} before {two}");
         }
     }
 }
@@ -113,7 +85,7 @@ fn a_start_that_was_begun_is_due_when_its_time_is_over() {
 
 #[test]
 fn nothing_is_due_while_the_gate_is_closed() {
-    for (name, put, _) in SOURCES {
+    for (name, _, put) in SOURCES {
         for status in Status::ALL {
             let mut records = records();
             put(&mut records, 1000);
@@ -128,7 +100,7 @@ fn nothing_is_due_while_the_gate_is_closed() {
 }
 
 #[test]
-fn what_has_ended_or_was_consumed_or_is_switched_off_is_not_due() {
+fn ended_consumed_and_disabled_times_are_not_due() {
     for status in [WaitStatus::Resolved, WaitStatus::Cancelled, WaitStatus::Expired] {
         let mut records = records();
         records.waits.push(Wait { status, recheck_at: Some(at(1)), ..wait(1, WaitKind::Timer) });
@@ -153,14 +125,14 @@ fn what_has_ended_or_was_consumed_or_is_switched_off_is_not_due() {
             Wait { woken_at: Some(at(1)), recheck_at: None, expiry_told_at: Some(at(4)), ..dated.clone() },
             None,
         ),
-        // A bound wait ends in any case, or becomes active again with all its times.
+        // The times of a bound wait do not count until its message has ended.
         (Wait { resolved_by: Some(message_id(7)), ..dated }, None),
     ] {
         records.waits = vec![told.clone()];
         assert_eq!(next_due(&records), due, "{told:?}");
     }
 
-    // The end of a sleep follows from other times, and is no source itself.
+    // The end of a sleep is no source, because other times determine it.
     let mut asleep = super::records();
     asleep.state.sleeping_until = Some(at(1));
     assert_eq!(next_due(&asleep), None);
@@ -172,7 +144,7 @@ fn what_has_ended_or_was_consumed_or_is_switched_off_is_not_due() {
 }
 
 #[test]
-fn a_live_run_is_nobodys_to_be_woken_for() {
+fn an_agent_is_not_due_because_of_its_run() {
     let mut records = records();
     records.state.current_run = Some(current_run(&prompt(1)));
     assert_eq!(next_due(&records), None);

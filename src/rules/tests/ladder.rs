@@ -1,5 +1,5 @@
-//! Ladder: every combination of the facts that its rungs read, each rung by itself, and the
-//! reports.
+//! Tests of the ladder: every combination of the facts that its rungs read, each record alone, and
+//! the reports of the decisions.
 
 use crate::rules::ladder::LADDER;
 use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, Projection, QueuedMessage};
@@ -10,7 +10,7 @@ use SchedulingState::{
     Blocked, Completed, Runnable, WaitingExternal, WaitingOperator, WaitingSystem, WaitingTask, WaitingTimer,
 };
 
-/// Fact with a time: absent, in the future, or past.
+/// Time of a fact: none, in the future, or past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Never,
@@ -18,7 +18,7 @@ enum When {
     Now,
 }
 
-/// Facts of the rungs, reduced to the choices that make a difference.
+/// Facts that the rungs read, reduced to the values between which a rung distinguishes.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     gate: Gate,
@@ -27,9 +27,9 @@ struct Facts {
     held: When,
     /// True if a claim would lack a resource.
     lacks: bool,
-    /// True if the queued message runs a turn.
+    /// True if the queued message runs a turn; `None` without a message.
     message: Option<bool>,
-    /// True if the pending hint was seen before.
+    /// True if the pending hint has already become a tick; `None` without a hint.
     hint: Option<bool>,
     /// State of the current item, and true if it has had its tick.
     current: Option<(SchedulingState, bool)>,
@@ -84,7 +84,7 @@ impl Facts {
 
 type Row = (u8, fn(&Facts) -> bool, &'static str, &'static str);
 
-/// Contract, semantics §8: rung, condition, decision, reason.
+/// Rows of contract, semantics §8: rung, condition, decision, reason.
 const TABLE: [Row; 38] = [
     (1, |f| f.gate == Gate::Stopped, "stop", "stopped"),
     (1, |f| f.gate == Gate::NotStarted, "noop", "not_started"),
@@ -119,10 +119,10 @@ const TABLE: [Row; 38] = [
     (18, |f| f.system && !f.system_ticked, "emit_system_tick", "system_wait"),
     (18, |f| f.current == Some((WaitingSystem, false)), "emit_system_tick", "system_wait"),
     (18, |f| f.system || f.current_is(WaitingSystem), "wait_for_resources", "system_wait"),
-    // Another item's system wait gets no tick of its own.
+    // Only the current item and the agent itself get a tick for a system wait.
     (18, |f| f.queued.iter().any(|(state, _)| *state == WaitingSystem), "wait_for_resources", "system_wait"),
     (19, |f| f.asleep, "stay_idle", "already_asleep"),
-    // The last rung has three rows, one for each condition that rungs 10, 11 and 18 leave to it.
+    // The last rung has three rows: for the conditions that rungs 10, 11 and 18 leave to it.
     (20, |f| f.current.is_some(), "sleep", "no_pending_scheduler_facts"),
     (20, |f| !f.queued.is_empty(), "sleep", "no_pending_scheduler_facts"),
     (20, |_| true, "sleep", "no_pending_scheduler_facts"),
@@ -190,13 +190,12 @@ fn rung(facts: &Projection) -> Option<u8> {
 }
 
 #[test]
-fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_facts() {
+fn in_every_combination_of_facts_the_first_row_that_holds_decides() {
     let whens = [When::Never, When::NotYet, When::Now];
     let options = [None, Some(false), Some(true)];
-    let currents: Vec<Option<(SchedulingState, bool)>> = std::iter::once(None)
-        .chain(SchedulingState::ALL.iter().map(|state| Some((*state, false))))
-        .chain([Some((Runnable, true)), Some((WaitingSystem, true))])
-        .collect();
+    let unticked = SchedulingState::ALL.iter().map(|state| (*state, false));
+    let currents: Vec<_> = unticked.chain([(Runnable, true), (WaitingSystem, true)]).collect();
+    let currents = optional(&currents);
     let queues: [&[(SchedulingState, bool)]; 9] = [
         &[],
         &[(Blocked, false)],
@@ -226,8 +225,8 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
             for backoff in whens {
                 for (held, lacks) in whens.iter().flat_map(|held| [(*held, false), (*held, true)]) {
                     for message in options {
-                        // Facts of lower rungs are varied for only some of the higher rungs, to
-                        // bound the number of cases.
+                        // If a high rung decides, only few combinations of the lower facts are
+                        // tried, to bound the number of cases.
                         let few = gate != Gate::Open
                             || live
                             || lacks
@@ -276,7 +275,7 @@ fn the_ladder_has_twenty_rungs_in_order() {
 }
 
 #[test]
-fn each_rung_says_which_decisions_and_reasons_it_can_come_to() {
+fn each_rung_lists_its_possible_decisions_and_reasons() {
     for (number, _, decision, reason) in TABLE {
         let rung = LADDER.iter().find(|rung| rung.number == number).expect("a rung");
         let lists = |listed: &str, word: &str| listed.split(", ").any(|one| one == word);
@@ -291,7 +290,7 @@ fn each_rung_says_which_decisions_and_reasons_it_can_come_to() {
 }
 
 #[test]
-fn a_tick_is_keyed_by_what_it_is_for() {
+fn the_key_of_a_tick_names_its_subject() {
     let current = |state| Facts { current: Some((state, false)), ..QUIET };
     let queued = &[(Blocked, false), (Runnable, true), (Runnable, false)];
     let rows = [
@@ -309,25 +308,13 @@ fn a_tick_is_keyed_by_what_it_is_for() {
     }
 }
 
-/// Returns records with exactly one fact, the decision and its reason.
+/// Returns records with a single fact, and the decision and the reason that follow from it.
 fn single() -> Vec<(Records, &'static str, &'static str)> {
-    let with = |change: &dyn Fn(&mut Records)| {
-        let mut records = records();
-        change(&mut records);
-        records
-    };
     let failed = |not_before| {
         let mut records = records_in(Status::AwakeIdle, ExecutionState::Failed);
         records.state.retry = Some(retry(&prompt(1), not_before));
         records
     };
-    let held_in = |state, not_before| {
-        let mut records = records_in(Status::AwakeIdle, state);
-        records.state.held = Some(held(&prompt(1), not_before));
-        records.inbox.head = Some(prompt(1));
-        records
-    };
-    let queued = |message: Message| with(&|records| records.inbox.head = Some(message.clone()));
     let waits = |wait: Wait| Records { waits: vec![wait], ..records() };
     let own = |kind| waits(wait(1, kind));
     let works = |item: WorkItem| Records { works: vec![item], ..records() };
@@ -337,8 +324,8 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
         records
     };
     let current = |kind| focused(other(kind));
-    let claimed = with(&|records| records.state.current_run = Some(current_run(&prompt(1))));
-    let hinted = with(&|records| records.state.pending_wake_hint = Some(hint(1)));
+    let claimed = with(|records| records.state.current_run = Some(current_run(&prompt(1))));
+    let hinted = with(|records| records.state.pending_wake_hint = Some(hint(1)));
     let needs_input = focused(works(WorkItem { plan_status: PlanStatus::NeedsInput, ..work(1) }));
     let blocked = works(WorkItem { blocked_by: Some("a decision".to_owned()), ..work(1) });
     let ticked = waits(Wait { ticked_at: Some(at(-1)), ..wait(1, WaitKind::System) });
@@ -350,9 +337,9 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
         (failed(at(0)), "start_recovery", "retry"),
         (records_in(Status::AwakeIdle, ExecutionState::Failed), "start_recovery", "after_stop"),
         (failed(at(1)), "wait_for_timer", "recovery_backoff"),
-        (held_in(ExecutionState::Suspended, Some(at(0))), "start_model_turn", "resume_suspended"),
-        (held_in(ExecutionState::WaitingResources, Some(at(0))), "start_model_turn", "resources_available"),
-        (held_in(ExecutionState::Suspended, None), "wait_for_resources", "a free slot"),
+        (holding(ExecutionState::Suspended, Some(at(0))), "start_model_turn", "resume_suspended"),
+        (holding(ExecutionState::WaitingResources, Some(at(0))), "start_model_turn", "resources_available"),
+        (holding(ExecutionState::Suspended, None), "wait_for_resources", "a free slot"),
         (queued(prompt(1)), "start_model_turn", "operator_prompt"),
         (queued(message(1, MessageKind::Control)), "reduce_message_only", "control"),
         (queued(message(1, MessageKind::TaskStatus)), "reduce_message_only", "task_status"),
@@ -361,7 +348,7 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
         (works(work(1)), "emit_system_tick", "queued_available"),
         (own(WaitKind::Operator), "wait_for_operator", "agent_operator_wait"),
         (own(WaitKind::External), "wait_for_external_change", "agent_external_wait"),
-        (with(&|records| records.timers.push(timer(1, 1000))), "wait_for_timer", "active_timers"),
+        (with(|records| records.timers.push(timer(1, 1000))), "wait_for_timer", "active_timers"),
         (own(WaitKind::Timer), "wait_for_timer", "active_timers"),
         (own(WaitKind::Task), "wait_for_task", "agent_task_wait"),
         (current(WaitKind::Operator), "wait_for_operator", "work_item_needs_input"),
@@ -385,9 +372,9 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
 }
 
 #[test]
-fn one_record_alone_leads_to_its_own_decision() {
+fn a_single_record_leads_to_its_own_decision() {
     for (records, decision, reason) in single() {
-        let found = decide(&project(&records, now())).report;
+        let found = report(&records, now());
         assert_eq!((found.decision.name(), found.reason.as_str()), (decision, reason), "{:?}", records.state);
     }
 }

@@ -1,12 +1,14 @@
-//! Allowance of an agent: each limit to the millisecond, the counted turns, and the reported limit.
+//! Tests of the limits of an agent: each limit to the millisecond, the counted turns, and the limit
+//! that is reported.
 
 use crate::rules::limits::{count_turn, count_usage, left, shortage};
 
 use super::*;
 
-/// Start of the hour: 22:13:20 is 800 seconds into its hour, and 80000 into its day.
-const HOUR: i64 = super::NOW_MS - 800_000;
-const DAY: i64 = super::NOW_MS - 80_000_000;
+/// Start of the present hour; the present is 22:13:20.
+const HOUR: i64 = NOW_MS - 800_000;
+/// Start of the present day.
+const DAY: i64 = NOW_MS - 80_000_000;
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
@@ -27,7 +29,7 @@ fn usage(tokens: u64, cost_usd: f64) -> Usage {
     }
 }
 
-/// Returns the state after turns that were claimed at these times, with the usage of each.
+/// Returns the state after turns at these times, each with this usage.
 fn after(turns: &[i64], tokens: u64, cost_usd: f64) -> State {
     let mut spending = Spending::default();
     for at in turns {
@@ -45,8 +47,8 @@ fn limits(set: impl FnOnce(&mut Limits)) -> Limits {
 
 type Set = fn(&mut Limits);
 
-/// Limits that two turns of 300 tokens and ten cents, ten milliseconds apart, reach; with a limit
-/// higher by one a third turn runs.
+/// Rows: resource, a limit that two turns of 300 tokens and ten cents each have reached, a limit that
+/// they have not reached, and the start and the length of its period in milliseconds.
 const ROWS: [(Resource, Set, Set, i64, i64); 4] = [
     (Resource::TurnsPerHour, |l| l.turns_per_hour = Some(2), |l| l.turns_per_hour = Some(3), HOUR, HOUR_MS),
     (Resource::TurnsPerDay, |l| l.turns_per_day = Some(2), |l| l.turns_per_day = Some(3), DAY, DAY_MS),
@@ -55,7 +57,7 @@ const ROWS: [(Resource, Set, Set, i64, i64); 4] = [
 ];
 
 #[test]
-fn a_limit_that_is_reached_is_back_when_its_hour_or_day_is_over_to_the_millisecond() {
+fn a_limit_that_is_reached_ends_with_its_hour_or_day_to_the_millisecond() {
     for (resource, reached, not_yet, start, length) in ROWS {
         for first in [start, start + length - 20] {
             let state = after(&[first, first + 10], 300, 0.1);
@@ -73,7 +75,7 @@ fn a_limit_that_is_reached_is_back_when_its_hour_or_day_is_over_to_the_milliseco
 }
 
 #[test]
-fn evidence_says_how_much_is_used_and_when_it_is_back() {
+fn the_evidence_has_the_used_amount_and_the_end_of_the_period() {
     let state = after(&[HOUR, HOUR + 10], 300, 0.1);
     let told = |set: Set| shortage(&state, &limits(set), moment(HOUR + 20)).expect("reached").evidence;
     assert_eq!(
@@ -87,7 +89,7 @@ fn evidence_says_how_much_is_used_and_when_it_is_back() {
 }
 
 #[test]
-fn of_several_limits_the_one_that_is_back_last_counts_and_nothing_is_back_never() {
+fn of_several_limits_the_one_that_ends_last_counts_and_a_limit_of_zero_never_ends() {
     let state = after(&[HOUR], 300, 0.1);
     let found = |set: Set| {
         let found = shortage(&state, &limits(set), moment(HOUR));
@@ -96,7 +98,7 @@ fn of_several_limits_the_one_that_is_back_last_counts_and_nothing_is_back_never(
     let both: Set = |l| (l.turns_per_hour, l.tokens_per_day) = (Some(1), Some(1));
     assert_eq!(found(both), Some((Resource::TokensPerDay, Some(DAY + DAY_MS))));
     let none: Set = |l| (l.turns_per_hour, l.turns_per_day) = (Some(0), Some(1));
-    assert_eq!(found(none), Some((Resource::TurnsPerHour, None)), "no turn at all");
+    assert_eq!(found(none), Some((Resource::TurnsPerHour, None)), "the limit allows no turn at all");
     let free: Set = |l| l.cost_per_day = Some(0.0);
     assert_eq!(found(free), Some((Resource::CostPerDay, None)));
     assert_eq!(found(|_| {}), None);
@@ -111,7 +113,7 @@ fn ten_times_ten_cents_are_a_dollar() {
 }
 
 #[test]
-fn a_turn_that_was_put_off_does_not_count_and_every_other_does() {
+fn a_deferred_or_suspended_turn_does_not_count_and_every_other_turn_does() {
     for terminal in Terminal::ALL {
         let mut spending = Spending::default();
         count_turn(&mut spending, moment(HOUR), moment(HOUR), *terminal);
@@ -122,7 +124,7 @@ fn a_turn_that_was_put_off_does_not_count_and_every_other_does() {
 }
 
 #[test]
-fn a_turn_counts_where_it_was_claimed_and_its_usage_where_it_ended() {
+fn a_turn_counts_in_the_hour_of_its_claim_and_its_usage_in_the_hour_of_its_end() {
     let mut spending = Spending::default();
     count_usage(&mut spending, moment(HOUR + HOUR_MS), &usage(300, 0.1));
     count_turn(&mut spending, moment(HOUR), moment(HOUR + HOUR_MS), Terminal::Completed);
@@ -132,28 +134,24 @@ fn a_turn_counts_where_it_was_claimed_and_its_usage_where_it_ended() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_gives_nothing_back() {
+fn a_clock_that_is_set_back_does_not_reset_a_limit() {
     let state = after(&[HOUR + HOUR_MS; 2], 300, 0.1);
     let two = limits(|limits| limits.turns_per_hour = Some(2));
     let found = shortage(&state, &two, moment(HOUR)).expect("still reached");
-    assert_eq!(
-        found.back_at,
-        Some(moment(HOUR + HOUR_MS)),
-        "and keeps nobody longer than the hour that it is now"
-    );
+    assert_eq!(found.back_at, Some(moment(HOUR + HOUR_MS)), "the end of the present hour");
     let mut spending = Spending::default();
     count_usage(&mut spending, moment(HOUR), &usage(3, -5.0));
-    assert_eq!(spending.day.map(|day| day.cost_usd), Some(0.0), "nor does a cost below nothing");
+    assert_eq!(spending.day.map(|day| day.cost_usd), Some(0.0), "a negative cost counts as zero");
     let mut spending = Spending::default();
     for _ in 0..2 {
         count_usage(&mut spending, moment(HOUR), &usage(u64::MAX, f64::MAX));
     }
     let day = spending.day.expect("a day");
-    assert_eq!((day.cost_usd, day.tokens), (f64::MAX, u64::MAX), "what can be written and read back");
+    assert_eq!((day.cost_usd, day.tokens), (f64::MAX, u64::MAX), "the maxima that JSON can store");
 }
 
 #[test]
-fn what_is_left_is_told_without_the_turn_that_runs() {
+fn the_running_turn_counts_against_the_turns_that_are_left() {
     let all = limits(|limits| {
         limits.turns_per_hour = Some(5);
         limits.turns_per_day = Some(2);
@@ -166,6 +164,10 @@ fn what_is_left_is_told_without_the_turn_that_runs() {
     assert_eq!((found.cost_per_day, found.tokens_per_day), (Some(0.3), Some(0)));
     state.current_run = Some(CurrentRun { claimed_at: moment(HOUR), ..current_run(&prompt(1)) });
     assert_eq!(left(&state, &all, moment(HOUR)).turns_per_hour, Some(2));
-    assert_eq!(left(&state, &all, moment(HOUR + HOUR_MS)).turns_per_hour, Some(5), "of another hour");
+    assert_eq!(
+        left(&state, &all, moment(HOUR + HOUR_MS)).turns_per_hour,
+        Some(5),
+        "the run was claimed in another hour"
+    );
     assert_eq!(left(&state, &Limits::default(), moment(HOUR)), Default::default());
 }
