@@ -1,13 +1,13 @@
-//! The forecast for a hint agrees with the steps after it.
+//! Tests that the forecast for a wake hint agrees with the steps after the hint.
 
 use crate::model::continuation::Runs;
 use crate::rules::forecast::of_hint;
 
 use super::liveness::{record, settle_down, waitings, world};
-use super::transition_sequences::{End, World};
+use super::transition_sequences::End;
 use super::*;
 
-/// Returns the hints of the search: every combination of names, with and without content.
+/// Returns hints with every combination of names, each with and without content.
 fn hints() -> Vec<WakeHint> {
     let plain = [
         hint(0),
@@ -22,18 +22,18 @@ fn hints() -> Vec<WakeHint> {
 }
 
 #[test]
-fn the_answer_to_a_hint_agrees_with_what_the_steps_do() {
+fn the_forecast_for_a_hint_says_whether_the_steps_run_a_turn() {
     for waiting in waitings() {
         for runnable in [None, Some(true)] {
             for unmatched in [Unmatched::Reduce, Unmatched::Run] {
                 for hint in hints() {
                     let mut world = world(vec![record(1, waiting)], runnable, None, unmatched);
-                    settle_down(&mut world, End::Well).expect("it comes to rest");
+                    settle_down(&mut world, End::Well).expect("the agent rests");
                     let before = world.records.state.counters.turns;
                     let forecast = of_hint(&world.load(), &hint);
                     let id = message_id(world.name());
                     world.hints.insert(id, WakeHint { id, ..hint.clone() });
-                    settle_down(&mut world, End::Well).expect("it comes to rest");
+                    settle_down(&mut world, End::Well).expect("the agent rests");
                     let has_run = world.records.state.counters.turns > before;
                     let expected = if has_run { Runs::Turn } else { Runs::Nothing };
                     assert_eq!(forecast.runs, expected, "{waiting:?} {runnable:?} {unmatched:?} {hint:?}");
@@ -44,14 +44,12 @@ fn the_answer_to_a_hint_agrees_with_what_the_steps_do() {
 }
 
 #[test]
-fn a_hint_to_an_agent_that_is_stopped_or_was_never_started_is_said_to_be_one() {
+fn the_forecast_for_a_stopped_or_new_agent_starts_no_turn() {
     for (status, execution, runs) in [
         (Status::Stopped, ExecutionState::Completed, Runs::Nothing),
         (Status::Booting, ExecutionState::Initializing, Runs::Undecided),
         (Status::AwakeIdle, ExecutionState::Runnable, Runs::Nothing),
     ] {
-        let mut world = World::new();
-        world.records = records_in(status, execution);
-        assert_eq!(of_hint(&world.records, &hint(1)).runs, runs, "{status}");
+        assert_eq!(of_hint(&records_in(status, execution), &hint(1)).runs, runs, "{status}");
     }
 }

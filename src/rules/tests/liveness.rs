@@ -1,5 +1,5 @@
-//! No agent stays silent, whatever it waits for, whatever arrives and however its turns end. Once
-//! it rests, a possible event ends the silence, or an advisory tells the operator the remedy.
+//! Search for agents that are stuck, over all waits, arrivals and ends of turns. A resting agent is
+//! stuck if no possible event ends its rest, and no advisory tells the operator the remedy.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -27,7 +27,7 @@ pub enum Owner {
 
 const OWNERS: [Owner; 3] = [Owner::Agent, Owner::Current, Owner::Other];
 
-/// Wait of the search; an external one names the event that ends it, or nothing.
+/// Wait of the search. An external wait names the event that ends it, unless it is bare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
     pub kind: WaitKind,
@@ -40,8 +40,8 @@ pub fn waitings() -> Vec<Waiting> {
     kinds.flat_map(|(kind, is_bare)| OWNERS.map(move |owner| Waiting { kind, is_bare, owner })).collect()
 }
 
-/// Returns the record of a wait. Arrivals name wait 1; the resource, the source and so on have the
-/// number of their wait.
+/// Returns the record of a wait. Its resource, source, trigger and task have the number of the wait.
+/// Arrivals name wait 1.
 pub fn record(number: u32, waiting: Waiting) -> Wait {
     let Waiting { kind, is_bare, owner } = waiting;
     let has_subject = matches!(kind, WaitKind::External | WaitKind::System) && !is_bare;
@@ -60,8 +60,8 @@ pub fn record(number: u32, waiting: Waiting) -> Wait {
     }
 }
 
-/// Returns the item of a wait. Item 9 is the current one; every other item has the number of its
-/// wait.
+/// Returns the work item of a wait. Item 9 is the current item; every other item has the number of
+/// its wait.
 pub fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
     match owner {
         Owner::Agent => None,
@@ -82,7 +82,7 @@ pub enum By {
     Nothing,
 }
 
-/// Contract, semantics §5: true if a message that names wait 1 in this way ends it.
+/// True if a message that names wait 1 in this way ends the wait, by contract, semantics §5.
 pub fn ends(kind: WaitKind, word: Word, by: By) -> bool {
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
     if matches!(word, Word::Scheduler(_) | Word::Result { ended: false }) {
@@ -113,7 +113,7 @@ fn arrivals() -> Vec<Arrival> {
         (Word::Event { contentful: false }, &all),
         (Word::Hint { contentful: true }, &[By::Wait, By::Resource, By::Source, By::Trigger, By::Nothing]),
         (Word::Hint { contentful: false }, &[By::Wait, By::Resource, By::Source, By::Trigger, By::Nothing]),
-        // Results of the task of the wait, and of another one.
+        // The task of a result is the task of the wait, or another task.
         (Word::Result { ended: true }, &[By::Task, By::Nothing]),
         (Word::Result { ended: false }, &[By::Task, By::Wait]),
         (Word::Fire, &[By::Wait, By::Nothing]),
@@ -136,8 +136,7 @@ struct Case {
     waiting: Waiting,
     arrival: Arrival,
     second: Option<Waiting>,
-    /// True if an item other than the focus has had its tick; `None` if there is no such runnable
-    /// item.
+    /// True if a runnable item other than the focus has had its tick; `None` without such an item.
     runnable: Option<bool>,
     terminal: Option<Terminal>,
     stopped: Stopped,
@@ -147,7 +146,7 @@ struct Case {
     is_rechecked: bool,
 }
 
-/// Product of all dimensions: its size, and the case of each number below that.
+/// Product of all dimensions of a case. Each number below its size stands for one case.
 struct Space {
     waitings: Vec<Waiting>,
     arrivals: Vec<Arrival>,
@@ -157,12 +156,12 @@ struct Space {
 
 impl Space {
     fn new() -> Space {
-        let seconds = waitings().into_iter().filter(|waiting| !waiting.is_bare).map(Some);
+        let seconds = waitings().into_iter().filter(|waiting| !waiting.is_bare);
         Space {
             waitings: waitings(),
             arrivals: arrivals(),
-            seconds: std::iter::once(None).chain(seconds).collect(),
-            terminals: std::iter::once(None).chain(Terminal::ALL.iter().copied().map(Some)).collect(),
+            seconds: optional(&seconds.collect::<Vec<_>>()),
+            terminals: optional(Terminal::ALL),
         }
     }
 
@@ -220,7 +219,8 @@ pub fn world(
     world
 }
 
-pub fn end_by_stop(world: &mut World, requeue: bool) {
+/// Stops the agent and kills its turn.
+pub fn stop_and_kill(world: &mut World, requeue: bool) {
     world.control(true, |draft| stop(draft, secs(0), requeue, None, &OPERATOR).map(drop));
     if world.records.state.current_run.is_some() {
         world.control(true, |draft| shut_down(draft, secs(0)));
@@ -229,9 +229,9 @@ pub fn end_by_stop(world: &mut World, requeue: bool) {
     }
 }
 
-pub fn stop_it(world: &mut World) {
-    end_by_stop(world, false);
-    // A stop cancels the tasks of its agent.
+/// Stops the agent as the command does: kills its turn and ends its tasks.
+pub fn stop_with_tasks(world: &mut World) {
+    stop_and_kill(world, false);
     let open: Vec<_> = world.records.tasks.iter().map(|task| task.id).collect();
     for id in open {
         world.control(true, |draft| task::cancel(draft, id).map(drop));
@@ -241,30 +241,32 @@ pub fn stop_it(world: &mut World) {
     }
 }
 
+/// Lets a message or a hint arrive. Returns the id of a message that is now in the queue.
 pub fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Option<MessageId> {
     let Arrival::Said(word, by) = arrival else { return None };
     let id = message_id(world.name());
     let number = if by == By::Source { "1" } else { "irc" };
-    let named = |kind: MessageKind, contentful: bool, origin: Origin| Message {
+    let by_wait = (by == By::Wait).then(|| wait_id(1));
+    let by_resource = (by == By::Resource).then(|| "resource:1".to_owned());
+    let by_trigger = (by == By::Trigger).then(|| trigger_id(1));
+    let named = |kind: MessageKind, contentful: bool| Message {
         id,
-        origin,
         body: text(if contentful { "news" } else { " " }),
-        wait_id: (by == By::Wait).then(|| wait_id(1)),
-        resource: (by == By::Resource).then(|| "resource:1".to_owned()),
-        trigger_id: (by == By::Trigger).then(|| trigger_id(1)),
+        wait_id: by_wait,
+        resource: by_resource.clone(),
+        trigger_id: by_trigger,
         work_item_id: item.filter(|_| by == By::Item),
         ..message(0, kind)
     };
-    let from = |kind| Origin { kind, id: None };
     let said = match word {
         Word::Hint { contentful } => {
             let hint = WakeHint {
                 id,
                 source: format!("webhook:{number}"),
-                wait_id: (by == By::Wait).then(|| wait_id(1)),
-                resource: (by == By::Resource).then(|| "resource:1".to_owned()),
-                trigger_id: (by == By::Trigger).then(|| trigger_id(1)),
-                body: contentful.then(|| Body::Text { text: "look".to_owned() }),
+                wait_id: by_wait,
+                resource: by_resource,
+                trigger_id: by_trigger,
+                body: contentful.then(|| text("look")),
                 ..hint(0)
             };
             world.hints.insert(id, hint);
@@ -279,23 +281,21 @@ pub fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Opti
         Word::Result { ended: false } => Message {
             task_id: Some(task_id(1)),
             task_status: Some(TaskStatus::Running),
-            ..named(MessageKind::TaskResult, true, from(OriginKind::Task))
+            ..named(MessageKind::TaskResult, true)
         },
-        Word::Operator => named(MessageKind::OperatorPrompt, true, from(OriginKind::Operator)),
-        Word::Event { contentful } => {
-            let origin = Origin { kind: OriginKind::Webhook, id: Some(number.to_owned()) };
-            named(MessageKind::WebhookEvent, contentful, origin)
-        }
-        Word::Fire => named(MessageKind::TimerTick, true, from(OriginKind::Timer)),
-        Word::Followup | Word::Tick | Word::Scheduler(_) => {
-            named(MessageKind::InternalFollowup, true, from(OriginKind::System))
-        }
+        Word::Operator => named(MessageKind::OperatorPrompt, true),
+        Word::Event { contentful } => Message {
+            origin: Origin { kind: OriginKind::Webhook, id: Some(number.to_owned()) },
+            ..named(MessageKind::WebhookEvent, contentful)
+        },
+        Word::Fire => named(MessageKind::TimerTick, true),
+        Word::Followup | Word::Tick | Word::Scheduler(_) => named(MessageKind::InternalFollowup, true),
     };
     world.queue.insert(said.key(), said);
     Some(id)
 }
 
-/// Takes steps until one finds nothing to do. Every turn ends in this way.
+/// Takes steps until a step finds nothing to do, or the operator must decide. Every turn has this end.
 pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
     for _ in 0..120 {
         let (decision, changed) = world.step();
@@ -306,7 +306,7 @@ pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
         let is_delayed =
             matches!(decision.kind(), DecisionKind::WaitForTimer | DecisionKind::WaitForResources);
         if is_delayed && decision.action == StepAction::Stay {
-            world.now = Time::from_millis(world.now.as_millis() + 3_600_000);
+            world.later(3_600_000);
         } else if !changed {
             return Ok(decision);
         }
@@ -314,17 +314,17 @@ pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
     Err("still busy".to_owned())
 }
 
-/// True if a person was told that a message is held, and has not decided about it.
-pub fn is_told(world: &World) -> bool {
+/// True if a person was told of a held message, and has not decided about it.
+pub fn is_hold_told(world: &World) -> bool {
     let mut newest = world.records.state.attention.iter().flat_map(|mark| &mark.newest);
     newest.any(|one| one.subject == Subject::MessageHeld)
 }
 
 /// Fails unless every open item and every wait can continue, or an advisory names the remedy. While
-/// a message is held, a person must have been told, and everything else waits for the operator.
-pub fn nobody_is_silent(world: &World) -> Result<(), String> {
+/// the operator must decide about a held message, only that must have been told.
+pub fn nothing_is_stuck(world: &World) -> Result<(), String> {
     if world.needs_operator() {
-        return if is_told(world) { Ok(()) } else { Err("held, and nobody was told".to_owned()) };
+        return if is_hold_told(world) { Ok(()) } else { Err("a held message was not told".to_owned()) };
     }
     let records = world.load();
     let advised: Vec<String> =
@@ -341,10 +341,10 @@ pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     };
     for wait in &records.waits {
         if let Some(message) = wait.resolved_by {
-            return Err(format!("{} is bound to {message}, for which nothing runs", wait.id));
+            return Err(format!("{} is bound to {message}, which has no turn", wait.id));
         }
         if let Some(message) = wait.lost_answer.filter(|_| !is_advised(wait.id.to_string())) {
-            return Err(format!("{} has lost {message}, and nobody says so", wait.id));
+            return Err(format!("{} has lost {message} without an advisory", wait.id));
         }
         let names_something = wait.resource.is_some() || wait.source.is_some() || wait.trigger_id.is_some();
         let can_end = match wait.kind {
@@ -375,16 +375,16 @@ pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     }
     match records.state.set_aside.newest.last() {
         Some(kept) if !is_advised(kept.message_id.to_string()) => {
-            return Err("set aside, and nobody says so".to_owned());
+            return Err("input is set aside without an advisory".to_owned());
         }
         Some(_) | None => {}
     }
-    a_person_is_told(&records)
+    a_person_is_told_what_to_do(&records)
 }
 
-/// Fails unless a person was told of everything that only a person can end, or a due step will tell
-/// it; and if no step is made, readers show it.
-fn a_person_is_told(records: &Records) -> Result<(), String> {
+/// Fails unless a person was told of every question and of a standstill, or a due step will tell it.
+/// Fails also if readers do not show that a due step is missing.
+fn a_person_is_told_what_to_do(records: &Records) -> Result<(), String> {
     for question in questions(records, now()) {
         if !records.state.asked.iter().any(|told| told.about == question.about) {
             return Err(format!("nobody was told of {question:?}"));
@@ -392,19 +392,18 @@ fn a_person_is_told(records: &Records) -> Result<(), String> {
     }
     let is_told = stall(records).is_none_or(|stall| records.state.stalled == Some(stall.since));
     if !is_told && next_due(records) != notify_at(records) {
-        return Err("it stands still, and no step is due to say so".to_owned());
+        return Err("the agent stands still, and no step is due that tells it".to_owned());
     }
     let Some(due) = next_due(records) else { return Ok(()) };
     let long_after = due.max(records.state.execution.since).after(secs(601));
     let stepped = records.state.stepped_at.map_or(long_after, |at| long_after.max(at.after(secs(601))));
     match overdue(records, stepped) {
         Some(_) => Ok(()),
-        None => Err(format!("nobody ticks, and nobody says so at {stepped}")),
+        None => Err(format!("no step is made, and readers do not show it at {stepped}")),
     }
 }
 
-/// Fails unless the closure, the posture and the decision at rest name the same waits, with any
-/// focus.
+/// Fails unless the closure, the posture and the decision of a resting agent agree about its waits.
 pub fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
     let records = world.load();
     let waits = WaitsByItem::of(&records.waits);
@@ -444,17 +443,17 @@ pub fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
     }
     for id in [closure.wait_id.filter(|_| ended_well), posture.wait_id].into_iter().flatten() {
         if !records.waits.iter().any(|wait| wait.id == id && wait.is_waiting()) {
-            return Err(format!("{id} is spoken of, and nobody waits for it"));
+            return Err(format!("{id} is named, but is no active wait"));
         }
     }
     Ok(())
 }
 
-/// Contract, semantics §5: true if the arrival ends this wait.
+/// True if the arrival ends this wait, by contract, semantics §5.
 fn is_to_end(case: &Case, number: u32, waiting: Waiting) -> bool {
     let Waiting { kind, is_bare, owner } = waiting;
     if kind == WaitKind::Task && case.stopped != Stopped::Never {
-        // The stop has cancelled its task.
+        // The stop has ended the task of this wait.
         return true;
     }
     let Arrival::Said(word, by) = case.arrival else { return false };
@@ -463,7 +462,7 @@ fn is_to_end(case: &Case, number: u32, waiting: Waiting) -> bool {
     }
     let by = if by == By::Item && case.waiting.owner == Owner::Agent { By::Nothing } else { by };
     let is_event = word == Word::Event { contentful: true };
-    // A trigger is a name only where a wait names it.
+    // A trigger is a name only if wait 1 has it.
     let is_named =
         !case.waiting.is_bare && matches!(case.waiting.kind, WaitKind::External | WaitKind::System);
     let by_no_name = matches!(by, By::Nothing | By::Item | By::Source) || by == By::Trigger && !is_named;
@@ -474,20 +473,20 @@ fn is_to_end(case: &Case, number: u32, waiting: Waiting) -> bool {
     if number == 1 {
         return if is_bare { by == By::Wait && ends(kind, word, by) } else { ends(kind, word, by) };
     }
-    // Nothing names the other wait; two waits of one item are not active together.
+    // No arrival names wait 2. Two waits of one item are never active together.
     let answers_all = !matches!(by, By::Wait | By::Item);
     let answers_its_item = by == By::Item && owner == Owner::Current && case.waiting.owner == Owner::Current;
     kind == WaitKind::Operator && word == Word::Operator && (answers_all || answers_its_item)
 }
 
-/// True if the wait is for a task, and that has ended.
-fn has_ended(world: &World, number: u32, kind: WaitKind) -> bool {
+/// True if the wait is for a task that has ended.
+fn task_has_ended(world: &World, number: u32, kind: WaitKind) -> bool {
     kind == WaitKind::Task && world.records.tasks.iter().all(|task| task.id != task_id(number))
 }
 
 fn run(case: &Case) -> Result<(), String> {
     let mut numbered = vec![(1, case.waiting)];
-    // A new wait on an item replaces the one that was active.
+    // A new wait on an item replaces the active wait on it.
     let replaces = |second: &Waiting| second.owner == Owner::Current && case.waiting.owner == Owner::Current;
     numbered.extend(case.second.filter(|second| !replaces(second)).map(|second| (2, second)));
     let mut waits: Vec<Wait> = numbered.iter().map(|(number, waiting)| record(*number, *waiting)).collect();
@@ -499,7 +498,7 @@ fn run(case: &Case) -> Result<(), String> {
     let item = item_of(1, case.waiting.owner);
 
     if case.stopped != Stopped::Never {
-        stop_it(&mut world);
+        stop_with_tasks(&mut world);
     }
     if case.stopped == Stopped::DuringTheArrival {
         arrive(&mut world, case.arrival, item);
@@ -522,29 +521,26 @@ fn run(case: &Case) -> Result<(), String> {
         let as_expected = match (expected, case.turns_fail) {
             (false, _) => over.is_none() && !has_lost,
             (true, false) => is_resolved && !has_lost,
-            // No more messages come about an ended task: a step repairs a wait that has lost its
-            // answer.
-            (true, true) if has_ended(&world, *number, waiting.kind) => is_resolved,
+            // After the last message about its task, a step resolves a wait that has lost it.
+            (true, true) if task_has_ended(&world, *number, waiting.kind) => is_resolved,
             (true, true) => over.is_none() && has_lost,
         };
         if !as_expected {
-            return Err(format!(
-                "wait {number}: to end {expected}, but {left:?}, and over {:?}",
-                world.waits
-            ));
+            let ended = &world.waits;
+            return Err(format!("wait {number}: expected an end: {expected}; {left:?}, ended {ended:?}"));
         }
     }
-    nobody_is_silent(&world)?;
+    nothing_is_stuck(&world)?;
     all_agree(&world, &decision)?;
     if case.is_rechecked {
-        rechecks_go_on(&mut world, end)?;
+        rechecks_repeat(&mut world, end)?;
     }
     questions_are_answered(&mut world)
 }
 
-/// Fails unless the agent checks once a day as long as wait 1 is active, however its turns end.
-fn rechecks_go_on(world: &mut World, end: End) -> Result<(), String> {
-    let looks = |world: &World| {
+/// Fails unless the agent rechecks wait 1 once a day as long as it is active.
+fn rechecks_repeat(world: &mut World, end: End) -> Result<(), String> {
+    let checks = |world: &World| {
         let is_recheck = |message: &&Message| message.scheduler_tick() == Some(SchedulerTick::Recheck);
         let all = world.archive.iter().chain(world.queue.values());
         all.filter(is_recheck).map(|message| message.id).collect::<BTreeSet<_>>().len()
@@ -552,31 +548,31 @@ fn rechecks_go_on(world: &mut World, end: End) -> Result<(), String> {
     for day in 30..33 {
         let is_active = |wait: &Wait| wait.id == wait_id(1);
         let lasts = world.records.waits.iter().any(is_active);
-        let before = looks(world);
+        let before = checks(world);
         world.now = world.now.max(at(day * DAY));
         settle_down(world, end)?;
-        if looks(world) - before != usize::from(lasts) {
-            return Err(format!("day {day}: {} looks, {:?}", looks(world) - before, world.records.waits));
+        if checks(world) - before != usize::from(lasts) {
+            return Err(format!("day {day}: {} rechecks, {:?}", checks(world) - before, world.records.waits));
         }
         let left = world.records.waits.iter().find(|wait| is_active(wait));
         if let Some(wait) = left.filter(|wait| wait.recheck_id.is_some() || wait.recheck_at.is_none()) {
             return Err(format!("day {day}: no further recheck of {wait:?}"));
         }
-        nobody_is_silent(world)?;
+        nothing_is_stuck(world)?;
     }
     Ok(())
 }
 
-/// Fails unless operator input answers every question that is left.
+/// Fails unless operator input ends every operator wait that is left.
 fn questions_are_answered(world: &mut World) -> Result<(), String> {
     arrive(world, Arrival::Said(Word::Operator, By::Nothing), None);
     settle_down(world, End::Well)?;
     let left = world.records.waits.iter().find(|wait| wait.kind == WaitKind::Operator);
-    left.map_or(Ok(()), |wait| Err(format!("answered, and still asked: {wait:?}")))
+    left.map_or(Ok(()), |wait| Err(format!("answered, but still active: {wait:?}")))
 }
 
-/// Returns the numbers of the cases to try, the same in each run. `DORMOUSE_LIVENESS` multiplies
-/// them; `all` selects all.
+/// Returns the numbers of the cases to try, `usually` many and the same in each run. The environment
+/// variable `DORMOUSE_LIVENESS` is a factor for their number, or `all`.
 pub fn sample(size: u64, usually: u64) -> Vec<u64> {
     let asked = std::env::var("DORMOUSE_LIVENESS").unwrap_or_default();
     let wanted = match asked.parse::<u64>() {
@@ -584,7 +580,7 @@ pub fn sample(size: u64, usually: u64) -> Vec<u64> {
         Err(_) if asked == "all" => size,
         Err(_) => usually.min(size),
     };
-    // A stride without a common factor with the size reaches every value of every dimension.
+    // A stride that has no common factor with the size reaches every value of every dimension.
     let step = (1..).map(|more| size / wanted + more).find(|step| gcd(*step, size) == 1).unwrap_or(1);
     (0..wanted).map(|number| number * step % size).collect()
 }
@@ -593,7 +589,7 @@ fn gcd(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { gcd(other, one % other) }
 }
 
-/// Tries all cases on every processor, and shows the first few that fail.
+/// Tries the cases with these numbers on all processors. Panics with the first few that fail.
 pub fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get());
     let failures: Vec<String> = thread::scope(|scope| {
@@ -613,7 +609,7 @@ pub fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Syn
 }
 
 #[test]
-fn whatever_it_waits_for_and_whatever_arrives_no_agent_goes_silent() {
+fn no_agent_is_stuck_whatever_it_waits_for_and_whatever_arrives() {
     let space = Space::new();
     search(&sample(space.size(), 6_000), |number| {
         let case = space.case(number);

@@ -1,10 +1,10 @@
-//! No agent stays silent through repeated setbacks: after a bounded number of them the message is
-//! held and a person is told, and each of the operator's options continues the work.
+//! Search for agents that are stuck after repeated setbacks: after a bounded number of them the
+//! message must be held and a person be told, and each of the operator's actions must help.
 
 use crate::rules::transition::lifecycle::fail;
 
 use super::liveness::{
-    Arrival, By, Waiting, all_agree, arrive, ends, is_told, nobody_is_silent, record, sample, search,
+    Arrival, By, Waiting, all_agree, arrive, ends, is_hold_told, nothing_is_stuck, record, sample, search,
     settle_down, waitings, world,
 };
 use super::transition_sequences::{Act, End, World};
@@ -15,22 +15,21 @@ use super::*;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setback {
     TickIsGone,
-    TickIsToldToEnd,
-    IsPrevented,
+    Turn(End),
     IsForced,
-    IsDeferred,
+    /// The turn yields for ten minutes.
     YieldsFor,
     Yields,
-    /// The holder of the workspace is not known.
+    /// The claim lacks a workspace, whose holder is not known.
     LacksAWorkspace,
 }
 
 const SETBACKS: [Setback; 8] = [
     Setback::TickIsGone,
-    Setback::TickIsToldToEnd,
-    Setback::IsPrevented,
+    Setback::Turn(End::Cancelled),
+    Setback::Turn(End::Prevented),
     Setback::IsForced,
-    Setback::IsDeferred,
+    Setback::Turn(End::Deferred),
     Setback::YieldsFor,
     Setback::Yields,
     Setback::LacksAWorkspace,
@@ -70,7 +69,7 @@ fn cases() -> Vec<Case> {
     let words = [Word::Operator, Word::Event { contentful: true }, Word::Hint { contentful: false }];
     let mut cases = Vec::new();
     for waiting in waitings() {
-        // Only an arrival that ends the wait gets a turn.
+        // Only an arrival that ends the wait has a turn.
         for word in words.into_iter().filter(|word| ends(waiting.kind, *word, By::Wait)) {
             for setback in SETBACKS {
                 cases.extend(THEN.map(|then| Case { waiting, word, setback, then }));
@@ -84,41 +83,45 @@ fn end_as(world: &mut World, setback: Setback) {
     let Some(run) = world.live else { return };
     match setback {
         Setback::TickIsGone => world.live = None,
-        Setback::TickIsToldToEnd => world.end_turn(End::Cancelled),
-        Setback::IsPrevented => world.end_turn(End::Prevented),
+        Setback::Turn(end) => world.end_turn(end),
         Setback::IsForced => {
             world.control(true, |draft| request(draft, "why".to_owned(), secs(0), None));
             let over = world.now;
             world.control(true, |draft| {
-                assert!(force(draft, run, over), "its time is over");
+                assert!(force(draft, run, over), "the run may be forced to end");
                 Ok(())
             });
             world.end_turn(End::Killed);
         }
-        Setback::IsDeferred => world.end_turn(End::Deferred),
         Setback::YieldsFor | Setback::Yields => {
             let pause = (setback == Setback::YieldsFor).then(|| secs(600));
             world.control(true, |draft| give_way(draft, run, false, pause).map(drop));
             world.end_turn(End::Well);
         }
-        // Nothing is claimed.
+        // No run was claimed.
         Setback::LacksAWorkspace => {}
     }
 }
 
-/// Takes steps until the message is held. Every turn ends in this way.
+/// Takes steps until the operator must decide about the held message. Every turn has this setback.
 fn until_held(world: &mut World, setback: Setback) -> Result<MessageId, String> {
     for _ in 0..120 {
         let (decision, changed) = world.step();
         end_as(world, setback);
         if world.needs_operator() {
-            return world.records.state.held.as_ref().map(|held| held.message_id).ok_or("gone".to_owned());
+            return world
+                .records
+                .state
+                .held
+                .as_ref()
+                .map(|held| held.message_id)
+                .ok_or("no message is held".to_owned());
         }
         if !decision.moves() || !changed {
-            world.now = Time::from_millis(world.now.as_millis() + 3_600_000);
+            world.later(3_600_000);
         }
     }
-    Err("neither held nor at an end".to_owned())
+    Err("the message is not held after 120 steps".to_owned())
 }
 
 fn run(case: &Case) -> Result<(), String> {
@@ -130,7 +133,7 @@ fn run(case: &Case) -> Result<(), String> {
     }
     arrive(&mut world, Arrival::Said(case.word, By::Wait), None);
     let message = until_held(&mut world, case.setback)?;
-    nobody_is_silent(&world)?;
+    nothing_is_stuck(&world)?;
     let attempt = world.load().inbox.claimed.map(|claimed| claimed.attempt);
     if attempt != Some(1) {
         return Err(format!("an attempt was spent: {attempt:?}"));
@@ -143,8 +146,9 @@ fn run(case: &Case) -> Result<(), String> {
             let claimed = draft.records.inbox.claimed.clone().expect("held");
             drop_held(draft, claimed, "not wanted")
         }),
-        Then::Requeue => {
-            world.control(true, |draft| stop(draft, secs(1), true, None, &OPERATOR).map(drop));
+        Then::Requeue | Then::StopAndStart => {
+            let requeue = case.then == Then::Requeue;
+            world.control(true, |draft| stop(draft, secs(1), requeue, None, &OPERATOR).map(drop));
             world.control(true, |draft| start(draft, &OPERATOR));
         }
         Then::Hint => {
@@ -156,15 +160,11 @@ fn run(case: &Case) -> Result<(), String> {
             blank: false,
             ttl: None,
         }),
-        Then::StopAndStart => {
-            world.control(true, |draft| stop(draft, secs(1), false, None, &OPERATOR).map(drop));
-            world.control(true, |draft| start(draft, &OPERATOR));
-        }
     }
     let decision = settle_down(&mut world, End::Well)?;
-    nobody_is_silent(&world)?;
+    nothing_is_stuck(&world)?;
     let decided = !matches!(case.then, Then::Hint | Then::Interjection | Then::StopAndStart);
-    if world.needs_operator() == decided || is_told(&world) == decided {
+    if world.needs_operator() == decided || is_hold_told(&world) == decided {
         return Err(format!("decided {decided}: {:?}", world.records.state.held));
     }
     if decided {
@@ -181,7 +181,7 @@ fn run(case: &Case) -> Result<(), String> {
 }
 
 #[test]
-fn whatever_keeps_a_message_from_coming_to_anything_a_person_is_told_in_the_end() {
+fn after_repeated_setbacks_a_person_is_told_and_each_action_of_the_operator_helps() {
     let cases = cases();
     search(&sample(cases.len() as u64, 1_500), |number| {
         let case = &cases[number as usize];

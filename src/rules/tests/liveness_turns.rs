@@ -1,43 +1,40 @@
-//! No agent stays silent after its turn changed the wait that the turn's message has ended: the
-//! turn sets another wait, completes the item, is stopped, or fails for good.
+//! Search for agents that are stuck after a turn whose message ended a wait: the turn sets another
+//! wait, completes the work item, is stopped, or fails in all its attempts.
 
 use crate::rules::transition::wait;
 use crate::rules::transition::work::block;
 
 use super::liveness::{
-    Arrival, By, Waiting, all_agree, arrive, end_by_stop, ends, item_of, nobody_is_silent, record, sample,
-    search, settle_down, stop_it, waitings, world,
+    Arrival, By, Waiting, all_agree, arrive, ends, item_of, nothing_is_stuck, record, sample, search,
+    settle_down, stop_and_kill, stop_with_tasks, waitings, world,
 };
 use super::transition_sequences::{End, World};
 use super::waits::Word;
 use super::*;
 
-/// Action of the turn on the wait that its message has bound, or on its item.
+/// Action of the turn on the wait to which its message is bound, or on the item of that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Nothing,
-    WaitsAnew,
-    WaitsAsAWhole,
-    WaitsForTheSame,
+    AsksTheOperator,
+    WaitsAsTheAgent,
+    WaitsAgain,
     CompletesTheItem,
-    PicksItClear,
-    BlocksIt,
+    PicksTheItem,
+    BlocksTheItem,
     CancelsTheWait,
 }
 
 /// End of that turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    Well,
-    Badly,
-    Deferred,
-    Killed,
+    Turn(End),
     Yields,
     TickIsGone,
     Stopped { requeue: bool },
 }
 
-/// Event after it, before the next step.
+/// Event after the end of the turn, before the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Afterwards {
     Nothing,
@@ -63,19 +60,19 @@ fn turn_cases() -> Vec<TurnCase> {
     let words = [Word::Operator, Word::Event { contentful: true }, Word::Hint { contentful: false }];
     let doings = [
         Doing::Nothing,
-        Doing::WaitsAnew,
-        Doing::WaitsAsAWhole,
-        Doing::WaitsForTheSame,
+        Doing::AsksTheOperator,
+        Doing::WaitsAsTheAgent,
+        Doing::WaitsAgain,
         Doing::CompletesTheItem,
-        Doing::PicksItClear,
-        Doing::BlocksIt,
+        Doing::PicksTheItem,
+        Doing::BlocksTheItem,
         Doing::CancelsTheWait,
     ];
     let endings = [
-        Ending::Well,
-        Ending::Badly,
-        Ending::Deferred,
-        Ending::Killed,
+        Ending::Turn(End::Well),
+        Ending::Turn(End::Badly),
+        Ending::Turn(End::Deferred),
+        Ending::Turn(End::Killed),
         Ending::Yields,
         Ending::TickIsGone,
         Ending::Stopped { requeue: false },
@@ -115,51 +112,34 @@ fn turn_cases() -> Vec<TurnCase> {
 }
 
 fn another(waiting: Waiting, owner: wait::WaitOwner) -> NewWait {
-    NewWait {
-        trigger: None,
-        kind: WaitKind::External,
-        reason: "why".to_owned(),
-        options: Vec::new(),
-        owner,
-        resource: (!waiting.is_bare).then(|| "resource:1".to_owned()),
-        wake_at: None,
-        recheck: None,
-        expires_at: None,
-        source: None,
-        no_fallback: None,
-        ended_task: None,
-        hops: Some(0),
-    }
+    let resource = (!waiting.is_bare).then(|| "resource:1".to_owned());
+    NewWait { resource, hops: Some(0), ..new_wait(WaitKind::External, owner) }
 }
 
 fn act_in_turn(world: &mut World, case: &TurnCase) {
     let item = item_of(1, case.waiting.owner);
     let on_item = item.map_or(wait::WaitOwner::Agent, wait::WaitOwner::Work);
     world.control(true, |draft| match (case.doing, item) {
-        (Doing::WaitsAnew, _) => {
+        (Doing::AsksTheOperator, _) => {
             let new = NewWait { kind: WaitKind::Operator, resource: None, ..another(case.waiting, on_item) };
             wait::set(draft, new).map(drop)
         }
-        (Doing::WaitsAsAWhole, _) => {
+        (Doing::WaitsAsTheAgent, _) => {
             wait::set(draft, another(case.waiting, wait::WaitOwner::Agent)).map(drop)
         }
-        (Doing::WaitsForTheSame, _) => wait::set(draft, another(case.waiting, on_item)).map(drop),
+        (Doing::WaitsAgain, _) => wait::set(draft, another(case.waiting, on_item)).map(drop),
         (Doing::CompletesTheItem, Some(item)) => complete(draft, item, None, None).map(drop),
-        (Doing::PicksItClear, Some(item)) => pick(draft, item, Some("clear".to_owned())).map(drop),
-        (Doing::BlocksIt, Some(item)) => block(draft, item, "a decision".to_owned(), None).map(drop),
+        (Doing::PicksTheItem, Some(item)) => pick(draft, item, Some("clear".to_owned())).map(drop),
+        (Doing::BlocksTheItem, Some(item)) => block(draft, item, "a decision".to_owned(), None).map(drop),
         (Doing::CancelsTheWait, _) => wait::cancel(draft, wait_id(1)).map(drop),
-        (Doing::Nothing, _) | (Doing::CompletesTheItem | Doing::PicksItClear | Doing::BlocksIt, None) => {
-            Ok(())
-        }
+        (Doing::Nothing, _)
+        | (Doing::CompletesTheItem | Doing::PicksTheItem | Doing::BlocksTheItem, None) => Ok(()),
     });
 }
 
 fn end_as(world: &mut World, ending: Ending) {
     match ending {
-        Ending::Well => world.end_turn(End::Well),
-        Ending::Badly => world.end_turn(End::Badly),
-        Ending::Deferred => world.end_turn(End::Deferred),
-        Ending::Killed => world.end_turn(End::Killed),
+        Ending::Turn(end) => world.end_turn(end),
         Ending::TickIsGone => world.live = None,
         Ending::Yields => {
             if let Some(run) = world.live {
@@ -169,7 +149,7 @@ fn end_as(world: &mut World, ending: Ending) {
             world.end_turn(End::Well);
         }
         Ending::Stopped { requeue } => {
-            end_by_stop(world, requeue);
+            stop_and_kill(world, requeue);
             world.control(true, |draft| start(draft, &OPERATOR));
         }
     }
@@ -191,7 +171,7 @@ fn afterwards(world: &mut World, case: &TurnCase, arrival: Arrival) {
             arrive(world, Arrival::Said(Word::Result { ended: true }, By::Task), None);
         }
         Afterwards::IsStoppedAndStarted => {
-            stop_it(world);
+            stop_with_tasks(world);
             world.control(true, |draft| start(draft, &OPERATOR));
         }
         Afterwards::ClockGoesBack => world.now = at(-3_600_000),
@@ -207,9 +187,9 @@ fn run_turn(case: &TurnCase) -> Result<(), String> {
             world.step();
         }
     }
-    let run = world.records.state.current_run.clone().ok_or("what names a wait has no turn")?;
+    let run = world.records.state.current_run.clone().ok_or("the arrival has no turn")?;
     if world.records.waits.iter().any(|wait| wait.resolved_by != Some(run.message_id)) {
-        return Err(format!("not bound: {:?}", world.records.waits));
+        return Err(format!("a wait is not bound: {:?}", world.records.waits));
     }
     act_in_turn(&mut world, case);
     end_as(&mut world, case.ending);
@@ -217,35 +197,34 @@ fn run_turn(case: &TurnCase) -> Result<(), String> {
     let end = if case.turns_fail { End::Badly } else { End::Well };
     settle_down(&mut world, end)?;
     if case.then_requeued {
-        let dead: Vec<Message> =
-            world.archive.iter().filter(|message| message.id == run.message_id).cloned().collect();
-        if let Some(dead) = dead.last().cloned() {
-            // A processed message is refused.
+        let ended = world.archive.iter().rfind(|message| message.id == run.message_id).cloned();
+        if let Some(dead) = ended {
+            // The command refuses a processed message.
             world.control(true, |draft| requeue(draft, dead));
         }
     }
     let decision = settle_down(&mut world, if case.then_requeued { End::Well } else { end })?;
-    nobody_is_silent(&world)?;
+    nothing_is_stuck(&world)?;
     all_agree(&world, &decision)?;
 
     let over = world.waits.iter().find(|wait| wait.id == wait_id(1)).map(|wait| wait.status);
-    let is_quiet = case.afterwards == Afterwards::Nothing && case.doing == Doing::Nothing;
-    let is_heard =
-        case.ending != Ending::Stopped { requeue: false } && !case.turns_fail || case.ending == Ending::Well;
-    if is_quiet && is_heard && over != Some(WaitStatus::Resolved) {
-        return Err(format!("heard, and {over:?}"));
+    let nothing_else_happened = case.afterwards == Afterwards::Nothing && case.doing == Doing::Nothing;
+    let is_completed = case.ending != Ending::Stopped { requeue: false } && !case.turns_fail
+        || case.ending == Ending::Turn(End::Well);
+    if nothing_else_happened && is_completed && over != Some(WaitStatus::Resolved) {
+        return Err(format!("the turn completed, but the wait is {over:?}"));
     }
     if over == Some(WaitStatus::Cancelled)
         && case.doing != Doing::CancelsTheWait
-        && case.ending == Ending::Well
+        && case.ending == Ending::Turn(End::Well)
     {
-        return Err("heard, and cancelled".to_owned());
+        return Err("the turn completed, but its wait was cancelled".to_owned());
     }
     Ok(())
 }
 
 #[test]
-fn whatever_a_turn_does_about_what_it_was_told_no_agent_goes_silent() {
+fn no_agent_is_stuck_whatever_a_turn_does_with_the_wait_that_its_message_ended() {
     let cases = turn_cases();
     search(&sample(cases.len() as u64, 3_000), |number| {
         let case = &cases[number as usize];

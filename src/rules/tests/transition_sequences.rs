@@ -19,7 +19,7 @@ use crate::rules::transition::rest::decided;
 use super::*;
 
 /// End of a turn's command.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Well,
     Badly,
@@ -229,6 +229,10 @@ impl World {
     pub fn name(&mut self) -> u32 {
         self.named += 1;
         self.named
+    }
+
+    pub fn later(&mut self, millis: i64) {
+        self.now = Time::from_millis(self.now.as_millis() + millis);
     }
 
     /// Returns the records as a step would load them.
@@ -455,7 +459,7 @@ impl World {
                 self.records.timers.pop();
                 self.changed();
             }
-            Act::Pass(millis) => self.now = Time::from_millis(self.now.as_millis() + millis),
+            Act::Pass(millis) => self.later(*millis),
             Act::Step => {
                 self.step();
             }

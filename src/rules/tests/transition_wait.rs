@@ -7,7 +7,7 @@ use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::wait::{Recheck, cancel, set};
 use crate::rules::transition::work::{WorkChange, update};
 
-use super::liveness::end_by_stop;
+use super::liveness::stop_and_kill;
 use super::transition_sequences::{End, World};
 use super::*;
 
@@ -48,10 +48,6 @@ impl World {
 
     fn ended_as(&self, number: u32) -> Option<WaitStatus> {
         self.waits.iter().find(|wait| wait.id == wait_id(number)).map(|wait| wait.status)
-    }
-
-    fn later(&mut self, millis: i64) {
-        self.now = Time::from_millis(self.now.as_millis() + millis);
     }
 
     /// Takes steps until a turn runs.
@@ -180,7 +176,7 @@ fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again
     });
     // The agent was stopped.
     let mut aborted = bound();
-    end_by_stop(&mut aborted, false);
+    stop_and_kill(&mut aborted, false);
     for (world, why) in [(dead, "dead"), (dropped, "dropped"), (aborted, "aborted")] {
         assert_eq!([1, 2, 3].map(|number| world.standing(number)), [LOST, LOST, ACTIVE], "{why}");
     }
@@ -189,7 +185,7 @@ fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again
 #[test]
 fn a_stop_that_requeues_keeps_what_is_bound() {
     let mut world = bound();
-    end_by_stop(&mut world, true);
+    stop_and_kill(&mut world, true);
     assert_eq!(world.standing(1), BOUND);
     world.changes(|draft| start(draft, &OPERATOR));
     world.claim_next();
