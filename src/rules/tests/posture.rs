@@ -1,4 +1,4 @@
-//! Posture: every combination of facts, its precedence, and the ids that decided it.
+//! Tests of the posture: every combination of facts, and the ids and the reason of each posture.
 
 use crate::rules::posture::{PostureReport, posture};
 
@@ -26,7 +26,7 @@ use Fact::{
     QueuedRunnable, Run, Stopped, SystemWait, TaskWait, TimerWait,
 };
 
-/// Rows of contract, semantics §3: the facts of which one suffices, and the posture.
+/// Rows of contract, semantics §3: facts each of which suffices for the posture, and the posture.
 const TABLE: [(&[Fact], &str); 9] = [
     (&[Stopped], "archived"),
     (&[Run], "active_turn"),
@@ -39,7 +39,7 @@ const TABLE: [(&[Fact], &str); 9] = [
     (&[], "idle"),
 ];
 
-fn with(facts: &[Fact]) -> Records {
+fn having(facts: &[Fact]) -> Records {
     let mut records = records();
     for fact in facts {
         match fact {
@@ -80,7 +80,7 @@ fn the_posture_is_the_first_row_that_holds_in_all_8192_combinations() {
         let holds = |enough: &[Fact]| enough.is_empty() || enough.iter().any(|fact| facts.contains(fact));
         let row = TABLE.iter().position(|(enough, _)| holds(enough)).expect("the last row");
         seen[row] += 1;
-        assert_eq!(posture(&with(&facts)).posture.name(), TABLE[row].1, "{facts:?}");
+        assert_eq!(posture(&having(&facts)).posture.name(), TABLE[row].1, "{facts:?}");
     }
     assert_eq!(seen.iter().sum::<u32>(), 8192);
     assert!(seen.iter().all(|count| *count > 0), "a row that never held: {seen:?}");
@@ -105,7 +105,7 @@ fn report(posture: Posture, reason: &str) -> PostureReport {
 }
 
 #[test]
-fn each_posture_names_what_decided_it() {
+fn each_posture_names_the_record_that_decided() {
     let item = |number, report| PostureReport { work_item_id: Some(work_id(number)), ..report };
     let said = |number, report| PostureReport { message_id: Some(message_id(number)), ..report };
     let waits = |number, report| PostureReport { wait_id: Some(wait_id(number)), ..report };
@@ -134,9 +134,9 @@ fn each_posture_names_what_decided_it() {
         (vec![], report(Posture::Idle, "nothing to do")),
     ];
     for (facts, expected) in rows {
-        assert_eq!(posture(&with(&facts)), expected, "{facts:?}");
+        assert_eq!(posture(&having(&facts)), expected, "{facts:?}");
     }
-    let live = Records { lease: LeaseState::Held, ..with(&[Run]) };
+    let live = Records { lease: LeaseState::Held, ..having(&[Run]) };
     assert_eq!(posture(&live), said(1, run("a turn runs, attempt 1")));
 }
 
@@ -150,9 +150,7 @@ fn a_wait_on_an_open_item_counts_and_names_the_item() {
         (WaitKind::System, Posture::Blocked, None),
     ];
     for (kind, expected, task) in rows {
-        let mut records = records();
-        records.works.push(work(1));
-        records.waits.push(wait_on(2, kind, 1));
+        let records = Records { works: vec![work(1)], waits: vec![wait_on(2, kind, 1)], ..records() };
         let expected = PostureReport {
             wait_id: Some(wait_id(2)),
             work_item_id: Some(work_id(1)),
@@ -165,23 +163,21 @@ fn a_wait_on_an_open_item_counts_and_names_the_item() {
 
 #[test]
 fn ended_waits_and_waits_on_items_that_are_not_open_do_not_count() {
+    let check = |wait: Wait, works: Vec<WorkItem>| {
+        let records = Records { waits: vec![wait.clone()], works, ..records() };
+        assert_eq!(posture(&records).posture, Posture::Idle, "{wait:?} {:?}", records.works);
+    };
     for kind in WaitKind::ALL {
         for status in [WaitStatus::Resolved, WaitStatus::Cancelled, WaitStatus::Expired] {
-            let mut records = records();
-            records.waits.push(Wait { status, ..wait(1, *kind) });
-            assert_eq!(posture(&records).posture, Posture::Idle, "{kind} {status}");
+            check(Wait { status, ..wait(1, *kind) }, Vec::new());
         }
-        let mut records = records();
-        records.works.push(WorkItem { state: WorkState::Completed, ..work(1) });
-        records.waits.push(wait_on(1, *kind, 1));
-        assert_eq!(posture(&records).posture, Posture::Idle, "{kind} on a completed item");
-        records.works.clear();
-        assert_eq!(posture(&records).posture, Posture::Idle, "{kind} on an unknown item");
+        check(wait_on(1, *kind, 1), vec![WorkItem { state: WorkState::Completed, ..work(1) }]);
+        check(wait_on(1, *kind, 1), Vec::new());
     }
 }
 
 #[test]
-fn an_agent_that_was_never_started_has_more_than_nothing_to_do() {
+fn the_posture_of_an_agent_that_was_never_started_says_so() {
     let mut records = records();
     records.state.status = Status::Booting;
     assert_eq!(posture(&records), report(Posture::Idle, "not started yet"));
@@ -201,7 +197,7 @@ fn a_completed_item_neither_runs_nor_needs_input_nor_blocks() {
 }
 
 #[test]
-fn the_oldest_wait_of_a_kind_is_the_one_that_is_named() {
+fn the_posture_names_the_oldest_active_wait_of_a_kind() {
     let mut records = records();
     records.waits.push(Wait { status: WaitStatus::Resolved, ..wait(1, WaitKind::External) });
     records.waits.push(wait(2, WaitKind::External));
@@ -210,8 +206,8 @@ fn the_oldest_wait_of_a_kind_is_the_one_that_is_named() {
 }
 
 #[test]
-fn asleep_does_not_mean_idle() {
-    let mut records = with(&[QueuedRunnable]);
+fn an_agent_that_is_asleep_need_not_be_idle() {
+    let mut records = having(&[QueuedRunnable]);
     records.state.status = Status::Asleep;
     assert_eq!(posture(&records).posture, Posture::HasRunnableWork);
     records.inbox.head = Some(message(1, MessageKind::WebhookEvent));

@@ -1,4 +1,4 @@
-//! Requests to yield and forced ends of a run, their results, and the resumption.
+//! Tests of requests to yield, sections, forced ends of a run, and the resumption.
 
 use crate::model::preemption::{Preemption, Section};
 use crate::rules::preemption::{
@@ -21,12 +21,13 @@ fn asked(reason: &str, force_at: i64) -> Preemption {
     }
 }
 
-/// Returns the first checkpoint that this run has saved.
+/// Returns the first checkpoint of this run.
 fn saved(run: u32) -> Checkpoint {
     Checkpoint { run_id: run_id(run), number: 1 }
 }
 
-/// Returns a run with these open sections, and with a pending request if its grace is given.
+/// Returns a run with sections that end at these times, and with a pending request if the end of its
+/// grace is given, all in milliseconds after the present.
 fn run_with(grace: Option<i64>, sections: &[i64]) -> CurrentRun {
     let open = |(index, until): (usize, &i64)| Section {
         number: index as u32 + 1,
@@ -40,17 +41,27 @@ fn run_with(grace: Option<i64>, sections: &[i64]) -> CurrentRun {
     }
 }
 
+fn condemned(reason: &str, run: CurrentRun) -> CurrentRun {
+    CurrentRun { condemned: Some(reason.to_owned()), ..run }
+}
+
+fn stopped(run: CurrentRun) -> CurrentRun {
+    CurrentRun { stopping: Some(stopping(false)), ..run }
+}
+
+/// Returns an agent that works on message 1 in this run.
 fn live(run: CurrentRun) -> Records {
     let mut records = running(&prompt(1));
-    records.inbox.head = None;
     records.state.current_run = Some(run);
     records
 }
 
+fn run_of(draft: &Draft) -> CurrentRun {
+    draft.records.state.current_run.clone().expect("a run")
+}
+
 fn settled(run: CurrentRun, end: TurnEnd) -> Transaction {
-    let mut draft = draft(live(run));
-    settle(&mut draft, run_id(1), end, None, &OutcomeContext::default()).expect("settled");
-    finish(draft)
+    super::settled(live(run), end).1
 }
 
 fn yielded() -> CurrentRun {
@@ -58,7 +69,7 @@ fn yielded() -> CurrentRun {
 }
 
 #[test]
-fn a_request_is_answered_outside_of_sections_that_have_time_left() {
+fn a_run_is_asked_to_yield_unless_a_section_of_it_has_time_left() {
     for (grace, sections, yields, forced) in [
         (None, &[][..], false, None),
         (None, &[10], false, None),
@@ -66,7 +77,7 @@ fn a_request_is_answered_outside_of_sections_that_have_time_left() {
         (Some(-30), &[], true, Some(-30)),
         (Some(30), &[10], false, Some(30)),
         (Some(30), &[40], false, Some(40)),
-        // Exactly at its end a section still counts.
+        // A section still protects the run exactly at its end.
         (Some(30), &[0], false, Some(30)),
         (Some(30), &[-1], true, Some(30)),
         (Some(30), &[-1, 10], false, Some(30)),
@@ -76,15 +87,13 @@ fn a_request_is_answered_outside_of_sections_that_have_time_left() {
         let run = run_with(grace, sections);
         assert_eq!(asks_to_yield(&run, now()).is_some(), yields, "{grace:?} {sections:?}");
         assert_eq!(force_at(&run), forced.map(at), "{grace:?} {sections:?}");
-        // The command that ends the run waits for a section as well.
+        // A section also delays `fail`, a run that was told to end, and `stop`.
         let protected = protected_until(&run, now()).is_some();
-        let said = |why| (!protected).then_some(why);
-        let condemned = CurrentRun { condemned: Some("enough".to_owned()), ..run.clone() };
-        assert_eq!(asks_to_yield(&condemned, now()), said("enough"));
+        let expected = |why| (!protected).then_some(why);
+        assert_eq!(asks_to_yield(&condemned("enough", run.clone()), now()), expected("enough"));
         let told = CurrentRun { told: Some("too long".to_owned()), ..run.clone() };
-        assert_eq!(asks_to_yield(&told, now()), said("too long"));
-        let stopped = CurrentRun { stopping: Some(stopping(false)), ..run };
-        assert_eq!(asks_to_yield(&stopped, now()), said("stopped"));
+        assert_eq!(asks_to_yield(&told, now()), expected("too long"));
+        assert_eq!(asks_to_yield(&stopped(run), now()), expected("stopped"));
     }
     for (millis, overdue) in [(29, false), (30, false), (31, true)] {
         assert_eq!(is_overdue(&run_with(Some(30), &[]), at(millis)), overdue, "{millis}");
@@ -92,22 +101,14 @@ fn a_request_is_answered_outside_of_sections_that_have_time_left() {
 }
 
 #[test]
-fn of_several_requests_the_latest_says_why_and_the_earliest_until_when() {
+fn of_several_requests_the_latest_gives_the_reason_and_the_earliest_the_deadline() {
     let mut draft = draft(live(current_run(&prompt(1))));
     for (reason, grace, pause, until) in
         [("one", 30, Some(secs(60)), 30_000), ("two", 60, None, 30_000), ("three", 5, Some(secs(1)), 5000)]
     {
         request(&mut draft, reason.to_owned(), secs(grace), pause).expect("asked for");
-        let pending = draft.records.state.current_run.as_ref().and_then(|run| run.preemption.clone());
-        let expected = Preemption {
-            reason: reason.to_owned(),
-            requested_at: now(),
-            force_at: at(until),
-            resume_after: pause,
-            asked_by: None,
-            needed: None,
-        };
-        assert_eq!(pending, Some(expected));
+        let expected = Preemption { requested_at: now(), resume_after: pause, ..asked(reason, until) };
+        assert_eq!(run_of(&draft).preemption, Some(expected));
     }
     let events = finish(draft).events;
     assert_eq!(kinds(&events), [EventKind::PreemptionRequested; 3]);
@@ -115,31 +116,20 @@ fn of_several_requests_the_latest_says_why_and_the_earliest_until_when() {
 }
 
 #[test]
-fn nobody_asks_a_run_that_is_being_ended_or_is_none() {
-    for (records, kind) in [
-        (super::records(), "invalid_state_transition"),
-        (
-            live(CurrentRun { stopping: Some(stopping(false)), ..current_run(&prompt(1)) }),
-            "invalid_state_transition",
-        ),
-        (
-            live(CurrentRun { condemned: Some("x".to_owned()), ..current_run(&prompt(1)) }),
-            "invalid_state_transition",
-        ),
-    ] {
+fn a_request_is_refused_without_a_run_and_for_a_run_that_is_being_ended() {
+    let run = || current_run(&prompt(1));
+    for records in [records(), live(stopped(run())), live(condemned("x", run()))] {
         let mut draft = draft(records);
         let refused = request(&mut draft, "why".to_owned(), secs(1), None).expect_err("refused");
-        assert_eq!((refused.kind, draft.is_empty()), (kind, true));
+        assert_eq!((refused.kind, draft.is_empty()), ("invalid_state_transition", true));
     }
 }
 
 #[test]
-fn sections_nest_and_close_by_number_or_from_the_inside() {
+fn sections_nest_and_close_by_number_or_from_the_innermost() {
     let mut draft = draft(live(current_run(&prompt(1))));
-    let numbers = |draft: &Draft| -> Vec<u32> {
-        let run = draft.records.state.current_run.as_ref();
-        run.map(|run| run.sections.iter().map(|section| section.number).collect()).unwrap_or_default()
-    };
+    let numbers =
+        |draft: &Draft| -> Vec<u32> { run_of(draft).sections.iter().map(|section| section.number).collect() };
     for number in [1, 2, 3] {
         let section = open_section(&mut draft, run_id(1), secs(5), false).expect("open");
         assert_eq!(section, Section { number, until: at(5000), of_command: false });
@@ -159,27 +149,25 @@ fn sections_nest_and_close_by_number_or_from_the_inside() {
     assert!(close_section(&mut draft, run_id(1), None).is_err());
 }
 
-/// A stretch of sections ends with the first deadline that was set while none was open, and after
-/// `max_section` in any case.
+/// While a section is open, another section does not extend the protection of the run. It ends with
+/// the deadline of the first section, and after `max_section` at the latest.
 #[test]
-fn sections_are_one_stretch() {
+fn overlapping_sections_protect_until_the_deadline_of_the_first() {
     let mut records = live(current_run(&prompt(1)));
     let opened = |records: &mut Records, moment: i64, time: u64| {
-        let mut draft = Draft::new(records.clone(), stamp_at(at(moment)));
+        let mut draft = draft_at(records.clone(), at(moment));
         let section = open_section(&mut draft, run_id(1), secs(time), false).expect("open");
         *records = draft.records;
         section.until
     };
     assert_eq!(opened(&mut records, 0, 5), at(5000));
-    // Later sections do not extend the stretch, whatever their number and length.
     for (moment, time) in [(1000, 5), (2000, 3600), (3000, 1), (6000, 5)] {
         assert_eq!(opened(&mut records, moment, time), at(5000), "{moment}");
     }
     records.state.current_run = Some(current_run(&prompt(1)));
-    assert_eq!(opened(&mut records, 0, 3600), at(600_000), "never longer than max_section");
+    assert_eq!(opened(&mut records, 0, 3600), at(600_000), "max_section");
     // A section of a stopped turn does not extend its grace.
-    records.state.current_run =
-        Some(CurrentRun { stopping: Some(stopping(false)), ..current_run(&prompt(1)) });
+    records.state.current_run = Some(stopped(current_run(&prompt(1))));
     assert_eq!(opened(&mut records, 7, 3600), at(7));
 }
 
@@ -191,7 +179,7 @@ fn a_stop_counts_its_grace_from_the_end_of_a_section() {
         let mut draft = draft(live(run));
         lifecycle::stop(&mut draft, secs(30), false, None, &OPERATOR).expect("stopped");
         cut_sections(&mut draft, secs(1));
-        let run = draft.records.state.current_run.expect("a run");
+        let run = run_of(&draft);
         assert_eq!(run.sections, []);
         let left = run.stopping.expect("stopping").kill_at;
         assert_eq!(left, if sections.is_empty() { at(30_000) } else { at(1000) });
@@ -199,14 +187,14 @@ fn a_stop_counts_its_grace_from_the_end_of_a_section() {
 }
 
 #[test]
-fn no_section_begins_once_the_run_had_to_yield() {
+fn no_section_begins_in_a_run_that_may_be_ended() {
     for (run, opens) in [
         (run_with(Some(0), &[]), true),
         (run_with(Some(-1), &[]), false),
-        // A run without an open section left can be ended.
+        // An open section protects the run, so that it may open another section.
         (run_with(Some(-1), &[10]), true),
-        (CurrentRun { condemned: Some("x".to_owned()), ..run_with(None, &[10]) }, true),
-        (CurrentRun { condemned: Some("x".to_owned()), ..run_with(None, &[]) }, false),
+        (condemned("x", run_with(None, &[10])), true),
+        (condemned("x", run_with(None, &[])), false),
         (CurrentRun { told: Some("x".to_owned()), ..run_with(None, &[10]) }, true),
         (CurrentRun { told: Some("x".to_owned()), ..run_with(None, &[]) }, false),
     ] {
@@ -217,7 +205,7 @@ fn no_section_begins_once_the_run_had_to_yield() {
 }
 
 #[test]
-fn what_a_turn_says_of_a_run_that_is_not_current_is_refused() {
+fn commands_of_a_run_that_is_not_current_are_refused() {
     let refused = |result: Result<(), Refusal>| result.expect_err("refused").kind;
     let mut draft = draft(live(current_run(&prompt(1))));
     assert_eq!(refused(open_section(&mut draft, run_id(2), secs(1), false).map(|_| ())), "run_not_current");
@@ -229,28 +217,27 @@ fn what_a_turn_says_of_a_run_that_is_not_current_is_refused() {
 }
 
 #[test]
-fn a_run_is_forced_at_the_time_that_was_over_and_at_no_other() {
+fn a_run_is_forced_only_for_its_current_deadline() {
     for (run, over, forced) in [
         (run_with(Some(-5), &[]), -5, true),
-        // The deadline is not past by the clock of the records; the clock of the watcher can't be
-        // set.
+        // The monitor saw the deadline pass by a clock that nobody can set, although it is not past
+        // by the clock of the records.
         (run_with(Some(5), &[]), 5, true),
         (run_with(Some(-5), &[7]), -5, false),
         (run_with(None, &[]), -5, false),
     ] {
         let mut draft = draft(live(run));
         assert_eq!(force(&mut draft, run_id(1), at(over)), forced);
-        let condemned = draft.records.state.current_run.as_ref().and_then(|run| run.condemned.as_deref());
-        assert_eq!(condemned, forced.then_some("forced_preemption"));
+        assert_eq!(run_of(&draft).condemned.as_deref(), forced.then_some("forced_preemption"));
         assert_eq!(draft.is_empty(), !forced);
     }
     let mut late = draft(live(yielded()));
-    assert!(force(&mut late, run_id(1), at(1000)), "its processes are to be ended");
-    assert!(late.is_empty(), "but it is suspended all the same");
+    assert!(force(&mut late, run_id(1), at(1000)), "the monitor ends its processes");
+    assert!(late.is_empty(), "the run is suspended nevertheless");
 }
 
 #[test]
-fn whatever_ends_a_yielded_turn_it_is_suspended() {
+fn a_turn_that_has_yielded_is_suspended_however_it_ends() {
     let signal = TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) };
     let late = TurnEnd { timed_out: true, ..exited(1) };
     let cancelled = TurnEnd { cancelled_by: Some(15), ..exited(1) };
@@ -284,10 +271,9 @@ fn a_yielded_turn_whose_tick_is_gone_is_suspended() {
 }
 
 #[test]
-fn a_run_whose_tick_is_gone_has_failed_for_what_it_was_ended_for() {
-    let condemned = CurrentRun { condemned: Some("wrong branch".to_owned()), ..yielded() };
+fn a_run_whose_tick_is_gone_fails_for_the_reason_of_its_forced_end() {
     for (run, terminal, reason, attempt) in [
-        (condemned, Terminal::Failed, "wrong branch", 2),
+        (condemned("wrong branch", yielded()), Terminal::Failed, "wrong branch", 2),
         (run_with(Some(-1), &[]), Terminal::Failed, "forced_preemption", 1),
         (run_with(Some(0), &[]), Terminal::Interrupted, "its tick is gone", 1),
         (run_with(Some(-1), &[1]), Terminal::Interrupted, "its tick is gone", 1),
@@ -304,20 +290,20 @@ fn a_run_whose_tick_is_gone_has_failed_for_what_it_was_ended_for() {
 }
 
 #[test]
-fn a_condemned_run_has_failed_however_its_turn_ended() {
+fn a_run_that_was_told_to_fail_has_failed_however_its_turn_ended() {
     for end in [exited(0), exited(75), TurnEnd { timed_out: true, ..exited(0) }] {
-        let run = CurrentRun { condemned: Some("wrong branch".to_owned()), ..yielded() };
+        let run = condemned("wrong branch", yielded());
         assert!(!will_be_suspended(&run));
         let transaction = settled(run, end);
         assert_eq!(path(&transaction.events), ["running -> failed"]);
         let retry = transaction.state.retry.expect("a retry");
         assert_eq!((retry.attempt, retry.reason.as_str()), (Some(2), "wrong branch"));
-        assert_eq!(transaction.state.held, None, "the next attempt begins anew");
+        assert_eq!(transaction.state.held, None, "the next attempt has no checkpoint");
     }
 }
 
 #[test]
-fn of_a_yielded_turn_the_actions_are_not_taken_and_the_usage_is_spent() {
+fn the_usage_of_a_yielded_turn_counts_but_its_actions_have_no_effect() {
     let usage = Usage { input_tokens: Some(7), ..Usage::default() };
     let outcome: Outcome =
         serde_json::from_str(r#"{"brief": "so far", "actions": [{"do": "timer.add", "in": "1h"}]}"#)
@@ -330,7 +316,7 @@ fn of_a_yielded_turn_the_actions_are_not_taken_and_the_usage_is_spent() {
 }
 
 #[test]
-fn a_run_suspended_for_a_time_goes_on_then_and_has_no_timeout() {
+fn a_run_that_is_suspended_for_a_time_resumes_then_and_has_no_timeout() {
     let run = CurrentRun {
         preemption: Some(Preemption { resume_after: Some(secs(7200)), ..asked("make room", 1000) }),
         ..yielded()
@@ -342,16 +328,14 @@ fn a_run_suspended_for_a_time_goes_on_then_and_has_no_timeout() {
     let mut records = live(current_run(&prompt(1)));
     records.state = transaction.state;
     assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
-    let reason = |moment: Time| decide(&project(&records, moment)).report.reason;
-    assert_eq!(reason(at(7_199_999)), "suspended: make room");
-    assert_eq!(reason(back), "resume_suspended");
+    assert_eq!(reason(&records, at(7_199_999)), "suspended: make room");
+    assert_eq!(reason(&records, back), "resume_suspended");
 }
 
 /// Returns an agent whose run on message 1 was suspended and has saved a checkpoint.
 fn suspended() -> Records {
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
-    records.state.held = Some(HeldRun { checkpoint: Some(saved(1)), ..held(&prompt(1), None) });
-    records.inbox.claimed = Some(prompt(1));
+    let mut records = holding(ExecutionState::Suspended, None);
+    records.state.held.iter_mut().for_each(|held| held.checkpoint = Some(saved(1)));
     records
 }
 
@@ -370,7 +354,7 @@ fn a_suspended_run_fails_one_millisecond_after_its_timeout_and_keeps_its_attempt
 }
 
 #[test]
-fn resume_lets_the_next_step_run_it_and_nothing_else() {
+fn after_resume_the_next_step_runs_the_suspended_run() {
     for (before, after) in [(None, 0), (Some(500), 0), (Some(-500), -500)] {
         let mut records = suspended();
         if let Some(held) = &mut records.state.held {
@@ -380,7 +364,7 @@ fn resume_lets_the_next_step_run_it_and_nothing_else() {
         resume(&mut draft).expect("resumed");
         let held = draft.records.state.held.clone().expect("held");
         assert_eq!(held.not_before, Some(at(after)));
-        assert_eq!(decide(&project(&draft.records, now())).report.reason, "resume_suspended");
+        assert_eq!(reason(&draft.records, now()), "resume_suspended");
         assert_eq!(finish(draft).state.execution.state, ExecutionState::Suspended);
     }
     for state in ExecutionState::ALL.iter().filter(|state| **state != ExecutionState::Suspended) {
@@ -392,7 +376,7 @@ fn resume_lets_the_next_step_run_it_and_nothing_else() {
 }
 
 #[test]
-fn the_run_that_goes_on_has_the_checkpoint_the_same_attempt_and_no_request() {
+fn a_resumed_run_has_the_checkpoint_the_same_attempt_and_no_request() {
     let mut draft = draft(suspended());
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
     let run = claimed.run;
@@ -406,7 +390,7 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     let mut records = suspended();
     records.shortage = Some(shortage());
     let mut draft = draft(records);
-    let report = decide(&project(&draft.records, at(0))).report;
+    let report = report(&draft.records, at(0));
     lack(&mut draft, &prompt(1), continuation(), &shortage(), &report).expect("put off");
     let held = draft.records.state.held.clone().expect("held");
     assert_eq!((held.checkpoint, held.entered), (Some(saved(1)), Some(ExecutionState::Resumed)));
@@ -418,7 +402,7 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     assert_eq!(claimed.stands_in, Some(ExecutionState::Resumed));
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
     assert_eq!((claimed.stands_in, claimed.run.checkpoint), (None, Some(saved(1))), "no hook is installed");
-    // A turn that asked for its own suspension has had its hook, and keeps its checkpoint.
+    // The hook of a turn that deferred itself has already run.
     let transaction =
         settled(CurrentRun { checkpoint: Some(saved(3)), ..current_run(&prompt(1)) }, exited(75));
     let held = transaction.state.held.expect("held");
@@ -427,7 +411,7 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
 }
 
 #[test]
-fn a_run_that_yields_goes_on_when_both_who_say_when_want_it() {
+fn a_run_that_yields_resumes_after_its_own_pause_or_else_after_that_of_the_request() {
     for (asked, own, expected) in [
         (None, [None, None], None),
         (None, [Some(5), None], Some(5)),
@@ -444,8 +428,7 @@ fn a_run_that_yields_goes_on_when_both_who_say_when_want_it() {
         for pause in own {
             give_way(&mut draft, run_id(1), false, pause.map(secs)).expect("yields");
         }
-        let run = draft.records.state.current_run.clone().expect("a run");
-        let held = settled(run, exited(0)).state.held.expect("suspended");
+        let held = settled(run_of(&draft), exited(0)).state.held.expect("suspended");
         assert_eq!(held.not_before, expected.map(|pause| now().after(secs(pause))), "{asked:?} {own:?}");
     }
 }
@@ -459,38 +442,36 @@ fn a_checkpoint_is_the_last_one_that_was_saved_for_the_attempt() {
         (Some(saved(7)), false, Some(saved(7))),
         (Some(saved(7)), true, Some(saved(1))),
         (Some(saved(1)), false, Some(saved(1))),
-        // The valid checkpoint is not changed before the next one is committed.
+        // A second checkpoint gets another number, so that it does not overwrite the first.
         (Some(saved(1)), true, Some(second)),
     ] {
         let mut draft = draft(live(CurrentRun { checkpoint: before, ..current_run(&prompt(1)) }));
         assert_eq!(give_way(&mut draft, run_id(1), saves, None), Ok(after));
-        let run = draft.records.state.current_run.clone().expect("a run");
+        let run = run_of(&draft);
         assert_eq!((run.checkpoint, run.yielded_at), (after, Some(now())));
         assert!(will_be_suspended(&run));
     }
 }
 
 #[test]
-fn what_is_handed_over_is_settled_and_remembered_by_the_message_that_is_worked_on() {
+fn an_interjection_is_settled_and_the_message_of_the_run_lists_it() {
     let said = |number| Message { priority: Priority::Interject, ..prompt(number) };
     let mut draft = draft(live(current_run(&prompt(1))));
-    interject(&mut draft, run_id(1), &[said(2), said(3)]).expect("handed over");
+    interject(&mut draft, run_id(1), &[said(2), said(3)]).expect("interjected");
     let transaction = finish(draft);
-    let archived = transaction.archived.len();
-    assert_eq!((archived, transaction.deletes.len()), (2, 2));
+    assert_eq!((transaction.archived.len(), transaction.deletes.len()), (2, 2));
     for event in transaction.events.iter().filter(|event| event.kind == EventKind::MessageSettled) {
         assert_eq!(
             (word(&event.data, "status"), event.run_id),
             (MessageStatus::Interjected.name(), Some(run_id(1)))
         );
     }
-    let remembered =
-        all_of!(transaction.puts, Put::Message).next().map(|message| message.interjected.clone());
-    assert_eq!(remembered, Some(vec![message_id(2), message_id(3)]));
+    let listed = put_message(&transaction).map(|message| message.interjected.clone());
+    assert_eq!(listed, Some(vec![message_id(2), message_id(3)]));
 }
 
 #[test]
-fn only_what_the_operator_interjects_is_handed_over() {
+fn only_a_message_of_the_operator_is_an_interjection() {
     for priority in Priority::ALL {
         for kind in OriginKind::ALL {
             let origin = Origin { kind: *kind, id: None };
@@ -502,32 +483,21 @@ fn only_what_the_operator_interjects_is_handed_over() {
 }
 
 #[test]
-fn fail_condemns_what_runs_fails_a_recovery_and_is_refused_elsewhere() {
+fn fail_condemns_a_run_fails_a_recovery_and_is_refused_in_other_states() {
     for state in [ExecutionState::Running, ExecutionState::ShuttingDown] {
         let mut records = live(current_run(&prompt(1)));
         records.state.execution.state = state;
         let mut draft = draft(records);
         assert_eq!(lifecycle::fail(&mut draft, "enough", &OPERATOR), Ok(lifecycle::Given::Run(run_id(1))));
-        let run = draft.records.state.current_run.clone().expect("still to be ended");
-        assert_eq!(run.condemned.as_deref(), Some("enough"));
+        assert_eq!(run_of(&draft).condemned.as_deref(), Some("enough"));
         assert_eq!(draft.records.state.execution.state, state);
     }
     let mut recovering = draft(records_in(Status::AwakeIdle, ExecutionState::Recovering));
     assert_eq!(lifecycle::fail(&mut recovering, "enough", &OPERATOR), Ok(lifecycle::Given::Recovery));
     assert_eq!(path(&finish(recovering).events), ["recovering -> failed"]);
-    let refusing = [
-        ExecutionState::Initializing,
-        ExecutionState::Runnable,
-        ExecutionState::Scheduled,
-        ExecutionState::Waiting,
-        ExecutionState::WaitingResources,
-        ExecutionState::Suspended,
-        ExecutionState::Resumed,
-        ExecutionState::Completed,
-        ExecutionState::Failed,
-    ];
-    for state in refusing {
-        let mut draft = draft(records_in(Status::AwakeIdle, state));
+    let accepting = [ExecutionState::Running, ExecutionState::ShuttingDown, ExecutionState::Recovering];
+    for state in ExecutionState::ALL.iter().filter(|state| !accepting.contains(state)) {
+        let mut draft = draft(records_in(Status::AwakeIdle, *state));
         let refused = lifecycle::fail(&mut draft, "enough", &OPERATOR).expect_err("refused");
         assert!(refused.message.contains(state.name()), "{}", refused.message);
         assert!(draft.is_empty());
@@ -535,14 +505,10 @@ fn fail_condemns_what_runs_fails_a_recovery_and_is_refused_elsewhere() {
 }
 
 #[test]
-fn a_stop_that_is_failed_ends_as_the_operator_said() {
+fn a_stop_that_is_told_to_fail_has_the_reason_of_the_operator() {
     for killed in [false, true] {
-        let run = CurrentRun {
-            stopping: Some(stopping(true)),
-            condemned: Some("enough".to_owned()),
-            ..current_run(&prompt(1))
-        };
-        let mut records = live(run);
+        let run = CurrentRun { stopping: Some(stopping(true)), ..current_run(&prompt(1)) };
+        let mut records = live(condemned("enough", run));
         records.state.status = Status::Stopped;
         records.state.execution.state = ExecutionState::ShuttingDown;
         let mut draft = draft(records);
@@ -553,26 +519,26 @@ fn a_stop_that_is_failed_ends_as_the_operator_said() {
     }
 }
 
-/// For every combination of requests, sections, yielding and time: a run with time left in a
-/// section is neither asked nor forced, and one that has yielded and is not condemned is suspended.
+/// Tries every combination of a request, sections, a yield and `fail`. A run with time left in a
+/// section is neither asked nor forced; a run that has yielded and is not told to fail is suspended.
 #[test]
 fn sections_protect_and_yielding_suspends_in_every_combination() {
     for grace in [None, Some(-10), Some(0), Some(10)] {
         for sections in subsets(&[-20_i64, 0, 20]) {
-            for (yields, condemned) in [(false, false), (false, true), (true, false), (true, true)] {
+            for (yields, fails) in [(false, false), (false, true), (true, false), (true, true)] {
                 let run = CurrentRun {
                     yielded_at: yields.then(now),
-                    condemned: condemned.then(|| "x".to_owned()),
+                    condemned: fails.then(|| "x".to_owned()),
                     ..run_with(grace, &sections)
                 };
                 let protected = sections.iter().any(|until| *until >= 0);
-                let what = format!("{grace:?} {sections:?} {yields} {condemned}");
-                let should = (condemned || grace.is_some()) && !protected;
+                let what = format!("{grace:?} {sections:?} {yields} {fails}");
+                let should = (fails || grace.is_some()) && !protected;
                 assert_eq!(asks_to_yield(&run, now()).is_some(), should, "{what}");
                 let over = grace.is_some_and(|end| end < 0) && !protected;
                 assert_eq!(is_overdue(&run, now()), over, "{what}");
                 let ended = settled(run.clone(), exited(3)).state.execution.state;
-                let suspended = yields && !condemned;
+                let suspended = yields && !fails;
                 assert_eq!(will_be_suspended(&run), suspended, "{what}");
                 let expected = if suspended { ExecutionState::Suspended } else { ExecutionState::Failed };
                 assert_eq!(ended, expected, "{what}");

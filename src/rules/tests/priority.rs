@@ -1,4 +1,4 @@
-//! Order of agents: the more urgent is first, but none waits for ever.
+//! Tests of the order of agents: more urgent agents are first, but waiting makes an agent more urgent.
 
 use crate::model::policy::SchedulingPolicy;
 use crate::model::preemption::{Critical, FreeResources, Percent};
@@ -27,12 +27,12 @@ fn waiting_makes_an_agent_one_step_more_urgent_each_whole_minute() {
         let found = rank(&scheduling(priority), Some(at(-waited)), now());
         assert_eq!(found.effective, effective, "{priority} after {waited} ms");
     }
-    assert_eq!(rank(&scheduling(7), None, now()).effective, 7, "nothing to do");
-    assert_eq!(rank(&scheduling(7), Some(at(60_000)), now()).effective, 7, "not yet");
+    assert_eq!(rank(&scheduling(7), None, now()).effective, 7, "an agent with nothing to do");
+    assert_eq!(rank(&scheduling(7), Some(at(60_000)), now()).effective, 7, "a time in the future");
 }
 
 #[test]
-fn the_more_urgent_goes_first_and_among_equals_the_one_that_waited_longer() {
+fn the_more_urgent_agent_is_first_and_among_equals_the_agent_that_waited_longer() {
     // Agents in the expected order.
     let line = [
         rank(&scheduling(20), Some(at(-40 * 60_000)), now()),
@@ -70,37 +70,41 @@ fn turns() -> [Occupying; 4] {
 }
 
 #[test]
-fn the_least_urgent_turn_that_stays_makes_way_and_among_equals_the_one_that_began_last() {
+fn the_least_urgent_turn_makes_way_and_among_equals_the_turn_that_began_last() {
     let eve = "eve".parse().expect("a name");
     let chosen =
         |margin: u32, turns: &[Occupying]| to_make_way(&eve, -2, margin, turns).map(|turn| turn.run_id);
     let turns = turns();
     assert_eq!(chosen(5, &turns), Some(run_id(3)));
-    assert_eq!(chosen(10, &turns), Some(run_id(3)), "exactly the margin is enough");
+    assert_eq!(chosen(10, &turns), Some(run_id(3)), "a difference of exactly the margin is enough");
     assert_eq!(chosen(11, &turns), None);
     let leaves = Occupying { leaves: true, ..turns[2].clone() };
     assert_eq!(chosen(5, &[turns[0].clone(), leaves.clone()]), Some(run_id(1)));
     assert_eq!(chosen(5, &[leaves]), None);
     let asked = Occupying { asked_by: Some(eve.clone()), leaves: true, ..turns[1].clone() };
-    assert_eq!(chosen(5, &[turns[0].clone(), asked]), None, "one slot is enough");
+    assert_eq!(chosen(5, &[turns[0].clone(), asked]), None, "a turn already makes way for this agent");
     let other =
         Occupying { asked_by: Some("joe".parse().expect("a name")), leaves: true, ..turns[1].clone() };
-    assert_eq!(chosen(5, &[turns[0].clone(), other]), Some(run_id(1)), "that slot is another's");
+    assert_eq!(
+        chosen(5, &[turns[0].clone(), other]),
+        Some(run_id(1)),
+        "the other turn makes way for another agent"
+    );
     let own = Occupying { agent: eve.clone(), ..turns[1].clone() };
     assert_eq!(chosen(1, &[own]), None);
 }
 
 #[test]
-fn on_a_machine_that_is_low_the_least_urgent_turn_goes_first_and_alone() {
+fn a_machine_that_is_low_on_memory_or_disk_ends_its_least_urgent_turn_and_no_second_one() {
     let turns = turns();
     assert_eq!(first_to_go(&turns).map(|turn| turn.run_id), Some(run_id(3)));
     let leaves = Occupying { leaves: true, ..turns[0].clone() };
-    assert_eq!(first_to_go(&[leaves, turns[2].clone()]), None, "that may be enough");
+    assert_eq!(first_to_go(&[leaves, turns[2].clone()]), None, "a turn already ends");
     assert_eq!(first_to_go(&[]), None);
 }
 
 #[test]
-fn a_machine_is_low_below_what_the_policy_says_and_where_it_says_so() {
+fn a_machine_is_low_on_a_resource_below_the_threshold_of_the_policy() {
     let critical = Critical { memory: Some(Percent(5.0)), disk: Some(Percent(1.5)) };
     let left = |memory, disk| FreeResources { memory, disk };
     let rows = [
@@ -122,7 +126,7 @@ fn a_machine_is_low_below_what_the_policy_says_and_where_it_says_so() {
 
 #[test]
 fn machines_that_step_the_same_agents_begin_with_different_ones() {
-    // Names in any order, with priorities and seconds of waiting.
+    // Agents in any order: name, priority, seconds of waiting.
     let agents = [("c", 0, 10_i64), ("a", 0, 30), ("late", 5, 40), ("b", 0, 20), ("d", 0, 5)];
     let next = |machines, chance| {
         let ranked = agents.iter().map(|(name, priority, waited)| {
@@ -131,7 +135,7 @@ fn machines_that_step_the_same_agents_begin_with_different_ones() {
         next_of(ranked, machines, chance)
     };
     let rows = [
-        // A single machine takes the one that waited longest.
+        // A single machine begins with the agent that waited longest.
         (1, 0.0, "a"),
         (1, 0.99, "a"),
         (2, 0.0, "a"),
@@ -139,7 +143,7 @@ fn machines_that_step_the_same_agents_begin_with_different_ones() {
         (2, 0.5, "b"),
         (3, 0.99, "c"),
         (4, 0.99, "d"),
-        // With any number of machines: no agent precedes a more urgent one.
+        // With many machines still no agent precedes a more urgent agent.
         (100, 0.99, "d"),
         (100, 0.25, "b"),
     ];
