@@ -1,4 +1,4 @@
-//! Facts of a decision: each is read from the records in one way.
+//! Tests of the facts of a decision: how each fact follows from the records.
 
 use crate::rules::closure::ClosureFacts;
 use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, closure_facts};
@@ -24,7 +24,7 @@ fn the_gate_follows_the_status_alone() {
 }
 
 #[test]
-fn a_run_is_live_while_it_is_current_or_somebody_holds_the_lease() {
+fn a_run_is_live_while_it_is_current_or_its_lease_is_held() {
     let run = Some(current_run(&prompt(1)));
     let rows = [
         (None, LeaseState::Free, None),
@@ -33,35 +33,30 @@ fn a_run_is_live_while_it_is_current_or_somebody_holds_the_lease() {
         (run, LeaseState::Held, Some(Some(run_id(1)))),
     ];
     for (current_run, lease, live) in rows {
-        let mut records = records();
-        records.state.current_run = current_run;
-        records.lease = lease;
+        let records = with(|records| (records.state.current_run, records.lease) = (current_run, lease));
         assert_eq!(project(&records, now()).live_run, live, "{lease:?}");
     }
 }
 
-fn failed() -> Records {
-    records_in(Status::AwakeIdle, ExecutionState::Failed)
+fn failed(retry: Option<Retry>) -> Records {
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Failed);
+    records.state.retry = retry;
+    records
 }
 
 #[test]
-fn a_backoff_is_over_from_its_moment_on() {
+fn a_backoff_is_over_exactly_at_its_end_and_at_once_after_a_stop() {
     for (not_before, is_over) in [(at(1), false), (at(0), true), (at(-1), true)] {
-        let mut records = failed();
-        records.state.retry = Some(retry(&prompt(1), not_before));
         let expected = Backoff { until: not_before, is_over, cause: RecoveryCause::Retry };
+        let records = failed(Some(retry(&prompt(1), not_before)));
         assert_eq!(project(&records, now()).backoff, Some(expected));
     }
-}
-
-#[test]
-fn a_failure_without_a_retry_is_that_of_a_stop_and_recovers_at_once() {
     let expected = Backoff { until: now(), is_over: true, cause: RecoveryCause::AfterStop };
-    assert_eq!(project(&failed(), now()).backoff, Some(expected));
+    assert_eq!(project(&failed(None), now()).backoff, Some(expected));
 }
 
 #[test]
-fn only_a_failed_execution_has_a_backoff_and_a_recovery_that_was_begun_goes_on() {
+fn only_a_failed_execution_has_a_backoff_and_an_unfinished_recovery_continues_at_once() {
     for state in ExecutionState::ALL {
         let mut records = records_in(Status::Stopped, *state);
         records.state.retry = Some(retry(&prompt(1), at(1)));
@@ -80,23 +75,21 @@ fn an_operators_interject_message_ends_a_backoff_early() {
     let interject = Message { priority: Priority::Interject, ..prompt(2) };
     let rows = [
         (interject.clone(), true),
-        // It failed before another one did.
+        // The interjection has itself failed before.
         (Message { attempt: 2, ..interject.clone() }, false),
-        // The message is the one that failed, whether or not that counted as an attempt.
+        // The interjection is the message that failed, at a later or at the same attempt.
         (Message { id: message_id(1), attempt: 2, ..interject.clone() }, false),
         (Message { id: message_id(1), ..interject.clone() }, false),
         (Message { priority: Priority::Next, ..prompt(2) }, false),
         (Message { priority: Priority::Interject, ..message(2, MessageKind::WebhookEvent) }, false),
     ];
     for (head, is_over) in rows {
-        let mut records = failed();
-        records.state.retry = Some(retry(&prompt(1), at(60_000)));
+        let mut records = failed(Some(retry(&prompt(1), at(60_000))));
         records.state.execution.task_id = Some(message_id(1));
         records.inbox.head = Some(head.clone());
         let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
         assert_eq!(found, Some(is_over), "{head:?}");
-        // A failed recovery names no message: messages from before it have ended the backoff
-        // already.
+        // The backoff of a failed recovery names no message. Messages from before it do not end it.
         records.state.execution.task_id = None;
         let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
         assert_eq!(found, Some(false), "{head:?}");
@@ -104,7 +97,7 @@ fn an_operators_interject_message_ends_a_backoff_early() {
 }
 
 #[test]
-fn a_held_run_may_go_on_from_its_moment_on_and_never_by_itself_without_one() {
+fn a_held_run_may_resume_exactly_at_its_time_and_never_by_itself_without_a_time() {
     let rows = [(Some(at(1)), false), (Some(at(0)), true), (Some(at(-1)), true), (None, false)];
     let states = [
         (ExecutionState::Suspended, ResumeCause::Suspended),
@@ -112,8 +105,6 @@ fn a_held_run_may_go_on_from_its_moment_on_and_never_by_itself_without_one() {
     ];
     for (state, cause) in states {
         for (not_before, may_go_on) in rows {
-            let mut records = records_in(Status::AwakeIdle, state);
-            records.state.held = Some(held(&prompt(1), not_before));
             let expected = HeldFact {
                 about: MessageSummary::default(),
                 message_id: message_id(1),
@@ -124,7 +115,8 @@ fn a_held_run_may_go_on_from_its_moment_on_and_never_by_itself_without_one() {
                 cause,
                 continuation: continuation(),
             };
-            assert_eq!(project(&records, now()).held, Some(expected), "{state} until {not_before:?}");
+            let found = project(&holding(state, not_before), now()).held;
+            assert_eq!(found, Some(expected), "{state} until {not_before:?}");
         }
     }
 }
@@ -142,8 +134,8 @@ fn only_a_suspended_run_or_one_without_resources_is_held() {
 }
 
 #[test]
-fn a_queued_message_is_related_to_the_closure_as_the_records_stand_now() {
-    // The last turn closed waiting; since then its wait has ended and an item has become runnable.
+fn the_continuation_of_a_queued_message_uses_the_closure_of_the_present_records() {
+    // After the last turn the agent waited. Then the wait ended, and an item became runnable.
     let mut records = records();
     records.state.last_turn = Some(last_turn(Terminal::Completed));
     records.state.last_closure =
@@ -160,8 +152,7 @@ fn a_queued_message_is_related_to_the_closure_as_the_records_stand_now() {
 #[test]
 fn a_retry_keeps_the_continuation_that_its_first_attempt_found() {
     let kept = liveness();
-    let mut records = records();
-    records.inbox.head = Some(Message { attempt: 2, continuation: Some(kept.clone()), ..prompt(1) });
+    let records = queued(Message { attempt: 2, continuation: Some(kept.clone()), ..prompt(1) });
     let found = project(&records, now()).message.expect("a message");
     assert_eq!((found.id, found.kind), (message_id(1), MessageKind::OperatorPrompt));
     assert_eq!(found.continuation, Some(kept));
@@ -170,15 +161,13 @@ fn a_retry_keeps_the_continuation_that_its_first_attempt_found() {
 #[test]
 fn a_message_that_is_no_trigger_has_no_continuation() {
     for kind in [MessageKind::Control, MessageKind::TaskStatus] {
-        let mut records = records();
-        records.inbox.head = Some(message(1, kind));
-        let found = project(&records, now()).message.expect("a message");
+        let found = project(&queued(message(1, kind)), now()).message.expect("a message");
         assert_eq!((found.kind, found.continuation), (kind, None));
     }
 }
 
 #[test]
-fn a_hint_is_known_by_its_scope_and_id_and_seen_if_it_became_the_last_tick() {
+fn the_key_of_a_hint_is_its_scope_and_id_and_a_hint_is_seen_if_it_became_the_last_tick() {
     let key = format!("wake_hint:source:cron:{}", message_id(5));
     let other = format!("wake_hint:source:cron:{}", message_id(4));
     for (last, seen) in [(None, false), (Some(other), false), (Some(key.clone()), true)] {
@@ -194,13 +183,12 @@ fn a_hint_is_known_by_its_scope_and_id_and_seen_if_it_became_the_last_tick() {
 fn the_scope_of_a_hint_is_its_wait_else_its_trigger_else_its_resource_else_its_source() {
     let by_source = hint(5);
     let by_resource = WakeHint { resource: Some("mail".to_owned()), ..hint(5) };
-    let trigger = TriggerId(uuid::Uuid::from_u128(3));
-    let by_trigger = WakeHint { trigger_id: Some(trigger), ..by_resource.clone() };
+    let by_trigger = WakeHint { trigger_id: Some(trigger_id(3)), ..by_resource.clone() };
     let by_wait = WakeHint { wait_id: Some(wait_id(2)), ..by_trigger.clone() };
     let rows = [
         (by_source, "source:cron".to_owned()),
         (by_resource, "resource:mail".to_owned()),
-        (by_trigger, format!("trigger:{trigger}")),
+        (by_trigger, format!("trigger:{}", trigger_id(3))),
         (by_wait, format!("wait:{}", wait_id(2))),
     ];
     for (hint, scope) in rows {
@@ -231,7 +219,7 @@ fn the_focus_tells_the_current_item_from_the_queued_ones_which_keep_their_order(
 }
 
 #[test]
-fn an_item_is_ticked_for_one_revision_and_until_something_wakes_the_agent() {
+fn an_item_has_had_its_tick_until_its_revision_changes_or_a_hint_wakes_the_agent() {
     let rows = [
         (None, false),
         (Some(Ticked { revision: 4, wakes: 2 }), true),
@@ -293,7 +281,7 @@ fn the_agents_own_waits_are_its_first_active_ones_of_each_kind() {
 }
 
 #[test]
-fn the_timer_that_fires_first_is_the_one_that_counts() {
+fn of_several_timers_the_one_that_fires_first_is_the_fact() {
     let mut records = records();
     assert_eq!(project(&records, now()).timer, None);
     records.timers = vec![timer(1, 3000), timer(3, 2000), timer(2, 2000)];
@@ -347,8 +335,7 @@ fn a_turn_is_in_progress_while_its_lease_is_held_and_unaccounted_for_when_it_is_
     let mut records = records_in(Status::AwakeRunning, ExecutionState::Running);
     records.state.current_run = Some(current_run(&prompt(1)));
     records.lease = LeaseState::Held;
-    let facts = closure_facts(&records);
-    assert!(facts.turn_in_progress);
+    assert!(closure_facts(&records).turn_in_progress);
     records.lease = LeaseState::Free;
     let facts = closure_facts(&records);
     assert_eq!((facts.turn_in_progress, facts.turn_unaccounted), (false, true));
