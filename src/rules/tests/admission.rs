@@ -316,8 +316,8 @@ fn a_time_to_live_counts_from_admission_and_an_expiry_time_precedes_it() {
     }
 }
 
-/// A dropped file may claim the kinds of origin that have at most the authority of the agent's files
-/// (`most`), and no origin of the runtime.
+/// A dropped file may claim the kinds of origin that have at most the authority of the agent's
+/// files (`most`), and no origin of the runtime.
 #[test]
 fn a_dropped_file_has_the_origin_of_files_unless_it_claims_less_authority() {
     let words = "channel:file channel:slack channel webhook webhook:ci callback callback:x operator";

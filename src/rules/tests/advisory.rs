@@ -63,11 +63,7 @@ fn runnable_work_that_had_its_tick_is_worth_a_warning_unless_something_else_is_d
     assert_eq!(with(&|records| records.state.pending_wake_hint = Some(hint(1))), [""; 0]);
     assert_eq!(with(&|records| records.timers.push(timer(1, 1000))), [""; 0], "a timer is due");
     assert_eq!(with(&|records| records.state.current_run = Some(current_run(&prompt(1)))), [""; 0]);
-    assert_eq!(
-        with(&|records| records.state.status = Status::Stopped),
-        [""; 0],
-        "the operator has stopped it"
-    );
+    assert_eq!(with(&|records| records.state.status = Status::Stopped), [""; 0], "stopped by the operator");
     let waits = with(&|records| records.waits.push(wait(1, WaitKind::Operator)));
     assert_eq!(waits, ["idle_posture_has_runnable_work"], "a wait of the agent does not end the silence");
 }

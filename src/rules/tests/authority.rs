@@ -39,7 +39,7 @@ fn a_turn_reaches_its_own_children_alone_unless_its_policy_says_all() {
 }
 
 #[test]
-fn an_agent_may_not_start_an_agent_that_the_operator_has_stopped() {
+fn an_agent_may_start_only_agents_that_it_or_they_themselves_have_stopped() {
     let (boss, cleo) = (agent(&name("boss")), agent(&name("cleo")));
     let itself = agent(&state(Status::Stopped, ExecutionState::Runnable).agent);
     let rows: [(Option<&Origin>, &Origin, bool); 8] = [

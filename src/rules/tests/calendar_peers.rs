@@ -19,8 +19,8 @@ const ZONES: &[&str] = &[
 ];
 
 const YEAR: i64 = 366 * 24 * 3600;
-/// Start of 2019. All compared times are in the past, because later time zone databases don't change
-/// the past.
+/// Start of 2019. All compared times are in the past, because later time zone databases don't
+/// change the past.
 const SINCE: i64 = 1_546_300_800;
 
 const FIRES: usize = 5;

@@ -115,7 +115,8 @@ fn in_every_state_a_time_in_the_far_future_delays_the_agent_for_its_policy_span_
                 }
                 let due = next_due(&draft.records);
                 assert!(due.is_some() || silent, "{name}: nothing ends the silence");
-                // A suspension without a duration ends by its own timeout, one hour after its start.
+                // A suspension without a duration ends by its own timeout, one hour after its
+                // start.
                 assert!(due.is_none_or(|due| due <= now().after(span).after(secs(3601))), "{name}: {due:?}");
             }
         }

@@ -1,4 +1,5 @@
-//! Tests of the closure of a turn: every combination of its facts, against the rows of the contract.
+//! Tests of the closure of a turn: every combination of its facts, against the rows of the
+//! contract.
 
 use crate::rules::closure::{ClosureFacts, derive};
 

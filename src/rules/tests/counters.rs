@@ -1,5 +1,5 @@
-//! Tests of counters at the end of their range: they stay there, or the record is refused. No change
-//! panics or wraps.
+//! Tests of counters at the end of their range: they stay there, or the record is refused. No
+//! change panics or wraps.
 
 use super::*;
 

@@ -40,8 +40,8 @@ pub fn waitings() -> Vec<Waiting> {
     kinds.flat_map(|(kind, is_bare)| OWNERS.map(move |owner| Waiting { kind, is_bare, owner })).collect()
 }
 
-/// Returns the record of a wait. Its resource, source, trigger and task have the number of the wait.
-/// Arrivals name wait 1.
+/// Returns the record of a wait. Its resource, source, trigger and task have the number of the
+/// wait. Arrivals name wait 1.
 pub fn record(number: u32, waiting: Waiting) -> Wait {
     let Waiting { kind, is_bare, owner } = waiting;
     let has_subject = matches!(kind, WaitKind::External | WaitKind::System) && !is_bare;
@@ -221,10 +221,10 @@ pub fn world(
 
 /// Stops the agent and kills its turn.
 pub fn stop_and_kill(world: &mut World, requeue: bool) {
-    world.control(true, |draft| stop(draft, secs(0), requeue, None, &OPERATOR).map(drop));
+    world.control(|draft| stop(draft, secs(0), requeue, None, &OPERATOR).map(drop));
     if world.records.state.current_run.is_some() {
-        world.control(true, |draft| shut_down(draft, secs(0)));
-        world.control(true, |draft| finish_stop(draft, true, None).map(drop));
+        world.control(|draft| shut_down(draft, secs(0)));
+        world.control(|draft| finish_stop(draft, true, None).map(drop));
         world.live = None;
     }
 }
@@ -234,10 +234,9 @@ pub fn stop_with_tasks(world: &mut World) {
     stop_and_kill(world, false);
     let open: Vec<_> = world.records.tasks.iter().map(|task| task.id).collect();
     for id in open {
-        world.control(true, |draft| task::cancel(draft, id).map(drop));
-        world.control(true, |draft| {
-            task::finish(draft, id, task::TaskEnding::Lost("stopped".to_owned())).map(drop)
-        });
+        world.control(|draft| task::cancel(draft, id).map(drop));
+        world
+            .control(|draft| task::finish(draft, id, task::TaskEnding::Lost("stopped".to_owned())).map(drop));
     }
 }
 
@@ -275,7 +274,7 @@ pub fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Opti
         Word::Result { ended: true } => {
             let task = task_id(if by == By::Task { 1 } else { 3 });
             let end = task_end(Exit::Code { code: 1 }, at(0));
-            world.control(true, |draft| task::finish(draft, task, task::TaskEnding::Seen(end)).map(drop));
+            world.control(|draft| task::finish(draft, task, task::TaskEnding::Seen(end)).map(drop));
             return None;
         }
         Word::Result { ended: false } => Message {
@@ -295,7 +294,8 @@ pub fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Opti
     Some(id)
 }
 
-/// Takes steps until a step finds nothing to do, or the operator must decide. Every turn has this end.
+/// Takes steps until a step finds nothing to do, or the operator must decide. Every turn has this
+/// end.
 pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
     for _ in 0..120 {
         let (decision, changed) = world.step();
@@ -320,8 +320,8 @@ pub fn is_hold_told(world: &World) -> bool {
     newest.any(|one| one.subject == Subject::MessageHeld)
 }
 
-/// Fails unless every open item and every wait can continue, or an advisory names the remedy. While
-/// the operator must decide about a held message, only that must have been told.
+/// Fails unless every open item and every wait can continue, or an advisory names the remedy. If
+/// the operator must decide about a held message, fails only if no person was told of it.
 pub fn nothing_is_stuck(world: &World) -> Result<(), String> {
     if world.needs_operator() {
         return if is_hold_told(world) { Ok(()) } else { Err("a held message was not told".to_owned()) };
@@ -382,8 +382,8 @@ pub fn nothing_is_stuck(world: &World) -> Result<(), String> {
     a_person_is_told_what_to_do(&records)
 }
 
-/// Fails unless a person was told of every question and of a standstill, or a due step will tell it.
-/// Fails also if readers do not show that a due step is missing.
+/// Fails unless a person was told of every question and of a standstill, or a due step will tell
+/// it. Fails also if readers do not show that a due step is missing.
 fn a_person_is_told_what_to_do(records: &Records) -> Result<(), String> {
     for question in questions(records, now()) {
         if !records.state.asked.iter().any(|told| told.about == question.about) {
@@ -504,7 +504,7 @@ fn run(case: &Case) -> Result<(), String> {
         arrive(&mut world, case.arrival, item);
     }
     if case.stopped != Stopped::Never {
-        world.control(true, |draft| start(draft, &OPERATOR));
+        world.control(|draft| start(draft, &OPERATOR));
     }
     if case.stopped != Stopped::DuringTheArrival {
         arrive(&mut world, case.arrival, item);
@@ -521,7 +521,8 @@ fn run(case: &Case) -> Result<(), String> {
         let as_expected = match (expected, case.turns_fail) {
             (false, _) => over.is_none() && !has_lost,
             (true, false) => is_resolved && !has_lost,
-            // After the last message about its task, a step resolves a wait that has lost it.
+            // The task sends no second message, so that a step resolves a wait that has lost the
+            // first.
             (true, true) if task_has_ended(&world, *number, waiting.kind) => is_resolved,
             (true, true) => over.is_none() && has_lost,
         };
@@ -571,9 +572,9 @@ fn questions_are_answered(world: &mut World) -> Result<(), String> {
     left.map_or(Ok(()), |wait| Err(format!("answered, but still active: {wait:?}")))
 }
 
-/// Returns the numbers of the cases to try, `usually` many and the same in each run. The environment
-/// variable `DORMOUSE_LIVENESS` is a factor for their number, or `all`.
-pub fn sample(size: u64, usually: u64) -> Vec<u64> {
+/// Returns the numbers of the cases to try, `usually` many and the same in each run. The
+/// environment variable `DORMOUSE_LIVENESS` is a factor for their number, or `all`.
+fn sample(size: u64, usually: u64) -> Vec<u64> {
     let asked = std::env::var("DORMOUSE_LIVENESS").unwrap_or_default();
     let wanted = match asked.parse::<u64>() {
         Ok(times) => times.saturating_mul(usually).clamp(1, size),
@@ -590,7 +591,7 @@ fn gcd(one: u64, other: u64) -> u64 {
 }
 
 /// Tries the cases with these numbers on all processors. Panics with the first few that fail.
-pub fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
+fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get());
     let failures: Vec<String> = thread::scope(|scope| {
         let chunks = numbers.chunks(numbers.len().div_ceil(threads).max(1));
@@ -606,6 +607,18 @@ pub fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Syn
     });
     let shown: Vec<&str> = failures.iter().take(8).map(String::as_str).collect();
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), numbers.len(), shown.join("\n"));
+}
+
+/// Tries `usually` many of the cases.
+pub fn search_cases<C: std::fmt::Debug + Sync>(
+    cases: &[C],
+    usually: u64,
+    run: impl Fn(&C) -> Result<(), String> + Sync,
+) {
+    search(&sample(cases.len() as u64, usually), |number| {
+        let case = &cases[number as usize];
+        run(case).map_err(|why| format!("{case:?}: {why}"))
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::rules::transition::lifecycle::fail;
 
 use super::liveness::{
-    Arrival, By, Waiting, all_agree, arrive, ends, is_hold_told, nothing_is_stuck, record, sample, search,
+    Arrival, By, Waiting, all_agree, arrive, ends, is_hold_told, nothing_is_stuck, record, search_cases,
     settle_down, waitings, world,
 };
 use super::transition_sequences::{Act, End, World};
@@ -85,9 +85,9 @@ fn end_as(world: &mut World, setback: Setback) {
         Setback::TickIsGone => world.live = None,
         Setback::Turn(end) => world.end_turn(end),
         Setback::IsForced => {
-            world.control(true, |draft| request(draft, "why".to_owned(), secs(0), None));
+            world.control(|draft| request(draft, "why".to_owned(), secs(0), None));
             let over = world.now;
-            world.control(true, |draft| {
+            world.control(|draft| {
                 assert!(force(draft, run, over), "the run may be forced to end");
                 Ok(())
             });
@@ -95,7 +95,7 @@ fn end_as(world: &mut World, setback: Setback) {
         }
         Setback::YieldsFor | Setback::Yields => {
             let pause = (setback == Setback::YieldsFor).then(|| secs(600));
-            world.control(true, |draft| give_way(draft, run, false, pause).map(drop));
+            world.control(|draft| give_way(draft, run, false, pause).map(drop));
             world.end_turn(End::Well);
         }
         // No run was claimed.
@@ -140,16 +140,16 @@ fn run(case: &Case) -> Result<(), String> {
     }
     world.act(&Act::Lack(None));
     match case.then {
-        Then::Recover => world.control(true, |draft| retry_held(draft, &OPERATOR)),
-        Then::Fail => world.control(true, |draft| fail(draft, "enough", &OPERATOR).map(drop)),
-        Then::Drop => world.control(true, |draft| {
+        Then::Recover => world.control(|draft| retry_held(draft, &OPERATOR)),
+        Then::Fail => world.control(|draft| fail(draft, "enough", &OPERATOR).map(drop)),
+        Then::Drop => world.control(|draft| {
             let claimed = draft.records.inbox.claimed.clone().expect("held");
             drop_held(draft, claimed, "not wanted")
         }),
         Then::Requeue | Then::StopAndStart => {
             let requeue = case.then == Then::Requeue;
-            world.control(true, |draft| stop(draft, secs(1), requeue, None, &OPERATOR).map(drop));
-            world.control(true, |draft| start(draft, &OPERATOR));
+            world.control(|draft| stop(draft, secs(1), requeue, None, &OPERATOR).map(drop));
+            world.control(|draft| start(draft, &OPERATOR));
         }
         Then::Hint => {
             arrive(&mut world, Arrival::Said(Word::Hint { contentful: true }, By::Nothing), None);
@@ -182,9 +182,5 @@ fn run(case: &Case) -> Result<(), String> {
 
 #[test]
 fn after_repeated_setbacks_a_person_is_told_and_each_action_of_the_operator_helps() {
-    let cases = cases();
-    search(&sample(cases.len() as u64, 1_500), |number| {
-        let case = &cases[number as usize];
-        run(case).map_err(|why| format!("{case:?}: {why}"))
-    });
+    search_cases(&cases(), 1_500, run);
 }

@@ -5,7 +5,7 @@ use crate::rules::transition::wait;
 use crate::rules::transition::work::block;
 
 use super::liveness::{
-    Arrival, By, Waiting, all_agree, arrive, ends, item_of, nothing_is_stuck, record, sample, search,
+    Arrival, By, Waiting, all_agree, arrive, ends, item_of, nothing_is_stuck, record, search_cases,
     settle_down, stop_and_kill, stop_with_tasks, waitings, world,
 };
 use super::transition_sequences::{End, World};
@@ -119,7 +119,7 @@ fn another(waiting: Waiting, owner: wait::WaitOwner) -> NewWait {
 fn act_in_turn(world: &mut World, case: &TurnCase) {
     let item = item_of(1, case.waiting.owner);
     let on_item = item.map_or(wait::WaitOwner::Agent, wait::WaitOwner::Work);
-    world.control(true, |draft| match (case.doing, item) {
+    world.control(|draft| match (case.doing, item) {
         (Doing::AsksTheOperator, _) => {
             let new = NewWait { kind: WaitKind::Operator, resource: None, ..another(case.waiting, on_item) };
             wait::set(draft, new).map(drop)
@@ -143,14 +143,14 @@ fn end_as(world: &mut World, ending: Ending) {
         Ending::TickIsGone => world.live = None,
         Ending::Yields => {
             if let Some(run) = world.live {
-                world.control(true, |draft| request(draft, "why".to_owned(), secs(30), None));
-                world.control(true, |draft| give_way(draft, run, true, None).map(drop));
+                world.control(|draft| request(draft, "why".to_owned(), secs(30), None));
+                world.control(|draft| give_way(draft, run, true, None).map(drop));
             }
             world.end_turn(End::Well);
         }
         Ending::Stopped { requeue } => {
             stop_and_kill(world, requeue);
-            world.control(true, |draft| start(draft, &OPERATOR));
+            world.control(|draft| start(draft, &OPERATOR));
         }
     }
 }
@@ -158,7 +158,7 @@ fn end_as(world: &mut World, ending: Ending) {
 fn afterwards(world: &mut World, case: &TurnCase, arrival: Arrival) {
     match case.afterwards {
         Afterwards::Nothing => {}
-        Afterwards::IsDropped => world.control(true, |draft| {
+        Afterwards::IsDropped => world.control(|draft| {
             if let Some(message) = draft.records.inbox.head.clone() {
                 drop_message(draft, message, "dropped by the operator");
             }
@@ -172,7 +172,7 @@ fn afterwards(world: &mut World, case: &TurnCase, arrival: Arrival) {
         }
         Afterwards::IsStoppedAndStarted => {
             stop_with_tasks(world);
-            world.control(true, |draft| start(draft, &OPERATOR));
+            world.control(|draft| start(draft, &OPERATOR));
         }
         Afterwards::ClockGoesBack => world.now = at(-3_600_000),
     }
@@ -200,7 +200,7 @@ fn run_turn(case: &TurnCase) -> Result<(), String> {
         let ended = world.archive.iter().rfind(|message| message.id == run.message_id).cloned();
         if let Some(dead) = ended {
             // The command refuses a processed message.
-            world.control(true, |draft| requeue(draft, dead));
+            world.control(|draft| requeue(draft, dead));
         }
     }
     let decision = settle_down(&mut world, if case.then_requeued { End::Well } else { end })?;
@@ -225,9 +225,5 @@ fn run_turn(case: &TurnCase) -> Result<(), String> {
 
 #[test]
 fn no_agent_is_stuck_whatever_a_turn_does_with_the_wait_that_its_message_ended() {
-    let cases = turn_cases();
-    search(&sample(cases.len() as u64, 3_000), |number| {
-        let case = &cases[number as usize];
-        run_turn(case).map_err(|why| format!("{case:?}: {why}"))
-    });
+    search_cases(&turn_cases(), 3_000, run_turn);
 }

@@ -133,7 +133,7 @@ fn uuid(number: u32) -> Uuid {
     Uuid::from_u128(u128::from(number))
 }
 
-/// Defines functions that return the id of a record's number in the tests.
+/// Defines functions that make an id of a number. Tests give each record a number.
 macro_rules! ids {
     ($($name:ident: $id:ident),*) => { $(pub fn $name(number: u32) -> $id { $id(uuid(number)) })* };
 }
@@ -157,14 +157,14 @@ pub fn records() -> Records {
     records_in(Status::AwakeIdle, ExecutionState::Runnable)
 }
 
-/// Returns the records of such an agent after a change.
+/// Returns the records of an idle agent after a change.
 pub fn with(change: impl FnOnce(&mut Records)) -> Records {
     let mut records = records();
     change(&mut records);
     records
 }
 
-/// Returns the records of such an agent with one queued message.
+/// Returns the records of an idle agent with one queued message.
 pub fn queued(message: Message) -> Records {
     with(|records| records.inbox.head = Some(message))
 }
@@ -187,8 +187,8 @@ pub fn reason(records: &Records, moment: Time) -> String {
     report(records, moment).reason
 }
 
-/// Returns the origin, authority and trigger kind of a message kind. The rules have their own table,
-/// which tests compare with this one.
+/// Returns the origin, authority and trigger kind of a message kind. The rules have their own
+/// table, which tests compare with this one.
 fn provenance(kind: MessageKind) -> (OriginKind, AuthorityClass, Option<TriggerKind>) {
     use AuthorityClass::{ExternalEvidence, IntegrationSignal, OperatorInstruction, RuntimeInstruction};
     use TriggerKind::{ExternalEvent, InternalFollowup, OperatorInput, SystemTick, TaskResult, TimerFire};
@@ -480,6 +480,26 @@ pub fn taken_in_at(records: Records, moment: Time) -> Draft {
     draft
 }
 
+/// Returns the transaction of a change that is not refused.
+pub fn changed<T>(records: Records, change: impl FnOnce(&mut Draft) -> Result<T, Refusal>) -> Transaction {
+    applied(records, |draft| drop(change(draft).unwrap_or_else(|refusal| panic!("{refusal:?}"))))
+}
+
+/// Returns the transaction of a change that can't be refused.
+pub fn applied(records: Records, change: impl FnOnce(&mut Draft)) -> Transaction {
+    let mut draft = draft(records);
+    change(&mut draft);
+    finish(draft)
+}
+
+/// Returns the refusal of a change. Panics if the refused change has changed a record.
+pub fn refused<T>(records: Records, change: impl FnOnce(&mut Draft) -> Result<T, Refusal>) -> Refusal {
+    let mut draft = draft(records);
+    let refusal = change(&mut draft).err().expect("a refusal");
+    assert!(draft.is_empty(), "{refusal:?}");
+    refusal
+}
+
 /// Settles the current run with this end of its turn.
 pub fn settle_run(draft: &mut Draft, end: TurnEnd) -> Settled {
     let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
@@ -536,6 +556,11 @@ pub fn word<'a>(data: &'a Value, field: &str) -> &'a str {
     data[field].as_str().unwrap_or_else(|| panic!("no text field `{field}` in {data}"))
 }
 
+/// Returns several text fields of an event's data.
+pub fn words<'a, const N: usize>(data: &'a Value, fields: [&str; N]) -> [&'a str; N] {
+    fields.map(|field| word(data, field))
+}
+
 /// True if a transaction deletes no record, and archives at most a run.
 pub fn ends_the_run_alone(transaction: &Transaction) -> bool {
     let is_run = |archived: &Archived| matches!(archived, Archived::Run(_));
@@ -565,7 +590,8 @@ pub fn settlement(transaction: &Transaction) -> &Settlement {
     archived_message(transaction).settlement.as_ref().expect("settled")
 }
 
-/// Returns the status of that settlement, its reason, and true if it made a dead letter.
+/// Returns the status and the reason of the settlement of the only archived message, and true if
+/// the message is a dead letter.
 pub fn settled_as(transaction: &Transaction) -> (MessageStatus, Option<&str>, bool) {
     let Settlement { status, reason, dead_letter, .. } = settlement(transaction);
     (*status, reason.as_deref(), *dead_letter)

@@ -1,5 +1,5 @@
-//! Random sequences of events: every transition is one valid transaction, and the agent comes to
-//! rest.
+//! Tests of random sequences of events: every transition is a valid transaction, and in the end the
+//! agent rests.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,60 +47,37 @@ const ENDS: [End; 9] = [
 /// Event in the life of an agent.
 #[derive(Debug, Clone)]
 pub enum Act {
-    Arrive {
-        kind: MessageKind,
-        priority: Priority,
-        blank: bool,
-        ttl: Option<i64>,
-    },
-    Wake {
-        resource: Option<u32>,
-        blank: bool,
-    },
-    AddWork {
-        focus: bool,
-    },
+    Arrive { kind: MessageKind, priority: Priority, blank: bool, ttl: Option<i64> },
+    Wake { resource: Option<u32>, blank: bool },
+    AddWork { focus: bool },
     ReviseWork(usize),
     BlockWork(usize),
-    AddWait {
-        kind: WaitKind,
-        item: Option<usize>,
-    },
+    AddWait { kind: WaitKind, item: Option<usize> },
     EndWait(usize),
     SetTask(TaskStatus),
     AddTimer,
     DropTimer,
     Pass(i64),
     Step,
-    /// The running turn ends and its tick settles it.
+    // The running turn ends and its tick settles it.
     EndTurn(End),
-    /// The tick of the turn dies before the settlement.
+    // The tick of the turn dies before the settlement.
     LoseTick,
-    Stop {
-        requeue: bool,
-    },
+    Stop { requeue: bool },
     ShutDown,
-    FinishStop {
-        killed: bool,
-    },
+    FinishStop { killed: bool },
     Start,
     Recover,
     Requeue(usize),
-    /// From now on a claim lacks this, or nothing.
+    // From now on every claim lacks this resource, or no resource.
     Lack(Option<Resource>),
-    Preempt {
-        grace: u64,
-        pause: Option<u64>,
-    },
-    /// The turn opens a critical section for so many seconds, or closes its innermost one.
+    Preempt { grace: u64, pause: Option<u64> },
+    // The turn opens a critical section of so many seconds, or closes the innermost section.
     Section(Option<u64>),
-    /// The turn takes the operator's interjections.
+    // The turn takes the interjections from the queue.
     SafePoint,
-    Yield {
-        saved: bool,
-        pause: Option<u64>,
-    },
-    /// The tick ends its turn if the time of the turn is over.
+    Yield { saved: bool, pause: Option<u64> },
+    // The tick ends a turn that did not yield before its deadline.
     Force,
     Resume,
     Fail,
@@ -149,8 +126,8 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Changes of the status that one transition may make (contract, semantics §2), apart from
-/// `stopped`.
+/// Changes of the status that one transition may make, by contract, semantics §2. A change to
+/// `stopped` is always allowed.
 const STATUS_TABLE: [(Status, Status); 14] = [
     (Status::Booting, Status::AwakeIdle),
     (Status::Stopped, Status::AwakeIdle),
@@ -164,13 +141,13 @@ const STATUS_TABLE: [(Status, Status); 14] = [
     (Status::AwakeRunning, Status::AwakeIdle),
     (Status::Asleep, Status::AwakeIdle),
     (Status::AwaitingTask, Status::AwakeIdle),
-    // The agent stays at rest, for another reason.
+    // The agent rests for another reason.
     (Status::AwaitingTask, Status::Asleep),
     (Status::Asleep, Status::AwaitingTask),
 ];
 
-/// Returns the status after events that begin in another one. Each change must begin where the last
-/// one has led.
+/// Returns the status after these events. Panics unless each change begins in the status to which
+/// the change before has led.
 fn told_status(events: &[Event], before: Status) -> Status {
     events.iter().filter(|event| event.data.get("boundary").is_some()).fold(before, |status, event| {
         let Some(next) = event.data.get("next_status") else { return status };
@@ -188,7 +165,7 @@ pub struct World {
     pub archive: Vec<Message>,
     /// Waits that have ended.
     pub waits: Vec<Wait>,
-    /// Ids of the waits, work items, timers and tasks that have ended.
+    /// Ids of the waits, work items, timers, tasks and triggers that have ended.
     ended: BTreeSet<String>,
     runs: BTreeMap<RunId, Run>,
     pub now: Time,
@@ -200,7 +177,7 @@ pub struct World {
     pub is_checked: bool,
 }
 
-/// Replaces the record of the same id, or appends it.
+/// Replaces the record that has the id of the new record, or appends the new record.
 fn replace<T: Clone, Id: PartialEq>(records: &mut Vec<T>, new: &T, id: impl Fn(&T) -> Id) {
     match records.iter_mut().find(|other| id(other) == id(new)) {
         Some(place) => *place = new.clone(),
@@ -226,6 +203,7 @@ impl World {
         }
     }
 
+    /// Returns a new number for a record.
     pub fn name(&mut self) -> u32 {
         self.named += 1;
         self.named
@@ -243,15 +221,13 @@ impl World {
         let running = state.current_run.as_ref().map(|run| run.message_id);
         let claimed = running.or(state.held.as_ref().map(|held| held.message_id));
         records.inbox.claimed = self.queue.values().find(|message| Some(message.id) == claimed).cloned();
-        // A claimed message is no head, as in the program.
+        // The head of the queue is never the claimed message.
         for message in self.queue.values().filter(|message| Some(message.id) != claimed) {
-            match staleness(message, None, self.now) {
-                Some(why) => records.inbox.stale.push((message.clone(), why)),
-                None => {
-                    records.inbox.head = Some(message.clone());
-                    break;
-                }
-            }
+            let Some(why) = staleness(message, None, self.now) else {
+                records.inbox.head = Some(message.clone());
+                break;
+            };
+            records.inbox.stale.push((message.clone(), why));
         }
         records.inbox.hints = self.hints.values().cloned().collect();
         records.inbox.has_background =
@@ -263,7 +239,7 @@ impl World {
         records
     }
 
-    /// Returns the contradiction between a wait and the other records, as the program looks for it.
+    /// Returns the contradiction between a wait and the other records, if any.
     fn broken(&self, wait: &Wait) -> Option<BrokenWait> {
         let is_queued = |id: MessageId| self.queue.values().any(|message| message.id == id);
         if let Some(message) = wait.resolved_by {
@@ -280,7 +256,7 @@ impl World {
         Draft::new(self.load(), Stamp::new(self.now, entropy, 0.5))
     }
 
-    /// Checks a transition and applies it.
+    /// Checks the transaction of a draft and applies it.
     pub fn commit(&mut self, draft: Draft) {
         let before = self.records.state.clone();
         let transaction = draft.finish().unwrap_or_else(|refusal| panic!("{refusal:?} after {before:?}"));
@@ -289,13 +265,13 @@ impl World {
         }
         check(&before, &transaction);
         self.apply(&transaction);
-        let once = (self.queue.clone(), self.hints.clone(), self.records.clone());
+        let stored = |world: &World| (world.queue.clone(), world.hints.clone(), world.records.clone());
+        let once = stored(self);
         self.put_and_delete(&transaction);
-        let twice = (self.queue.clone(), self.hints.clone(), self.records.clone());
-        assert_eq!(once, twice, "applying a transaction twice is applying it once");
+        assert_eq!(once, stored(self), "the second application of a transaction has changed a record");
         if let Some(resting) = &self.records.state.resting {
-            let next = decide(&project(&self.load(), self.now)).report;
-            assert_eq!(&next, resting, "what the next step would decide");
+            let next = report(&self.load(), self.now);
+            assert_eq!(&next, resting, "the decision of the next step");
         }
     }
 
@@ -320,7 +296,7 @@ impl World {
                 }
                 Archived::Brief(_) => continue,
             };
-            assert!(self.ended.insert(ended), "what has ended ends again: {archived:?}");
+            assert!(self.ended.insert(ended), "a record has ended twice: {archived:?}");
         }
         self.put_and_delete(transaction);
         let focus = self.records.state.focus;
@@ -364,7 +340,7 @@ impl World {
         }
     }
 
-    /// A change of another transition, which must also clear the resting decision.
+    /// Clears the resting decision, as every transition does, after a change without a draft.
     pub fn changed(&mut self) {
         self.records.state.resting = None;
     }
@@ -372,21 +348,18 @@ impl World {
     pub fn act(&mut self, act: &Act) {
         match act {
             Act::Arrive { kind, priority, blank, ttl } => {
-                let number = self.name();
-                let body = text(if *blank { " " } else { "news" });
                 let is_task = matches!(kind, MessageKind::TaskResult | MessageKind::TaskStatus);
-                let interjects = *priority == Priority::Interject;
-                let may = !interjects || *kind == MessageKind::OperatorPrompt;
-                let mut message = Message {
+                let may = *priority != Priority::Interject || *kind == MessageKind::OperatorPrompt;
+                let number = self.name();
+                let task = self.records.tasks.first().filter(|_| is_task);
+                let message = Message {
                     priority: if may { *priority } else { Priority::Next },
-                    body,
+                    body: text(if *blank { " " } else { "news" }),
                     expires_at: ttl.map(|ttl| Time::from_millis(self.now.as_millis() + ttl)),
+                    task_id: is_task.then(|| task_id(1)),
+                    task_status: task.map(|task| task.status),
                     ..message(number, *kind)
                 };
-                if is_task {
-                    message.task_id = Some(task_id(1));
-                    message.task_status = self.records.tasks.first().map(|task| task.status);
-                }
                 self.queue.insert(message.key(), message);
             }
             Act::Wake { resource, blank } => {
@@ -416,8 +389,7 @@ impl World {
             }
             Act::BlockWork(place) => {
                 if let Some(item) = self.records.works.get_mut(*place) {
-                    item.blocked_by =
-                        if item.blocked_by.is_some() { None } else { Some("a decision".to_owned()) };
+                    item.blocked_by = item.blocked_by.is_none().then(|| "a decision".to_owned());
                     item.revision += 1;
                     self.changed();
                 }
@@ -425,11 +397,7 @@ impl World {
             Act::AddWait { kind, item } => {
                 let number = self.name();
                 let item = item.and_then(|place| self.records.works.get(place)).map(|item| item.id);
-                let mut new = match item {
-                    Some(_) => wait_on(number, *kind, 0),
-                    None => wait(number, *kind),
-                };
-                new.work_item_id = item;
+                let mut new = Wait { work_item_id: item, ..wait(number, *kind) };
                 if *kind == WaitKind::External {
                     new.resource = Some("mail:1".to_owned());
                 }
@@ -477,7 +445,7 @@ impl World {
             }
             Act::ShutDown => {
                 let asked = is_to_be_shut_down(&self.records.state);
-                self.control(asked, |draft| shut_down(draft, secs(30)));
+                self.control_if(asked, |draft| shut_down(draft, secs(30)));
                 assert!(!is_to_be_shut_down(&self.records.state));
             }
             Act::FinishStop { killed } => {
@@ -495,7 +463,7 @@ impl World {
                     Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
                 }
             }
-            Act::Recover => self.control(true, |draft| recover(draft, "by hand")),
+            Act::Recover => self.control(|draft| recover(draft, "by hand")),
             Act::Lack(resource) => {
                 self.lacking = resource.map(|resource| Shortage {
                     resource,
@@ -506,7 +474,9 @@ impl World {
             }
             Act::Preempt { grace, pause } => {
                 let live = self.live.is_some();
-                self.control(live, |draft| request(draft, "why".to_owned(), secs(*grace), pause.map(secs)));
+                self.control_if(live, |draft| {
+                    request(draft, "why".to_owned(), secs(*grace), pause.map(secs))
+                });
             }
             Act::Section(Some(time)) => {
                 self.inside(|draft, run| open_section(draft, run, secs(*time), false).map(drop))
@@ -530,10 +500,10 @@ impl World {
                     });
                 }
             }
-            Act::Resume => self.control(true, resume),
+            Act::Resume => self.control(resume),
             Act::Fail => {
-                self.control(true, |draft| fail(draft, "by hand", &OPERATOR).map(drop));
-                // The command that fails a run ends it before the next event.
+                self.control(|draft| fail(draft, "by hand", &OPERATOR).map(drop));
+                // The command that fails a run also ends it.
                 let ends = self.records.state.current_run.as_ref().is_some_and(|run| run.condemned.is_some());
                 if ends && self.live.is_some() {
                     self.end_turn(End::Killed);
@@ -545,18 +515,22 @@ impl World {
                     self.archive.iter().rev().find(|other| other.id == message.id).cloned()
                 };
                 if let Some(message) = ended.as_ref().and_then(newest) {
-                    self.control(true, |draft| requeue(draft, message));
+                    self.control(|draft| requeue(draft, message));
                 }
             }
         }
     }
 
-    /// Applies a command, or leaves everything unchanged if it is refused.
-    pub fn control(&mut self, asked: bool, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
+    /// Applies a command unless it is refused. Panics if a refusal changes a record.
+    pub fn control(&mut self, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
+        self.control_if(true, change);
+    }
+
+    /// Applies a command unless it is refused. Commits its changes only if it is `asked` for.
+    fn control_if(&mut self, asked: bool, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
         let mut draft = self.draft();
         match change(&mut draft) {
             _ if !asked => {}
-            // A change that was recorded already is not committed again.
             Ok(()) if draft.is_empty() => {}
             Ok(()) => self.commit(draft),
             Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
@@ -566,7 +540,7 @@ impl World {
     /// Applies a command from inside the running turn, if there is one.
     pub fn inside(&mut self, change: impl FnOnce(&mut Draft, RunId) -> Result<(), Refusal>) {
         if let Some(run) = self.live {
-            self.control(true, |draft| change(draft, run));
+            self.control(|draft| change(draft, run));
         }
     }
 
@@ -589,7 +563,13 @@ impl World {
         let report = decision.report.clone();
         let take = |draft: &Draft, id: MessageId| {
             let inbox = &draft.records.inbox;
-            inbox.head.iter().chain(&inbox.claimed).find(|message| message.id == id).cloned().expect("there")
+            inbox
+                .head
+                .iter()
+                .chain(&inbox.claimed)
+                .find(|message| message.id == id)
+                .cloned()
+                .expect("a message")
         };
         match &decision.action {
             StepAction::StartTurn { message_id, continuation } => {
@@ -615,7 +595,7 @@ impl World {
                 if self.needs_operator() {
                     return (decision, true);
                 }
-                // A repeated step finds everything as this one left it.
+                // The next step changes nothing.
                 let mut again = self.draft();
                 lack(&mut again, &message, continuation.clone(), shortage, &report).expect("put off");
                 assert!(again.is_empty(), "{shortage:?} recorded twice");
@@ -628,13 +608,13 @@ impl World {
             StepAction::Reduce { message_id, continuation } => {
                 let message = take(&draft, *message_id);
                 decided(&mut draft, &report);
-                // A timer wait whose time has come ends however its message is taken up.
+                // The message of a timer wait ends that wait even if it is reduced.
                 let still = |records: &Records| -> Vec<Wait> {
                     records.waits.iter().filter(|wait| wait.woken_at.is_none()).cloned().collect()
                 };
                 let waits = still(&draft.records);
                 reduce(&mut draft, message, continuation.clone());
-                assert_eq!(still(&draft.records), waits, "a reduced message resolves nothing else");
+                assert_eq!(still(&draft.records), waits, "a reduced message has ended another wait");
                 self.commit(draft);
             }
             StepAction::EmitTick(tick) => {
@@ -651,7 +631,7 @@ impl World {
                 if !self.is_checked {
                     return (decision, true);
                 }
-                // A repeated step finds everything as this one left it.
+                // The next step changes nothing.
                 let mut again = self.draft();
                 take_in(&mut again).expect("taken in");
                 let same = decide(&project(&again.records, self.now));
@@ -669,6 +649,7 @@ impl World {
         self.records.state.held.as_ref().is_some_and(|held| held.needs_operator)
     }
 
+    /// Settles the live run, if any, with this end of its turn.
     pub fn end_turn(&mut self, end: End) {
         let Some(run_id) = self.live.take() else { return };
         let seen = match end {
@@ -722,11 +703,11 @@ fn check(before: &State, transaction: &Transaction) {
     let mut state = before.execution.state;
     for event in transaction.events.iter().filter(|event| event.kind == EventKind::StateTransition) {
         let step = |field| word(&event.data, field).parse::<ExecutionState>().expect("a state");
-        assert_eq!(step("from"), state, "a gap in the history");
+        assert_eq!(step("from"), state, "the transition begins in the state of the last one");
         assert!(can(step("from"), step("to")), "no edge {} -> {}", step("from"), step("to"));
         state = step("to");
     }
-    assert_eq!(after.execution.state, state, "a state that the history does not tell");
+    assert_eq!(after.execution.state, state, "the state to which the events lead");
 
     let (from, to) = (before.status, after.status);
     assert!(
@@ -735,21 +716,21 @@ fn check(before: &State, transaction: &Transaction) {
     );
     assert_eq!(told_status(&transaction.events, from), to, "the events tell of every change of the status");
     if after.current_run.is_none() && to != Status::Stopped {
-        assert_ne!(to, Status::AwakeRunning, "nothing runs");
+        assert_ne!(to, Status::AwakeRunning, "a status without a run");
     }
     if to == Status::Stopped {
         assert_eq!((&after.pending_wake_hint, after.sleeping_until), (&None, None));
     }
     let is_held = matches!(state, ExecutionState::Suspended | ExecutionState::WaitingResources);
     assert_eq!(after.held.is_some(), is_held, "{state}");
-    assert!(!is_held || after.current_run.is_none(), "what waits to go on does not run");
+    assert!(!is_held || after.current_run.is_none(), "a held run has no turn");
     let settled: Vec<MessageId> =
         all_of!(transaction.archived, Archived::Message).map(|message| message.id).collect();
     let distinct: BTreeSet<MessageId> = settled.iter().copied().collect();
     assert_eq!(distinct.len(), settled.len(), "a message ended twice in one transaction");
 }
 
-/// True if after the decision another party or a time must come before the next change.
+/// True if only an event or a due time leads to another change after this decision.
 fn rests(kind: DecisionKind) -> bool {
     match kind {
         DecisionKind::Stop
@@ -768,20 +749,25 @@ fn rests(kind: DecisionKind) -> bool {
     }
 }
 
+fn started() -> World {
+    let mut world = World::new();
+    world.act(&Act::Start);
+    world
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_sequence_is_made_of_valid_transactions_and_ends_at_rest(
+    fn every_sequence_is_made_of_valid_transactions_and_in_the_end_the_agent_rests(
         acts in proptest::collection::vec(acts(), 1..60),
     ) {
-        let mut world = World::new();
-        world.act(&Act::Start);
+        let mut world = started();
         for act in &acts {
             world.act(act);
         }
-        // From now on nothing arrives, nothing is missing and every turn completes: no busy loop
-        // and no cost may remain.
+        // From now on nothing arrives, no resource is missing and every turn completes. The agent
+        // must rest after a bounded number of steps.
         world.act(&Act::Lack(None));
         world.end_turn(End::Well);
         world.act(&Act::FinishStop { killed: true });
@@ -789,7 +775,7 @@ proptest! {
         let bound = 10 + 4 * (world.queue.len() + world.hints.len() + 1) * (world.records.works.len() + 1);
         let mut last = None;
         for _ in 0..bound {
-            // Every backoff and every deferral has ended by now.
+            // In an hour every backoff and every deferral ends.
             world.act(&Act::Pass(3_600_000));
             world.act(&Act::Resume);
             let (decision, changed) = world.step();
@@ -802,16 +788,15 @@ proptest! {
         let (decision, changed) = last.expect("a step");
         prop_assert!(!changed, "still busy after {bound} steps: {decision:?}");
         prop_assert!(rests(decision.kind()), "{decision:?}");
-        prop_assert!(world.queue.is_empty(), "left behind: {:?}", world.queue.keys());
-        prop_assert!(world.hints.is_empty(), "left behind: {:?}", world.hints.keys());
+        prop_assert!(world.queue.is_empty(), "messages are left: {:?}", world.queue.keys());
+        prop_assert!(world.hints.is_empty(), "hints are left: {:?}", world.hints.keys());
     }
 
     #[test]
     fn a_stopped_agent_starts_nothing_whatever_arrives(
         acts in proptest::collection::vec(acts(), 1..40),
     ) {
-        let mut world = World::new();
-        world.act(&Act::Start);
+        let mut world = started();
         let half = acts.len() / 2;
         for act in &acts[..half] {
             world.act(act);
@@ -834,8 +819,7 @@ fn prompted(priority: Priority) -> Act {
 
 #[test]
 fn every_message_ends_exactly_once_and_a_processed_one_never_runs_again() {
-    let mut world = World::new();
-    world.act(&Act::Start);
+    let mut world = started();
     for kind in MessageKind::ALL {
         for blank in [false, true] {
             world.act(&Act::Arrive { kind: *kind, priority: Priority::Normal, blank, ttl: None });
@@ -858,8 +842,7 @@ fn every_message_ends_exactly_once_and_a_processed_one_never_runs_again() {
 
 #[test]
 fn the_queue_is_served_by_priority_and_first_in_first_out_within_one() {
-    let mut world = World::new();
-    world.act(&Act::Start);
+    let mut world = started();
     let priorities = [
         Priority::Background,
         Priority::Normal,
@@ -881,9 +864,8 @@ fn the_queue_is_served_by_priority_and_first_in_first_out_within_one() {
 }
 
 #[test]
-fn a_poisonous_message_is_parked_and_the_next_one_runs() {
-    let mut world = World::new();
-    world.act(&Act::Start);
+fn a_message_whose_turns_all_fail_becomes_a_dead_letter_and_the_next_message_runs() {
+    let mut world = started();
     for _ in 0..2 {
         world.act(&prompted(Priority::Normal));
     }
@@ -897,7 +879,7 @@ fn a_poisonous_message_is_parked_and_the_next_one_runs() {
     assert_eq!(turns, 5, "max_attempts");
     let dead = world.archive[0].settlement.clone().expect("settled");
     assert_eq!((world.archive[0].id, dead.dead_letter), (message_id(101), true));
-    // The agent recovers at once, and continues with the other message.
+    // The agent recovers at once, and claims the other message.
     world.act(&Act::Step);
     world.act(&Act::Step);
     let run = world.records.state.current_run.clone().expect("a run");
@@ -905,9 +887,8 @@ fn a_poisonous_message_is_parked_and_the_next_one_runs() {
 }
 
 #[test]
-fn a_retry_is_of_the_message_with_the_continuation_of_its_first_attempt() {
-    let mut world = World::new();
-    world.act(&Act::Start);
+fn a_retry_has_the_message_and_the_continuation_of_the_first_attempt() {
+    let mut world = started();
     world.act(&Act::AddWait { kind: WaitKind::Operator, item: None });
     world.act(&prompted(Priority::Normal));
     world.act(&Act::Step);

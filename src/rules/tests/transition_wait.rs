@@ -1,10 +1,10 @@
-//! Life of a wait: bound when its message is taken up, resolved when a turn for that has completed,
-//! active again where none has.
+//! Tests of the life of a wait: a claim binds it to a message, a completed turn resolves it, and
+//! without a completed turn it becomes active again.
 
 use crate::model::wait::Recoverability;
 use crate::rules::transition::task::{self, TaskEnding as TaskOver};
 use crate::rules::transition::timer::{self, NewTimer};
-use crate::rules::transition::wait::{Recheck, cancel, set};
+use crate::rules::transition::wait::{Recheck, bind, cancel, set, settle_bound};
 use crate::rules::transition::work::{WorkChange, update};
 
 use super::liveness::stop_and_kill;
@@ -13,15 +13,17 @@ use super::*;
 
 const FAR: i64 = 86_400_000;
 
-/// Returns a started agent with these waits, and an open item for each that is on one.
+/// Returns a started agent with these waits, and with the work items and tasks that they name.
 fn world(waits: Vec<Wait>) -> World {
-    let mut world = World::new();
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
+    let items = waits.iter().filter_map(|wait| wait.work_item_id);
+    let mut records = Records {
+        works: items.map(|id| WorkItem { id, ..work(0) }).collect(),
+        tasks: running_tasks(waits.iter().filter_map(Wait::task_id)),
+        waits,
+        ..records()
+    };
     records.policy.recovery.max_attempts = 2;
-    records.works =
-        waits.iter().filter_map(|wait| wait.work_item_id).map(|id| WorkItem { id, ..work(0) }).collect();
-    records.tasks = running_tasks(waits.iter().filter_map(Wait::task_id));
-    records.waits = waits;
+    let mut world = World::new();
     world.records = records;
     world
 }
@@ -34,14 +36,16 @@ fn event(number: u32, resource: &str) -> Message {
     Message { resource: Some(resource.to_owned()), ..message(number, MessageKind::WebhookEvent) }
 }
 
+type Binding = (Option<MessageId>, Option<MessageId>);
+
 impl World {
-    fn said(&mut self, message: Message) {
+    fn enqueue(&mut self, message: Message) {
         self.queue.insert(message.key(), message);
     }
 
-    /// Returns the message to which the wait of a number is bound, and the answer that it has lost.
-    /// `None`: it has ended.
-    fn standing(&self, number: u32) -> Option<(Option<MessageId>, Option<MessageId>)> {
+    /// Returns the message to which a wait is bound, and the answer that it has lost. `None` if the
+    /// wait has ended.
+    fn binding(&self, number: u32) -> Option<Binding> {
         let wait = self.records.waits.iter().find(|wait| wait.id == wait_id(number))?;
         Some((wait.resolved_by, wait.lost_answer))
     }
@@ -62,7 +66,7 @@ impl World {
         panic!("no turn runs: {:?}", self.records.state)
     }
 
-    /// Takes steps until nothing more is to be done; every turn completes. Returns the messages
+    /// Takes steps until a step finds nothing to do. Every turn completes. Returns the messages
     /// that had turns.
     fn run_out(&mut self) -> Vec<MessageId> {
         let mut ran = Vec::new();
@@ -77,136 +81,132 @@ impl World {
         panic!("still busy: {:?}", self.records.state)
     }
 
-    /// Fails both attempts of the message of wait 1, whose first one runs.
-    fn fails_for_good(&mut self) {
+    /// Fails the running first attempt of the message of wait 1, and its second and last attempt.
+    fn fail_both_attempts(&mut self) {
         self.end_turn(End::Badly);
-        assert!(self.standing(1).is_some_and(|(resolved_by, _)| resolved_by.is_some()));
+        assert!(self.binding(1).is_some_and(|(resolved_by, _)| resolved_by.is_some()));
         self.claim_next();
         self.end_turn(End::Badly);
     }
 
-    /// Takes in what is due, without the rest of the step.
+    /// Takes in what is due, without the decision of a step.
     fn take_in_due(&mut self) {
         let mut draft = self.draft();
         timer::take_in_due(&mut draft);
         self.commit(draft);
     }
-
-    fn changes(&mut self, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
-        self.control(true, change);
-    }
 }
 
-const BOUND: Option<(Option<MessageId>, Option<MessageId>)> = Some((Some(MESSAGE), None));
-const LOST: Option<(Option<MessageId>, Option<MessageId>)> = Some((None, Some(MESSAGE)));
-const ACTIVE: Option<(Option<MessageId>, Option<MessageId>)> = Some((None, None));
+const BOUND: Option<Binding> = Some((Some(MESSAGE), None));
+const LOST: Option<Binding> = Some((None, Some(MESSAGE)));
+const ACTIVE: Option<Binding> = Some((None, None));
 const MESSAGE: MessageId = MessageId(uuid::Uuid::from_u128(50));
 
-/// Returns an agent whose wait 1 and item's wait 2 are bound to message 50, for which a turn runs;
-/// wait 3 names another subject.
+/// Returns an agent that runs a turn for message 50. Wait 1 and wait 2 of a work item are bound to
+/// that message; wait 3 has another subject.
 fn bound() -> World {
     let mut world = world(vec![
         about(1, "pr:1"),
         Wait { work_item_id: Some(work_id(2)), ..about(2, "pr:1") },
         about(3, "pr:2"),
     ]);
-    world.said(event(50, "pr:1"));
+    world.enqueue(event(50, "pr:1"));
     world.claim_next();
-    assert_eq!([1, 2, 3].map(|number| world.standing(number)), [BOUND, BOUND, ACTIVE]);
+    assert_eq!([1, 2, 3].map(|number| world.binding(number)), [BOUND, BOUND, ACTIVE]);
     world
 }
 
 #[test]
-fn what_a_message_satisfies_is_resolved_when_its_turn_has_completed() {
+fn a_completed_turn_resolves_the_waits_that_are_bound_to_its_message() {
     let mut world = bound();
     world.end_turn(End::Well);
-    assert_eq!([1, 2, 3].map(|number| world.standing(number)), [None, None, ACTIVE]);
+    assert_eq!([1, 2, 3].map(|number| world.binding(number)), [None, None, ACTIVE]);
     assert_eq!([1, 2].map(|number| world.ended_as(number)), [Some(WaitStatus::Resolved); 2]);
-    assert_eq!(world.records.works[0].revision, 2, "the item may go on");
+    assert_eq!(world.records.works[0].revision, 2, "the end of the wait changes its item");
 }
 
 #[test]
-fn a_bound_wait_is_kept_while_its_message_is_to_be_tried_again() {
+fn a_wait_stays_bound_while_its_message_has_another_try() {
     for end in [End::Badly, End::TimedOut, End::Deferred, End::NotStarted, End::Cancelled, End::Killed] {
         let mut world = bound();
         world.end_turn(end);
-        assert_eq!(world.standing(1), BOUND, "{end:?}");
-        // No later message with these names ends a wait.
-        world.said(event(60, "pr:1"));
+        assert_eq!(world.binding(1), BOUND, "{end:?}");
+        // A later message about the same resource does not end the wait.
+        world.enqueue(event(60, "pr:1"));
         world.claim_next();
         assert_eq!(world.records.state.current_run.as_ref().map(|run| run.message_id), Some(MESSAGE));
-        assert_eq!(world.standing(1), BOUND, "{end:?}");
+        assert_eq!(world.binding(1), BOUND, "{end:?}");
         world.end_turn(End::Well);
         assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved), "{end:?}");
     }
-    // The tick died.
+    // The wait stays bound if the tick of its turn dies.
     let mut world = bound();
     world.live = None;
     world.claim_next();
-    assert_eq!(world.standing(1), BOUND);
+    assert_eq!(world.binding(1), BOUND);
 }
 
 #[test]
-fn a_bound_wait_is_kept_while_its_run_is_suspended() {
+fn a_wait_stays_bound_while_its_run_is_suspended() {
     let mut world = bound();
     let run = world.live.expect("a run");
-    world.changes(|draft| request(draft, "why".to_owned(), secs(30), None));
-    world.changes(|draft| give_way(draft, run, true, None).map(drop));
+    world.control(|draft| request(draft, "why".to_owned(), secs(30), None));
+    world.control(|draft| give_way(draft, run, true, None).map(drop));
     world.end_turn(End::Well);
     assert_eq!(world.records.state.execution.state, ExecutionState::Suspended);
-    assert_eq!(world.standing(1), BOUND);
-    world.changes(resume);
+    assert_eq!(world.binding(1), BOUND);
+    world.control(resume);
     world.claim_next();
     world.end_turn(End::Well);
     assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
 }
 
 #[test]
-fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again() {
-    // The message was parked as a dead letter.
+fn without_a_completed_turn_the_answer_is_lost_and_the_wait_is_active_again() {
+    // The message has become a dead letter.
     let mut dead = bound();
-    dead.fails_for_good();
-    // The message was dropped between two attempts.
+    dead.fail_both_attempts();
+    // The operator has dropped the message between two attempts.
     let mut dropped = bound();
     dropped.end_turn(End::Badly);
-    dropped.changes(|draft| {
+    dropped.control(|draft| {
         let message = draft.records.inbox.head.clone().expect("the retry");
         drop_message(draft, message, "dropped by the operator");
         Ok(())
     });
-    // The agent was stopped.
+    // The agent was stopped during the turn.
     let mut aborted = bound();
     stop_and_kill(&mut aborted, false);
     for (world, why) in [(dead, "dead"), (dropped, "dropped"), (aborted, "aborted")] {
-        assert_eq!([1, 2, 3].map(|number| world.standing(number)), [LOST, LOST, ACTIVE], "{why}");
+        assert_eq!([1, 2, 3].map(|number| world.binding(number)), [LOST, LOST, ACTIVE], "{why}");
     }
 }
 
 #[test]
-fn a_stop_that_requeues_keeps_what_is_bound() {
+fn a_wait_stays_bound_after_a_stop_that_requeues_its_message() {
     let mut world = bound();
     stop_and_kill(&mut world, true);
-    assert_eq!(world.standing(1), BOUND);
-    world.changes(|draft| start(draft, &OPERATOR));
+    assert_eq!(world.binding(1), BOUND);
+    world.control(|draft| start(draft, &OPERATOR));
     world.claim_next();
     world.end_turn(End::Well);
     assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
 }
 
 #[test]
-fn a_dead_letter_that_is_requeued_ends_what_it_names_after_all() {
+fn a_requeued_dead_letter_ends_the_waits_that_it_names() {
     let mut world = bound();
-    world.fails_for_good();
+    world.fail_both_attempts();
     let dead = world.archive.last().cloned().expect("a dead letter");
-    world.changes(|draft| requeue(draft, dead));
+    world.control(|draft| requeue(draft, dead));
     world.claim_next();
-    assert_eq!([1, 2].map(|number| world.standing(number)), [BOUND, BOUND], "nothing is lost any more");
+    assert_eq!([1, 2].map(|number| world.binding(number)), [BOUND, BOUND], "the lost answer is cleared");
     world.end_turn(End::Well);
     assert_eq!([1, 2].map(|number| world.ended_as(number)), [Some(WaitStatus::Resolved); 2]);
 }
 
 #[test]
-fn the_end_of_its_item_resolves_a_bound_wait_and_cancels_another() {
+fn a_change_of_its_item_resolves_a_bound_wait_and_cancels_an_active_wait() {
     type Change = fn(&mut Draft) -> Result<(), Refusal>;
     let again: Change =
         |draft| set(draft, new_wait(WaitKind::Operator, WaitOwner::Work(work_id(2)))).map(drop);
@@ -217,48 +217,44 @@ fn the_end_of_its_item_resolves_a_bound_wait_and_cancels_another() {
     ];
     for change in changes {
         let mut answered = bound();
-        answered.changes(change);
+        answered.control(change);
         assert_eq!(answered.ended_as(2), Some(WaitStatus::Resolved));
-        // The item has continued, whatever the end of the turn.
+        // The failed turn does not make the wait active again.
         answered.end_turn(End::Badly);
-        assert_eq!((answered.standing(2), answered.standing(1)), (None, BOUND));
+        assert_eq!((answered.binding(2), answered.binding(1)), (None, BOUND));
 
         let mut open = world(vec![Wait { work_item_id: Some(work_id(2)), ..about(2, "pr:1") }]);
-        open.changes(change);
+        open.control(change);
         assert_eq!(open.ended_as(2), Some(WaitStatus::Cancelled));
     }
 }
 
-/// Returns a message with the id of a time, as admission mints it.
+/// Returns the message with the id that admission at this time gives it.
 fn admitted_at(moment: Time, message: Message) -> Message {
     let id = MessageId(stamp_at(moment).mint());
     Message { id, created_at: moment, ..message }
 }
 
 #[test]
-fn an_event_is_weighed_against_the_expiry_by_when_each_happened() {
+fn an_event_ends_a_wait_if_it_was_admitted_before_the_expiry_however_late_the_step() {
     let priorities = [Priority::Next, Priority::Normal, Priority::Background];
     for priority in priorities {
-        // The wait has not ended at the limit itself.
+        // The wait has not expired exactly at its expiry time.
         for (admitted, in_time) in [(-5000, true), (1000, true), (1002, false), (4000, false)] {
-            // The step comes late; or it comes at once, and again.
+            // The step comes soon after the expiry, or an hour later.
             for step_at in [2000, 3_600_000] {
                 let mut world = world(vec![Wait { expires_at: Some(at(1000)), ..about(1, "pr:1") }]);
                 world.now = at(step_at.max(admitted + 1));
                 let event = admitted_at(at(admitted), Message { priority, ..event(50, "pr:1") });
-                world.said(event.clone());
+                world.enqueue(event.clone());
                 let ran = world.run_out();
-                // A message of higher priority is taken up first, whatever its time.
+                // A message of higher priority precedes the expiry, whatever its time.
                 let first = in_time || priority == Priority::Next;
                 let expected = if first { WaitStatus::Resolved } else { WaitStatus::Expired };
                 let case = format!("{priority:?}, admitted at {admitted}, a step at {step_at}");
                 assert_eq!(world.ended_as(1), Some(expected), "{case}");
                 assert!(ran.contains(&event.id), "{case}");
-                assert_eq!(
-                    ran.len(),
-                    if first { 1 } else { 2 },
-                    "no second turn that says it did not come: {case}"
-                );
+                assert_eq!(ran.len(), if first { 1 } else { 2 }, "no turn for an expiry after it: {case}");
                 assert!(world.queue.is_empty());
             }
         }
@@ -266,43 +262,41 @@ fn an_event_is_weighed_against_the_expiry_by_when_each_happened() {
 }
 
 #[test]
-fn an_expiry_is_told_anew_where_the_answer_that_came_before_is_lost() {
+fn the_expiry_of_a_wait_that_has_lost_its_answer_has_a_turn() {
     let mut world = world(vec![Wait { expires_at: Some(at(1000)), ..about(1, "pr:1") }]);
-    world.said(admitted_at(at(0), event(50, "pr:1")));
+    world.enqueue(admitted_at(at(0), event(50, "pr:1")));
     world.now = at(2000);
     world.claim_next();
-    world.fails_for_good();
+    world.fail_both_attempts();
     assert!(world.records.waits[0].lost_answer.is_some());
     let ran = world.run_out();
     assert_eq!((world.ended_as(1), ran.len()), (Some(WaitStatus::Expired), 1));
 }
 
 #[test]
-fn what_tells_of_a_deadline_of_a_wait_that_is_over_runs_nothing() {
+fn the_deadline_message_of_a_wait_that_has_ended_has_no_turn() {
     for (recheck_at, expires_at) in [(Some(at(1000)), None), (None, Some(at(1000)))] {
         let mut world = world(vec![Wait { recheck_at, expires_at, ..about(1, "pr:1") }]);
         world.now = at(2000);
-        // The step reports the expiry and takes it up; but before that the wait is cancelled.
+        // The wait is cancelled after the message of its deadline was written.
         world.take_in_due();
-        world.changes(|draft| cancel(draft, wait_id(1)).map(drop));
+        world.control(|draft| cancel(draft, wait_id(1)).map(drop));
         assert_eq!(world.run_out(), []);
-        assert_eq!(
-            world.archive.last().and_then(|message| message.settlement.clone()).map(|end| end.status),
-            Some(MessageStatus::Processed)
-        );
+        let ended = world.archive.last().and_then(|message| message.settlement.as_ref());
+        assert_eq!(ended.map(|ended| ended.status), Some(MessageStatus::Processed));
     }
 }
 
 #[test]
-fn a_recheck_makes_the_agent_look_and_ends_nothing() {
+fn a_recheck_has_a_turn_and_ends_no_wait() {
     let mut world =
         world(vec![Wait { recheck_at: Some(at(1000)), ..about(1, "pr:1") }, wait(2, WaitKind::Operator)]);
     world.now = at(1000);
     assert_eq!(world.run_out().len(), 1);
-    assert_eq!([1, 2].map(|number| world.standing(number)), [ACTIVE, ACTIVE]);
+    assert_eq!([1, 2].map(|number| world.binding(number)), [ACTIVE, ACTIVE]);
     world.now = at(FAR);
     assert_eq!(world.run_out(), []);
-    // An expiry that was reported is no fallback any more.
+    // A recheck that has had its turn is no fallback any more.
     let left = &world.records.waits[0];
     assert_eq!((left.recoverability(), left.recheck_at), (Recoverability::Weak, None));
     let advised = advisories(&world.load(), world.now);
@@ -316,9 +310,9 @@ fn rechecked() -> Wait {
 }
 
 #[test]
-fn a_recheck_given_as_a_duration_repeats_until_the_wait_ends_and_counts_from_its_own_moments() {
+fn a_recheck_with_a_period_repeats_on_its_own_schedule_until_the_wait_ends() {
     let mut world = world(vec![rechecked()]);
-    // On time, late, on time, after many missed ones, early.
+    // The steps come on time, late, on time, after many missed rechecks, early, and on time.
     for (hours, minutes, looks) in [(1, 0, 1), (2, 40, 1), (3, 0, 1), (9, 30, 1), (9, 59, 0), (10, 0, 1)] {
         world.now = at(hours * HOUR + minutes * 60_000);
         assert_eq!(world.run_out().len(), looks, "{hours}:{minutes}");
@@ -328,7 +322,7 @@ fn a_recheck_given_as_a_duration_repeats_until_the_wait_ends_and_counts_from_its
         assert_eq!((wait.recheck_at, next_due(&world.load())), (Some(next), Some(next)));
         assert_eq!(wait.recoverability(), Recoverability::Recoverable);
     }
-    world.said(event(50, "pr:1"));
+    world.enqueue(event(50, "pr:1"));
     assert_eq!(world.run_out(), [MESSAGE]);
     assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
     world.now = at(99 * HOUR);
@@ -336,7 +330,7 @@ fn a_recheck_given_as_a_duration_repeats_until_the_wait_ends_and_counts_from_its
 }
 
 #[test]
-fn one_recheck_at_most_is_queued_and_however_it_ends_the_next_one_comes() {
+fn at_most_one_recheck_is_queued_and_the_next_one_follows_however_it_ends() {
     let queued = |world: &World| {
         let is_recheck = |message: &&Message| message.scheduler_tick() == Some(SchedulerTick::Recheck);
         world.queue.values().filter(is_recheck).cloned().collect::<Vec<_>>()
@@ -346,7 +340,7 @@ fn one_recheck_at_most_is_queued_and_however_it_ends_the_next_one_comes() {
         world.now = at(HOUR);
         world.claim_next();
         world.end_turn(End::Badly);
-        // The message waits for its next attempt, while more checks fall due.
+        // While the message waits for its next attempt, more rechecks become due.
         for hours in [2, 3] {
             world.now = at(hours * HOUR);
             world.take_in_due();
@@ -355,7 +349,7 @@ fn one_recheck_at_most_is_queued_and_however_it_ends_the_next_one_comes() {
         let message = queued(&world).remove(0);
         assert_eq!(world.records.waits[0].recheck_id, Some(message.id));
         if is_dropped {
-            world.changes(|draft| {
+            world.control(|draft| {
                 drop_message(draft, message.clone(), "dropped by the operator");
                 Ok(())
             });
@@ -369,7 +363,7 @@ fn one_recheck_at_most_is_queued_and_however_it_ends_the_next_one_comes() {
 }
 
 #[test]
-fn a_recheck_whose_message_is_gone_comes_again() {
+fn after_the_loss_of_its_message_a_recheck_repeats() {
     let mut world = world(vec![rechecked()]);
     world.now = at(HOUR);
     world.take_in_due();
@@ -380,7 +374,7 @@ fn a_recheck_whose_message_is_gone_comes_again() {
 }
 
 #[test]
-fn a_recheck_that_would_come_too_often_is_refused() {
+fn a_recheck_with_a_period_below_one_second_is_refused() {
     for (recheck, is_refused) in [
         (Recheck::Every(Span::from_millis(999)), true),
         (Recheck::Every(secs(1)), false),
@@ -393,19 +387,19 @@ fn a_recheck_that_would_come_too_often_is_refused() {
 }
 
 #[test]
-fn a_timer_wait_ends_by_its_own_fire_whatever_else_the_agent_waits_for() {
+fn a_timer_wait_ends_at_its_time_whatever_other_wait_the_agent_has() {
     for kind in WaitKind::ALL {
         let other = Wait { expires_at: Some(at(FAR)), wake_at: Some(at(FAR)), ..wait(2, *kind) };
         let mut world =
             world(vec![Wait { wake_at: Some(at(1000)), ..wait_on(1, WaitKind::Timer, 1) }, other]);
         world.now = at(1000);
-        assert_eq!(world.run_out().len(), 2, "the fire, and the item that may go on: {kind}");
-        assert_eq!((world.ended_as(1), world.standing(2)), (Some(WaitStatus::Resolved), ACTIVE), "{kind}");
+        assert_eq!(world.run_out().len(), 2, "a turn for the timer, and a turn for its item: {kind}");
+        assert_eq!((world.ended_as(1), world.binding(2)), (Some(WaitStatus::Resolved), ACTIVE), "{kind}");
     }
 }
 
 #[test]
-fn a_wait_whose_task_ended_unheard_is_mended_and_the_agent_looks() {
+fn a_wait_whose_task_has_ended_without_a_message_is_resolved_with_a_turn() {
     for kinds in [vec![], vec![wait(2, WaitKind::Operator)]] {
         let mut world = world([vec![wait_on(1, WaitKind::Task, 1)], kinds].concat());
         world.records.tasks.clear();
@@ -422,15 +416,15 @@ fn a_wait_whose_task_ended_unheard_is_mended_and_the_agent_looks() {
 }
 
 #[test]
-fn a_wait_that_is_bound_to_nothing_is_mended_as_lost() {
+fn a_wait_that_is_bound_to_a_missing_message_has_lost_its_answer() {
     let mut world = world(vec![Wait { resolved_by: Some(MESSAGE), ..about(1, "pr:1") }]);
     assert_eq!(world.run_out(), []);
-    assert_eq!(world.standing(1), LOST);
+    assert_eq!(world.binding(1), LOST);
 }
 
 fn finish_task(world: &mut World, number: u32, at_ms: i64) {
     let end = task_end(Exit::Code { code: 0 }, at(at_ms));
-    world.changes(|draft| task::finish(draft, task_id(number), TaskOver::Seen(end)).map(drop));
+    world.control(|draft| task::finish(draft, task_id(number), TaskOver::Seen(end)).map(drop));
 }
 
 #[test]
@@ -447,7 +441,7 @@ fn two_tasks_end_their_own_waits_in_any_order() {
 }
 
 #[test]
-fn a_wait_says_which_message_brings_the_result_of_its_task() {
+fn a_task_wait_has_the_id_of_the_message_with_the_result() {
     let mut world = world(vec![wait(1, WaitKind::Task)]);
     finish_task(&mut world, 1, 0);
     let result = world.queue.values().next().expect("a result").id;
@@ -455,7 +449,7 @@ fn a_wait_says_which_message_brings_the_result_of_its_task() {
 }
 
 #[test]
-fn a_wait_for_a_task_that_has_ended_is_over_at_once_if_the_agent_has_heard_of_it() {
+fn a_wait_for_an_ended_task_is_resolved_at_once_unless_its_result_is_still_queued() {
     let ended = |result_id| Task { result_id, ..task(1, TaskStatus::Completed) };
     for (result_id, status) in [(None, WaitStatus::Resolved), (Some(message_id(9)), WaitStatus::Active)] {
         let mut draft = draft(Records { works: vec![work(1)], ..records() });
@@ -470,16 +464,17 @@ fn a_wait_for_a_task_that_has_ended_is_over_at_once_if_the_agent_has_heard_of_it
     }
 }
 
-/// Returns an agent with set-aside input that this wait keeps out.
+/// Returns an agent with one message that was set aside, because the agent waits for something
+/// else.
 fn set_aside(keeper: Wait) -> World {
     let mut world = world(vec![keeper]);
-    world.said(message(50, MessageKind::ChannelEvent));
+    world.enqueue(message(50, MessageKind::ChannelEvent));
     assert_eq!(world.run_out(), []);
     assert_eq!((world.records.state.set_aside.count, world.archive.len()), (1, 1));
     world
 }
 
-/// Returns the number of turns for ticks about input that was set aside.
+/// Returns the number of ended ticks about input that was set aside.
 fn looks(world: &World) -> usize {
     let is_look = |message: &&Message| {
         message.idempotency_key.as_deref().is_some_and(|key| key.starts_with("reduced_input:"))
@@ -488,21 +483,21 @@ fn looks(world: &World) -> usize {
 }
 
 #[test]
-fn what_was_set_aside_is_looked_at_once_when_what_kept_it_out_ends_in_any_way() {
+fn input_that_was_set_aside_has_one_turn_when_the_wait_that_kept_it_out_ends() {
     type End = fn(&mut World);
     let keeper = || Wait { expires_at: Some(at(1000)), ..wait_on(1, WaitKind::Operator, 1) };
     let ends: [End; 5] = [
-        |world| world.changes(|draft| cancel(draft, wait_id(1)).map(drop)),
+        |world| world.control(|draft| cancel(draft, wait_id(1)).map(drop)),
         |world| {
-            world.changes(|draft| {
+            world.control(|draft| {
                 end_wait(draft, wait_id(1), WaitStatus::Expired, "by hand");
                 Ok(())
-            })
+            });
         },
-        |world| world.changes(|draft| complete(draft, work_id(1), None, None).map(drop)),
-        |world| world.changes(|draft| pick(draft, work_id(1), Some("clear".to_owned())).map(drop)),
+        |world| world.control(|draft| complete(draft, work_id(1), None, None).map(drop)),
+        |world| world.control(|draft| pick(draft, work_id(1), Some("clear".to_owned())).map(drop)),
         |world| {
-            world.changes(|draft| {
+            world.control(|draft| {
                 set(draft, new_wait(WaitKind::Operator, WaitOwner::Work(work_id(1)))).map(drop)
             })
         },
@@ -510,19 +505,18 @@ fn what_was_set_aside_is_looked_at_once_when_what_kept_it_out_ends_in_any_way() 
     for end in ends {
         let mut world = set_aside(keeper());
         end(&mut world);
-        assert_eq!(
-            world.run_out().len(),
-            1 + world.records.works.iter().filter(|item| item.ticked.is_some()).count()
-        );
-        assert_eq!(looks(&world), 1);
-        assert_eq!(world.records.state.set_aside.count, 0, "a turn has been told of it");
+        let turns = world.run_out().len();
+        let ticked = world.records.works.iter().filter(|item| item.ticked.is_some()).count();
+        assert_eq!((turns, looks(&world)), (1 + ticked, 1));
+        assert_eq!(world.records.state.set_aside.count, 0, "a turn was told of the input");
         world.later(FAR);
         world.run_out();
         assert_eq!(looks(&world), 1);
     }
-    // An answer, or the expiry, has a turn of its own, which is told of the input.
+    // The turn for an answer or for the expiry is told of the input, so that it needs no other
+    // turn.
     let mut answered = set_aside(keeper());
-    answered.said(prompt(60));
+    answered.enqueue(prompt(60));
     answered.run_out();
     let mut expired = set_aside(keeper());
     expired.now = at(2000);
@@ -534,20 +528,20 @@ fn what_was_set_aside_is_looked_at_once_when_what_kept_it_out_ends_in_any_way() 
 }
 
 #[test]
-fn what_was_set_aside_is_looked_at_when_the_item_that_kept_it_out_has_changed() {
+fn input_that_was_set_aside_has_a_turn_when_the_item_that_kept_it_out_changes() {
     let mut world = world(Vec::new());
     world.records.works = vec![WorkItem { plan_status: PlanStatus::NeedsInput, ..work(1) }];
-    world.said(message(50, MessageKind::ChannelEvent));
+    world.enqueue(message(50, MessageKind::ChannelEvent));
     assert_eq!(world.run_out(), []);
     assert_eq!(world.records.state.set_aside.newest[0].work_item_id, Some(work_id(1)));
     let change = WorkChange { plan_status: Some(PlanStatus::Ready), ..WorkChange::default() };
-    world.changes(|draft| update(draft, work_id(1), change).map(drop));
+    world.control(|draft| update(draft, work_id(1), change).map(drop));
     world.run_out();
     assert_eq!((looks(&world), world.records.state.set_aside.count), (1, 0));
 }
 
 #[test]
-fn word_of_a_task_that_goes_on_and_mere_signals_are_not_set_aside() {
+fn messages_about_running_tasks_and_signals_without_content_are_not_set_aside() {
     let going_on = Message {
         task_id: Some(task_id(1)),
         task_status: Some(TaskStatus::Running),
@@ -556,30 +550,29 @@ fn word_of_a_task_that_goes_on_and_mere_signals_are_not_set_aside() {
     let blank = Message { body: text(" "), ..message(50, MessageKind::WebhookEvent) };
     for said in [going_on, blank, message(50, MessageKind::TaskStatus), message(50, MessageKind::Control)] {
         let mut world = world(vec![wait(1, WaitKind::Operator)]);
-        world.said(said.clone());
+        world.enqueue(said.clone());
         assert_eq!(world.run_out(), []);
         assert_eq!(world.records.state.set_aside.count, 0, "{:?}", said.kind);
     }
 }
 
 #[test]
-fn an_interjection_binds_the_questions_to_the_message_that_runs() {
+fn an_interjection_binds_operator_waits_to_the_message_of_the_run() {
     let mut world =
         world(vec![wait(1, WaitKind::Operator), wait_on(2, WaitKind::Operator, 2), about(3, "pr:2")]);
-    world.said(Message { wait_id: Some(wait_id(3)), ..message(50, MessageKind::WebhookEvent) });
+    world.enqueue(Message { wait_id: Some(wait_id(3)), ..message(50, MessageKind::WebhookEvent) });
     let run = world.claim_next();
     let said = Message { priority: Priority::Interject, ..prompt(60) };
-    world.said(said.clone());
-    world.changes(|draft| interject(draft, run, &[said]));
-    assert_eq!([1, 2, 3].map(|number| world.standing(number)), [BOUND, BOUND, BOUND]);
+    world.enqueue(said.clone());
+    world.control(|draft| interject(draft, run, &[said]));
+    assert_eq!([1, 2, 3].map(|number| world.binding(number)), [BOUND, BOUND, BOUND]);
     world.end_turn(End::Well);
     assert_eq!([1, 2, 3].map(|number| world.ended_as(number)), [Some(WaitStatus::Resolved); 3]);
 }
 
 #[test]
-fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew() {
-    let soon_and_late = [(60_000, 4), (60_001, 0)];
-    for (millis, hops) in soon_and_late {
+fn a_deadline_within_a_minute_continues_the_chain_of_hops_and_a_later_one_does_not() {
+    for (millis, hops) in [(60_000, 4), (60_001, 0)] {
         let mut draft = draft(Records { works: vec![work(1)], ..records() });
         let deadlines: [fn(Time) -> NewWait; 3] = [
             |at| NewWait { wake_at: Some(at), ..new_wait(WaitKind::Timer, WaitOwner::Agent) },
@@ -592,14 +585,14 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
         }
         let new = NewTimer { hops: Some(3), ..NewTimer::new(Schedule::At { at: at(millis) }) };
         assert_eq!(timer::add(&mut draft, new).expect("a timer").0.hops, hops);
-        // The message that reports the deadline has the hops of the wait.
-        let mut due = Draft::new(Records { inbox: Default::default(), ..draft.records }, stamp_at(at(FAR)));
+        // The message of a deadline has the hops of its wait.
+        let mut due = draft_at(Records { inbox: Default::default(), ..draft.records }, at(FAR));
         timer::take_in_due(&mut due);
         let transaction = finish(due);
         let told: Vec<u32> = all_of!(transaction.puts, Put::Message).map(|message| message.hops).collect();
         assert_eq!(told, [hops; 4]);
     }
-    // Beyond the limit it is refused, and without a turn as its sender it is no chain.
+    // A wait beyond the limit of hops is refused. Outside of a turn a wait begins a new chain.
     let mut full = draft(records());
     let wake_at = Some(at(1000));
     let too_far = NewWait { wake_at, hops: Some(20), ..new_wait(WaitKind::Timer, WaitOwner::Agent) };
@@ -608,7 +601,7 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
 }
 
 #[test]
-fn the_result_of_a_task_that_took_longer_than_a_pause_begins_a_chain_of_its_own() {
+fn the_result_of_a_task_that_took_over_a_minute_begins_a_new_chain_of_hops() {
     for (lasted, hops) in [(60_000, 5), (60_001, 0)] {
         let mut world = world(vec![wait(1, WaitKind::Task)]);
         (world.records.tasks[0].hops, world.records.tasks[0].created_at) = (5, at(0));
@@ -618,11 +611,11 @@ fn the_result_of_a_task_that_took_longer_than_a_pause_begins_a_chain_of_its_own(
 }
 
 #[test]
-fn the_ledger_tells_what_bound_and_what_ended_a_wait() {
+fn the_events_of_a_wait_name_the_message_that_bound_and_ended_it() {
     let mut draft = draft(Records { waits: vec![about(1, "pr:1")], ..records() });
-    crate::rules::transition::wait::bind(&mut draft, MESSAGE, &[wait_id(1), wait_id(7)]);
+    bind(&mut draft, MESSAGE, &[wait_id(1), wait_id(7)]);
     let processed = Settlement::new(MessageStatus::Processed, now());
-    crate::rules::transition::wait::settle_bound(&mut draft, MESSAGE, &processed);
+    settle_bound(&mut draft, MESSAGE, &processed);
     let transaction = finish(draft);
     let told: Vec<_> = of_kind(&transaction.events, EventKind::WaitTransition).collect();
     assert_eq!(told.len(), 2);
