@@ -1,12 +1,13 @@
-//! Costs of a failed or interrupted run for its message, and the number of setbacks after which a
-//! person is told.
+//! Tests of the setbacks of a message: what a failed or interrupted run costs it, and after how
+//! many setbacks a person is told.
 
 use crate::rules::stall::PATIENCE;
 use crate::rules::transition::lifecycle;
+use crate::rules::transition::recovery::recover;
 
 use super::*;
 
-/// Returns the agent after its run has ended in some way.
+/// Returns the records after this change was committed.
 fn after(records: Records, end: impl Fn(&mut Draft)) -> Records {
     let mut draft = draft(records);
     end(&mut draft);
@@ -14,29 +15,25 @@ fn after(records: Records, end: impl Fn(&mut Draft)) -> Records {
 }
 
 fn settled(records: Records, end: TurnEnd) -> Records {
-    after(records, |draft| {
-        let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
-        settle(draft, run, end.clone(), None, &Default::default()).expect("settled");
-    })
+    after(records, |draft| drop(settle_run(draft, end.clone())))
+}
+
+/// Returns the records after the tick of the run has died.
+fn interrupted(records: Records) -> Records {
+    after(records, |draft| interrupt(draft, "gone").expect("settled"))
 }
 
 /// Claims the queued or held message again, after a recovery if needed.
 fn again(records: Records) -> Records {
     after(records, |draft| {
         if draft.records.state.execution.state == ExecutionState::Failed {
-            crate::rules::transition::recovery::recover(draft, "retry").expect("recovered");
+            recover(draft, "retry").expect("recovered");
         }
         let inbox = &draft.records.inbox;
         let message = inbox.claimed.clone().or(inbox.head.clone()).expect("a message");
         claim(draft, message, continuation(), claimant()).expect("claimed");
         draft.records.inbox.claimed = draft.records.inbox.claimed.take().or(draft.records.inbox.head.take());
     })
-}
-
-fn with_run(message: &Message) -> Records {
-    let mut records = running(message);
-    records.inbox.head = None;
-    records
 }
 
 fn the_held(records: &Records) -> HeldRun {
@@ -51,11 +48,10 @@ fn marks(records: &Records) -> Vec<Subject> {
 /// Name of an interruption, the run's terminal kind, and the function that causes it.
 type Interruption = (&'static str, Terminal, fn(&mut Draft));
 
-/// Returns every end that comes from outside of the turn, with the run's terminal kind.
+/// Returns every end of a run that has its cause outside of the turn.
 fn interruptions() -> Vec<Interruption> {
     fn end(draft: &mut Draft, end: TurnEnd) {
-        let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
-        settle(draft, run, end, None, &Default::default()).expect("settled");
+        settle_run(draft, end);
     }
     vec![
         ("its tick is gone", Terminal::Interrupted, |draft| interrupt(draft, "gone").expect("settled")),
@@ -66,7 +62,7 @@ fn interruptions() -> Vec<Interruption> {
             let exit = Exit::NotStarted { error: "ended by signal 2".to_owned() };
             end(draft, TurnEnd { cancelled_by: Some(2), exit, is_prevented: true, ..exited(0) });
         }),
-        ("a hook, or a machine that starts no process", Terminal::Failed, |draft| {
+        ("a hook has failed, or the machine starts no process", Terminal::Failed, |draft| {
             let exit = Exit::NotStarted { error: "on-scheduled failed: exit status 1".to_owned() };
             end(draft, TurnEnd { exit, is_prevented: true, ..exited(0) });
         }),
@@ -85,15 +81,19 @@ fn interruptions() -> Vec<Interruption> {
 }
 
 #[test]
-fn what_comes_from_outside_costs_no_attempt_and_its_row_is_counted() {
+fn an_interruption_costs_no_attempt_and_consecutive_interruptions_are_counted() {
     for (what, terminal, end) in interruptions() {
         let first = Message { attempt: 3, expires_at: Some(at(500)), ..prompt(1) };
-        let mut records = after(with_run(&first), end);
+        let mut records = after(running(&first), end);
         for times in 1..=4 {
             let state = &records.state;
             assert_eq!(state.execution.state, ExecutionState::Failed, "{what}");
             assert_eq!(state.last_turn.as_ref().map(|turn| turn.terminal), Some(terminal), "{what}");
-            let message = records.inbox.head.clone().expect("it is queued again, whatever its own time");
+            let message = records
+                .inbox
+                .head
+                .clone()
+                .expect("the message is queued again, although its expiry time is near");
             assert_eq!((message.attempt, message.failures.len()), (3, 0), "{what}");
             assert_eq!(message.setbacks, Setbacks { interruptions: times, ..Setbacks::default() }, "{what}");
             let retry = state.retry.clone().expect("a pause");
@@ -112,26 +112,26 @@ fn what_comes_from_outside_costs_no_attempt_and_its_row_is_counted() {
 #[test]
 fn a_checkpoint_survives_interruptions_and_the_hold() {
     let saved = Checkpoint { run_id: run_id(1), number: 3 };
-    let mut records = with_run(&prompt(1));
+    let mut records = running(&prompt(1));
     records.policy.recovery.max_interruptions = 2;
     let run = records.state.current_run.as_mut().expect("a run");
     run.checkpoint = Some(saved);
-    let records = after(records, |draft| interrupt(draft, "gone").expect("settled"));
+    let records = interrupted(records);
     assert_eq!(records.inbox.head.as_ref().and_then(|head| head.checkpoint), Some(saved));
-    let records = after(again(records), |draft| interrupt(draft, "gone").expect("settled"));
+    let records = interrupted(again(records));
     assert_eq!((the_held(&records).needs_operator, the_held(&records).checkpoint), (true, Some(saved)));
-    let records = again(after(records, |draft| retry_held(draft, &OPERATOR).expect("it waits")));
+    let records = again(after(records, |draft| retry_held(draft, &OPERATOR).expect("recovered")));
     assert_eq!(records.state.current_run.and_then(|run| run.given), Some(saved));
 }
 
 #[test]
-fn a_message_that_has_begun_does_not_expire_after_an_interruption() {
+fn a_message_that_had_a_turn_does_not_expire_after_an_interruption() {
     let message = Message { expires_at: Some(at(-1)), ..prompt(1) };
-    let records = after(with_run(&message), |draft| interrupt(draft, "gone").expect("settled"));
+    let records = interrupted(running(&message));
     assert_eq!(records.inbox.head.map(|head| head.id), Some(message_id(1)));
 }
 
-/// Returns records in which the message is held for each of the reasons, and the reason in words.
+/// Returns agents whose message is held for the operator, one for each cause, with the reason.
 fn all_held() -> Vec<(Records, &'static str)> {
     let bounds = |mut records: Records| {
         records.policy.recovery.max_interruptions = 3;
@@ -139,9 +139,8 @@ fn all_held() -> Vec<(Records, &'static str)> {
         records.policy.timeouts.resources = Limit(None);
         records
     };
-    let start = || bounds(with_run(&prompt(1)));
+    let start = || bounds(running(&prompt(1)));
     let thrice = |end: &dyn Fn(Records) -> Records| end(again(end(again(end(start())))));
-    let interrupted = |records| after(records, |draft| interrupt(draft, "gone").expect("settled"));
     let yields = |records| {
         let yielded = after(records, |draft| {
             let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
@@ -149,8 +148,7 @@ fn all_held() -> Vec<(Records, &'static str)> {
         });
         settled(yielded, exited(0))
     };
-    let mut lacks = bounds(records_in(Status::AwakeIdle, ExecutionState::Runnable));
-    lacks.inbox.head = Some(prompt(1));
+    let mut lacks = bounds(queued(prompt(1)));
     for moment in [0, 10_000, 20_000] {
         lacks = lacking(lacks, &shortage(), at(moment));
     }
@@ -165,11 +163,11 @@ fn all_held() -> Vec<(Records, &'static str)> {
     ]
 }
 
-/// Returns the records after the step that finds this missing, at this time.
+/// Returns the records after a step at this time whose claim lacks a resource.
 fn lacking(mut records: Records, missing: &Shortage, moment: Time) -> Records {
     records.shortage = Some(missing.clone());
-    let report = decide(&project(&records, moment)).report;
-    let mut draft = Draft::new(records, stamp_at(moment));
+    let report = report(&records, moment);
+    let mut draft = draft_at(records, moment);
     let message = draft.records.inbox.head.clone().or(draft.records.inbox.claimed.clone());
     lack(&mut draft, &message.expect("a message"), continuation(), missing, &report).expect("put off");
     let records = if draft.is_empty() { draft.records } else { committed(draft) };
@@ -180,23 +178,21 @@ fn lacking(mut records: Records, missing: &Shortage, moment: Time) -> Records {
 fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
     for (mut records, why) in all_held() {
         let state = &records.state;
-        assert_eq!(
-            (state.status, state.execution.state),
-            (Status::AwakeIdle, ExecutionState::WaitingResources)
-        );
+        let expected = (Status::AwakeIdle, ExecutionState::WaitingResources);
+        assert_eq!((state.status, state.execution.state), expected);
         assert_eq!(marks(&records), [Subject::MessageHeld], "{why}");
         let held = the_held(&records);
         assert_eq!(held.missing, format!("held for the operator: {why}"));
         assert_eq!((held.needs_operator, held.not_before), (true, None));
         assert_eq!(records.inbox.claimed.as_ref().map(|message| message.id), Some(message_id(1)));
-        // The only future time is the one at which a person is told once more.
+        // The agent is due only to tell a person once more.
         assert_eq!(next_due(&records), Some(state.execution.since.after(PATIENCE)), "{why}");
         assert_eq!(deadline(state, &records.policy.timeouts), None);
-        // Neither time, nor a hint, nor an interjection, nor a start resumes it.
+        // Neither time nor a hint nor an interjection nor `start` resumes the run.
         records.inbox.hints = vec![hint(8)];
         records.inbox.last_interject = Some(MessageId(stamp_at(at(90_000)).mint()));
         let draft = taken_in_at(records.clone(), at(99_000_000));
-        let report = decide(&project(&draft.records, at(99_000_000))).report;
+        let report = report(&draft.records, at(99_000_000));
         assert_eq!((report.decision.name(), report.reason), ("wait_for_resources", held.missing));
         let stopped = after(records, |draft| drop(stop(draft, secs(1), false, None, &OPERATOR)));
         let started = after(stopped, |draft| start(draft, &OPERATOR).expect("started"));
@@ -205,10 +201,10 @@ fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
 }
 
 #[test]
-fn the_operator_has_four_ways_out_and_each_acknowledges_the_hold() {
+fn each_of_four_commands_of_the_operator_ends_the_hold_and_its_attention() {
     for (records, why) in all_held() {
-        let recovered = after(records.clone(), |draft| retry_held(draft, &OPERATOR).expect("it waits"));
-        assert_eq!(decide(&project(&recovered, now())).report.reason, "resources_available", "{why}");
+        let recovered = after(records.clone(), |draft| retry_held(draft, &OPERATOR).expect("recovered"));
+        assert_eq!(reason(&recovered, now()), "resources_available", "{why}");
         assert_eq!(the_held(&recovered).setbacks, Setbacks::default(), "{why}");
 
         let failed = after(records.clone(), |draft| {
@@ -233,10 +229,9 @@ fn the_operator_has_four_ways_out_and_each_acknowledges_the_hold() {
 }
 
 #[test]
-fn waiting_for_a_live_holder_that_is_known_is_not_counted() {
+fn waiting_for_a_resource_of_a_live_agent_counts_as_no_deferral() {
     let occupied = Shortage { is_occupied: true, ..shortage() };
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
-    records.inbox.head = Some(prompt(1));
+    let mut records = queued(prompt(1));
     records.policy.recovery.max_deferrals = 2;
     for moment in (0..40).map(|minute| at(minute * 60_000)) {
         records = lacking(records, &occupied, moment);
@@ -244,7 +239,7 @@ fn waiting_for_a_live_holder_that_is_known_is_not_counted() {
         assert_eq!((held.is_occupied, held.setbacks), (true, Setbacks::default()));
         assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
     }
-    // Its holder is not known any more: the time and the checks count from now.
+    // Once the holder is not known, the timeout and the deferrals count from that time.
     let moment = at(40 * 60_000);
     records = lacking(records, &shortage(), moment);
     assert_eq!(the_held(&records).setbacks.deferrals, 1);
@@ -253,9 +248,8 @@ fn waiting_for_a_live_holder_that_is_known_is_not_counted() {
 }
 
 #[test]
-fn a_resource_that_never_comes_costs_no_attempt_and_ends_with_a_held_message() {
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
-    records.inbox.head = Some(prompt(1));
+fn a_message_whose_resource_never_becomes_free_keeps_its_attempt_and_is_held_in_the_end() {
+    let mut records = queued(prompt(1));
     let mut moment = now();
     let mut timeouts = 0;
     for _ in 0..1000 {
@@ -267,8 +261,8 @@ fn a_resource_that_never_comes_costs_no_attempt_and_ends_with_a_held_message() {
         }
         if state.execution.state == ExecutionState::Failed {
             timeouts += u32::from(state.execution.reason.as_deref() == Some("resource_timeout"));
-            let mut draft = Draft::new(records, stamp_at(moment));
-            crate::rules::transition::recovery::recover(&mut draft, "retry").expect("recovered");
+            let mut draft = draft_at(records, moment);
+            recover(&mut draft, "retry").expect("recovered");
             records = committed(draft);
         }
         records = lacking(records, &shortage(), moment);
@@ -281,7 +275,7 @@ fn a_resource_that_never_comes_costs_no_attempt_and_ends_with_a_held_message() {
 }
 
 #[test]
-fn nobody_is_put_off_for_longer_than_max_deferral_and_what_is_cut_is_said() {
+fn no_deferral_or_suspension_is_longer_than_max_deferral_and_the_record_says_that_it_was_cut() {
     let longest = Span::from_secs(35 * 24 * 3600);
     let far = at(250_000_000_000_000);
     for deferral in [
@@ -290,18 +284,16 @@ fn nobody_is_put_off_for_longer_than_max_deferral_and_what_is_cut_is_said() {
     ] {
         let end =
             TurnEnd { outcome: Ok(Outcome { deferred: Some(deferral), ..Outcome::default() }), ..exited(75) };
-        let records = settled(with_run(&prompt(1)), end);
+        let records = settled(running(&prompt(1)), end);
         assert_eq!(next_due(&records), Some(now().after(longest)));
         let missing = the_held(&records).missing;
-        assert!(
-            missing.starts_with(&format!("cut to {} (recovery.max_deferral)", now().after(longest))),
-            "{missing}"
-        );
+        let cut = format!("cut to {} (recovery.max_deferral)", now().after(longest));
+        assert!(missing.starts_with(&cut), "{missing}");
     }
-    // A suspension is cut in the same way, whether the turn or `preempt` has named its length.
+    // A suspension is cut as well, whether the turn or `preempt` has given its length.
     for asks in [false, true] {
         let forever = Some(Span::from_secs(1_000_000_000));
-        let records = after(with_run(&prompt(1)), |draft| {
+        let records = after(running(&prompt(1)), |draft| {
             let run = run_id(1);
             if asks {
                 request(draft, "make room".to_owned(), secs(30), forever).expect("asked");
@@ -326,42 +318,37 @@ fn a_turn_that_exited_with_status_0_is_never_run_again() {
     ];
     for end in ends {
         for stops in [None, Some(false), Some(true)] {
-            let mut records = with_run(&prompt(1));
+            let mut records = running(&prompt(1));
             if let Some(requeue) = stops {
                 records = after(records, |draft| {
                     stop(draft, secs(30), requeue, None, &OPERATOR).expect("stopped");
                 });
             }
             let mut draft = draft(records);
-            settle(&mut draft, run_id(1), end.clone(), None, &Default::default()).expect("settled");
+            settle_run(&mut draft, end.clone());
             assert_eq!(marks(&draft.records), [Subject::DeadLetter]);
-            let transaction: Transaction = finish(draft);
-            let message = archived_message(&transaction);
-            let ended = message.settlement.clone().expect("settled");
-            assert_eq!((ended.status, ended.dead_letter), (MessageStatus::Aborted, true));
-            let reason = ended.reason.expect("a reason");
-            assert!(
-                reason.starts_with("its turn exited with status 0 and is not run again: outcome"),
-                "{reason}"
-            );
-            assert_eq!(message.failures.len(), 1);
+            let transaction = finish(draft);
+            let (status, reason, dead_letter) = settled_as(&transaction);
+            assert_eq!((status, dead_letter), (MessageStatus::Aborted, true));
+            let expected = "its turn exited with status 0 and is not run again: outcome";
+            assert!(reason.is_some_and(|reason| reason.starts_with(expected)), "{reason:?}");
+            assert_eq!(archived_message(&transaction).failures.len(), 1);
             assert!(transaction.puts.is_empty(), "{:?}", transaction.puts);
         }
     }
-    // The signal of its tick came after its end, or was the reason of its end.
+    // The tick got a signal after the turn had ended, or ended the turn because of the signal.
     for (by_itself, terminal) in [(true, Terminal::Completed), (false, Terminal::Interrupted)] {
         let end = TurnEnd { cancelled_by: Some(15), by_itself, ..exited(0) };
-        let records = settled(with_run(&prompt(1)), end);
+        let records = settled(running(&prompt(1)), end);
         assert_eq!(records.state.last_turn.map(|turn| turn.terminal), Some(terminal));
     }
 }
 
 #[test]
-fn a_run_that_waits_for_long_keeps_its_row_when_it_is_suspended_too_long() {
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
+fn a_message_keeps_its_number_of_suspensions_when_its_suspension_times_out() {
     let setbacks = Setbacks { suspensions: 7, ..Setbacks::default() };
-    records.state.held = Some(HeldRun { setbacks, ..held(&prompt(1), None) });
-    records.inbox.claimed = Some(prompt(1));
+    let mut records = holding(ExecutionState::Suspended, None);
+    records.state.held.iter_mut().for_each(|held| held.setbacks = setbacks);
     let draft = taken_in_at(records, at(3_600_001));
     assert_eq!(draft.records.inbox.head.map(|head| (head.attempt, head.setbacks)), Some((1, setbacks)));
 }

@@ -1,5 +1,4 @@
-//! Status of tasks: it only goes forward, and each end leaves one record in the archive and one
-//! message.
+//! Tests of the status of tasks: its edges, and the archived record and the message of each end.
 
 use crate::rules::transition::task::{self, NewJob, NewTask, TaskEnding};
 
@@ -8,9 +7,7 @@ use super::*;
 use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
 
 fn draft(tasks: Vec<Task>) -> Draft {
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
-    records.tasks = tasks;
-    Draft::new(records, stamp_at(now()))
+    super::draft(Records { tasks, ..records() })
 }
 
 fn seen(exit: Exit) -> TaskEnd {
@@ -18,7 +15,7 @@ fn seen(exit: Exit) -> TaskEnd {
 }
 
 fn supervisor(pid: u32) -> RunClaimant {
-    RunClaimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid }
+    RunClaimant { pid, ..claimant() }
 }
 
 fn new() -> NewTask {
@@ -44,7 +41,7 @@ fn archived(transaction: &Transaction) -> Vec<Task> {
 }
 
 #[test]
-fn the_edges_are_these_and_no_others() {
+fn a_task_has_exactly_these_edges() {
     let edges = [
         (Queued, Running),
         (Queued, Cancelling),
@@ -95,30 +92,28 @@ fn an_end_is_one_record_and_one_message() {
         let mut draft = draft(vec![Task { timeout, started_at, ..task(1, from) }]);
         let ended = task::finish(&mut draft, task_id(1), end).unwrap().unwrap();
         assert_eq!((ended.status, ended.ended_at), (to, Some(now())));
-        // The second process finds nothing to end.
+        // A second process does not end the task again.
         assert_eq!(task::finish(&mut draft, task_id(1), lost()).unwrap(), None);
         assert_eq!(draft.records.inbox.head.as_ref().unwrap().task_id, Some(task_id(1)));
         let transaction = draft.finish().unwrap();
         assert_eq!(transaction.state.open_tasks, 0);
         assert_eq!(transaction.deletes, [Delete::Task(task_id(1))]);
         assert_eq!(archived(&transaction), [ended]);
-        let messages = messages(&transaction);
-        assert_eq!(messages.len(), 1);
-        assert_eq!(messages[0].kind, MessageKind::TaskResult);
-        assert_eq!(messages[0].task_status, Some(to));
-        assert_eq!(messages[0].body, super::text(text));
+        let [message] = &messages(&transaction)[..] else { panic!("not exactly one message") };
+        assert_eq!((message.kind, message.task_status), (MessageKind::TaskResult, Some(to)));
+        assert_eq!(message.body, super::text(text));
     }
 }
 
 #[test]
-fn what_was_stopped_before_it_began_was_not_interrupted() {
+fn a_task_that_was_cancelled_before_its_start_has_no_interruption() {
     let mut draft = draft(vec![task(1, Cancelling)]);
     let ended = task::finish(&mut draft, task_id(1), TaskEnding::Lost("gone".to_owned())).unwrap().unwrap();
     assert_eq!((ended.status, ended.reason), (Cancelled, None));
 }
 
 #[test]
-fn an_end_that_nobody_is_to_be_notified_of_triggers_nothing() {
+fn the_end_of_a_task_without_notification_triggers_no_turn() {
     let mut draft = draft(vec![Task { notify: false, ..task(1, Running) }]);
     task::finish(&mut draft, task_id(1), TaskEnding::Seen(seen(Exit::Code { code: 0 }))).unwrap();
     let messages = messages(&draft.finish().unwrap());
@@ -126,7 +121,7 @@ fn an_end_that_nobody_is_to_be_notified_of_triggers_nothing() {
 }
 
 #[test]
-fn a_task_begins_queued_and_runs_unless_it_was_stopped_before() {
+fn a_queued_task_runs_unless_it_was_cancelled_before() {
     let mut one = draft(Vec::new());
     let made = task::start(&mut one, NewTask { summary: Some("tests".to_owned()), ..new() }).unwrap();
     assert_eq!((made.status, made.host.as_str(), made.run_id), (Queued, "here", None));
@@ -142,8 +137,8 @@ fn a_task_begins_queued_and_runs_unless_it_was_stopped_before() {
 }
 
 #[test]
-fn what_can_not_be_started_or_stopped_is_refused() {
-    let mut stopped = Draft::new(records_in(Status::Stopped, ExecutionState::Runnable), stamp_at(now()));
+fn a_task_of_a_stopped_agent_or_for_an_unknown_item_is_refused() {
+    let mut stopped = super::draft(records_in(Status::Stopped, ExecutionState::Runnable));
     assert_eq!(task::start(&mut stopped, new()).unwrap_err().kind, "stopped");
     let mut draft = draft(Vec::new());
     let unknown = NewTask { work_item_id: Some(work_id(7)), ..new() };

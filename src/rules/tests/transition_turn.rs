@@ -1,8 +1,7 @@
-//! Life of a run: claimed from every state, settled by every end, interrupted, stopped, and found
-//! to be another process's.
+//! Tests of the life of a run: its claim in every state, its settlement after every end, and its
+//! interruption, stop, and late output.
 
 use crate::model::recovery::Strategy;
-use crate::rules::transition::trace::Settled;
 
 use super::*;
 
@@ -12,10 +11,10 @@ fn resolving(number: u32) -> Continuation {
 
 #[test]
 fn a_claim_leads_to_running_from_every_state_that_may_start_a_turn() {
-    let rows: [(ExecutionState, &[&str]); 5] = [
+    let rows = [
         (
             ExecutionState::Completed,
-            &["completed -> runnable", "runnable -> scheduled", "scheduled -> running"],
+            &["completed -> runnable", "runnable -> scheduled", "scheduled -> running"][..],
         ),
         (ExecutionState::Runnable, &["runnable -> scheduled", "scheduled -> running"]),
         (ExecutionState::Waiting, &["waiting -> running"]),
@@ -24,13 +23,13 @@ fn a_claim_leads_to_running_from_every_state_that_may_start_a_turn() {
     ];
     for (state, steps) in rows {
         for status in [Status::AwakeIdle, Status::Asleep] {
-            let mut draft = draft(records_in(status, state));
-            claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
-            let transaction = finish(draft);
+            let transaction = changed(records_in(status, state), |draft| {
+                claim(draft, prompt(1), continuation(), claimant())
+            });
             assert_eq!(path(&transaction.events), steps, "{state}");
-            assert_eq!(transaction.state.status, Status::AwakeRunning);
-            assert_eq!(transaction.state.execution.state, ExecutionState::Running);
-            assert_eq!(transaction.state.execution.task_id, Some(message_id(1)));
+            let State { status, execution, .. } = transaction.state;
+            assert_eq!((status, execution.state), (Status::AwakeRunning, ExecutionState::Running));
+            assert_eq!(execution.task_id, Some(message_id(1)));
         }
     }
 }
@@ -51,29 +50,25 @@ fn a_claim_is_refused_where_no_edge_leads_to_running() {
 }
 
 #[test]
-fn a_claim_records_the_admission_then_the_wait_that_it_binds_then_the_way_to_running() {
+fn the_events_of_a_claim_are_its_admission_the_wait_that_it_binds_and_its_states() {
     let mut records = records_in(Status::Asleep, ExecutionState::Waiting);
     records.waits = vec![wait(1, WaitKind::Operator), wait(2, WaitKind::External)];
     let mut draft = draft(records);
     claim(&mut draft, prompt(1), resolving(1), claimant()).expect("claimed");
     let bound = Wait { resolved_by: Some(message_id(1)), ..wait(1, WaitKind::Operator) };
-    assert_eq!(draft.records.waits, [bound.clone(), wait(2, WaitKind::External)], "no other wait is touched");
+    assert_eq!(draft.records.waits, [bound.clone(), wait(2, WaitKind::External)]);
     let transaction = finish(draft);
-    assert_eq!(
-        kinds(&transaction.events),
-        [EventKind::MessageAdmitted, EventKind::WaitTransition, EventKind::StateTransition]
-    );
+    let expected = [EventKind::MessageAdmitted, EventKind::WaitTransition, EventKind::StateTransition];
+    assert_eq!(kinds(&transaction.events), expected);
     let data = &transaction.events[1].data;
-    assert_eq!(
-        ["from", "to", "resolved_by"].map(|field| word(data, field)),
-        ["active", "active", &message_id(1).to_string()]
-    );
+    let found = words(data, ["from", "to", "resolved_by"]);
+    assert_eq!(found, ["active", "active", &message_id(1).to_string()]);
     assert_eq!(transaction.puts, [Put::Wait(Box::new(bound))]);
-    assert_eq!((transaction.deletes, transaction.archived), (Vec::new(), Vec::new()), "nothing is over yet");
+    assert!(transaction.deletes.is_empty() && transaction.archived.is_empty(), "the end of a record");
 }
 
 #[test]
-fn a_claim_that_resolves_nothing_leaves_every_wait() {
+fn a_claim_that_resolves_no_wait_changes_no_wait() {
     let mut records = records_in(Status::Asleep, ExecutionState::Waiting);
     records.waits = vec![wait(1, WaitKind::Operator), wait(2, WaitKind::External)];
     for resolves in [continuation(), resolving(7)] {
@@ -85,12 +80,10 @@ fn a_claim_that_resolves_nothing_leaves_every_wait() {
 }
 
 #[test]
-fn the_run_says_who_runs_what_for_whom_and_until_when() {
+fn a_run_has_its_claimant_message_work_item_and_lease() {
     let message = Message { hops: 3, work_item_id: Some(work_id(1)), attempt: 2, ..prompt(1) };
     for (timeout, lease) in [(Some(secs(100)), 160_000), (None, 86_460_000)] {
-        let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
-        records.policy.turn.timeout = Limit(timeout);
-        let mut draft = draft(records);
+        let mut draft = draft(with(|records| records.policy.turn.timeout = Limit(timeout)));
         let claimed = claim(&mut draft, message.clone(), resolving(4), claimant()).expect("claimed");
         let expected = CurrentRun {
             run_id: claimed.run.run_id,
@@ -107,7 +100,7 @@ fn the_run_says_who_runs_what_for_whom_and_until_when() {
 }
 
 #[test]
-fn an_admission_is_recorded_at_the_first_attempt_alone() {
+fn only_the_first_claim_of_a_message_has_an_admission_event() {
     let admissions = |message: Message, held_before: bool| {
         let mut records = records_in(Status::AwakeIdle, ExecutionState::WaitingResources);
         records.state.held = held_before.then(|| held(&message, None));
@@ -121,98 +114,64 @@ fn an_admission_is_recorded_at_the_first_attempt_alone() {
 }
 
 #[test]
-fn a_held_run_goes_on_with_its_count_of_deferrals() {
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::WaitingResources);
-    records.state.held = Some(held(&prompt(1), Some(at(0))));
-    let mut draft = draft(records);
+fn a_claimed_held_run_keeps_its_number_of_deferrals() {
+    let mut draft = draft(holding(ExecutionState::WaitingResources, Some(at(0))));
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
     assert_eq!((claimed.run.setbacks.deferrals, claimed.run.attempt), (1, 1));
     assert_eq!(finish(draft).state.held, None);
 }
 
-fn settled(records: Records, end: TurnEnd) -> (Settled, Transaction) {
-    let mut draft = draft(records);
-    let settled = settle(&mut draft, run_id(1), end, None, &Default::default()).expect("settled");
-    (settled, finish(draft))
+fn run_record(transaction: &Transaction) -> &Run {
+    let mut runs = all_of!(transaction.archived, Archived::Run);
+    match (runs.next(), runs.next()) {
+        (Some(run), None) => run,
+        other => panic!("not exactly one run: {other:?}"),
+    }
 }
 
-fn run_record(transaction: &Transaction) -> Run {
-    let mut runs = all_of!(transaction.archived, Archived::Run).cloned();
-    let run = runs.next().expect("a run record");
-    assert_eq!(runs.next(), None);
-    run
-}
-
-fn put_message(transaction: &Transaction) -> Option<Message> {
-    all_of!(transaction.puts, Put::Message).next().cloned()
-}
-
-/// Outcome and waiting reason of a closure, and the execution state and the status after it.
+/// Outcome and waiting reason of the closure, then the execution state and the status.
 type Ended = (&'static str, Option<WaitingReason>, &'static str, &'static str);
 
-fn waits_for(records: &mut Records, kind: WaitKind) {
-    records.waits.push(wait(2, kind));
-}
-
 #[test]
-fn a_turn_that_completes_processes_its_message_and_follows_its_closure() {
-    type Row = (&'static str, fn(&mut Records), Ended);
-    const ENDED: Ended = ("completed", None, "completed", "awake_idle");
-    let waiting = |reason| ("waiting", reason, "waiting", "asleep");
+fn a_completed_turn_processes_its_message_and_its_closure_determines_the_state() {
     use WaitingReason::{AwaitingExternalChange, AwaitingOperatorInput, AwaitingTaskResult, AwaitingTimer};
+    type Row = (&'static str, Ended, fn(&mut Records));
+    const ENDED: Ended = ("completed", None, "completed", "awake_idle");
+    const FOR_TASK: Ended = ("waiting", Some(AwaitingTaskResult), "waiting", "awaiting_task");
+    let waiting = |reason| ("waiting", reason, "waiting", "asleep");
     let rows: [Row; 9] = [
-        ("nothing open", |_| {}, ENDED),
-        (
-            "runnable work",
-            |records| records.works.push(work(1)),
-            ("continuable", None, "completed", "awake_idle"),
-        ),
-        (
-            "an operator wait",
-            |records| waits_for(records, WaitKind::Operator),
-            waiting(Some(AwaitingOperatorInput)),
-        ),
-        (
-            "an external wait",
-            |records| waits_for(records, WaitKind::External),
-            waiting(Some(AwaitingExternalChange)),
-        ),
-        ("a timer wait", |records| waits_for(records, WaitKind::Timer), waiting(Some(AwaitingTimer))),
-        (
-            "a wait for a task that runs",
-            |records| {
-                waits_for(records, WaitKind::Task);
-                records.tasks = vec![task(1, TaskStatus::Running)];
-            },
-            ("waiting", Some(AwaitingTaskResult), "waiting", "awaiting_task"),
-        ),
-        (
-            "a wait for a task that has ended",
-            |records| {
-                waits_for(records, WaitKind::Task);
-                records.tasks = vec![task(1, TaskStatus::Completed), task(2, TaskStatus::Running)];
-            },
-            waiting(Some(AwaitingTaskResult)),
-        ),
-        (
-            "a current item that waits for the system",
-            |records| {
-                records.state.focus = Some(work_id(1));
-                records.works.push(work(1));
-                records.waits.push(wait_on(2, WaitKind::System, 1));
-            },
-            waiting(None),
-        ),
-        (
-            "a bare timer and a running task",
-            |records| {
-                records.timers.push(timer(1, 1000));
-                records.tasks.push(task(1, TaskStatus::Running));
-            },
-            ENDED,
-        ),
+        ("nothing open", ENDED, |_| {}),
+        ("runnable work", ("continuable", None, "completed", "awake_idle"), |records| {
+            records.works.push(work(1));
+        }),
+        ("an operator wait", waiting(Some(AwaitingOperatorInput)), |records| {
+            records.waits.push(wait(2, WaitKind::Operator));
+        }),
+        ("an external wait", waiting(Some(AwaitingExternalChange)), |records| {
+            records.waits.push(wait(2, WaitKind::External));
+        }),
+        ("a timer wait", waiting(Some(AwaitingTimer)), |records| {
+            records.waits.push(wait(2, WaitKind::Timer));
+        }),
+        ("a wait for a running task", FOR_TASK, |records| {
+            records.waits.push(wait(2, WaitKind::Task));
+            records.tasks = vec![task(1, TaskStatus::Running)];
+        }),
+        ("a wait for a task that has ended", waiting(Some(AwaitingTaskResult)), |records| {
+            records.waits.push(wait(2, WaitKind::Task));
+            records.tasks = vec![task(1, TaskStatus::Completed), task(2, TaskStatus::Running)];
+        }),
+        ("a current item that waits for the system", waiting(None), |records| {
+            records.state.focus = Some(work_id(1));
+            records.works.push(work(1));
+            records.waits.push(wait_on(2, WaitKind::System, 1));
+        }),
+        ("a timer without a wait, and a running task", ENDED, |records| {
+            records.timers.push(timer(1, 1000));
+            records.tasks.push(task(1, TaskStatus::Running));
+        }),
     ];
-    for (name, change, (outcome, reason, state, status)) in rows {
+    for (name, (outcome, reason, state, status), change) in rows {
         let mut records = running(&prompt(1));
         change(&mut records);
         let (settled, transaction) = settled(records, exited(0));
@@ -224,17 +183,17 @@ fn a_turn_that_completes_processes_its_message_and_follows_its_closure() {
         assert_eq!(transaction.state.status.name(), status, "{name}");
         assert_eq!(transaction.state.current_run, None);
         assert_eq!(transaction.deletes, [Delete::Message(prompt(1).key())], "{name}");
-        let message = archived_message(&transaction).settlement.clone().expect("settled");
-        assert_eq!((message.status, message.run_id), (MessageStatus::Processed, Some(run_id(1))));
+        let ended = settlement(&transaction);
+        assert_eq!((ended.status, ended.run_id), (MessageStatus::Processed, Some(run_id(1))));
         let mut events = vec![EventKind::MessageSettled, EventKind::StateTransition, EventKind::RunSettled];
-        // A person is told of a question when its turn has ended.
+        // A person is told of an operator wait after the turn that has set it.
         events.extend((name == "an operator wait").then_some(EventKind::Attention));
         assert_eq!(kinds(&transaction.events), events);
     }
 }
 
 #[test]
-fn a_completed_turn_is_counted_and_clears_what_came_before() {
+fn a_completed_turn_is_counted_and_clears_earlier_failures() {
     let mut records = running(&prompt(1));
     records.state.runtime_error = Some("not started".to_owned());
     records.state.counters.reduced_since_turn = 4;
@@ -243,17 +202,19 @@ fn a_completed_turn_is_counted_and_clears_what_came_before() {
     let state = &transaction.state;
     assert_eq!((&state.runtime_error, &state.retry), (&None, &None));
     let counters = &state.counters;
-    assert_eq!(
-        (counters.turns, counters.turns_failed, counters.reduced_since_turn, counters.messages_processed),
-        (1, 0, 0, 1)
-    );
-    let last = state.last_turn.clone().expect("a last turn");
-    assert_eq!((last.run_id, last.message_id, last.attempt), (run_id(1), message_id(1), 1));
-    assert_eq!((last.terminal, last.ended_at), (Terminal::Completed, at(-10)));
+    let turns = (counters.turns, counters.turns_failed);
+    assert_eq!((turns, counters.reduced_since_turn, counters.messages_processed), ((1, 0), 0, 1));
+    let expected = LastTurn {
+        run_id: run_id(1),
+        message_id: message_id(1),
+        ended_at: at(-10),
+        ..last_turn(Terminal::Completed)
+    };
+    assert_eq!(state.last_turn, Some(expected));
 }
 
 #[test]
-fn the_record_of_a_run_says_how_it_went() {
+fn the_record_of_a_run_has_its_end_usage_and_closure() {
     let message = Message { work_item_id: Some(work_id(3)), ..prompt(1) };
     let usage = Usage { input_tokens: Some(12), output_tokens: Some(5), cost_usd: Some(0.5), model: None };
     let end = TurnEnd {
@@ -286,7 +247,7 @@ fn the_record_of_a_run_says_how_it_went() {
         closure: settled.closure,
         extra: Default::default(),
     };
-    assert_eq!(run_record(&transaction), expected);
+    assert_eq!(run_record(&transaction), &expected);
     let counters = &transaction.state.counters;
     assert_eq!((counters.input_tokens, counters.output_tokens, counters.cost_usd), (12, 5, 0.5));
     let briefs: Vec<&str> =
@@ -295,7 +256,7 @@ fn the_record_of_a_run_says_how_it_went() {
 }
 
 #[test]
-fn the_brief_is_the_turns_own_else_its_last_line_and_only_of_a_turn_that_completed() {
+fn the_brief_of_a_completed_turn_is_its_own_or_else_its_last_line() {
     let end = |code, own: Option<&str>, line: Option<&str>| TurnEnd {
         outcome: Ok(Outcome { brief: own.map(str::to_owned), ..Outcome::default() }),
         last_line: line.map(str::to_owned),
@@ -320,7 +281,7 @@ fn the_brief_is_the_turns_own_else_its_last_line_and_only_of_a_turn_that_complet
     }
 }
 
-/// Returns every end that costs an attempt, the terminal kind and the reason.
+/// Returns ends of a turn that cost an attempt, with the terminal kind and the reason.
 fn bad_ends() -> Vec<(TurnEnd, Terminal, &'static str)> {
     let said = |end: TurnEnd| TurnEnd { last_error_line: Some("no such branch".to_owned()), ..end };
     let printed = |end: TurnEnd| TurnEnd { last_line: Some("half of it".to_owned()), ..end };
@@ -345,48 +306,38 @@ fn bad_ends() -> Vec<(TurnEnd, Terminal, &'static str)> {
 }
 
 #[test]
-fn a_turn_that_fails_puts_its_message_back_as_the_next_attempt() {
+fn a_failed_turn_puts_its_message_back_at_the_next_attempt() {
     for (end, terminal, reason) in bad_ends() {
+        let runtime_error = matches!(end.exit, Exit::NotStarted { .. }).then(|| "no such file".to_owned());
         let (settled, transaction) = settled(running(&prompt(1)), end);
         assert_eq!((settled.terminal, settled.reason.as_deref()), (terminal, Some(reason)));
+        // Only a command that did not start is an error of the runtime.
+        assert_eq!(transaction.state.runtime_error, runtime_error, "{reason}");
         assert_eq!(settled.closure.map(|closure| closure.outcome), Some(ClosureOutcome::Failed), "{reason}");
         assert_eq!(path(&transaction.events), ["running -> failed"], "{reason}");
         let state = &transaction.state;
         assert_eq!((state.status, &state.current_run), (Status::AwakeIdle, &None));
         assert_eq!(state.execution.reason.as_deref(), Some(reason));
-        let retry = state.retry.clone().expect("a retry");
-        assert_eq!((retry.message_id, retry.attempt), (Some(message_id(1)), Some(2)));
-        assert_eq!((retry.not_before, retry.reason.as_str()), (at(1000), reason));
+        let expected = Retry { reason: reason.to_owned(), ..retry(&prompt(1), at(1000)) };
+        assert_eq!(state.retry, Some(expected));
         assert_eq!(state.next_due_at, Some(at(1000)));
         assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 1));
 
         let message = put_message(&transaction).expect("put back");
         assert_eq!((message.attempt, &message.continuation), (2, &Some(continuation())));
-        let [failure] = &message.failures[..] else { panic!("{:?}", message.failures) };
-        assert_eq!((failure.attempt, failure.run_id, failure.terminal), (1, Some(run_id(1)), terminal));
-        assert_eq!((failure.at, failure.reason.as_str()), (now(), reason));
+        let reason = reason.to_owned();
+        let failure = FailedAttempt { attempt: 1, run_id: Some(run_id(1)), terminal, at: now(), reason };
+        assert_eq!(message.failures, [failure]);
         assert!(ends_the_run_alone(&transaction));
         let record = run_record(&transaction);
-        assert_eq!((record.terminal, record.reason.as_deref()), (terminal, Some(reason)));
-        assert_eq!(
-            kinds(&transaction.events),
-            [EventKind::StateTransition, EventKind::RunSettled],
-            "{reason}"
-        );
+        assert_eq!((record.terminal, &record.reason), (terminal, &settled.reason));
+        let expected = [EventKind::StateTransition, EventKind::RunSettled];
+        assert_eq!(kinds(&transaction.events), expected, "{terminal}");
     }
 }
 
 #[test]
-fn only_a_command_that_never_started_is_an_error_of_the_runtime() {
-    for (end, _, reason) in bad_ends() {
-        let expected = matches!(end.exit, Exit::NotStarted { .. }).then(|| "no such file".to_owned());
-        let (_, transaction) = settled(running(&prompt(1)), end);
-        assert_eq!(transaction.state.runtime_error, expected, "{reason}");
-    }
-}
-
-#[test]
-fn each_attempt_waits_twice_as_long_and_the_fifth_is_the_last() {
+fn the_pause_doubles_with_each_attempt_and_the_fifth_attempt_is_the_last() {
     for (attempt, delay) in [(1, 1000), (2, 2000), (3, 4000), (4, 8000)] {
         let (_, transaction) = settled(running(&Message { attempt, ..prompt(1) }), exited(1));
         let retry = transaction.state.retry.clone().expect("a retry");
@@ -399,41 +350,33 @@ fn each_attempt_waits_twice_as_long_and_the_fifth_is_the_last() {
 }
 
 #[test]
-fn the_chance_of_the_moment_goes_into_a_jittered_delay() {
+fn a_jittered_delay_uses_the_random_number_of_the_stamp() {
     let mut records = running(&prompt(1));
     records.policy.recovery.strategy = Strategy::Jittered;
     let mut draft = Draft::new(records, Stamp::new(now(), 7, 0.5));
-    settle(&mut draft, run_id(1), exited(1), None, &Default::default()).expect("settled");
+    settle_run(&mut draft, exited(1));
     assert_eq!(finish(draft).state.retry.map(|retry| retry.not_before), Some(at(1050)));
 }
 
 #[test]
-fn a_message_whose_attempts_are_used_up_is_parked_as_a_dead_letter_with_every_reason() {
-    let failure = |attempt| crate::model::setbacks::FailedAttempt {
-        attempt,
-        run_id: Some(run_id(attempt + 10)),
-        terminal: Terminal::TimedOut,
-        at: at(-5000),
-        reason: "too long".to_owned(),
-    };
-    let message = Message { attempt: 3, failures: vec![failure(1), failure(2)], ..prompt(1) };
+fn a_message_whose_last_attempt_failed_becomes_a_dead_letter_with_every_reason() {
+    let message = Message { attempt: 3, failures: vec![failed_attempt(1), failed_attempt(2)], ..prompt(1) };
     for attempts in [3, 2] {
         let mut records = running(&message);
         records.policy.recovery.max_attempts = attempts;
         let (_, transaction) = settled(records, exited(1));
         let dead = archived_message(&transaction);
-        let settlement = dead.settlement.clone().expect("settled");
-        assert_eq!((settlement.status, settlement.dead_letter), (MessageStatus::Aborted, true));
-        assert_eq!(settlement.reason.as_deref(), Some("gave up after 3 attempts: exit status 1"));
+        let expected = Some("gave up after 3 attempts: exit status 1");
+        assert_eq!(settled_as(&transaction), (MessageStatus::Aborted, expected, true));
         let reasons: Vec<(u32, &str)> =
             dead.failures.iter().map(|failure| (failure.attempt, failure.reason.as_str())).collect();
         assert_eq!(reasons, [(1, "too long"), (2, "too long"), (3, "exit status 1")]);
         assert_eq!(transaction.deletes, [Delete::Message(message.key())]);
         assert_eq!(transaction.state.counters.dead, 1);
-        // The agent continues with the next message at once.
+        // The next message does not wait for a backoff.
         assert_eq!(transaction.state.status, Status::AwakeIdle);
-        let retry = transaction.state.retry.clone().expect("a retry");
-        assert_eq!((retry.attempt, retry.not_before), (None, now()));
+        let retry = transaction.state.retry.as_ref().map(|retry| (retry.attempt, retry.not_before));
+        assert_eq!(retry, Some((None, now())));
     }
 }
 
@@ -451,7 +394,7 @@ fn on_exhausted_stop_stops_the_agent_like_any_stop() {
     let applied = of_kind(&transaction.events, EventKind::ControlApplied).next().expect("one");
     assert_eq!((word(applied, "action"), word(applied, "next_status")), ("stop", "stopped"));
     assert_eq!(of_kind(&transaction.events, EventKind::WakeHintIgnored).count(), 1);
-    assert_eq!(archived_message(&transaction).settlement.as_ref().map(|ended| ended.dead_letter), Some(true));
+    assert!(settlement(&transaction).dead_letter);
 }
 
 #[test]
@@ -466,9 +409,9 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
         assert_eq!(path(&transaction.events), ["running -> waiting_resources"]);
         let state = &transaction.state;
         assert_eq!((state.status, &state.current_run), (Status::AwakeIdle, &None));
-        let held = state.held.clone().expect("held");
+        let held = state.held.as_ref().expect("held");
         assert_eq!((held.message_id, held.not_before), (message_id(1), Some(at(delay))));
-        assert_eq!((held.setbacks.deferrals, held.continuation), (deferrals + 1, continuation()));
+        assert_eq!((held.setbacks.deferrals, &held.continuation), (deferrals + 1, &continuation()));
         assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 0));
         // The message stays claimed, at the same attempt.
         assert_eq!(put_message(&transaction), None);
@@ -478,114 +421,100 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
 }
 
 #[test]
-fn a_deferred_turn_goes_on_where_it_was_once_its_time_has_come() {
+fn a_deferred_turn_runs_again_exactly_at_its_time() {
     let mut draft = draft(running(&prompt(1)));
-    settle(&mut draft, run_id(1), exited(75), None, &Default::default()).expect("settled");
+    settle_run(&mut draft, exited(75));
     let records = committed(draft);
-    let early = decide(&project(&records, at(999)));
-    assert_eq!(early.kind().name(), "wait_for_resources");
-    let due = decide(&project(&records, at(1000)));
-    assert_eq!((due.kind().name(), due.report.reason.as_str()), ("start_model_turn", "resources_available"));
+    assert_eq!(report(&records, at(999)).decision.name(), "wait_for_resources");
+    let due = report(&records, at(1000));
+    assert_eq!((due.decision.name(), due.reason.as_str()), ("start_model_turn", "resources_available"));
 }
 
+/// Returns a draft for an agent whose run is being stopped.
 fn stopping(requeue: bool) -> Draft {
     let mut draft = draft(running(&prompt(1)));
     stop(&mut draft, secs(30), requeue, Some("enough".to_owned()), &OPERATOR).expect("stopped");
     shut_down(&mut draft, secs(30)).expect("an edge leads there");
-    let records = Records { state: draft.records.state.clone(), ..draft.records.clone() };
-    super::draft(records)
+    super::draft(draft.records)
 }
 
 #[test]
-fn a_stopped_run_is_aborted_and_its_message_with_it_or_requeued() {
+fn a_stopped_run_is_aborted_and_its_message_is_aborted_or_requeued() {
     for requeue in [false, true] {
         for killed in [false, true] {
             let mut draft = stopping(requeue);
             let settled = finish_stop(&mut draft, killed, Some(&exited(143))).expect("finished");
-            assert_eq!(
-                (settled.terminal, settled.reason.as_deref()),
-                (Terminal::Aborted, Some("stopped: enough"))
-            );
+            let found = (settled.terminal, settled.reason.as_deref());
+            assert_eq!(found, (Terminal::Aborted, Some("stopped: enough")));
             let transaction = finish(draft);
-            let (step, state) = match killed {
-                true => ("shutting_down -> failed", ExecutionState::Failed),
-                false => ("shutting_down -> completed", ExecutionState::Completed),
-            };
-            assert_eq!(path(&transaction.events), [step]);
-            assert_eq!(transaction.state.execution.state, state);
-            let reason = transaction.state.execution.reason.as_deref();
-            assert_eq!(reason, killed.then_some("shutdown_timeout"));
-            assert_eq!(transaction.state.status, Status::Stopped);
-            assert_eq!((&transaction.state.current_run, &transaction.state.retry), (&None, &None));
+            let to = if killed { ExecutionState::Failed } else { ExecutionState::Completed };
+            assert_eq!(path(&transaction.events), [format!("shutting_down -> {to}")]);
+            let state = &transaction.state;
+            assert_eq!((state.status, state.execution.state), (Status::Stopped, to));
+            assert_eq!(state.execution.reason.as_deref(), killed.then_some("shutdown_timeout"));
+            assert_eq!((&state.current_run, &state.retry), (&None, &None));
             let aborted = of_kind(&transaction.events, EventKind::CurrentRunAborted).next().expect("one");
-            assert_eq!(
-                (aborted["killed"].as_bool(), aborted["requeued"].as_bool()),
-                (Some(killed), Some(requeue))
-            );
+            assert_eq!((&aborted["killed"], &aborted["requeued"]), (&json!(killed), &json!(requeue)));
             if requeue {
                 assert!(ends_the_run_alone(&transaction));
                 assert_eq!(of_kind(&transaction.events, EventKind::MessageRequeued).count(), 1);
             } else {
-                let ended = archived_message(&transaction).settlement.clone().expect("settled");
+                let ended = settlement(&transaction);
                 assert_eq!((ended.status, ended.dead_letter), (MessageStatus::Aborted, false));
                 assert_eq!(ended.run_id, Some(run_id(1)));
             }
             let record = run_record(&transaction);
-            assert_eq!((record.terminal, record.exit), (Terminal::Aborted, Exit::Code { code: 143 }));
+            assert_eq!((record.terminal, &record.exit), (Terminal::Aborted, &Exit::Code { code: 143 }));
             assert_eq!(record.stdout_bytes, Some(12));
         }
     }
 }
 
 #[test]
-fn a_stopped_run_whose_end_nobody_saw_says_so() {
+fn the_record_of_a_stopped_run_without_a_known_end_has_no_exit_status() {
     let mut draft = stopping(false);
     finish_stop(&mut draft, true, None).expect("finished");
-    let record = run_record(&finish(draft));
-    assert_eq!((record.exit, record.duration_ms, record.stdout_bytes), (Exit::Unknown, None, None));
+    let transaction = finish(draft);
+    let record = run_record(&transaction);
+    let found = (&record.exit, record.duration_ms, record.stdout_bytes);
+    assert_eq!(found, (&Exit::Unknown, None, None));
 }
 
 #[test]
 fn the_settlement_of_a_run_that_is_being_stopped_finishes_the_stop() {
+    let by_signal = |signal| TurnEnd { exit: Exit::Signal { signal }, ..exited(0) };
     let rows = [
-        (exited(1), "shutting_down -> completed"),
-        (exited(75), "shutting_down -> completed"),
-        (TurnEnd { timed_out: true, ..exited(0) }, "shutting_down -> completed"),
-        (TurnEnd { exit: Exit::Signal { signal: 15 }, ..exited(0) }, "shutting_down -> completed"),
-        (TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) }, "shutting_down -> failed"),
+        (exited(1), "completed"),
+        (exited(75), "completed"),
+        (TurnEnd { timed_out: true, ..exited(0) }, "completed"),
+        (by_signal(15), "completed"),
+        (by_signal(9), "failed"),
     ];
-    for (end, step) in rows {
+    for (end, state) in rows {
         let mut draft = stopping(false);
-        let settled = settle(&mut draft, run_id(1), end, None, &Default::default()).expect("settled");
-        assert_eq!(settled.terminal, Terminal::Aborted);
+        assert_eq!(settle_run(&mut draft, end).terminal, Terminal::Aborted);
         let transaction = finish(draft);
-        assert_eq!(path(&transaction.events), [step]);
+        assert_eq!(path(&transaction.events), [format!("shutting_down -> {state}")]);
         assert_eq!(transaction.state.status, Status::Stopped);
-        assert_eq!(
-            archived_message(&transaction).settlement.as_ref().map(|ended| ended.status),
-            Some(MessageStatus::Aborted)
-        );
+        assert_eq!(settlement(&transaction).status, MessageStatus::Aborted);
     }
 }
 
-/// A completed turn is not aborted and does not run again.
 #[test]
-fn a_turn_that_has_done_its_work_within_the_grace_is_completed() {
+fn a_stopped_turn_that_exits_with_status_0_within_the_grace_is_completed() {
     for (requeue, shuts_down) in [(false, true), (true, true), (true, false)] {
         let mut draft = stopping(requeue);
         if !shuts_down {
             draft.records.state.execution.state = ExecutionState::Running;
         }
-        let mut end = exited(0);
-        end.outcome = Ok(Outcome { brief: Some("done".to_owned()), ..Outcome::default() });
-        let settled = settle(&mut draft, run_id(1), end, None, &Default::default()).expect("settled");
+        let outcome = Ok(Outcome { brief: Some("done".to_owned()), ..Outcome::default() });
+        let settled = settle_run(&mut draft, TurnEnd { outcome, ..exited(0) });
         assert_eq!(settled.terminal, Terminal::Completed);
         let transaction = finish(draft);
         let state = &transaction.state;
         assert_eq!((state.status, state.execution.state), (Status::Stopped, ExecutionState::Completed));
         assert_eq!((&state.current_run, &state.held), (&None, &None));
-        let ended = archived_message(&transaction).settlement.clone().expect("settled");
-        assert_eq!(ended.status, MessageStatus::Processed);
+        assert_eq!(settlement(&transaction).status, MessageStatus::Processed);
         assert_eq!(of_kind(&transaction.events, EventKind::CurrentRunAborted).count(), 0);
         assert_eq!(of_kind(&transaction.events, EventKind::MessageRequeued).count(), 0);
         assert_eq!(run_record(&transaction).brief.as_deref(), Some("done"));
@@ -593,14 +522,13 @@ fn a_turn_that_has_done_its_work_within_the_grace_is_completed() {
     }
 }
 
-/// A turn that yielded has itself declared that it is not done, whatever its exit status.
+/// A turn that yields is not done, whatever its exit status.
 #[test]
-fn a_turn_that_has_given_way_is_not_completed_by_a_stop() {
+fn a_stopped_turn_that_has_yielded_is_aborted_and_keeps_its_checkpoint() {
     for requeue in [false, true] {
         let mut draft = stopping(requeue);
-        give_way(&mut draft, run_id(1), true, None).expect("heard");
-        let settled = settle(&mut draft, run_id(1), exited(0), None, &Default::default()).expect("settled");
-        assert_eq!(settled.terminal, Terminal::Aborted);
+        give_way(&mut draft, run_id(1), true, None).expect("yielded");
+        assert_eq!(settle_run(&mut draft, exited(0)).terminal, Terminal::Aborted);
         let saved = Checkpoint { run_id: run_id(1), number: 1 };
         let transaction = finish(draft);
         if requeue {
@@ -614,7 +542,7 @@ fn a_turn_that_has_given_way_is_not_completed_by_a_stop() {
 }
 
 #[test]
-fn a_turn_that_ends_before_it_is_shut_down_takes_every_step_at_once() {
+fn a_turn_that_ends_before_its_shutdown_passes_through_both_states() {
     let mut draft = draft(running(&prompt(1)));
     stop(&mut draft, secs(30), false, None, &OPERATOR).expect("stopped");
     finish_stop(&mut draft, false, Some(&exited(0))).expect("finished");
@@ -622,18 +550,19 @@ fn a_turn_that_ends_before_it_is_shut_down_takes_every_step_at_once() {
 }
 
 #[test]
-fn there_is_no_stop_to_finish_without_a_run() {
-    let mut draft = draft(records_in(Status::Stopped, ExecutionState::Completed));
-    assert_eq!(finish_stop(&mut draft, true, None).expect_err("refused").kind, "no_run");
-    assert!(draft.is_empty());
+fn a_stop_without_a_run_can_not_be_finished() {
+    let refusal = refused(records_in(Status::Stopped, ExecutionState::Completed), |draft| {
+        finish_stop(draft, true, None)
+    });
+    assert_eq!(refusal.kind, "no_run");
 }
 
 #[test]
-fn a_run_that_is_no_longer_current_has_its_output_recorded_and_nothing_else() {
+fn the_late_end_of_a_run_changes_only_the_output_in_its_record() {
     let previous = || {
         let mut draft = stopping(false);
         finish_stop(&mut draft, true, None).expect("finished");
-        run_record(&finish(draft))
+        run_record(&finish(draft)).clone()
     };
     for mut records in [records_in(Status::Stopped, ExecutionState::Failed), running(&prompt(2))] {
         if let Some(run) = &mut records.state.current_run {
@@ -665,36 +594,33 @@ fn a_run_that_is_no_longer_current_has_its_output_recorded_and_nothing_else() {
 }
 
 #[test]
-fn a_run_that_is_no_longer_current_and_has_no_record_changes_nothing() {
+fn without_a_current_run_and_its_record_neither_an_interruption_nor_a_late_end_changes_anything() {
     let mut draft = draft(records_in(Status::AwakeIdle, ExecutionState::Completed));
-    settle(&mut draft, run_id(1), exited(0), None, &Default::default()).expect("settled");
+    interrupt(&mut draft, "its tick is gone").expect("no change");
+    settle(&mut draft, run_id(1), exited(0), None, &Default::default()).expect("no change");
     assert!(draft.is_empty());
 }
 
 #[test]
-fn an_interrupted_run_leaves_its_message_at_the_same_attempt() {
-    let mut draft = draft(running(&prompt(1)));
-    interrupt(&mut draft, "its tick is gone").expect("interrupted");
-    let transaction = finish(draft);
+fn the_message_of_an_interrupted_run_keeps_its_attempt() {
+    let transaction = changed(running(&prompt(1)), |draft| interrupt(draft, "its tick is gone"));
     assert_eq!(kinds(&transaction.events), [EventKind::RunInterrupted, EventKind::StateTransition]);
     assert_eq!(path(&transaction.events), ["running -> failed"]);
     let state = &transaction.state;
     assert_eq!((state.status, &state.current_run), (Status::AwakeIdle, &None));
     assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 1));
-    assert_eq!(
-        state.retry.as_ref().map(|retry| (retry.attempt, retry.not_before)),
-        Some((Some(1), at(1000)))
-    );
+    let retry = state.retry.as_ref().map(|retry| (retry.attempt, retry.not_before));
+    assert_eq!(retry, Some((Some(1), at(1000))));
     let message = put_message(&transaction).expect("put back");
     assert_eq!((message.attempt, message.failures.len(), message.setbacks.interruptions), (1, 0, 1));
     let record = run_record(&transaction);
-    assert_eq!((record.terminal, record.exit), (Terminal::Interrupted, Exit::Unknown));
+    assert_eq!((record.terminal, &record.exit), (Terminal::Interrupted, &Exit::Unknown));
     assert_eq!(record.reason.as_deref(), Some("its tick is gone"));
-    assert_eq!(record.closure.map(|closure| closure.outcome), Some(ClosureOutcome::Failed));
+    assert_eq!(record.closure.as_ref().map(|closure| closure.outcome), Some(ClosureOutcome::Failed));
 }
 
 #[test]
-fn an_interrupted_stop_is_finished_as_a_kill() {
+fn the_stop_of_an_interrupted_run_ends_as_failed() {
     for requeue in [false, true] {
         let mut draft = stopping(requeue);
         interrupt(&mut draft, "its tick is gone").expect("interrupted");
@@ -706,18 +632,10 @@ fn an_interrupted_stop_is_finished_as_a_kill() {
 }
 
 #[test]
-fn without_a_run_there_is_nothing_to_interrupt() {
-    let mut draft = draft(records_in(Status::AwakeIdle, ExecutionState::Completed));
-    interrupt(&mut draft, "its tick is gone").expect("fine");
-    assert!(draft.is_empty());
-}
-
-#[test]
-fn a_run_whose_message_is_gone_still_settles() {
+fn a_run_without_its_message_is_settled() {
     for code in [0, 1, 75] {
         let mut records = running(&prompt(1));
         records.inbox.claimed = None;
-        records.inbox.head = None;
         let (_, transaction) = settled(records, exited(code));
         assert_eq!(transaction.state.current_run, None);
         assert!(ends_the_run_alone(&transaction), "exit status {code}");
@@ -726,13 +644,13 @@ fn a_run_whose_message_is_gone_still_settles() {
 }
 
 #[test]
-fn a_turn_does_not_change_its_work_item_by_ending() {
+fn the_end_of_a_turn_does_not_change_its_work_item() {
     let mut records = running(&Message { work_item_id: Some(work_id(1)), ..prompt(1) });
     records.state.focus = Some(work_id(1));
     records.works.push(WorkItem { revision: 3, ..work(1) });
     for code in [0, 1, 75] {
         let mut draft = draft(records.clone());
-        settle(&mut draft, run_id(1), exited(code), None, &Default::default()).expect("settled");
+        settle_run(&mut draft, exited(code));
         assert_eq!((&draft.records.works, draft.records.state.focus), (&records.works, Some(work_id(1))));
         assert!(!finish(draft).puts.iter().any(|put| matches!(put, Put::Work(_))));
     }
