@@ -1,5 +1,5 @@
-//! Arrivals: stale messages, wake hints, messages that need no turn, the scheduler's own ticks, and
-//! requeued messages.
+//! Tests of arrivals: stale messages, wake hints, messages that need no turn, the ticks of the
+//! scheduler, and requeued messages.
 
 use crate::model::decision::{Tick, WorkTick};
 use crate::model::message::Hinted;
@@ -10,14 +10,14 @@ use crate::rules::transition::inbox::{drop_dead_letter, emit_tick, rejected};
 use super::*;
 
 #[test]
-fn a_message_is_stale_past_its_expiry_or_if_its_key_stands_for_another() {
+fn a_message_is_stale_after_its_expiry_or_if_another_message_has_its_key() {
     let expires = |millis| Message { expires_at: Some(at(millis)), ..prompt(1) };
     let rows = [
         (prompt(1), None, None),
         (expires(1), None, None),
         (expires(0), None, None),
         (expires(-1), None, Some(Staleness::Expired)),
-        // A message that has been tried does not expire any more.
+        // A message that had a turn does not expire.
         (Message { attempt: 2, ..expires(-1) }, None, None),
         (prompt(1), Some(message_id(1)), None),
         (prompt(1), Some(message_id(2)), Some(Staleness::Duplicate)),
@@ -34,19 +34,17 @@ fn stale_messages_are_dropped_with_the_reason() {
     for (why, reason, notes) in
         [(Staleness::Expired, "ttl_expired", 1), (Staleness::Duplicate, "duplicate", 0)]
     {
-        let mut records = records();
-        records.inbox.stale = vec![(keyed.clone(), why)];
+        let records = with(|records| records.inbox.stale = vec![(keyed.clone(), why)]);
         let draft = taken_in(records);
         assert!(draft.records.inbox.stale.is_empty());
         let transaction = finish(draft);
-        // The expired message was not taken up; a copy was.
+        // For an expired message a person is told, but not for a duplicate.
         let expected = [EventKind::MessageAdmitted, EventKind::MessageSettled, EventKind::Attention];
         assert_eq!(kinds(&transaction.events), expected[..2 + notes]);
-        let settled = archived_message(&transaction).settlement.clone().expect("settled");
-        assert_eq!((settled.status, settled.reason.as_deref()), (MessageStatus::Dropped, Some(reason)));
+        assert_eq!(settled_as(&transaction), (MessageStatus::Dropped, Some(reason), false));
         assert_eq!(transaction.state.counters.messages_dropped, 1);
         assert_eq!(transaction.deletes, [Delete::Message(keyed.key())]);
-        // The key of a duplicate still belongs to the other message.
+        // The key of a duplicate remains the key of the other message.
         assert_eq!(transaction.puts.len(), notes, "{reason}");
     }
 }
@@ -54,8 +52,7 @@ fn stale_messages_are_dropped_with_the_reason() {
 #[test]
 fn taking_in_nothing_changes_nothing() {
     for state in ExecutionState::ALL {
-        let draft = taken_in(records_in(Status::Stopped, *state));
-        assert!(draft.is_empty(), "{state}");
+        assert!(taken_in(records_in(Status::Stopped, *state)).is_empty(), "{state}");
     }
 }
 
@@ -81,34 +78,29 @@ fn the_first_hint_becomes_the_pending_one_and_counts_as_a_wake() {
 }
 
 #[test]
-fn hints_of_one_scope_are_one_hint_with_a_count_and_all_their_reasons() {
+fn hints_of_one_scope_are_merged_into_one_hint_with_a_count_and_all_reasons() {
     let first = WakeHint { reason: Some("a".to_owned()), body: Some(text("one")), ..about(1, "mail") };
     let second = WakeHint { count: 3, ..about(2, "mail") };
     let third = WakeHint { reason: Some("c".to_owned()), body: Some(text("three")), ..about(3, "mail") };
     for pending_already in [false, true] {
-        let draft = match pending_already {
-            false => with_hints(vec![first.clone(), second.clone(), third.clone()], None),
-            true => with_hints(vec![second.clone(), third.clone()], Some(first.clone())),
-        };
+        let mut hints = vec![first.clone(), second.clone(), third.clone()];
+        let pending = pending_already.then(|| hints.remove(0));
+        let draft = with_hints(hints, pending);
         let expected = WakeHint { count: 5, reason: Some("a; c".to_owned()), ..first.clone() };
         assert_eq!(draft.records.state.pending_wake_hint, Some(expected));
         assert!(draft.records.inbox.hints.is_empty());
         let transaction = finish(draft);
-        let counts: Vec<u64> = of_kind(&transaction.events, EventKind::WakeHintCoalesced)
-            .map(|data| data["count"].as_u64().expect("a count"))
+        // The payload of the first hint is in the message, so that its event has none.
+        let merged: Vec<(&Value, &Value)> = of_kind(&transaction.events, EventKind::WakeHintCoalesced)
+            .map(|data| (&data["count"], &data["hint"]["payload"]))
             .collect();
-        assert_eq!(counts, [4, 5]);
-        // The payload of each hint is recorded once: the first one with the message.
-        let payloads: Vec<Value> = of_kind(&transaction.events, EventKind::WakeHintCoalesced)
-            .map(|data| data["hint"]["payload"].clone())
-            .collect();
-        assert_eq!(payloads, [Value::Null, json!(text("three"))]);
+        assert_eq!(merged, [(&json!(4), &Value::Null), (&json!(5), &json!(text("three")))]);
         assert_eq!(transaction.events.len(), 2);
     }
 }
 
 #[test]
-fn what_is_shown_before_a_step_is_what_the_step_makes_of_it() {
+fn readers_show_the_hint_that_the_next_step_will_make_pending() {
     let all =
         [about(1, "mail"), about(2, "chat"), WakeHint { count: 3, ..about(3, "mail") }, hint(4), hint(5)];
     for split in 0..all.len() {
@@ -124,7 +116,7 @@ fn what_is_shown_before_a_step_is_what_the_step_makes_of_it() {
 }
 
 #[test]
-fn a_hint_without_a_word_keeps_the_word_of_the_pending_one() {
+fn a_hint_without_a_reason_and_a_body_leaves_those_of_the_pending_hint() {
     let first = WakeHint { reason: Some("a".to_owned()), body: Some(text("one")), ..hint(1) };
     let draft = with_hints(vec![first.clone(), hint(2)], None);
     assert_eq!(draft.records.state.pending_wake_hint, Some(WakeHint { count: 2, ..first }));
@@ -132,9 +124,8 @@ fn a_hint_without_a_word_keeps_the_word_of_the_pending_one() {
 
 #[test]
 fn hints_of_one_scope_that_could_end_different_waits_stay_apart() {
-    let trigger = TriggerId(uuid::Uuid::from_u128(3));
     let by_wait = WakeHint { wait_id: Some(wait_id(1)), ..hint(1) };
-    let by_trigger = WakeHint { trigger_id: Some(trigger), ..hint(1) };
+    let by_trigger = WakeHint { trigger_id: Some(trigger_id(3)), ..hint(1) };
     let by_resource = WakeHint { resource: Some("mail".to_owned()), ..hint(1) };
     let about = |other: &WakeHint, resource: &str| WakeHint {
         id: message_id(2),
@@ -151,14 +142,12 @@ fn hints_of_one_scope_that_could_end_different_waits_stay_apart() {
         (by_trigger.clone(), about(&by_trigger, "mail"), false),
         (about(&by_trigger, "post"), about(&by_trigger, "mail"), false),
         (by_wait.clone(), from(&by_wait, "github"), false),
-        // The hints are merged whichever of them names the resource.
+        // Hints about one resource are merged, whatever their sources.
         (by_resource.clone(), from(&by_resource, "github"), true),
         (by_wait.clone(), from(&by_wait, "cron"), true),
     ] {
         let first = WakeHint { id: message_id(1), ..first };
-        let mut records = records();
-        records.inbox.hints = vec![first.clone(), second.clone()];
-        let draft = taken_in(records);
+        let draft = taken_in(with(|records| records.inbox.hints = vec![first.clone(), second.clone()]));
         let pending = draft.records.state.pending_wake_hint.as_ref().map(|hint| hint.count);
         let left = draft.records.inbox.hints.len();
         let expected = if joined { (Some(2), 0) } else { (Some(1), 1) };
@@ -178,21 +167,21 @@ fn hints_of_another_scope_stay_for_a_later_step() {
 }
 
 #[test]
-fn while_stopped_hints_are_recorded_as_ignored_and_wake_nobody() {
+fn a_stopped_agent_ignores_hints_and_has_an_event_for_each() {
     let mut records = records_in(Status::Stopped, ExecutionState::Completed);
     records.inbox.hints = vec![hint(1), about(2, "mail")];
     let draft = taken_in(records);
     assert!(draft.records.inbox.hints.is_empty());
     let transaction = finish(draft);
-    assert_eq!(transaction.state.pending_wake_hint, None);
-    assert_eq!(transaction.state.counters.wakes, 0);
+    let state = &transaction.state;
+    assert_eq!((&state.pending_wake_hint, state.counters.wakes), (&None, 0));
     assert_eq!(kinds(&transaction.events), [EventKind::WakeHintIgnored, EventKind::WakeHintIgnored]);
     assert_eq!(transaction.events[1].data["hint"]["resource"], "mail");
     assert_eq!(transaction.deletes, [Delete::Hint(message_id(1)), Delete::Hint(message_id(2))]);
 }
 
 #[test]
-fn behind_a_closed_gate_messages_are_kept_as_they_are() {
+fn an_agent_that_is_stopped_or_was_never_started_keeps_its_messages() {
     for (status, state) in
         [(Status::Stopped, ExecutionState::Completed), (Status::Booting, ExecutionState::Initializing)]
     {
@@ -204,16 +193,15 @@ fn behind_a_closed_gate_messages_are_kept_as_they_are() {
     }
 }
 
+/// Returns an agent whose held run is in this state since this time.
 fn held_since(status: Status, state: ExecutionState, since: i64) -> Records {
-    let mut records = records_in(status, state);
+    let mut records = holding(state, None);
+    records.state.status = status;
     records.state.execution.since = at(since);
-    records.state.held = Some(held(&prompt(1), None));
-    records.inbox.head = Some(prompt(1));
-    records.inbox.claimed = Some(prompt(1));
     records
 }
 
-/// Rows: state, its limit in milliseconds, the failure reason.
+/// Rows: state, its timeout in milliseconds, the reason of the failure.
 const OVERDUE: [(ExecutionState, i64, &str); 2] = [
     (ExecutionState::WaitingResources, 300_000, "resource_timeout"),
     (ExecutionState::Suspended, 3_600_000, "suspend_timeout"),
@@ -225,20 +213,17 @@ fn a_held_run_fails_once_its_state_has_lasted_too_long_and_its_message_keeps_its
         let in_time = taken_in(held_since(Status::AwakeIdle, state, -limit));
         assert!(in_time.is_empty(), "{state} exactly at its limit");
 
-        let mut records = held_since(Status::Asleep, state, -limit - 1);
-        records.inbox.head = None;
-        let late = taken_in(records);
+        let late = taken_in(held_since(Status::Asleep, state, -limit - 1));
         let head = late.records.inbox.head.as_ref().map(|message| message.id);
-        assert_eq!(head, Some(message_id(1)), "it is an ordinary message again");
+        assert_eq!(head, Some(message_id(1)), "the message is in the queue again");
         let transaction = finish(late);
         assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
         let state = &transaction.state;
         assert_eq!(state.execution.reason.as_deref(), Some(reason));
         assert_eq!((state.status, &state.held), (Status::AwakeIdle, &None));
-        let retry = state.retry.clone().expect("it is tried again");
-        assert_eq!((retry.message_id, retry.attempt), (Some(message_id(1)), Some(1)));
-        assert_eq!((retry.not_before, retry.reason.as_str()), (at(1000), reason));
-        // The message is put back with the continuation of its first attempt.
+        let expected = Retry { attempt: Some(1), reason: reason.to_owned(), ..retry(&prompt(1), at(1000)) };
+        assert_eq!(state.retry, Some(expected));
+        // The message keeps the continuation of its first attempt.
         let [Put::Message(message)] = transaction.puts.as_slice() else { panic!("{:?}", transaction.puts) };
         assert_eq!((message.id, message.attempt, message.failures.len()), (message_id(1), 1, 0));
         assert!(message.continuation.is_some() && transaction.deletes.is_empty());
@@ -246,34 +231,25 @@ fn a_held_run_fails_once_its_state_has_lasted_too_long_and_its_message_keeps_its
 }
 
 #[test]
-fn a_held_run_without_its_message_fails_at_once() {
-    for (state, ..) in OVERDUE {
+fn a_held_run_fails_at_once_without_its_message_and_never_with_a_disabled_timeout() {
+    for (state, limit, _) in OVERDUE {
         let mut records = held_since(Status::AwakeIdle, state, 0);
         records.inbox.claimed = None;
-        let draft = taken_in(records);
-        let transaction = finish(draft);
+        let transaction = finish(taken_in(records));
         assert_eq!(path(&transaction.events), [format!("{state} -> failed")]);
         assert_eq!(transaction.state.retry.expect("a retry").attempt, None);
-    }
-}
 
-#[test]
-fn a_timeout_that_is_switched_off_holds_a_run_for_ever() {
-    for (state, ..) in OVERDUE {
         let mut records = held_since(Status::AwakeIdle, state, -100_000_000);
+        // With other input the agent does not stand still, so that no person is told.
+        records.inbox.head = Some(prompt(2));
         records.policy.timeouts.resources = Limit(None);
         records.policy.timeouts.suspend = Limit(None);
-        let draft = taken_in(records);
-        assert!(draft.is_empty(), "{state}");
-    }
-}
+        assert!(taken_in(records).is_empty(), "{state}");
 
-#[test]
-fn no_timeout_opens_the_gate_of_a_stopped_agent() {
-    for (state, limit, _) in OVERDUE {
+        // A timeout does not start a stopped agent.
         let draft = taken_in(held_since(Status::Stopped, state, -limit - 1));
         assert_eq!(draft.records.state.status, Status::Stopped, "{state}");
-        assert_eq!(decide(&project(&draft.records, now())).report.reason, "stopped");
+        assert_eq!(reason(&draft.records, now()), "stopped");
     }
 }
 
@@ -287,10 +263,8 @@ fn a_reduced_message_is_processed_without_a_turn_and_the_waits_are_left_alone() 
         reduce(&mut draft, message(1, MessageKind::WebhookEvent), Some(liveness()));
         assert_eq!(draft.records.waits.len(), 1);
         let transaction = finish(draft);
-        assert_eq!(
-            kinds(&transaction.events),
-            [EventKind::MessageAdmitted, EventKind::TriggerIgnored, EventKind::MessageSettled]
-        );
+        let expected = [EventKind::MessageAdmitted, EventKind::TriggerIgnored, EventKind::MessageSettled];
+        assert_eq!(kinds(&transaction.events), expected);
         let ignored = &transaction.events[1].data;
         assert_eq!(word(ignored, "class"), "liveness_only");
         assert_eq!(word(ignored, "message_id"), message_id(1).to_string());
@@ -298,29 +272,24 @@ fn a_reduced_message_is_processed_without_a_turn_and_the_waits_are_left_alone() 
         assert_eq!((state.status, state.execution.state), (Status::AwakeIdle, ExecutionState::Waiting));
         assert_eq!(state.last_continuation, Some(liveness()));
         let counters = &state.counters;
-        assert_eq!(
-            (counters.messages_reduced, counters.reduced_since_turn, counters.messages_processed),
-            (1, 1, 1)
-        );
-        let settled = archived_message(&transaction).settlement.clone().expect("settled");
-        assert_eq!((settled.status, settled.reason.as_deref()), (MessageStatus::Processed, Some("reduced")));
+        let counts = [counters.messages_reduced, counters.reduced_since_turn, counters.messages_processed];
+        assert_eq!(counts, [1; 3]);
+        assert_eq!(settled_as(&transaction), (MessageStatus::Processed, Some("reduced"), false));
         assert_eq!(transaction.deletes, [Delete::Message(prompt(1).key())]);
         assert_eq!(state.current_run, None);
     }
 }
 
 #[test]
-fn a_message_that_is_no_trigger_is_reduced_without_a_word_about_triggers() {
+fn a_message_that_is_no_trigger_is_reduced_without_an_event_about_triggers() {
     for kind in [MessageKind::Control, MessageKind::TaskStatus] {
-        let mut draft = draft(records());
-        reduce(&mut draft, message(1, kind), None);
-        let transaction = finish(draft);
+        let transaction = applied(records(), |draft| reduce(draft, message(1, kind), None));
         assert_eq!(kinds(&transaction.events), [EventKind::MessageAdmitted, EventKind::MessageSettled]);
     }
 }
 
 #[test]
-fn an_admission_is_recorded_with_who_what_and_when() {
+fn the_event_of_an_admission_has_the_kind_origin_priority_surface_and_time() {
     let mut draft = draft(records());
     let webhook = Message {
         origin: Origin { kind: OriginKind::Webhook, id: Some("ci".to_owned()) },
@@ -330,17 +299,13 @@ fn an_admission_is_recorded_with_who_what_and_when() {
     admitted(&mut draft, &webhook);
     let transaction = finish(draft);
     let data = &transaction.events[0].data;
-    assert_eq!(
-        ["kind", "origin", "priority", "delivery_surface"].map(|field| word(data, field)),
-        ["webhook_event", "webhook:ci", "next", "cli"]
-    );
+    let found = words(data, ["kind", "origin", "priority", "delivery_surface"]);
+    assert_eq!(found, ["webhook_event", "webhook:ci", "next", "cli"]);
     assert_eq!(word(data, "admitted_at"), webhook.created_at.to_string());
 }
 
 fn emitted(records: Records, tick: &Tick) -> (Transaction, Message) {
-    let mut draft = draft(records);
-    emit_tick(&mut draft, tick);
-    let transaction = finish(draft);
+    let transaction = applied(records, |draft| emit_tick(draft, tick));
     let mut messages = all_of!(transaction.puts, Put::Message).cloned();
     let message = messages.next().expect("a message");
     assert_eq!(messages.next(), None);
@@ -362,46 +327,48 @@ fn a_tick_is_a_message_of_the_runtime_and_wakes_the_agent() {
         records.waits.push(wait(1, WaitKind::System));
         records.state.pending_wake_hint = Some(hint(7));
         let (transaction, message) = emitted(records, &tick);
-        assert_eq!((message.kind, message.priority), (MessageKind::SystemTick, Priority::Normal));
-        assert_eq!(message.origin.kind, OriginKind::System);
-        let authority = match &tick {
-            // A hint is evidence from any sender, never an instruction.
+        let authority_class = match &tick {
+            // Any sender may write a hint, so that its tick is no instruction.
             Tick::WakeHint { .. } => AuthorityClass::IntegrationSignal,
             Tick::Work { .. } | Tick::OwnSystemWait { .. } => AuthorityClass::RuntimeInstruction,
         };
-        assert_eq!(message.authority_class, authority);
-        assert_eq!(message.delivery_surface, DeliverySurface::RuntimeSystem);
-        assert_eq!(message.admission_context, AdmissionContext::RuntimeOwned);
-        assert_eq!(message.idempotency_key, Some(tick.key()));
-        assert_eq!((message.attempt, message.created_at), (1, now()));
+        let expected = Message {
+            kind: MessageKind::SystemTick,
+            priority: Priority::Normal,
+            origin: Origin { kind: OriginKind::System, id: message.origin.id.clone() },
+            authority_class,
+            delivery_surface: DeliverySurface::RuntimeSystem,
+            admission_context: AdmissionContext::RuntimeOwned,
+            idempotency_key: Some(tick.key()),
+            attempt: 1,
+            created_at: now(),
+            ..message.clone()
+        };
+        assert_eq!(message, expected);
         assert_eq!(transaction.state.status, Status::AwakeIdle, "{tick:?}");
         assert_eq!(transaction.state.focus, None, "a tick does not move the focus");
     }
 }
 
 #[test]
-fn a_tick_for_work_says_its_objective_and_marks_the_revision() {
-    for queued in [false, true] {
-        let mut records = records();
+fn a_tick_for_work_has_the_objective_and_marks_the_revision() {
+    for (reason, word) in
+        [(WorkTick::ContinueActive, "continue_active"), (WorkTick::QueuedAvailable, "queued_available")]
+    {
+        let mut records = Records { works: vec![WorkItem { revision: 4, ..work(1) }], ..records() };
         records.state.counters.wakes = 6;
-        records.works.push(WorkItem { revision: 4, ..work(1) });
-        let tick = match queued {
-            false => Tick::Work { reason: WorkTick::ContinueActive, work_item_id: work_id(1), revision: 4 },
-            true => Tick::Work { reason: WorkTick::QueuedAvailable, work_item_id: work_id(1), revision: 4 },
-        };
+        let tick = Tick::Work { reason, work_item_id: work_id(1), revision: 4 };
         let (transaction, message) = emitted(records, &tick);
-        assert_eq!(message.body, text("objective 1"));
-        assert_eq!(message.work_item_id, Some(work_id(1)));
+        assert_eq!((message.body, message.work_item_id), (text("objective 1"), Some(work_id(1))));
         let marked = WorkItem { revision: 4, ticked: Some(Ticked { revision: 4, wakes: 6 }), ..work(1) };
         assert!(transaction.puts.contains(&Put::Work(Box::new(marked))), "{:?}", transaction.puts);
-        let word = if queued { "queued_available" } else { "continue_active" };
         assert_eq!(message.idempotency_key, Some(format!("work_queue:{word}:{}:4", work_id(1))));
     }
 }
 
 #[test]
-fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
-    let trigger = TriggerId(uuid::Uuid::from_u128(3));
+fn a_tick_for_a_hint_has_all_fields_of_the_hint() {
+    let trigger = trigger_id(3);
     let full = WakeHint {
         reason: Some("mail came".to_owned()),
         resource: Some("mail".to_owned()),
@@ -412,16 +379,13 @@ fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
         hops: 4,
         ..hint(7)
     };
-    let mut records = records();
-    records.state.pending_wake_hint = Some(full.clone());
+    let records = with(|records| records.state.pending_wake_hint = Some(full.clone()));
     let (transaction, message) = emitted(records, &Tick::WakeHint { key: full.tick_key() });
     assert_eq!(transaction.state.pending_wake_hint, None);
     assert_eq!(transaction.state.last_wake_key, Some(full.tick_key()));
     assert_eq!(message.body, text(""));
-    assert_eq!(
-        (message.wait_id, message.trigger_id, message.resource.as_deref()),
-        (Some(wait_id(2)), Some(trigger), Some("mail"))
-    );
+    let named = (message.wait_id, message.trigger_id, message.resource.as_deref());
+    assert_eq!(named, (Some(wait_id(2)), Some(trigger), Some("mail")));
     assert_eq!(message.origin.id.as_deref(), Some("cron"));
     assert_eq!(message.causation_id, Some(message_id(7).to_string()));
     assert_eq!(message.hops, 4);
@@ -433,7 +397,7 @@ fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
         payload: Some(text("new mail")),
     };
     assert_eq!(message.hint, Some(hinted.clone()));
-    // The ledger records it when the tick is taken up.
+    // The event of the tick's admission has the hint, too.
     let mut taken = draft(super::records());
     admitted(&mut taken, &message);
     let told = &finish(taken).events[0].data;
@@ -442,14 +406,14 @@ fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
 
 #[test]
 fn a_tick_for_a_hint_without_a_body_is_without_content() {
-    let mut records = records();
-    records.state.pending_wake_hint =
-        Some(WakeHint { reason: Some("a reason is no content".to_owned()), ..hint(7) });
+    let reason = Some("a reason is no content".to_owned());
+    let records = with(|records| records.state.pending_wake_hint = Some(WakeHint { reason, ..hint(7) }));
     let (_, message) = emitted(records, &Tick::WakeHint { key: hint(7).tick_key() });
     assert!(!message.body.is_contentful());
 }
 
-/// Emits the decision's tick and removes the message, as if its turn had changed nothing.
+/// Emits the tick of the next decision and removes its message, as if its turn had changed nothing.
+/// Returns the reason of the decision.
 fn tick_once(records: &mut Records) -> String {
     let decision = decide(&project(records, now()));
     let reason = decision.report.reason;
@@ -463,28 +427,24 @@ fn tick_once(records: &mut Records) -> String {
 }
 
 #[test]
-fn runnable_work_gets_one_tick_per_revision_and_one_more_after_a_wake() {
+fn runnable_work_has_one_tick_per_revision_and_another_after_a_hint() {
     for current in [true, false] {
-        let (first, again) = match current {
-            true => ("continue_active", "duplicate_continue_active"),
-            false => ("queued_available", "duplicate_queued_available"),
-        };
-        let mut records = records();
+        let first = if current { "continue_active" } else { "queued_available" };
+        let again = format!("duplicate_{first}");
+        let mut records = Records { works: vec![work(1)], ..records() };
         records.state.focus = current.then(|| work_id(1));
-        records.works.push(work(1));
         assert_eq!(tick_once(&mut records), first);
         assert_eq!(tick_once(&mut records), again);
         assert_eq!(tick_once(&mut records), again);
 
         records.works[0].revision = 2;
-        assert_eq!(tick_once(&mut records), first, "a change makes it eligible");
+        assert_eq!(tick_once(&mut records), first, "a new revision");
         assert_eq!(tick_once(&mut records), again);
 
         records.inbox.hints = vec![hint(5)];
-        let woken = taken_in(records);
-        records = woken.records;
-        assert_eq!(tick_once(&mut records), "wake_hint", "a pending hint beats the work queue");
-        assert_eq!(tick_once(&mut records), first, "a wake makes it eligible");
+        records = taken_in(records).records;
+        assert_eq!(tick_once(&mut records), "wake_hint", "the hint precedes the work queue");
+        assert_eq!(tick_once(&mut records), first, "the hint has woken the agent");
         assert_eq!(tick_once(&mut records), again);
     }
 }
@@ -503,29 +463,27 @@ fn each_queued_item_gets_its_own_tick_in_order_of_creation() {
 }
 
 #[test]
-fn an_item_that_waits_for_the_system_gets_one_tick_per_revision_too() {
+fn an_item_with_a_system_wait_has_one_tick_per_revision() {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
     records.state.focus = Some(work_id(1));
     records.works.push(work(1));
     records.waits.push(wait_on(1, WaitKind::System, 1));
-    let next = |records: &Records| decide(&project(records, now())).report.decision.name();
     for revision in [1, 2] {
         records.works[0].revision = revision;
-        assert_eq!((next(&records), tick_once(&mut records)), ("emit_system_tick", "system_wait".to_owned()));
-        assert_eq!(
-            (next(&records), tick_once(&mut records)),
-            ("wait_for_resources", "system_wait".to_owned())
-        );
+        for expected in ["emit_system_tick", "wait_for_resources"] {
+            let decided = report(&records, now()).decision.name();
+            assert_eq!((decided, tick_once(&mut records)), (expected, "system_wait".to_owned()));
+        }
     }
 }
 
 #[test]
-fn a_system_wait_of_the_agents_own_gets_one_tick() {
+fn a_system_wait_of_the_agent_has_one_tick() {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
     records.waits.push(wait(1, WaitKind::System));
-    let next = |records: &Records| decide(&project(records, now())).report.decision.name();
     for expected in ["emit_system_tick", "wait_for_resources", "wait_for_resources"] {
-        assert_eq!((next(&records), tick_once(&mut records)), (expected, "system_wait".to_owned()));
+        let decided = report(&records, now()).decision.name();
+        assert_eq!((decided, tick_once(&mut records)), (expected, "system_wait".to_owned()));
     }
     assert_eq!(records.waits[0].ticked_at, Some(now()));
 }
@@ -549,13 +507,11 @@ fn archived(status: MessageStatus, dead_letter: bool) -> Message {
 }
 
 fn with_dead(dead: u64) -> Draft {
-    let mut records = records();
-    records.state.counters.dead = dead;
-    draft(records)
+    draft(with(|records| records.state.counters.dead = dead))
 }
 
 #[test]
-fn a_dead_or_dropped_message_can_be_requeued_as_if_it_had_just_arrived() {
+fn a_requeued_message_has_its_first_attempt_again() {
     let rows = [
         (MessageStatus::Aborted, true, 1),
         (MessageStatus::Aborted, false, 2),
@@ -568,14 +524,14 @@ fn a_dead_or_dropped_message_can_be_requeued_as_if_it_had_just_arrived() {
         assert_eq!(transaction.state.counters.dead, dead_left, "{status}");
         let fresh = Message { dedupe_key: Some("k".to_owned()), taken_up: true, ..prompt(1) };
         assert!(transaction.puts.contains(&Put::Message(Box::new(fresh))), "{:?}", transaction.puts);
-        let line = archived_message(&transaction).settlement.clone().expect("settled");
+        let line = settlement(&transaction);
         assert_eq!((line.status, line.dead_letter, line.at), (MessageStatus::Queued, false, now()));
         assert_eq!(kinds(&transaction.events), [EventKind::MessageRequeued]);
     }
 }
 
 #[test]
-fn what_was_processed_or_is_queued_is_not_requeued() {
+fn a_processed_or_queued_message_is_not_requeued() {
     let rows = [
         (Some(MessageStatus::Processed), "already_processed"),
         (Some(MessageStatus::Interjected), "already_processed"),
@@ -585,23 +541,20 @@ fn what_was_processed_or_is_queued_is_not_requeued() {
     ];
     for (status, kind) in rows {
         let mut draft = with_dead(2);
-        let message = match status {
-            Some(status) => archived(status, false),
-            None => prompt(1),
-        };
+        let message = status.map_or(prompt(1), |status| archived(status, false));
         assert_eq!(requeue(&mut draft, message).expect_err("refused").kind, kind, "{status:?}");
         assert!(draft.is_empty());
     }
 }
 
 #[test]
-fn only_a_dead_letter_is_dropped_for_good() {
+fn only_a_dead_letter_can_be_dropped_from_the_archive() {
     let mut draft = with_dead(2);
     drop_dead_letter(&mut draft, archived(MessageStatus::Aborted, true), "noise").expect("dropped");
     let transaction = finish(draft);
     assert_eq!(transaction.state.counters.dead, 1);
-    let line = archived_message(&transaction).settlement.clone().expect("settled");
-    assert_eq!((line.status, line.dead_letter), (MessageStatus::Dropped, false));
+    let (status, _, dead_letter) = settled_as(&transaction);
+    assert_eq!((status, dead_letter), (MessageStatus::Dropped, false));
     assert_eq!(kinds(&transaction.events), [EventKind::MessageSettled]);
     assert!(transaction.puts.is_empty() && transaction.deletes.is_empty());
 
@@ -620,28 +573,21 @@ fn only_a_dead_letter_is_dropped_for_good() {
 
 #[test]
 fn a_queued_message_is_dropped_with_a_reason_and_counted() {
-    let mut records = records();
-    records.inbox.head = Some(prompt(1));
-    let mut draft = draft(records);
+    let mut draft = draft(queued(prompt(1)));
     drop_message(&mut draft, prompt(1), "not wanted");
     assert_eq!(draft.records.inbox.head, None);
     let transaction = finish(draft);
-    let settled = archived_message(&transaction).settlement.clone().expect("settled");
-    assert_eq!((settled.status, settled.reason.as_deref()), (MessageStatus::Dropped, Some("not wanted")));
+    assert_eq!(settled_as(&transaction), (MessageStatus::Dropped, Some("not wanted"), false));
     assert_eq!(transaction.state.counters.messages_dropped, 1);
 }
 
 #[test]
 fn a_hand_written_file_is_admitted_under_its_key_or_rejected_with_the_reason() {
     let keyed = Message { dedupe_key: Some("k".to_owned()), ..prompt(1) };
-    let mut admitting = draft(records());
-    admit_drop(&mut admitting, keyed.clone(), None);
-    let transaction = finish(admitting);
+    let transaction = applied(records(), |draft| admit_drop(draft, keyed.clone(), None));
     assert!(matches!(&transaction.puts[..], [Put::Dedupe(_), Put::Message(message)] if **message == keyed));
 
-    let mut rejecting = draft(records());
-    rejected(&mut rejecting, "todo.txt", "not JSON", false);
-    let transaction = finish(rejecting);
+    let transaction = applied(records(), |draft| rejected(draft, "todo.txt", "not JSON", false));
     assert_eq!(kinds(&transaction.events), [EventKind::MessageRejected, EventKind::Attention]);
     let data = &transaction.events[0].data;
     assert_eq!((word(data, "path"), word(data, "reason")), ("todo.txt", "not JSON"));

@@ -1,5 +1,5 @@
-//! `create`, `start`, `stop` and recovery: their conditions, their changes, and the unchanged
-//! records.
+//! Tests of `create`, `start`, `stop` and recovery: their conditions, the records that they change,
+//! and the records that they leave.
 
 use crate::rules::transition::gate::is_to_be_shut_down;
 use crate::rules::transition::lifecycle::{create, end_late_start, is_uninitialized};
@@ -8,18 +8,18 @@ use crate::rules::transition::recovery::{self, recover};
 use super::*;
 
 #[test]
-fn a_new_agent_is_booting_and_nothing_has_happened_to_it() {
+fn a_new_agent_is_booting_and_its_only_event_is_its_creation() {
     let transaction = create(agent(), Policy::default(), stamp_at(now())).expect("created");
     let state = &transaction.state;
     assert_eq!((transaction.base_revision, state.revision), (0, 1));
     assert_eq!((state.status, state.execution.state), (Status::Booting, ExecutionState::Initializing));
     assert_eq!(kinds(&transaction.events), [EventKind::AgentCreated]);
-    assert_eq!(state.next_due_at, None, "an agent that nobody started is never late");
+    assert_eq!(state.next_due_at, None, "a new agent is never due");
     assert!(transaction.puts.is_empty() && transaction.deletes.is_empty());
     assert!(transaction.archived.is_empty());
 }
 
-/// Returns the pairs of status and state that can occur.
+/// Returns the pairs of a status and a state that agrees with it.
 fn occurring() -> impl Iterator<Item = (Status, ExecutionState)> {
     ExecutionState::ALL.iter().flat_map(|state| {
         Status::ALL
@@ -34,19 +34,18 @@ fn start_changes_only_booting_and_stopped_agents() {
     for (status, state) in occurring() {
         let mut draft = draft(records_in(status, state));
         let before = draft.records.clone();
-        let result = start(&mut draft, &OPERATOR);
-        assert_eq!(result, Ok(()), "{status} {state}");
+        assert_eq!(start(&mut draft, &OPERATOR), Ok(()), "{status} {state}");
         if matches!(status, Status::Booting | Status::Stopped) {
             assert_eq!(draft.records.state.status, Status::AwakeIdle);
         } else {
             assert_eq!(draft.records, before);
-            assert!(draft.is_empty(), "a repeated start leaves no trace");
+            assert!(draft.is_empty(), "a second start changes nothing");
         }
     }
 }
 
 #[test]
-fn start_leads_from_initializing_to_runnable_and_leaves_every_other_state_where_it_is() {
+fn start_leads_from_initializing_to_runnable_and_keeps_every_other_state() {
     for state in [
         ExecutionState::Initializing,
         ExecutionState::Runnable,
@@ -56,9 +55,7 @@ fn start_leads_from_initializing_to_runnable_and_leaves_every_other_state_where_
         ExecutionState::Suspended,
         ExecutionState::Failed,
     ] {
-        let mut draft = draft(records_in(Status::Stopped, state));
-        start(&mut draft, &OPERATOR).expect("started");
-        let transaction = finish(draft);
+        let transaction = changed(records_in(Status::Stopped, state), |draft| start(draft, &OPERATOR));
         let (expected, steps): (_, &[&str]) = match state {
             ExecutionState::Initializing => (ExecutionState::Runnable, &["initializing -> runnable"]),
             other => (other, &[]),
@@ -70,9 +67,8 @@ fn start_leads_from_initializing_to_runnable_and_leaves_every_other_state_where_
 
 #[test]
 fn start_creates_no_message_and_runs_nothing() {
-    let mut draft = draft(records_in(Status::Booting, ExecutionState::Initializing));
-    start(&mut draft, &OPERATOR).expect("started");
-    let transaction = finish(draft);
+    let transaction =
+        changed(records_in(Status::Booting, ExecutionState::Initializing), |draft| start(draft, &OPERATOR));
     assert_eq!(
         kinds(&transaction.events),
         [EventKind::ControlRequestAdmitted, EventKind::ControlApplied, EventKind::StateTransition]
@@ -82,29 +78,30 @@ fn start_creates_no_message_and_runs_nothing() {
 }
 
 #[test]
-fn start_waits_for_a_stop_that_has_not_ended_its_run() {
+fn start_is_refused_until_the_stop_has_ended_the_run() {
     let mut records = records_in(Status::Stopped, ExecutionState::ShuttingDown);
     records.state.current_run = Some(current_run(&prompt(1)));
-    let mut draft = draft(records);
-    assert_eq!(start(&mut draft, &OPERATOR).expect_err("refused").kind, "invalid_state_transition");
-    assert!(draft.is_empty());
+    let refusal = refused(records, |draft| start(draft, &OPERATOR));
+    assert_eq!(refusal.kind, "invalid_state_transition");
 }
 
 #[test]
-fn stop_is_accepted_in_every_status_and_the_second_one_leaves_its_event_only() {
+fn stop_is_accepted_in_every_status_and_a_second_stop_only_adds_its_events() {
     for (status, state) in occurring() {
         let mut draft = draft(records_in(status, state));
         let changed = stop(&mut draft, secs(30), false, None, &OPERATOR).expect("stopped");
         assert_eq!(changed, status != Status::Stopped, "{status} {state}");
         assert_eq!(draft.records.state.status, Status::Stopped);
-        assert_eq!(draft.records.state.execution.state, state, "only the gate is closed");
+        assert_eq!(draft.records.state.execution.state, state, "the stop does not change the state");
         let told = [EventKind::ControlRequestAdmitted, EventKind::ControlApplied];
-        assert_eq!(kinds(&finish(draft).events), told, "{status} {state}");
+        let transaction = finish(draft);
+        assert_eq!(kinds(&transaction.events), told, "{status} {state}");
+        assert_eq!(put_message(&transaction), None, "{status} {state}");
     }
 }
 
 #[test]
-fn what_a_stopped_agent_is_at_is_shut_down_once() {
+fn the_run_or_the_recovery_of_a_stopped_agent_is_shut_down_once() {
     for (status, state) in occurring() {
         let mut records = records_in(status, state);
         if state == ExecutionState::Running {
@@ -132,28 +129,24 @@ fn what_a_stopped_agent_is_at_is_shut_down_once() {
 }
 
 #[test]
-fn stop_says_what_it_was_asked_and_what_it_did() {
+fn the_events_of_a_stop_have_its_reason_and_its_effects() {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
     records.tasks = vec![task(1, TaskStatus::Running)];
     records.policy.workspace.path = "site".to_owned();
-    let mut draft = draft(records);
-    stop(&mut draft, secs(30), false, Some("holiday".to_owned()), &OPERATOR).expect("stopped");
-    let transaction = finish(draft);
+    let transaction =
+        changed(records, |draft| stop(draft, secs(30), false, Some("holiday".to_owned()), &OPERATOR));
     assert_eq!(kinds(&transaction.events), [EventKind::ControlRequestAdmitted, EventKind::ControlApplied]);
     let asked = &transaction.events[0].data;
     assert_eq!((word(asked, "action"), word(asked, "reason")), ("stop", "holiday"));
     let done = &transaction.events[1].data;
-    assert_eq!(
-        (word(done, "action"), word(done, "previous_status"), word(done, "next_status")),
-        ("stop", "asleep", "stopped")
-    );
-    assert_eq!(word(done, "workspace"), "site");
+    let found = words(done, ["action", "previous_status", "next_status", "workspace"]);
+    assert_eq!(found, ["stop", "asleep", "stopped", "site"]);
     assert_eq!(done["task_ids"].as_array().map(Vec::len), Some(1));
     assert!(done["run_id"].is_null());
 }
 
 #[test]
-fn stop_marks_a_live_run_and_leaves_its_end_to_whoever_sees_it() {
+fn stop_marks_a_live_run_and_does_not_settle_it() {
     for requeue in [false, true] {
         let mut draft = draft(running(&prompt(1)));
         let reason = Some("enough".to_owned());
@@ -171,8 +164,14 @@ fn stop_marks_a_live_run_and_leaves_its_end_to_whoever_sees_it() {
     }
 }
 
+/// Returns a suspended agent with queued input, hints, a work item, a wait, a timer and a retry.
 fn full() -> Records {
-    let mut records = records_in(Status::Asleep, ExecutionState::Suspended);
+    let mut records = Records {
+        works: vec![work(1)],
+        waits: vec![wait(1, WaitKind::External)],
+        timers: vec![timer(1, 1000)],
+        ..records_in(Status::Asleep, ExecutionState::Suspended)
+    };
     records.state.sleeping_until = Some(at(1000));
     records.state.pending_wake_hint = Some(hint(21));
     records.state.held = Some(held(&prompt(1), None));
@@ -180,9 +179,6 @@ fn full() -> Records {
     records.state.focus = Some(work_id(1));
     records.inbox.head = Some(prompt(2));
     records.inbox.hints = vec![hint(22), hint(23)];
-    records.works = vec![work(1)];
-    records.waits = vec![wait(1, WaitKind::External)];
-    records.timers = vec![timer(1, 1000)];
     records
 }
 
@@ -199,7 +195,7 @@ fn stop_clears_the_sleep_and_the_wake_hints_and_keeps_everything_else() {
     assert_eq!((state.sleeping_until, &state.pending_wake_hint), (None, &None));
     assert_eq!((&state.held, &state.retry), (&full().state.held, &full().state.retry));
     assert_eq!(state.focus, full().state.focus);
-    assert_eq!(state.next_due_at, None, "nothing wakes a stopped agent");
+    assert_eq!(state.next_due_at, None, "a stopped agent is never due");
     assert_eq!(transaction.deletes, [Delete::Hint(message_id(22)), Delete::Hint(message_id(23))]);
     assert!(transaction.puts.is_empty() && transaction.archived.is_empty());
 }
@@ -221,7 +217,7 @@ fn hints_that_came_before_a_stop_or_while_stopped_are_recorded_as_ignored() {
         let ids = [22, 23, 21].map(|number| message_id(number).to_string());
         let expected: Vec<(&str, &str)> = ids.iter().map(|id| (id.as_str(), "stopped")).collect();
         assert_eq!(ignored, expected);
-        assert_eq!(transaction.state.counters.wakes, 0, "an ignored hint wakes nobody");
+        assert_eq!(transaction.state.counters.wakes, 0, "an ignored hint does not wake the agent");
     }
 }
 
@@ -230,9 +226,7 @@ fn recovery_leads_from_failed_to_runnable_and_ends_the_backoff() {
     for status in [Status::AwakeIdle, Status::Asleep, Status::Stopped] {
         let mut records = records_in(status, ExecutionState::Failed);
         records.state.retry = Some(retry(&prompt(1), at(60_000)));
-        let mut draft = draft(records);
-        recover(&mut draft, "asked for").expect("recovered");
-        let transaction = finish(draft);
+        let transaction = changed(records, |draft| recover(draft, "asked for"));
         assert_eq!(path(&transaction.events), ["failed -> recovering", "recovering -> runnable"]);
         assert_eq!(word(&transaction.events[0].data, "cause"), "asked for");
         assert_eq!((transaction.state.status, &transaction.state.retry), (status, &None));
@@ -245,15 +239,13 @@ fn only_a_failed_execution_recovers() {
     let others =
         |state: ExecutionState| !matches!(state, ExecutionState::Failed | ExecutionState::Recovering);
     for (status, state) in occurring().filter(|(_, state)| others(*state)) {
-        let mut draft = draft(records_in(status, state));
-        let refusal = recover(&mut draft, "asked for").expect_err("refused");
+        let refusal = refused(records_in(status, state), |draft| recover(draft, "asked for"));
         assert_eq!(refusal.message, "`worker` has nothing to recover");
-        assert!(draft.is_empty());
     }
 }
 
 #[test]
-fn a_recovery_that_was_begun_goes_on_where_it_is() {
+fn an_unfinished_recovery_continues_in_its_state() {
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Recovering);
     records.state.retry = Some(retry(&prompt(1), at(1)));
     let mut draft = draft(records);
@@ -262,15 +254,13 @@ fn a_recovery_that_was_begun_goes_on_where_it_is() {
 }
 
 #[test]
-fn a_recovery_that_fails_is_tried_again_after_a_pause_and_costs_its_message_no_attempt() {
+fn a_failed_recovery_is_tried_again_after_a_pause_and_costs_its_message_no_attempt() {
     for status in [Status::AwakeIdle, Status::Asleep, Status::Stopped] {
         let mut records = records_in(status, ExecutionState::Recovering);
         let before = retry(&prompt(1), at(-60_000));
         records.state.retry = Some(before.clone());
         let pause = records.policy.recovery.base;
-        let mut draft = draft(records);
-        recovery::fail(&mut draft, "no disk").expect("failed");
-        let transaction = finish(draft);
+        let transaction = changed(records, |draft| recovery::fail(draft, "no disk"));
         assert_eq!(path(&transaction.events), ["recovering -> failed"]);
         assert_eq!(transaction.state.execution.reason.as_deref(), Some("no disk"));
         let after = transaction.state.retry.expect("a retry");
@@ -280,33 +270,21 @@ fn a_recovery_that_fails_is_tried_again_after_a_pause_and_costs_its_message_no_a
     }
 }
 
-#[test]
-fn a_control_action_puts_no_record_of_its_own() {
-    let mut draft = draft(records());
-    stop(&mut draft, secs(1), false, None, &OPERATOR).expect("stopped");
-    let put_anything = finish(draft).puts.iter().any(|put| matches!(put, Put::Message(_)));
-    assert!(!put_anything);
-}
-
-/// Returns the pauses after consecutive failed recoveries, in milliseconds, and their transactions.
+/// Returns the pauses after consecutive failed recoveries in milliseconds, and their transactions.
 fn failing(mut records: Records, times: usize) -> (Vec<i64>, Vec<Transaction>) {
     let (mut pauses, mut all) = (Vec::new(), Vec::new());
     for _ in 0..times {
         records.state.execution.state = ExecutionState::Recovering;
-        let mut draft = draft(records.clone());
-        recovery::fail(&mut draft, "no disk").expect("failed");
-        let transaction = finish(draft);
+        let transaction = changed(records.clone(), |draft| recovery::fail(draft, "no disk"));
         records.state = transaction.state.clone();
-        pauses.extend(
-            records.state.retry.as_ref().map(|retry| retry.not_before.as_millis() - now().as_millis()),
-        );
+        pauses.extend(records.state.retry.as_ref().map(|retry| retry.not_before.as_millis() - NOW_MS));
         all.push(transaction);
     }
     (pauses, all)
 }
 
 #[test]
-fn the_pause_after_a_failed_recovery_grows_and_somebody_is_told_after_the_last_attempt() {
+fn the_pause_after_a_failed_recovery_grows_and_a_person_is_told_after_the_last_attempt() {
     let (pauses, transactions) = failing(records_in(Status::AwakeIdle, ExecutionState::Recovering), 7);
     assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 3_600_000, 3_600_000, 3_600_000]);
     let told: Vec<usize> = transactions
@@ -323,7 +301,7 @@ fn the_pause_after_a_failed_recovery_grows_and_somebody_is_told_after_the_last_a
 }
 
 #[test]
-fn an_agent_whose_recovery_has_failed_too_often_stops_itself_if_it_is_to() {
+fn an_agent_whose_recovery_has_failed_too_often_stops_itself_if_its_policy_says_so() {
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Recovering);
     records.policy.recovery.on_exhausted = OnExhausted::Stop;
     records.policy.recovery.max_attempts = 2;
@@ -332,11 +310,9 @@ fn an_agent_whose_recovery_has_failed_too_often_stops_itself_if_it_is_to() {
     let last = &transactions[1];
     assert_eq!((last.state.status, last.state.execution.state), (Status::Stopped, ExecutionState::Failed));
     let told = of_kind(&last.events, EventKind::Attention).next().expect("told");
-    assert_eq!(
-        (word(told, "subject"), word(told, "reason")),
-        ("agent_stopped", "its recovery failed: no disk")
-    );
-    // After its start the agent waits for its pause, and has as many tries again.
+    let expected = ["agent_stopped", "its recovery failed: no disk"];
+    assert_eq!(words(told, ["subject", "reason"]), expected);
+    // The last failure resets the number of failures, and a start does not end the pause.
     records.state = last.state.clone();
     let mut starting = draft(records.clone());
     start(&mut starting, &OPERATOR).expect("started");
@@ -344,27 +320,23 @@ fn an_agent_whose_recovery_has_failed_too_often_stops_itself_if_it_is_to() {
 }
 
 #[test]
-fn a_start_that_was_given_up_is_followed_by_a_pause_and_so_is_each_recovery_after_it() {
+fn after_a_failed_start_each_recovery_waits_for_a_growing_pause() {
     let mut records = records_in(Status::Booting, ExecutionState::Initializing);
     records.state.execution.since = at(-60_001);
     records.state.execution.reason = Some("start".to_owned());
     let mut late = draft(records.clone());
     end_late_start(&mut late).expect("given up");
     let given_up = finish(late);
-    assert_eq!(
-        (given_up.state.status, given_up.state.execution.state),
-        (Status::Stopped, ExecutionState::Failed)
-    );
-    assert_eq!(
-        given_up.state.retry.as_ref().map(|retry| (retry.message_id, retry.not_before)),
-        Some((None, at(1000)))
-    );
-    assert!(is_uninitialized(&given_up.state));
+    let state = &given_up.state;
+    assert_eq!((state.status, state.execution.state), (Status::Stopped, ExecutionState::Failed));
+    let retry = state.retry.as_ref().map(|retry| (retry.message_id, retry.not_before));
+    assert_eq!(retry, Some((None, at(1000))));
+    assert!(is_uninitialized(state));
     records.state = given_up.state;
     let mut starting = draft(records.clone());
     start(&mut starting, &OPERATOR).expect("started");
     records.state = finish(starting).state;
     assert_eq!(records.state.next_due_at, Some(at(1000)));
     let (pauses, _) = failing(records, 3);
-    assert_eq!(pauses, [1_000, 2_000, 4_000], "also where there is no message that it is about");
+    assert_eq!(pauses, [1_000, 2_000, 4_000], "also without a message");
 }

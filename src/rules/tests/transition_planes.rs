@@ -1,4 +1,4 @@
-//! Work items, waits and timers as records: the result of each change, and its refusals.
+//! Tests of the changes of work items, waits and timers: their results and their refusals.
 
 use crate::rules::transition::timer::{NewTimer, add, take_in_due};
 use crate::rules::transition::wait::set;
@@ -21,7 +21,7 @@ fn ended(transaction: &Transaction) -> Vec<WaitStatus> {
 }
 
 #[test]
-fn the_owner_of_a_wait_is_the_first_that_is_open() {
+fn the_owner_of_a_wait_is_the_named_item_or_else_the_focus_or_the_agent() {
     for (owner, focus, expected) in [
         (WaitOwner::Agent, Some(1), Ok(None)),
         (WaitOwner::Work(work_id(2)), Some(1), Ok(Some(2))),
@@ -55,7 +55,7 @@ fn a_wait_on_an_item_replaces_that_items_wait_and_no_other() {
 }
 
 #[test]
-fn a_wait_for_a_resource_that_a_wait_of_the_same_owner_names_replaces_it_and_says_so() {
+fn a_wait_for_a_resource_replaces_the_waits_of_its_owner_for_that_resource() {
     let about = |wait: Wait, resource: &str| Wait { resource: Some(resource.to_owned()), ..wait };
     let bound = Wait { resolved_by: Some(message_id(5)), ..about(wait(5, WaitKind::External), "pr:1") };
     let waits = vec![
@@ -88,29 +88,28 @@ fn a_wait_for_a_resource_that_a_wait_of_the_same_owner_names_replaces_it_and_say
 }
 
 #[test]
-fn the_end_of_a_wait_makes_its_item_another_one() {
-    let mut records = with_work(&[1]);
-    records.waits = vec![wait_on(1, WaitKind::External, 1)];
-    let mut draft = draft(records);
+fn the_end_of_a_wait_changes_the_revision_of_its_item_once() {
+    let waits = vec![wait_on(1, WaitKind::External, 1)];
+    let mut draft = draft(Records { waits, ..with_work(&[1]) });
     for _ in 0..2 {
         end_wait(&mut draft, wait_id(1), WaitStatus::Resolved, "a message");
-        assert_eq!(draft.records.works[0].revision, 2, "and only once");
+        assert_eq!(draft.records.works[0].revision, 2);
     }
     assert_eq!(ended(&finish(draft)), [WaitStatus::Resolved]);
 }
 
 #[test]
-fn a_deadline_is_told_once_as_a_message_of_its_own_moment_and_ends_nothing() {
+fn each_deadline_of_a_wait_makes_one_message_with_its_time_and_ends_no_wait() {
     use MessageKind::{SystemTick, TimerTick};
     type Row = (WaitKind, Option<i64>, Option<i64>, Option<i64>, &'static [(MessageKind, i64)]);
-    // Rows: kind, wake, recheck, expiry, and the message for each deadline.
+    // Rows: kind, wake time, recheck time, expiry time, and the message for each deadline.
     let rows: [Row; 9] = [
         (WaitKind::External, None, Some(0), None, &[(SystemTick, 0)]),
         (WaitKind::External, None, Some(1), None, &[]),
         (WaitKind::External, None, Some(-9), None, &[(SystemTick, -9)]),
         (WaitKind::External, None, None, Some(0), &[]),
         (WaitKind::External, None, None, Some(-1), &[(SystemTick, 0)]),
-        // A wait that is given up is not checked again.
+        // After the expiry of a wait there is no recheck.
         (WaitKind::External, None, Some(-9), Some(-5), &[(SystemTick, -4)]),
         (WaitKind::Timer, Some(-7), None, None, &[(TimerTick, -7)]),
         (WaitKind::Timer, Some(1), None, None, &[]),
@@ -125,7 +124,7 @@ fn a_deadline_is_told_once_as_a_message_of_its_own_moment_and_ends_nothing() {
         };
         let mut draft = draft(Records { waits: vec![waiting], ..records() });
         take_in_due(&mut draft);
-        // A deadline is reported once.
+        // The second step finds no further deadline.
         take_in_due(&mut draft);
         let transaction = finish(draft);
         let row = format!("{kind:?} {wake:?} {recheck:?} {expires:?}");
@@ -141,9 +140,22 @@ fn a_deadline_is_told_once_as_a_message_of_its_own_moment_and_ends_nothing() {
     }
 }
 
+fn every_ten_seconds() -> Timer {
+    Timer { schedule: Schedule::Every { every: secs(10), from: now() }, ..timer(1, 10_000) }
+}
+
+/// Returns the timer after a step at this time, unless it has ended, and the number of its
+/// messages.
+fn fired(timer: Timer, now_ms: i64) -> (Option<Timer>, u64) {
+    let mut draft = draft_at(Records { timers: vec![timer], ..records() }, at(now_ms));
+    take_in_due(&mut draft);
+    let left = draft.records.timers.first().cloned();
+    (left, messages(&finish(draft)).count() as u64)
+}
+
 #[test]
 fn a_timer_fires_as_its_catch_up_says() {
-    for (catch_up, now_ms, fired, missed) in [
+    for (catch_up, now_ms, fired_times, missed) in [
         (CatchUp::Once, 9_999, 0, 0),
         (CatchUp::Once, 10_000, 1, 0),
         (CatchUp::Once, 35_000, 1, 2),
@@ -153,27 +165,20 @@ fn a_timer_fires_as_its_catch_up_says() {
         (CatchUp::Skip, 19_999, 1, 0),
         (CatchUp::Skip, 35_000, 0, 3),
     ] {
-        let schedule = Schedule::Every { every: secs(10), from: now() };
-        let due = Timer { schedule, catch_up, ..timer(1, 10_000) };
-        let stamp = stamp_at(at(now_ms));
-        let records = Records { timers: vec![due], ..records() };
-        let mut draft = Draft::new(records, stamp);
-        take_in_due(&mut draft);
-        let left = draft.records.timers[0].clone();
-        assert_eq!((left.fired, left.missed), (fired, missed), "{catch_up:?} at {now_ms}");
+        let (left, messages) = fired(Timer { catch_up, ..every_ten_seconds() }, now_ms);
+        let left = left.expect("an active timer");
+        assert_eq!((left.fired, left.missed), (fired_times, missed), "{catch_up:?} at {now_ms}");
         assert!(left.next_at > at(now_ms), "{catch_up:?} at {now_ms}");
-        assert_eq!(messages(&finish(draft)).count() as u64, fired, "{catch_up:?} at {now_ms}");
+        assert_eq!(messages, fired_times, "{catch_up:?} at {now_ms}");
     }
     let refused = NewTimer::new(Schedule::Every { every: secs(0), from: now() });
-    assert_eq!(
-        add(&mut draft(records()), refused).map_err(|refusal| refusal.kind),
-        Err("schedule_too_short")
-    );
+    let found = add(&mut draft(records()), refused).map_err(|refusal| refusal.kind);
+    assert_eq!(found, Err("schedule_too_short"));
 }
 
 #[test]
-fn a_grace_says_how_late_is_too_late() {
-    for (grace, now_ms, fired, missed) in [
+fn a_fire_that_is_later_than_the_grace_is_missed() {
+    for (grace, now_ms, fired_times, missed) in [
         (secs(3), 10_000, 1, 0),
         (secs(3), 13_000, 1, 0),
         (secs(3), 13_001, 0, 1),
@@ -183,21 +188,14 @@ fn a_grace_says_how_late_is_too_late() {
         (Span::ZERO, 10_001, 0, 1),
         (secs(3600), 35_000, 1, 2),
     ] {
-        let schedule = Schedule::Every { every: secs(10), from: now() };
-        let due = Timer { schedule, catch_up: CatchUp::Skip, grace: Some(grace), ..timer(1, 10_000) };
-        let records = Records { timers: vec![due], ..records() };
-        let mut draft = Draft::new(records, stamp_at(at(now_ms)));
-        take_in_due(&mut draft);
-        let left = draft.records.timers[0].clone();
-        assert_eq!((left.fired, left.missed), (fired, missed), "{grace} at {now_ms}");
+        let due = Timer { catch_up: CatchUp::Skip, grace: Some(grace), ..every_ten_seconds() };
+        let (left, _) = fired(due, now_ms);
+        let counts = left.map(|left| (left.fired, left.missed));
+        assert_eq!(counts, Some((fired_times, missed)), "{grace} at {now_ms}");
     }
-    // A timer with a single fire ends if that fire is too late.
+    // A timer that fires once ends, although its only fire is too late.
     let once = Timer { catch_up: CatchUp::Skip, grace: Some(secs(3)), ..timer(1, 10_000) };
-    let records = Records { timers: vec![once], ..records() };
-    let mut draft = Draft::new(records, stamp_at(at(20_000)));
-    take_in_due(&mut draft);
-    assert!(draft.records.timers.is_empty());
-    assert_eq!(messages(&finish(draft)).count(), 0);
+    assert_eq!(fired(once, 20_000), (None, 0));
 }
 
 #[test]
@@ -213,8 +211,8 @@ fn a_name_has_one_active_timer() {
     let (first, action) = add(&mut draft, named(600, "look")).expect("a timer");
     assert_eq!(action, "added");
     draft.records.timers[0].next_at = at(5000);
-    // The same definition leaves the timer unchanged, a new text keeps its time, and a new schedule
-    // starts again.
+    // A timer of the same definition stays unchanged. A new text keeps the time of the next fire,
+    // and a new schedule computes it again.
     for (again, action, next_at) in [
         (named(600, "look"), "unchanged", at(5000)),
         (named(600, "look again"), "replaced", at(5000)),
@@ -241,7 +239,7 @@ fn a_name_has_one_active_timer() {
 }
 
 #[test]
-fn completing_takes_focus_waits_and_blocker_along() {
+fn completing_an_item_ends_its_focus_its_waits_and_its_blocker() {
     let blocked = WorkItem { blocked_by: Some("a lock".to_owned()), recheck_at: Some(at(1)), ..work(1) };
     let mut records = Records { works: vec![blocked, work(2)], ..records() };
     records.state.focus = Some(work_id(1));
@@ -260,10 +258,8 @@ fn each_change_of_an_item_is_one_revision_and_one_event() {
     let blocked = WorkItem { blocked_by: Some("a lock".to_owned()), ..work(1) };
     let mut draft = draft(Records { works: vec![blocked], ..records() });
     assert_eq!(update(&mut draft, work_id(1), WorkChange::default()).map(|item| item.revision), Ok(2));
-    assert_eq!(
-        pick(&mut draft, work_id(1), None).map(|item| (item.revision, item.blocked_by.is_some())),
-        Ok((3, true))
-    );
+    let picked = pick(&mut draft, work_id(1), None);
+    assert_eq!(picked.map(|item| (item.revision, item.blocked_by.is_some())), Ok((3, true)));
     assert_eq!(unblock(&mut draft, work_id(1), "r").map(|item| item.revision), Ok(4));
     assert_eq!(unblock(&mut draft, work_id(1), "r").map_err(|refusal| refusal.kind), Err("not_blocked"));
     let transaction = finish(draft);

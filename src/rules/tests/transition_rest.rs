@@ -1,5 +1,5 @@
-//! Steps that find nothing to run: the resting status, and the record of the decision, which is
-//! written once.
+//! Tests of steps that find nothing to do: the resting status, and the resting decision, which is
+//! recorded once.
 
 use crate::rules::transition::rest::decided;
 
@@ -40,7 +40,7 @@ fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> S
 
 #[test]
 fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
-    let elsewhere = [
+    let others = [
         resting(DecisionKind::WaitForOperator, "agent_operator_wait"),
         resting(DecisionKind::WaitForExternalChange, "agent_external_wait"),
         resting(DecisionKind::WaitForTimer, "active_timers"),
@@ -49,7 +49,7 @@ fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
         resting(DecisionKind::WaitForTimer, "work_item_timer_wait"),
         sleep(),
     ];
-    for decision in elsewhere {
+    for decision in others {
         for state in [ExecutionState::Waiting, ExecutionState::Completed, ExecutionState::Runnable] {
             let found = status_after(&decision, Status::AwakeIdle, state);
             assert_eq!(found, Status::Asleep, "{decision:?} in {state}");
@@ -66,7 +66,7 @@ fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
     }
 }
 
-/// Returns resting records with these waits of the agent itself, whose task has this status.
+/// Returns an agent with own waits of these kinds. Task 1, for which it may wait, has this status.
 fn waiting(status: Status, kinds: &[WaitKind], task_status: TaskStatus) -> Records {
     let mut records = records_in(status, ExecutionState::Waiting);
     records.waits = kinds.iter().zip(1..).map(|(kind, number)| wait(number, *kind)).collect();
@@ -74,8 +74,8 @@ fn waiting(status: Status, kinds: &[WaitKind], task_status: TaskStatus) -> Recor
     records
 }
 
-/// Status by contract, execution §3, for every combination of an agent's waits, its task and the
-/// status before.
+/// Tries every combination of the waits, the status of the task and the status before, against
+/// contract, execution §3.
 #[test]
 fn an_agent_awaits_its_task_exactly_while_it_waits_for_a_task_that_has_not_ended() {
     use WaitKind::{External, Operator, System, Task, Timer};
@@ -124,9 +124,7 @@ fn decisions_that_do_nothing_keep_the_status() {
 
 #[test]
 fn a_rest_is_recorded_as_a_decision_with_its_reason() {
-    let mut draft = draft(records());
-    rest(&mut draft, &for_task());
-    let transaction = finish(draft);
+    let transaction = applied(records(), |draft| rest(draft, &for_task()));
     assert_eq!(kinds(&transaction.events), [EventKind::SchedulerDecision]);
     let data = &transaction.events[0].data;
     assert_eq!((word(data, "decision"), word(data, "reason")), ("wait_for_task", "agent_task_wait"));
@@ -134,41 +132,38 @@ fn a_rest_is_recorded_as_a_decision_with_its_reason() {
 }
 
 #[test]
-fn another_process_at_work_leaves_nothing_to_record() {
+fn a_step_that_leaves_the_agent_to_another_process_records_nothing() {
     let mut draft = draft(records());
     rest(&mut draft, &Decision { action: StepAction::Leave, report: in_progress() });
     assert!(draft.is_empty());
 }
 
-/// Returns resting records, each with another reason.
+/// Returns agents that rest, each for another reason.
 fn restful() -> Vec<Records> {
     let mut all = vec![
         records(),
         records_in(Status::Stopped, ExecutionState::Runnable),
         records_in(Status::Booting, ExecutionState::Initializing),
     ];
-    for kind in [WaitKind::Operator, WaitKind::External, WaitKind::Timer, WaitKind::Task, WaitKind::System] {
+    for kind in WaitKind::ALL {
         for state in [ExecutionState::Completed, ExecutionState::Waiting] {
-            let mut records = records_in(Status::AwakeIdle, state);
-            records.waits.push(wait(1, kind));
-            all.push(records);
+            all.push(Records { waits: vec![wait(1, *kind)], ..records_in(Status::AwakeIdle, state) });
         }
     }
-    let mut with_timer = records_in(Status::AwaitingTask, ExecutionState::Waiting);
-    with_timer.waits.push(wait(1, WaitKind::Task));
-    with_timer.timers.push(timer(1, 1000));
-    all.push(with_timer);
+    all.push(Records {
+        waits: vec![wait(1, WaitKind::Task)],
+        timers: vec![timer(1, 1000)],
+        ..records_in(Status::AwaitingTask, ExecutionState::Waiting)
+    });
     let mut backoff = records_in(Status::AwakeIdle, ExecutionState::Failed);
     backoff.state.retry = Some(retry(&prompt(1), at(1000)));
     all.push(backoff);
-    let mut held = records_in(Status::AwakeIdle, ExecutionState::WaitingResources);
-    held.state.held = Some(super::held(&prompt(1), Some(at(1000))));
-    all.push(held);
+    all.push(holding(ExecutionState::WaitingResources, Some(at(1000))));
     all
 }
 
 #[test]
-fn a_rest_leaves_what_the_next_step_would_decide_and_is_recorded_once() {
+fn the_stored_resting_decision_is_that_of_the_next_step_and_is_recorded_once() {
     for mut records in restful() {
         let mut first = draft(records.clone());
         rest(&mut first, &decide(&project(&records, now())));
@@ -183,29 +178,27 @@ fn a_rest_leaves_what_the_next_step_would_decide_and_is_recorded_once() {
 }
 
 #[test]
-fn a_rest_for_something_else_is_recorded_again() {
+fn a_rest_for_another_reason_is_recorded_again() {
     let mut records = records();
     records.waits.push(wait(1, WaitKind::Operator));
     let mut first = draft(records.clone());
     rest(&mut first, &decide(&project(&records, now())));
     records.state = finish(first).state;
     records.waits = vec![wait(2, WaitKind::External)];
-    let mut second = draft(records.clone());
-    rest(&mut second, &decide(&project(&records, now())));
-    let transaction = finish(second);
+    let transaction = applied(records.clone(), |draft| rest(draft, &decide(&project(&records, now()))));
     let reasons: Vec<&str> =
         of_kind(&transaction.events, EventKind::SchedulerDecision).map(|data| word(data, "reason")).collect();
     assert_eq!(reasons, ["agent_external_wait"]);
 }
 
 #[test]
-fn a_rest_that_comes_with_a_change_is_recorded_again() {
+fn a_rest_after_another_change_is_recorded_again() {
     let mut records = records();
     let mut first = draft(records.clone());
     rest(&mut first, &sleep());
     records.state = finish(first).state;
     let mut second = draft(records);
-    second.event(EventKind::Advisory, None, serde_json::json!({}));
+    second.event(EventKind::Advisory, None, json!({}));
     rest(&mut second, &stay_idle());
     let transaction = finish(second);
     assert_eq!(kinds(&transaction.events), [EventKind::Advisory, EventKind::SchedulerDecision]);
@@ -213,18 +206,18 @@ fn a_rest_that_comes_with_a_change_is_recorded_again() {
 }
 
 #[test]
-fn a_decision_that_goes_on_to_change_something_is_recorded_with_its_report() {
+fn a_decision_that_changes_the_agent_is_recorded_with_its_report() {
     let mut draft = draft(records());
     let report = in_progress();
     decided(&mut draft, &report);
     let transaction = finish(draft);
     assert_eq!(transaction.events[0].kind, EventKind::SchedulerDecision);
     assert_eq!(transaction.events[0].run_id, Some(run_id(1)));
-    assert_eq!(transaction.events[0].data, serde_json::json!(report));
+    assert_eq!(transaction.events[0].data, json!(report));
 }
 
 #[test]
-fn the_ledger_hears_of_an_advisory_once_when_it_begins() {
+fn an_advisory_has_one_event_when_it_begins() {
     let told = |records: &mut Records| -> Vec<String> {
         let mut draft = draft(records.clone());
         rest(&mut draft, &decide(&project(records, now())));
@@ -243,12 +236,11 @@ fn the_ledger_hears_of_an_advisory_once_when_it_begins() {
     assert_eq!(told(&mut records), [""; 0]);
     // A second advisory is recorded without repeating the first.
     records.waits.push(Wait { resource: Some("mail".to_owned()), ..wait(2, WaitKind::External) });
-    records.works.push(work(1));
-    records.works[0].blocked_by = Some("a decision".to_owned());
-    records.works[0].recheck_at = Some(at(1));
+    let blocked_by = Some("a decision".to_owned());
+    records.works.push(WorkItem { blocked_by, recheck_at: Some(at(1)), ..work(1) });
     assert_eq!(told(&mut records), weak(2));
-    // An advisory that has ended is removed with the next commit, and recorded again when it
-    // returns.
+    // The next commit removes an advisory that has ended. If the advisory returns, it has an event
+    // again.
     let gone = records.waits.remove(0);
     records.state.status = Status::AwakeIdle;
     assert_eq!(told(&mut records), [""; 0]);
