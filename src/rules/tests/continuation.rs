@@ -373,69 +373,49 @@ const LOCAL: Verdict = (LocalContinuation, true, false);
 const LIVENESS: Verdict = (LivenessOnly, false, false);
 const LIVENESS_MATCHED: Verdict = (LivenessOnly, false, true);
 
-type Row = (&'static str, fn(&Case) -> bool, Verdict);
+type Row = (&'static str, Verdict, fn(&Case) -> bool);
 
-/// Rows of contract, semantics §7: number, condition, verdict.
+/// Rows of contract, semantics §7: number, verdict, condition.
 const TABLE: [Row; 16] = [
-    ("scheduler, moot", Case::is_moot, LIVENESS),
-    ("scheduler", |case| matches!(case.trigger.source, TriggerSource::Scheduler(_)), LOCAL),
-    ("1", |case| case.is(TriggerKind::OperatorInput) && case.waits_for(AwaitingOperatorInput), EXPECTED),
-    (
-        "2",
-        |case| {
-            case.terminal() && case.waits_for(AwaitingTaskResult) && case.trigger.task_id == Some(task_id(1))
-        },
-        EXPECTED,
-    ),
-    ("3", |case| case.is(TriggerKind::TimerFire) && case.waits_for(AwaitingTimer), EXPECTED),
-    (
-        "4",
-        |case| {
-            let is_about_it = case.trigger.resource.is_none() || case.resource_is_awaited();
-            case.is_awaited_change() && case.trigger.contentful && is_about_it
-        },
-        EXPECTED,
-    ),
-    ("5", |case| case.is_awaited_change() && !case.trigger.contentful && case.ends, EXPECTED),
-    (
-        "6",
-        |case| case.is_awaited_change() && !case.trigger.contentful && case.names_nothing(),
-        LIVENESS_MATCHED,
-    ),
-    (
-        "7",
-        |case| case.is(TriggerKind::TaskResult) && !case.terminal() && case.waits_for(AwaitingTaskResult),
-        LIVENESS_MATCHED,
-    ),
-    ("8", |case| case.prior.outcome == Waiting && case.is(TriggerKind::OperatorInput), OVERRIDE),
-    ("9", |case| case.prior.outcome == Waiting && case.terminal(), OVERRIDE),
-    ("10", |case| case.prior.outcome == Waiting, LIVENESS),
-    ("free: task results", Case::terminal, LOCAL),
-    (
-        "free: operator input, timer fires, follow-ups",
-        |case| {
-            use TriggerKind::{InternalFollowup, OperatorInput, TimerFire};
-            matches!(case.trigger.kind, OperatorInput | TimerFire | InternalFollowup)
-        },
-        LOCAL,
-    ),
-    (
-        "free: contentful events and ticks",
-        |case| {
-            let kind = case.trigger.kind;
-            case.trigger.contentful && matches!(kind, TriggerKind::ExternalEvent | TriggerKind::SystemTick)
-        },
-        LOCAL,
-    ),
-    ("free: the rest", |_| true, LIVENESS),
+    ("scheduler, moot", LIVENESS, Case::is_moot),
+    ("scheduler", LOCAL, |case| matches!(case.trigger.source, TriggerSource::Scheduler(_))),
+    ("1", EXPECTED, |case| case.is(TriggerKind::OperatorInput) && case.waits_for(AwaitingOperatorInput)),
+    ("2", EXPECTED, |case| {
+        case.terminal() && case.waits_for(AwaitingTaskResult) && case.trigger.task_id == Some(task_id(1))
+    }),
+    ("3", EXPECTED, |case| case.is(TriggerKind::TimerFire) && case.waits_for(AwaitingTimer)),
+    ("4", EXPECTED, |case| {
+        let is_about_it = case.trigger.resource.is_none() || case.resource_is_awaited();
+        case.is_awaited_change() && case.trigger.contentful && is_about_it
+    }),
+    ("5", EXPECTED, |case| case.is_awaited_change() && !case.trigger.contentful && case.ends),
+    ("6", LIVENESS_MATCHED, |case| {
+        case.is_awaited_change() && !case.trigger.contentful && case.names_nothing()
+    }),
+    ("7", LIVENESS_MATCHED, |case| {
+        case.is(TriggerKind::TaskResult) && !case.terminal() && case.waits_for(AwaitingTaskResult)
+    }),
+    ("8", OVERRIDE, |case| case.prior.outcome == Waiting && case.is(TriggerKind::OperatorInput)),
+    ("9", OVERRIDE, |case| case.prior.outcome == Waiting && case.terminal()),
+    ("10", LIVENESS, |case| case.prior.outcome == Waiting),
+    ("free: task results", LOCAL, Case::terminal),
+    ("free: operator input, timer fires, follow-ups", LOCAL, |case| {
+        use TriggerKind::{InternalFollowup, OperatorInput, TimerFire};
+        matches!(case.trigger.kind, OperatorInput | TimerFire | InternalFollowup)
+    }),
+    ("free: contentful events and ticks", LOCAL, |case| {
+        let kind = case.trigger.kind;
+        case.trigger.contentful && matches!(kind, TriggerKind::ExternalEvent | TriggerKind::SystemTick)
+    }),
+    ("free: the rest", LIVENESS, |_| true),
 ];
 
 /// Returns the row's verdict. A trigger that ends a wait runs a turn in any case, and so does input
 /// if the policy says so.
-fn expected(case: &Case, (.., verdict): &Row, unmatched: Unmatched) -> Verdict {
+fn expected(case: &Case, verdict: Verdict, unmatched: Unmatched) -> Verdict {
     let must_run = case.ends || unmatched == Unmatched::Run && case.is_input();
     match (verdict.1, must_run, case.prior.outcome == Waiting) {
-        (true, ..) | (false, false, _) => *verdict,
+        (true, ..) | (false, false, _) => verdict,
         (false, true, true) => OVERRIDE,
         (false, true, false) => LOCAL,
     }
@@ -513,13 +493,13 @@ fn every_trigger_after_every_closure_is_the_first_row_that_holds() {
     let waits = waits();
     let mut seen = [0u32; TABLE.len()];
     for case in cases() {
-        let row = TABLE.iter().position(|(_, holds, ..)| holds(&case)).expect("the last row");
+        let row = TABLE.iter().position(|(.., holds)| holds(&case)).expect("the last row");
         seen[row] += 1;
-        let (number, ..) = &TABLE[row];
+        let (number, verdict, _) = TABLE[row];
         let Case { prior, trigger, .. } = &case;
         for unmatched in [Unmatched::Reduce, Unmatched::Run] {
             let found = resolve(prior, trigger, &waits, unmatched);
-            let (class, reentry, matched) = expected(&case, &TABLE[row], unmatched);
+            let (class, reentry, matched) = expected(&case, verdict, unmatched);
             let resolves = satisfied(trigger, &waits);
             let case = format!("row {number}, {unmatched:?}: {trigger:?} after {prior:?}");
             assert_eq!(shown(&found), (class, reentry, matched, resolves), "{case}");

@@ -1,5 +1,5 @@
-//! Tests of consecutive deferrals: the details that a turn gives, their duration and number, and the
-//! operator's ways to end them.
+//! Tests of consecutive deferrals: the details that a turn gives, their duration and number, and
+//! the operator's ways to end them.
 
 use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::preemption;
@@ -165,7 +165,9 @@ fn after_recover_or_start_the_next_step_tries_again_and_the_deferrals_are_reset(
     let moment = at(299_000);
     let recovered = {
         let mut draft = draft_at(until_tomorrow(), moment);
-        retry_held(&mut draft, &OPERATOR).expect("it waits");
+        retry_held(&mut draft, &OPERATOR).expect("recovered");
+        let events = finish(draft.clone()).events;
+        assert_eq!(of_kind(&events, EventKind::ControlApplied).count(), 1);
         committed(draft)
     };
     let started = {
@@ -247,11 +249,15 @@ fn after_arrival(arrive: impl Fn(&mut Records), moment: Time) -> (String, Record
 }
 
 #[test]
-fn a_deferred_message_is_tried_again_after_an_interjection_but_not_after_a_hint() {
+fn a_deferred_message_is_tried_again_after_an_interjection_but_not_after_a_message_or_a_hint() {
     let put = "the turn asked to come back later (exit status 75)";
     let minted = |millis: i64| Some(MessageId(stamp_at(at(millis)).mint()));
     let moment = at(60_000);
     assert_eq!(after_arrival(|_| {}, moment).0, put);
+    let ordinary = |records: &mut Records| {
+        records.inbox.head = Some(Message { priority: Priority::Next, created_at: at(1), ..prompt(2) });
+    };
+    assert_eq!(after_arrival(ordinary, moment).0, put);
     let hinted = |records: &mut Records| {
         records.inbox.hints = vec![WakeHint { created_at: at(30_000), ..hint(8) }];
     };
@@ -270,14 +276,6 @@ fn a_deferred_message_is_tried_again_after_an_interjection_but_not_after_a_hint(
         assert_eq!(super::reason(&draft.records, at(61_500)), put);
         assert!(draft.is_empty());
     }
-}
-
-#[test]
-fn an_ordinary_message_waits_behind_the_held_message() {
-    let normal = |records: &mut Records| {
-        records.inbox.head = Some(Message { priority: Priority::Next, created_at: at(1), ..prompt(2) });
-    };
-    assert_eq!(after_arrival(normal, at(60_000)).0, "the turn asked to come back later (exit status 75)");
 }
 
 #[test]
@@ -372,12 +370,4 @@ fn standing(status: Status, state: ExecutionState) -> Records {
     records.state.status = status;
     records.state.execution.state = state;
     records
-}
-
-#[test]
-fn a_recovery_by_the_operator_has_an_event() {
-    let mut draft = draft(until_tomorrow());
-    retry_held(&mut draft, &OPERATOR).expect("it waits");
-    let events = finish(draft).events;
-    assert_eq!(of_kind(&events, EventKind::ControlApplied).count(), 1);
 }

@@ -35,12 +35,15 @@ const SOURCES: [Source; 8] = [
 ];
 
 #[test]
-fn records_without_a_time_are_never_due() {
-    let mut records = records();
-    records.works.push(work(1));
-    records.waits.push(wait(1, WaitKind::External));
-    records.inbox.head = Some(prompt(1));
-    assert_eq!(next_due(&records), None);
+fn an_agent_without_a_time_is_never_due() {
+    let plain =
+        Records { works: vec![work(1)], waits: vec![wait(1, WaitKind::External)], ..queued(prompt(1)) };
+    let with_run = with(|records| records.state.current_run = Some(current_run(&prompt(1))));
+    // The end of a backoff counts only in the state `failed`.
+    let with_retry = with(|records| records.state.retry = Some(retry(&prompt(1), at(5))));
+    for records in [plain, with_run, with_retry] {
+        assert_eq!(next_due(&records), None);
+    }
 }
 
 #[test]
@@ -141,18 +144,4 @@ fn ended_consumed_and_disabled_times_are_not_due() {
     no_limit.policy.timeouts.suspend = Limit(None);
     no_limit.state.execution.state = ExecutionState::Suspended;
     assert_eq!(next_due(&no_limit), None);
-}
-
-#[test]
-fn an_agent_is_not_due_because_of_its_run() {
-    let mut records = records();
-    records.state.current_run = Some(current_run(&prompt(1)));
-    assert_eq!(next_due(&records), None);
-}
-
-#[test]
-fn a_backoff_counts_only_while_the_execution_is_failed() {
-    let mut records = records();
-    records.state.retry = Some(retry(&prompt(1), at(5)));
-    assert_eq!(next_due(&records), None);
 }

@@ -116,6 +116,7 @@ const TIMEOUTS: [(ExecutionState, i64, &str); 5] = [
 
 #[test]
 fn each_timeout_has_its_published_default_and_is_over_one_millisecond_after_it() {
+    assert_eq!(Policy::default().turn.timeout, Limit(Some(secs(1800))));
     for (state, millis, reason) in TIMEOUTS {
         let (limit, why) = timeout(&in_state(state), &Timeouts::default()).expect("a timeout");
         assert_eq!((limit, why), (at(millis), reason), "{state}");
@@ -198,11 +199,6 @@ fn the_shutdown_timeout_can_not_be_disabled() {
     }
     let set = policy("[timeouts]\nshutdown = \"5s\"\n").expect("a shorter one is fine");
     assert_eq!(set.timeouts.shutdown, secs(5));
-}
-
-#[test]
-fn the_turn_timeout_is_30_minutes_by_default() {
-    assert_eq!(Policy::default().turn.timeout, Limit(Some(secs(1800))));
 }
 
 #[test]

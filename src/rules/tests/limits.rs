@@ -47,8 +47,8 @@ fn limits(set: impl FnOnce(&mut Limits)) -> Limits {
 
 type Set = fn(&mut Limits);
 
-/// Rows: resource, a limit that two turns of 300 tokens and ten cents each have reached, a limit that
-/// they have not reached, and the start and the length of its period in milliseconds.
+/// Rows: resource, a limit that two turns of 300 tokens and ten cents each have reached, a limit
+/// that they have not reached, and the start and the length of its period in milliseconds.
 const ROWS: [(Resource, Set, Set, i64, i64); 4] = [
     (Resource::TurnsPerHour, |l| l.turns_per_hour = Some(2), |l| l.turns_per_hour = Some(3), HOUR, HOUR_MS),
     (Resource::TurnsPerDay, |l| l.turns_per_day = Some(2), |l| l.turns_per_day = Some(3), DAY, DAY_MS),
@@ -167,7 +167,7 @@ fn the_running_turn_counts_against_the_turns_that_are_left() {
     assert_eq!(
         left(&state, &all, moment(HOUR + HOUR_MS)).turns_per_hour,
         Some(5),
-        "the run was claimed in another hour"
+        "the run counts in another hour"
     );
     assert_eq!(left(&state, &Limits::default(), moment(HOUR)), Default::default());
 }

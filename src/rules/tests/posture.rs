@@ -178,8 +178,7 @@ fn ended_waits_and_waits_on_items_that_are_not_open_do_not_count() {
 
 #[test]
 fn the_posture_of_an_agent_that_was_never_started_says_so() {
-    let mut records = records();
-    records.state.status = Status::Booting;
+    let records = with(|records| records.state.status = Status::Booting);
     assert_eq!(posture(&records), report(Posture::Idle, "not started yet"));
 }
 
@@ -206,18 +205,12 @@ fn the_posture_names_the_oldest_active_wait_of_a_kind() {
 }
 
 #[test]
-fn an_agent_that_is_asleep_need_not_be_idle() {
+fn neither_sleep_nor_timers_nor_running_tasks_change_the_posture() {
     let mut records = having(&[QueuedRunnable]);
     records.state.status = Status::Asleep;
     assert_eq!(posture(&records).posture, Posture::HasRunnableWork);
     records.inbox.head = Some(message(1, MessageKind::WebhookEvent));
     assert_eq!(posture(&records).posture, Posture::HasQueuedInput);
-}
-
-#[test]
-fn timers_and_running_tasks_make_no_posture() {
-    let mut records = records();
-    records.timers.push(timer(1, 1000));
-    records.tasks.push(task(1, TaskStatus::Running));
-    assert_eq!(posture(&records).posture, Posture::Idle);
+    let (timers, tasks) = (vec![timer(1, 1000)], vec![task(1, TaskStatus::Running)]);
+    assert_eq!(posture(&Records { timers, tasks, ..super::records() }).posture, Posture::Idle);
 }

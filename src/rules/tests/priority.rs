@@ -1,4 +1,5 @@
-//! Tests of the order of agents: more urgent agents are first, but waiting makes an agent more urgent.
+//! Tests of the order of agents: more urgent agents are first, but waiting makes an agent more
+//! urgent.
 
 use crate::model::policy::SchedulingPolicy;
 use crate::model::preemption::{Critical, FreeResources, Percent};

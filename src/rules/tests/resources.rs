@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Returns the records and events of a step at this time whose claim lacks a resource. `None` if the
-/// step changes nothing.
+/// Returns the records and events of a step at this time whose claim lacks a resource. `None` if
+/// the step changes nothing.
 fn step(records: &Records, lacking: &Shortage, moment: Time) -> Option<(Records, Vec<EventKind>)> {
     let records = Records { shortage: Some(lacking.clone()), ..records.clone() };
     let report = report(&records, moment);

@@ -1,4 +1,4 @@
-//! Preparations before a decision in their order, and the decision.
+//! Tests of the preparations before a decision, their order, and the decision.
 
 use crate::model::place::Away;
 use crate::model::records::MalformedFile;
@@ -28,7 +28,7 @@ fn all_at_once() -> State {
 }
 
 #[test]
-fn what_comes_first_comes_in_one_order_and_nothing_that_may_fail_twice() {
+fn the_preparations_have_one_order_and_a_preparation_that_may_fail_is_tried_once() {
     let mut state = all_at_once();
     let mut tried = Tried::default();
     assert_eq!(first(&state, tried), Some(Before::Tell));
@@ -43,7 +43,7 @@ fn what_comes_first_comes_in_one_order_and_nothing_that_may_fail_twice() {
 }
 
 #[test]
-fn beside_another_process_the_first_two_rungs_decide() {
+fn while_another_process_holds_the_lease_the_first_two_rungs_decide() {
     let running = all_at_once();
     let stopped = State { status: Status::Stopped, ..all_at_once() };
     let between = State { current_run: None, ..all_at_once() };
@@ -71,7 +71,7 @@ fn beside_another_process_the_first_two_rungs_decide() {
     });
     assert_eq!(when_busy(&running, true, Some(away.clone()), now()), BusyAction::Leave(Box::new(elsewhere)));
     assert_eq!(when_busy(&stopped, true, Some(away), now()), stop());
-    // A clock that is behind the one by which the run was claimed.
+    // The clock is behind the clock of the claim.
     let before = at(-3_600_000);
     assert_eq!(when_busy(&running, true, None, before), BusyAction::SetLeaseRight(run_id(1)));
     assert_eq!(when_busy(&running, false, None, before), in_progress(Some(run_id(1))));
@@ -81,10 +81,8 @@ fn stepped(records: Records, tried: Tried) -> Step {
     step(draft(records), tried).expect("no refusal")
 }
 
-fn with(change: impl FnOnce(&mut Records)) -> Records {
-    let mut records = records();
-    change(&mut records);
-    records
+fn tried(submissions: Submissions) -> Tried {
+    Tried { submissions, ..Tried::default() }
 }
 
 fn kind(next: &Next) -> DecisionKind {
@@ -99,35 +97,33 @@ fn stale() -> (Message, Staleness) {
 }
 
 #[test]
-fn what_lies_in_the_inbox_comes_before_the_decision() {
+fn files_and_stale_messages_in_the_inbox_come_before_the_decision() {
     let file = MalformedFile { name: "x".to_owned(), reason: "why".to_owned() };
     let mut found = with(|records| {
         records.inbox.submissions = 1;
         records.inbox.malformed.push(file);
         records.inbox.stale.push(stale());
     });
-    let tried = |submissions| Tried { submissions, ..Tried::default() };
     assert_eq!(stepped(found.clone(), Tried::default()).next, Next::TakeIn);
     assert_eq!(stepped(found.clone(), tried(Submissions::NoMore)).next, Next::Quarantine);
     found.inbox.malformed.clear();
     let only_stale = stepped(found.clone(), tried(Submissions::NoMore));
     assert_eq!(only_stale.next, Next::DropStale);
-    assert!(!only_stale.draft.is_empty(), "it is the draft that drops them");
-    // With a message after them nothing more is to be loaded.
+    assert!(!only_stale.draft.is_empty(), "the draft drops the stale message");
+    // With another message in the queue, the step need not load the records again.
     found.inbox.head = Some(prompt(1));
     assert_eq!(kind(&stepped(found, tried(Submissions::NoMore)).next), DecisionKind::StartModelTurn);
 }
 
 #[test]
-fn behind_a_closed_gate_stale_messages_stay() {
+fn a_stopped_agent_keeps_stale_messages() {
     let mut stopped = records_in(Status::Stopped, ExecutionState::Completed);
     stopped.inbox.stale.push(stale());
     assert_eq!(kind(&stepped(stopped, Tried::default()).next), DecisionKind::Stop);
 }
 
 #[test]
-fn files_that_were_left_for_later_come_before_a_rest_and_after_what_moves() {
-    let tried = |submissions| Tried { submissions, ..Tried::default() };
+fn files_that_were_left_for_later_come_before_a_rest_but_after_a_claim() {
     let idle = with(|records| records.inbox.submissions = 1);
     assert_eq!(stepped(idle.clone(), tried(Submissions::Some)).next, Next::TakeIn);
     assert_eq!(kind(&stepped(idle, tried(Submissions::NoMore)).next), DecisionKind::Sleep);
@@ -137,7 +133,7 @@ fn files_that_were_left_for_later_come_before_a_rest_and_after_what_moves() {
     });
     let claim = stepped(busy, tried(Submissions::Some));
     assert_eq!(kind(&claim.next), DecisionKind::StartModelTurn);
-    // A claim that lacks a resource does not change the agent either.
+    // A claim that lacks a resource is a rest, too.
     assert_eq!(claim.clone().lacking(shortage(), tried(Submissions::Some)).next, Next::TakeIn);
     let lacking = claim.lacking(shortage(), tried(Submissions::NoMore));
     assert_eq!(kind(&lacking.next), DecisionKind::WaitForResources);
