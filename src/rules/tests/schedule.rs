@@ -1,4 +1,4 @@
-//! Fires of a timer: each schedule by its own table, from any time.
+//! Tests of the fires of a timer: a table for each kind of schedule.
 
 use crate::rules::calendar;
 use crate::rules::schedule::{CATCH_UP_MAX, check, due, next_after};
@@ -18,24 +18,25 @@ fn every(period: Span) -> Schedule {
 }
 
 #[test]
-fn once_is_before_its_moment_and_never_after_it() {
+fn a_timer_for_one_time_fires_once() {
     let once = Schedule::At { at: at(1000) };
     for (after, expected) in [(-1, Some(at(1000))), (999, Some(at(1000))), (1000, None), (1001, None)] {
         assert_eq!(next_after(&once, at(after)), expected, "{after}");
     }
-    assert_eq!(check(&Schedule::At { at: at(-1000) }, now()).ok(), Some(at(-1000)), "what is over is due");
+    assert_eq!(check(&Schedule::At { at: at(-1000) }, now()).ok(), Some(at(-1000)), "a past time is due");
 }
 
 #[test]
-fn a_period_counts_from_its_beginning_and_not_from_when_it_is_asked() {
-    for (after, expected) in [
+fn a_period_counts_from_its_start() {
+    let rows = [
         (-5_000, 10_000),
         (0, 10_000),
         (9_999, 10_000),
         (10_000, 20_000),
         (10_001, 20_000),
         (99_999, 100_000),
-    ] {
+    ];
+    for (after, expected) in rows {
         assert_eq!(next_after(&every(secs(10)), at(after)), Some(at(expected)), "{after}");
     }
     let long = every(Span::from_millis(i64::MAX.unsigned_abs()));
@@ -62,7 +63,7 @@ fn a_calendar_is_read_in_its_time_zone() {
     }
 }
 
-/// Returns the fires from a time on, as clocks in the zone show them.
+/// Returns the first `count` fires after a time, as clocks in the zone show them.
 fn fires(expression: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
     let schedule = cron(expression, zone);
     let zone: Zone = zone.parse().unwrap_or_else(|error| panic!("{error}"));
@@ -72,7 +73,7 @@ fn fires(expression: &str, zone: &str, after: &str, count: usize) -> Vec<String>
 }
 
 #[test]
-fn a_fixed_time_fires_once_in_the_night_of_a_change_and_a_wildcard_follows_clocks() {
+fn in_the_night_of_a_clock_change_a_fixed_time_fires_once_and_a_wildcard_follows_clocks() {
     let berlin = "Europe/Berlin";
     let (spring, autumn) = ("2026-03-29T00:00:00Z", "2026-10-24T23:00:00Z");
     for (expression, zone, after, expected) in [
@@ -95,7 +96,7 @@ fn a_fixed_time_fires_once_in_the_night_of_a_change_and_a_wildcard_follows_clock
             autumn,
             "25T02:00+02:00 25T02:30+02:00 25T02:00+01:00 25T02:30+01:00 26T02:00+01:00",
         ),
-        // Half an hour.
+        // The clocks change by half an hour.
         ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T14:00:00Z", "04T02:30+11:00 05T02:15+11:00"),
         ("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T14:00:00Z", "05T01:45+11:00 06T01:45+10:30"),
         (
@@ -104,11 +105,11 @@ fn a_fixed_time_fires_once_in_the_night_of_a_change_and_a_wildcard_follows_clock
             "2026-04-04T14:00:00Z",
             "05T01:45+11:00 05T01:45+10:30 05T02:45+10:30",
         ),
-        // The change is at midnight, so that a day starts an hour late or starts twice.
+        // The clocks change at midnight, so that a day starts an hour late, or starts twice.
         ("@daily", "America/Havana", "2025-03-08T12:00:00Z", "09T01:00-04:00 10T00:00-04:00"),
         ("@midnight", "America/Havana", "2025-11-01T12:00:00Z", "02T00:00-04:00 03T00:00-05:00"),
         ("0 0 * * sun", "America/Havana", "2025-11-01T12:00:00Z", "02T00:00-04:00 09T00:00-05:00"),
-        // A whole day: too long for a change of summer time, so its fires are lost.
+        // The clocks skip a whole day. That is too long for summer time, so its fires are lost.
         ("0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "29T12:00-10:00 31T12:00+14:00"),
         ("30 2 * * *", "CET-1CEST,M3.5.0,M10.5.0/3", spring, "29T03:00+02:00 30T02:30+02:00"),
     ] {
@@ -127,12 +128,12 @@ fn a_day_and_a_weekday_go_together_as_crontab_says() {
         let found: Vec<&str> = found.iter().map(|at| &at[5..10]).collect();
         assert_eq!(found, expected, "{expression}");
     };
-    // 2026 begins with a Thursday. Either of two restricted fields is enough.
+    // 2026 begins with a Thursday. If both fields are restricted, either of them is enough.
     days("0 0 1,15 * fri", "01-01 01-02 01-09 01-15 01-16");
     days("0 0 1-7 * mon", "01-01 01-02 01-03 01-04 01-05 01-06 01-07 01-12");
     days("0 0 13 * *", "01-13 02-13");
     days("0 0 * * mon", "01-05 01-12");
-    // A field that begins with `*` is not restricted.
+    // A field that begins with `*` is not restricted, so that both fields must match.
     days("0 0 */2 * mon", "01-05 01-19");
     days("0 0 13 * */5", "02-13 03-13 09-13");
     days("0 0 *,1 * fri", "01-02 01-09");
@@ -166,38 +167,42 @@ fn names_of_expressions_days_and_months_are_read() {
 }
 
 #[test]
-fn what_is_no_expression_is_refused_with_its_reason() {
-    for (expression, message, hint) in [
-        ("5M * * * *", "`5m` is not a minute", "five fields"),
-        ("0 9 * * mon,", "something is missing in `mon,` for the weekday", "five fields"),
-        ("0 9 * * ,mon", "something is missing", "five fields"),
-        ("0 9- * * *", "something is missing", "five fields"),
-        ("5/15 * * * *", "`5/15` has a step but no range: write `5-59/15`", "five fields"),
-        ("*/0 * * * *", "the step of `*/0` for the minute is not a number from 1 to 59", "five fields"),
-        ("*/ * * * *", "the step of `*/`", "five fields"),
-        ("*/90 * * * *", "the step of `*/90`", "five fields"),
-        ("*/5/2 * * * *", "the step of `*/5/2`", "five fields"),
-        ("0 17-9 * * *", "`17-9` runs backwards for the hour", "five fields"),
-        ("0 9 * * sat-mon", "`sat-mon` runs backwards", "five fields"),
-        ("60 * * * *", "the minute 60 is not from 0 to 59", "five fields"),
-        ("0 24 * * *", "the hour 24", "five fields"),
-        ("0 0 0 * *", "the day 0", "five fields"),
-        ("0 0 * 13 *", "the month 13", "five fields"),
-        ("0 0 * * 8", "the weekday 8", "five fields"),
-        ("0 0 * * mo", "`mo` is not a weekday", "five fields"),
-        ("0 0 * * montag", "`montag` is not a weekday", "five fields"),
-        ("0 0 * mon *", "`mon` is not a month", "five fields"),
-        ("0 0 L * *", "`l` is not a day", "five fields"),
-        ("0 0 ? * *", "`?` is not a day", "five fields"),
-        ("-5 * * * *", "something is missing", "five fields"),
-        ("+5 * * * *", "`+5` is not a minute", "five fields"),
-        ("99999999999 * * * *", "the minute 99999999999", "five fields"),
-        ("* * *", "it has 3 fields", "five fields"),
-        ("", "it has 0 fields", "five fields"),
+fn an_invalid_expression_is_refused_with_its_reason() {
+    let rows = [
+        ("5M * * * *", "`5m` is not a minute"),
+        ("0 9 * * mon,", "something is missing in `mon,` for the weekday"),
+        ("0 9 * * ,mon", "something is missing"),
+        ("0 9- * * *", "something is missing"),
+        ("5/15 * * * *", "`5/15` has a step but no range: write `5-59/15`"),
+        ("*/0 * * * *", "the step of `*/0` for the minute is not a number from 1 to 59"),
+        ("*/ * * * *", "the step of `*/`"),
+        ("*/90 * * * *", "the step of `*/90`"),
+        ("*/5/2 * * * *", "the step of `*/5/2`"),
+        ("0 17-9 * * *", "`17-9` runs backwards for the hour"),
+        ("0 9 * * sat-mon", "`sat-mon` runs backwards"),
+        ("60 * * * *", "the minute 60 is not from 0 to 59"),
+        ("0 24 * * *", "the hour 24"),
+        ("0 0 0 * *", "the day 0"),
+        ("0 0 * 13 *", "the month 13"),
+        ("0 0 * * 8", "the weekday 8"),
+        ("0 0 * * mo", "`mo` is not a weekday"),
+        ("0 0 * * montag", "`montag` is not a weekday"),
+        ("0 0 * mon *", "`mon` is not a month"),
+        ("0 0 L * *", "`l` is not a day"),
+        ("0 0 ? * *", "`?` is not a day"),
+        ("-5 * * * *", "something is missing"),
+        ("+5 * * * *", "`+5` is not a minute"),
+        ("99999999999 * * * *", "the minute 99999999999"),
+        ("* * *", "it has 3 fields"),
+        ("", "it has 0 fields"),
+    ];
+    let others = [
         ("@reboot", "`@reboot` is not a name of one", "@midnight"),
         ("CRON_TZ=Europe/Berlin 0 9 * * *", "it has no place for a time zone", "--tz Europe/Berlin"),
         ("TZ=UTC 0 9 * * *", "it has no place for a time zone", "--tz UTC"),
-    ] {
+    ];
+    let rows = rows.map(|(expression, message)| (expression, message, "five fields"));
+    for (expression, message, hint) in rows.into_iter().chain(others) {
         let refusal = calendar::parse(expression).expect_err(expression);
         assert!(refusal.message.contains(message), "{expression}: {}", refusal.message);
         let said = refusal.hint.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Signatures: the published values of their makers, and values close to them.
+//! Tests of the signatures of webhooks: the published examples of their makers, and near misses.
 
 use crate::model::digest::sha256;
 use crate::rules::signature::{
@@ -9,7 +9,7 @@ use super::*;
 
 const TOLERANCE: Span = Span::from_secs(300);
 
-/// Delivery that its scheme's maker has published, or that was signed with its own library.
+/// Signed request that the maker of its scheme has published, or that its library has signed.
 struct Example {
     verify: Verify,
     secret: &'static str,
@@ -81,7 +81,7 @@ fn standard() -> Example {
     }
 }
 
-/// Returns the event that Stripe's own libraries are tested with.
+/// Returns the event of the tests of Stripe's own libraries.
 fn stripe() -> Example {
     let said = "t=1533204620,v1=f0bdba6d4eacbd8ad8a3bbadd7248e633ec1477f7899c124c51b39405fa36613,\
                 v0=63f3a72374a733066c4be69ed7f8e5ac85c22c9f0a6a612ab9a025a9e4ee7eef";
@@ -94,7 +94,7 @@ fn stripe() -> Example {
     }
 }
 
-/// Returns the request in Slack's description of its signatures.
+/// Returns the example in Slack's description of its signatures.
 fn slack() -> Example {
     let signature = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
     Example {
@@ -113,16 +113,12 @@ fn slack() -> Example {
 }
 
 #[test]
-fn published_examples_are_accepted_and_what_is_near_them_is_not() {
+fn published_examples_are_accepted_and_changed_examples_are_not() {
     for make in [github, standard, stripe, slack] {
         let name = make().verify.kind();
         assert_eq!(make().shown(), Some(Shown::Signed), "{name}");
-        let mut other = make();
-        other.body = "{}";
-        assert_eq!(other.shown(), None, "{name}: another body");
-        let mut other = make();
-        other.secret = "whsec_AAAA";
-        assert_eq!(other.shown(), None, "{name}: another secret");
+        assert_eq!(Example { body: "{}", ..make() }.shown(), None, "{name}: another body");
+        assert_eq!(Example { secret: "whsec_AAAA", ..make() }.shown(), None, "{name}: another secret");
         for at in 0..make().headers.len() {
             let mut other = make();
             other.headers.remove(at);
@@ -130,7 +126,7 @@ fn published_examples_are_accepted_and_what_is_near_them_is_not() {
             for cut in 0..make().headers[at].1.len() {
                 let mut other = make();
                 other.headers[at].1.truncate(cut);
-                // Stripe's older signature may be cut off, because it does not count.
+                // The header of Stripe ends with an older signature, which is not checked.
                 let is_whole = name.name() == "stripe" && cut >= 80;
                 assert_eq!(other.shown().is_some(), is_whole, "{name}: header {at} cut to {cut}");
             }
@@ -140,7 +136,7 @@ fn published_examples_are_accepted_and_what_is_near_them_is_not() {
 }
 
 #[test]
-fn a_signature_is_good_for_five_minutes_where_its_moment_is_signed() {
+fn a_signature_that_includes_its_time_is_valid_for_five_minutes() {
     for make in [standard, stripe, slack] {
         let example = make();
         for (apart, expected) in
@@ -175,9 +171,9 @@ fn one_right_signature_among_several_is_enough() {
     assert_eq!(rotated.shown(), Some(Shown::Signed));
 }
 
-/// GitHub's digits may come without their prefix and in any case.
+/// The prefix of GitHub's digits is optional, and upper and lower case mean the same.
 #[test]
-fn hexadecimal_digits_are_read_as_digits() {
+fn the_prefix_and_the_case_of_hexadecimal_digits_do_not_matter() {
     let said = github().headers[0].1.clone();
     let digits = said.trim_start_matches("sha256=").to_owned();
     for (said, expected) in [
@@ -194,7 +190,7 @@ fn hexadecimal_digits_are_read_as_digits() {
 }
 
 #[test]
-fn a_secret_is_said_in_one_of_three_ways() {
+fn a_secret_may_be_in_one_of_three_headers() {
     let said = |name, value: &str| {
         let headers = vec![(name, value.to_owned())];
         Example { headers, secret: "open sesame", ..gitlab() }.shown()
@@ -211,7 +207,7 @@ fn a_secret_is_said_in_one_of_three_ways() {
     for (name, value) in [
         ("Authorization", "open sesame"),
         ("Authorization", "Digest open sesame"),
-        // The password is missing its colon, and then it is the user name.
+        // In these credentials the secret is the user name instead of the password.
         ("Authorization", "Basic b3BlbiBzZXNhbWU="),
         ("Authorization", "Basic b3BlbiBzZXNhbWU6"),
         ("X-Gitlab-Token", "open sesam"),
@@ -222,7 +218,7 @@ fn a_secret_is_said_in_one_of_three_ways() {
 }
 
 #[test]
-fn only_a_trigger_that_is_made_for_it_is_opened_by_its_address() {
+fn a_secret_in_the_address_counts_only_for_a_trigger_of_that_kind() {
     for (verify, secret, expected) in [
         (Verify::Url, "word", Some(Shown::Said)),
         (Verify::Url, "wor", None),
@@ -238,7 +234,7 @@ fn only_a_trigger_that_is_made_for_it_is_opened_by_its_address() {
 }
 
 #[test]
-fn no_key_is_no_signature() {
+fn without_the_key_no_signature_is_valid() {
     let example = github();
     let hash = sha256(example.secret.as_bytes());
     let known = Capability { verify: &example.verify, secret_sha256: &hash, key: None };
@@ -247,7 +243,7 @@ fn no_key_is_no_signature() {
 }
 
 #[test]
-fn a_delivery_is_the_same_as_long_as_what_is_signed_is() {
+fn the_key_of_a_delivery_depends_on_the_signed_content_alone() {
     for make in [github, stripe, slack, standard] {
         let (one, mut other) = (make(), make());
         other.headers.push(("X-GitHub-Delivery", "another".to_owned()));
@@ -257,11 +253,8 @@ fn a_delivery_is_the_same_as_long_as_what_is_signed_is() {
     let mut again = standard();
     again.headers[1].1 = "1614265390".to_owned();
     assert_eq!(again.key(), standard().key());
-    let mut other = github();
-    other.body = "Hello";
-    assert_ne!(other.key(), github().key());
-    other.body = "";
-    assert_eq!((other.key(), gitlab().key()), (None, None));
+    assert_ne!(Example { body: "Hello", ..github() }.key(), github().key());
+    assert_eq!((Example { body: "", ..github() }.key(), gitlab().key()), (None, None));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Deliveries through triggers, and the changes of a trigger.
+//! Tests of deliveries through triggers, and of the changes of a trigger.
 
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope};
 use crate::rules::delivery::{AdmittedDelivery, Delivery, KEY_MAX, admit};
@@ -28,7 +28,7 @@ fn admitted(trigger: &Trigger, delivery: Delivery) -> Result<AdmittedDelivery, &
 }
 
 #[test]
-fn a_delivery_is_a_signal_about_what_its_trigger_is_scoped_to() {
+fn a_delivery_is_a_signal_about_the_scope_of_its_trigger() {
     let resource = TriggerScope::Resource("github:org/repo#12".to_owned());
     let rows = [
         (TriggerScope::Agent, None, "webhook", MessageKind::WebhookEvent),
@@ -44,14 +44,20 @@ fn a_delivery_is_a_signal_about_what_its_trigger_is_scoped_to() {
         let Ok(AdmittedDelivery::Message(message)) = admitted(&trigger, delivery("hello")) else {
             panic!("{origin}")
         };
-        assert_eq!((message.origin.to_string().as_str(), message.kind), (origin, kind));
-        assert_eq!(message.authority_class, AuthorityClass::IntegrationSignal);
-        assert_eq!(message.admission_context, AdmissionContext::ExternalTriggerCapability);
-        assert_eq!((message.priority, message.delivery_surface), (Priority::Normal, DeliverySurface::Cgi));
-        assert_eq!(message.trigger_id, Some(trigger.id));
-        assert_eq!(message.resource.as_deref(), trigger.scope.resource());
-        assert_eq!(message.wait_id, trigger.scope.wait_id());
-        assert_eq!(message.source_refs, ["http:method:POST"]);
+        let expected = Message {
+            kind,
+            origin: origin.parse().expect("an origin"),
+            authority_class: AuthorityClass::IntegrationSignal,
+            admission_context: AdmissionContext::ExternalTriggerCapability,
+            priority: Priority::Normal,
+            delivery_surface: DeliverySurface::Cgi,
+            trigger_id: Some(trigger.id),
+            resource: trigger.scope.resource().map(str::to_owned),
+            wait_id: trigger.scope.wait_id(),
+            source_refs: vec!["http:method:POST".to_owned()],
+            ..(*message).clone()
+        };
+        assert_eq!(*message, expected);
         trigger.delivery_mode = DeliveryMode::WakeHint;
         let Ok(AdmittedDelivery::Hint { hint, dedupe_key: None }) = admitted(&trigger, delivery("hello"))
         else {
@@ -77,7 +83,7 @@ fn no_record_makes_a_delivery_an_instruction() {
 }
 
 #[test]
-fn what_is_blank_wakes_and_is_no_message() {
+fn a_blank_delivery_may_be_a_wake_hint_but_no_message() {
     let mut trigger = trigger(1, TriggerScope::Agent);
     let blank = [None, Some(text("")), Some(text(" \n"))];
     for body in blank.clone() {
@@ -93,7 +99,7 @@ fn what_is_blank_wakes_and_is_no_message() {
 }
 
 #[test]
-fn bodies_keys_and_chains_have_their_limits() {
+fn the_body_the_key_and_the_hops_of_a_delivery_are_limited() {
     let trigger = trigger(1, TriggerScope::Agent);
     let limits = Limits { max_message: Size(4), max_hops: 2, ..Limits::default() };
     let admit =
@@ -115,7 +121,7 @@ fn bodies_keys_and_chains_have_their_limits() {
 }
 
 #[test]
-fn keys_of_two_triggers_have_nothing_to_do_with_each_other() {
+fn the_same_key_of_two_triggers_is_not_a_duplicate() {
     let key = |number| {
         let said = Delivery { key: Some("one".to_owned()), ..delivery("hello") };
         let Ok(AdmittedDelivery::Message(message)) = admitted(&trigger(number, TriggerScope::Agent), said)
@@ -139,7 +145,7 @@ fn new(scope: TriggerScope) -> NewTrigger {
 }
 
 #[test]
-fn a_wait_has_at_most_one_trigger_and_only_if_the_outside_can_end_it() {
+fn only_an_external_or_system_wait_can_have_a_trigger_and_at_most_one() {
     for kind in WaitKind::ALL {
         let mut draft = draft(Records { waits: vec![wait(1, *kind)], ..records() });
         let made = create(&mut draft, new(TriggerScope::Wait(wait_id(1))));
@@ -157,7 +163,7 @@ fn a_wait_has_at_most_one_trigger_and_only_if_the_outside_can_end_it() {
 }
 
 #[test]
-fn a_trigger_ends_with_the_wait_that_it_belongs_to_and_a_wait_goes_on_without_its_trigger() {
+fn the_trigger_of_a_wait_ends_with_the_wait_but_a_wait_does_not_end_with_its_trigger() {
     let own = |scope| {
         let waiting = Wait { trigger_id: Some(trigger_id(1)), ..wait(1, WaitKind::External) };
         draft(Records { waits: vec![waiting], triggers: vec![trigger(1, scope)], ..records() })
@@ -195,7 +201,7 @@ fn a_new_secret_replaces_the_old_one_and_nothing_else() {
 }
 
 #[test]
-fn a_delivery_counts_once_when_a_step_takes_it_up() {
+fn a_delivery_is_counted_once_when_a_step_admits_it() {
     let counted = |draft: &Draft| {
         let trigger = &draft.records.triggers[0];
         (trigger.delivery_count, trigger.last_delivered_at)
@@ -205,8 +211,8 @@ fn a_delivery_counts_once_when_a_step_takes_it_up() {
     let mut open = draft(records());
     arrival::admitted(&mut open, &said);
     assert_eq!(counted(&open), (1, Some(said.created_at)));
-    // A dead letter that was requeued is no second delivery.
-    let again = Message { failures: vec![failure()], ..said.clone() };
+    // A requeued dead letter is no second delivery.
+    let again = Message { failures: vec![failed_attempt(1)], ..said.clone() };
     arrival::admitted(&mut open, &again);
     arrival::admitted(&mut open, &Message { trigger_id: None, ..said.clone() });
     arrival::admitted(&mut open, &Message { trigger_id: Some(trigger_id(9)), ..said });
@@ -221,18 +227,8 @@ fn a_delivery_counts_once_when_a_step_takes_it_up() {
     coalesce_hints(&mut open);
     assert_eq!(counted(&open).0, 3);
     ignore_hints(&mut open, "stopped");
-    assert_eq!(counted(&open).0, 3, "the pending one was counted");
+    assert_eq!(counted(&open).0, 3, "the pending hint was counted before");
     hints(&mut open);
     ignore_hints(&mut open, "stopped");
     assert_eq!(counted(&open).0, 6);
-}
-
-fn failure() -> crate::model::setbacks::FailedAttempt {
-    crate::model::setbacks::FailedAttempt {
-        attempt: 1,
-        run_id: None,
-        terminal: Terminal::Failed,
-        at: at(0),
-        reason: "exit status 1".to_owned(),
-    }
 }

@@ -1,5 +1,5 @@
-//! Wake sources: every kind of wait against every message that can name it, by a reference that is
-//! written from the table of the contract.
+//! Tests of wake sources: every kind of wait against every message that can name it, compared with
+//! a second implementation of the contract's table.
 
 use crate::rules::continuation::{TriggerSource, TurnTrigger};
 use crate::rules::waits::{WakeSource, satisfied};
@@ -14,7 +14,7 @@ fn from(kind: OriginKind, id: &str) -> Origin {
     Origin { kind, id: (!id.is_empty()).then(|| id.to_owned()) }
 }
 
-/// Sender of a message, with its content for an event or a hint.
+/// Kind of a message or hint. Events and hints may have no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     Operator,
@@ -43,8 +43,8 @@ const WORDS: [Word; 13] = [
     Word::Scheduler(SchedulerTick::Recheck),
 ];
 
-/// Numbers of the records that a message or hint names. Wait 9 and trigger 2 belong to another
-/// wait.
+/// Records that a message or hint names, by their numbers. Wait 1 is the tested wait; trigger 2
+/// belongs to wait 9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Names {
     wait: Option<u32>,
@@ -63,17 +63,17 @@ fn names(word: Word) -> Vec<Names> {
     let mut all = Vec::new();
     let is_result = matches!(word, Word::Result { .. });
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
-    let tasks: &[Option<u32>] = if is_result { &[None, Some(1), Some(2)] } else { &[None] };
+    let tasks = if is_result { optional(&[1, 2]) } else { vec![None] };
     let sources: &[&str] = if from_outside {
         &["channel:irc", "webhook:github", "webhook:gitlab", "webhook", "webhook:"]
     } else {
         &["channel:irc"]
     };
-    for wait in [None, Some(1), Some(9)] {
-        for resource in [None, Some(RESOURCE), Some("mail")] {
-            for trigger in [None, Some(1), Some(2), Some(3)] {
-                for item in [None, Some(1), Some(2)] {
-                    for task in tasks {
+    for wait in optional(&[1, 9]) {
+        for resource in optional(&[RESOURCE, "mail"]) {
+            for trigger in optional(&[1, 2, 3]) {
+                for item in optional(&[1, 2]) {
+                    for task in &tasks {
                         for source in sources {
                             all.push(Names { wait, resource, trigger, item, task: *task, source });
                         }
@@ -85,8 +85,8 @@ fn names(word: Word) -> Vec<Names> {
     all
 }
 
-/// Returns the origin of a message. A hint has the source that it names in an origin of the
-/// runtime.
+/// Returns the origin of a message. The tick of a hint has the origin `system` with the hint's
+/// source as its id.
 fn origin(word: Word, source: &str) -> Origin {
     match word {
         Word::Event { .. } => source.parse().expect("an origin"),
@@ -134,7 +134,7 @@ fn trigger(word: Word, names: Names, origin: &Origin) -> TurnTrigger<'_> {
     }
 }
 
-/// Returns every wait of a kind, named 1, with each of the subjects that the kind can have.
+/// Returns every wait 1 of a kind, with each combination of subjects that the kind allows.
 fn waits_of(kind: WaitKind) -> Vec<Wait> {
     let mut all = Vec::new();
     let has_subject = matches!(kind, External | System);
@@ -161,20 +161,20 @@ fn waits_of(kind: WaitKind) -> Vec<Wait> {
     all
 }
 
-/// Returns a second wait, which has a trigger of its own.
+/// Returns wait 9, which has trigger 2.
 fn other() -> Wait {
     Wait { resource: Some("elsewhere".to_owned()), trigger_id: Some(trigger_id(2)), ..wait(9, External) }
 }
 
-/// Returns the names by which a message matches wake sources: contract, semantics §5, row by row.
-/// The rows that depend on the wait read its resource and its item alone.
+/// Returns the wake sources that a message matches, by the rows of contract, semantics §5. Rows
+/// that depend on the wait read only its resource, its trigger and its item.
 fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
     if matches!(word, Word::Scheduler(_) | Word::Result { ended: false }) {
         return Vec::new();
     }
     let mut spoken = Vec::new();
-    // Every wait but `operator`: a message or hint that names it.
+    // A message or hint that names a wait ends it, unless the operator must answer.
     spoken.extend(names.wait.map(|number| format!("wait:{}", wait_id(number))));
     if word == Word::Fire && names.wait == Some(1) {
         spoken.push("timer".to_owned());
@@ -191,7 +191,7 @@ fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
             spoken.extend(names.source.split_once(':').map(|(kind, _)| format!("source:{kind}")));
         }
     }
-    // Trigger 3 belongs to no wait: its deliveries name nothing.
+    // Trigger 3 belongs to no wait, so that a delivery through it names no wait.
     let names_nothing = names.resource.is_none()
         && names.wait.is_none()
         && !(names.trigger == Some(2) || names.trigger == Some(1) && wait.trigger_id.is_some());
@@ -207,7 +207,7 @@ fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
     spoken
 }
 
-/// Returns the sources of a wait, as the contract lists them.
+/// Returns the wake sources that the contract lists for a wait.
 fn listed(wait: &Wait) -> Vec<String> {
     let resource = wait.resource.iter().map(|resource| format!("resource:{resource}"));
     let trigger = wait.trigger_id.iter().map(|id| format!("trigger:{id}"));
@@ -243,22 +243,21 @@ fn a_message_ends_a_wait_exactly_if_a_listed_wake_source_is_one_of_its_names() {
                     unmet.retain(|source| !spoken.contains(source));
                 }
             }
-            assert_eq!(unmet, Vec::<String>::new(), "listed, and never met: {wait:?}");
+            assert_eq!(unmet, Vec::<String>::new(), "sources that no message matches: {wait:?}");
         }
     }
 }
 
 #[test]
-fn a_recheck_and_an_expiry_are_listed_while_they_are_to_come_and_end_nothing_by_a_name() {
+fn the_recheck_and_the_expiry_of_an_active_wait_are_wake_sources() {
     for kind in WaitKind::ALL {
         let plain = wait(1, *kind);
-        let with = |recheck: bool, expiry: bool| Wait {
-            recheck_at: recheck.then(|| at(1)),
-            expires_at: expiry.then(|| at(2)),
-            ..plain.clone()
-        };
         for (recheck, expiry) in [(false, false), (false, true), (true, false), (true, true)] {
-            let wait = with(recheck, expiry);
+            let wait = Wait {
+                recheck_at: recheck.then(|| at(1)),
+                expires_at: expiry.then(|| at(2)),
+                ..plain.clone()
+            };
             let sources = WakeSource::of(&wait);
             assert_eq!(sources.contains(&WakeSource::Recheck), recheck, "{wait:?}");
             assert_eq!(sources.contains(&WakeSource::Expiry), expiry, "{wait:?}");
@@ -273,7 +272,7 @@ fn a_recheck_and_an_expiry_are_listed_while_they_are_to_come_and_end_nothing_by_
 }
 
 #[test]
-fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names() {
+fn a_source_matches_a_whole_origin_or_its_kind_and_for_a_hint_its_source() {
     let rows = [
         ("webhook:github", "webhook:github", true),
         ("webhook", "webhook:github", true),
@@ -283,7 +282,7 @@ fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names()
         ("channel", "webhook:channel", false),
         ("channel:irc", "channel:irc", true),
     ];
-    // A hint source that is no kind of origin is matched as a whole.
+    // A hint source that is no kind of origin must match as a whole.
     let of_hints = [("cron", "cron", true), ("cron", "cron:daily", false), ("system", "cron", false)];
     let hint = Word::Hint { contentful: false };
     let event = |contentful| Word::Event { contentful };
@@ -300,8 +299,7 @@ fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names()
                 |said: &TurnTrigger<'_>, wait: &Wait| !satisfied(said, std::slice::from_ref(wait)).is_empty();
             assert_eq!(ends(&said, &wait), expected, "{case}");
             assert_eq!(ends(&said, &about), expected, "{case}");
-            // A message that names a resource is about that, unless the wait takes everything from
-            // its source.
+            // A message about another resource ends only a wait that names no resource.
             let mail = TurnTrigger { resource: Some("mail"), ..said };
             assert_eq!(ends(&mail, &wait), expected, "{case}");
             assert!(!ends(&mail, &about), "{case}");
@@ -310,7 +308,7 @@ fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names()
 }
 
 #[test]
-fn all_that_one_message_satisfies_ends_together_the_agents_and_all_its_items() {
+fn one_message_ends_all_waits_that_it_satisfies_of_the_agent_and_of_its_items() {
     let about = |wait: Wait| Wait { resource: Some(RESOURCE.to_owned()), ..wait };
     let waits = [
         about(wait(1, External)),
@@ -339,7 +337,7 @@ fn all_that_one_message_satisfies_ends_together_the_agents_and_all_its_items() {
     assert_eq!(ended(&said), ids(&[5, 6, 7]));
     assert_eq!(ended(&TurnTrigger { work_item_id: Some(work_id(4)), ..said.clone() }), ids(&[6]));
     assert_eq!(ended(&TurnTrigger { wait_id: Some(wait_id(7)), ..said.clone() }), ids(&[7]));
-    // An answer to one question is none to the others, open or not.
+    // An answer that names another wait ends that wait alone, if it is active.
     for number in [4, 8, 10, 11, 99] {
         let named = TurnTrigger { wait_id: Some(wait_id(number)), ..said.clone() };
         let expected = if number < 10 { ids(&[number]) } else { Vec::new() };

@@ -1,11 +1,11 @@
-//! Scheduling state of a work item: every combination of its fields and its waits.
+//! Tests of the scheduling state of a work item: every combination of its fields and its waits.
 
 use crate::model::work::Readiness;
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state, wait_kind};
 
 use super::*;
 
-/// Rows of contract, semantics §4: the first whose condition holds names the state.
+/// Row of contract, semantics §4: state and condition. The first row whose condition holds decides.
 type Row = (&'static str, fn(&WorkItem, &[WaitKind]) -> bool);
 
 const TABLE: [Row; 8] = [
@@ -39,17 +39,11 @@ fn the_scheduling_state_is_the_first_row_that_holds_in_all_384_combinations() {
                     let row = TABLE.iter().position(|(_, holds)| holds(&item, &kinds)).expect("the last row");
                     seen[row] += 1;
                     let found = scheduling_state(&item, &WaitsByItem::of(&waits));
-                    assert_eq!(
-                        found.name(),
-                        TABLE[row].0,
-                        "{state}, {plan_status}, blocked_by {blocked_by:?}, waits {kinds:?}"
-                    );
+                    let case = format!("{item:?}, waits {kinds:?}");
+                    assert_eq!(found.name(), TABLE[row].0, "{case}");
                     let backwards: Vec<Wait> = waits.into_iter().rev().collect();
-                    assert_eq!(
-                        scheduling_state(&item, &WaitsByItem::of(&backwards)),
-                        found,
-                        "the order of waits is no fact"
-                    );
+                    let again = scheduling_state(&item, &WaitsByItem::of(&backwards));
+                    assert_eq!(again, found, "the order of waits does not matter: {case}");
                 }
             }
         }
@@ -59,18 +53,15 @@ fn the_scheduling_state_is_the_first_row_that_holds_in_all_384_combinations() {
 }
 
 #[test]
-fn waits_of_others_and_ended_waits_change_nothing() {
+fn waits_of_other_items_and_ended_waits_do_not_count() {
     for kind in WaitKind::ALL {
         let ended = WaitStatus::ALL
             .iter()
             .filter(|status| **status != WaitStatus::Active)
             .map(|status| Wait { status: *status, ..wait_on(1, *kind, 1) });
         for other in [wait(1, *kind), wait_on(1, *kind, 2)].into_iter().chain(ended) {
-            assert_eq!(
-                scheduling_state(&work(1), &WaitsByItem::of(std::slice::from_ref(&other))),
-                SchedulingState::Runnable,
-                "{other:?}"
-            );
+            let found = scheduling_state(&work(1), &WaitsByItem::of(std::slice::from_ref(&other)));
+            assert_eq!(found, SchedulingState::Runnable, "{other:?}");
             assert_eq!(WaitsByItem::of(&[other]).on(work_id(1)).len(), 0);
         }
     }
