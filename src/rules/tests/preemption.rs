@@ -363,7 +363,7 @@ fn after_resume_the_next_step_runs_the_suspended_run() {
         assert_eq!(finish(draft).state.execution.state, ExecutionState::Suspended);
     }
     for state in ExecutionState::ALL.iter().filter(|state| **state != ExecutionState::Suspended) {
-        let refused = refused(records_in(Status::Stopped, *state), |draft| resume(draft));
+        let refused = refused(records_in(Status::Stopped, *state), resume);
         assert_eq!(refused.message, format!("invalid state transition: {state} -> resumed"));
     }
 }

@@ -26,7 +26,8 @@ fn a_transaction_makes_the_next_revision_and_the_numbers_of_its_events_continue_
 #[test]
 fn a_draft_is_empty_until_something_changes() {
     assert!(draft(records()).is_empty());
-    let changes: [(fn(&mut Draft), bool); 7] = [
+    type Change = fn(&mut Draft);
+    let changes: [(Change, bool); 7] = [
         (|draft| draft.set_status(Status::AwakeIdle, Boundary::Control), false),
         (|draft| draft.set_status(Status::Asleep, Boundary::LifecycleSleep), true),
         (|draft| draft.event(EventKind::Advisory, None, json!({})), true),
