@@ -1,4 +1,5 @@
-//! Preemption: a turn is asked to yield, saves what it needs, is suspended, and goes on; or it is forced.
+//! Tests preemption: a turn is asked to yield, saves a checkpoint, is suspended and later resumed,
+//! or is ended by force.
 
 mod checkpoints;
 #[cfg(target_os = "linux")]
@@ -15,13 +16,18 @@ mod sections;
 use std::fs;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{self, Beside, kill as signal, names, objects, record, say, started, step, take_noted};
+use crate::setup::{
+    self, Beside, add, assert_includes, edit_file, extend_policy, kill as signal, names, objects, record,
+    say, started, step, take_noted,
+};
 
-/// What every turn here begins with. `$D` is the program under test; `note` tells the test something,
-/// `come` waits for a file that it makes, and `outside` speaks as somebody who is in no turn.
+/// Shell functions that every turn here begins with. `$D` is the program under test; `note` writes
+/// a line for the test, `come` waits for a file in `$HOME` that the test makes, `up` makes the file
+/// for which `running` waits, `outside` runs a command as the operator, and `told` notes the
+/// checkpoint.
 const WORDS: &str = r#"
 note() { echo "$*" >> "$HOME/noted"; }
 come() { until test -e "$HOME/$1"; do sleep 0.01; done; }
@@ -30,13 +36,16 @@ outside() { env -u DORMOUSE_AGENT -u DORMOUSE_RUN "$D" "$@"; }
 told() { if test -n "${DORMOUSE_CHECKPOINT-}"; then note "from $(cat "$DORMOUSE_CHECKPOINT")"; else note "from nothing"; fi; }
 "#;
 
-/// The started agent `ada`, whose turns do what `turns` says.
+/// Command of a turn in which the operator asks that turn to yield within a day.
+const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
+
+/// Returns a sandbox with the started agent `ada`, whose turns run the script of [`turns`].
 #[track_caller]
 fn agent() -> Sandbox {
     started(r#". "$HOME/turn""#)
 }
 
-/// The same agent with a message.
+/// Returns a sandbox with that agent and one queued message.
 #[track_caller]
 fn with_message() -> Sandbox {
     let sandbox = agent();
@@ -44,51 +53,51 @@ fn with_message() -> Sandbox {
     sandbox
 }
 
-/// From here on a turn runs this.
+/// Replaces the script that turns run.
 fn turns(sandbox: &Sandbox, script: &str) {
     let whole = format!("D={}\n{WORDS}\n{script}\n", dormouse().display());
     fs::write(sandbox.home().join("turn"), whole).unwrap();
 }
 
-/// One step in which a turn runs that does this.
+/// Runs one step whose turn runs `script`, and returns the object of the step.
 #[track_caller]
 fn turn(sandbox: &Sandbox, script: &str) -> Value {
     turns(sandbox, script);
     step(sandbox)
 }
 
-/// One step at a moment of its own.
+/// Runs one step with the clock at `now`.
 #[track_caller]
 fn step_at(sandbox: &Sandbox, now: &str) -> Value {
     let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", now).output();
     objects(&ran.stdout).pop().unwrap_or_else(|| panic!("{ran}"))
 }
 
-/// A tick that runs beside the test, from when its turn, which does this, has called `up`.
+/// Starts a tick whose turn runs `script`, and returns when the turn has called `up`.
 #[track_caller]
 fn running(sandbox: &Sandbox, script: &str) -> Beside {
     turns(sandbox, script);
     Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(sandbox.home().join("up"))
 }
 
-/// Puts a hook into the directory of `ada`: shell with the same words.
+/// Puts a hook into the directory of `ada`: a shell script with the functions of [`WORDS`].
 fn hook(sandbox: &Sandbox, name: &str, script: &str) {
     setup::hook(&sandbox.agent("ada"), name, &format!("{WORDS}\n{script}"));
 }
 
-/// Tells a turn that it may go on from `come`.
+/// Makes the file for which a turn waits with `come`.
 fn go(sandbox: &Sandbox, name: &str) {
     fs::write(sandbox.home().join(name), "").unwrap();
 }
 
-/// The one object of a tick that ran beside the test.
+/// Waits for the end of a tick, and returns the object of its step.
 #[track_caller]
 fn ended(tick: Beside) -> Value {
     let ran = tick.end();
     objects(&ran.stdout).pop().unwrap_or_else(|| panic!("{ran}"))
 }
 
-/// An agent whose first run has been suspended, with this as its checkpoint.
+/// Returns an agent whose first run is suspended with this checkpoint.
 #[track_caller]
 fn suspended(checkpoint: &str) -> Sandbox {
     let sandbox = with_message();
@@ -98,28 +107,79 @@ fn suspended(checkpoint: &str) -> Sandbox {
     sandbox
 }
 
-/// The id of the run that is current.
+/// Makes `bob` run a turn that occupies the workspace that `ada` needs too, until `go(…, "bob may
+/// go")`.
+#[track_caller]
+fn occupied(sandbox: &Sandbox) -> Beside {
+    add(sandbox, "bob", r#": > "$HOME/bob"; until test -e "$HOME/bob may go"; do sleep 0.01; done"#);
+    for agent in ["ada", "bob"] {
+        extend_policy(sandbox, agent, "\n[workspace]\npath = \".\"\nmode = \"exclusive\"\n");
+    }
+    sandbox.run(["enqueue", "bob", "hold it"]);
+    Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(sandbox.home().join("bob"))
+}
+
+/// Changes the timeout of the turns of `ada`.
+fn set_timeout(sandbox: &Sandbox, timeout: &str) {
+    let policy = sandbox.agent("ada").join("agent.toml");
+    edit_file(&policy, |text| text.replace("\"30m\"", &format!("\"{timeout}\"")));
+}
+
+/// Returns the id of the current run.
 #[track_caller]
 fn current_run(sandbox: &Sandbox) -> String {
     record(sandbox, "state.json")["current_run"]["run_id"].as_str().unwrap().to_owned()
 }
 
-/// The files in which a run has saved a checkpoint.
+/// Returns the paths of the checkpoints that a run has saved.
 fn checkpoints_of(sandbox: &Sandbox, run: &str) -> Vec<PathBuf> {
     let dir = sandbox.agent("ada").join("runs").join(run);
     let saved = names(&dir).into_iter().filter(|name| name.starts_with("checkpoint"));
     saved.map(|name| dir.join(name)).collect()
 }
 
-/// The events of one kind.
+/// Returns the checkpoints of all runs.
+fn all_checkpoints(sandbox: &Sandbox) -> Vec<String> {
+    let runs = names(&sandbox.agent("ada").join("runs"));
+    let paths = runs.iter().flat_map(|run| checkpoints_of(sandbox, run));
+    paths.map(|path| fs::read_to_string(path).unwrap()).collect()
+}
+
+/// Runs the next turn, which must complete and be given this checkpoint, and the turn of another
+/// message, which must get none.
+#[track_caller]
+fn continues_from(sandbox: &Sandbox, checkpoint: &str, attempt: u32) {
+    take_noted(sandbox);
+    let stepped = turn(sandbox, "told");
+    assert_includes(&stepped, json!({ "terminal": "completed", "attempt": attempt }));
+    assert_eq!(take_noted(sandbox), [format!("from {checkpoint}")]);
+    assert_eq!(all_checkpoints(sandbox), Vec::<String>::new(), "a completed message has no checkpoint");
+    say(sandbox, "another");
+    turn(sandbox, "told");
+    assert_eq!(take_noted(sandbox), ["from nothing"], "the checkpoint belongs to one message");
+}
+
+/// Returns the text of a file in `$HOME`.
+#[track_caller]
+fn text_of(sandbox: &Sandbox, name: &str) -> String {
+    fs::read_to_string(sandbox.home().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Returns the objects in a file in `$HOME`, one a line.
+#[track_caller]
+fn answers(sandbox: &Sandbox, name: &str) -> Vec<Value> {
+    objects(&text_of(sandbox, name))
+}
+
+/// Returns the events of one kind.
 fn events(sandbox: &Sandbox, kind: &str) -> Vec<Value> {
     sandbox.json_lines(["events", "ada"]).into_iter().filter(|event| event["kind"] == kind).collect()
 }
 
-/// That a command was refused for this.
+/// Asserts that a command was refused with this kind of failure.
 #[track_caller]
 fn refused(ran: &Ran, kind: &str) {
-    // A reason without a word is wrong usage in every state.
+    // An empty reason is wrong usage, whatever state the agent is in.
     assert_eq!(ran.code(), if kind == "empty_reason" { 2 } else { 4 }, "{ran}");
     assert_eq!(crate::setup::failure(ran)["kind"], kind, "{ran}");
 }

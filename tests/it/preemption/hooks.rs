@@ -1,13 +1,16 @@
-//! The hooks of preemption: when each runs, what it is told, and what follows if it fails.
+//! Tests the hooks of preemption: when each runs, its input and environment, and the consequences
+//! of its failure.
 
 use serde_json::{Value, json};
 
-use crate::harness::Sandbox;
-use crate::setup::{Beside, add, assert_includes, decision, extend_policy, field, say, step};
+use crate::setup::{assert_includes, decision, field, say, step, texts};
 
-use super::{agent, ended, events, go, hook, running, signal, suspended, take_noted, turn, turns};
+use super::{
+    ASK, agent, continues_from, ended, events, go, hook, occupied, running, signal, suspended, take_noted,
+    turn, turns,
+};
 
-/// Notes what it is told on stdin, and how the agent stands.
+/// Script of a hook that notes its stdin and the execution state of the agent.
 const TELL: &str = r#"read -r told; note "$told"; note "$DORMOUSE_HOOK: $($D get ada execution.state)""#;
 
 #[track_caller]
@@ -15,6 +18,7 @@ fn told(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
+/// Each hook runs before the transition of which its input tells.
 #[test]
 fn each_hook_is_told_of_its_change_while_the_agent_is_still_before_it() {
     let sandbox = agent();
@@ -38,7 +42,7 @@ fn each_hook_is_told_of_its_change_while_the_agent_is_still_before_it() {
         assert_eq!(told(line), expected);
     }
     sandbox.run(["resume", "ada"]);
-    assert_eq!(take_noted(&sandbox), Vec::<String>::new(), "the run goes on with the next step");
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new(), "`resume` itself starts no turn");
     let second = turn(&sandbox, "note turn")["run_id"].clone();
     let [resumes, resumes_in, then] = &take_noted(&sandbox)[..] else { panic!("one hook") };
     assert_eq!((resumes_in.as_str(), then.as_str()), ("on-resume: resumed", "turn"));
@@ -68,53 +72,34 @@ fn a_hook_has_the_environment_of_the_turn_and_speaks_as_it() {
     let first = stepped["run_id"].as_str().unwrap().to_owned();
     sandbox.run(["resume", "ada"]);
     let second = turn(&sandbox, "true")["run_id"].as_str().unwrap().to_owned();
-    let line = |name: &str, run: &str| format!("{name} ada {run} 1 {message} project");
     let expected = [
-        line("on-preempt-request", &first),
-        "from nothing".into(),
-        "0".into(),
-        line("on-suspend", &first),
-        "from here".into(),
-        "0".into(),
-        line("on-resume", &second),
-        "from here".into(),
-        "0".into(),
-    ];
-    assert_eq!(take_noted(&sandbox), expected);
-    let work = sandbox.json_lines(["work", "list", "-a", "ada"]);
-    assert_eq!(work.len(), 3);
+        ("on-preempt-request", &first, "from nothing"),
+        ("on-suspend", &first, "from here"),
+        ("on-resume", &second, "from here"),
+    ]
+    .map(|(name, run, from)| {
+        [&format!("{name} ada {run} 1 {message} project"), from, "0"].map(str::to_owned)
+    });
+    assert_eq!(take_noted(&sandbox), expected.concat());
+    assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]).len(), 3);
 }
 
 #[test]
-fn every_transition_of_a_round_is_told() {
+fn on_state_change_runs_for_every_transition_from_yield_to_completion() {
     let sandbox = agent();
     hook(&sandbox, "on-state-change", r#"read -r told; note "$told""#);
     say(&sandbox, "hello");
     turn(&sandbox, "$D yield >/dev/null");
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, "true");
-    let edges: Vec<String> = take_noted(&sandbox)
-        .iter()
-        .map(|line| {
-            let told = told(line);
-            format!("{} {}", told["from"].as_str().unwrap(), told["to"].as_str().unwrap())
-        })
-        .collect();
-    assert_eq!(
-        edges,
-        [
-            "runnable scheduled",
-            "scheduled running",
-            "running suspended",
-            "suspended resumed",
-            "resumed running",
-            "running completed"
-        ]
-    );
+    let inputs: Vec<Value> = take_noted(&sandbox).iter().map(|line| told(line)).collect();
+    let states = ["runnable", "scheduled", "running", "suspended", "resumed", "running", "completed"];
+    assert_eq!(texts(&inputs, "from"), states[..6]);
+    assert_eq!(texts(&inputs, "to"), states[1..]);
 }
 
 #[test]
-fn a_request_whose_hook_fails_stands() {
+fn a_request_stays_valid_if_its_hook_fails() {
     let sandbox = agent();
     hook(&sandbox, "on-preempt-request", "echo no mail >&2; exit 3");
     say(&sandbox, "hello");
@@ -151,8 +136,7 @@ fn a_run_whose_suspend_hook_fails_is_suspended_with_what_was_saved() {
     assert_eq!(field(&sandbox, "execution.state"), "suspended");
     assert_eq!(events(&sandbox, "hook_ended")[0]["data"]["last_line"], "disk full");
     sandbox.run(["resume", "ada"]);
-    turn(&sandbox, "told");
-    assert_eq!(take_noted(&sandbox), ["from own"]);
+    continues_from(&sandbox, "own", 1);
 }
 
 #[test]
@@ -165,14 +149,14 @@ fn on_suspend_runs_for_no_turn_that_is_not_suspended() {
         assert_eq!(turn(&sandbox, script)["terminal"], terminal);
     }
     sandbox.run(["recover", "ada"]);
-    // It has yielded, and is given up all the same.
+    // `fail` overrides the yield of this turn.
     let tick = running(&sandbox, "$D yield >/dev/null; up; come never");
     sandbox.run(["fail", "ada", "--reason", "enough"]);
     assert_eq!(ended(tick)["terminal"], "failed");
     assert_eq!(take_noted(&sandbox), Vec::<String>::new());
 }
 
-/// Whoever settles the run runs the hook.
+/// The tick that settles the run of a killed tick runs the hook.
 #[test]
 fn on_suspend_runs_for_a_run_whose_tick_is_gone() {
     let sandbox = agent();
@@ -187,8 +171,7 @@ fn on_suspend_runs_for_a_run_whose_tick_is_gone() {
         (vec!["0".into()], "suspended".into())
     );
     sandbox.run(["resume", "ada"]);
-    turn(&sandbox, "told");
-    assert_eq!(take_noted(&sandbox), ["from hook"]);
+    continues_from(&sandbox, "hook", 1);
 }
 
 #[test]
@@ -205,18 +188,10 @@ fn a_turn_whose_resume_hook_fails_has_failed() {
     assert_eq!(field(&sandbox, "retry.attempt"), "1", "a hook that fails costs no attempt");
 }
 
-fn occupied(sandbox: &Sandbox) -> Beside {
-    add(sandbox, "bob", r#": > "$HOME/bob"; until test -e "$HOME/bob may go"; do sleep 0.01; done"#);
-    let workspace = "\n[workspace]\npath = \".\"\nmode = \"exclusive\"\n";
-    extend_policy(sandbox, "ada", workspace);
-    extend_policy(sandbox, "bob", workspace);
-    sandbox.run(["enqueue", "bob", "hold it"]);
-    Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(sandbox.home().join("bob"))
-}
-
-/// Once, before the turn that goes on, wherever it had to wait first.
+/// `on-resume` runs once per resumption, right before its first turn, also if that had to wait for
+/// a resource.
 #[test]
-fn on_resume_runs_before_the_turn_that_goes_on_and_not_before_a_missing_resource() {
+fn on_resume_runs_before_the_resumed_turn_and_not_before_a_missing_resource() {
     let sandbox = suspended("here");
     hook(&sandbox, "on-resume", "note resume");
     let bob = occupied(&sandbox);
@@ -232,19 +207,16 @@ fn on_resume_runs_before_the_turn_that_goes_on_and_not_before_a_missing_resource
     assert_eq!(take_noted(&sandbox), ["resume", "turn", "turn"]);
 }
 
-/// No hook runs while the lock is held: each of them can change the agent.
+/// No hook runs while its command holds the agent's lock, so a hook can change the agent.
 #[test]
 fn the_hook_of_a_request_can_interject() {
     let sandbox = agent();
     hook(
         &sandbox,
         "on-preempt-request",
-        r#"env -u DORMOUSE_RUN -u DORMOUSE_AGENT $D --lock-timeout 0 enqueue ada "somebody wants you" --priority interject >/dev/null"#,
+        r#"outside --lock-timeout 0 enqueue ada "somebody wants you" --priority interject >/dev/null"#,
     );
     say(&sandbox, "hello");
-    turn(
-        &sandbox,
-        r#"outside preempt ada --reason urgent --grace 1d >/dev/null; $D safe-point | grep -c "somebody wants you" >> "$HOME/noted""#,
-    );
+    turn(&sandbox, &format!(r#"{ASK}; $D safe-point | grep -c "somebody wants you" >> "$HOME/noted""#));
     assert_eq!(take_noted(&sandbox), ["1"]);
 }

@@ -1,24 +1,16 @@
-//! Interjections: what the operator says to a turn while it runs.
-
-use std::fs;
+//! Tests interjections: messages of the operator that a running turn gets at its safe points.
 
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{json_in, objects, say};
+use crate::setup::{assert_includes, json_in, say, step, wait_for_line};
 
-use super::{agent, current_run, ended, go, running, take_noted, turn, turns};
+use super::{agent, answers, current_run, ended, go, running, take_noted, turn, turns};
 
-/// Says something to `ada` that is handed over to a turn that runs.
+/// Enqueues an interjection for `ada`, and returns its id.
 #[track_caller]
 fn interject(sandbox: &Sandbox, text: &str) -> String {
     sandbox.run(["enqueue", "ada", text, "--priority", "interject"]).trim_end().to_owned()
-}
-
-/// What a file at home holds: an object a line.
-#[track_caller]
-fn answers(sandbox: &Sandbox, name: &str) -> Vec<Value> {
-    objects(&fs::read_to_string(sandbox.home().join(name)).unwrap())
 }
 
 fn texts(messages: &[Value]) -> Vec<&str> {
@@ -26,7 +18,7 @@ fn texts(messages: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn what_the_operator_interjects_is_handed_over_in_order_and_once() {
+fn interjections_are_handed_over_in_order_and_once() {
     let sandbox = agent();
     let claimed = say(&sandbox, "a long job");
     let tick = running(
@@ -44,7 +36,7 @@ fn what_the_operator_interjects_is_handed_over_in_order_and_once() {
     sandbox.run(["enqueue", "ada", "in its turn", "--priority", "next"]);
     sandbox.run(["enqueue", "ada", "{}", "--origin", "webhook:ci"]);
     go(&sandbox, "said");
-    crate::setup::wait_for_line(&sandbox.home().join("third"));
+    wait_for_line(&sandbox.home().join("third"));
     let more = interject(&sandbox, "four");
     go(&sandbox, "said-more");
     assert_eq!(ended(tick)["terminal"], "completed");
@@ -53,9 +45,9 @@ fn what_the_operator_interjects_is_handed_over_in_order_and_once() {
     let second = answers(&sandbox, "second");
     assert_eq!(texts(&second), ["one", "two", "three"]);
     for (message, id) in second.iter().zip(&said) {
-        assert_eq!(
-            (&message["id"], &message["status"], &message["origin"]["kind"], &message["priority"]),
-            (&json!(id), &json!("interjected"), &json!("operator"), &json!("interject"))
+        assert_includes(
+            message,
+            json!({ "id": id, "status": "interjected", "origin.kind": "operator", "priority": "interject" }),
         );
     }
     assert_eq!(
@@ -67,20 +59,16 @@ fn what_the_operator_interjects_is_handed_over_in_order_and_once() {
     assert_eq!(texts(fourth["interjections"].as_array().unwrap()), ["four"]);
     for id in said.iter().chain([&more]) {
         let shown = sandbox.json(["queue", "show", id]);
-        assert_eq!(
-            (&shown["status"], &shown["settlement"]["run_id"]),
-            (&json!("interjected"), &json!(run)),
-            "{shown}"
-        );
+        assert_includes(&shown, json!({ "status": "interjected", "settlement.run_id": run }));
     }
     assert_eq!(sandbox.json(["queue", "show", &claimed])["status"], "processed");
-    // The others were for nobody but the next turns.
+    // Messages of other priorities stay queued for the next turns.
     let left = sandbox.json_lines(["queue", "list", "-a", "ada"]);
     assert_eq!(texts(&left), ["in its turn", "{}"]);
 }
 
 #[test]
-fn of_two_safe_points_at_once_one_hands_it_over() {
+fn concurrent_safe_points_hand_over_each_message_once() {
     let sandbox = agent();
     say(&sandbox, "a long job");
     let tick = running(
@@ -88,23 +76,20 @@ fn of_two_safe_points_at_once_one_hands_it_over() {
         r#"up; come said
         for name in 1 2 3 4; do $D safe-point > "$HOME/$name" & done; wait"#,
     );
-    let texts_said: Vec<String> = (0..20).map(|number| number.to_string()).collect();
-    texts_said.iter().for_each(|text| drop(interject(&sandbox, text)));
+    for number in 0..20 {
+        interject(&sandbox, &number.to_string());
+    }
     go(&sandbox, "said");
     assert_eq!(ended(tick)["terminal"], "completed");
-    let mut found: Vec<u32> = ["1", "2", "3", "4"]
-        .iter()
-        .flat_map(|name| {
-            let found = answers(&sandbox, name);
-            texts(&found).iter().map(|text| text.parse().unwrap()).collect::<Vec<u32>>()
-        })
-        .collect();
+    let handed_over: Vec<Value> =
+        ["1", "2", "3", "4"].iter().flat_map(|name| answers(&sandbox, name)).collect();
+    let mut found: Vec<u32> = texts(&handed_over).iter().map(|text| text.parse().unwrap()).collect();
     found.sort_unstable();
     assert_eq!(found, (0..20).collect::<Vec<u32>>());
 }
 
 #[test]
-fn however_much_is_said_all_of_it_is_handed_over() {
+fn any_number_of_interjections_is_handed_over() {
     let sandbox = agent();
     say(&sandbox, "a long job");
     let tick = running(
@@ -130,7 +115,7 @@ fn however_much_is_said_all_of_it_is_handed_over() {
 }
 
 #[test]
-fn what_has_expired_is_not_handed_over() {
+fn expired_messages_are_not_handed_over() {
     let sandbox = agent();
     say(&sandbox, "a long job");
     let tick = running(
@@ -147,7 +132,7 @@ fn what_has_expired_is_not_handed_over() {
     assert_eq!(texts(&answers(&sandbox, "answer")), ["in time"]);
 }
 
-/// A turn is nobody's operator, its own least of all.
+/// Neither a turn nor another origin may enqueue with the priority `interject`.
 #[test]
 fn only_the_operator_interjects() {
     let sandbox = agent();
@@ -162,9 +147,10 @@ fn only_the_operator_interjects() {
     assert_eq!(answers(&sandbox, "answer")[0]["error"]["kind"], "priority_not_allowed");
 }
 
-/// What was handed over to a turn that then failed has not been in vain: the next attempt is told.
+/// The context of the next attempt has the interjections of an attempt that failed after it got
+/// them.
 #[test]
-fn the_next_attempt_is_told_what_was_said_to_the_one_that_failed() {
+fn the_next_attempt_gets_the_interjections_of_a_failed_one() {
     let sandbox = agent();
     say(&sandbox, "a long job");
     let tick = running(&sandbox, r#"up; come said; $D safe-point > "$HOME/said-to-it"; exit 1"#);
@@ -173,23 +159,23 @@ fn the_next_attempt_is_told_what_was_said_to_the_one_that_failed() {
     go(&sandbox, "said");
     assert_eq!(ended(tick)["terminal"], "failed");
     sandbox.run(["recover", "ada"]);
-    let stepped =
-        turn(&sandbox, r#"cp "$DORMOUSE_CONTEXT" "$HOME/context"; $D safe-point; $D yield >/dev/null"#);
-    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("suspended"), &json!(2)));
-    let context = |sandbox: &Sandbox| -> Value { json_in(sandbox.home().join("context")) };
-    assert_eq!(texts(context(&sandbox)["interjected"].as_array().unwrap()), ["mind the gap", "and the dog"]);
-    // So is the one that goes on, and no other message is.
+    const COPY: &str = r#"cp "$DORMOUSE_CONTEXT" "$HOME/context""#;
+    let interjected = || json_in(sandbox.home().join("context"))["interjected"].clone();
+    let stepped = turn(&sandbox, &format!("{COPY}; $D safe-point; $D yield >/dev/null"));
+    assert_includes(&stepped, json!({ "terminal": "suspended", "attempt": 2 }));
+    assert_eq!(texts(interjected().as_array().unwrap()), ["mind the gap", "and the dog"]);
+    // The resumed turn of this message gets them too; the turn of another message does not.
     sandbox.run(["resume", "ada"]);
-    assert_eq!(turn(&sandbox, r#"cp "$DORMOUSE_CONTEXT" "$HOME/context""#)["terminal"], "completed");
-    assert_eq!(texts(context(&sandbox)["interjected"].as_array().unwrap()), ["mind the gap", "and the dog"]);
+    assert_eq!(turn(&sandbox, COPY)["terminal"], "completed");
+    assert_eq!(texts(interjected().as_array().unwrap()), ["mind the gap", "and the dog"]);
     say(&sandbox, "another");
-    turn(&sandbox, r#"cp "$DORMOUSE_CONTEXT" "$HOME/context""#);
-    assert!(context(&sandbox)["interjected"].as_array().is_none_or(Vec::is_empty));
+    turn(&sandbox, COPY);
+    assert!(interjected().as_array().is_none_or(Vec::is_empty));
 }
 
-/// What nobody took at a safe point has a turn of its own.
+/// An interjection that the turn did not take at a safe point is the message of the next turn.
 #[test]
-fn what_was_not_handed_over_runs_next() {
+fn an_interjection_that_was_not_handed_over_runs_next() {
     let sandbox = agent();
     say(&sandbox, "a long job");
     say(&sandbox, "later");
@@ -198,5 +184,5 @@ fn what_was_not_handed_over_runs_next() {
     go(&sandbox, "said");
     assert_eq!(ended(tick)["terminal"], "completed");
     turns(&sandbox, "true");
-    assert_eq!(crate::setup::step(&sandbox)["message_id"], json!(id));
+    assert_eq!(step(&sandbox)["message_id"], json!(id));
 }

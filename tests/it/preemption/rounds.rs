@@ -1,21 +1,19 @@
-//! A whole round: a request, a yield, and how the run goes on.
+//! Tests whole rounds: a request to yield, the yield, and the resumption of the run.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::setup::{
-    Beside, add, assert_includes, decision, extend_policy, field, json_in, objects, say, step,
-};
+use crate::setup::{assert_includes, decision, extend_policy, field, json_in, objects, say, step};
 
 use super::{
-    agent, checkpoints_of, current_run, ended, events, go, running, signal, step_at, suspended, take_noted,
-    turn, turns, with_message,
+    ASK, agent, answers, checkpoints_of, continues_from, current_run, ended, events, go, occupied, running,
+    signal, step_at, suspended, take_noted, turn, turns, with_message,
 };
 
-/// What a run is asked, says and leaves behind from one end to the other.
+/// Checks the answers and records of each command from the request to the completion.
 #[test]
-fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
+fn a_turn_is_asked_saves_a_checkpoint_and_is_resumed() {
     let sandbox = agent();
     let message = say(&sandbox, "a long job");
     let tick = running(
@@ -30,9 +28,9 @@ fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
     );
     let first = current_run(&sandbox);
     let asked = sandbox.json(["preempt", "ada", "--reason", "urgent", "--grace", "10m"]);
-    assert_eq!(
-        (&asked["agent"], &asked["run_id"], &asked["reason"], &asked["resume_after"]),
-        (&json!("ada"), &json!(first), &json!("urgent"), &Value::Null)
+    assert_includes(
+        &asked,
+        json!({ "agent": "ada", "run_id": first, "reason": "urgent", "resume_after": null }),
     );
     go(&sandbox, "asked");
     let stepped = ended(tick);
@@ -50,7 +48,7 @@ fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
     assert_eq!(sandbox.json(["run", "show", &first])["terminal"], "suspended");
     assert_eq!(field(&sandbox, "counters.turns_failed"), "0");
 
-    // Whatever else comes waits behind it.
+    // Other messages wait for the suspended run.
     let other = sandbox.run(["enqueue", "ada", "more", "--priority", "next"]).trim_end().to_owned();
     turns(&sandbox, r#"note "another ran""#);
     let waits = step(&sandbox);
@@ -75,7 +73,7 @@ fn a_turn_is_asked_saves_what_it_needs_and_goes_on() {
     assert_ne!(second, first);
     assert_eq!(take_noted(&sandbox), [format!("{second} 1 {message}"), "again: 0".to_owned()]);
     assert_eq!(fs::read(sandbox.home().join("given")).unwrap(), b"page 3\0\xff\n\n");
-    // It starts with no request.
+    // The resumed run starts without a request to yield.
     let state = json_in(sandbox.home().join("state"));
     assert_eq!(state["current_run"]["preemption"], Value::Null);
     assert_eq!(
@@ -94,7 +92,7 @@ fn a_checkpoint_can_come_from_stdin() {
 }
 
 #[test]
-fn an_empty_checkpoint_is_one() {
+fn a_turn_gets_an_empty_checkpoint_as_an_empty_file() {
     let sandbox = suspended("");
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, r#"test -f "$DORMOUSE_CHECKPOINT" && note "$(wc -c < "$DORMOUSE_CHECKPOINT")""#);
@@ -124,7 +122,7 @@ fn a_turn_may_yield_without_a_checkpoint_and_unasked() {
 fn of_several_yields_of_an_attempt_the_last_checkpoint_counts() {
     let sandbox = suspended("one");
     sandbox.run(["resume", "ada"]);
-    // Without one it keeps the last, however often.
+    // A yield without a checkpoint keeps the last one.
     turn(&sandbox, "told; $D yield >/dev/null");
     sandbox.run(["resume", "ada"]);
     turn(&sandbox, "told; $D yield >/dev/null");
@@ -132,17 +130,12 @@ fn of_several_yields_of_an_attempt_the_last_checkpoint_counts() {
     let both = "told; printf two | $D yield --checkpoint - >/dev/null; printf three | $D yield --checkpoint - >/dev/null";
     turn(&sandbox, &format!("{both}; $D yield >/dev/null"));
     sandbox.run(["resume", "ada"]);
-    let stepped = turn(&sandbox, "told");
-    assert_eq!(take_noted(&sandbox), ["from one", "from one", "from one", "from three"]);
-    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
-    // The next message has nothing of that.
-    say(&sandbox, "another");
-    turn(&sandbox, "told");
-    assert_eq!(take_noted(&sandbox), ["from nothing"]);
+    assert_eq!(take_noted(&sandbox), ["from one", "from one", "from one"]);
+    continues_from(&sandbox, "three", 1);
 }
 
 #[test]
-fn a_checkpoint_outlives_a_turn_that_is_put_off() {
+fn a_checkpoint_survives_a_deferral_after_the_yield() {
     let sandbox = suspended("here");
     sandbox.run(["resume", "ada"]);
     assert_eq!(turn(&sandbox, "told; exit 75")["terminal"], "deferred");
@@ -154,14 +147,9 @@ fn a_checkpoint_outlives_a_turn_that_is_put_off() {
 }
 
 #[test]
-fn a_checkpoint_outlives_a_resource_that_is_missing() {
+fn a_checkpoint_survives_the_wait_for_a_resource() {
     let sandbox = suspended("here");
-    add(&sandbox, "bob", r#": > "$HOME/bob"; until test -e "$HOME/bob may go"; do sleep 0.01; done"#);
-    let workspace = "\n[workspace]\npath = \".\"\nmode = \"exclusive\"\n";
-    extend_policy(&sandbox, "ada", workspace);
-    extend_policy(&sandbox, "bob", workspace);
-    sandbox.run(["enqueue", "bob", "hold it"]);
-    let bob = Beside::start(sandbox.cmd(["tick", "bob"])).after_it_made(sandbox.home().join("bob"));
+    let bob = occupied(&sandbox);
     sandbox.run(["resume", "ada"]);
     turns(&sandbox, "told");
     assert_eq!(decision(&step(&sandbox)), "wait_for_resources (workspace)");
@@ -175,17 +163,16 @@ fn a_checkpoint_outlives_a_resource_that_is_missing() {
 }
 
 #[test]
-fn an_attempt_that_failed_leaves_its_checkpoint_to_the_next() {
+fn the_attempt_after_a_failed_one_gets_its_checkpoint() {
     let sandbox = suspended("here");
     sandbox.run(["resume", "ada"]);
     assert_eq!(turn(&sandbox, "told; exit 1")["terminal"], "failed");
+    assert_eq!(take_noted(&sandbox), ["from here"]);
     sandbox.run(["recover", "ada"]);
-    let stepped = turn(&sandbox, "told");
-    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(2)));
-    assert_eq!(take_noted(&sandbox), ["from here", "from here"]);
+    continues_from(&sandbox, "here", 2);
 }
 
-/// What the turn says in its outcome is not taken, whether it is valid or not; what it used counts.
+/// The outcome of a turn that has yielded is ignored, valid or not, except for the reported usage.
 #[test]
 fn a_turn_that_has_yielded_is_suspended_however_it_exits() {
     let outcome =
@@ -215,9 +202,9 @@ fn a_turn_that_has_yielded_is_suspended_however_it_exits() {
 }
 
 #[test]
-fn a_run_suspended_for_a_time_goes_on_by_itself_exactly_then() {
+fn a_run_suspended_for_a_time_resumes_by_itself_exactly_then() {
     let sandbox = agent();
-    // Its timeout does not count: when it goes on is known.
+    // The suspend timeout does not apply to a run that has a time of resumption.
     extend_policy(&sandbox, "ada", "\n[timeouts]\nsuspend = \"1m\"\n");
     say(&sandbox, "hello");
     turns(
@@ -239,7 +226,7 @@ fn a_run_suspended_for_a_time_goes_on_by_itself_exactly_then() {
 }
 
 #[test]
-fn a_turn_says_itself_when_it_goes_on() {
+fn a_turn_can_set_the_time_of_its_resumption() {
     let sandbox = with_message();
     turns(&sandbox, "$D yield --for never; $D yield --for 10m >/dev/null");
     let step = step_at(&sandbox, "2026-01-02T04:00:00.250Z");
@@ -260,7 +247,7 @@ fn a_run_suspended_for_a_time_can_be_resumed_before() {
 }
 
 #[test]
-fn a_run_that_nobody_resumes_has_failed_after_its_time() {
+fn a_suspended_run_fails_after_its_timeout() {
     let sandbox = agent();
     extend_policy(&sandbox, "ada", "\n[timeouts]\nsuspend = \"1m\"\n");
     let message = say(&sandbox, "hello");
@@ -279,39 +266,38 @@ fn a_run_that_nobody_resumes_has_failed_after_its_time() {
         (field(&sandbox, "execution.state"), field(&sandbox, "execution.reason")),
         ("failed".into(), "suspend_timeout".into())
     );
-    // Its message is not lost.
+    // The message of the failed run gets another attempt.
     turns(&sandbox, "told");
     assert_eq!(decision(&step_at(&sandbox, "2026-01-02T05:00:00Z")), "start_recovery (retry)");
     let stepped = step_at(&sandbox, "2026-01-02T05:00:01Z");
     assert_eq!((&stepped["terminal"], &stepped["message_id"]), (&json!("completed"), &json!(message)));
 }
 
+/// The latest request sets the reason, the earliest `force_at` counts.
 #[test]
-fn of_two_requests_the_latest_says_why_and_the_earliest_until_when() {
+fn requests_for_one_run_are_merged() {
     let sandbox = with_message();
-    let ask = |words: &str| {
-        format!(
-            "outside preempt ada {words} >/dev/null; cp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/state\"\n"
-        )
-    };
     let cases = [
         ("--reason one --grace 10m --for 1h", "one", "2026-01-02T04:10:00.000Z", json!("1h")),
         ("--reason two --grace 1h", "two", "2026-01-02T04:10:00.000Z", Value::Null),
         ("--reason three --grace 5m --for 2h", "three", "2026-01-02T04:05:00.000Z", json!("2h")),
     ];
     let mut script = String::new();
-    for (words, reason, force_at, resume_after) in cases {
-        script.push_str(&ask(words));
-        turns(&sandbox, &format!("{script}$D safe-point --json > \"$HOME/answer\"; $D yield >/dev/null"));
-        assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00Z")["terminal"], "suspended");
-        let state = json_in(sandbox.home().join("state"));
-        let request = &state["current_run"]["preemption"];
-        assert_eq!(
-            (&request["reason"], &request["force_at"], &request["resume_after"]),
-            (&json!(reason), &json!(force_at), &resume_after)
+    for (flags, reason, force_at, resume_after) in cases {
+        script.push_str(&format!("outside preempt ada {flags} >/dev/null\n"));
+        turns(
+            &sandbox,
+            &format!(
+                r#"{script}cp "$DORMOUSE_DIR/agents/ada/state.json" "$HOME/state"
+                $D safe-point --json > "$HOME/answer"; $D yield >/dev/null"#
+            ),
         );
-        let answer: Value = json_in(sandbox.home().join("answer"));
-        assert_eq!((&answer["yield"], &answer["reason"]), (&json!(true), &json!(reason)));
+        assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00Z")["terminal"], "suspended");
+        assert_includes(
+            &json_in(sandbox.home().join("state"))["current_run"]["preemption"],
+            json!({ "reason": reason, "force_at": force_at, "resume_after": resume_after }),
+        );
+        assert_includes(&answers(&sandbox, "answer")[0], json!({ "yield": true, "reason": reason }));
         assert_eq!(field(&sandbox, "execution.reason"), reason);
         sandbox.cmd(["resume", "ada"]).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").exits(0);
     }
@@ -322,34 +308,31 @@ fn of_two_requests_the_latest_says_why_and_the_earliest_until_when() {
 fn a_request_ends_with_its_run() {
     let sandbox = agent();
     say(&sandbox, "one");
-    let ask = "outside preempt ada --reason urgent --grace 1d >/dev/null";
-    assert_eq!(turn(&sandbox, ask)["terminal"], "completed");
+    assert_eq!(turn(&sandbox, ASK)["terminal"], "completed");
     say(&sandbox, "two");
-    assert_eq!(turn(&sandbox, &format!("$D safe-point; note $?; {ask}; exit 3"))["terminal"], "failed");
+    assert_eq!(turn(&sandbox, &format!("$D safe-point; note $?; {ASK}; exit 3"))["terminal"], "failed");
     sandbox.run(["recover", "ada"]);
     turn(&sandbox, "$D safe-point; note $?");
     assert_eq!(take_noted(&sandbox), ["0", "0"]);
 }
 
 #[test]
-fn a_suspended_agent_can_be_stopped_and_goes_on_when_it_is_started() {
+fn a_suspended_agent_can_be_stopped_and_resumed_after_its_start() {
     let sandbox = suspended("here");
     sandbox.run(["stop", "ada"]);
     turns(&sandbox, "told");
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     assert_eq!(field(&sandbox, "execution.state"), "suspended");
-    // `resume` of a stopped agent is another word for `start`.
+    // `resume` of a stopped agent is the deprecated form of `start`.
     let ran = sandbox.cmd(["resume", "ada"]).output();
     assert_eq!((ran.code(), field(&sandbox, "status")), (0, "awake_idle".into()), "{ran}");
     assert!(ran.stderr.contains("deprecated"), "{ran}");
     sandbox.run(["resume", "ada"]);
-    assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
-    assert_eq!(take_noted(&sandbox), ["from here"]);
+    continues_from(&sandbox, "here", 1);
 }
 
-/// A later one takes the place of the one before it.
 #[test]
-fn the_checkpoint_that_counts_is_the_only_one_in_the_directory_of_its_run() {
+fn a_later_checkpoint_of_a_run_replaces_the_earlier_one() {
     let sandbox = with_message();
     let save = |text: &str| format!("printf {text} | $D yield --checkpoint - >/dev/null; ");
     let stepped = turn(&sandbox, &(save("one") + &save("two") + "$D yield >/dev/null"));
@@ -357,34 +340,24 @@ fn the_checkpoint_that_counts_is_the_only_one_in_the_directory_of_its_run() {
     assert_eq!(fs::read(saved).unwrap(), b"two");
 }
 
-/// A tick that is told to end while its turn has yielded already suspends the run.
+/// If a turn has yielded before its tick gets a signal, the tick suspends the run; if the tick is
+/// killed, the next tick does.
 #[test]
-fn a_signal_to_the_tick_of_a_turn_that_has_yielded_suspends_it() {
-    let sandbox = with_message();
-    let tick = running(&sandbox, "printf here | $D yield --checkpoint - >/dev/null; up; come never");
-    signal("TERM", tick.0.id());
-    assert_eq!(ended(tick)["terminal"], "suspended");
-    sandbox.run(["resume", "ada"]);
-    assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
-    assert_eq!(take_noted(&sandbox), ["from here"]);
+fn a_run_that_has_yielded_is_suspended_when_its_tick_ends() {
+    for name in ["TERM", "KILL"] {
+        let sandbox = with_message();
+        let tick = running(&sandbox, "printf here | $D yield --checkpoint - >/dev/null; up; come never");
+        signal(name, tick.0.id());
+        let answer = objects(&tick.end().stdout);
+        assert!(name == "KILL" || answer[0]["terminal"] == "suspended", "{answer:?}");
+        turns(&sandbox, "told");
+        assert_eq!(decision(&step(&sandbox)), "wait_for_resources (suspended: its turn yielded)", "{name}");
+        sandbox.run(["resume", "ada"]);
+        continues_from(&sandbox, "here", 1);
+    }
 }
 
-/// The same where the tick was killed: the next one finds it so.
-#[test]
-fn a_run_that_has_yielded_is_suspended_when_its_tick_is_gone() {
-    let sandbox = with_message();
-    let tick = running(&sandbox, "printf here | $D yield --checkpoint - >/dev/null; up; come never");
-    signal("KILL", tick.0.id());
-    tick.end();
-    turns(&sandbox, "told");
-    assert_eq!(decision(&step(&sandbox)), "wait_for_resources (suspended: its turn yielded)");
-    sandbox.run(["resume", "ada"]);
-    let stepped = step(&sandbox);
-    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
-    assert_eq!(take_noted(&sandbox), ["from here"]);
-}
-
-/// With a request pending a signal to the tick is still an interruption: the turn did not yield.
+/// A signal to the tick interrupts a turn that was asked to yield but has not yielded.
 #[test]
 fn a_signal_to_the_tick_of_a_turn_that_was_asked_interrupts_it() {
     let sandbox = with_message();
@@ -395,21 +368,16 @@ fn a_signal_to_the_tick_of_a_turn_that_was_asked_interrupts_it() {
     assert_eq!(stepped["terminal"], "interrupted");
     sandbox.run(["recover", "ada"]);
     let stepped = turn(&sandbox, "$D safe-point; note $?");
-    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
+    assert_includes(&stepped, json!({ "terminal": "completed", "attempt": 1 }));
     assert_eq!(take_noted(&sandbox), ["0"]);
 }
 
-/// Behind it everything else waits: no message and no hint would change a thing.
+/// Neither a message nor a hint resumes a suspended run, so `explain` names neither.
 #[test]
-fn what_would_let_a_suspended_run_go_on_is_said() {
+fn explain_names_the_ways_to_resume_a_suspended_run() {
     let wakes = |pause: &str| {
         let sandbox = with_message();
-        turns(
-            &sandbox,
-            &format!(
-                "outside preempt ada --reason urgent --grace 1d {pause} >/dev/null; $D yield >/dev/null"
-            ),
-        );
+        turns(&sandbox, &format!("{ASK} {pause}; $D yield >/dev/null"));
         step_at(&sandbox, "2026-01-02T04:00:00Z");
         let explained =
             sandbox.cmd(["--json", "explain", "ada"]).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").output();
@@ -426,7 +394,7 @@ fn what_would_let_a_suspended_run_go_on_is_said() {
 }
 
 #[test]
-fn that_a_turn_is_to_yield_is_said() {
+fn explain_says_that_a_turn_was_asked_to_yield() {
     let sandbox = with_message();
     let tick = running(&sandbox, "up; come go");
     let end = format!("the end of {}", current_run(&sandbox));
