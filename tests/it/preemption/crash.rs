@@ -1,7 +1,6 @@
-//! A command of a turn is cut at every call that changes something: it then has been carried out as a whole,
+//! Tests that a turn's command that is killed at any system call has either taken effect as a whole
 //! or not at all.
 
-use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
@@ -11,49 +10,50 @@ use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{self, Beside, field, json_in, say};
 use crate::strace::{self, Harm, Harmed};
 
-use super::{agent, current_run, ended, go, running, suspended, turn};
+use super::{agent, current_run, ended, go, running, suspended, text_of, turn};
 
-/// A copy of a sandbox in which a turn runs that does this when the test says `go`. What it is told
-/// meanwhile is waiting.
-fn live(template: &Sandbox, script: &str, told: &[&str]) -> (Sandbox, Beside) {
+/// Returns a copy of `template`, and its tick, whose turn waits for `go` before it runs `script`.
+/// The texts of `interjections` are queued for that turn.
+fn live(template: &Sandbox, script: &str, interjections: &[&str]) -> (Sandbox, Beside) {
     let sandbox = template.copy();
     let tick = running(&sandbox, &format!("up; come go; {script}"));
-    for text in told {
+    for text in interjections {
         sandbox.run(["enqueue", "ada", text, "--priority", "interject"]);
     }
     (sandbox, tick)
 }
 
-/// The turn that is live, as its own commands know it.
+/// Returns the environment variables by which a command knows the current turn.
 fn inside(sandbox: &Sandbox) -> [String; 2] {
     ["DORMOUSE_AGENT=ada".to_owned(), format!("DORMOUSE_RUN={}", current_run(sandbox))]
 }
 
-/// A command of a turn that is to be cut.
+/// A command of a turn that is to be killed.
 struct Cut<'a> {
     template: &'a Sandbox,
-    /// What the turn does after it.
+    /// Commands that the turn runs after the killed one.
     script: &'a str,
-    told: &'a [&'a str],
+    interjections: &'a [&'a str],
     args: &'a [&'a str],
     stdin: &'a str,
 }
 
 impl Cut<'_> {
-    /// Kills it at each call that matters, and hands each case on.
-    fn everywhere(&self, hold: impl Fn(&Sandbox, Beside, &Harmed) + Sync) {
-        let Cut { template, script, told, args, stdin } = *self;
-        let (sandbox, tick) = live(template, script, told);
+    /// Kills the command at each system call that changes something, each time in a copy of the
+    /// template, and calls `check` for each copy while its turn continues with the script.
+    fn everywhere(&self, check: impl Fn(&Sandbox, Beside, &Harmed) + Sync) {
+        let Cut { template, script, interjections, args, stdin } = *self;
+        let (sandbox, tick) = live(template, script, interjections);
         let points = strace::record_inside(&sandbox, &inside(&sandbox), args, stdin).points();
         go(&sandbox, "go");
         ended(tick);
         let hit = AtomicUsize::new(0);
         each_in_parallel(&points, |call| {
-            let (sandbox, tick) = live(template, script, told);
+            let (sandbox, tick) = live(template, script, interjections);
             let harmed = strace::harm_inside(&sandbox, &inside(&sandbox), args, stdin, call, Harm::Kill);
             hit.fetch_add(harmed.hit.len(), Ordering::Relaxed);
             go(&sandbox, "go");
-            hold(&sandbox, tick, &harmed);
+            check(&sandbox, tick, &harmed);
             let found = checker::look(&sandbox.agent("ada"));
             assert!(found.complaints.is_empty() && !found.has_journal, "{call}: {:#?}", found.complaints);
             sandbox.cmd(["doctor"]).exits(0);
@@ -64,7 +64,8 @@ impl Cut<'_> {
     }
 }
 
-/// Either it is suspended with the whole new checkpoint, or it has not yielded and the old one counts.
+/// The run is either suspended with the whole new checkpoint, or it has not yielded and keeps the
+/// old one.
 #[test]
 fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
     needs!("strace");
@@ -72,9 +73,10 @@ fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
     template.run(["resume", "ada"]);
     let new = "new, and quite a bit longer ".repeat(1000);
     let (suspensions, deferrals) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // Its own end tells which: put off, if it has not yielded.
+    // A turn that has not yielded is deferred by its exit status 75, so the two cases can be told
+    // apart.
     let args = &["yield", "--checkpoint", "-"];
-    let cut = Cut { template: &template, script: "exit 75", told: &[], args, stdin: &new };
+    let cut = Cut { template: &template, script: "exit 75", interjections: &[], args, stdin: &new };
     cut.everywhere(|sandbox, tick, harmed| {
         let stepped = ended(tick);
         let expected = match stepped["terminal"].as_str().unwrap() {
@@ -90,19 +92,20 @@ fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
             }
             other => panic!("{other}: {:?}", harmed.hit),
         };
-        // Whoever was told that it is done can rely on it.
+        // A yield that has printed its answer must have taken effect.
         assert!(harmed.ran.stdout.is_empty() || expected == new, "{:?}", harmed.hit);
         let stepped = turn(sandbox, r#"cp "$DORMOUSE_CHECKPOINT" "$HOME/given""#);
         assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
-        let given = fs::read_to_string(sandbox.home().join("given")).unwrap();
+        let given = text_of(sandbox, "given");
         assert!(given == expected, "{} bytes: {:?}", given.len(), harmed.hit);
     });
     let (suspensions, deferrals) = (suspensions.into_inner(), deferrals.into_inner());
     assert!(suspensions > 0 && deferrals > 0, "{suspensions} suspensions, {deferrals} deferrals");
 }
 
-/// Each message is handed over now or at the next safe point, or at both where it was cut in between, and
-/// the next attempt is told of it: none is lost.
+/// Each interjection is printed by the killed safe point, by the next one, or by both if the first
+/// was killed between printing and recording. The context of the next attempt has every
+/// interjection.
 #[test]
 fn a_safe_point_that_is_killed_loses_no_message() {
     needs!("strace");
@@ -113,18 +116,18 @@ fn a_safe_point_that_is_killed_loses_no_message() {
     let cut = Cut {
         template: &template,
         script,
-        told: &["one", "two"],
+        interjections: &["one", "two"],
         args: &["safe-point", "--json"],
         stdin: "",
     };
     cut.everywhere(|sandbox, tick, harmed| {
         assert_eq!(ended(tick)["terminal"], "failed");
         let again = texts(&read(sandbox, "again")["interjections"]);
-        // All of them or none, at either.
+        // A safe point hands over all interjections or none.
         let counter = if again.is_empty() { &early } else { &late };
         counter.fetch_add(1, Ordering::Relaxed);
         assert!(again.is_empty() || again == ["one", "two"], "{again:?}: {:?}", harmed.hit);
-        // What was marked had been written out.
+        // The killed safe point may mark messages as handed over only after it has printed them.
         assert!(!again.is_empty() || harmed.ran.stdout.contains("two"), "lost: {:?}", harmed.hit);
         sandbox.run(["recover", "ada"]);
         let stepped = turn(sandbox, r#"cp "$DORMOUSE_CONTEXT" "$HOME/context"; $D safe-point >&2"#);
@@ -136,7 +139,7 @@ fn a_safe_point_that_is_killed_loses_no_message() {
     assert!(early > 0 && late > 0, "{early} before the cut, {late} after it");
 }
 
-/// A document at home.
+/// Returns the JSON value in a file in `$HOME`.
 fn read(sandbox: &Sandbox, name: &str) -> Value {
     json_in(sandbox.home().join(name))
 }

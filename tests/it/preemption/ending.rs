@@ -1,25 +1,16 @@
-//! A turn that is told to end: in which order its processes get the signal, what it may still do, and what
-//! counts of that.
-
-use std::fs;
+//! Tests how a turn is ended: the order in which its processes get the signal, and which of its
+//! last actions count.
 
 use serde_json::{Value, json};
 
-use crate::harness::Sandbox;
-use crate::setup::{Beside, eventually, extend_policy, field, names, say};
+use crate::setup::{Beside, eventually, extend_policy, field, names, record, say};
 
-use super::{agent, current_run, ended, go, running, signal, take_noted, turn, with_message};
+use super::{agent, current_run, ended, go, running, set_timeout, signal, take_noted, turn, with_message};
 
-/// A turn whose section ends when the test says `go`, and which then ends when it is asked to.
+/// Script of a turn whose section ends at `go`. The turn exits when it gets SIGTERM.
 const IN_A_SECTION: &str = r#"trap 'note asked; exit 1' TERM
 $D non-preemptible --deadline 1h -- sh -c '$0 safe-point; echo "inside: $?" >> "$HOME/noted"; : > "$HOME/up"; until test -e "$HOME/go"; do sleep 0.01; done; $0 safe-point; echo "still: $?" >> "$HOME/noted"' $D
 come never"#;
-
-fn set_timeout(sandbox: &Sandbox, timeout: &str) {
-    let policy = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap().replace("\"30m\"", &format!("\"{timeout}\""));
-    fs::write(&policy, text).unwrap();
-}
 
 #[test]
 fn a_stop_and_a_failure_wait_for_a_section() {
@@ -29,8 +20,8 @@ fn a_stop_and_a_failure_wait_for_a_section() {
         let sandbox = with_message();
         let tick = running(&sandbox, IN_A_SECTION);
         let ending = Beside::start(sandbox.cmd(args.iter().copied()));
-        eventually("the end that is coming", || {
-            let run = crate::setup::record(&sandbox, "state.json")["current_run"].clone();
+        eventually("the recorded stop or failure", || {
+            let run = record(&sandbox, "state.json")["current_run"].clone();
             (run["stopping"].is_object() || run["condemned"].is_string()).then_some(())
         });
         go(&sandbox, "go");
@@ -41,7 +32,7 @@ fn a_stop_and_a_failure_wait_for_a_section() {
 }
 
 #[test]
-fn with_now_nobody_waits_for_a_section() {
+fn stop_and_fail_with_now_do_not_wait_for_a_section() {
     for args in [&["stop", "ada", "--now"][..], &["fail", "ada", "--reason", "enough", "--now"]] {
         let sandbox = with_message();
         let tick = running(&sandbox, IN_A_SECTION);
@@ -52,14 +43,14 @@ fn with_now_nobody_waits_for_a_section() {
     }
 }
 
-/// Whoever waits for a section sees that somebody else does not.
+/// A `stop` that waits for a section notices that another `stop` has ended the run.
 #[test]
 fn a_second_stop_hurries_the_first() {
     let sandbox = with_message();
     let tick = running(&sandbox, IN_A_SECTION);
     let run = current_run(&sandbox);
     let patient = Beside::start(sandbox.cmd(["stop", "ada", "--json", "--grace", "100ms"]));
-    eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
+    eventually("the status `stopped`", || (field(&sandbox, "status") == "stopped").then_some(()));
     let hasty = sandbox.json(["stop", "ada", "--now", "--grace", "100ms"]);
     assert_eq!(hasty["aborted_run_id"], json!(run));
     let patient = patient.end();
@@ -68,22 +59,22 @@ fn a_second_stop_hurries_the_first() {
 }
 
 #[test]
-fn the_time_of_a_turn_is_over_after_its_section() {
+fn the_timeout_of_a_turn_waits_for_a_section() {
     let sandbox = agent();
     set_timeout(&sandbox, "1s");
     say(&sandbox, "hello");
     let tick = running(&sandbox, IN_A_SECTION);
-    eventually("the end of its time", || {
-        crate::setup::record(&sandbox, "state.json")["current_run"]["told"].is_string().then_some(())
+    eventually("the recorded timeout", || {
+        record(&sandbox, "state.json")["current_run"]["told"].is_string().then_some(())
     });
     go(&sandbox, "go");
     assert_eq!(ended(tick)["terminal"], "timed_out");
     assert_eq!(take_noted(&sandbox), ["inside: 0", "still: 0", "asked"]);
 }
 
-/// However often they are renewed.
+/// A turn that begins sections without end is still ended after `max_section`.
 #[test]
-fn sections_without_end_are_cut() {
+fn renewed_sections_end_after_max_section() {
     let sandbox = agent();
     set_timeout(&sandbox, "500ms");
     extend_policy(&sandbox, "ada", "\n[preemption]\nmax_section = \"700ms\"\n");
@@ -96,13 +87,13 @@ fn sections_without_end_are_cut() {
     assert_eq!(take_noted(&sandbox), ["asked"]);
 }
 
-/// A turn whose client hears SIGTERM too, and says so.
+/// Script of a turn with a child process. Each of the two notes its SIGTERM.
 const WITH_CLIENT: &str = r#"sh -c 'trap "echo client >> $HOME/noted; exit" TERM; : > "$HOME/client"; while :; do sleep 0.01; done' & come client
 trap 'note leader; sleep 0.3; note saved; exit 1' TERM
 up; while :; do sleep 0.01; done"#;
 
 #[test]
-fn the_leader_hears_it_first_unless_the_group_shall() {
+fn the_leader_gets_the_signal_first_unless_the_policy_says_group() {
     for (policy, first) in [("", ["leader", "saved", "client"]), ("signal = \"group\"", ["", "", "saved"])] {
         for end in ["stop", "fail", "timeout", "forced", "signal"] {
             let sandbox = agent().with_real_clock();
@@ -127,9 +118,10 @@ fn the_leader_hears_it_first_unless_the_group_shall() {
     }
 }
 
-/// A shell waits for its client before it hears its own signal: after half of the grace the client is told.
+/// A shell handles its signal only when its foreground command has ended. After half of the grace
+/// period the rest of the process group gets the signal, so that the shell has time left.
 #[test]
-fn a_leader_that_waits_for_its_client_hears_it_in_time() {
+fn a_leader_that_waits_for_its_child_can_handle_the_signal_in_time() {
     let sandbox = with_message();
     let tick = running(
         &sandbox,
@@ -141,9 +133,10 @@ fn a_leader_that_waits_for_its_client_hears_it_in_time() {
     assert_eq!(take_noted(&sandbox), ["saved"]);
 }
 
-/// What it says with its last word is taken; what it asks for is not begun behind a closed gate.
+/// The actions of an outcome that a stopped turn writes in time are applied, but no task starts in
+/// a stopped agent.
 #[test]
-fn a_turn_that_ends_in_time_is_completed_with_all_it_says() {
+fn a_turn_that_ends_in_time_is_completed_with_its_outcome() {
     for requeue in [None, Some("--requeue")] {
         let sandbox = agent();
         let message = say(&sandbox, "hello");
@@ -167,8 +160,9 @@ fn a_turn_that_ends_in_time_is_completed_with_all_it_says() {
         assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed");
         assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]).len(), 1);
         assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"]).len(), 1);
-        assert!(!sandbox.project().join("ran").exists(), "no task begins in a stopped agent");
-        // Nothing of it is left to do but what it has said to itself, and that its task was ended.
+        assert!(!sandbox.project().join("ran").exists(), "a task started in a stopped agent");
+        // The queue has only the turn's message to itself and the result of the task that did not
+        // start.
         let queued = sandbox.json_lines(["queue", "list", "-a", "ada"]);
         let kinds: Vec<&str> = queued.iter().map(|message| message["kind"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["internal_followup", "task_result"], "{queued:?}");
@@ -177,9 +171,10 @@ fn a_turn_that_ends_in_time_is_completed_with_all_it_says() {
     }
 }
 
-/// The tick may be gone when the stop sees that the turn has ended well: what was noted counts.
+/// If the turn has ended well when `stop` settles its run, the recorded exit status counts, with or
+/// without the tick.
 #[test]
-fn a_stop_that_finds_the_end_noted_takes_it() {
+fn a_stop_takes_the_recorded_end_of_a_turn() {
     let sandbox = with_message();
     let tick = running(&sandbox, r#"trap 'echo bye; exit 0' TERM; up; while :; do sleep 0.01; done"#);
     let run = current_run(&sandbox);

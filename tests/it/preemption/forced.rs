@@ -1,24 +1,23 @@
-//! A turn that does not yield in time is ended; and `fail`, which does not wait for the turn.
-
-use std::fs;
+//! Tests that a turn that does not yield in time is ended by force, and the command `fail`.
 
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, assert_includes, decision, edit_policy, eventually, extend_policy, failure, field, json_in,
-    lives, record, say, step,
+    Beside, assert_includes, decision, edit_policy, eventually, extend_policy, failure, field, lives,
+    objects, record, say, step,
 };
 
 use super::{
-    agent, current_run, ended, events, go, hook, refused, running, signal, step_at, suspended, take_noted,
-    turn, turns, with_message,
+    agent, answers, continues_from, current_run, ended, events, go, hook, refused, running, signal, step_at,
+    suspended, take_noted, text_of, turn, turns, with_message,
 };
 
-/// A turn that notes that it was asked to end, and does.
+/// Script of a turn that notes its SIGTERM, and exits.
 const POLITE: &str = r#"trap 'note asked; exit 0' TERM; up; come never"#;
 
-/// Processes of a turn that hear nothing of SIGTERM: itself, a child, and one in a session of its own.
+/// Script of a turn with three processes that ignore SIGTERM: the turn itself, a child, and a
+/// process in its own session.
 const DEAF: &str = r#"trap '' TERM
 (echo "$(exec sh -c 'echo $PPID')" >> "$HOME/pids"; come never) &
 setsid sh -c 'echo $$ >> "$HOME/pids"; until test -e "$HOME/never"; do sleep 0.01; done' &
@@ -26,14 +25,12 @@ echo $$ >> "$HOME/pids"
 until test "$(wc -l < "$HOME/pids")" -eq 3; do sleep 0.01; done
 up; come never"#;
 
-/// That every process which `DEAF` has named is gone.
+/// Asserts that every process of `DEAF` has ended.
 #[track_caller]
-fn nothing_is_left(sandbox: &Sandbox) {
-    let pids = fs::read_to_string(sandbox.home().join("pids")).unwrap();
+fn no_process_is_left(sandbox: &Sandbox) {
+    let pids = text_of(sandbox, "pids");
     assert_eq!(pids.lines().count(), 3);
-    for pid in pids.lines() {
-        assert!(!lives(pid), "{pid} is still there");
-    }
+    assert!(!pids.lines().any(lives), "of {pids} some live");
 }
 
 #[test]
@@ -43,16 +40,15 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
     let tick = running(&sandbox, DEAF);
     let run = current_run(&sandbox);
     let asked = sandbox.json(["preempt", "ada", "--reason", "urgent", "--grace", "200ms"]);
-    let ran = tick.end().exits(7);
-    let stepped = crate::setup::objects(&ran.stdout).remove(0);
-    assert_eq!(
-        (&stepped["run_id"], &stepped["terminal"], &stepped["terminal_reason"]),
-        (&json!(run), &json!("failed"), &json!("forced_preemption"))
+    let stepped = objects(&tick.end().exits(7).stdout).remove(0);
+    assert_includes(
+        &stepped,
+        json!({ "run_id": run, "terminal": "failed", "terminal_reason": "forced_preemption" }),
     );
-    nothing_is_left(&sandbox);
+    no_process_is_left(&sandbox);
     let forced = events(&sandbox, "preemption_forced");
     assert_eq!((forced.len(), &forced[0]["data"]["reason"]), (1, &json!("urgent")));
-    // Not before its time. Times of one form compare as text.
+    // Times of this form sort as text.
     assert!(forced[0]["at"].as_str() > asked["force_at"].as_str(), "{forced:?} {asked}");
     let shown = sandbox.json(["queue", "show", &message]);
     assert_includes(&shown, json!({ "attempt": 1, "failures": null, "setbacks": { "interruptions": 1 } }));
@@ -60,14 +56,14 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
         ["execution.state", "execution.reason", "retry.attempt"].map(|path| field(&sandbox, path)),
         ["failed", "forced_preemption", "1"].map(str::to_owned)
     );
-    // The next run starts with no request.
+    // The next run starts without a request to yield.
     sandbox.run(["recover", "ada"]);
     let stepped = turn(&sandbox, "$D safe-point; note $?");
-    assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
+    assert_includes(&stepped, json!({ "terminal": "completed", "attempt": 1 }));
     assert_eq!(take_noted(&sandbox), ["0"]);
 }
 
-/// However it then exits: it was too late.
+/// Neither the exit status 0 of a forced turn nor its late `yield` counts.
 #[test]
 fn a_turn_that_is_forced_has_failed_and_its_outcome_is_not_taken() {
     let sandbox = agent().with_real_clock();
@@ -103,7 +99,7 @@ fn a_section_with_time_left_is_not_cut_and_the_turn_is_ended_after_it() {
 }
 
 #[test]
-fn a_section_whose_time_is_over_protects_nobody() {
+fn a_section_past_its_deadline_does_not_delay_the_end() {
     let sandbox = agent().with_real_clock();
     say(&sandbox, "hello");
     let tick = running(&sandbox, &format!("$D non-preemptible begin --deadline 500ms; {POLITE}"));
@@ -111,7 +107,7 @@ fn a_section_whose_time_is_over_protects_nobody() {
     let until = record(&sandbox, "state.json")["current_run"]["sections"][0]["until"].clone();
     assert_eq!(ended(tick)["terminal_reason"], "forced_preemption");
     let forced = events(&sandbox, "preemption_forced").remove(0);
-    // On a slow machine the section was over before it was seen.
+    // On a slow machine the deadline may have passed before the test reads `state.json`.
     let expected = if until.is_string() { &until } else { &asked["force_at"] };
     assert!(forced["at"].as_str() > expected.as_str(), "{forced} {expected}");
     assert_eq!(take_noted(&sandbox), ["asked"]);
@@ -131,7 +127,8 @@ fn a_turn_that_has_yielded_and_does_not_exit_is_ended_and_suspended() {
     assert_eq!(take_noted(&sandbox), ["asked", "from here"]);
 }
 
-/// The tick that ran it is gone: whoever comes next says what it failed for.
+/// The next tick settles the run of a killed tick: as forced after `force_at`, as interrupted until
+/// then.
 #[test]
 fn a_request_whose_tick_was_killed_is_enforced_by_the_next_one() {
     for (next, terminal, reason) in [
@@ -156,7 +153,7 @@ fn a_request_whose_tick_was_killed_is_enforced_by_the_next_one() {
 fn fail_ends_a_turn_and_counts_as_a_failed_attempt() {
     let sandbox = agent();
     let message = say(&sandbox, "hello");
-    // Its section has time left, and is not waited for.
+    // `fail --now` does not wait for the section, whose deadline is far away.
     let tick = running(&sandbox, &format!("$D non-preemptible begin --deadline 1d; {POLITE}"));
     let run = current_run(&sandbox);
     let answer = sandbox.json(["fail", "ada", "--reason", "wrong branch", "--now"]);
@@ -171,9 +168,9 @@ fn fail_ends_a_turn_and_counts_as_a_failed_attempt() {
     assert_eq!(field(&sandbox, "retry.reason"), "wrong branch");
 }
 
-/// Whoever fails it settles the run then; the tick records its output, nothing else.
+/// `fail` settles the run itself; the tick, when it continues, only records the turn's output.
 #[test]
-fn fail_does_not_wait_for_a_tick_that_does_not_move() {
+fn fail_does_not_wait_for_a_stopped_tick_process() {
     let sandbox = agent();
     let message = say(&sandbox, "hello");
     let tick = running(&sandbox, POLITE);
@@ -202,17 +199,15 @@ fn fail_settles_a_run_whose_tick_is_gone() {
     assert_eq!((&shown["attempt"], &shown["failures"][0]["reason"]), (&json!(2), &json!("gone")));
 }
 
-/// What has yielded is given up as well, and what it has saved is there for the next attempt.
+/// A run that has yielded fails too, and its checkpoint is kept for the next attempt.
 #[test]
-fn fail_comes_before_a_yield() {
+fn fail_takes_precedence_over_a_yield() {
     let sandbox = with_message();
     let tick = running(&sandbox, &format!("printf here | $D yield --checkpoint - >/dev/null; {POLITE}"));
     sandbox.run(["fail", "ada", "--reason", "wrong branch"]);
     assert_eq!(ended(tick)["terminal"], "failed");
-    take_noted(&sandbox);
     sandbox.run(["recover", "ada"]);
-    assert_eq!(turn(&sandbox, "told")["attempt"], 2);
-    assert_eq!(take_noted(&sandbox), ["from here"]);
+    continues_from(&sandbox, "here", 2);
 }
 
 #[test]
@@ -227,7 +222,7 @@ fn fail_ends_a_stop_in_progress() {
     sandbox.run(["fail", "ada", "--reason", "no time"]);
     assert_eq!(stop.end().code(), 0);
     tick.end();
-    nothing_is_left(&sandbox);
+    no_process_is_left(&sandbox);
     assert_eq!(
         ["status", "execution.state", "execution.reason"].map(|path| field(&sandbox, path)),
         ["stopped", "failed", "no time"].map(str::to_owned)
@@ -255,26 +250,26 @@ fn fail_ends_a_recovery_and_its_hook() {
 fn fail_is_refused_where_nothing_runs() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", r#". "$HOME/turn""#]);
-    let fails = |sandbox: &Sandbox, kind: &str| {
+    let fails = |sandbox: &Sandbox| {
         let before = field(sandbox, "revision");
         let ran = sandbox.cmd(["fail", "ada", "--reason", "why", "--json"]).output();
-        refused(&ran, kind);
+        refused(&ran, "invalid_state_transition");
         assert_eq!(field(sandbox, "revision"), before);
         failure(&ran)["message"].as_str().unwrap().to_owned()
     };
-    // An edge that only a timeout takes.
-    fails(&sandbox, "invalid_state_transition");
+    // Only a timeout takes an agent from `booting` to `failed`.
+    fails(&sandbox);
     sandbox.run(["start", "ada"]);
-    assert_eq!(fails(&sandbox, "invalid_state_transition"), "invalid state transition: runnable -> failed");
+    assert_eq!(fails(&sandbox), "invalid state transition: runnable -> failed");
     say(&sandbox, "hello");
     turn(&sandbox, "exit 1");
-    assert_eq!(fails(&sandbox, "invalid_state_transition"), "invalid state transition: failed -> failed");
+    assert_eq!(fails(&sandbox), "invalid state transition: failed -> failed");
     sandbox.run(["recover", "ada"]);
     turn(&sandbox, "true");
-    assert_eq!(fails(&sandbox, "invalid_state_transition"), "invalid state transition: completed -> failed");
+    assert_eq!(fails(&sandbox), "invalid state transition: completed -> failed");
     say(&sandbox, "hello");
     turn(&sandbox, r#"$D wait --on operator --reason "a word" --whole-agent >/dev/null"#);
-    assert_eq!(fails(&sandbox, "invalid_state_transition"), "invalid state transition: waiting -> failed");
+    assert_eq!(fails(&sandbox), "invalid state transition: waiting -> failed");
 }
 
 #[test]
@@ -288,8 +283,7 @@ fn a_turn_does_not_fail_itself_but_may_ask_itself_to_yield() {
     );
     assert_eq!(stepped["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["4", "0", "10"]);
-    let answer = json_in(sandbox.home().join("answer"));
-    assert_eq!(answer["error"]["kind"], "own_turn");
+    assert_eq!(answers(&sandbox, "answer")[0]["error"]["kind"], "own_turn");
 }
 
 #[test]
@@ -314,23 +308,22 @@ fn a_stop_of_a_suspended_agent_ends_no_run() {
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
 }
 
-/// The turn has not started: its hook is ended, and however that takes it, the turn does not start.
+/// A run that ends during its hook starts no turn, whether the hook exits with 0 on SIGTERM or dies
+/// of it.
 #[test]
-fn a_run_that_is_given_up_in_its_hook_starts_no_turn() {
-    let (fail, stop) = (&["fail", "ada", "--reason", "enough"][..], &["stop", "ada"][..]);
-    let preempt = &["preempt", "ada", "--reason", "urgent", "--grace", "0s"][..];
-    for (name, ends, terminal) in [
-        ("on-scheduled", fail, "failed"),
-        ("on-resume", fail, "failed"),
-        ("on-scheduled", preempt, "failed"),
-        ("on-resume", preempt, "failed"),
-        ("on-scheduled", stop, "aborted"),
-        ("on-resume", stop, "aborted"),
+fn a_run_that_ends_in_its_hook_starts_no_turn() {
+    for (ends, terminal) in [
+        (&["fail", "ada", "--reason", "enough"][..], "failed"),
+        (&["preempt", "ada", "--reason", "urgent", "--grace", "0s"], "failed"),
+        (&["stop", "ada"], "aborted"),
     ] {
-        for takes_it in ["", "trap 'exit 0' TERM; "] {
+        for (name, trap) in ["on-scheduled", "on-resume"]
+            .into_iter()
+            .flat_map(|name| ["", "trap 'exit 0' TERM; "].map(|trap| (name, trap)))
+        {
             let sandbox = if name == "on-resume" { suspended("here") } else { agent() }.with_real_clock();
             extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"never\"\n");
-            hook(&sandbox, name, &format!("{takes_it}up; come never"));
+            hook(&sandbox, name, &format!("{trap}up; come never"));
             if name == "on-resume" {
                 sandbox.run(["resume", "ada"]);
             } else {
@@ -339,7 +332,7 @@ fn a_run_that_is_given_up_in_its_hook_starts_no_turn() {
             let tick = running(&sandbox, "note turn");
             sandbox.run(ends.to_vec());
             tick.end();
-            let case = format!("{name} {ends:?} {takes_it}");
+            let case = format!("{name} {ends:?} {trap}");
             assert_eq!(take_noted(&sandbox), Vec::<String>::new(), "{case}");
             let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
             assert_eq!(runs[0]["terminal"], terminal, "{case}");
@@ -347,22 +340,16 @@ fn a_run_that_is_given_up_in_its_hook_starts_no_turn() {
     }
 }
 
-/// The thresholds are so high that every machine is low.
+/// The thresholds are 100 %, so every machine is below them.
 #[test]
 fn on_a_machine_that_is_low_a_turn_is_asked_to_yield_and_then_forced() {
-    for (what, script, terminal) in [
-        ("memory", "while $D safe-point; do sleep 0.01; done; $D yield >/dev/null", "suspended"),
-        ("disk", "come never", "failed"),
+    for (what, grace, script, terminal) in [
+        ("memory", "1h", "while $D safe-point; do sleep 0.01; done; $D yield >/dev/null", "suspended"),
+        ("disk", "100ms", "come never", "failed"),
     ] {
         let sandbox = agent();
-        extend_policy(
-            &sandbox,
-            "ada",
-            &format!("\n[preemption]\ngrace = \"100ms\"\ncritical = {{ {what} = \"100%\" }}\n"),
-        );
-        if terminal == "suspended" {
-            edit_policy(&sandbox, "ada", |text| text.replace("100ms", "1h"));
-        }
+        let policy = format!("\n[preemption]\ngrace = \"{grace}\"\ncritical = {{ {what} = \"100%\" }}\n");
+        extend_policy(&sandbox, "ada", &policy);
         say(&sandbox, "hello");
         let step = turn(&sandbox, script);
         assert_eq!(step["terminal"], terminal, "{step}");
@@ -375,7 +362,7 @@ fn on_a_machine_that_is_low_a_turn_is_asked_to_yield_and_then_forced() {
         } else {
             assert_eq!(sandbox.json(["tick", "ada"])["decision"], "wait_for_resources");
             sandbox.pass(120);
-            assert_eq!(turn(&sandbox, "exit 0")["terminal"], "completed", "it goes on by itself");
+            assert_eq!(turn(&sandbox, "exit 0")["terminal"], "completed", "the run resumes by itself");
         }
     }
 }

@@ -1,22 +1,22 @@
-//! Which commands are refused, to which caller, and why; and what a command prints.
+//! Tests which preemption commands are refused to which caller and why, and what each command
+//! prints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, Sandbox};
+use crate::harness::{Ran, Sandbox, dormouse};
 use crate::setup::{
-    Beside, add, assert_includes, changes, eventually, failure, field, objects, record, say, step, texts,
-    tree,
+    Beside, add, assert_includes, changes, eventually, failure, field, record, say, step, texts, tree,
 };
 
 use super::{
-    agent, checkpoints_of, current_run, ended, go, hook, refused, running, suspended, take_noted, turn,
-    with_message,
+    ASK, WORDS, agent, answers, checkpoints_of, current_run, ended, go, hook, refused, running, suspended,
+    take_noted, turn, with_message,
 };
 
-/// What a turn says to the machine that runs it; `ran` is what no section may have run.
+/// Commands that only a turn may use. No refused section may make the file `ran`.
 const FROM_INSIDE: [&[&str]; 7] = [
     &["safe-point"],
     &["yield"],
@@ -27,7 +27,8 @@ const FROM_INSIDE: [&[&str]; 7] = [
     &["non-preemptible", "--deadline", "5s", "--", "nonesuch-program"],
 ];
 
-/// What is stored; locks say who had them last, and a turn that runs may write its log.
+/// Returns the files of the state directory without lock files, which name their last holder, and
+/// logs, to which a running turn may write.
 fn records(sandbox: &Sandbox) -> std::collections::BTreeMap<PathBuf, (u32, Vec<u8>, i64)> {
     let mut tree = tree(&sandbox.store());
     let is_stored = |path: &Path| {
@@ -38,7 +39,8 @@ fn records(sandbox: &Sandbox) -> std::collections::BTreeMap<PathBuf, (u32, Vec<u
     tree
 }
 
-/// Runs a command that is refused for this, changes nothing and runs no hook.
+/// Runs a command, and asserts that it is refused with this kind, changes no record and runs no
+/// hook.
 #[track_caller]
 fn changes_nothing(sandbox: &Sandbox, args: &[&str], kind: &str) -> Ran {
     let before = records(sandbox);
@@ -51,30 +53,36 @@ fn changes_nothing(sandbox: &Sandbox, args: &[&str], kind: &str) -> Ran {
 
 const PREEMPT: &[&str] = &["preempt", "ada", "--reason", "urgent"];
 
-#[test]
-fn who_runs_no_turn_is_not_preempted() {
-    let sandbox = agent();
-    hook(&sandbox, "on-preempt-request", r#"note "asked""#);
-    let ran = changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
-    assert_eq!(failure(&ran)["message"], "no turn of `ada` runs: there is nothing to preempt");
-    say(&sandbox, "hello");
-    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
-    turn(&sandbox, "$D yield >/dev/null");
-    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
-    sandbox.run(["resume", "ada"]);
-    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
-    assert_eq!(turn(&sandbox, "exit 75")["terminal"], "deferred");
-    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
-    sandbox.run(["stop", "ada"]);
-    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
+/// Asserts that `ada` can't be preempted.
+#[track_caller]
+fn not_preempted(sandbox: &Sandbox) -> Ran {
+    changes_nothing(sandbox, PREEMPT, "invalid_state_transition")
 }
 
-/// A run whose tick is gone is none that could yield.
+#[test]
+fn an_agent_without_a_turn_is_not_preempted() {
+    let sandbox = agent();
+    hook(&sandbox, "on-preempt-request", r#"note "asked""#);
+    let ran = not_preempted(&sandbox);
+    assert_eq!(failure(&ran)["message"], "no turn of `ada` runs: there is nothing to preempt");
+    say(&sandbox, "hello");
+    not_preempted(&sandbox);
+    turn(&sandbox, "$D yield >/dev/null");
+    not_preempted(&sandbox);
+    sandbox.run(["resume", "ada"]);
+    not_preempted(&sandbox);
+    assert_eq!(turn(&sandbox, "exit 75")["terminal"], "deferred");
+    not_preempted(&sandbox);
+    sandbox.run(["stop", "ada"]);
+    not_preempted(&sandbox);
+}
+
+/// A run can't yield once its tick is dead.
 #[test]
 fn a_run_whose_tick_was_killed_is_not_preempted() {
     let sandbox = with_message();
     drop(running(&sandbox, "up; come never"));
-    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
+    not_preempted(&sandbox);
 }
 
 #[test]
@@ -85,13 +93,14 @@ fn a_run_that_is_being_stopped_is_not_preempted() {
     eventually("a stop in progress", || {
         (record(&sandbox, "state.json")["status"] == "stopped").then_some(())
     });
-    // This one waits for the lock, and so until the stop has marked its line in the journal.
+    // The first attempt waits for the lock until `stop` has marked its transaction in the journal
+    // as applied; only then can the second attempt compare the files.
     refused(&sandbox.cmd(["--json"].iter().chain(PREEMPT).copied()).output(), "invalid_state_transition");
-    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
+    not_preempted(&sandbox);
     go(&sandbox, "go");
     assert_eq!(stop.end().code(), 0);
     assert_eq!(ended(tick)["terminal"], "aborted");
-    assert_eq!(take_noted(&sandbox), ["0"], "it is said to be not done, and aborted all the same");
+    assert_eq!(take_noted(&sandbox), ["0"], "`yield` is accepted although the run is aborted");
     assert_eq!(field(&sandbox, "execution.state"), "completed");
 }
 
@@ -105,7 +114,7 @@ fn only_a_suspended_run_can_be_resumed() {
 }
 
 #[test]
-fn what_a_turn_says_is_refused_outside_of_one() {
+fn commands_of_turns_are_refused_outside_of_a_turn() {
     let sandbox = agent();
     fs::write(sandbox.project().join("saved"), "x").unwrap();
     for args in FROM_INSIDE {
@@ -117,46 +126,42 @@ fn what_a_turn_says_is_refused_outside_of_one() {
     }
 }
 
-/// Runs all of them in the environment of a turn or task of `ada`, by `$as`, and notes what they come to.
-fn all_of_them(extra: &str) -> String {
+/// Returns a script that runs all commands of [`FROM_INSIDE`] with more flags, and notes each
+/// status.
+fn commands_of_turns(flags: &str) -> String {
     let lines = FROM_INSIDE.iter().map(|args| {
-        let (first, rest) = args.split_first().unwrap();
-        let at = if rest.first().is_some_and(|word| ["begin", "end"].contains(word)) { 1 } else { 0 };
-        let (before, after) = rest.split_at(at);
-        format!(
-            "$D --json {first} {} {extra} {} >> \"$HOME/answers\"; note $?\n",
-            before.join(" "),
-            after.join(" ")
-        )
+        let has_verb = args.get(1).is_some_and(|word| ["begin", "end"].contains(word));
+        let (before, after) = args.split_at(1 + usize::from(has_verb));
+        let (before, after) = (before.join(" "), after.join(" "));
+        format!("$D --json {before} {flags} {after} >> \"$HOME/answers\"; note $?\n")
     });
     lines.collect()
 }
 
+/// Asserts that each command of that script was refused with `not_in_turn`, and no section ran.
 #[track_caller]
-fn kinds(sandbox: &Sandbox) -> Vec<String> {
-    let answers = fs::read_to_string(sandbox.home().join("answers")).unwrap();
-    let kinds = texts(&objects(&answers), "error.kind");
+fn all_refused(sandbox: &Sandbox) {
     assert_eq!(take_noted(sandbox), ["4"; FROM_INSIDE.len()]);
     assert!(!sandbox.project().join("ran").exists());
-    kinds
+    assert_eq!(texts(&answers(sandbox, "answers"), "error.kind"), ["not_in_turn"; FROM_INSIDE.len()]);
 }
 
 #[test]
-fn a_turn_speaks_for_no_other_agent() {
+fn a_turn_cannot_act_for_another_agent() {
     let sandbox = agent();
     add(&sandbox, "bob", "true");
     fs::write(sandbox.project().join("saved"), "x").unwrap();
     say(&sandbox, "hello");
-    assert_eq!(turn(&sandbox, &all_of_them("-a bob"))["terminal"], "completed");
-    assert_eq!(kinds(&sandbox), ["not_in_turn"; FROM_INSIDE.len()]);
-    // Its own name is no mistake.
+    assert_eq!(turn(&sandbox, &commands_of_turns("-a bob"))["terminal"], "completed");
+    all_refused(&sandbox);
+    // The name of its own agent is accepted.
     say(&sandbox, "hello");
     turn(&sandbox, "$D safe-point -a ada; note $?");
     assert_eq!(take_noted(&sandbox), ["0"]);
 }
 
 #[test]
-fn a_turn_that_is_over_says_nothing_more() {
+fn commands_of_an_ended_turn_are_refused() {
     let sandbox = with_message();
     let run = turn(&sandbox, "true")["run_id"].as_str().unwrap().to_owned();
     say(&sandbox, "another");
@@ -180,16 +185,16 @@ fn a_turn_that_is_over_says_nothing_more() {
 fn a_background_task_is_no_turn() {
     let sandbox = with_message();
     fs::write(sandbox.project().join("saved"), "x").unwrap();
-    let script =
-        format!("D={}\n{}\n{}\ngo", crate::harness::dormouse().display(), super::WORDS, all_of_them(""));
-    fs::write(sandbox.home().join("task"), script.replace("\ngo", "\n: > \"$HOME/done\"")).unwrap();
-    // The turn lives as long as its task: what is refused is the task.
+    let (program, commands) = (dormouse(), commands_of_turns(""));
+    let script = format!("D={}\n{WORDS}\n{commands}\n: > \"$HOME/done\"", program.display());
+    fs::write(sandbox.home().join("task"), script).unwrap();
+    // The turn runs until its task is done, so the commands are refused for the task's sake.
     turn(&sandbox, r#"$D task start -- sh "$HOME/task" >/dev/null; come done"#);
-    assert_eq!(kinds(&sandbox), ["not_in_turn"; FROM_INSIDE.len()]);
+    all_refused(&sandbox);
     sandbox.run(["stop", "ada"]);
 }
 
-/// Nobody is suspended by a mistake in what should be saved.
+/// A run is not suspended if its checkpoint can't be saved.
 #[test]
 fn a_checkpoint_that_cannot_be_read_is_not_yielded_with() {
     let sandbox = with_message();
@@ -205,8 +210,7 @@ fn a_checkpoint_that_cannot_be_read_is_not_yielded_with() {
     );
     assert_eq!(step["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["1", "1", "1", "4", "4"]);
-    let answers = fs::read_to_string(sandbox.home().join("answers")).unwrap();
-    let messages = texts(&objects(&answers), "error.message");
+    let messages = texts(&answers(&sandbox, "answers"), "error.message");
     assert!(messages[0].contains("missing: no such file or directory"), "{messages:?}");
     assert!(messages[1].contains("dir: is a directory"), "{messages:?}");
     for (message, came) in messages[3..].iter().zip(["67108865", "at least 67108865"]) {
@@ -226,7 +230,7 @@ fn the_largest_checkpoint_is_taken_whole() {
 }
 
 #[test]
-fn a_bad_word_names_its_flag() {
+fn a_wrong_argument_is_refused_with_the_name_of_its_flag() {
     let sandbox = agent();
     for (flag, args) in [
         ("--grace", &["preempt", "ada", "--reason", "x", "--grace", "soon"][..]),
@@ -256,15 +260,14 @@ fn a_bad_word_names_its_flag() {
         done"#,
     );
     assert_eq!(take_noted(&sandbox), ["2"; 8]);
-    let answers = fs::read_to_string(sandbox.home().join("answers")).unwrap();
-    for answer in objects(&answers) {
+    for answer in answers(&sandbox, "answers") {
         assert!(answer["error"]["message"].as_str().unwrap().contains("--deadline"), "{answer}");
     }
 }
 
-/// The turn, its hooks and the next attempt are told why: there must be something to tell.
+/// The turn, its hooks and the next attempt get the reason, so an empty one is refused.
 #[test]
-fn a_reason_says_something() {
+fn an_empty_reason_is_refused() {
     let sandbox = with_message();
     let tick = running(&sandbox, "up; come go");
     hook(&sandbox, "on-preempt-request", r#"note "asked""#);
@@ -277,9 +280,9 @@ fn a_reason_says_something() {
     assert_eq!(ended(tick)["terminal"], "completed");
 }
 
-/// Somebody has stopped the others on purpose, or they have nothing that could go on.
+/// `resume --all` leaves out agents that are stopped or have no suspended run.
 #[test]
-fn all_that_are_resumed_are_those_that_are_suspended() {
+fn resume_all_resumes_only_suspended_agents() {
     let sandbox = suspended("page 3");
     add(&sandbox, "idle", "true");
     add(&sandbox, "stopped", "true");
@@ -292,7 +295,7 @@ fn all_that_are_resumed_are_those_that_are_suspended() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn an_unknown_agent_is_not_found() {
     let sandbox = agent();
     for args in
         [&["preempt", "eve", "--reason", "x"][..], &["resume", "eve"], &["fail", "eve", "--reason", "x"]]
@@ -301,19 +304,21 @@ fn what_is_not_there_is_not_found() {
     }
 }
 
-/// What a command says in a turn would stand in the way of what the turn itself has to say.
+/// Output of these commands would end up in the middle of the turn's own output.
 #[test]
-fn the_commands_of_a_turn_say_no_more_than_is_promised() {
+fn the_commands_of_a_turn_print_only_what_is_documented() {
     let sandbox = with_message();
     let step = turn(
         &sandbox,
-        r#"exec 2>&1
-        $D safe-point
-        $D non-preemptible begin --deadline 5m
-        $D non-preemptible end
-        $D non-preemptible --deadline 5m -- true
-        outside preempt ada --reason urgent --grace 1d >/dev/null
-        $D safe-point"#,
+        &format!(
+            "exec 2>&1
+            $D safe-point
+            $D non-preemptible begin --deadline 5m
+            $D non-preemptible end
+            $D non-preemptible --deadline 5m -- true
+            {ASK}
+            $D safe-point"
+        ),
     );
     let run = step["run_id"].as_str().unwrap();
     assert_eq!(sandbox.run(["run", "show", run, "--stdout"]), "");
@@ -333,8 +338,8 @@ fn each_command_answers_with_one_object() {
         run non-preemptible --deadline 5m -- true
         printf saved | run yield --checkpoint -"#,
     );
-    let run = stepped["run_id"].as_str().unwrap().to_owned();
-    let answers = objects(&fs::read_to_string(sandbox.home().join("answers")).unwrap());
+    let run = stepped["run_id"].as_str().unwrap();
+    let answers = answers(&sandbox, "answers");
     assert!(answers.iter().all(|answer| answer["agent"] == "ada" && answer["run_id"] == run), "{answers:?}");
     let [point, begun, inner, inner_ended, outer_ended, yielded] = &answers[..] else {
         panic!("{answers:?}")
@@ -350,14 +355,14 @@ fn each_command_answers_with_one_object() {
     assert_eq!(fs::read(yielded["checkpoint"].as_str().unwrap()).unwrap(), b"saved");
 }
 
-/// Whoever listens no more changes nothing about what is done.
+/// A command takes effect and exits with 0 even if the reader of its output has gone.
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         r#"mkfifo "$HOME/pipe"
-        # Its reader is gone before anything is written.
+        # The reader closes the pipe before the command writes.
         closed() {
             { while test -e "$HOME/open"; do sleep 0.01; done; "$@"; echo $? > "$HOME/status"; } > "$HOME/pipe" &
             : > "$HOME/open"; : < "$HOME/pipe"; rm "$HOME/open"; wait; note "$(cat "$HOME/status")"

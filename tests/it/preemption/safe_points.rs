@@ -1,17 +1,17 @@
-//! Safe points that wait, that only look, and that run a command meanwhile.
-
-use std::fs;
+//! Tests `safe-point` with `--wait`, with `--peek`, and with a command that runs until there is
+//! something to do.
 
 use serde_json::json;
 
-use crate::setup::{objects, say, wait_for, wait_for_line};
+use crate::setup::{say, wait_for, wait_for_line};
 
-use super::{agent, current_run, ended, running, take_noted, turn, with_message};
-
-const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
+use super::{
+    ASK, agent, answers, continues_from, current_run, ended, go, running, take_noted, text_of, turn,
+    with_message,
+};
 
 #[test]
-fn what_is_only_looked_at_stays() {
+fn peek_leaves_interjections_queued() {
     let sandbox = with_message();
     turn(
         &sandbox,
@@ -21,10 +21,7 @@ fn what_is_only_looked_at_stays() {
         $D safe-point --json > "$HOME/after""#,
     );
     assert_eq!(take_noted(&sandbox), ["0", "0"]);
-    let said = |name: &str| {
-        let answer = objects(&fs::read_to_string(sandbox.home().join(name)).unwrap()).remove(0);
-        answer["interjections"].as_array().unwrap().clone()
-    };
+    let said = |name: &str| answers(&sandbox, name)[0]["interjections"].as_array().unwrap().clone();
     for (name, status) in [("peek", "queued"), ("taken", "interjected")] {
         let said = said(name);
         assert_eq!((said.len(), &said[0]["status"]), (1, &json!(status)), "{name}");
@@ -33,9 +30,9 @@ fn what_is_only_looked_at_stays() {
     assert_eq!(said("after").len(), 0);
 }
 
-/// Words that nobody can have read are not handed over.
+/// A safe point whose output nobody can have read leaves the interjection queued.
 #[test]
-fn nobody_swallows_what_the_operator_says() {
+fn interjections_are_not_lost_with_unread_output() {
     let sandbox = with_message();
     turn(
         &sandbox,
@@ -52,15 +49,15 @@ fn nobody_swallows_what_the_operator_says() {
         take_noted(&sandbox),
         ["null: 0", "json: 0", "closed: 0", "full: 1", "nobody reads: 0", "read: 0"]
     );
-    let told = fs::read_to_string(sandbox.home().join("told")).unwrap();
+    let told = text_of(&sandbox, "told");
     assert!(told.contains("1 of the operator's messages stay"), "{told}");
-    let said = objects(&fs::read_to_string(sandbox.home().join("said")).unwrap());
+    let said = answers(&sandbox, "said");
     assert_eq!(said.len(), 1);
     assert_eq!(said[0]["body"]["text"], "mind the gap");
 }
 
 #[test]
-fn a_safe_point_that_waits_ends_with_what_there_is_to_say() {
+fn a_waiting_safe_point_ends_with_an_interjection_a_request_or_its_timeout() {
     let sandbox = with_message();
     let tick = running(
         &sandbox,
@@ -76,8 +73,8 @@ fn a_safe_point_that_waits_ends_with_what_there_is_to_say() {
     assert_eq!(take_noted(&sandbox), ["words: 0", "nothing: 0", "asked: 10"]);
 }
 
-/// What does not end a turn by itself is not waited for: a message that has expired, or one of another
-/// priority. What is pending in a section is told when that has had its time.
+/// A message of another priority does not end the wait; a request that is pending in a section ends
+/// it when the deadline of the section has passed.
 #[test]
 fn a_safe_point_waits_for_the_end_of_a_section() {
     let sandbox = agent().with_real_clock();
@@ -95,7 +92,7 @@ fn a_safe_point_waits_for_the_end_of_a_section() {
 }
 
 #[test]
-fn a_command_beside_has_its_own_streams_and_status() {
+fn a_command_of_a_safe_point_has_its_own_streams_and_status() {
     let sandbox = with_message();
     turn(
         &sandbox,
@@ -108,14 +105,13 @@ fn a_command_beside_has_its_own_streams_and_status() {
         $D safe-point --signal WINCH -- touch "$HOME/ran" 2>/dev/null; note "wrong: $?""#,
     );
     assert_eq!(take_noted(&sandbox), ["0", "3", "137", "127", "wrong: 2"]);
-    let file = |name: &str| fs::read_to_string(sandbox.home().join(name)).unwrap();
-    assert_eq!(file("said"), "dormouse: nonesuch-program: no such file or directory\n");
-    assert_eq!((file("out"), file("err")), ("in".into(), "err\n".into()));
+    assert_eq!(text_of(&sandbox, "said"), "dormouse: nonesuch-program: no such file or directory\n");
+    assert_eq!((text_of(&sandbox, "out"), text_of(&sandbox, "err")), ("in".into(), "err\n".into()));
     assert!(!sandbox.home().join("ran").exists());
 }
 
 #[test]
-fn a_command_beside_is_ended_when_the_turn_is_to_yield() {
+fn a_command_of_a_safe_point_is_ended_when_the_turn_is_to_yield() {
     let sandbox = with_message();
     let tick = running(
         &sandbox,
@@ -129,7 +125,7 @@ fn a_command_beside_is_ended_when_the_turn_is_to_yield() {
 }
 
 #[test]
-fn a_command_that_hears_nothing_is_killed_after_its_grace() {
+fn a_command_that_ignores_its_signal_is_killed_after_its_grace() {
     let sandbox = with_message();
     let tick = running(
         &sandbox,
@@ -140,8 +136,8 @@ fn a_command_that_hears_nothing_is_killed_after_its_grace() {
     assert_eq!(take_noted(&sandbox), ["heard", "deaf: 10"]);
 }
 
-/// The records say that the run is stopped, so a command in the foreground of a shell is ended though
-/// that shell, which waits for it, hears its own signal only then.
+/// The safe point reads from the records that the run is being stopped and ends its command. The
+/// shell of the turn waits for the safe point, and handles its own signal only after that.
 #[test]
 fn a_stop_ends_the_command_and_the_turn_can_save() {
     let sandbox = with_message();
@@ -153,21 +149,20 @@ fn a_stop_ends_the_command_and_the_turn_can_save() {
     );
     let run = current_run(&sandbox);
     let stopped = sandbox.json(["stop", "ada", "--requeue"]);
-    // It has given way: its work is not done, whatever its exit status.
+    // The turn has yielded, so the stop aborts the run although the turn exits with 0.
     assert_eq!(stopped["aborted_run_id"], json!(run));
     assert_eq!(ended(tick)["terminal"], "aborted");
     assert_eq!(take_noted(&sandbox), ["stopped: 10", "saved: 0"]);
-    let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
+    let said = text_of(&sandbox, "said");
     assert!(said.contains("is aborted when this turn exits"), "{said}");
     sandbox.run(["start", "ada"]);
-    turn(&sandbox, "told");
-    assert_eq!(take_noted(&sandbox), ["from half"]);
+    continues_from(&sandbox, "half", 1);
 }
 
-/// A command that knows nothing of the operator is ended for what the operator says; the words stay for the
-/// safe point that hands them over, and it is that one which says whether to yield as well.
+/// An interjection ends the command of a safe point, and stays queued for the next safe point
+/// without a command, which prints it and also says whether to yield.
 #[test]
-fn what_the_operator_says_ends_a_command_beside_and_stays_to_be_heard() {
+fn an_interjection_ends_the_command_of_a_safe_point_and_stays_queued() {
     let sandbox = with_message();
     let tick = running(
         &sandbox,
@@ -181,13 +176,12 @@ fn what_the_operator_says_ends_a_command_beside_and_stays_to_be_heard() {
     sandbox.run(["enqueue", "ada", "mind the gap", "--priority", "interject"]);
     wait_for(&sandbox.home().join("in"));
     sandbox.run(["enqueue", "ada", "and the step", "--priority", "interject"]);
-    fs::write(sandbox.home().join("out"), "").unwrap();
+    go(&sandbox, "out");
     assert_eq!(ended(tick)["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["ended: 10", "not begun: 10", "heard: 0", "goes on: 0"]);
-    assert_eq!(fs::read_to_string(sandbox.home().join("section")).unwrap(), "0\n");
+    assert_eq!(text_of(&sandbox, "section"), "0\n");
     assert!(!sandbox.home().join("begun").exists());
-    let why = fs::read_to_string(sandbox.home().join("why")).unwrap();
+    let why = text_of(&sandbox, "why");
     assert!(why.contains("the operator has something to say"), "{why}");
-    let said = objects(&fs::read_to_string(sandbox.home().join("said")).unwrap());
-    assert_eq!(said[0]["body"]["text"], "mind the gap");
+    assert_eq!(answers(&sandbox, "said")[0]["body"]["text"], "mind the gap");
 }

@@ -1,17 +1,15 @@
-//! Critical sections: what runs in one is not preempted, as long as it has time left.
+//! Tests critical sections: a turn is not preempted inside of one until its deadline has passed.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{lives, objects, record};
+use crate::setup::{lives, record, wait_for};
 
-use super::{ended, go, running, signal, take_noted, turn, with_message};
+use super::{ASK, answers, ended, go, running, signal, take_noted, text_of, turn, with_message};
 
-const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
-
-/// The sections that are open.
+/// Returns the open sections of the current run.
 fn open(sandbox: &Sandbox) -> Vec<Value> {
     record(sandbox, "state.json")["current_run"]["sections"].as_array().cloned().unwrap_or_default()
 }
@@ -34,19 +32,16 @@ fn the_status_of_a_command_is_handed_on() {
         grep -c sections "$DORMOUSE_DIR/agents/ada/state.json""#,
     );
     assert_eq!(take_noted(&sandbox), ["0", "3", "255", "143", "137", "127", "126", "127"]);
-    let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
     assert_eq!(
-        said.lines().collect::<Vec<_>>(),
-        [
-            "dormouse: nonesuch-program: no such file or directory",
-            "dormouse: ./plain: permission denied",
-            "dormouse: ./missing: no such file or directory"
-        ]
+        text_of(&sandbox, "said"),
+        "dormouse: nonesuch-program: no such file or directory\n\
+         dormouse: ./plain: permission denied\n\
+         dormouse: ./missing: no such file or directory\n"
     );
 }
 
 #[test]
-fn the_status_of_a_command_counts_where_its_section_could_not_be_closed() {
+fn the_status_of_a_command_is_handed_on_even_if_its_section_could_not_be_closed() {
     let sandbox = with_message();
     let step = turn(
         &sandbox,
@@ -60,14 +55,14 @@ fn the_status_of_a_command_counts_where_its_section_could_not_be_closed() {
 }
 
 #[test]
-fn a_command_in_a_section_has_the_streams_of_whoever_calls_it() {
+fn a_command_in_a_section_has_the_streams_of_its_caller() {
     let sandbox = with_message();
     turn(
         &sandbox,
         r#"printf 'in\0\377' | $D non-preemptible --deadline 5m -- sh -c 'cat; echo err >&2; echo "$#"' a b 'c d' > "$HOME/out" 2> "$HOME/err"
-        # Nothing of it is read ahead for others.
+        # The wrapper does not read ahead: `cat` gets the second line.
         printf 'one\ntwo\n' | { $D non-preemptible --deadline 5m -- head -c 4 >/dev/null; cat > "$HOME/rest"; }
-        # It is a turn's own command.
+        # The command has the environment of the turn.
         $D non-preemptible --deadline 5m -- sh -c 'echo "$DORMOUSE_RUN"' > "$HOME/run"; note "$DORMOUSE_RUN""#,
     );
     let file = |name: &str| fs::read(sandbox.home().join(name)).unwrap();
@@ -78,9 +73,9 @@ fn a_command_in_a_section_has_the_streams_of_whoever_calls_it() {
     assert_eq!(String::from_utf8(file("run")).unwrap().trim(), take_noted(&sandbox)[0]);
 }
 
-/// Its first one after the outermost section is the one that answers.
+/// The first safe point after the outermost section is the first that says to yield.
 #[test]
-fn a_request_is_answered_after_the_outermost_section() {
+fn a_request_takes_effect_after_the_outermost_section() {
     let sandbox = with_message();
     let stepped = turn(
         &sandbox,
@@ -105,13 +100,12 @@ fn a_request_is_answered_after_the_outermost_section() {
         take_noted(&sandbox),
         ["outer: 0", "command: 0", "outer: 0", "inner: 0", "outer: 0", "outside: 10"]
     );
-    let answer = objects(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).remove(0);
+    let answer = answers(&sandbox, "answer").remove(0);
     assert_eq!((&answer["yield"], &answer["reason"]), (&json!(false), &Value::Null));
 }
 
-/// What the operator says is handed over in a section too: only the request waits.
 #[test]
-fn a_section_keeps_no_message_back() {
+fn interjections_are_handed_over_inside_a_section() {
     let sandbox = with_message();
     turn(
         &sandbox,
@@ -133,7 +127,7 @@ fn a_section_protects_until_its_deadline_and_not_beyond() {
         $D non-preemptible begin --deadline 5s
         at 05; $D safe-point; note $?
         at 05.001; $D safe-point; note $?
-        # No later one makes it longer.
+        # A later section does not extend the protection.
         $D non-preemptible begin --deadline 1s
         $D safe-point; note $?
         at 10; $D safe-point; note $?
@@ -146,7 +140,7 @@ fn a_section_protects_until_its_deadline_and_not_beyond() {
 }
 
 #[test]
-fn what_was_not_begun_is_not_ended() {
+fn ending_a_section_without_an_open_one_is_refused() {
     let sandbox = with_message();
     turn(
         &sandbox,
@@ -155,20 +149,19 @@ fn what_was_not_begun_is_not_ended() {
         $D -q non-preemptible end 2>/dev/null; note $?"#,
     );
     assert_eq!(take_noted(&sandbox), ["4", "0", "4"]);
-    let answer = objects(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).remove(0);
+    let answer = answers(&sandbox, "answer").remove(0);
     assert_eq!(answer["error"]["kind"], "no_section");
     assert!(answer["error"]["hint"].as_str().unwrap().contains("begin"));
 }
 
-/// Each closes its own, in whatever order they end.
+/// Each command closes its own section, in whatever order the commands end.
 #[test]
-fn two_commands_at_once_have_a_section_each() {
+fn two_concurrent_commands_have_a_section_each() {
     let sandbox = with_message();
     let tick = running(
         &sandbox,
         &format!(
-            r#"wait_in() {{ : > "$HOME/$1 begun"; come "$1"; }}
-        for name in one two; do
+            r#"for name in one two; do
             $D non-preemptible --deadline 1h -- sh -c ': > "$HOME/$0 begun"; until test -e "$HOME/$0"; do sleep 0.01; done' $name &
             eval "$name=$!"; come "$name begun"
         done
@@ -177,19 +170,18 @@ fn two_commands_at_once_have_a_section_each() {
         wait $two; $D safe-point; note "none left: $?""#
         ),
     );
-    let numbers = |sandbox: &Sandbox| -> Vec<Value> {
-        open(sandbox).iter().map(|section| section["number"].clone()).collect()
-    };
-    assert_eq!(numbers(&sandbox), [1, 2]);
+    let numbers =
+        || -> Vec<Value> { open(&sandbox).iter().map(|section| section["number"].clone()).collect() };
+    assert_eq!(numbers(), [1, 2]);
     go(&sandbox, "one");
-    crate::setup::wait_for(&sandbox.home().join("looked"));
-    assert_eq!(numbers(&sandbox), [2], "the outer one has ended first");
+    wait_for(&sandbox.home().join("looked"));
+    assert_eq!(numbers(), [2], "the outer section has ended first");
     go(&sandbox, "two");
     assert_eq!(ended(tick)["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["one left: 0", "none left: 10"]);
 }
 
-/// A signal to the wrapper is meant for the command; its section is closed all the same.
+/// The wrapper passes SIGTERM to its command, and closes the section afterwards.
 #[test]
 fn a_signal_is_passed_on_to_the_command() {
     let sandbox = with_message();
@@ -207,12 +199,12 @@ fn a_signal_is_passed_on_to_the_command() {
 }
 
 #[test]
-fn who_had_to_yield_before_now_begins_nothing_new() {
+fn a_turn_past_its_grace_can_begin_no_section() {
     let sandbox = with_message();
     let stepped = turn(
         &sandbox,
         r#"at() { DORMOUSE_NOW=2026-01-02T04:00:$1Z; export DORMOUSE_NOW; }
-        # The clock of the tick stands at an earlier time: it ends nothing here.
+        # The clock of the tick shows an earlier time, so the tick does not end this turn by force.
         at 00; outside preempt ada --reason urgent --grace 2s >/dev/null
         at 02; $D non-preemptible --deadline 5s -- sh -c 'exit 3'; note $?
         at 02.001
@@ -222,14 +214,13 @@ fn who_had_to_yield_before_now_begins_nothing_new() {
     );
     assert_eq!(stepped["terminal"], "suspended");
     assert_eq!(take_noted(&sandbox), ["3", "4", "4", "0"]);
-    for answer in objects(&fs::read_to_string(sandbox.home().join("answers")).unwrap()) {
+    for answer in answers(&sandbox, "answers") {
         assert_eq!(answer["error"]["kind"], "preemption_overdue");
         assert!(answer["error"]["hint"].as_str().unwrap().contains("dormouse yield"));
     }
     assert!(!sandbox.home().join("ran").exists());
 }
 
-/// A section of a run is no section of the next one.
 #[test]
 fn sections_end_with_their_run() {
     let sandbox = with_message();
@@ -239,7 +230,7 @@ fn sections_end_with_their_run() {
     assert_eq!(take_noted(&sandbox), ["4", "10"]);
 }
 
-/// A turn that exits leaves the command of its section behind: it is ended with the turn.
+/// A command that still runs in a section when its turn exits is killed with the turn.
 #[test]
 fn a_section_does_not_outlive_its_turn() {
     let sandbox = with_message();
@@ -248,11 +239,11 @@ fn a_section_does_not_outlive_its_turn() {
         r#"$D non-preemptible --deadline 1d -- sh -c 'echo $$ > "$HOME/pid.new"; mv "$HOME/pid.new" "$HOME/pid"; exec sleep 600' & come pid"#,
     );
     assert_eq!(stepped["terminal"], "completed");
-    let pid = fs::read_to_string(sandbox.home().join("pid")).unwrap();
-    assert!(!lives(pid.trim()));
+    assert!(!lives(text_of(&sandbox, "pid").trim()));
 }
 
-/// Waits in a turn for the end of the process whose pid is in a file, and notes whether it has ended.
+/// Shell function that waits for the end of the process whose pid is in a file, and notes the
+/// result.
 const GONE: &str = r#"gone() {
     for i in $(seq 1 1000); do
         state=$(sed -n 's/^State:.\(.\).*/\1/p' "/proc/$(cat "$HOME/$1")/status" 2>/dev/null)
@@ -283,7 +274,7 @@ fn a_section_of_a_command_ends_with_its_wrapper_and_the_command_with_it() {
         ),
     );
     assert_eq!(take_noted(&sandbox), ["cmd is gone", "10", "4"]);
-    let said = fs::read_to_string(sandbox.home().join("err")).unwrap();
+    let said = text_of(&sandbox, "err");
     assert!(said.contains("has no such section open"), "{said}");
 }
 
@@ -297,8 +288,7 @@ fn a_run_is_forced_though_a_killed_wrapper_left_a_section() {
     );
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "100ms"]);
     assert_eq!(open(&sandbox).len(), 1);
-    let wrapper = fs::read_to_string(sandbox.home().join("wrapper")).unwrap();
-    signal("KILL", wrapper.trim());
+    signal("KILL", text_of(&sandbox, "wrapper").trim());
     assert_eq!(ended(tick)["terminal_reason"], "forced_preemption");
 }
 
