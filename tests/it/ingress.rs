@@ -1,4 +1,5 @@
-//! `ingress`: one HTTP request, by CGI's environment, on one connection, and behind real servers.
+//! Tests `ingress`, which answers one HTTP request: by CGI, on a connection, and behind real
+//! servers.
 
 mod alike;
 mod load;
@@ -22,22 +23,65 @@ use sha2::Sha256;
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{edit_file, names, started, words};
 
-/// A trigger of `ada`: where deliveries go to, and the secret.
+/// Moment of a delivery that comes by CGI: the start of every sandbox.
+const NOW: &str = "2026-01-02T03:04:05Z";
+
+/// Path of a trigger, its id, and the secret that deliveries to the path are sent with.
 pub struct Hook {
     pub path: String,
     pub id: String,
     pub secret: String,
 }
 
+/// Creates a trigger of `ada`.
 pub fn hook(sandbox: &Sandbox, flags: &[&str]) -> Hook {
     let made = sandbox.json([&["trigger", "create", "-a", "ada"], flags].concat());
-    let (id, secret) =
-        (made["id"].as_str().unwrap().to_owned(), made["trigger_secret"].as_str().unwrap().to_owned());
-    Hook { path: format!("/agents/ada/triggers/{id}"), id, secret }
+    Hook::of(&made, made["trigger_secret"].as_str().unwrap())
+}
+
+/// Returns one request for each kind of wrong capability, with a description.
+fn wrong_capabilities(sandbox: &Sandbox) -> Vec<(&'static str, String)> {
+    sandbox.run(["create", "bob", "--", "true"]);
+    let good = hook(sandbox, &[]);
+    let signed = hook(sandbox, &["--verify", "hmac_sha256"]);
+    let hinting = hook(sandbox, &["--mode", "wake_hint", "--resource", "r"]);
+    let revoked = hook(sandbox, &[]);
+    sandbox.run(["trigger", "revoke", &revoked.id]);
+    let unknown = "/agents/ada/triggers/trig_00000000000070008000000000000000";
+    let of_agent = |agent: &str| format!("/agents/{agent}/triggers/{}", good.id);
+    let requests = [
+        ("a wrong secret", &*good.path, "wrong"),
+        ("a wrong secret of the right length", &*good.path, &*"0".repeat(64)),
+        ("the secret of a revoked trigger", &*good.path, &*revoked.secret),
+        ("an empty secret", &*good.path, ""),
+        ("the secret of a signed trigger", &*good.path, &*signed.secret),
+        ("no signature", &*signed.path, &*good.secret),
+        ("a wrong secret for hints", &*hinting.path, "wrong"),
+        ("a revoked trigger", &*revoked.path, &*revoked.secret),
+        ("an unknown trigger", unknown, &*good.secret),
+        ("no trigger id", "/agents/ada/triggers/x", &*good.secret),
+        ("a trigger of another agent", &of_agent("bob"), &*good.secret),
+        ("an unknown agent", &of_agent("eve"), &*good.secret),
+        ("no agent name", &of_agent(".."), &*good.secret),
+    ]
+    .map(|(what, path, secret)| (what, Hook::at(path, secret).json("{}")));
+    let unsigned = format!("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", good.path);
+    let basic = unsigned.replace("Host: x", "Host: x\r\nAuthorization: Basic YTpi");
+    requests.into_iter().chain([("no secret", unsigned), ("basic authorization", basic)]).collect()
 }
 
 impl Hook {
-    /// A delivery as it goes over the wire, with more headers, each with its line end.
+    /// Returns the trigger that a command has answered with.
+    fn of(made: &Value, secret: &str) -> Hook {
+        let id = made["id"].as_str().unwrap();
+        Hook { id: id.to_owned(), ..Hook::at(&format!("/agents/ada/triggers/{id}"), secret) }
+    }
+
+    fn at(path: &str, secret: &str) -> Hook {
+        Hook { path: path.to_owned(), id: String::new(), secret: secret.to_owned() }
+    }
+
+    /// Returns a delivery as HTTP text. Each line of `headers` ends with CR LF.
     pub fn request(&self, headers: &str, body: &str) -> String {
         format!(
             "POST {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n{headers}\r\n{body}",
@@ -51,7 +95,7 @@ impl Hook {
         self.request("Content-Type: application/json\r\n", body)
     }
 
-    /// How GitHub signs a body.
+    /// Returns GitHub's signature of a body.
     pub fn signature(&self, body: &str) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.secret.as_bytes()).unwrap();
         mac.update(body.as_bytes());
@@ -60,7 +104,7 @@ impl Hook {
     }
 }
 
-/// What was answered: the status, the head, and the body as JSON.
+/// Answer to a request, with its body as JSON.
 #[derive(Debug, Clone)]
 pub struct Answered {
     pub status: u16,
@@ -70,21 +114,20 @@ pub struct Answered {
 
 pub fn parse(text: &str) -> Answered {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
-    let number = head.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or(0);
     Answered {
-        status: number,
+        status: head.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or(0),
         head: head.to_owned(),
         body: serde_json::from_str(body).unwrap_or(Value::Null),
     }
 }
 
-/// The program on its end of a connection, and our end.
+/// Starts `ingress` on one end of a connection. Returns the process and the other end.
 fn connect(sandbox: &Sandbox) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     (on(sandbox, theirs), ours)
 }
 
-/// The program on this end of a connection.
+/// Starts `ingress` on this end of a connection.
 fn on(sandbox: &Sandbox, end: UnixStream) -> Child {
     let mut command = sandbox.cmd(["ingress"]).into_command();
     command.stdin(Stdio::from(OwnedFd::from(end.try_clone().unwrap())));
@@ -92,12 +135,13 @@ fn on(sandbox: &Sandbox, end: UnixStream) -> Child {
     command.spawn().unwrap()
 }
 
-/// Says all of it at once, and hears the answer. `half`: whether our side is closed after that.
-fn exchange(sandbox: &Sandbox, bytes: &[u8], half: bool) -> Answered {
+/// Sends all bytes at once, and returns the answer. With `half` the sender then closes its
+/// direction of the connection.
+fn exchange(sandbox: &Sandbox, bytes: impl AsRef<[u8]>, half: bool) -> Answered {
     let (mut child, mut stream) = connect(sandbox);
     let mut writer = stream.try_clone().unwrap();
-    let bytes = bytes.to_vec();
-    let said = thread::spawn(move || {
+    let bytes = bytes.as_ref().to_vec();
+    let sender = thread::spawn(move || {
         let _ = writer.write_all(&bytes);
         if half {
             let _ = writer.shutdown(Shutdown::Write);
@@ -106,12 +150,12 @@ fn exchange(sandbox: &Sandbox, bytes: &[u8], half: bool) -> Answered {
     let mut text = Vec::new();
     let _ = stream.read_to_end(&mut text);
     drop(stream);
-    said.join().unwrap();
+    sender.join().unwrap();
     child.wait().unwrap();
     parse(&String::from_utf8_lossy(&text))
 }
 
-/// All that is answered to a plain request for a path.
+/// Returns the whole answer to a GET request.
 pub fn get(sandbox: &Sandbox, path: &str) -> String {
     let (mut child, mut stream) = connect(sandbox);
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
@@ -131,7 +175,7 @@ fn a_delivery_is_in_the_inbox_when_it_is_acknowledged() {
     let sandbox = started("true");
     let hook = hook(&sandbox, &["--source", "webhook:ci"]);
     let headers = "Content-Type: application/json\r\nX-GitHub-Event: push\r\nCookie: private\r\n";
-    let answer = exchange(&sandbox, hook.request(headers, "{\"state\":\"red\"}").as_bytes(), false);
+    let answer = exchange(&sandbox, hook.request(headers, "{\"state\":\"red\"}"), false);
     assert_eq!(answer.status, 202, "{answer:?}");
     assert!(answer.head.starts_with("HTTP/1.1 202 Accepted\r\nConnection: close\r\n"), "{answer:?}");
     let message = sandbox.json(["queue", "show", answer.body["message_id"].as_str().unwrap()]);
@@ -141,7 +185,7 @@ fn a_delivery_is_in_the_inbox_when_it_is_acknowledged() {
         message["source_refs"],
         json!(["http:method:POST", "http:content-type:application/json", "http:header:x-github-event:push"])
     );
-    let text = exchange(&sandbox, hook.request("Content-Type: text/plain\r\n", "plain").as_bytes(), true);
+    let text = exchange(&sandbox, hook.request("Content-Type: text/plain\r\n", "plain"), true);
     assert_eq!(text.status, 202, "half-closed: {text:?}");
     assert_eq!(queued(&sandbox).len(), 2);
 }
@@ -150,7 +194,7 @@ fn a_delivery_is_in_the_inbox_when_it_is_acknowledged() {
 fn github_signs_and_repeats() {
     let sandbox = started("true");
     let hook = hook(&sandbox, &["--verify", "hmac_sha256", "--source", "webhook:github"]);
-    // In the shape that GitHub documents for a pull request.
+    // The body has the shape that GitHub documents for a pull request.
     let body = json!({
         "action": "opened", "number": 12,
         "pull_request": {
@@ -174,54 +218,33 @@ fn github_signs_and_repeats() {
     };
     let delivery = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
     let signed = hook.signature(&body);
-    let first = exchange(&sandbox, request(&signed, delivery).as_bytes(), false);
+    let first = exchange(&sandbox, request(&signed, delivery), false);
     assert_eq!((first.status, &first.body["duplicate"]), (202, &json!(false)), "{first:?}");
-    let again = exchange(&sandbox, request(&signed, delivery).as_bytes(), false);
+    let again = exchange(&sandbox, request(&signed, delivery), false);
     assert_eq!((again.status, &again.body["duplicate"]), (202, &json!(true)), "{again:?}");
     assert_eq!(again.body["message_id"], first.body["message_id"]);
     let wrong =
         [hook.signature("another"), "sha256=".to_owned(), signed.replace("sha256", "sha1"), String::new()];
     for wrong in wrong {
-        assert_eq!(exchange(&sandbox, request(&wrong, "x").as_bytes(), false).status, 401, "{wrong}");
+        assert_eq!(exchange(&sandbox, request(&wrong, "x"), false).status, 401, "{wrong}");
     }
-    // Who only has the secret does not sign, and who says it is heard as well: it is the same secret.
-    assert_eq!(exchange(&sandbox, hook.json("[]").as_bytes(), false).status, 202);
+    // A sender that sends the secret itself instead of a signature is accepted too.
+    assert_eq!(exchange(&sandbox, hook.json("[]"), false).status, 202);
     assert_eq!(queued(&sandbox).len(), 2);
 }
 
 #[test]
 fn wrong_capabilities_are_answered_alike() {
     let sandbox = started("true");
-    let good = hook(&sandbox, &[]);
-    let signed = hook(&sandbox, &["--verify", "hmac_sha256"]);
-    let revoked = hook(&sandbox, &[]);
-    sandbox.run(["trigger", "revoke", &revoked.id]);
-    let nobody = "trig_00000000000070008000000000000000";
-    let at = |path: String, secret: &str| Hook { path, id: String::new(), secret: secret.to_owned() };
-    let cases = [
-        at(good.path.clone(), "wrong"),
-        at(good.path.clone(), &revoked.secret),
-        at(good.path.clone(), ""),
-        at(signed.path.clone(), &good.secret),
-        at(revoked.path.clone(), &revoked.secret),
-        at(format!("/agents/ada/triggers/{nobody}"), &good.secret),
-        at("/agents/ada/triggers/x".to_owned(), &good.secret),
-        at(format!("/agents/bob/triggers/{}", good.id), &good.secret),
-        at(format!("/agents/../triggers/{}", good.id), &good.secret),
-    ];
-    let unsigned = format!("POST {} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", good.path);
-    let basic = unsigned.replace("Host: x", "Host: x\r\nAuthorization: Basic YTpi");
     let mut answers = Vec::new();
-    let mut times = Vec::new();
-    for request in cases.iter().map(|case| case.json("{}")).chain([unsigned, basic]) {
+    for (what, request) in wrong_capabilities(&sandbox) {
         let begun = Instant::now();
-        let answer = exchange(&sandbox, request.as_bytes(), true);
-        times.push(begun.elapsed());
+        let answer = exchange(&sandbox, request, true);
+        assert!(begun.elapsed() >= Duration::from_millis(50), "{what}: {:?}", begun.elapsed());
         answers.push((answer.status, answer.head, answer.body.to_string()));
+        assert_eq!(answers.last(), answers.first(), "{what}");
     }
     assert_eq!(answers[0].0, 401);
-    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
-    assert!(times.iter().all(|time| *time >= Duration::from_millis(50)), "{times:?}");
     assert_eq!(queued(&sandbox), Vec::<Value>::new());
 }
 
@@ -284,24 +307,24 @@ fn every_other_request_has_its_status() {
         (431, head("GET /healthz HTTP/1.1", &"A: b\r\n".repeat(100))),
     ];
     for (status, request) in &rows {
-        let answer = exchange(&sandbox, request.as_bytes(), true);
+        let answer = exchange(&sandbox, request, true);
         let shown: String = request.chars().take(200).collect();
         assert_eq!(answer.status, *status, "{shown:?}: {answer:?}");
     }
-    // What is pipelined behind a request is none; a body that is too short is none either.
+    // `ingress` ignores a second request on the connection, and refuses a body that is too short.
     let two = hook.json("{\"n\":1}") + &hook.json("{\"n\":2}");
-    assert_eq!(exchange(&sandbox, two.as_bytes(), false).status, 202);
+    assert_eq!(exchange(&sandbox, two, false).status, 202);
     let short = hook.json("{\"n\":3}");
-    assert_eq!(exchange(&sandbox, &short.as_bytes()[..short.len() - 2], true).status, 400);
+    assert_eq!(exchange(&sandbox, &short[..short.len() - 2], true).status, 400);
     assert_eq!(queued(&sandbox).len(), 4, "{:?}", queued(&sandbox));
 }
 
-/// Only where the settings say so, and never of an agent that is private.
+/// Agents are readable only with `ingress.read = true`, and private agents never.
 #[test]
-fn agents_are_shown_to_anyone_where_that_is_meant() {
+fn public_agents_are_readable_if_the_settings_allow_it() {
     let sandbox = started("true");
     sandbox.run(["create", "bob", "--visibility", "private", "--", "true"]);
-    let get = |path: &str| exchange(&sandbox, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes(), true);
+    let get = |path: &str| exchange(&sandbox, format!("GET {path} HTTP/1.0\r\n\r\n"), true);
     let statuses = |paths: &[&str]| paths.iter().map(|path| get(path).status).collect::<Vec<_>>();
     let paths = words(
         "/agents /agents/ada /agents/ada/state /agents/bob /agents/bob/state /agents/eve /agents/../ada \
@@ -321,20 +344,21 @@ fn agents_are_shown_to_anyone_where_that_is_meant() {
     for field in ["agent", "state", "code", "since"] {
         assert_eq!(state[field], told[field], "{field}: {state}");
     }
-    assert!(shown.get("children").is_none(), "who else there is, is nobody's business: {shown}");
+    assert!(shown.get("children").is_none(), "the answer names other agents: {shown}");
 }
 
+/// curl, for example, sends a large body only after `100 Continue`.
 #[test]
-fn a_large_body_waits_for_a_word() {
+fn a_sender_is_told_to_continue() {
     let sandbox = started("true");
     let hook = hook(&sandbox, &[]);
     let (mut child, mut stream) = connect(&sandbox);
     let request = hook.request("Content-Type: text/plain\r\nExpect: 100-continue\r\n", "hello");
     let (head, body) = request.split_at(request.len() - 5);
     stream.write_all(head.as_bytes()).unwrap();
-    let mut word = [0; 25];
-    stream.read_exact(&mut word).unwrap();
-    assert_eq!(&word, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(body.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -342,15 +366,15 @@ fn a_large_body_waits_for_a_word() {
     child.wait().unwrap();
 }
 
-/// Slow ones and endless ones, all at once: each has an end in time.
+/// Each of several concurrent slow or endless requests is answered within 10 seconds.
 #[test]
 fn slow_and_endless_requests_come_to_an_end() {
     let sandbox = started("true");
     let hook = hook(&sandbox, &[]);
     let ways: [&(dyn Fn(&mut UnixStream) + Sync); 4] = [
-        // Nothing at all.
+        // The sender sends nothing.
         &|_| {},
-        // A byte now and then.
+        // The sender sends a byte every 100 ms.
         &|stream| {
             for byte in b"POST / HTTP/1.1\r\nHost: x\r\nA: ".iter().chain(std::iter::repeat_n(&b'b', 200)) {
                 thread::sleep(Duration::from_millis(100));
@@ -359,12 +383,12 @@ fn slow_and_endless_requests_come_to_an_end() {
                 }
             }
         },
-        // A body that does not come.
+        // The sender leaves out the last byte of the body.
         &|stream| {
             let request = hook.json("{\"never\":\"whole\"}");
             let _ = stream.write_all(&request.as_bytes()[..request.len() - 1]);
         },
-        // Headers without end.
+        // The sender sends headers without end.
         &|stream| {
             let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
             while stream.write_all(b"Again: and again\r\n").is_ok() {}
@@ -391,7 +415,7 @@ fn slow_and_endless_requests_come_to_an_end() {
     assert_eq!(queued(&sandbox), Vec::<Value>::new());
 }
 
-/// Runs the program as a server does. Returns what it answers.
+/// Runs `ingress` as a CGI server does, with the request in environment variables.
 fn cgi(sandbox: &Sandbox, vars: &[(&str, &str)], body: &str) -> Answered {
     let cmd = sandbox.cmd(["ingress"]).stdin(body.as_bytes()).env("GATEWAY_INTERFACE", "CGI/1.1");
     let ran = vars.iter().fold(cmd, |cmd, (name, value)| cmd.env(name, value)).exits(0);
@@ -399,7 +423,7 @@ fn cgi(sandbox: &Sandbox, vars: &[(&str, &str)], body: &str) -> Answered {
 }
 
 #[test]
-fn a_server_tells_a_request_in_the_environment() {
+fn a_cgi_server_passes_the_request_in_the_environment() {
     let sandbox = started("env > \"$HOME/env\"");
     let hook = hook(&sandbox, &[]);
     let bearer = format!("Bearer {}", hook.secret);
@@ -422,7 +446,7 @@ fn a_server_tells_a_request_in_the_environment() {
         assert!(refs.contains(one), "{refs}");
     }
     assert_eq!(cgi(&sandbox, &said, "{\"a\": 1}").body["duplicate"], true);
-    // A header never comes into the environment of a turn.
+    // No header gets into the environment of a turn.
     sandbox.run(["tick", "ada"]);
     let env = fs::read_to_string(sandbox.home().join("env")).unwrap();
     assert!(!env.contains("HTTP_") && !env.contains(&hook.secret), "{env}");
@@ -461,38 +485,37 @@ fn too_many_deliveries_wait_a_minute() {
     let begun = sandbox.json(["trigger", "show", &one.id]);
     assert_eq!(begun["delivery_count"], 0);
     for _ in 0..3 {
-        assert_eq!(exchange(&sandbox, one.json("{}").as_bytes(), false).status, 202);
+        assert_eq!(exchange(&sandbox, one.json("{}"), false).status, 202);
     }
-    let refused = exchange(&sandbox, one.json("{}").as_bytes(), false);
+    let refused = exchange(&sandbox, one.json("{}"), false);
     assert_eq!(refused.status, 429);
     let pause = refused.head.lines().find_map(|line| line.strip_prefix("Retry-After: ")).unwrap();
     assert!((1..=60).contains(&pause.parse::<u32>().unwrap()), "{refused:?}");
-    // Neither another trigger nor a sender without the secret has a part in that.
-    assert_eq!(exchange(&sandbox, other.json("{}").as_bytes(), false).status, 202);
-    let wrong = Hook { secret: "x".to_owned(), path: one.path.clone(), id: String::new() };
-    assert_eq!(exchange(&sandbox, wrong.json("{}").as_bytes(), false).status, 401);
+    // The limit does not apply to another trigger, nor change the answer to a wrong secret.
+    assert_eq!(exchange(&sandbox, other.json("{}"), false).status, 202);
+    assert_eq!(exchange(&sandbox, Hook::at(&one.path, "x").json("{}"), false).status, 401);
     sandbox.pass(60);
-    assert_eq!(exchange(&sandbox, one.json("{}").as_bytes(), false).status, 202);
+    assert_eq!(exchange(&sandbox, one.json("{}"), false).status, 202);
     assert_eq!(queued(&sandbox).len(), 5);
 }
 
-/// A sender that is told to try again may not: GitHub does not.
+/// Some senders, such as GitHub, do not retry a delivery that is answered with 503.
 #[test]
-fn a_delivery_waits_for_the_lock_as_long_as_there_is_time() {
+fn a_delivery_waits_for_the_lock_as_long_as_its_request_has_time() {
     let sandbox = started("true").with_real_clock();
     let hook = hook(&sandbox, &[]);
     let request = hook.request("Content-Type: text/plain\r\nIdempotency-Key: one\r\n", "x");
     let lock = fs::File::open(sandbox.agent("ada").join("lock")).unwrap();
     lock.lock().unwrap();
     thread::scope(|scope| {
-        let delivered = scope.spawn(|| exchange(&sandbox, request.as_bytes(), false));
+        let delivered = scope.spawn(|| exchange(&sandbox, &request, false));
         thread::sleep(Duration::from_millis(2500));
         lock.unlock().unwrap();
         assert_eq!(delivered.join().unwrap().status, 202);
     });
     lock.lock().unwrap();
     let begun = Instant::now();
-    let refused = exchange(&sandbox, request.as_bytes(), false);
+    let refused = exchange(&sandbox, &request, false);
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     assert!(refused.status == 503 && refused.head.contains("Retry-After: "), "{refused:?}");
 }
@@ -501,26 +524,25 @@ fn a_delivery_waits_for_the_lock_as_long_as_there_is_time() {
 fn health_is_what_doctor_finds_quickly() {
     let sandbox = started("true");
     let get = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
-    assert_eq!(exchange(&sandbox, get.as_bytes(), false).status, 200);
+    assert_eq!(exchange(&sandbox, get, false).status, 200);
     sandbox.run(["doctor", "--quick"]);
     let state = sandbox.agent("ada").join("state.json");
     let whole = fs::read(&state).unwrap();
     fs::write(&state, "{").unwrap();
-    assert_eq!(exchange(&sandbox, get.as_bytes(), false).status, 503);
+    assert_eq!(exchange(&sandbox, get, false).status, 503);
     assert_eq!(sandbox.cmd(["doctor", "--quick"]).output().code(), 6);
     fs::write(&state, whole).unwrap();
     fs::rename(sandbox.store(), sandbox.project().join("elsewhere")).unwrap();
-    let gone = exchange(&sandbox, get.as_bytes(), false);
+    let gone = exchange(&sandbox, get, false);
     assert_eq!(gone.status, 503, "{gone:?}");
-    assert!(!gone.body.to_string().contains("dormouse-"), "no path goes out: {gone:?}");
+    assert!(!gone.body.to_string().contains("dormouse-"), "the answer has a path: {gone:?}");
 }
 
-/// A person who calls it is told what it is for; a program that has nothing to say is answered.
+/// `ingress` answers an empty request on a connection, and exits with 0 without a connection.
 #[test]
-fn nobody_is_left_without_an_answer() {
+fn an_empty_request_is_answered() {
     let sandbox = started("true");
-    let nothing = exchange(&sandbox, b"", true);
-    assert_eq!(nothing.status, 400);
+    assert_eq!(exchange(&sandbox, "", true).status, 400);
     let mut command = Command::new(dormouse());
     command.arg("ingress").env_clear().current_dir(sandbox.root()).stdin(Stdio::null());
     let out = command.output().unwrap();

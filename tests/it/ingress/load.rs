@@ -1,6 +1,7 @@
-//! Many deliveries at once, and handlers that are killed: what was acknowledged is there, once.
+//! Tests that each acknowledged delivery is queued exactly once, with many concurrent deliveries
+//! and killed handlers.
 //!
-//! `DORMOUSE_DELIVERIES=10000` sends so many.
+//! `DORMOUSE_DELIVERIES` is the number of deliveries (320).
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,11 +17,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::servers::{Server, lighttpd};
 use super::{Answered, Hook, connect, hook, parse, queued};
 use crate::harness::Sandbox;
-use crate::setup::{edit_file, started};
+use crate::setup::{edit_file, number, started};
 
 const CONNECTIONS: usize = 32;
 
-/// An agent whose triggers take all that comes.
+/// Returns a sandbox and a trigger of `ada` without a limit on deliveries per minute.
 fn prepared() -> (Sandbox, Hook) {
     let sandbox = started("true").with_real_clock();
     let hook = hook(&sandbox, &[]);
@@ -30,11 +31,11 @@ fn prepared() -> (Sandbox, Hook) {
     (sandbox, hook)
 }
 
-/// Sends as many deliveries as are asked for, over all connections at once, and each until it is acknowledged, as a
-/// sender does; every third is sent once more after that. `send` gets a number that is another each time, and the
-/// request.
-fn each_is_there_once(sandbox: &Sandbox, hook: &Hook, send: impl Fn(usize, &str) -> Answered + Sync) {
-    let count: usize = std::env::var("DORMOUSE_DELIVERIES").map_or(320, |count| count.parse().unwrap());
+/// Sends all deliveries over concurrent connections, repeating each until it is acknowledged; every
+/// third is sent once more after that. Asserts that each is queued once. `send` gets the number of
+/// the request, counted over all connections, and its text.
+fn each_is_queued_once(sandbox: &Sandbox, hook: &Hook, send: impl Fn(usize, &str) -> Answered + Sync) {
+    let count = number("DORMOUSE_DELIVERIES", 320) as usize;
     let (next, sent, acknowledged) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     let deliver = |number: usize| {
         let headers =
@@ -70,16 +71,16 @@ fn each_is_there_once(sandbox: &Sandbox, hook: &Hook, send: impl Fn(usize, &str)
     });
     let mut acknowledged = acknowledged.into_inner().unwrap();
     acknowledged.sort();
-    let mut there: Vec<(usize, String)> = queued(sandbox)
+    let mut found: Vec<(usize, String)> = queued(sandbox)
         .iter()
         .map(|message| {
             let text = message["body"]["text"].as_str().unwrap();
             (text.trim_start_matches("number ").parse().unwrap(), message["id"].as_str().unwrap().to_owned())
         })
         .collect();
-    there.sort();
-    assert_eq!(there, acknowledged);
-    assert_eq!(there.len(), count);
+    found.sort();
+    assert_eq!(found, acknowledged);
+    assert_eq!(found.len(), count);
     eprintln!("{count} deliveries took {} requests", sent.into_inner());
     assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
 }
@@ -87,7 +88,7 @@ fn each_is_there_once(sandbox: &Sandbox, hook: &Hook, send: impl Fn(usize, &str)
 #[test]
 fn on_connections_whose_handlers_are_killed() {
     let (sandbox, hook) = prepared();
-    each_is_there_once(&sandbox, &hook, |number, request| {
+    each_is_queued_once(&sandbox, &hook, |number, request| {
         let (mut child, mut stream) = connect(&sandbox);
         let _ = stream.write_all(request.as_bytes());
         if number % 5 == 0 {
@@ -110,19 +111,19 @@ fn through_a_server_whose_handlers_are_killed() {
         let children = fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
         children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().unwrap())).collect::<Vec<_>>()
     };
-    // `None`: it has ended meanwhile, and its number may be somebody else's.
+    // Returns `None` if the process has ended meanwhile: another process may have its pid by now.
     let kill = |pid: Pid| {
         let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         handlers().contains(&pid).then(|| pidfd_send_signal(&handle, Signal::KILL).ok()).flatten()
     };
     let mut killed = 0;
     thread::scope(|scope| {
-        let (goes_on, is_over) = mpsc::channel::<()>();
+        let (stop, stopped) = mpsc::channel::<()>();
         let killer = scope.spawn(move || {
             let mut killed = 0;
             for round in 0_usize.. {
                 let pause = Duration::from_micros(((round * 7919) % 12_000) as u64);
-                if is_over.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
+                if stopped.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
                     break;
                 }
                 killed += usize::from(handlers().get(round % CONNECTIONS).copied().and_then(kill).is_some());
@@ -130,7 +131,7 @@ fn through_a_server_whose_handlers_are_killed() {
             killed
         });
         let hook = Hook { path: format!("{path}{}", hook.path), id: hook.id, secret: hook.secret };
-        each_is_there_once(&sandbox, &hook, |_, request| {
+        each_is_queued_once(&sandbox, &hook, |_, request| {
             let mut text = String::new();
             if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", *port)) {
                 let _ = stream.write_all(request.as_bytes());
@@ -138,7 +139,7 @@ fn through_a_server_whose_handlers_are_killed() {
             }
             parse(&text)
         });
-        drop(goes_on);
+        drop(stop);
         killed = killer.join().unwrap();
     });
     eprintln!("{killed} handlers were killed");

@@ -1,4 +1,6 @@
-//! Real servers, as an ordinary process on a free port. A server that is not installed is left out, and said.
+//! Tests `ingress` behind real servers, each an ordinary process on a free port.
+//!
+//! A server that is not installed is left out, and listed at the end of the tests.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +15,7 @@ use super::{Hook, hook, queued};
 use crate::harness::{Sandbox, write_program};
 use crate::setup::{eventually, started};
 
-/// Path of a program, or `None` if the machine lacks it.
+/// Returns the path of a program, or `None` if the machine lacks it.
 fn program(name: &str, package: &str) -> Option<PathBuf> {
     let found = crate::needs::find(name);
     assert!(found.is_some() || !crate::needs::has(&[name]), "{package}");
@@ -24,11 +26,11 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A server that goes with the test.
+/// Processes of a server, which end with the test.
 pub struct Server {
     pub children: Vec<Child>,
     pub port: u16,
-    /// What stands before the path of a request.
+    /// Prefix of the path of a request.
     pub path: &'static str,
     _dir: TempDir,
 }
@@ -42,14 +44,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // Apache ends its processes when it is told to end, and leaves them when it is killed.
+            // Apache ends its workers on SIGTERM, and would leave them behind on SIGKILL.
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
             let _ = child.wait();
         }
     }
 }
 
-/// Starts what a server consists of, and waits until it can be reached.
+/// Starts the processes of a server, and waits until its port accepts connections.
 fn serve(
     sandbox: &Sandbox,
     dir: TempDir,
@@ -59,7 +61,7 @@ fn serve(
 ) -> Server {
     let start = |mut command: Command| {
         sandbox.run_as_owner(&mut command);
-        // Apache ends its process group, in which the servers of other tests would be.
+        // Apache signals its whole process group, so each server gets a group of its own.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
@@ -68,12 +70,12 @@ fn serve(
     server
 }
 
-/// A directory for what a server needs, which belongs to whoever runs it.
+/// Makes a directory for the files of a server.
 fn dir_of(sandbox: &Sandbox) -> TempDir {
     tempfile::tempdir_in(sandbox.home()).unwrap()
 }
 
-/// A script that a server runs, with the state directory of a sandbox.
+/// Writes the CGI script that runs `ingress` in the project of a sandbox.
 fn script(sandbox: &Sandbox, dir: &Path) -> PathBuf {
     let path = dir.join("hook.cgi");
     let program = sandbox.dormouse();
@@ -82,7 +84,7 @@ fn script(sandbox: &Sandbox, dir: &Path) -> PathBuf {
     path
 }
 
-/// What curl gets: the status and the body.
+/// Returns the status and the body that curl gets.
 fn curl(args: &[&str]) -> (u16, Value) {
     let out = Command::new("curl")
         .args(["--silent", "--max-time", "15", "--write-out", "\n%{http_code}"])
@@ -94,7 +96,7 @@ fn curl(args: &[&str]) -> (u16, Value) {
     (status.parse().unwrap(), serde_json::from_str(body.trim()).unwrap_or(Value::Null))
 }
 
-/// Whatever the server: what curl sends comes through, once, and nothing else does.
+/// Asserts that valid deliveries of curl are queued once, and the others are refused.
 fn deliveries_come_through(sandbox: &Sandbox, server: &Server) {
     let Some(_) = program("curl", "curl") else { return };
     let base = server.base();
@@ -142,7 +144,8 @@ fn through_a_socket_of_systemd() {
     deliveries_come_through(&sandbox, &serve(&sandbox, dir_of(&sandbox), port, "", [socket]));
 }
 
-/// A socket of systemd on this port, each connection of which `ingress` answers.
+/// Returns the command of a systemd socket on this port, which starts `ingress` for each
+/// connection.
 fn socket(sandbox: &Sandbox, activate: &Path, port: u16) -> Command {
     let mut command = Command::new(activate);
     command.args(["--accept", "--inetd", "--listen", &format!("127.0.0.1:{port}"), "--"]);
@@ -150,8 +153,9 @@ fn socket(sandbox: &Sandbox, activate: &Path, port: u16) -> Command {
     command
 }
 
-/// A web server with the settings of an example passes deliveries on to a socket of systemd. In `settings`, `DIR` is a
-/// directory of the server, `PORT` its port, and `EXAMPLE` the text of the example.
+/// Tests a web server with the settings of one of our examples, which passes deliveries on to a
+/// systemd socket. In `settings`, `DIR` is the directory of the server, `PORT` its port, and
+/// `EXAMPLE` the text of the example.
 fn through_the_example(name: &str, package: &str, example: &str, settings: &str, args: &[&str]) {
     let sandbox = started("true").with_real_clock().of_an_ordinary_user();
     let Some(server) = program(name, package) else { return };
@@ -178,29 +182,43 @@ fn lighttpd_passes_deliveries_on() {
     through_the_example("lighttpd", "lighttpd", "lighttpd.conf", settings, &["-D", "-f"]);
 }
 
+/// Returns settings of nginx. `main` are more lines outside of `http`, `server` lines of the only
+/// server.
+fn nginx_settings(dir: &str, port: &str, main: &str, server: &str) -> String {
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {dir}/{kind};\n"))
+        .concat();
+    format!(
+        "daemon off;\nmaster_process off;\n{main}pid {dir}/pid;\nerror_log {dir}/error.log;\nevents {{}}\n\
+         http {{\naccess_log off;\n{temporary}server {{\nlisten 127.0.0.1:{port};\n{server}\n}}\n}}\n"
+    )
+}
+
+/// Returns settings of Apache with these modules. `rest` are more lines.
+fn apache_settings(dir: &str, port: &str, modules: &[&str], rest: &str) -> String {
+    let modules = ["mpm_prefork", "authz_core"].iter().chain(modules);
+    let modules: String = modules
+        .map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"))
+        .collect();
+    format!(
+        "{modules}ServerRoot {dir}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {dir}/pid\n\
+         ErrorLog {dir}/error.log\nDefaultRuntimeDir {dir}\n{rest}"
+    )
+}
+
 #[test]
 fn nginx_passes_deliveries_on() {
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-    let temporary = temporary.map(|kind| format!("{kind}_temp_path DIR/{kind};\n")).concat();
-    let settings = format!(
-        "daemon off;\nmaster_process off;\npid DIR/pid;\nerror_log DIR/error.log;\nevents {{}}\n\
-         http {{\naccess_log off;\n{temporary}server {{\nlisten 127.0.0.1:PORT;\nEXAMPLE\n}}\n}}\n"
-    );
+    let settings = nginx_settings("DIR", "PORT", "", "EXAMPLE");
     through_the_example("nginx", "nginx-light", "nginx.conf", &settings, &["-c"]);
 }
 
 #[test]
 fn apache_passes_deliveries_on() {
-    let modules = ["mpm_prefork", "authz_core", "proxy", "proxy_http"];
-    let modules =
-        modules.map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"));
-    let settings = modules.concat()
-        + "ServerRoot DIR\nServerName localhost\nListen 127.0.0.1:PORT\nPidFile DIR/pid\n\
-           ErrorLog DIR/error.log\nDefaultRuntimeDir DIR\nEXAMPLE";
+    let settings = apache_settings("DIR", "PORT", &["proxy", "proxy_http"], "EXAMPLE");
     through_the_example("apache2", "apache2-bin", "apache.conf", &settings, &["-DFOREGROUND", "-f"]);
 }
 
-/// lighttpd, with what it serves.
+/// Starts lighttpd with the CGI script.
 pub fn lighttpd(sandbox: &Sandbox) -> Option<Server> {
     let lighttpd = program("lighttpd", "lighttpd")?;
     let dir = dir_of(sandbox);
@@ -231,24 +249,20 @@ fn through_nginx_and_fcgiwrap() {
     let Some(fcgiwrap) = program("fcgiwrap", "fcgiwrap") else { return };
     let dir = dir_of(&sandbox);
     let script = script(&sandbox, dir.path());
-    let (port, at) = (free_port(), dir.path().display());
+    let port = free_port();
     let socket = dir.path().join("fcgi");
     let user = if rustix::process::geteuid().is_root() { "user root;\n" } else { "" };
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
-        .concat();
-    let text = format!(
-        "daemon off;\nmaster_process off;\n{user}pid {at}/pid;\nerror_log {at}/error.log;\nevents {{}}\n\
-         http {{\naccess_log off;\n{temporary}server {{\nlisten 127.0.0.1:{port};\n\
-         location ~ ^/hooks(/.*)$ {{\nfastcgi_pass unix:{};\n\
+    let location = format!(
+        "location ~ ^/hooks(/.*)$ {{\nfastcgi_pass unix:{};\n\
          fastcgi_param SCRIPT_FILENAME {};\nfastcgi_param PATH_INFO $1;\n\
          fastcgi_param REQUEST_METHOD $request_method;\nfastcgi_param CONTENT_TYPE $content_type;\n\
          fastcgi_param CONTENT_LENGTH $content_length;\nfastcgi_param REMOTE_ADDR $remote_addr;\n\
-         fastcgi_param GATEWAY_INTERFACE CGI/1.1;\n}}\n}}\n}}\n",
+         fastcgi_param GATEWAY_INTERFACE CGI/1.1;\n}}",
         socket.display(),
         script.display()
     );
     let conf = dir.path().join("conf");
+    let text = nginx_settings(dir.path().to_str().unwrap(), &port.to_string(), user, &location);
     fs::write(&conf, text).unwrap();
     let mut wrap = Command::new(fcgiwrap);
     wrap.arg("-s").arg(format!("unix:{}", socket.display()));
@@ -259,25 +273,19 @@ fn through_nginx_and_fcgiwrap() {
     deliveries_come_through(&sandbox, &server);
 }
 
-/// Apache serves nothing as root: it and its scripts run as the owner of the state directory.
+/// Apache refuses to serve as root, so Apache and its scripts run as the owner of the state
+/// directory.
 #[test]
 fn through_apache() {
     let sandbox = started("true").with_real_clock().of_an_ordinary_user();
     let Some(apache) = program("apache2", "apache2-bin") else { return };
     let dir = dir_of(&sandbox);
     let script = script(&sandbox, dir.path());
-    let (port, at) = (free_port(), dir.path().display());
-    let modules: String = ["mpm_prefork", "authz_core", "alias", "cgi"]
-        .map(|name| format!("LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so\n"))
-        .concat();
-    let text = format!(
-        "{modules}ServerRoot {at}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {at}/pid\n\
-         ErrorLog {at}/error.log\nDefaultRuntimeDir {at}\nScriptAlias /hooks {}\n\
-         <Location /hooks>\nCGIPassAuth On\n</Location>\n",
-        script.display()
-    );
-    let conf = dir.path().join("conf");
-    fs::write(&conf, text).unwrap();
+    let port = free_port();
+    let alias =
+        format!("ScriptAlias /hooks {}\n<Location /hooks>\nCGIPassAuth On\n</Location>\n", script.display());
+    let (at, conf) = (dir.path().to_str().unwrap(), dir.path().join("conf"));
+    fs::write(&conf, apache_settings(at, &port.to_string(), &["alias", "cgi"], &alias)).unwrap();
     let mut command = Command::new(apache);
     command.args(["-DFOREGROUND", "-f"]).arg(&conf);
     sandbox.give_to_owner(dir.path());

@@ -1,24 +1,27 @@
-//! Deliveries as their senders sign them, and what a signed delivery comes to.
+//! Tests the signature schemes of webhook senders, and the messages that signed deliveries become.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Answered, Hook, cgi, queued};
-use crate::harness::Sandbox;
-use crate::setup::{assert_includes, edit_file, failure, mode, names, started};
+use super::{Answered, Hook, NOW, cgi, queued};
+use crate::harness::{Ran, Sandbox};
+use crate::setup::{assert_includes, edit_file, failure, mode, names, objects, started};
 
-/// A trigger of `ada` with the secret of its sender.
-fn with_secret_of_sender(sandbox: &Sandbox, verify: &str, secret: &str) -> Hook {
-    let words = ["--json", "trigger", "create", "-a", "ada", "--verify", verify, "--secret-from", "-"];
-    let ran = sandbox.cmd(words).stdin(format!("{secret}\n")).exits(0);
-    assert!(!ran.stdout.contains(secret), "the sender knows it: {ran}");
-    let made: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let id = made["id"].as_str().unwrap().to_owned();
-    Hook { path: format!("/agents/ada/triggers/{id}"), id, secret: secret.to_owned() }
+/// Tries to create a trigger of `ada` with a secret from stdin.
+fn create(sandbox: &Sandbox, verify: &str, secret: &str) -> Ran {
+    let args = ["--json", "trigger", "create", "-a", "ada", "--verify", verify, "--secret-from", "-"];
+    sandbox.cmd(args).stdin(secret).output()
 }
 
-/// What is answered to a delivery with these headers at this moment.
+/// Creates a trigger of `ada` with the secret of its sender.
+fn with_secret_of_sender(sandbox: &Sandbox, verify: &str, secret: &str) -> Hook {
+    let ran = create(sandbox, verify, &format!("{secret}\n")).exits(0);
+    assert!(!ran.stdout.contains(secret), "the answer repeats the secret: {ran}");
+    Hook::of(&objects(&ran.stdout)[0], secret)
+}
+
+/// Delivers by CGI with these headers at this moment.
 fn delivered(sandbox: &Sandbox, hook: &Hook, now: &str, headers: &[(&str, &str)], body: &str) -> Answered {
     let length = body.len().to_string();
     let mut vars = vec![
@@ -31,11 +34,12 @@ fn delivered(sandbox: &Sandbox, hook: &Hook, now: &str, headers: &[(&str, &str)]
     cgi(sandbox, &vars, body)
 }
 
-fn body_of(sandbox: &Sandbox, answer: &Answered) -> Value {
-    assert_eq!(answer.status, 202, "{answer:?}");
-    sandbox.json(["queue", "show", answer.body["message_id"].as_str().unwrap()])["body"].clone()
+/// Returns the body of the message with this id.
+fn body_of(sandbox: &Sandbox, message_id: &Value) -> Value {
+    sandbox.json(["queue", "show", message_id.as_str().unwrap()])["body"].clone()
 }
 
+/// The rows are the examples of the makers' own documentation, with their secrets and times.
 #[test]
 fn every_scheme_is_accepted_once_as_its_maker_documents_it() {
     let sandbox = started("true");
@@ -111,7 +115,7 @@ fn every_scheme_is_accepted_once_as_its_maker_documents_it() {
         };
         let first = delivered(&sandbox, &hook, now, &with(&[]), body);
         assert_eq!((first.status, &first.body["duplicate"]), (202, &json!(false)), "{verify}: {first:?}");
-        // A recorded request comes again, and says that it is another one.
+        // A repeated signed request is a duplicate, even with another delivery id.
         let again = [("HTTP_X_GITHUB_DELIVERY", "another")];
         let again = if *verify == "secret" { &[][..] } else { &again[..] };
         let again = delivered(&sandbox, &hook, now, &with(again), body);
@@ -145,14 +149,15 @@ fn slack_is_answered_its_challenge() {
         ("HTTP_X_SLACK_REQUEST_TIMESTAMP", "1767323045"),
         ("HTTP_X_SLACK_SIGNATURE", signed.as_str()),
     ];
-    let answer = delivered(&sandbox, &hook, "2026-01-02T03:04:05Z", &headers, body);
+    let answer = delivered(&sandbox, &hook, NOW, &headers, body);
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.body["challenge"], "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P");
-    let wrong = delivered(&sandbox, &hook, "2026-01-02T03:04:05Z", &headers[..2], body);
+    let wrong = delivered(&sandbox, &hook, NOW, &headers[..2], body);
     assert_eq!(wrong.status, 401, "{wrong:?}");
     assert_eq!(queued(&sandbox), Vec::<Value>::new());
 }
 
+/// Only a trigger with `--verify url` accepts a delivery without a secret besides its address.
 #[test]
 fn an_address_is_a_capability_only_where_that_was_asked_for() {
     let sandbox = started("true");
@@ -166,9 +171,7 @@ fn an_address_is_a_capability_only_where_that_was_asked_for() {
     let shown = sandbox.json(["trigger", "show", made["id"].as_str().unwrap()]);
     assert_eq!(shown.get("url"), None, "{shown}");
     let plain = super::hook(&sandbox, &[]);
-    let at = |path: String| Hook { path, id: String::new(), secret: String::new() };
     let kind = [("CONTENT_TYPE", "application/json")];
-    let now = "2026-01-02T03:04:05Z";
     for (path, status) in [
         (path.clone(), 202),
         (format!("{path}0"), 401),
@@ -176,46 +179,44 @@ fn an_address_is_a_capability_only_where_that_was_asked_for() {
         (path.rsplit_once('/').unwrap().0.to_owned(), 401),
         (format!("{}/{}", plain.path, plain.secret), 401),
     ] {
-        assert_eq!(delivered(&sandbox, &at(path.clone()), now, &kind, "{}").status, status, "{path}");
+        assert_eq!(delivered(&sandbox, &Hook::at(&path, ""), NOW, &kind, "{}").status, status, "{path}");
     }
 }
 
 #[test]
-fn evidence_is_kept_as_it_was_sent() {
+fn json_bodies_are_kept_as_they_were_sent() {
     let sandbox = started("true");
     let hook = super::hook(&sandbox, &[]);
     let bearer = format!("Bearer {}", hook.secret);
     let headers = [("HTTP_AUTHORIZATION", bearer.as_str()), ("CONTENT_TYPE", "application/json")];
-    let deliver = |body: &str| delivered(&sandbox, &hook, "2026-01-02T03:04:05Z", &headers, body);
+    let deliver = |body: &str| {
+        let answer = delivered(&sandbox, &hook, NOW, &headers, body);
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.body["message_id"].clone()
+    };
     let body =
         r#"{"b": 1.10, "a": 12345678901234567890123, "a": 1e400, "$serde_json::private::RawValue": "[1]"}"#;
     let kept = body_of(&sandbox, &deliver(body));
     assert_includes(&kept, json!({ "sent": body, "value.a": "1e400" }));
     assert_eq!(kept["value"]["$serde_json::private::RawValue"], "[1]");
-    // The reader of this test takes such a key for something else, so the text itself is compared.
+    // serde_json would interpret such a key when this test parses the answer, so the test compares
+    // text.
     let deep = format!("{{\"$serde_json::private::RawValue\":{:?}}}", "[".repeat(200));
     for private in [r#"{"$serde_json::private::RawValue":"{\"a\":1}"}"#, &deep] {
-        let answer = deliver(private);
-        assert_eq!(answer.status, 202, "{answer:?}");
-        let shown = sandbox.run(["--json", "queue", "show", answer.body["message_id"].as_str().unwrap()]);
+        let id = deliver(private);
+        let shown = sandbox.run(["--json", "queue", "show", id.as_str().unwrap()]);
         assert!(shown.contains(&format!("\"value\":{private}}}")), "{shown}");
     }
     let kept = body_of(&sandbox, &deliver("\u{feff}{\"a\":\"\\ud800\"}"));
     assert_eq!(kept["value"], json!({ "a": "\u{fffd}" }));
-    // The commands and files say what HTTP says.
+    // `enqueue` keeps bodies from its arguments and from a batch in the same way.
     let given = sandbox.json(["enqueue", "ada", "--body-json", "\u{feff}{\"a\":1.10,\"b\":\"\\udfff\"}"]);
-    let kept = sandbox.json(["queue", "show", given["message_id"].as_str().unwrap()])["body"].clone();
-    assert_eq!(kept["sent"], "{\"a\":1.10,\"b\":\"\\ufffd\"}");
+    assert_eq!(body_of(&sandbox, &given["message_id"])["sent"], "{\"a\":1.10,\"b\":\"\\ufffd\"}");
     let batch = "\u{feff}{\"body\": {\"a\": 1.10}}\n{\"text\": \"\\ud83d\"}\n";
     let ran = sandbox.cmd(["--json", "enqueue", "ada", "--batch"]).stdin(batch).exits(0);
-    let bodies: Vec<Value> = ran
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["message_id"].clone())
-        .collect();
-    let of = |id: &Value| sandbox.json(["queue", "show", id.as_str().unwrap()])["body"].clone();
-    assert_eq!(of(&bodies[0])["sent"], "{\"a\": 1.10}");
-    assert_eq!(of(&bodies[1])["text"], "\u{fffd}");
+    let [json, text] = &objects(&ran.stdout)[..] else { panic!("{ran}") };
+    assert_eq!(body_of(&sandbox, &json["message_id"])["sent"], "{\"a\": 1.10}");
+    assert_eq!(body_of(&sandbox, &text["message_id"])["text"], "\u{fffd}");
     for line in ["[\"hello\"]", "[\"hello\", null, \"operator_prompt\"]"] {
         let ran = sandbox.cmd(["--json", "enqueue", "ada", "--batch"]).stdin(format!("{line}\n")).exits(2);
         assert!(failure(&ran)["message"].as_str().unwrap().contains("invalid type: sequence"), "{ran}");
@@ -225,26 +226,25 @@ fn evidence_is_kept_as_it_was_sent() {
 #[test]
 fn a_secret_of_the_sender_is_refused_where_it_is_of_no_use() {
     let sandbox = started("true");
-    let create = |verify: &str, secret: &str| {
-        let words = ["--json", "trigger", "create", "-a", "ada", "--verify", verify, "--secret-from", "-"];
-        sandbox.cmd(words).stdin(secret).output()
-    };
     for (verify, secret) in
         [("secret", "\n"), ("secret", "two\nlines"), ("standard_webhooks", "whsec_no base64"), ("url", "a/b")]
     {
-        let ran = create(verify, secret).exits(2);
+        let ran = create(&sandbox, verify, secret).exits(2);
         assert!(failure(&ran)["message"].as_str().unwrap().starts_with("--secret-from: "), "{ran}");
     }
-    let short = create("secret", "abc");
+    let short = create(&sandbox, "secret", "abc");
     assert!(short.code() == 0 && short.stderr.contains("the secret is short"), "{short}");
     let made: Value = serde_json::from_str(&short.stdout).unwrap();
     assert_eq!(made.get("trigger_secret"), None);
     let id = made["id"].as_str().unwrap();
-    let rotate = ["trigger", "rotate", id, "--secret-from", "-"];
-    assert_eq!(sandbox.cmd(rotate).stdin("another secret of the sender").output().code(), 0);
-    let deliver = ["trigger", "deliver", id, "--secret-file", "-", "hello"];
-    assert_eq!(sandbox.cmd(deliver).stdin("another secret of the sender").output().code(), 0);
-    assert_eq!(sandbox.cmd(deliver).stdin("abc").output().code(), 4);
-    let both = ["trigger", "rotate", id, "--secret-from", "-", "--secret-file", "x"];
-    assert_eq!(sandbox.cmd(both).stdin("x").output().code(), 2);
+    let deliver = &["deliver", id, "--secret-file", "-", "hello"][..];
+    for (args, secret, status) in [
+        (&["rotate", id, "--secret-from", "-"][..], "another secret of the sender", 0),
+        (deliver, "another secret of the sender", 0),
+        (deliver, "abc", 4),
+        (&["rotate", id, "--secret-from", "-", "--secret-file", "x"], "x", 2),
+    ] {
+        let ran = sandbox.cmd([&["trigger"], args].concat()).stdin(secret).output();
+        assert_eq!(ran.code(), status, "{args:?} with {secret}: {ran}");
+    }
 }
