@@ -1,6 +1,5 @@
-//! Tests of the parsers of words and outcomes on random bytes, like those of records in
-//! `store::tests`: none panics, and each value that is read can be written and read again as an
-//! equal one.
+//! Tests the parsers of arguments and outcomes on random bytes, as `store::tests` tests those of
+//! records: no parser panics, and a parsed value can be written and read again as an equal value.
 
 mod beside;
 mod both_stores;

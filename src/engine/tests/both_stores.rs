@@ -68,7 +68,7 @@ command = ["./turn"]
 max_attempts = 2
 "#;
 
-/// One agent, the reports of its steps, and the present time.
+/// An agent with the reports of its steps and the current time.
 pub struct Play<'s> {
     pub session: Session,
     pub store: &'s Store,
@@ -188,7 +188,7 @@ impl<'s> Play<'s> {
             let newest = seen.last_events(2, |event| event.kind == EventKind::MessageSettled)?;
             let mut runs: Vec<String> =
                 seen.runs(usize::MAX)?.0.iter().map(|run: &Run| format!("{} {}", run.attempt, run.terminal)).collect();
-            // Those of one moment are in no order.
+            // Runs of one moment have no order.
             runs.sort();
             let briefs: Vec<String> = seen.briefs(10)?.into_iter().map(|brief| brief.text).collect();
             Ok(format!(
@@ -213,20 +213,20 @@ impl<'s> Play<'s> {
 fn play(store: &Store) -> Result<Vec<String>> {
     let mut play = Play::new(store)?;
     play.steps()?;
-    // A turn, with everything that it leaves.
+    // The turn of `plan` creates a work item, a timer and a wait.
     play.arrives("plan")?;
     play.steps()?;
     play.count()?;
     let plan = play.agent.look(|seen, state| state.focus.map_or(Ok(None), |id| seen.plan(id)))?;
     play.said.push(format!("plan {plan:?}"));
-    // What answers the wait.
+    // The wait is answered.
     play.arrives("left")?;
     play.steps()?;
-    // What the timer says.
+    // The timer becomes due.
     play.passes(Span::from_secs(3601));
     play.steps()?;
     play.count()?;
-    // A message that fails until it is given up.
+    // A message fails until its attempts are used up.
     play.arrives("fail")?;
     for _ in 0..4 {
         play.steps()?;
@@ -239,7 +239,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
     play.steps()?;
     a_task(&mut play)?;
     a_signed_trigger(&mut play)?;
-    // Stopped, nothing is taken up.
+    // A stopped agent takes up no message.
     let how = Stop { grace: None, now: false, requeue: false, reason: None, by: OPERATOR };
     stop_agent(Context::new(&play.session, &play.agent), &how)?.cleared?;
     play.arrives("later")?;
@@ -248,7 +248,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
     Ok(play.said)
 }
 
-/// Revives a dead letter; its last line in the archive has precedence.
+/// Requeues a dead letter, whose last line in the archive then takes precedence.
 fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
     let dead = play.agent.look(|seen, _| {
         let mut dead = None;
@@ -289,7 +289,7 @@ fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     batch.sync()?;
     batch.admit(all.iter().map(Message::key), play.now)?;
     play.steps()?;
-    // Its file comes back: it has ended before.
+    // The file of a message that has ended arrives again.
     play.agent.arrive(&all[0])?;
     play.steps()?;
     play.count()
@@ -310,7 +310,7 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     };
     let context = Context::new(&play.session, &play.agent);
     let id: TaskId = context.change(|draft| task::start(draft, new))?.made.id;
-    // As long as this lease is held its supervisor lives.
+    // Readers consider the supervisor of the task alive while this lease is held.
     let lease = play.agent.lease(Subject::Task(id), play.now)?.expect("a free lease");
     assert!(play.agent.is_leased(Subject::Task(id))?);
     play.steps()?;
@@ -410,7 +410,7 @@ fn two_collections_at_once_add_each_ended_id_once() {
     let mut play = Play::new(&store).expect("made");
     play.arrives("x").and_then(|()| play.steps()).expect("stepped");
     play.passes(Span::from_secs(500 * 24 * 3600));
-    // The state names the newest run and its message, so that their month stays.
+    // The state names the newest run and its message, so their month is kept.
     play.arrives("y").and_then(|()| play.steps()).expect("stepped");
     let retention = Retention { archive: Keep::days(90), ..Retention::default() };
     let mut both = [(); 2].map(|()| play.agent.collection(retention, play.now).expect("collected"));

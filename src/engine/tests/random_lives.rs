@@ -78,7 +78,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 impl Play<'_> {
-    /// Result in words.
+    /// Carries out a request, and returns the result as text.
     fn act(&mut self, act: &Act) -> Result<String> {
         Ok(match act {
             Act::Say(text) => said(self.arrives(text)),
@@ -153,11 +153,11 @@ impl Play<'_> {
                 events.push(json!(event));
                 Ok(())
             })?;
-            // Those of one moment are in no order.
+            // Runs of one moment have no order.
             let mut runs: Vec<Run> = seen.runs(usize::MAX)?.0;
             runs.sort_by_key(|run| run.id);
             let queued: Vec<_> = seen.keys()?.iter().map(|key| seen.read(&found(&seen, key.id)?)).collect::<Result<_>>()?;
-            // How long turns and locks took on this machine.
+            // The meters are durations measured on this machine.
             let state = State { meters: Meters::default(), ..state };
             let mut all = json!({
                 "state": state,
@@ -185,7 +185,7 @@ impl Play<'_> {
     }
 }
 
-/// Measured duration of a turn.
+/// Removes the measured durations of turns.
 fn forget_durations(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -237,8 +237,8 @@ fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
     Ok(lived)
 }
 
-/// Runs fixed lives. `DORMOUSE_LIVES_SEED` sets another seed, and `DORMOUSE_LIVES` the number of
-/// lives.
+/// Default seed of the random lives, and their number below. `DORMOUSE_LIVES_SEED` and
+/// `DORMOUSE_LIVES` set others.
 const SEED: u64 = 1;
 const CASES: u32 = 24;
 
@@ -285,7 +285,7 @@ fn who_rests_is_not_due() {
     let mut play = Play::new(&store).expect("made");
     let due = |play: &Play<'_>| store.due(play.now, false).expect("due").expect("the store tells");
     assert!(due(&play).names().eq([play.agent.name()]), "no step has looked at it yet");
-    // A timer in an hour and a wait for a person.
+    // The turn of `plan` makes a timer, due in an hour, and a wait for a person.
     for act in [Act::Say("plan"), Act::Step, Act::Step, Act::Step, Act::Step] {
         play.act(&act).expect("acted");
     }

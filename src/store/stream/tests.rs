@@ -1,4 +1,5 @@
-//! Streams that are whole, and streams that anybody may have made.
+//! Tests that complete streams are read as they were written, and damaged or hostile streams are
+//! refused.
 
 use super::*;
 
@@ -10,7 +11,7 @@ fn meta(agent: &str, path: &str, length: u64) -> Meta {
     Meta { agent: name(agent), path: path.into(), length, is_executable: false, written_at: 1_767_323_045 }
 }
 
-/// Files of agents as a stream.
+/// Returns a stream with files of agents.
 fn stream(agents: &[&str], files: &[(Meta, &[u8])]) -> Vec<u8> {
     let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
     let mut writer = StreamWriter::begin(Vec::new(), "out", &agents).unwrap();
@@ -20,7 +21,7 @@ fn stream(agents: &[&str], files: &[(Meta, &[u8])]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// What a reader makes of a stream: every file with its content.
+/// Reads a stream, and returns every file with its content.
 fn read(bytes: &[u8]) -> Result<Vec<(Meta, Vec<u8>)>> {
     let mut reader = StreamReader::begin(bytes, "in")?;
     let mut files = Vec::new();
@@ -110,7 +111,8 @@ fn what_is_no_export_and_what_is_newer_are_told_apart() {
 fn hostile_headers_are_refused() {
     let refused = |change: &dyn Fn(&mut Header)| {
         let mut bytes = stream(&["ada"], &[(meta("ada", "agent.toml", 0), b"")]);
-        // The header of the contents and one block of it come first.
+        // The header of the first file follows the header and the single block of the table of
+        // contents.
         let mut header = Header::from_byte_slice(&bytes[1024..1536]).clone();
         change(&mut header);
         header.set_cksum();

@@ -1,5 +1,6 @@
-//! The connection breaks at each round trip of each scenario, before and after the server gets it.
-//! Nothing is lost, and nothing is done twice.
+//! Tests that a broken connection loses no change and repeats none: each scenario runs once for
+//! each of its round trips, and the connection breaks before or after the server gets that round
+//! trip.
 
 use super::super::super::backend::input::InputAnswer;
 use super::super::super::backend::{Beat, LeaseClaimant, PART, parts};
@@ -171,7 +172,7 @@ fn changes() {
     assert_eq!(trips, 1 + 5 * 2, "one to find the agent, and two for each change");
 }
 
-/// The connection has been in use for a while.
+/// After several calls over one connection, the server uses its cached plans.
 #[test]
 fn changes_over_an_old_connection() {
     needs!("postgresql");

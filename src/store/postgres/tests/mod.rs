@@ -30,12 +30,12 @@ use super::{PgAgent, Postgres, Url};
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A window of a dedupe key that no entry is outside of.
+/// Returns a window that contains every entry of a dedupe key.
 fn always() -> KeyWindow {
     KeyWindow { now: at(0), length: Span::from_millis(u64::MAX), revision: u64::MAX }
 }
 
-/// A new schema on the server of these tests.
+/// New schema on the server of these tests.
 pub struct Fresh {
     pub schema: String,
     pub url: Url,

@@ -1,4 +1,4 @@
-//! A proxy in front of the server of these tests.
+//! Proxy in front of the server of these tests.
 
 use super::{Fresh, Url, rig};
 

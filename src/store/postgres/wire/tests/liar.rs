@@ -1,4 +1,4 @@
-//! A server that sends the bytes that a test wants.
+//! Server that sends the bytes that a test wants.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
