@@ -1,6 +1,6 @@
 //! Tests of leases and fences.
 
-use super::super::super::backend::{Beat, Claim, LeaseClaimant};
+use super::super::super::backend::{Beat, Claim, Lease, LeaseClaimant};
 use super::super::super::dir::Subject;
 use super::*;
 use crate::error::Status;
@@ -12,27 +12,34 @@ pub fn claimant(anchor: &str, lasts: Span) -> LeaseClaimant {
 
 pub const MINUTE: Span = Span::from_secs(60);
 
+/// Takes the lease of the current run for the machine `anchor`, unless another machine has it.
+pub fn lease_of(agent: &Rc<dyn AgentRecords + '_>, anchor: &str) -> Option<Box<dyn Lease>> {
+    agent.lease(Subject::Run, &|| Ok(claimant(anchor, MINUTE))).unwrap()
+}
+
+/// True if another machine than `anchor` has the lease of the current run.
+fn is_leased(agent: &Rc<dyn AgentRecords + '_>, anchor: &str) -> bool {
+    agent.is_leased(Subject::Run, &|| Ok(claimant(anchor, MINUTE))).unwrap()
+}
+
 #[test]
 fn a_lease_is_one_process_at_a_time() {
     needs!("postgresql");
     let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
-    assert!(!theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
-    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+    assert!(!is_leased(&theirs, "three"));
+    let lease = lease_of(&mine, "one").expect("free");
     assert_eq!(lease.fence(), Some(1));
-    assert!(theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
-    assert!(
-        !theirs.is_leased(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap(),
-        "its local lock tells of that one"
-    );
-    assert!(theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().is_none());
+    assert!(is_leased(&theirs, "three"));
+    assert!(!is_leased(&theirs, "one"), "its local lock tells of that one");
+    assert!(lease_of(&theirs, "two").is_none());
     assert_eq!(lease.beat(), Beat::Held { revision: 1 });
     lease.release().unwrap();
-    assert!(!theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
-    let lease = theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().expect("free");
+    assert!(!is_leased(&theirs, "three"));
+    let lease = lease_of(&theirs, "two").expect("free");
     assert_eq!(lease.fence(), Some(2), "a fence never comes again");
     // Dropping a lease keeps its row, because another process of this machine may use it.
     drop(lease);
-    assert!(mine.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
+    assert!(is_leased(&mine, "three"));
 }
 
 #[test]
@@ -41,13 +48,13 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
     let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let short = Span::from_millis(200);
     let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", short))).unwrap().expect("free");
-    assert!(theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().is_none());
+    assert!(lease_of(&theirs, "two").is_none());
     std::thread::sleep(Duration::from_millis(250));
     // The lease has expired, but no other machine has taken it over.
     assert_eq!(lease.beat(), Beat::Held { revision: 1 });
     hold(&mine).commit(1, &[state(2)]).unwrap();
     std::thread::sleep(Duration::from_millis(250));
-    let taken = theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().expect("run out");
+    let taken = lease_of(&theirs, "two").expect("run out");
     assert_eq!(taken.fence(), Some(2));
     assert_eq!(lease.beat(), Beat::Lost);
     let error = hold(&mine).commit(2, &[state(3)]).unwrap_err();
@@ -56,10 +63,7 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
     assert_eq!(mine.version(), Some(StoreVersion::Remote(2)));
     hold(&theirs).commit(2, &[state(3)]).unwrap();
     drop(lease);
-    assert!(
-        theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap(),
-        "a lost lease gives nothing back"
-    );
+    assert!(is_leased(&theirs, "three"), "a lost lease gives nothing back");
     hold(&mine).commit(3, &[state(4)]).unwrap();
 }
 
@@ -67,9 +71,8 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
 fn the_same_machine_takes_over_at_once() {
     needs!("postgresql");
     let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
-    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
-    let again =
-        theirs.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("the same machine");
+    let lease = lease_of(&mine, "one").expect("free");
+    let again = lease_of(&theirs, "one").expect("the same machine");
     assert_eq!((again.fence(), lease.beat()), (Some(2), Beat::Lost));
 }
 
@@ -78,17 +81,17 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
     needs!("postgresql");
     let (fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let lock = hold(&mine);
-    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
-    assert!(!theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
+    let lease = lease_of(&mine, "one").expect("free");
+    assert!(!is_leased(&theirs, "three"));
     lock.commit(1, &[state(2)]).unwrap();
-    assert!(theirs.is_leased(Subject::Run, &|| Ok(claimant("three", MINUTE))).unwrap());
+    assert!(is_leased(&theirs, "three"));
     drop(lock);
     assert_eq!((lease.fence(), lease.beat()), (Some(1), Beat::Held { revision: 2 }));
-    assert!(theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().is_none());
+    assert!(lease_of(&theirs, "two").is_none());
     {
         let task = "task_01890000000070008000000000000001".parse().unwrap();
         let lock = hold(&theirs);
-        assert!(theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().is_none());
+        assert!(lease_of(&theirs, "two").is_none());
         let task = theirs.lease(Subject::Task(task), &|| Ok(claimant("two", MINUTE))).unwrap().expect("free");
         assert_eq!(task.fence(), Some(2));
         // Without a change, the lease is written when the lock is released.
@@ -98,7 +101,7 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
     lease.release().unwrap();
     assert_eq!(fresh.count("lease"), 1);
     let lock = hold(&mine);
-    drop(mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free"));
+    drop(lease_of(&mine, "one").expect("free"));
     drop(lock);
     assert_eq!((fresh.count("lease"), fresh.run("SELECT fence FROM @.state")), (1, vec!["2".to_owned()]));
 }
@@ -107,7 +110,7 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
 fn a_lease_goes_with_the_change_that_gives_it_back() {
     needs!("postgresql");
     let (fresh, [_store, _other], [mine, theirs]) = in_two_stores();
-    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+    let lease = lease_of(&mine, "one").expect("free");
     // A lease remains if there is no lock, or if the change fails.
     lease.release_along();
     hold(&mine).commit(1, &[state(2)]).unwrap();
@@ -120,7 +123,7 @@ fn a_lease_goes_with_the_change_that_gives_it_back() {
     lease.release_along();
     lock.commit(2, &[state(3)]).unwrap();
     assert_eq!(fresh.count("lease"), 0);
-    let taken = theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().expect("given back");
+    let taken = lease_of(&theirs, "two").expect("given back");
     // The old lease deletes no row of the new one, and the process that returned it is not fenced.
     lease.release().unwrap();
     assert_eq!((fresh.count("lease"), taken.beat()), (1, Beat::Held { revision: 3 }));
@@ -135,7 +138,7 @@ fn a_beat_that_reaches_nobody_says_how_long_is_left() {
     let store = Postgres::open(proxy.url(&fresh), Duration::from_millis(500));
     create(&fresh.open(), "a");
     let mine = agent_of(&store, "a");
-    let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+    let lease = lease_of(&mine, "one").expect("free");
     proxy.stop();
     let Beat::Unreachable { left } = lease.beat() else { panic!("it can't be reached") };
     assert!(left > Duration::from_secs(40) && left <= Duration::from_secs(45), "{left:?}");
@@ -148,7 +151,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     let (ticker, command, other) = (fresh.open(), fresh.open(), fresh.open());
     let (ticking, theirs) = (create(&ticker, "a"), agent_of(&other, "a"));
     create(&ticker, "b");
-    let lease = ticking.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+    let lease = lease_of(&ticking, "one").expect("free");
     // A process that the turn started acts in the name of the lease without having taken it.
     command.claim(Claim {
         agent: name("a"),
@@ -162,7 +165,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     mine.arrive(&[message(1)]).unwrap();
     // The machine was suspended for longer than its lease, and another machine took over.
     fresh.run("UPDATE @.lease SET expires_at = 0");
-    let taken = theirs.lease(Subject::Run, &|| Ok(claimant("two", MINUTE))).unwrap().expect("run out");
+    let taken = lease_of(&theirs, "two").expect("run out");
     assert!(mine.is_fenced().unwrap());
     let locked = |change: fn(&dyn RemoteTxn) -> crate::error::Result<()>| change(&*hold(&mine));
     let refused = [
@@ -194,7 +197,7 @@ fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
     let fresh = Fresh::made();
     let (store, command) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
-    let lease = agent.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+    let lease = lease_of(&agent, "one").expect("free");
     fresh.run("UPDATE @.lease SET anchor = 'two'");
     assert_eq!(lease.beat(), Beat::Lost);
     let error = hold(&agent).commit(1, &[state(2)]).unwrap_err();
@@ -235,10 +238,7 @@ fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
     let fresh = Fresh::made();
     let store = fresh.open();
     let lease = |agent: &str| {
-        let lease = agent_of(&store, agent)
-            .lease(Subject::Run, &|| Ok(claimant("one", MINUTE)))
-            .unwrap()
-            .expect("free");
+        let lease = lease_of(&agent_of(&store, agent), "one").expect("free");
         let fence = lease.fence().unwrap();
         lease.release().unwrap();
         fence

@@ -3,17 +3,15 @@
 //! trip.
 
 use super::super::super::backend::input::InputAnswer;
-use super::super::super::backend::{Beat, LeaseClaimant, PART, parts};
-use super::super::super::dir::Subject;
+use super::super::super::backend::{Beat, PART, parts};
 use super::super::statements::arrive;
-use super::leases::{MINUTE, claimant};
+use super::leases::lease_of;
 use super::proxy::{Cut, Proxy};
 use super::*;
 use crate::error::Status;
 use crate::model::id::RunId;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
-use crate::model::time::Span;
 
 /// Runs a scenario without a loss, and then once for each round trip that is cut. Returns the
 /// number of round trips.
@@ -184,7 +182,7 @@ fn changes_over_an_old_connection() {
             }
             let agent = agent_of(store, "a");
             let lock = hold(&agent);
-            let lease = agent.lease(Subject::Run, &|| Ok(claimant("one", MINUTE))).unwrap().expect("free");
+            let lease = lease_of(&agent, "one").expect("free");
             lock.commit(1, &[state(2), event(2)]).unwrap();
             drop(lock);
             let lock = hold(&agent);
@@ -226,23 +224,21 @@ fn changes_of_several_flights() {
 #[test]
 fn leases() {
     needs!("postgresql");
-    let claimant =
-        LeaseClaimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(60) };
     let trips = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a");
             let agent = agent_of(store, "a");
-            let lease = agent.lease(Subject::Run, &|| Ok(claimant.clone())).unwrap().expect("free");
+            let lease = lease_of(&agent, "one").expect("free");
             assert_eq!(lease.beat(), Beat::Held { revision: 1 });
             lease.release().unwrap();
             let lock = hold(&agent);
-            let lease = agent.lease(Subject::Run, &|| Ok(claimant.clone())).unwrap().expect("free");
+            let lease = lease_of(&agent, "one").expect("free");
             lock.commit(1, &[state(2)]).unwrap();
             drop(lock);
             assert_eq!(lease.beat(), Beat::Held { revision: 2 });
             hold(&agent).commit(2, &[state(3)]).unwrap();
             lease.release().unwrap();
-            let lease = agent.lease(Subject::Run, &|| Ok(claimant.clone())).unwrap().expect("free");
+            let lease = lease_of(&agent, "one").expect("free");
             std::mem::forget(lease);
         },
         |fresh, cut| {
@@ -328,17 +324,11 @@ fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() 
     create(&fresh.open(), "a");
     let (one, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (agent_of(&one, "a"), agent_of(&other, "a"));
-    let claimant = |anchor: &str| LeaseClaimant {
-        host: "h".into(),
-        anchor: anchor.into(),
-        pid: 1,
-        lasts: Span::from_secs(60),
-    };
     for is_committed in [true, false] {
         let lock = hold(&mine);
-        let given = mine.lease(Subject::Run, &|| Ok(claimant("one"))).unwrap().expect("free");
+        let given = lease_of(&mine, "one").expect("free");
         break_lock(&fresh);
-        let taken = theirs.lease(Subject::Run, &|| Ok(claimant("other"))).unwrap().expect("free");
+        let taken = lease_of(&theirs, "other").expect("free");
         if is_committed {
             let error = lock.commit(1, &[state(2)]).unwrap_err();
             assert_eq!(error.exit_status(), Status::Busy, "{error}");
