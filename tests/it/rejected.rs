@@ -1,22 +1,21 @@
-//! Files in an inbox that are no message: they stop no agent, commands show them, and a person decides about
-//! them.
+//! Tests rejected files of an inbox: they stop no agent, commands list them, and a person accepts
+//! or drops each.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
 use crate::needs::leave_out;
-use crate::setup::names;
+use crate::setup::{add, failure, names, objects, texts};
 
-/// An agent `a` that is started and whose turns succeed.
+/// Returns a started agent `a` whose turns succeed, with an empty inbox.
 fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new();
-    sandbox.run(["create", "a", "--", "true"]);
-    sandbox.run(["start", "a"]);
+    add(&sandbox, "a", "true");
     sandbox.run(["tick", "a", "--until-idle"]);
     sandbox
 }
@@ -29,24 +28,36 @@ fn rejected(sandbox: &Sandbox) -> Vec<Value> {
     sandbox.json_lines(["queue", "rejected", "-a", "a"])
 }
 
-/// One step, which needs attention: a message runs although something else lies before it.
+fn rejected_paths(sandbox: &Sandbox) -> Vec<String> {
+    texts(&rejected(sandbox), "path")
+}
+
+fn queue_count(sandbox: &Sandbox, field: &str) -> Value {
+    sandbox.json(["get", "a"])["queue"][field].clone()
+}
+
+/// Runs `queue rejected` with flags that accept or drop files.
+fn decide(sandbox: &Sandbox, flags: &[&str]) -> Ran {
+    sandbox.cmd(["queue", "rejected", "-a", "a"].iter().chain(flags).copied()).output()
+}
+
+/// Sends a message and runs a step, which rejects the file that precedes it and runs the message.
 #[track_caller]
-fn runs_all_the_same(sandbox: &Sandbox, what: &str) -> Ran {
+fn step_rejects_and_runs(sandbox: &Sandbox, what: &str) -> Ran {
     let id = sandbox.run(["enqueue", "a", "hello"]);
     let ran = sandbox.cmd(["--json", "tick", "a"]).exits(7);
-    let step: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    let step = objects(&ran.stdout).pop().unwrap();
     assert_eq!(
         (&step["message_id"], &step["terminal"]),
         (&json!(id.trim()), &json!("completed")),
         "{what}: {ran}"
     );
     assert!(ran.stderr.contains("message rejected"), "{what}: {ran}");
-    // Nothing of it is left to do.
-    assert_eq!(sandbox.cmd(["tick", "a", "--exit-code"]).output().code(), 10, "{what}");
+    assert_eq!(sandbox.cmd(["tick", "a", "--exit-code"]).output().code(), 10, "not idle: {what}");
     ran
 }
 
-/// The name of a record that nothing has been written under, before all that are.
+/// File names of a message and a hint that sort before those of all real records.
 const MESSAGE: &str = "0-msg_01900000000070008000000000000001.json";
 const HINT: &str = "w-msg_01900000000070008000000000000001.json";
 
@@ -77,12 +88,12 @@ fn nothing_in_an_inbox_stops_an_agent() {
     for (what, put) in put {
         let sandbox = sandbox();
         put(&sandbox);
-        runs_all_the_same(&sandbox, what);
+        step_rejects_and_runs(&sandbox, what);
         let left: Vec<String> =
             names(&inbox(&sandbox)).into_iter().filter(|name| !name.starts_with('.')).collect();
         assert_eq!(left, ["rejected"], "{what}");
         assert_eq!(rejected(&sandbox).len(), 1, "{what}");
-        assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 1, "{what}");
+        assert_eq!(queue_count(&sandbox, "rejected"), 1, "{what}");
         let findings = sandbox.cmd(["doctor"]).output();
         assert!(
             findings.code() == 0 && findings.stdout.contains("1 file could not be admitted"),
@@ -104,7 +115,7 @@ fn fifo(sandbox: &Sandbox, name: &str) -> fs::File {
     fs::OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
-/// A pipe that is held open, and written into, is not waited for.
+/// Opens a pipe for writing and leaves it incomplete: the step does not wait for the rest.
 #[test]
 fn a_pipe_with_a_writer_stops_nobody() {
     use std::io::Write;
@@ -112,7 +123,7 @@ fn a_pipe_with_a_writer_stops_nobody() {
         let sandbox = sandbox();
         let mut writer = fifo(&sandbox, name);
         writer.write_all(b"{\"text\": \"x").unwrap();
-        runs_all_the_same(&sandbox, name);
+        step_rejects_and_runs(&sandbox, name);
         assert_eq!(rejected(&sandbox).len(), 1);
     }
 }
@@ -123,18 +134,18 @@ fn a_segment_gives_what_is_readable_in_it() {
     let lines: String = (0..1030).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
     sandbox.cmd(["enqueue", "a", "--batch", "-q"]).stdin(lines).output();
     sandbox.run(["tick", "a"]);
-    let lies_there = fs::read_dir(inbox(&sandbox)).unwrap().map(|entry| entry.unwrap().path());
-    let segment = lies_there.filter(|path| path.is_dir()).min().unwrap();
-    let first = fs::read_dir(&segment).unwrap().map(|entry| entry.unwrap().path()).min().unwrap();
+    let paths = |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let segment = paths(&inbox(&sandbox)).filter(|path| path.is_dir()).min().unwrap();
+    let first = paths(&segment).min().unwrap();
     let name = first.file_name().unwrap().to_string_lossy().into_owned();
     let record = fs::read(&first).unwrap();
     fs::write(&first, "torn").unwrap();
     assert_eq!(sandbox.cmd(["queue", "list", "-a", "a"]).output().code(), 6);
     let ran = sandbox.cmd(["--json", "tick", "a"]).output();
-    let step: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    let step = objects(&ran.stdout).pop().unwrap();
     assert_eq!((ran.code(), &step["terminal"]), (7, &json!("completed")), "{ran}");
-    assert_eq!(rejected(&sandbox)[0]["path"], name);
-    // Put right and accepted, it is the message that it was.
+    assert_eq!(rejected_paths(&sandbox), [&*name]);
+    // The repaired and accepted file is the message with the old id.
     fs::write(inbox(&sandbox).join("rejected").join(&name), record).unwrap();
     sandbox.run(["queue", "rejected", "-a", "a", "--accept", &name]);
     let step = sandbox.json(["tick", "a"]);
@@ -142,12 +153,11 @@ fn a_segment_gives_what_is_readable_in_it() {
     assert_eq!(step["terminal"], "completed");
 }
 
-/// A step that can't read what it has claimed goes on without it, and says so.
+/// Damages a message that waits for its second attempt: the step rejects it and reports that.
 #[test]
 fn a_claimed_message_that_is_torn_is_kept_and_told() {
     let sandbox = Sandbox::new();
-    sandbox.run(["create", "a", "--", "sh", "-c", "exit 1"]);
-    sandbox.run(["start", "a"]);
+    add(&sandbox, "a", "exit 1");
     sandbox.run(["enqueue", "a", "first"]);
     assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
     let name = names(&inbox(&sandbox)).remove(0);
@@ -155,19 +165,18 @@ fn a_claimed_message_that_is_torn_is_kept_and_told() {
     sandbox.pass(3600);
     let ran = sandbox.cmd(["tick", "a", "--until-idle"]).output();
     assert!(ran.code() == 7 && ran.stderr.contains(&format!("message rejected {name}")), "{ran}");
-    assert_eq!(rejected(&sandbox)[0]["path"], name);
+    assert_eq!(rejected_paths(&sandbox), [name]);
     assert_eq!(sandbox.cmd(["tick", "a", "--exit-code"]).output().code(), 10);
 }
 
 #[test]
 fn a_message_belongs_to_the_agent_that_it_names() {
     let sandbox = sandbox();
-    sandbox.run(["create", "b", "--", "true"]);
-    sandbox.run(["start", "b"]);
+    add(&sandbox, "b", "true");
     let id = sandbox.run(["-q", "enqueue", "b", "for b", "--dedupe-key", "k"]).trim().to_owned();
     let name = format!("2-{id}.json");
     fs::rename(sandbox.agent("b").join("inbox").join(&name), inbox(&sandbox).join(&name)).unwrap();
-    // Readers say so.
+    // Commands that read the queue name the wrong agent.
     let reason = "it is a message to `b`: it belongs into that agent's inbox";
     sandbox
         .cmd(["queue", "list", "-a", "a"])
@@ -183,20 +192,20 @@ fn a_message_belongs_to_the_agent_that_it_names() {
     assert!(shown.code() == 6 && shown.stderr.contains(reason), "{shown}");
     assert_eq!(sandbox.cmd(["doctor"]).output().code(), 6);
     assert_ne!(sandbox.json(["tick", "a", "--dry-run"])["decision"], "start_model_turn");
-    // Its key is none of this agent's.
+    // The rejected message does not use up its dedupe key at agent `a`.
     let own = sandbox.run(["-q", "enqueue", "a", "for b", "--dedupe-key", "k"]).trim().to_owned();
     assert_ne!(own, id);
     sandbox.run(["queue", "drop", &own, "-a", "a", "-q"]);
-    // The step too.
+    // The step names the wrong agent, too.
     let ran = sandbox.cmd(["tick", "a"]).output();
     assert!(ran.code() == 7 && ran.stderr.contains(reason), "{ran}");
     assert_eq!(rejected(&sandbox)[0]["reason"], reason);
-    let refused = sandbox.cmd(["queue", "rejected", "-a", "a", "--accept", &name]).output();
+    let refused = decide(&sandbox, &["--accept", &name]);
     assert!(refused.code() == 4 && refused.stderr.contains(reason), "{refused}");
     assert_eq!(sandbox.json(["get", "a", "counters.turns"]), 0);
 }
 
-/// What was admitted is kept as it is, whatever has become of it, and is a message again once it is put right.
+/// Damages an admitted message: the step keeps the file, and accepts it once it is repaired.
 #[test]
 fn a_message_that_cannot_be_read_is_kept_whole() {
     type Damage = fn(&str) -> Vec<u8>;
@@ -224,7 +233,7 @@ fn a_message_that_cannot_be_read_is_kept_whole() {
         let text = fs::read_to_string(inbox(&sandbox).join(&name)).unwrap();
         let damaged = damage(&text);
         fs::write(inbox(&sandbox).join(&name), &damaged).unwrap();
-        runs_all_the_same(&sandbox, what);
+        step_rejects_and_runs(&sandbox, what);
         let kept = inbox(&sandbox).join("rejected").join(&name);
         assert_eq!(fs::read(&kept).unwrap(), damaged, "{what}");
         let said = rejected(&sandbox)[0]["reason"].as_str().unwrap().to_owned();
@@ -235,7 +244,7 @@ fn a_message_that_cannot_be_read_is_kept_whole() {
     }
 }
 
-/// What lies in the place of `rejected/` is not written through.
+/// Puts a link or a file in the place of `rejected/`: the step moves it away, and follows no link.
 #[test]
 fn a_link_instead_of_the_directory_is_moved_out_of_the_way() {
     for is_link in [true, false] {
@@ -249,27 +258,24 @@ fn a_link_instead_of_the_directory_is_moved_out_of_the_way() {
             fs::write(&place, "a file").unwrap();
         }
         fs::write(inbox(&sandbox).join("junk"), "junk").unwrap();
-        runs_all_the_same(&sandbox, "a link or a file");
+        step_rejects_and_runs(&sandbox, "a link or a file");
         assert_eq!(names(&elsewhere), Vec::<String>::new());
-        let files: Vec<Value> = rejected(&sandbox).into_iter().map(|one| one["path"].clone()).collect();
-        assert_eq!(files, ["junk", "rejected"]);
+        assert_eq!(rejected_paths(&sandbox), ["junk", "rejected"]);
     }
 }
 
-/// What can't be moved is said once, and passed over until it changes.
+/// Makes a rejected file immovable: the step reports it once and ignores it until it changes.
 #[test]
 fn what_cannot_be_moved_is_passed_over() {
     let sandbox = sandbox();
-    // Nothing can be renamed into a place that is no file system of its own.
     let name = "stuck";
     fs::write(inbox(&sandbox).join(name), "{\"text\": \"at last\"}").unwrap();
     if !set_immutable(&inbox(&sandbox).join(name), true) {
         return leave_out("files can't be made immutable here");
     }
-    let ran = runs_all_the_same(&sandbox, "an immutable file");
+    let ran = step_rejects_and_runs(&sandbox, "an immutable file");
     assert!(ran.stderr.contains("(it stays in inbox/)"), "{ran}");
-    assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 1);
-    assert_eq!(sandbox.json(["get", "a"])["queue"]["pending"], 0);
+    assert_eq!((queue_count(&sandbox, "rejected"), queue_count(&sandbox, "pending")), (json!(1), json!(0)));
     assert_eq!(sandbox.json(["get", "a", "posture"]), "idle");
     let listed = rejected(&sandbox);
     assert_eq!((&listed[0]["path"], &listed[0]["stays"]), (&json!(name), &json!(true)));
@@ -279,10 +285,10 @@ fn what_cannot_be_moved_is_passed_over() {
     assert!(set_immutable(&inbox(&sandbox).join(name), false));
     let ran = sandbox.json(["tick", "a"]);
     assert_eq!(ran["terminal"], "completed", "{ran}");
-    assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 0);
+    assert_eq!(queue_count(&sandbox, "rejected"), 0);
 }
 
-fn set_immutable(path: &std::path::Path, on: bool) -> bool {
+fn set_immutable(path: &Path, on: bool) -> bool {
     let flag = if on { "+i" } else { "-i" };
     let chattr = std::process::Command::new("chattr").arg(flag).arg(path).output();
     chattr.is_ok_and(|ran| ran.status.success())
@@ -296,39 +302,36 @@ fn a_person_accepts_or_drops_what_was_rejected() {
     }
     assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
     let listed = rejected(&sandbox);
-    let files: Vec<&Value> = listed.iter().map(|one| &one["path"]).collect();
-    assert_eq!(files, ["one", "three", "two"]);
+    assert_eq!(texts(&listed, "path"), ["one", "three", "two"]);
     let one = &listed[0];
     assert_eq!((&one["agent"], &one["size"], &one["stays"]), (&json!("a"), &json!(3), &json!(false)));
     assert_eq!(one["reason"], "not a message: expected value at line 1 column 1");
     assert!(one["at"].is_string());
-    // It is still none.
+    // The file has not changed, so `--accept` refuses it.
     let refused = sandbox.cmd(["--json", "queue", "rejected", "-a", "a", "--accept", "one"]).exits(4);
     assert!(
         refused.stderr.contains("one is still not a message: not a message: expected value"),
         "{refused}"
     );
-    let error: Value = serde_json::from_str(&refused.stdout).unwrap();
-    assert_eq!(error["error"]["kind"], "still_refused");
-    // Put right, it is.
+    assert_eq!(failure(&refused)["kind"], "still_refused");
+    // The repaired file is accepted.
     fs::write(inbox(&sandbox).join("rejected/one"), "{\"text\": \"now it is\"}").unwrap();
     sandbox.cmd(["queue", "rejected", "-a", "a", "--accept", "one"]).prints("accepted one\n");
     assert_eq!(names(&inbox(&sandbox)), ["one", "rejected"]);
     assert_eq!(sandbox.json(["tick", "a"])["terminal"], "completed");
-    // What nobody wants goes.
     sandbox.cmd(["queue", "rejected", "-a", "a", "--drop", "two"]).prints("dropped two\n");
     assert_eq!(names(&inbox(&sandbox).join("rejected")), ["three", "three.reason"]);
     assert_eq!(sandbox.json(["get", "a"])["attention"]["count"], 2);
     sandbox.run(["queue", "rejected", "-a", "a", "--drop", "--all"]);
     assert_eq!(names(&inbox(&sandbox).join("rejected")), Vec::<String>::new());
     assert_eq!(sandbox.json(["get", "a"])["attention"], Value::Null);
-    assert_eq!(sandbox.json(["get", "a"])["queue"]["rejected"], 0);
+    assert_eq!(queue_count(&sandbox, "rejected"), 0);
     assert_eq!(sandbox.json_lines(["events", "a", "--kind", "rejected_removed"]).len(), 2);
     assert_eq!(sandbox.json_lines(["events", "a", "--kind", "rejected_accepted"]).len(), 1);
 }
 
 #[test]
-fn which_files_is_said_once() {
+fn flags_that_name_no_files_or_two_choices_are_refused() {
     let sandbox = sandbox();
     for args in [
         &["--all"][..],
@@ -338,14 +341,13 @@ fn which_files_is_said_once() {
         &["--drop", "x", "--all"],
         &["--accept", "x", "--drop", "y"],
     ] {
-        let line = ["queue", "rejected", "-a", "a"].iter().chain(args).copied();
-        assert_eq!(sandbox.cmd(line).output().code(), 2, "{args:?}");
+        assert_eq!(decide(&sandbox, args).code(), 2, "{args:?}");
     }
-    sandbox.cmd(["queue", "rejected", "-a", "a", "--drop", "nothing"]).exits(3);
+    decide(&sandbox, &["--drop", "nothing"]).exits(3);
     sandbox.run(["queue", "rejected", "-a", "a", "--accept", "--all"]);
 }
 
-/// The reason of one file is never written over another file.
+/// Rejects files `a.reason` and `a`: the reason of `a` does not replace the file `a.reason`.
 #[test]
 fn a_file_that_is_named_like_a_reason_is_kept() {
     let sandbox = sandbox();
@@ -355,11 +357,10 @@ fn a_file_that_is_named_like_a_reason_is_kept() {
     assert_eq!(sandbox.cmd(["tick", "a"]).output().code(), 7);
     let dir = inbox(&sandbox).join("rejected");
     assert_eq!(fs::read_to_string(dir.join("a.reason")).unwrap(), "one");
-    let files: Vec<Value> = rejected(&sandbox).into_iter().map(|one| one["path"].clone()).collect();
-    assert_eq!(files, ["a.1", "a.reason"]);
+    assert_eq!(rejected_paths(&sandbox), ["a.1", "a.reason"]);
 }
 
-/// Other commands go on as well, and touch nothing of it.
+/// Runs commands that are no step: they succeed and leave malformed files in the inbox.
 #[test]
 fn no_command_stumbles_over_it() {
     let sandbox = sandbox();
@@ -367,20 +368,19 @@ fn no_command_stumbles_over_it() {
         fs::write(inbox(&sandbox).join(name), "garbage").unwrap();
     }
     let item = sandbox.run(["work", "add", "something", "-a", "a"]);
-    for args in [
-        vec!["get", "a"],
-        vec!["list"],
-        vec!["explain", "a"],
-        vec!["wait", "-a", "a", "--on", "external", "--reason", "x", "--recheck", "1h"],
-        vec!["timer", "add", "-a", "a", "--in", "1h", "x"],
-        vec!["work", "complete", item.split_whitespace().next().unwrap()],
-        vec!["enqueue", "a", "once", "--dedupe-key", "k"],
-        vec!["stop", "a"],
-        vec!["start", "a"],
+    let complete = format!("work complete {}", item.split_whitespace().next().unwrap());
+    for line in [
+        "get a",
+        "list",
+        "explain a",
+        "wait -a a --on external --reason x --recheck 1h",
+        "timer add -a a --in 1h x",
+        &complete,
+        "enqueue a once --dedupe-key k",
+        "stop a",
+        "start a",
     ] {
-        sandbox.cmd(args.clone()).exits(0);
+        sandbox.cmd(line.split(' ')).exits(0);
     }
-    assert!(
-        names(&inbox(&sandbox)).iter().filter(|name| [MESSAGE, HINT].contains(&name.as_str())).count() == 2
-    );
+    assert!([MESSAGE, HINT].iter().all(|name| inbox(&sandbox).join(name).exists()));
 }

@@ -1,4 +1,4 @@
-//! Clones of one state directory, and the bare repository between them.
+//! Creates clones of one state directory, and the bare repository that they share.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,28 +8,27 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox};
-use crate::setup::{Beside, git_in, make_repository, names};
+use crate::setup::{Beside, add, git_in, make_repository, names};
 
-/// Clones, of which the first is the sandbox's project, and what they share.
+/// Clones of one repository. The first one is the project of the sandbox.
 pub struct Remote {
     pub sandbox: Sandbox,
     pub dirs: Vec<PathBuf>,
 }
 
 impl Remote {
-    /// A bare repository with these agents, and so many clones of it.
+    /// Creates a bare repository with these agents, and `count` clones of it.
     pub fn new(agents: &[&str], shell: &str, count: usize) -> Remote {
         Remote::of(Sandbox::empty().with_real_clock(), agents, shell, count)
     }
 
-    /// The same from a sandbox, whose settings of git hold for all of them.
+    /// Like [`Remote::new`], in a given sandbox, whose git configuration applies to all clones.
     pub fn of(sandbox: Sandbox, agents: &[&str], shell: &str, count: usize) -> Remote {
         sandbox.run(["init"]);
         make_repository(&sandbox);
         fs::write(sandbox.project().join("code"), "one\n").unwrap();
         for name in agents {
-            sandbox.run(["create", name, "--shell", shell]);
-            sandbox.run(["start", name]);
+            add(&sandbox, name, shell);
         }
         let mut remote = Remote { dirs: vec![sandbox.project()], sandbox };
         remote.git(0, &["add", "--all"]);
@@ -56,13 +55,13 @@ impl Remote {
         git_in(&self.sandbox, &self.dirs[at], words)
     }
 
-    /// A command line of ours in a clone.
+    /// Prepares a `dormouse` command in a clone.
     pub fn cmd(&self, at: usize, words: &[&str]) -> crate::harness::Cmd<'_> {
         let dir = self.dirs[at].to_str().unwrap();
         self.sandbox.cmd(["-C", dir].iter().chain(words).copied())
     }
 
-    /// Runs it, whatever comes of it.
+    /// Runs a `dormouse` command in a clone, with any exit status.
     #[track_caller]
     pub fn ran(&self, at: usize, words: &[&str]) -> Ran {
         self.cmd(at, words).output()
@@ -96,12 +95,12 @@ impl Remote {
         self.run(at, &["-q", "enqueue", agent, text]).trim().to_owned()
     }
 
-    /// The files of a clone's state directory that git has, but for what no other clone sees.
+    /// Lists mode, hash and path of all files in the last commit of a clone.
     pub fn committed(&self, at: usize) -> String {
         self.git(at, &["ls-tree", "-r", "HEAD"])
     }
 
-    /// All clones have the same, it is what they have checked out, and `doctor` finds nothing.
+    /// Syncs all clones twice. They then have equal commits and clean worktrees, and pass `doctor`.
     #[track_caller]
     pub fn agree(&self) {
         for at in 0..self.dirs.len() {
@@ -116,13 +115,13 @@ impl Remote {
     }
 }
 
-/// The ids of the messages that lie in an inbox.
+/// Returns the ids of the messages in an inbox.
 pub fn queued(agent: &Path) -> Vec<String> {
     let found = names(&agent.join("inbox")).into_iter().filter(|name| name.contains("msg_"));
     found.map(|name| name[name.find("msg_").unwrap()..].trim_end_matches(".json").to_owned()).collect()
 }
 
-/// How often the archive of an agent has each message as processed.
+/// Counts how often each message is recorded as processed in an agent's archive.
 pub fn processed(agent: &Path) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for month in names(&agent.join("archive")) {

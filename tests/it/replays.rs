@@ -1,4 +1,4 @@
-//! A message that has ended does not run again because its file came back.
+//! Tests that a message that has ended does not run again when its file comes back.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
+use crate::setup::{add, extend_policy};
 
-/// An agent `a` that is started and whose turns run this.
+/// Returns a started agent `a` whose turns run this script.
 fn sandbox(script: &str) -> Sandbox {
     let sandbox = Sandbox::new();
-    sandbox.run(["create", "a", "--", "sh", "-c", script]);
-    sandbox.run(["start", "a"]);
+    add(&sandbox, "a", script);
     sandbox
 }
 
-/// Says something, and returns its id, its place in the inbox, and its record.
+/// Sends a message and returns its id, path and record.
 fn say(sandbox: &Sandbox, priority: &str) -> (String, PathBuf, Vec<u8>) {
     let id = sandbox.run(["enqueue", "a", "hello", "--priority", priority]).trim().to_owned();
     let digit =
@@ -29,7 +29,7 @@ fn turns(sandbox: &Sandbox) -> Value {
     sandbox.json(["get", "a", "counters.turns"])
 }
 
-/// How often the ledger says that it was dropped because it had ended before.
+/// Counts the events by which the message was dropped because it had ended before.
 fn dropped(sandbox: &Sandbox, id: &str) -> usize {
     let events = sandbox.json_lines(["events", "a", "--kind", "message_settled", "--limit", "0"]);
     let is_it = |event: &&Value| {
@@ -47,13 +47,13 @@ fn a_processed_message_whose_file_comes_back_is_dropped() {
         sandbox.run(["tick", "a", "--until-idle"]);
         for time in 1..3 {
             fs::write(&path, &bytes).unwrap();
-            // What comes after it is not kept waiting.
+            // The step drops the message and runs the next one.
             let (next, ..) = say(&sandbox, "background");
             assert_eq!(sandbox.json(["tick", "a"])["message_id"], next);
             assert!(!path.exists());
             assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(1 + time), time), "{priority}");
         }
-        // The archive's word stands.
+        // Commands show the message as the archive has it.
         assert_eq!(sandbox.json(["queue", "show", &id])["status"], "processed");
         assert_eq!(sandbox.cmd(["await", "a", "--message", &id, "-q"]).output().code(), 0);
         assert_eq!(sandbox.cmd(["queue", "requeue", &id]).output().code(), 4);
@@ -62,7 +62,7 @@ fn a_processed_message_whose_file_comes_back_is_dropped() {
     }
 }
 
-/// Whatever is left of what tells it: the cache, the archive or the ledger.
+/// Removes records: the archive or the ledger suffices to recognise an ended message.
 #[test]
 fn the_archive_or_the_ledger_is_enough() {
     for gone in [&["cache"][..], &["cache", "archive"], &["cache", "ledger"], &["archive"], &["ledger"]] {
@@ -70,7 +70,7 @@ fn the_archive_or_the_ledger_is_enough() {
         let (id, path, bytes) = say(&sandbox, "normal");
         sandbox.run(["tick", "a", "--until-idle"]);
         if gone.len() == 1 && gone != ["cache"] {
-            // Known before.
+            // Another turn fills the cache.
             say(&sandbox, "normal");
             sandbox.run(["tick", "a", "--until-idle"]);
         }
@@ -85,7 +85,7 @@ fn the_archive_or_the_ledger_is_enough() {
     }
 }
 
-/// A cache that is torn, of another time, or of another file, is made again.
+/// Damages the cache of ended messages: the step builds it again.
 #[test]
 fn a_cache_that_is_wrong_is_made_again() {
     for content in [&b""[..], b"torn", &[0; 200], &[0xff; 4096]] {
@@ -107,7 +107,7 @@ fn a_cache_that_is_wrong_is_made_again() {
 #[test]
 fn a_dead_letter_that_comes_back_stays_dead_until_it_is_requeued() {
     let sandbox = sandbox("exit 1");
-    crate::setup::extend_policy(&sandbox, "a", "[recovery]\nmax_attempts = 1\n");
+    extend_policy(&sandbox, "a", "[recovery]\nmax_attempts = 1\n");
     let (id, path, bytes) = say(&sandbox, "normal");
     sandbox.cmd(["tick", "a", "--until-idle"]).output();
     assert_eq!(sandbox.json(["get", "a"])["queue"]["dead"], 1);
@@ -116,13 +116,13 @@ fn a_dead_letter_that_comes_back_stays_dead_until_it_is_requeued() {
     sandbox.cmd(["tick", "a", "--until-idle"]).output();
     assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(1), 1));
     assert_eq!(sandbox.json(["get", "a"])["queue"]["dead"], 1);
-    // A requeue is another matter, and so is its retry.
+    // A requeued message may run, once.
     sandbox.run(["queue", "requeue", &id]);
     sandbox.pass(3600);
     sandbox.cmd(["tick", "a", "--until-idle"]).output();
     assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(2), 1));
     assert_eq!(sandbox.json(["get", "a"])["queue"]["dead"], 1);
-    // Once more dead, it does not come back by itself either.
+    // The requeued message is a dead letter again, and its file does not make it run.
     fs::write(&path, &bytes).unwrap();
     sandbox.pass(3600);
     sandbox.cmd(["tick", "a", "--until-idle"]).output();
@@ -139,7 +139,7 @@ fn a_dropped_message_that_comes_back_stays_dropped() {
     assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(0), 1));
 }
 
-/// A retry has the id of the first attempt, and is none that has ended.
+/// Retries a message: the second attempt has the same id, and is no replay.
 #[test]
 fn retries_are_not_taken_for_replays() {
     let sandbox = sandbox("test -e again || { touch again; exit 1; }");
@@ -151,7 +151,7 @@ fn retries_are_not_taken_for_replays() {
     assert_eq!(sandbox.json(["queue", "show", &id])["status"], "processed");
 }
 
-/// The file comes back while a turn works on it, and after it was settled there are two.
+/// Copies the message's file during the turn and puts it back after the settlement.
 #[test]
 fn a_claimed_message_whose_file_comes_back_runs_once() {
     let sandbox = sandbox("cp \"$DORMOUSE_DIR\"/agents/a/inbox/2-* . ");

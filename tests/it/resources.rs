@@ -1,4 +1,4 @@
-//! What a turn needs besides its message: a workspace, a slot, an allowance; and which agent goes first.
+//! Tests the resources of a turn (workspace, slot, allowance), and the order of their users.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::harness::Sandbox;
 use crate::needs::leave_out;
 use crate::setup::{
-    Beside, add, edit_file, eventually, extend_policy, json_in, lives, names as names_in, objects, own_name,
-    started,
+    Beside, add, edit_file, eventually, extend_policy, field_of, json_in, kill, lives, names as names_in,
+    objects, own_name, started,
 };
 
-/// A turn that says that it runs, and goes on when it is told to.
+/// Turn that writes its pid to one pipe, and ends when another pipe is closed.
 const HELD: &str = r#"echo $$ > "$HOME/$DORMOUSE_AGENT.up"; cat "$HOME/$DORMOUSE_AGENT.down""#;
 
-/// A started agent whose turn this test holds, with more lines for its policy.
+/// Creates a started agent whose turns run [`HELD`], with more lines for its policy.
 fn holder(sandbox: &Sandbox, name: &str, policy: &str) {
     add(sandbox, name, HELD);
     extend_policy(sandbox, name, policy);
@@ -31,7 +31,7 @@ fn pipe(sandbox: &Sandbox, name: &str, side: &str) -> PathBuf {
     sandbox.home().join(format!("{name}.{side}"))
 }
 
-/// Starts a tick and returns it with the process of the turn, once that runs.
+/// Sends a message, starts a tick, and returns it with the pid of the turn once that runs.
 #[track_caller]
 fn running(sandbox: &Sandbox, name: &str) -> (Beside, i32) {
     sandbox.run(["enqueue", name, "go"]);
@@ -40,7 +40,7 @@ fn running(sandbox: &Sandbox, name: &str) -> (Beside, i32) {
     (tick, pid)
 }
 
-/// Lets a held turn go on to its end.
+/// Ends a held turn and its tick, and returns the step.
 #[track_caller]
 fn finish(sandbox: &Sandbox, name: &str, tick: Beside) -> Value {
     fs::write(pipe(sandbox, name, "down"), "").unwrap();
@@ -48,14 +48,14 @@ fn finish(sandbox: &Sandbox, name: &str, tick: Beside) -> Value {
     objects(&ran.stdout).remove(0)
 }
 
-/// The same at a moment of its own.
+/// Runs a step at a given time.
 #[track_caller]
 fn tick_at(sandbox: &Sandbox, name: &str, now: &str) -> Value {
     let ran = sandbox.cmd(["tick", name, "--json"]).env("DORMOUSE_NOW", now).exits(0);
     objects(&ran.stdout).remove(0)
 }
 
-/// One step of an agent that must not fail.
+/// Runs a step that must succeed.
 #[track_caller]
 fn tick(sandbox: &Sandbox, name: &str) -> Value {
     sandbox.json(["tick", name])
@@ -66,9 +66,29 @@ fn word<'v>(value: &'v Value, field: &str) -> &'v str {
     value[field].as_str().unwrap_or_else(|| panic!("no {field}: {value}"))
 }
 
+fn decided(step: &Value) -> (&str, &str) {
+    (word(step, "decision"), word(step, "reason"))
+}
+
+/// Runs a step whose turn must complete.
 #[track_caller]
-fn get(sandbox: &Sandbox, name: &str, path: &str) -> String {
-    sandbox.run(["get", name, path]).trim_end().to_owned()
+fn completes(sandbox: &Sandbox, name: &str) {
+    let step = tick(sandbox, name);
+    assert_eq!(step["terminal"], "completed", "{step}");
+}
+
+/// Runs a step that must have this reason.
+#[track_caller]
+fn waits_for(sandbox: &Sandbox, name: &str, resource: &str) {
+    let step = tick(sandbox, name);
+    assert_eq!(step["reason"], resource, "{step}");
+}
+
+/// Creates an agent with a queued message and a policy, whose turn succeeds at once.
+fn queued(sandbox: &Sandbox, name: &str, policy: &str) {
+    add(sandbox, name, "true");
+    extend_policy(sandbox, name, policy);
+    sandbox.run(["enqueue", name, "go"]);
 }
 
 fn workspace(path: &str, mode: &str) -> String {
@@ -82,53 +102,48 @@ fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
     fs::create_dir(&checkout).unwrap();
     symlink("checkout", sandbox.project().join("link")).unwrap();
     holder(&sandbox, "ada", &workspace("checkout", "exclusive"));
-    // By a symbolic link, by way of another directory, by its whole path.
+    // The agents name the directory by a symbolic link, by a detour, and by its absolute path.
     let ways = ["link".to_owned(), "./checkout/../checkout/.".to_owned(), checkout.display().to_string()];
     let names = ["bob", "eve", "joe"];
     for (name, way) in names.iter().zip(&ways) {
-        add(&sandbox, name, "true");
-        extend_policy(&sandbox, name, &workspace(way, "exclusive"));
-        sandbox.run(["enqueue", name, "go"]);
+        queued(&sandbox, name, &workspace(way, "exclusive"));
     }
     let (held, _) = running(&sandbox, "ada");
-    let run = get(&sandbox, "ada", "current_run.run_id");
-    let until = get(&sandbox, "ada", "current_run.lease_expires_at");
+    let run = field_of(&sandbox, "ada", "current_run.run_id");
+    let until = field_of(&sandbox, "ada", "current_run.lease_expires_at");
     let place = checkout.canonicalize().unwrap();
     let why = [format!("{} is held by ada", place.display()), run, format!("until {until} at the latest")];
     for name in names {
-        let before = get(&sandbox, name, "revision");
+        let before = field_of(&sandbox, name, "revision");
         let foreseen = sandbox.json(["tick", name, "--dry-run"]);
-        assert_eq!(
-            (word(&foreseen, "decision"), word(&foreseen, "reason")),
-            ("wait_for_resources", "workspace")
-        );
+        assert_eq!(decided(&foreseen), ("wait_for_resources", "workspace"));
         let explained = sandbox.json(["explain", name]);
         assert_eq!(explained["facts"]["shortage"]["resource"], "workspace");
         let rungs: Vec<&Value> =
             explained["ladder"].as_array().unwrap().iter().filter(|rung| rung["holds"] == true).collect();
         assert_eq!(rungs[0]["number"], 6);
-        assert_eq!(get(&sandbox, name, "revision"), before, "who looks changes nothing");
+        assert_eq!(field_of(&sandbox, name, "revision"), before, "a read-only command has changed it");
 
         let step = tick(&sandbox, name);
-        assert_eq!((word(&step, "decision"), word(&step, "reason")), ("wait_for_resources", "workspace"));
+        assert_eq!(decided(&step), ("wait_for_resources", "workspace"));
         assert_eq!(step["evidence"], serde_json::json!(why));
         assert_eq!((word(&step, "execution_state"), step["terminal"].is_null()), ("waiting_resources", true));
         assert!(step["next_due_at"].is_string());
-        assert_eq!(get(&sandbox, name, "held.resource"), "workspace");
-        assert_eq!(get(&sandbox, name, "counters.turns"), "0");
+        assert_eq!(field_of(&sandbox, name, "held.resource"), "workspace");
+        assert_eq!(field_of(&sandbox, name, "counters.turns"), "0");
         let message = sandbox.json(["queue", "list", "-a", name]);
         assert_eq!((&message["status"], &message["attempt"]), (&"dequeued".into(), &1.into()));
     }
     let wakes = sandbox.json(["explain", "bob"])["wakes"].to_string();
     assert!(wakes.contains("a tick that finds the missing resource (workspace: "), "{wakes}");
-    // Text names the one that has it.
+    // The text output names the holder.
     let line = sandbox.run(["tick", "bob"]);
     assert!(
         line.starts_with("bob  wait_for_resources (workspace): ") && line.contains("held by ada"),
         "{line}"
     );
     assert_eq!(word(&finish(&sandbox, "ada", held), "terminal"), "completed");
-    // The first step that finds it free goes on, whenever that is.
+    // The first step after the release runs the turn, at any time.
     for name in names {
         let step = tick(&sandbox, name);
         assert_eq!((word(&step, "reason"), word(&step, "terminal")), ("resources_available", "completed"));
@@ -137,7 +152,7 @@ fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
     sandbox.run(["doctor"]);
 }
 
-/// Mounted somewhere else, a directory has another name and no link to tell.
+/// Mounts a directory at a second path: no link shows that both paths are one directory.
 #[test]
 fn a_place_that_is_mounted_twice_is_one_place() {
     let sandbox = Sandbox::new();
@@ -153,9 +168,7 @@ fn a_place_that_is_mounted_twice_is_one_place() {
         return leave_out("nothing can be mounted here");
     }
     holder(&sandbox, "ada", &workspace("checkout", "exclusive"));
-    add(&sandbox, "bob", "true");
-    extend_policy(&sandbox, "bob", &workspace("mounted", "exclusive"));
-    sandbox.run(["enqueue", "bob", "go"]);
+    queued(&sandbox, "bob", &workspace("mounted", "exclusive"));
     let (ada, _) = running(&sandbox, "ada");
     let ran = inside(&format!("exec {} tick bob --json", own_name())).exits(0);
     let step = objects(&ran.stdout).remove(0);
@@ -172,27 +185,23 @@ fn those_who_share_a_workspace_keep_out_only_who_wants_it_alone() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "shared"));
     holder(&sandbox, "bob", &workspace(".", "shared"));
-    add(&sandbox, "eve", "true");
-    extend_policy(&sandbox, "eve", "\n[workspace]\n");
-    sandbox.run(["enqueue", "eve", "go"]);
+    queued(&sandbox, "eve", "\n[workspace]\n");
     let (ada, _) = running(&sandbox, "ada");
     let (bob, _) = running(&sandbox, "bob");
-    assert_eq!(word(&tick(&sandbox, "eve"), "reason"), "workspace", "alone, unless it says otherwise");
+    assert_eq!(word(&tick(&sandbox, "eve"), "reason"), "workspace", "not exclusive by default");
     finish(&sandbox, "ada", ada);
-    assert_eq!(word(&tick(&sandbox, "eve"), "reason"), "workspace");
+    waits_for(&sandbox, "eve", "workspace");
     finish(&sandbox, "bob", bob);
-    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+    completes(&sandbox, "eve");
 }
 
 #[test]
 fn an_agent_that_names_no_workspace_keeps_nobody_out() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", "");
-    add(&sandbox, "bob", "true");
-    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
-    sandbox.run(["enqueue", "bob", "go"]);
+    queued(&sandbox, "bob", &workspace(".", "exclusive"));
     let (ada, _) = running(&sandbox, "ada");
-    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+    completes(&sandbox, "bob");
     finish(&sandbox, "ada", ada);
     assert_eq!(fs::read_dir(sandbox.store().join("workspaces")).unwrap().count(), 1);
 }
@@ -201,18 +210,16 @@ fn an_agent_that_names_no_workspace_keeps_nobody_out() {
 fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
-    // It leaves a process that the kernel does not take along.
+    // The turn leaves a process that the kernel does not kill with the tick.
     edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
         text.replace("echo $$", "sleep 100000 & echo $$")
     });
-    add(&sandbox, "bob", "true");
-    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
-    sandbox.run(["enqueue", "bob", "go"]);
+    queued(&sandbox, "bob", &workspace(".", "exclusive"));
     let (mut ada, pid) = running(&sandbox, "ada");
-    assert_eq!(word(&tick(&sandbox, "bob"), "reason"), "workspace");
+    waits_for(&sandbox, "bob", "workspace");
     ada.kill();
     eventually("the turn goes with its tick", || (!lives(pid)).then_some(()));
-    // However often it is tried: who could not have the place has not been there.
+    // Repeated steps keep the reason: an agent that waits for the workspace has not used it.
     let steps = [sandbox.json(["tick", "bob", "--dry-run"]), tick(&sandbox, "bob"), tick(&sandbox, "bob")];
     for step in steps {
         assert_eq!(word(&step, "reason"), "workspace");
@@ -220,10 +227,10 @@ fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() 
         assert!(why.ends_with("is held by processes of an interrupted turn of ada"), "{why}");
     }
     sandbox.run(["recover", "ada"]);
-    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+    completes(&sandbox, "bob");
 }
 
-/// Nobody inherits the lock: what outlives the turn, as a background task does, does not keep others out.
+/// Leaves a task running after a turn: it does not inherit the workspace lock of the turn.
 #[test]
 fn a_task_does_not_occupy_the_workspace_of_its_agent() {
     let sandbox = Sandbox::new();
@@ -236,9 +243,9 @@ fn a_task_does_not_occupy_the_workspace_of_its_agent() {
     for name in ["eve", "bob"] {
         sandbox.run(["enqueue", name, "go"]);
     }
-    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+    completes(&sandbox, "eve");
     assert_eq!(sandbox.json(["get", "eve"])["active_tasks"].as_array().unwrap().len(), 1);
-    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+    completes(&sandbox, "bob");
     sandbox.run(["stop", "eve"]);
 }
 
@@ -248,11 +255,11 @@ fn a_workspace_that_is_not_there_is_waited_for() {
     extend_policy(&sandbox, "ada", &workspace("disk", "exclusive"));
     sandbox.run(["enqueue", "ada", "go"]);
     let step = tick(&sandbox, "ada");
-    assert_eq!((word(&step, "reason"), get(&sandbox, "ada", "retry")), ("workspace", String::new()));
+    assert_eq!((word(&step, "reason"), field_of(&sandbox, "ada", "retry")), ("workspace", String::new()));
     let why = format!("{}: no such file or directory", sandbox.project().join("disk").display());
     assert_eq!(step["evidence"], serde_json::json!([why]));
     fs::create_dir(sandbox.project().join("disk")).unwrap();
-    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+    completes(&sandbox, "ada");
 }
 
 #[test]
@@ -276,13 +283,13 @@ fn a_workspace_that_is_never_there_costs_no_attempt_and_the_message_is_held_in_t
         assert_eq!(word(&tick(&sandbox, "bob"), "decision"), "start_recovery");
     }
     let ran = sandbox.cmd(["tick", "bob", "--json"]).output();
-    assert_eq!(ran.code(), 7, "a person is told: {ran}");
-    assert!(get(&sandbox, "bob", "held.missing").starts_with("held for the operator: put off 4 times"));
+    assert_eq!(ran.code(), 7, "no attention is needed: {ran}");
+    assert!(field_of(&sandbox, "bob", "held.missing").starts_with("held for the operator: put off 4 times"));
     let message = sandbox.json(["queue", "list", "-a", "bob"]);
     assert_eq!((&message["attempt"], &message["needs_operator"]), (&1.into(), &true.into()));
     fs::create_dir(sandbox.project().join("disk")).unwrap();
     sandbox.run(["recover", "bob"]);
-    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
+    completes(&sandbox, "bob");
 }
 
 #[test]
@@ -296,31 +303,31 @@ fn stop_releases_the_workspace_and_says_so() {
     assert_eq!(events.len(), 1);
     assert_eq!(events[0]["data"]["path"], serde_json::json!(sandbox.project().canonicalize().unwrap()));
     assert!(events[0]["run_id"].is_string());
-    // Another stop has nothing to release.
+    // A second stop finds nothing to release.
     sandbox.run(["stop", "ada"]);
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]).len(), 1);
 }
 
-/// A tick that was itself stopped keeps what it holds: then the stop says that it could not release it.
+/// Suspends the tick: it keeps its workspace, and the stop reports that.
 #[test]
 fn a_release_that_fails_is_an_error_of_the_stop() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
     let (ada, _) = running(&sandbox, "ada");
     let pid = ada.0.id().to_string();
-    crate::setup::kill("STOP", &pid);
+    kill("STOP", &pid);
     let ran = sandbox.cmd(["stop", "ada"]).exits(1);
     assert!(ran.stdout.contains("awake_running → stopped"), "{ran}");
     assert!(ran.stderr.contains("is not released") && ran.stderr.contains(&format!("pid {pid}")), "{ran}");
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]).len(), 0);
-    crate::setup::kill("CONT", &pid);
+    kill("CONT", &pid);
     ada.end();
 }
 
-/// A turn that reports what it used.
+/// Turn that reports its usage.
 const SPENDS: &str = r#"echo '{"usage": {"input_tokens": 200, "output_tokens": 100, "cost_usd": 0.25}}' > "$DORMOUSE_OUTCOME""#;
 
-/// The limit, the line that sets it for two turns, when it is back, and what is left before the second.
+/// Name of a limit, the line that allows two turns, its reset, and the rest before the second turn.
 const LIMITS: [(&str, &str, &str, &str); 4] = [
     ("turns_per_hour", "turns_per_hour = 2", "2026-01-02T04:00:00.000Z", "1"),
     ("turns_per_day", "turns_per_day = 2", "2026-01-03T00:00:00.000Z", "1"),
@@ -336,22 +343,26 @@ fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
         for _ in 0..4 {
             sandbox.run(["enqueue", "ada", "go"]);
         }
-        assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
-        let shown = get(&sandbox, "ada", &format!("limits.left.{limit}"));
+        completes(&sandbox, "ada");
+        let shown = field_of(&sandbox, "ada", &format!("limits.left.{limit}"));
         assert_eq!(shown, left, "{limit}");
-        // The turn is told what will be left when it has ended, as far as that is known.
-        assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+        // The context of a turn has the rest after this turn, as far as that is known.
+        completes(&sandbox, "ada");
         let runs = sandbox.agent("ada").join("runs");
         let last = fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
         let context = json_in(last.join("context.json"));
         let told = &context["capabilities"]["limits"]["left"][limit];
         assert_eq!(told.to_string(), if limit.starts_with("turns") { "0" } else { left }, "{limit}");
 
-        assert_eq!(sandbox.run(["next-wake", "ada"]).len(), back_at.len() + 1, "somebody has to look once");
+        assert_eq!(
+            sandbox.run(["next-wake", "ada"]).len(),
+            back_at.len() + 1,
+            "the next step is not due at a time"
+        );
         let foreseen = sandbox.json(["tick", "ada", "--dry-run"]);
         let step = tick(&sandbox, "ada");
         for step in [&foreseen, &step] {
-            assert_eq!((word(step, "decision"), word(step, "reason")), ("wait_for_resources", limit));
+            assert_eq!(decided(&step), ("wait_for_resources", limit));
             assert_eq!(step["evidence"][1], format!("back at {back_at}"));
         }
         assert_eq!(
@@ -360,18 +371,18 @@ fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
         );
         assert_eq!(sandbox.run(["next-wake", "ada"]).trim(), back_at);
         assert_eq!(
-            get(&sandbox, "ada", "execution.timeout_at"),
+            field_of(&sandbox, "ada", "execution.timeout_at"),
             "",
-            "when it is back is known: it is not late"
+            "a timeout although the reset is known"
         );
         let explained = sandbox.run(["explain", "ada"]);
         assert!(explained.contains(limit) && explained.contains(back_at), "{explained}");
 
         let early =
             back_at.replace("04:00:00.000", "03:59:59.999").replace("-03T00:00:00.000", "-02T23:59:59.999");
-        let revision = get(&sandbox, "ada", "revision");
+        let revision = field_of(&sandbox, "ada", "revision");
         assert_eq!(word(&tick_at(&sandbox, "ada", &early), "reason"), limit);
-        assert_eq!(get(&sandbox, "ada", "revision"), revision, "nothing has changed");
+        assert_eq!(field_of(&sandbox, "ada", "revision"), revision, "an early step has changed records");
         let step = tick_at(&sandbox, "ada", back_at);
         assert_eq!((word(&step, "reason"), word(&step, "terminal")), ("resources_available", "completed"));
         assert_eq!(step["attempt"], 1);
@@ -387,17 +398,18 @@ fn a_limit_that_is_raised_counts_with_the_next_step() {
     assert_eq!(
         (word(&step, "reason"), step["next_due_at"].is_null()),
         ("turns_per_day", false),
-        "a person is told"
+        "no next step is due"
     );
     edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
         text.replace("turns_per_day = 0", "turns_per_day = 1")
     });
-    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+    completes(&sandbox, "ada");
     sandbox.run(["enqueue", "ada", "go"]);
     assert_eq!(word(&tick(&sandbox, "ada"), "next_due_at"), "2026-01-03T00:00:00.000Z");
 }
 
-/// A turn may go past a limit: it ends, and the next one waits. One that was put off is none.
+/// Exceeds a limit during a turn: the turn ends normally, and the next waits. A deferred turn does
+/// not count as a turn.
 #[test]
 fn what_a_turn_says_counts_however_it_ended_and_a_deferred_turn_is_none() {
     let sandbox = Sandbox::new();
@@ -408,13 +420,13 @@ fn what_a_turn_says_counts_however_it_ended_and_a_deferred_turn_is_none() {
         sandbox.run(["enqueue", "ada", "go"]);
     }
     assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "deferred");
-    let left = |what: &str| get(&sandbox, "ada", &format!("limits.left.{what}"));
+    let left = |what: &str| field_of(&sandbox, "ada", &format!("limits.left.{what}"));
     assert_eq!((left("turns_per_day"), left("tokens_per_day")), ("2".to_owned(), "400".to_owned()));
     sandbox.pass(5);
-    assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed");
+    completes(&sandbox, "ada");
     assert_eq!(word(&tick(&sandbox, "ada"), "terminal"), "completed", "100 tokens were left");
     assert_eq!((left("turns_per_day"), left("tokens_per_day")), ("0".to_owned(), "0".to_owned()));
-    assert_eq!(word(&tick(&sandbox, "ada"), "reason"), "turns_per_day");
+    waits_for(&sandbox, "ada", "turns_per_day");
 }
 
 #[test]
@@ -449,23 +461,23 @@ fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
     sandbox.run(["enqueue", "eve", "go"]);
     let (mut ada, _) = running(&sandbox, "ada");
     let (bob, _) = running(&sandbox, "bob");
-    let before = get(&sandbox, "eve", "revision");
+    let before = field_of(&sandbox, "eve", "revision");
     let foreseen = sandbox.json(["tick", "eve", "--dry-run"]);
-    assert_eq!(get(&sandbox, "eve", "revision"), before);
+    assert_eq!(field_of(&sandbox, "eve", "revision"), before);
     let step = tick(&sandbox, "eve");
-    let ends = ["ada", "bob"].map(|name| get(&sandbox, name, "current_run.lease_expires_at"));
+    let ends = ["ada", "bob"].map(|name| field_of(&sandbox, name, "current_run.lease_expires_at"));
     let until = format!("until {} at the latest", ends.iter().min().unwrap());
     for step in [&foreseen, &step] {
-        assert_eq!((word(step, "decision"), word(step, "reason")), ("wait_for_resources", "slot"));
+        assert_eq!(decided(&step), ("wait_for_resources", "slot"));
         let why = serde_json::json!(["all 2 in use (scheduler.max_running)", "by ada, bob", until]);
         assert_eq!(step["evidence"], why);
     }
     assert!(step["next_due_at"].is_string());
     ada.kill();
-    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+    completes(&sandbox, "eve");
     finish(&sandbox, "bob", bob);
     sandbox.run(["doctor"]);
-    // What is left of the killed turn ends, too.
+    // Recovery ends the processes of the killed turn.
     sandbox.run(["recover", "ada"]);
 }
 
@@ -476,7 +488,7 @@ fn who_waits_for_a_workspace_takes_no_slot() {
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
     add(&sandbox, "bob", "true");
     extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
-    // Its turn ticks the others, one of which lacks the workspace.
+    // The turn of `joe` ticks `bob`, which lacks the workspace, and `eve`.
     let inner = format!("{} tick bob; {} tick eve", own_name(), own_name());
     add(&sandbox, "joe", &inner);
     extend_policy(&sandbox, "joe", "[authority]\nlifecycle = \"all\"\n");
@@ -485,11 +497,11 @@ fn who_waits_for_a_workspace_takes_no_slot() {
         sandbox.run(["enqueue", name, "go"]);
     }
     let (ada, _) = running(&sandbox, "ada");
-    assert_eq!(word(&tick(&sandbox, "joe"), "terminal"), "completed");
-    assert_eq!(get(&sandbox, "bob", "held.resource"), "workspace");
-    assert_eq!(get(&sandbox, "eve", "held.resource"), "slot", "the turn that ticks it has the second one");
+    completes(&sandbox, "joe");
+    assert_eq!(field_of(&sandbox, "bob", "held.resource"), "workspace");
+    assert_eq!(field_of(&sandbox, "eve", "held.resource"), "slot", "the turn of `joe` has the second slot");
     finish(&sandbox, "ada", ada);
-    assert_eq!(word(&tick(&sandbox, "eve"), "terminal"), "completed");
+    completes(&sandbox, "eve");
 }
 
 #[test]
@@ -501,7 +513,7 @@ fn never_do_more_turns_run_at_once_than_there_are_slots() {
     max_running(&sandbox, SLOTS as u32);
     let names: Vec<String> = (0..AGENTS).map(|number| format!("agent{number}")).collect();
     for name in &names {
-        // It says that it begins, lets others come, and says that it ends.
+        // The turn notes its begin, takes some time, and notes its end.
         add(
             &sandbox,
             name,
@@ -515,7 +527,7 @@ fn never_do_more_turns_run_at_once_than_there_are_slots() {
         for name in &names {
             let sandbox = &sandbox;
             scope.spawn(move || {
-                while get(sandbox, name, "counters.messages_processed") != EACH.to_string() {
+                while field_of(sandbox, name, "counters.messages_processed") != EACH.to_string() {
                     sandbox.cmd(["tick", name, "--until-idle"]).exits(0);
                 }
             });
@@ -529,7 +541,7 @@ fn never_do_more_turns_run_at_once_than_there_are_slots() {
     }
     assert_eq!((log.lines().count(), now), (2 * AGENTS * EACH, 0));
     assert!(most <= SLOTS, "{most} at once:\n{log}");
-    // And all of them could be had, or the test would prove nothing.
+    // The test proves nothing unless all slots were used.
     if sandbox.schema().is_none() {
         assert_eq!(names_in(&sandbox.store().join("slots")).len(), SLOTS);
     }
@@ -548,7 +560,7 @@ fn priority(sandbox: &Sandbox, name: &str, priority: i32) {
     extend_policy(sandbox, name, &format!("\n[scheduler]\npriority = {priority}\n"));
 }
 
-/// The agents in the order of their steps.
+/// Ticks all agents and returns their names in the order of their steps.
 #[track_caller]
 fn order(sandbox: &Sandbox) -> Vec<String> {
     let steps = sandbox.json_lines(["tick", "--all"]);
@@ -564,28 +576,28 @@ fn a_tick_of_all_begins_with_the_most_urgent_and_a_starving_agent_ages() {
     }
     add(&sandbox, "abe", "true");
     sandbox.run(["tick", "--all"]);
-    // Joe has waited longer than Eve; Abe has nothing to do, Ada little that is urgent.
+    // `joe` has waited longer than `eve`, `abe` has nothing to do, and `ada` is the least urgent.
     for name in ["ada", "bob", "joe", "eve"] {
         sandbox.run(["enqueue", name, "go"]);
     }
     assert_eq!(order(&sandbox), ["joe", "eve", "bob", "ada", "abe"]);
-    assert_eq!(get(&sandbox, "ada", "capabilities.priority"), "20");
-    // All rest: by name.
+    assert_eq!(field_of(&sandbox, "ada", "capabilities.priority"), "20");
+    // Agents at rest are ordered by name.
     order(&sandbox);
     assert_eq!(order(&sandbox), ["abe", "ada", "bob", "eve", "joe"]);
-    // After 26 minutes the least urgent one is before those that have just come.
+    // After 26 minutes the least urgent agent precedes agents with new messages.
     sandbox.run(["enqueue", "ada", "go"]);
     sandbox.pass(26 * 60);
     for name in ["bob", "eve", "joe"] {
         sandbox.run(["enqueue", name, "go"]);
     }
     assert_eq!(order(&sandbox), ["ada", "eve", "joe", "bob", "abe"]);
-    // Named agents are ticked as they are named.
+    // Named agents are ticked in the order of the arguments.
     let steps = sandbox.json_lines(["tick", "ada", "eve", "bob"]);
     assert_eq!(steps.iter().map(|step| word(step, "agent")).collect::<Vec<_>>(), ["ada", "eve", "bob"]);
 }
 
-/// What the busy ones say to those that rest is taken up by the same tick.
+/// Sends a message from a busy agent to one at rest: the same tick takes up the message.
 #[test]
 fn who_rests_comes_last_and_hears_what_the_others_say() {
     let sandbox = Sandbox::new();
@@ -610,7 +622,7 @@ fn jobs_start_with_the_most_urgent() {
     for name in ["bob", "eve"] {
         fs::read_to_string(pipe(&sandbox, name, "up")).unwrap();
     }
-    assert_eq!(get(&sandbox, "ada", "current_run"), "", "two run, and she is the least urgent");
+    assert_eq!(field_of(&sandbox, "ada", "current_run"), "", "`ada` is the least urgent, and two jobs run");
     fs::write(pipe(&sandbox, "eve", "down"), "").unwrap();
     fs::read_to_string(pipe(&sandbox, "ada", "up")).unwrap();
     for name in ["ada", "bob"] {

@@ -1,18 +1,19 @@
-//! Makes agents and files for the tests of commands, and reads answers.
+//! Helpers of the command tests: they create agents and files, run commands and read their output.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use crate::harness::{Cmd, Files, Ran, Sandbox, dormouse, is_elsewhere, write_program};
 
-/// Every hook that there is.
+/// Names of all hooks of an agent.
 pub const HOOKS: [&str; 9] = [
     "on-startup",
     "on-scheduled",
@@ -25,17 +26,17 @@ pub const HOOKS: [&str; 9] = [
     "on-state-change",
 ];
 
-/// Decisions as `decision` writes them.
+/// Decisions in the form that `decision` returns.
 pub const TURN_COMPLETED: &str = "start_model_turn (operator_prompt) completed";
 pub const TURN_FAILED: &str = "start_model_turn (operator_prompt) failed";
 pub const SLEEP: &str = "sleep (no_pending_scheduler_facts)";
 
-/// The words of a line.
+/// Splits a line into its words.
 pub fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// Returns the number in an environment variable.
+/// Returns the number in the environment variable `name`, or `otherwise` if it is not set.
 pub fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
 }
@@ -55,19 +56,19 @@ pub fn noted(sandbox: &Sandbox) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Returns these lines, and removes the file.
+/// Returns the lines of `$HOME/noted` and removes the file.
 pub fn take_noted(sandbox: &Sandbox) -> Vec<String> {
     let lines = noted(sandbox);
     let _ = fs::remove_file(sandbox.home().join("noted"));
     lines
 }
 
-/// Returns the names of the agents, and of what else is in their directory.
+/// Returns the names in the directory of the agents, leftover files included.
 pub fn agents(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.store().join("agents"))
 }
 
-/// A state directory with the started agent `ada`, whose turns run this line of shell.
+/// Returns a state directory with a started agent `ada` whose turns run this line of shell.
 #[track_caller]
 pub fn started(shell: &str) -> Sandbox {
     let sandbox = Sandbox::new();
@@ -75,7 +76,7 @@ pub fn started(shell: &str) -> Sandbox {
     sandbox
 }
 
-/// The same, with more lines for its policy.
+/// Like [`started`], and appends lines to the policy of `ada`.
 #[track_caller]
 pub fn started_with(shell: &str, policy: &str) -> Sandbox {
     let sandbox = started(shell);
@@ -83,19 +84,19 @@ pub fn started_with(shell: &str, policy: &str) -> Sandbox {
     sandbox
 }
 
-/// One more started agent.
+/// Creates an agent and starts it.
 #[track_caller]
 pub fn add(sandbox: &Sandbox, name: &str, shell: &str) {
     sandbox.run(["create", name, "--shell", shell]);
     sandbox.run(["start", name]);
 }
 
-/// More lines for an agent's policy, where the tables of the file end.
+/// Appends lines to an agent's policy. They belong to the last table of the file.
 pub fn extend_policy(sandbox: &Sandbox, name: &str, lines: &str) {
     edit_policy(sandbox, name, |text| format!("{text}{lines}"));
 }
 
-/// Another text for an agent's policy. Returns the one before.
+/// Replaces the text of an agent's policy by `edit(text)`, and returns the old text.
 pub fn edit_policy(sandbox: &Sandbox, name: &str, edit: impl FnOnce(&str) -> String) -> String {
     if !is_elsewhere() {
         let path = sandbox.agent(name).join("agent.toml");
@@ -117,13 +118,13 @@ pub fn edit_policy(sandbox: &Sandbox, name: &str, edit: impl FnOnce(&str) -> Str
     text
 }
 
-/// Says something to `ada` and returns the id of the message.
+/// Sends a message to `ada` and returns its id.
 #[track_caller]
 pub fn say(sandbox: &Sandbox, text: &str) -> String {
     sandbox.run(["enqueue", "ada", text]).trim_end().to_owned()
 }
 
-/// Runs one step of `ada`, whatever comes of it, and returns its object.
+/// Runs one step of `ada`, with any exit status, and returns its JSON object.
 #[track_caller]
 pub fn step(sandbox: &Sandbox) -> Value {
     let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
@@ -132,14 +133,14 @@ pub fn step(sandbox: &Sandbox) -> Value {
     lines.into_iter().next().unwrap()
 }
 
-/// Says something to `ada`, runs one step and returns its object.
+/// Sends a message to `ada`, runs one step and returns its JSON object.
 #[track_caller]
 pub fn step_on(sandbox: &Sandbox, text: &str) -> Value {
     say(sandbox, text);
     step(sandbox)
 }
 
-/// `decision (reason)` of a step, and how its turn ended.
+/// Returns `decision (reason)` of a step, with the result of its turn if it ran one.
 #[track_caller]
 pub fn decision(step: &Value) -> String {
     let word = |field: &str| step[field].as_str().map(str::to_owned);
@@ -147,14 +148,14 @@ pub fn decision(step: &Value) -> String {
     format!("{} ({}){terminal}", word("decision").unwrap(), word("reason").unwrap())
 }
 
-/// The steps of `ada` until one finds nothing to do.
+/// Runs steps of `ada` until one finds nothing to do, and returns their decisions.
 #[track_caller]
 pub fn decisions(sandbox: &Sandbox) -> Vec<String> {
     let ran = sandbox.cmd(["tick", "ada", "--json", "--until-idle"]).output();
     objects(&ran.stdout).iter().map(decision).collect()
 }
 
-/// Every line of an answer, each of which must be one JSON object.
+/// Parses output that has one JSON object on each line.
 #[track_caller]
 pub fn objects(stdout: &str) -> Vec<Value> {
     let object = |line: &str| match serde_json::from_str::<Value>(line) {
@@ -165,7 +166,8 @@ pub fn objects(stdout: &str) -> Vec<Value> {
     stdout.lines().map(object).collect()
 }
 
-/// Compares some fields of an object, each whole. `closure.reason` is a field of a field, and an absent one is null.
+/// Compares the named fields of an object. A path such as `closure.reason` names a nested field;
+/// an absent field equals null.
 #[track_caller]
 pub fn assert_includes(object: &Value, expected: Value) {
     let field = |path: &String| path.split('.').fold(object, |found, name| &found[name]).clone();
@@ -173,27 +175,33 @@ pub fn assert_includes(object: &Value, expected: Value) {
     assert_eq!(found, expected, "{object}");
 }
 
-/// The text of one field of each object. `data.reason` is a field of a field.
+/// Returns the text of one field of each object. A path such as `data.reason` names a nested field.
 #[track_caller]
 pub fn texts(objects: &[Value], path: &str) -> Vec<String> {
     let field = |object: &Value| path.split('.').fold(object.clone(), |found, name| found[name].clone());
     objects.iter().map(|object| field(object).as_str().unwrap().to_owned()).collect()
 }
 
-/// The failure that an answer ends with.
+/// Returns the `error` of the last JSON object that a command has printed.
 #[track_caller]
 pub fn failure(ran: &Ran) -> Value {
     let last = objects(&ran.stdout).pop().unwrap_or_else(|| panic!("no answer: {ran}"));
     last.get("error").unwrap_or_else(|| panic!("no failure: {ran}")).clone()
 }
 
-/// One field of the summary of `ada`.
+/// Returns one field of `dormouse get ada`.
 #[track_caller]
 pub fn field(sandbox: &Sandbox, path: &str) -> String {
-    sandbox.run(["get", "ada", path]).trim_end().to_owned()
+    field_of(sandbox, "ada", path)
 }
 
-/// The JSON in a file.
+/// Returns one field of `dormouse get NAME`.
+#[track_caller]
+pub fn field_of(sandbox: &Sandbox, name: &str, path: &str) -> String {
+    sandbox.run(["get", name, path]).trim_end().to_owned()
+}
+
+/// Parses the JSON in a file.
 #[track_caller]
 pub fn json_in(path: impl AsRef<Path>) -> Value {
     let path = path.as_ref();
@@ -201,48 +209,48 @@ pub fn json_in(path: impl AsRef<Path>) -> Value {
     serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Runs a command of `ada` that prints one id, and returns that.
+/// Runs a command for `ada` that prints one id, and returns this id.
 #[track_caller]
 pub fn id(sandbox: &Sandbox, args: &[&str]) -> String {
     sandbox.run([args, &["-a", "ada"]].concat()).trim_end().to_owned()
 }
 
-/// Makes a wait of `ada`, and returns its id.
+/// Creates a wait of `ada` and returns its id.
 #[track_caller]
 pub fn wait(sandbox: &Sandbox, kind: &str, flags: &[&str]) -> String {
     id(sandbox, &[&["wait", "--on", kind, "--reason", "why"], flags].concat())
 }
 
-/// The ids of the active waits of `ada`.
+/// Returns the ids of the active waits of `ada`.
 pub fn waits(sandbox: &Sandbox) -> Vec<String> {
     texts(&sandbox.json_lines(["wait", "list", "-a", "ada"]), "id")
 }
 
-/// The kinds of the advisories of `ada`.
+/// Returns the kinds of the advisories of `ada`.
 pub fn advisories(sandbox: &Sandbox) -> Vec<String> {
     texts(sandbox.json(["get", "ada"])["advisories"].as_array().unwrap(), "kind")
 }
 
-/// The lines that turns have noted in `home/heard`.
+/// Returns the lines that turns have written to `$HOME/heard`.
 pub fn heard(sandbox: &Sandbox) -> Vec<String> {
     let text = fs::read_to_string(sandbox.home().join("heard")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// A record of `ada`.
+/// Parses a record of `ada`, at a path inside of the agent's directory.
 #[track_caller]
 pub fn record(sandbox: &Sandbox, path: impl AsRef<Path>) -> Value {
     json_in(Files::of(&sandbox.agent("ada")).join(path))
 }
 
-/// Replaces a text file by what is made of it.
+/// Replaces the text of a file by `edit(text)`.
 #[track_caller]
 pub fn edit_file(path: &Path, edit: impl FnOnce(String) -> String) {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     fs::write(path, edit(text)).unwrap();
 }
 
-/// Changes `state.json` of `ada` by hand, in the way the program writes it.
+/// Edits `state.json` of `ada` and writes it in the form that the program writes.
 #[track_caller]
 pub fn edit_state(sandbox: &Sandbox, edit: impl FnOnce(&mut Value)) {
     let mut state = record(sandbox, "state.json");
@@ -251,7 +259,7 @@ pub fn edit_state(sandbox: &Sandbox, edit: impl FnOnce(&mut Value)) {
     fs::write(sandbox.agent("ada").join("state.json"), format!("{text}\n")).unwrap();
 }
 
-/// The only file in a directory of `ada`.
+/// Returns the path of the only file in a directory of `ada`.
 #[track_caller]
 pub fn only_file(sandbox: &Sandbox, dir: &str) -> PathBuf {
     let files = names(&sandbox.agent("ada").join(dir));
@@ -259,7 +267,7 @@ pub fn only_file(sandbox: &Sandbox, dir: &str) -> PathBuf {
     sandbox.agent("ada").join(dir).join(&files[0])
 }
 
-/// The names in a directory, sorted; none if it is not there. Not what every inbox has for git.
+/// Returns the sorted names in a directory without `.gitkeep`, or none if the directory is absent.
 pub fn names(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let mut names: Vec<String> =
@@ -269,30 +277,27 @@ pub fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Everything below a directory: kind and mode, content, and when it was last written.
-pub fn tree(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>, i64)> {
+/// Type and mode, content, and time of the last change in ns, of every file below a directory.
+/// A directory has no content, and 0 as its time.
+pub type Tree = BTreeMap<PathBuf, (u32, Vec<u8>, i64)>;
+
+/// Reads all files below a directory.
+pub fn tree(dir: &Path) -> Tree {
     let mut tree = BTreeMap::new();
-    let mut dirs = vec![dir.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for name in names(&dir) {
-            let path = dir.join(name);
-            let found = fs::symlink_metadata(&path).unwrap();
-            let content = if found.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
-            let written = if found.is_dir() { 0 } else { found.mtime() * 1_000_000_000 + found.mtime_nsec() };
-            if found.is_dir() {
-                dirs.push(path.clone());
-            }
-            tree.insert(path, (found.mode(), content, written));
+    for path in names(dir).into_iter().map(|name| dir.join(name)) {
+        let found = fs::symlink_metadata(&path).unwrap();
+        let content = if found.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        let written = if found.is_dir() { 0 } else { found.mtime() * 1_000_000_000 + found.mtime_nsec() };
+        if found.is_dir() {
+            tree.append(&mut self::tree(&path));
         }
+        tree.insert(path, (found.mode(), content, written));
     }
     tree
 }
 
-/// What two trees differ in, by name.
-pub fn changes(
-    before: &BTreeMap<PathBuf, (u32, Vec<u8>, i64)>,
-    after: &BTreeMap<PathBuf, (u32, Vec<u8>, i64)>,
-) -> Vec<PathBuf> {
+/// Returns the paths at which two trees differ: first the removed ones, then new and changed ones.
+pub fn changes(before: &Tree, after: &Tree) -> Vec<PathBuf> {
     let gone = before.keys().filter(|path| !after.contains_key(*path));
     let moved = after.iter().filter(|(path, found)| before.get(*path) != Some(found)).map(|(path, _)| path);
     gone.chain(moved).cloned().collect()
@@ -302,13 +307,14 @@ pub fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// The notes in a log, each of which is a line that ends with ` .` and has a line feed before it. Of a process that was killed while it
-/// made its note there may be a part, up to the end of a page of memory: that is none.
+/// Returns the complete notes of a log. A note is a line that ends with ` .` and begins after a
+/// line feed. A process that was killed while writing can leave the first part of a note.
 pub fn notes(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter_map(|line| line.strip_suffix(" ."))
 }
 
-/// The rooms that were prepared in a directory of agents and are not in their place. From now on they are two days old.
+/// Returns the prepared agent directories that no rename has moved into place, and makes them
+/// two days old.
 pub fn aged_rooms(agents: &Path) -> Vec<PathBuf> {
     let names = names(agents).into_iter().filter(|name| name.starts_with(".room-"));
     let rooms: Vec<PathBuf> = names.map(|name| agents.join(name)).collect();
@@ -319,8 +325,8 @@ pub fn aged_rooms(agents: &Path) -> Vec<PathBuf> {
     rooms
 }
 
-/// Waits until something holds: for what a process does that runs beside the test. The bound is
-/// for a process that never does it, not for a slow machine: it is looks that are counted.
+/// Waits until `look` returns a value, for an effect of a process that runs at the same time.
+/// The number of looks is limited, not the time, so that a slow machine fails no test.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..60_000 {
@@ -329,31 +335,31 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("it never came to this: {what}");
+    panic!("{what}: no such state after 60000 looks");
 }
 
-/// Waits for a file to appear.
+/// Waits until a file exists.
 #[track_caller]
 pub fn wait_for(path: &Path) {
     eventually(&path.display().to_string(), || path.exists().then_some(()));
 }
 
-/// Waits for a line in a file. Whoever writes it with `>>` makes the file a moment before.
+/// Waits until a file has a line. A shell that writes a line with `>>` creates the file earlier.
 #[track_caller]
 pub fn wait_for_line(path: &Path) {
     let has_line = || std::fs::read_to_string(path).is_ok_and(|text| text.contains('\n')).then_some(());
     eventually(&format!("a line in {}", path.display()), has_line);
 }
 
-/// What must come to something before its time is over, and then has to be ended by that: tried with
-/// more and more time, until it has come to it. Nobody knows how fast the machine is.
+/// Tries a command that a timeout ends, with longer and longer timeouts, until `attempt` returns a
+/// value. A test cannot know how much a slow machine does within a given timeout.
 #[track_caller]
 pub fn in_time<T>(mut attempt: impl FnMut(&str) -> Option<T>) -> T {
     let limits = ["1s", "5s", "30s", "5m"];
     limits.into_iter().find_map(&mut attempt).expect("5 minutes were not enough")
 }
 
-/// Sends a signal with the shell's own `kill`: the program of that name is not on every machine.
+/// Sends a signal with the `kill` of the shell: not every machine has a program `kill`.
 #[track_caller]
 pub fn kill(signal: &str, pid: impl Display) {
     let pid = pid.to_string();
@@ -361,28 +367,27 @@ pub fn kill(signal: &str, pid: impl Display) {
     assert!(sent.unwrap().success(), "SIG{signal} to {pid}");
 }
 
-/// Whether a process is there and has not ended. One that nobody has reaped yet has.
+/// True if a process exists and is no zombie.
 pub fn lives(pid: impl Display) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// The processes that carry this sandbox in their environment, as all do that are started in it.
+/// Returns pid and arguments of the processes of a sandbox: all that have its `HOME`.
 pub fn processes(sandbox: &Sandbox) -> Vec<String> {
     let home = format!("HOME={}", sandbox.home().display()).into_bytes();
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
+    let with_arguments = |entry: fs::DirEntry| {
         let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environ.split(|byte| *byte == 0).any(|variable| variable == home) {
+        environ.split(|byte| *byte == 0).any(|variable| variable == home).then(|| {
             let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let words = String::from_utf8_lossy(&words).replace('\0', " ");
-            found.push(format!("{} {words}", entry.file_name().to_string_lossy()));
-        }
-    }
-    found
+            format!("{} {words}", entry.file_name().to_string_lossy())
+        })
+    };
+    fs::read_dir("/proc").unwrap().flatten().filter_map(with_arguments).collect()
 }
 
-/// A process that runs beside the test and ends with it.
+/// Process that runs at the same time as the test, and is killed when this value is dropped.
 pub struct Beside(pub Child);
 
 impl Beside {
@@ -391,8 +396,6 @@ impl Beside {
     }
 
     pub fn spawn(mut command: Command) -> Beside {
-        use std::os::unix::process::CommandExt;
-        use std::process::Stdio;
         let listen = || {
             for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
                 // SAFETY: async-signal-safe, and the default is no function of ours.
@@ -400,27 +403,27 @@ impl Beside {
             }
             Ok(())
         };
-        // Whoever runs the tests in the background of a script has them ignore some signals.
+        // A script that starts the tests in the background lets them ignore some signals.
         // SAFETY: the closure runs between fork and exec, makes system calls and allocates nothing.
         unsafe { command.pre_exec(listen) };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Beside(command.spawn().unwrap())
     }
 
-    /// Goes on once it has made a file.
+    /// Returns when the process has created a file.
     #[track_caller]
     pub fn after_it_made(self, path: impl AsRef<Path>) -> Beside {
         wait_for(path.as_ref());
         self
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the process and waits for its end.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process and returns its output.
     pub fn end(mut self) -> Ran {
         use std::io::Read;
         let (mut stdout, mut stderr) = (String::new(), String::new());
@@ -437,13 +440,13 @@ impl Drop for Beside {
     }
 }
 
-/// git in the project of a sandbox; it must succeed.
+/// Runs git in the project of a sandbox. The command must succeed.
 #[track_caller]
 pub fn git(sandbox: &Sandbox, args: &[&str]) -> String {
     git_in(sandbox, &sandbox.project(), args)
 }
 
-/// git in any directory.
+/// Runs git in a directory. The command must succeed.
 #[track_caller]
 pub fn git_in(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> String {
     let ran = raw_git(sandbox, dir, args);
@@ -451,7 +454,7 @@ pub fn git_in(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> String {
     ran.stdout
 }
 
-/// git in any directory, whatever comes of it.
+/// Runs git in a directory, with any exit status.
 #[track_caller]
 pub fn raw_git(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> Ran {
     let mut all = vec!["-C".into(), dir.as_os_str().to_owned()];
@@ -459,7 +462,7 @@ pub fn raw_git(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> Ran {
     sandbox.program("git", all).output()
 }
 
-/// A git repository around the project, with somebody to commit as.
+/// Creates a git repository around the project, and a user for its commits.
 #[track_caller]
 pub fn make_repository(sandbox: &Sandbox) {
     fs::write(
@@ -470,14 +473,14 @@ pub fn make_repository(sandbox: &Sandbox) {
     git(sandbox, &["init", "--quiet"]);
 }
 
-/// Commits everything in the repository around the project.
+/// Commits all files of the project.
 #[track_caller]
 pub fn commit_all(sandbox: &Sandbox, message: &str) {
     git(sandbox, &["add", "--all"]);
     git(sandbox, &["commit", "--quiet", "-m", message]);
 }
 
-/// A started agent `ada`, committed to a git repository around its project.
+/// Returns a started agent `ada` that is committed to a git repository around its project.
 #[track_caller]
 pub fn started_in_git() -> Sandbox {
     let sandbox = started("true");
@@ -486,13 +489,13 @@ pub fn started_in_git() -> Sandbox {
     sandbox
 }
 
-/// The program under test as a word of shell, for turns that call it.
+/// Returns the path of the program under test, quoted for a shell.
 pub fn own_name() -> String {
     format!("'{}'", dormouse().display())
 }
 
-/// Puts a hook into a `hooks` directory, as a shell script in which `$D` is the program under test. It
-/// has all the time that it needs, unless the agent's own settings say otherwise.
+/// Installs a shell script as a hook in the directory `hooks` of `dir`; `$D` is the program under
+/// test. The hook gets a timeout of 10 minutes, unless the settings have a table of timeouts.
 pub fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
     let settings = dir.ancestors().map(|dir| dir.join("dormouse.toml")).find(|path| path.is_file()).unwrap();
     let text = fs::read_to_string(&settings).unwrap();
@@ -505,7 +508,7 @@ pub fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
     path
 }
 
-/// Whether a transaction was begun, or committed, and is not applied.
+/// True if the journal has a transaction that is begun or committed, and not applied.
 pub fn has_journal(agent: &Path) -> bool {
     let journal = fs::read_to_string(agent.join("journal.jsonl")).unwrap_or_default();
     let is_applied = journal.ends_with('\n') && !journal.ends_with("-\"}\n");

@@ -1,17 +1,16 @@
-//! Commands over several agents: each goes on past one that fails, and its last line of JSON is the gravest
-//! error (contract, cli §1).
+//! Tests commands for several agents: an agent that fails stops no other, and the last line of JSON
+//! is the most severe error (contract, cli §1).
 
 use std::fs;
 
 use crate::harness::Sandbox;
-use crate::setup::{objects, started};
+use crate::setup::{add, objects, started};
 
-/// Agents `ada` and `eve`, and one whose state can't be read. There is no `nope`.
+/// Returns agents `ada` and `eve`, and `bob`, whose state can't be read. No agent is called `nope`.
 fn three() -> Sandbox {
     let sandbox = started("true");
     for name in ["bob", "eve"] {
-        sandbox.run(["create", name, "--shell", "true"]);
-        sandbox.run(["start", name]);
+        add(&sandbox, name, "true");
     }
     fs::write(sandbox.agent("bob").join("state.json"), "{").unwrap();
     sandbox
@@ -44,9 +43,9 @@ fn the_last_line_is_the_gravest_error() {
             let failing = agents.iter().filter(|name| ["nope", "bob"].contains(name)).count();
             let about = format!("{command:?} {agents:?}: {ran}");
             assert_eq!(errors, failing, "{about}");
-            let (gravest, status) = if failing > 1 { ("bob", 6) } else { ("nope", 3) };
+            let (most_severe, status) = if failing > 1 { ("bob", 6) } else { ("nope", 3) };
             let last = &lines[lines.len() - 1]["error"];
-            assert_eq!((&last["agent"], ran.code()), (&gravest.into(), status), "{about}");
+            assert_eq!((&last["agent"], ran.code()), (&most_severe.into(), status), "{about}");
         }
     }
 }

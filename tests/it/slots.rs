@@ -1,16 +1,16 @@
-//! Preemption by priority: where all slots are taken, the least urgent turn makes way for a more urgent agent.
+//! Tests preemption: if no slot is free, the least urgent turn yields to a more urgent agent.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::{Beside, add, edit_file, extend_policy, hook, objects, texts};
+use crate::setup::{Beside, add, edit_file, extend_policy, field_of, hook, objects, texts};
 
-/// What happens meanwhile.
+/// Event between two ticks.
 type Happens = fn(&Sandbox);
 
-/// An agent of a priority whose turn says that it is up, and yields when it is asked to.
+/// Creates an agent with a queued message. Its turn creates a file, and yields on request.
 fn agent(sandbox: &Sandbox, name: &str, priority: i32) {
     let script = format!(
         r#"D='{}'; test -e "$HOME/{name}" && exit
@@ -32,7 +32,7 @@ fn settings(slots: u32, margin: &str) -> Sandbox {
     sandbox
 }
 
-/// A tick of an agent whose turn is up.
+/// Starts a tick and returns it once the turn has begun.
 fn up(sandbox: &Sandbox, name: &str) -> Beside {
     Beside::start(sandbox.cmd(["tick", name, "--json"])).after_it_made(sandbox.home().join(name))
 }
@@ -52,17 +52,18 @@ fn terminal(tick: Beside) -> Value {
     objects(&ran.stdout).pop().unwrap_or_else(|| panic!("{ran}"))["terminal"].clone()
 }
 
-fn get(sandbox: &Sandbox, name: &str, field: &str) -> String {
-    sandbox.run(["get", name, field]).trim_end().to_owned()
+/// Creates an agent `eve` of priority -2 with a queued message.
+fn urgent_eve(sandbox: &Sandbox) {
+    add(sandbox, "eve", "true");
+    extend_policy(sandbox, "eve", "\n[scheduler]\npriority = -2\n");
+    sandbox.run(["enqueue", "eve", "hurry"]);
 }
 
-/// `bob` has made way for `eve`, which has not taken its slot yet.
+/// Returns a sandbox in which `bob` has yielded its slot, and `eve` has not taken it yet.
 fn made_way() -> Sandbox {
     let sandbox = settings(1, "preempt_margin = 5");
     agent(&sandbox, "bob", 3);
-    add(&sandbox, "eve", "true");
-    extend_policy(&sandbox, "eve", "\n[scheduler]\npriority = -2\n");
-    sandbox.run(["enqueue", "eve", "hurry"]);
+    urgent_eve(&sandbox);
     let bob = up(&sandbox, "bob");
     assert_eq!(tick(&sandbox, "eve")["reason"], "slot");
     assert_eq!(terminal(bob), "suspended");
@@ -74,7 +75,7 @@ fn made_way() -> Sandbox {
 fn the_least_urgent_turn_makes_way_and_goes_on_when_the_other_has_had_the_slot() {
     let sandbox = made_way();
     hook(&sandbox.agent("bob"), "on-resume", r#"$D get bob execution.state >> "$HOME/resumed""#);
-    // It does not take the slot again before the one for which it made way.
+    // The slot is reserved for `eve`, so `bob` does not continue yet.
     for _ in 0..3 {
         sandbox.pass(5);
         let step = tick(&sandbox, "bob");
@@ -82,7 +83,7 @@ fn the_least_urgent_turn_makes_way_and_goes_on_when_the_other_has_had_the_slot()
             (&step["reason"], &step["evidence"]),
             (&json!("slot"), &json!(["kept for eve, for which this run made way"]))
         );
-        assert_eq!(get(&sandbox, "bob", "execution.state"), "suspended");
+        assert_eq!(field_of(&sandbox, "bob", "execution.state"), "suspended");
     }
     assert_eq!(tick(&sandbox, "eve")["terminal"], "completed");
     assert_eq!(tick(&sandbox, "bob")["terminal"], "completed");
@@ -92,12 +93,12 @@ fn the_least_urgent_turn_makes_way_and_goes_on_when_the_other_has_had_the_slot()
 
 #[test]
 fn a_turn_that_made_way_goes_on_where_the_other_does_not_come() {
-    let goes_on: [(&str, Happens); 3] = [
+    let events: [(&str, Happens); 3] = [
         ("stopped", |sandbox| drop(sandbox.run(["stop", "eve"]))),
         ("gone", |sandbox| sandbox.pass(120)),
         ("resume", |sandbox| drop(sandbox.run(["resume", "bob"]))),
     ];
-    for (name, happens) in goes_on {
+    for (name, happens) in events {
         let sandbox = made_way();
         assert_eq!(tick(&sandbox, "bob")["reason"], "slot", "{name}");
         happens(&sandbox);
@@ -112,7 +113,7 @@ fn a_turn_is_asked_once_and_no_second_one_beside_it() {
     agent(&sandbox, "bob", 3);
     agent(&sandbox, "eve", -2);
     let ada = up(&sandbox, "ada");
-    // A section keeps the turn: what is asked of it stays pending.
+    // In a non-preemptible section the request to yield stays pending.
     let run = sandbox.json(["get", "ada"])["current_run"]["run_id"].as_str().unwrap().to_owned();
     let begin = ["non-preemptible", "begin", "--deadline", "1h"];
     sandbox.cmd(begin).env("DORMOUSE_AGENT", "ada").env("DORMOUSE_RUN", &run).check();
@@ -137,7 +138,7 @@ fn only_a_turn_that_is_less_urgent_by_the_margin_and_stays_is_asked() {
         ("off", "", 20, nothing),
         ("equal", "preempt_margin = 1", -2, nothing),
         ("too little", "preempt_margin = 5", 2, nothing),
-        // Waiting makes an agent go first, but takes no slot from a turn.
+        // Aging makes an agent precede others, but takes no slot from a turn.
         ("aging", "preempt_margin = 5", 2, |sandbox| sandbox.pass(7200)),
         ("asked by the operator", "preempt_margin = 5", 20, |sandbox| {
             sandbox.run(["preempt", "bob", "--reason", "mine", "--grace", "1d"]);
@@ -158,13 +159,11 @@ fn only_a_turn_that_is_less_urgent_by_the_margin_and_stays_is_asked() {
     }
 }
 
-/// `bob` and `eve` work in the same directory, each alone.
+/// Returns a sandbox in which `bob` and `eve` need the same exclusive workspace.
 fn in_one_workspace() -> Sandbox {
     let sandbox = settings(9, "preempt_margin = 5");
     agent(&sandbox, "bob", 3);
-    add(&sandbox, "eve", "true");
-    extend_policy(&sandbox, "eve", "\n[scheduler]\npriority = -2\n");
-    sandbox.run(["enqueue", "eve", "hurry"]);
+    urgent_eve(&sandbox);
     for name in ["bob", "eve"] {
         extend_policy(&sandbox, name, "\n[workspace]\npath = \".\"\nmode = \"exclusive\"\n");
     }
@@ -193,7 +192,7 @@ fn a_turn_in_a_workspace_is_asked_only_by_a_more_urgent_agent_and_where_that_is_
     let sandbox = in_one_workspace();
     let path = sandbox.store().join("dormouse.toml");
     let on = fs::read_to_string(&path).unwrap();
-    // The turn reads the settings at any time, so they are replaced in one call.
+    // The turn can read the settings at any time, so a rename replaces them.
     let set = |text: String| {
         fs::write(sandbox.home().join("settings"), text).unwrap();
         fs::rename(sandbox.home().join("settings"), &path).unwrap();
