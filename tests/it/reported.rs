@@ -1,21 +1,20 @@
-//! `report`: the page, whatever agents have said.
+//! Tests the page that `report` writes, also with hostile texts of agents.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{add, say, started, started_with, step, step_on, tree};
+use crate::setup::{add, assert_includes, names, say, started, started_with, step, step_on, tree};
 
-/// The page of all agents.
+/// Returns the page of all agents, or of those that `words` name.
 #[track_caller]
 fn page(sandbox: &Sandbox, words: &[&str]) -> String {
     sandbox.run(["report", "-o", "-"].iter().chain(words).copied())
 }
 
-/// Reads the tags of a page: each that is opened is closed, none is unknown, none has a handler or an address outside.
+/// Checks the tags of a page: known, closed, without event handlers or external addresses.
 #[track_caller]
 fn judge(page: &str) {
     const ALONE: [&str; 2] = ["meta", "path"];
@@ -50,7 +49,7 @@ fn judge(page: &str) {
     assert_eq!(page.chars().find(invisible), None);
 }
 
-/// The page begins with what needs a person, and says what that is.
+/// Leaves an agent without ticks: the page begins with this problem and its cause.
 #[test]
 fn an_agent_that_nobody_ticks_is_named_first_with_the_reason() {
     let sandbox = started("true");
@@ -71,7 +70,7 @@ fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
     add(&sandbox, "bob", "true");
     step_on(&sandbox, "first");
     sandbox.pass(60);
-    // It recovers, and then tries again.
+    // The first step recovers, the second retries.
     step(&sandbox);
     step(&sandbox);
     sandbox.pass(600);
@@ -114,9 +113,9 @@ fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
     }
     let only = self::page(&sandbox, &["bob"]);
     judge(&only);
-    assert!(!only.contains("ada"), "only those that are named");
+    assert!(!only.contains("ada"), "an agent that was not named");
     let before = self::page(&sandbox, &["--since", "2s"]);
-    assert!(!before.contains("all is well"), "what ended before is not told");
+    assert!(!before.contains("all is well"), "a turn that ended earlier");
 }
 
 #[test]
@@ -129,22 +128,14 @@ fn the_same_state_and_clock_make_the_same_page_and_nothing_else_changes() {
         serde_json::from_str(&sandbox.cmd(["report", "--json"]).env("DORMOUSE_NOW", at).output().stdout)
             .unwrap();
     let written = fs::read_to_string(sandbox.project().join("report.html")).unwrap();
-    assert_eq!((&told["path"], &told["agents"]), (&Value::from("report.html"), &Value::from(1)));
-    assert_eq!(told["bytes"], written.len());
+    assert_includes(&told, json!({ "path": "report.html", "agents": 1, "bytes": written.len() }));
     assert_eq!(sandbox.cmd(["report", "-o", "-"]).env("DORMOUSE_NOW", at).output().stdout, written);
     assert_eq!(sandbox.cmd(["report", "-o", "other.html"]).env("DORMOUSE_NOW", at).output().code(), 0);
     assert_eq!(fs::read_to_string(sandbox.project().join("other.html")).unwrap(), written);
     assert_eq!(tree(&sandbox.store()), before);
-    let names: BTreeSet<String> = fs::read_dir(sandbox.project())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.contains("html"))
-        .collect();
-    assert_eq!(
-        names,
-        BTreeSet::from(["other.html".to_owned(), "report.html".to_owned()]),
-        "nothing beside them"
-    );
+    let mut pages = names(&sandbox.project());
+    pages.retain(|name| name.contains("html"));
+    assert_eq!(pages, ["other.html", "report.html"]);
 }
 
 #[test]
@@ -175,7 +166,7 @@ fn no_agent_and_one_that_can_not_be_read_make_a_page_too() {
     assert!(ran.stdout.contains("dormouse doctor bob") && ran.stdout.contains("can&#x27;t be read"));
 }
 
-/// What breaks out of texts, attributes and comments, where it is not escaped.
+/// Text that would end a text, attribute or comment of the page if it were not escaped.
 const HOSTILE: &str = "\u{202e}gnp\u{200f}\u{0} {{ 7*7 }} </title></script><script>alert(1)</script>\"><svg onload=alert(1)>'--><img src=x onerror=alert(1)> &lt; \u{1b}[31m";
 
 fn hostile() -> Sandbox {
@@ -205,16 +196,16 @@ fn text_from_outside_stays_text() {
     let sandbox = hostile();
     let page = page(&sandbox, &[]);
     judge(&page);
-    assert!(page.contains("&lt;script&gt;alert(1)"), "it is shown as it was said");
-    assert!(page.contains("\\u{202e}gnp"), "and nothing in it is invisible");
+    assert!(page.contains("&lt;script&gt;alert(1)"), "the text is not shown");
+    assert!(page.contains("\\u{202e}gnp"), "invisible characters are not shown");
     assert!(page.contains("{{ 7*7 }}"));
-    assert!(page.len() < 60_000, "and no more of it than has room: {}", page.len());
+    assert!(page.len() < 60_000, "too long: {}", page.len());
 }
 
 #[test]
 fn a_directory_with_a_hostile_name_stays_text() {
     let sandbox = Sandbox::empty();
-    // Together they are the end of the title, and a script.
+    // Together these directory names end the title and begin a script.
     let dir =
         sandbox.project().join("<").join("title><script>alert(1)<").join("script> \" ' \u{202e}\n{{ 7*7 }}");
     fs::create_dir_all(&dir).unwrap();
@@ -243,10 +234,10 @@ fn an_agent_that_was_moved_away_says_where_it_is() {
     let page = page(&sandbox, &[]);
     judge(&page);
     let moved = "moved to host-b:&lt;b&gt;&#x2f;srv";
-    assert_eq!(page.matches(moved).count(), 2, "one with turns, one without: {page}");
+    assert_eq!(page.matches(moved).count(), 2, "of `ada` and `bob`: {page}");
 }
 
-/// Copies what one turn has left, as of many turns that ended one after the other.
+/// Copies the archived records of one turn, as if `turns` turns had followed each other.
 fn multiply(sandbox: &Sandbox, turns: u64) {
     let month = sandbox.agent("ada").join("archive").join("2026-01");
     let copy = |file: &str, change: &dyn Fn(&mut Value, u64)| {
@@ -295,7 +286,7 @@ fn ten_thousand_turns_make_no_large_page() {
 fn a_browser_finds_nothing_to_run_in_the_page() {
     let found = Command::new("chromium").arg("--version").output();
     if found.is_err() {
-        // The page itself is read by the other tests.
+        // The other tests check the text of the page.
         return;
     }
     let sandbox = hostile();

@@ -1,4 +1,4 @@
-//! What lies in `cache/` and `tmp/` stops no command, of whatever kind it is.
+//! Tests that no kind of file in the place of `cache/`, `tmp/` or their files stops a command.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::setup::objects;
 use crate::sharing::{OWNER, Shared, mode, unshared};
 
-/// What may lie in the place of a cache.
+/// Kinds of files that are put in the place of a cache.
 const KINDS: [&str; 7] = ["file", "directory", "link", "dangling", "pipe", "huge", "closed"];
 
 fn remove(path: &Path) {
@@ -26,7 +26,7 @@ fn mode_of_all(path: &Path) {
     }
 }
 
-/// Puts something of this kind there. False: that would be what belongs there.
+/// Puts a file of this kind at a path. Returns false if it would be the normal kind.
 fn put(path: &Path, kind: &str) -> bool {
     let is_dir = path.is_dir();
     if kind == "closed" {
@@ -55,7 +55,7 @@ fn put(path: &Path, kind: &str) -> bool {
     true
 }
 
-/// A state directory of an ordinary user, whom the rights of files bind, with an agent that has used its caches.
+/// Returns a state directory of a user who is not root, with an agent that has used its caches.
 fn used() -> Option<Shared> {
     let used = unshared(OWNER)?;
     used.owner(&["init"]);
@@ -66,7 +66,7 @@ fn used() -> Option<Shared> {
     Some(used)
 }
 
-/// All that commands do with the caches. The dedupe key of before still counts.
+/// Runs commands that use the caches. The earlier dedupe key must still count.
 fn life(used: &Shared, what: &str) {
     let run = |args: &[&str]| {
         let ran = used.dormouse(OWNER, &[&["--json"], args].concat()).exits(0);
@@ -75,7 +75,7 @@ fn life(used: &Shared, what: &str) {
     let again = run(&["enqueue", "a", "x", "--dedupe-key", "first"]);
     assert_eq!(again[0]["duplicate"], true, "{what}: {again:?}");
     run(&["enqueue", "a", "y"]);
-    // A dropped file with an id is looked for among the messages that have ended.
+    // A step looks for a dropped file with an id among the ended messages.
     let inbox = used.inbox();
     fs::write(inbox.join("drop.json"), r#"{"text": "z"}"#).unwrap();
     std::os::unix::fs::chown(inbox.join("drop.json"), Some(OWNER), Some(OWNER)).unwrap();
@@ -94,7 +94,7 @@ fn no_kind_of_thing_in_the_place_of_a_cache_stops_a_command() {
         .collect();
     places.extend(["tmp/apply", "cache/sweep.json", "cache/settled"].map(|name| agent.join(name)));
     places.sort();
-    // Of the files of one directory one stands for all.
+    // Each directory is represented by one of its files.
     places.dedup_by(|place, other| place.is_file() && other.is_file() && place.parent() == other.parent());
     assert!(
         places.iter().any(|place| place.parent().unwrap().parent().unwrap().ends_with("dedupe")),
@@ -135,7 +135,7 @@ fn what_is_in_the_way_is_told_and_doctor_removes_it() {
         put(&agent.join(place), kind);
         let found = |args: &[&str]| {
             let ran = used.dormouse(OWNER, &[&["--json"], args].concat());
-            assert_eq!(ran.code(), 0, "it stops nothing, so it is a warning: {ran}");
+            assert_eq!(ran.code(), 0, "not just a warning: {ran}");
             let found = objects(&ran.stdout).into_iter().filter(|object| object["kind"] == "scratch");
             found
                 .map(|object| (object["path"].as_str().unwrap().to_owned(), object["repaired"] == true))
@@ -147,6 +147,6 @@ fn what_is_in_the_way_is_told_and_doctor_removes_it() {
         assert_eq!(found(&["doctor"]), [], "{place}");
         life(&used, place);
     }
-    // Nothing outside was touched through the link.
+    // The program did not delete through the link.
     assert!(Path::new("/etc/passwd").exists());
 }

@@ -1,4 +1,4 @@
-//! A secret is shown once, in one place, to the caller who asked for it.
+//! Tests that a trigger's secret is shown once, in one place, to the caller who asked for it.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,23 +8,22 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
 use crate::output::on_terminal;
-use crate::setup::{HOOKS, edit_file, failure, hook, mode, names, only_file, record, started, tree};
+use crate::setup::{HOOKS, edit_file, failure, hook, json_in, mode, names, only_file, record, started, tree};
 use crate::triggers::sha256;
 
-/// What could be a secret in a text: 64 hexadecimal digits.
+/// Returns the words of a text that can be secrets: 64 hexadecimal digits.
 fn words(text: &str) -> Vec<String> {
     let digits = |c: char| !c.is_ascii_hexdigit();
     text.split(digits).filter(|word| word.len() == 64).map(str::to_owned).collect()
 }
 
-/// The hash that is kept of the secret of an agent.
+/// Returns the recorded SHA-256 of the secret of an agent's trigger.
 fn kept(sandbox: &Sandbox, agent: &str) -> String {
     let dir = sandbox.agent(agent).join("triggers");
-    let trigger = fs::read(dir.join(&names(&dir)[0])).unwrap();
-    serde_json::from_slice::<Value>(&trigger).unwrap()["secret_sha256"].as_str().unwrap().to_owned()
+    json_in(dir.join(&names(&dir)[0]))["secret_sha256"].as_str().unwrap().to_owned()
 }
 
-/// Whether a file holds the secret of an agent, and is its owner's alone.
+/// Checks that a file has the secret of an agent, and that only its owner can read it.
 #[track_caller]
 fn assert_holds(sandbox: &Sandbox, file: &Path, agent: &str) {
     let word = fs::read_to_string(file).unwrap();
@@ -132,8 +131,9 @@ fn where_no_agent_is_made_no_file_is_left() {
     }
 }
 
-/// Cuts a command that makes a trigger, whose secret goes into the file `s`, at each of its calls, by a kill and by a
-/// disk that fails. `is_made`: returns true if the trigger is there, and checks its secret.
+/// Interrupts a command that creates a trigger with its secret in the file `s`, at each of its
+/// calls, by a kill and by disk errors. `is_made` returns true if the trigger exists, and checks
+/// its secret.
 #[cfg(target_os = "linux")]
 fn cut_anywhere(template: &Sandbox, words: &[&str], is_made: impl Fn(&Sandbox, &Path) -> bool + Sync) {
     use crate::strace::{self, Harm};
@@ -156,8 +156,7 @@ fn cut_anywhere(template: &Sandbox, words: &[&str], is_made: impl Fn(&Sandbox, &
     });
 }
 
-/// Cut off anywhere, and with a disk that fails anywhere: an agent whose secret nobody has is worse than a
-/// secret of no agent.
+/// Interrupts `create`: it may leave a file with an unused secret, but no agent without its secret.
 #[test]
 #[cfg(target_os = "linux")]
 fn cut_anywhere_there_is_no_agent_without_its_secret() {
@@ -171,7 +170,7 @@ fn cut_anywhere_there_is_no_agent_without_its_secret() {
     });
 }
 
-/// The same of another trigger, whose record may be committed although the command fails.
+/// Interrupts `trigger create`, which can fail after its record was committed.
 #[test]
 #[cfg(target_os = "linux")]
 fn cut_anywhere_there_is_no_trigger_without_its_secret() {
@@ -179,7 +178,7 @@ fn cut_anywhere_there_is_no_trigger_without_its_secret() {
     let template = started("true");
     let before = names(&template.agent("ada").join("triggers"));
     cut_anywhere(&template, &["trigger", "create", "-a", "ada", "--secret-file", "s"], |sandbox, file| {
-        // It applies what is committed.
+        // The next command applies a committed transaction.
         sandbox.run(["timer", "add", "-a", "ada", "--in", "1d", "later"]);
         let triggers = names(&sandbox.agent("ada").join("triggers"));
         let new = triggers.iter().find(|name| !before.contains(*name));
@@ -196,7 +195,7 @@ fn cut_anywhere_there_is_no_trigger_without_its_secret() {
 fn of_many_at_once_one_makes_the_agent_and_each_file_has_one_secret() {
     let sandbox = Sandbox::new();
     let numbers: Vec<usize> = (0..12).collect();
-    // One agent, a file for each who tries: those who come too late take theirs along.
+    // All commands create one agent, with different files. Those that fail delete their file.
     each_in_parallel(&numbers, |number| {
         let file = format!("s{number}");
         sandbox.cmd(["create", "ada", "--secret-file", &file, "--", "true"]).output();
@@ -205,7 +204,7 @@ fn of_many_at_once_one_makes_the_agent_and_each_file_has_one_secret() {
         names(&sandbox.project()).into_iter().filter(|name| name.starts_with('s')).collect();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_holds(&sandbox, &sandbox.project().join(&left[0]), "ada");
-    // One file, an agent for each who tries.
+    // All commands use one file, for different agents.
     each_in_parallel(&numbers, |number| {
         let agent = format!("agent{number}");
         sandbox.cmd(["create", &agent, "--secret-file", "shared", "--", "true"]).output();
@@ -216,7 +215,7 @@ fn of_many_at_once_one_makes_the_agent_and_each_file_has_one_secret() {
     assert_holds(&sandbox, &sandbox.project().join("shared"), other);
 }
 
-/// Everything that a state directory keeps, and everything that is said: the secret is in none of it.
+/// Searches all files of the state directory, and all output, for the secret.
 #[test]
 fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
     let sandbox = Sandbox::new();
@@ -255,7 +254,7 @@ fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
         ] {
             say(args);
         }
-        // Damaged, it is talked about.
+        // Commands quote a damaged trigger.
         edit_file(&sandbox.agent(name).join("triggers").join(&trigger), |text| {
             text.replace("active", "sleepy")
         });
@@ -270,7 +269,7 @@ fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
         }
     }
     assert!(only_file(&sandbox, "ledger").exists());
-    // What a command inside a turn prints is in the log of that turn.
+    // Output of commands in a turn is in the logs of that turn.
     for (path, (_, content, _)) in tree(&sandbox.store()) {
         let is_trigger = path.components().any(|part| part.as_os_str() == "triggers");
         let found = words(&String::from_utf8_lossy(&content));

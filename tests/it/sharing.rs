@@ -1,5 +1,5 @@
-//! Files that another user than the owner puts into an inbox. The tests use three users: the owner, one who
-//! may write into the inbox, and one who may not.
+//! Tests files that another user than the owner puts into an inbox. There are three users: the
+//! owner, a sender who may write into the inbox, and a stranger who may not.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -11,21 +11,21 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
 use crate::needs::leave_out;
-use crate::setup::{assert_includes, edit_file, eventually, json_in};
+use crate::setup::{assert_includes, edit_file, eventually, extend_policy, json_in, tree};
 
 pub const OWNER: u32 = 60_001;
-/// Has a name wherever there are users at all.
+/// User id of `nobody`, which has an account name on every system with accounts.
 pub const SENDER: u32 = 65_534;
 pub const STRANGER: u32 = 60_003;
-/// Everybody but the stranger is in it.
+/// Group of the owner and the sender.
 pub const GROUP: u32 = 60_004;
 
-/// A state directory of the owner's with a started agent `a`, into whose inbox the group may write.
+/// State directory of the owner, with a started agent `a` whose inbox the group may write into.
 pub struct Shared {
     pub sandbox: Sandbox,
 }
 
-/// Nothing where the tests can't be three users.
+/// Returns `None` if the tests can't switch between three users.
 pub fn shared() -> Option<Shared> {
     let shared = unshared(OWNER)?;
     shared.owner(&["init"]);
@@ -36,7 +36,7 @@ pub fn shared() -> Option<Shared> {
     Some(shared)
 }
 
-/// The same without any state directory yet, in a project of this user's.
+/// Like [`shared`], without a state directory, in a project that belongs to this user.
 pub fn unshared(owner: u32) -> Option<Shared> {
     let can = rustix::process::geteuid().is_root()
         && Command::new("setpriv").arg("--version").stdout(Stdio::null()).status().is_ok();
@@ -67,7 +67,7 @@ impl Shared {
         self.state().join("agents/a/inbox")
     }
 
-    /// Adds the setting, and nothing else.
+    /// Sets `sharing.group` in `dormouse.toml`.
     pub fn share(&self, group: impl std::fmt::Display) {
         edit_file(&self.state().join("dormouse.toml"), |before| {
             format!("{before}\n[sharing]\ngroup = {group}\n")
@@ -85,7 +85,7 @@ impl Shared {
             .current_dir(self.sandbox.project())
             .env_clear()
             .env("PATH", "/usr/bin:/bin");
-        // As long as another test's child is between its fork and its exec, it has the copy open for writing.
+        // A child of another test has the copy open for writing between its fork and its exec.
         let output = eventually("a program that can be run", || {
             let ran = command.output().unwrap();
             (!String::from_utf8_lossy(&ran.stderr).contains("Text file busy")).then_some(ran)
@@ -104,7 +104,7 @@ impl Shared {
         ran.stdout.lines().last().map_or(Value::Null, |line| serde_json::from_str(line).unwrap())
     }
 
-    /// What a step of the owner's runs.
+    /// Runs a step as the owner, and returns the message of its turn.
     #[track_caller]
     pub fn step(&self) -> Value {
         let step = self.owner(&["tick", "a"]);
@@ -115,13 +115,13 @@ impl Shared {
         self.run_as(user, Path::new("sh"), &["-c", &format!("cd .dormouse/agents/a/inbox && {script}")])
     }
 
-    /// Drops a file as programs do: written aside, then renamed.
+    /// Drops a file: writes it under another name, then renames it.
     #[track_caller]
     pub fn drop(&self, user: u32, name: &str, text: &str) {
         self.shell(user, &format!("printf '%s' '{text}' > .aside && mv .aside '{name}'")).exits(0);
     }
 
-    /// The name and the content of the one record in the inbox.
+    /// Returns path and content of the only record in the inbox.
     fn record(&self) -> (PathBuf, Value) {
         let mut found = fs::read_dir(self.inbox()).unwrap().map(|entry| entry.unwrap().path());
         let path = found.find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
@@ -129,7 +129,7 @@ impl Shared {
         (path, content)
     }
 
-    /// Makes the one record in the inbox the sender's, as if he had written it.
+    /// Makes the sender the owner of the only record in the inbox.
     fn give_away(&self) -> PathBuf {
         let (path, _) = self.record();
         chown(&path, Some(SENDER), None).unwrap();
@@ -144,7 +144,7 @@ impl Shared {
     }
 }
 
-/// As messages name the sender.
+/// Returns the sender's id in the origin of messages.
 pub fn sender() -> String {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut lines = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
@@ -154,13 +154,15 @@ pub fn sender() -> String {
 
 #[track_caller]
 pub fn assert_is_senders(found: &Value) {
-    assert_eq!(found["origin"], json!({ "kind": "channel", "id": sender() }), "{found}");
-    assert_eq!(found["authority_class"], "external_evidence", "{found}");
-    assert_eq!(found["kind"], "channel_event", "{found}");
-    assert_eq!(found["delivery_surface"], "file_drop", "{found}");
+    let expected = json!({
+        "origin": { "kind": "channel", "id": sender() }, "authority_class": "external_evidence",
+        "kind": "channel_event", "delivery_surface": "file_drop",
+    });
+    assert_includes(found, expected);
 }
 
-/// Whatever it claims, and whatever the owner lets dropped files of his own say.
+/// Drops files that claim other origins: the file's owner is the origin, and `drops_as` applies to
+/// files of the agent's owner alone.
 #[test]
 fn a_dropped_file_of_another_user_is_that_users_word() {
     let Some(shared) = shared() else { return };
@@ -179,7 +181,7 @@ fn a_dropped_file_of_another_user_is_that_users_word() {
     shared.drop(SENDER, "now", r#"{"text": "x", "priority": "interject"}"#);
     let ran = shared.dormouse(OWNER, &["tick", "a"]);
     assert!(ran.stderr.contains("only the operator can interject"), "{ran}");
-    // Whom it is of doesn't change because the owner tries it again.
+    // The file belongs to the sender even after the owner has edited and accepted it.
     shared.drop(SENDER, "late", "{");
     shared.dormouse(OWNER, &["tick", "a"]);
     let rejected = shared.inbox().join("rejected/late");
@@ -188,7 +190,7 @@ fn a_dropped_file_of_another_user_is_that_users_word() {
     assert_is_senders(&shared.step());
 }
 
-/// A record may claim all that the executor notes; of another user's only what an outsider may say counts.
+/// Gives a message record to the sender: the step ignores its fields that an outsider can't set.
 #[test]
 fn a_record_of_another_user_is_that_users_word() {
     let Some(shared) = shared() else { return };
@@ -201,7 +203,7 @@ fn a_record_of_another_user_is_that_users_word() {
     record["source_refs"] = json!(["b/run"]);
     fs::write(&path, record.to_string()).unwrap();
     shared.give_away();
-    // Before a step and after it, by whatever reads it.
+    // Readers show the sender as origin before a step and after it.
     let id = id["message_id"].as_str().unwrap();
     assert_is_senders(&shared.owner(&["queue", "show", id]));
     let found = shared.step();
@@ -211,7 +213,7 @@ fn a_record_of_another_user_is_that_users_word() {
     for lost in ["task_id", "idempotency_key", "source_refs"] {
         assert_eq!(found.get(lost), None, "{found}");
     }
-    // Not even the highest priority, nor more than a message may have.
+    // The limits of priority and size apply to records of other users.
     shared.owner(&["enqueue", "a", "now", "--priority", "interject"]);
     shared.give_away();
     let ran = shared.dormouse(OWNER, &["tick", "a"]);
@@ -231,11 +233,10 @@ fn a_hint_of_another_user_is_that_users_word() {
     shared.give_away();
     shared.owner(&["tick", "a"]);
     let found = shared.step();
-    assert_eq!(found["origin"]["id"], sender(), "{found}");
-    assert_eq!(found["hint"]["reason"], "look");
+    assert_includes(&found, json!({ "origin.id": sender(), "hint.reason": "look" }));
 }
 
-/// Whose file a message is in says which user it is of; nothing else does.
+/// Claims an origin `uid:`, which only the owner of a file determines: the commands refuse it.
 #[test]
 fn nobody_claims_to_be_a_user() {
     let sandbox = Sandbox::new();
@@ -245,18 +246,18 @@ fn nobody_claims_to_be_a_user() {
     {
         sandbox.cmd(claim).assert().code(4).stderr(contains("comes from the owner of the file"));
     }
-    crate::setup::extend_policy(&sandbox, "a", "[inbox]\ndrops_as = \"channel:uid:ci\"\n");
+    extend_policy(&sandbox, "a", "[inbox]\ndrops_as = \"channel:uid:ci\"\n");
     sandbox.cmd(["enqueue", "a", "x"]).assert().stderr(contains("inbox.drops_as"));
 }
 
-/// A directory of another user's may have the name of one of ours, and be closed to the owner.
+/// Creates two directories of the sender, under the names of a record and of `rejected/`.
 #[test]
 fn a_directory_of_another_user_stops_nobody() {
     let Some(shared) = shared() else { return };
     let said = shared.owner(&["enqueue", "a", "x"]);
     let (path, _) = shared.record();
     let key = path.file_stem().unwrap().to_str().unwrap().to_owned();
-    // One that says that it holds the very message, and one where rejected files are to go.
+    // The first directory looks like a bucket with this message; `rejected` is unreadable.
     shared.shell(
         SENDER,
         &format!("mkdir -m 755 {key} && cp /dev/null {key}/{key}.json && mkdir -m 000 rejected && echo rubbish > note"),
@@ -270,7 +271,7 @@ fn a_directory_of_another_user_stops_nobody() {
     assert_eq!(shared.step()["settlement"]["status"], "processed");
 }
 
-/// A sender who takes his own file back while it is worked on takes only that.
+/// Deletes the sender's file during its turn: the next message is processed.
 #[test]
 fn a_file_that_its_sender_takes_back_stops_nobody() {
     let Some(shared) = shared() else { return };
@@ -286,7 +287,7 @@ fn a_file_that_its_sender_takes_back_stops_nobody() {
     assert_eq!(shared.step()["body"]["text"], "y");
 }
 
-/// Who may drop files may do nothing else, and who may not drop any may do nothing.
+/// Tries other accesses: the sender may only add files to the inbox, the stranger may do nothing.
 #[test]
 fn everything_but_the_inbox_stays_its_owners() {
     let Some(shared) = shared() else { return };
@@ -294,7 +295,7 @@ fn everything_but_the_inbox_stays_its_owners() {
     shared.owner(&["tick", "a"]);
     shared.owner(&["enqueue", "a", "secret"]);
     let dir = shared.sandbox.project().join(".dormouse");
-    let before = crate::setup::tree(&dir);
+    let before = tree(&dir);
     for (user, script) in [
         (SENDER, "cat *.json"),
         (SENDER, "rm -f *.json"),
@@ -319,6 +320,6 @@ fn everything_but_the_inbox_stays_its_owners() {
             assert_eq!(shared.dormouse(user, &args).code(), 1, "{args:?}");
         }
     }
-    assert_eq!(crate::setup::tree(&dir), before);
+    assert_eq!(tree(&dir), before);
     assert_eq!(shared.step()["body"]["text"], "secret");
 }

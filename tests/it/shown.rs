@@ -1,6 +1,6 @@
-//! Outside text can neither control a terminal nor mislead a reader. The test puts one hostile text into
-//! every field that a person can set and every file that can be in the directory, then runs every command
-//! that shows something.
+//! Tests that outside text can neither control a terminal nor mislead a reader. The tests put a
+//! hostile text into each field that a person can set and each file that a directory can have, then
+//! run each command that shows such texts.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,18 +10,20 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
 use crate::output::on_terminal;
-use crate::setup::{Beside, add, failure, json_in, lives, objects, only_file, started, step, words};
+use crate::setup::{
+    Beside, add, extend_policy, failure, json_in, lives, objects, only_file, started, step, words,
+};
 
-/// Asks a terminal to paint, to change its title, to go back and to clear; turns the direction of writing;
-/// and has of every kind of character that nobody sees.
+/// Text with sequences that change colour, title and cursor of a terminal, with characters that
+/// change the direction of writing, and with invisible characters of every kind.
 const EVIL: &str = "evil\x1b[31mred\x1b]0;owned\x07\x08\r\x0b\x7f\u{85}\u{9b}2J\
     \u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}\
     \u{200b}\u{200c}\u{200d}\u{2060}\u{2062}\u{feff}\u{ad}\u{34f}\u{115f}\u{180e}\u{3164}\u{fff9}\u{e0041}\u{2028}\u{2029}end";
 
-/// What `paint` writes: the only sequences that may reach a terminal.
+/// Sequences that our own `paint` writes: no others may reach a terminal.
 const PAINT: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"];
 
-/// Characters that must never be shown, by the letter of the contract and not by a table of the program's.
+/// True for characters that the contract forbids to show. Does not use the table of the program.
 fn is_bad(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t'))
         || (!c.is_ascii() && EVIL.contains(c))
@@ -32,13 +34,13 @@ fn is_bad(c: char) -> bool {
 fn assert_clean(shown: &str, of: &str) {
     let bad: BTreeSet<char> = shown.chars().filter(|c| is_bad(*c)).collect();
     assert!(bad.is_empty(), "{of}: {bad:?} in {shown:?}");
-    // What ends with a text of somebody's shows it with its lines.
+    // Commands that end with a multi-line text of a person print its lines.
     let is_whole = ["[\"queue\", \"show\"", "[\"work\", \"show\"", "[\"work\", \"plan\"", "last_turn.reason"];
     if is_whole.iter().any(|words| of.contains(words)) {
         return;
     }
     let forged = shown.lines().any(|line| line.starts_with("forged"));
-    assert!(!forged, "{of}: what comes from outside begins a line of its own: {shown:?}");
+    assert!(!forged, "{of}: outside text begins a line: {shown:?}");
 }
 
 #[track_caller]
@@ -48,7 +50,7 @@ fn assert_painted_clean(shown: &str, of: &str) {
     assert_clean(&plain, of);
 }
 
-/// Runs a command into pipes, with our own colours, and on a terminal, and looks at all that it says.
+/// Runs a command into pipes, into pipes with colours, and on a terminal, and checks each output.
 #[track_caller]
 fn look(sandbox: &Sandbox, args: &[&str]) -> Ran {
     let of = format!("{args:?}");
@@ -65,15 +67,15 @@ fn look(sandbox: &Sandbox, args: &[&str]) -> Ran {
     ran
 }
 
-/// Two lines of it: the second looks like one of ours.
+/// Returns a hostile text of two lines, of which the second resembles output of the program.
 fn two_lines() -> String {
     format!("{EVIL}\nforged {EVIL}")
 }
 
-/// A state directory in a directory of that name, with agents that have it everywhere.
+/// State directory with the hostile text in all fields of its records.
 struct Planted {
     sandbox: Sandbox,
-    /// Ids of the records that commands are to show.
+    /// Id of a processed message. The following fields are ids of other records.
     message: String,
     dead: String,
     run: String,
@@ -98,30 +100,17 @@ fn planted() -> Planted {
     sandbox.run(["start", "ada"]);
     let run = |args: &[&str]| sandbox.cmd(args.iter().copied()).output().stdout.trim_end().to_owned();
 
-    // A turn that completes, one that fails for good, and messages of every origin.
+    // There is a completed turn, a dead letter, and a message of every origin.
     let outcome = json!({ "brief": name, "usage": { "model": name } });
     fs::write(sandbox.project().join("outcome"), outcome.to_string()).unwrap();
     let body = json!({ name: name }).to_string();
-    let message = run(&[
-        "enqueue",
-        "ada",
-        "--body-json",
-        &body,
-        "--origin",
-        &format!("webhook:{EVIL}"),
-        "--resource",
-        name,
-        "--correlation-id",
-        name,
-        "--dedupe-key",
-        name,
-    ]);
+    let origin = format!("webhook:{EVIL}");
+    let flags = ["--resource", name, "--correlation-id", name, "--dedupe-key", name];
+    let message = run(&[&["enqueue", "ada", "--body-json", &body, "--origin", &origin], &flags[..]].concat());
     assert!(message.starts_with("msg_"), "{message}");
     let first = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
     fs::remove_file(sandbox.project().join("outcome")).unwrap();
-    let policy = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, format!("{text}\n[recovery]\nmax_attempts = 1\n")).unwrap();
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
     fs::write(sandbox.project().join("fail"), "").unwrap();
     let dead = run(&["enqueue", "ada", name]);
     run(&["tick", "ada"]);
@@ -132,33 +121,19 @@ fn planted() -> Planted {
     run(&["queue", "drop", &dropped, "--reason", name]);
     run(&["wake", "ada", name, "--source", name, "--resource", name, "--reason", name]);
 
-    // Records of every plane.
+    // Every kind of work record is created.
     let work = run(&["work", "add", name, "-a", "ada", "--todo", name, "--plan", name, "--blocked-by", name]);
     let done = run(&["work", "add", name, "-a", "ada", "--pick"]);
     run(&["work", "complete", &done, "--result", name]);
-    run(&[
-        "wait",
-        "-a",
-        "ada",
-        "--whole-agent",
-        "--on",
-        "external",
-        "--reason",
-        name,
-        "--resource",
-        name,
-        "--source",
-        name,
-        "--no-fallback",
-        name,
-    ]);
+    let wait = ["wait", "-a", "ada", "--whole-agent", "--on", "external", "--reason", name];
+    run(&[&wait[..], &["--resource", name, "--source", name, "--no-fallback", name]].concat());
     run(&["timer", "add", "-a", "ada", "--in", "3h", name]);
     run(&["trigger", "create", "-a", "ada", "--resource", name]);
     let task = run(&["task", "start", "-a", "ada", "--summary", name, "--", "cat", "evil", name]);
     run(&["await", "ada", "--status", "asleep", "--timeout", "0s"]);
     run(&["task", "start", "-a", "ada", "--", name]);
 
-    // What lies about: files that are no messages, agents that are none, hooks that don't run.
+    // Malformed drops, a directory without an agent, and a hook that can't run are added.
     let inbox = sandbox.agent("ada").join("inbox");
     let drop = |file: &str, text: &str| fs::write(inbox.join(file), text).unwrap();
     drop(&short("drop"), name);
@@ -172,7 +147,7 @@ fn planted() -> Planted {
     Planted { message, dead, run: first, work, done, task, sandbox }
 }
 
-/// A file name of it: names are bounded in bytes.
+/// Returns a short hostile file name, since names are limited to 255 bytes.
 fn short(what: &str) -> String {
     format!("{what}\x1b[31mred\r\u{9b}\u{202e}\u{200b}\u{feff}\nforged")
 }
@@ -234,7 +209,7 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         vec!["trigger", "list", "-a", "ada"],
         vec!["tick", "ada", "--dry-run"],
         vec!["tick", "--all", "-v"],
-        // What is quoted from the command line.
+        // The following commands quote their arguments.
         vec!["get", &evil],
         vec!["get", "ada", &evil],
         vec!["queue", "show", &evil],
@@ -295,7 +270,7 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         assert_ne!(ran.code(), 0, "{name}: {ran}");
         assert_clean(&ran.stderr, name);
     }
-    // Every command that there is stands above, or shows nothing that somebody else has said.
+    // Every command of the program is in the list above, or shows no text of others.
     let shows_nothing = words(
         "ask ingress start stop recover fail preempt resume safe-point checkpoint yield non-preemptible \
          wake",
@@ -332,7 +307,7 @@ fn json_keeps_every_character_and_is_json() {
         let ran = sandbox.cmd(["--json"].iter().chain(args).copied()).output();
         assert!(!objects(&ran.stdout).is_empty(), "{args:?}: {ran}");
         let control = ran.stdout.bytes().any(|byte| byte < 0x20 && byte != b'\n');
-        assert!(!control, "{args:?}: a control character stands in JSON: {ran}");
+        assert!(!control, "{args:?}: JSON with a control character: {ran}");
         assert_clean(&ran.stderr, &format!("{args:?}"));
     }
     let show = |args: &[&str]| sandbox.json(args.iter().copied());
@@ -340,7 +315,7 @@ fn json_keeps_every_character_and_is_json() {
     assert_eq!(show(&["queue", "show", message])["body"]["value"][&evil], json!(evil));
     assert_eq!(show(&["run", "show", run])["brief"], json!(evil));
     assert_eq!(show(&["work", "plan", work])["plan"], json!(evil));
-    // A value in a text is the same value.
+    // The text output of an object is JSON of the same value.
     let text = sandbox.run(["get", "ada", "last_turn"]);
     assert_clean(&text, "get ada last_turn");
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), show(&["get", "ada", "last_turn"]));
@@ -348,7 +323,7 @@ fn json_keeps_every_character_and_is_json() {
     assert!(said["message"].as_str().unwrap().contains(&evil), "{said}");
 }
 
-/// Every file of an agent that can be read, with garbage in it, one after the other.
+/// Damages each readable file of an agent in turn.
 #[test]
 fn what_can_not_be_read_is_quoted_without_what_it_hides() {
     let sandbox = started("true");
@@ -460,7 +435,7 @@ fn a_log_goes_into_a_pipe_as_it_is_and_to_a_terminal_as_text() {
 #[test]
 fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
     let sandbox = Sandbox::new();
-    // The bytes of U+202E and of an umlaut, each cut by a pause.
+    // The turn pauses inside of the bytes of U+202E and of an umlaut.
     let turn =
         r"printf 'a\342\200'; sleep 0.3; printf '\256b\303'; sleep 0.3; printf '\274c\033[31m\n'; cat evil";
     fs::write(sandbox.project().join("evil"), EVIL).unwrap();
@@ -469,7 +444,7 @@ fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
     assert!(ran.stderr.starts_with("a\\u{202e}büc\\u{1b}[31m\n"), "{ran}");
     assert_clean(&ran.stderr, "ask");
     assert_clean(&ran.stdout, "ask");
-    // A turn that another tick runs is listened to in the same way.
+    // Output of a turn that another tick runs is escaped, too.
     add(&sandbox, "bob", &format!("{turn}; touch begun; while test ! -e go; do sleep 0.1; done"));
     let asked =
         Beside::start(sandbox.cmd(["ask", "bob", "hello"])).after_it_made(sandbox.project().join("begun"));

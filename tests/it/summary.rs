@@ -1,5 +1,4 @@
-//! What `get` and `list` say about an agent: every documented field, and arrivals that no step has taken in
-//! yet.
+//! Tests the output of `get` and `list`: documented fields, and arrivals before their admission.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    add, assert_includes, edit_file, extend_policy, field, json_in, only_file, started, step, step_on, words,
+    add, assert_includes, edit_file, edit_state, extend_policy, field, json_in, only_file, own_name, started,
+    step, step_on, words,
 };
 
 fn keys(value: &Value) -> BTreeSet<String> {
@@ -19,7 +19,7 @@ fn set(words: &str) -> BTreeSet<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The documented fields of a summary, and of its parts: what is printed where everything applies.
+/// Documented fields of a summary. [`PARTS`] has those of the objects in it.
 const SUMMARY: &str = "agent identity description status execution posture reason run_id message_id work_item_id \
     task_id wait_id lifecycle queue attention current_run \
     last_turn closure last_closure continuation work active_waits active_tasks active_children active_timers \
@@ -40,21 +40,11 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
     let sandbox = Sandbox::new();
     edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n[profiles.p]\n"));
     add(&sandbox, "boss", "true");
-    // Between them these agents are in every situation that a field is about.
+    // Together the following agents show every field.
     let turn =
         r#"echo '{"usage":{"model":"m","cost_usd":0.1}}' > "$DORMOUSE_OUTCOME"; test -e good || exit 1"#;
-    sandbox.run([
-        "create",
-        "ada",
-        "--parent",
-        "boss",
-        "--profile",
-        "p",
-        "--description",
-        "tests",
-        "--shell",
-        turn,
-    ]);
+    let flags = ["--parent", "boss", "--profile", "p", "--description", "tests", "--shell", turn];
+    sandbox.run([&["create", "ada"], &flags[..]].concat());
     sandbox.run(["start", "ada"]);
     extend_policy(&sandbox, "ada", "\n[recovery]\nbase = \"1h\"\nmax_attempts = 9\n");
     let item =
@@ -75,8 +65,8 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
             found.extend(keys(&summary[*part]));
         }
     };
-    // A turn that runs, seen from inside, and one that is held.
-    let own = crate::setup::own_name();
+    // `bob` shows a running turn from inside and then a held run, and `cyd` a dead letter.
+    let own = own_name();
     for (name, script) in [
         ("bob", format!("{own} --json get bob > \"$HOME/inside\"; exit 75")),
         ("cyd", "exit 1".to_owned()),
@@ -105,24 +95,15 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
     look(&sandbox.json(["get", "dan"]));
     assert!(waiting["wake_sources"].is_array());
     let task = sandbox.json(["task", "start", "-a", "dan", "--", "sleep", "60"]);
-    sandbox.run([
-        "wait",
-        "-a",
-        "dan",
-        "--on",
-        "task",
-        "--reason",
-        "why",
-        "--resource",
-        task["id"].as_str().unwrap(),
-    ]);
+    let task = task["id"].as_str().unwrap();
+    sandbox.run(["wait", "-a", "dan", "--on", "task", "--reason", "why", "--resource", task]);
     look(&sandbox.json(["get", "dan"]));
     sandbox.run(["stop", "dan", "--grace", "0s"]);
     assert_eq!(seen, set(SUMMARY));
     for (found, (part, documented)) in parts.iter().zip(PARTS) {
         assert_eq!(*found, set(documented), "{part}");
     }
-    // The parts that are lists or runs.
+    // Lists and runs have further documented fields.
     assert!(
         keys(&inside["current_run"]).is_superset(&set("run_id message_id attempt claimed_at cwd workspace"))
     );
@@ -184,8 +165,8 @@ fn money_is_shown_as_people_write_it() {
         step_on(&sandbox, "x");
     }
     assert_eq!(field(&sandbox, "counters.cost_usd"), "0.0567");
-    // A record of an older version has the dust of many sums in it.
-    crate::setup::edit_state(&sandbox, |state| state["counters"]["cost_usd"] = json!(0.056699999999999987));
+    // A record of an older version has accumulated rounding errors.
+    edit_state(&sandbox, |state| state["counters"]["cost_usd"] = json!(0.056699999999999987));
     assert_eq!(field(&sandbox, "counters.cost_usd"), "0.0567");
 }
 
@@ -215,7 +196,7 @@ fn a_dropped_file_is_seen_before_a_step_and_after_it_was_rejected() {
         findings.contains("\"rejected_files\"") && findings.contains("1 file could not be admitted"),
         "{findings}"
     );
-    // Somebody looks, and takes them away.
+    // A person deletes the rejected files.
     fs::remove_dir_all(inbox.join("rejected")).unwrap();
     assert_eq!(sandbox.json(["get", "ada"])["queue"]["rejected"], 0);
 }
@@ -226,7 +207,7 @@ fn a_dropped_file_keeps_a_delegation_open() {
     let task = sandbox.run(["task", "start", "-a", "ada", "--delegate", "kid", "work"]);
     let inbox = sandbox.agent("kid").join("inbox");
     fs::write(inbox.join("more.json"), r#"{"text":"and this"}"#).unwrap();
-    // It is dropped again while the first turn runs: the child still has something to hear.
+    // A file is dropped during the first turn, so the child still has a message to process.
     let policy = sandbox.agent("kid").join("agent.toml");
     let text = fs::read_to_string(&policy).unwrap();
     let again = format!(
@@ -250,7 +231,7 @@ fn a_hint_is_seen_before_a_step_has_taken_it_in() {
     sandbox.run(["wake", "ada", "--source", "webhook:gh", "--reason", "again", "--resource", "r"]);
     let found = sandbox.json(["get", "ada"]);
     assert_eq!(found["pending_wake_hint"]["reason"], "look; again");
-    assert_eq!(found["pending_wake_hint"]["count"], 2, "as many as the step will merge");
+    assert_eq!(found["pending_wake_hint"]["count"], 2, "the step merges two hints");
     assert_eq!(found["posture"], "has_queued_input");
     assert_eq!(sandbox.json(["list"])["pending_wake_hint"]["resource"], "r");
     assert!(sandbox.run(["get", "ada"]).contains("from webhook:ci: look; again"));

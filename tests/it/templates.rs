@@ -1,4 +1,4 @@
-//! `create --template`: every template runs as it is made, with whatever a message says.
+//! Tests `create --template`: each template works without changes, with any message.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{Beside, decision, edit_file, eventually, failure, objects, step_on};
 
-/// A key that must be seen by the model alone.
+/// API key that must not appear in output or files.
 const KEY: &str = "sk-test-0123456789";
 
-/// Messages that a script could trip over.
+/// Returns messages that a careless script would misread or execute.
 fn hostile() -> Vec<String> {
     vec![
         "it's \"quoted\" $(touch pwned) `touch pwned` \\n %s %n ; touch pwned".to_owned(),
@@ -35,7 +35,7 @@ fn say(sandbox: &Sandbox, text: &str) {
     sandbox.cmd(["enqueue", "ada", "-"]).stdin(text).output();
 }
 
-/// One step, and its object.
+/// Runs a step with the API key and returns its JSON object.
 fn step(sandbox: &Sandbox) -> Value {
     let ran = sandbox.cmd(["tick", "ada", "--json"]).env("LLM_API_KEY", KEY).output();
     assert!(!ran.stdout.contains(KEY) && !ran.stderr.contains(KEY), "the key is shown: {ran}");
@@ -100,7 +100,7 @@ fn a_nightly_agent_sets_its_timer_once() {
     assert_eq!(decision(&objects(&night.stdout)[0]), "start_model_turn (timer_tick) completed");
 }
 
-/// A server that goes with the test.
+/// Server of a model and its URL. The server ends with the test.
 struct Model(#[expect(dead_code, reason = "ends the server")] Beside, String);
 
 fn model(sandbox: &Sandbox) -> Model {
@@ -110,7 +110,7 @@ fn model(sandbox: &Sandbox) -> Model {
     Model(Beside(server), format!("http://127.0.0.1:{port}"))
 }
 
-/// Has the agent ask this address from now on.
+/// Sets the API and the URL that the agent's script uses.
 fn ask_at(sandbox: &Sandbox, api: &str, url: &str) {
     let path = sandbox.agent("ada").join("agent.toml");
     let set = |line: &str| match line.split_once(" = ") {
@@ -143,7 +143,7 @@ fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
     assert!(asked[0]["body"]["messages"][1]["content"].as_str().unwrap().contains("what does it do?"));
     assert!(asked[1]["body"]["system"].is_string());
 
-    // Whatever a message says arrives as it is.
+    // The model receives the exact text of each message.
     ask_at(&sandbox, "openai", &format!("{}/echo", model.1));
     for text in hostile() {
         say(&sandbox, &text);
@@ -156,7 +156,7 @@ fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
     sandbox.run(["enqueue", "ada", "--body-json", r#""\u0000 \u001b[0m""#]);
     assert_eq!(step(&sandbox)["terminal"], "completed");
     assert!(!sandbox.project().join("pwned").exists());
-    // The key is in no file, and nothing is left where temporary files are.
+    // No file of the project has the key.
     let found = Command::new("grep").args(["-rl", KEY]).arg(sandbox.project()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
 }
@@ -198,7 +198,7 @@ fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
         }
         assert!(!sandbox.project().join("pwned").exists());
     }
-    // Nobody listens there.
+    // No server listens on port 1.
     let sandbox = Sandbox::new();
     make(&sandbox, "llm");
     ask_at(&sandbox, "openai", "http://127.0.0.1:1/");
@@ -222,7 +222,7 @@ fn a_template_writes_over_nothing() {
     assert!(!sandbox.project().join("elsewhere").exists());
     fs::remove_file(&script).unwrap();
 
-    // What a killed command left is taken; an agent that can't be made leaves no script.
+    // A script that a killed command has left is used again; a refused `create` leaves no script.
     make(&sandbox, "script");
     sandbox.run(["create", "bob", "--", "true"]);
     let again = sandbox.cmd(["create", "bob", "--template", "llm"]).output();

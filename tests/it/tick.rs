@@ -1,4 +1,4 @@
-//! `tick`: one step, many steps, several agents, and what happens when a turn goes wrong.
+//! Tests `tick`: one step, many steps, several agents, and turns that fail.
 
 use std::fs;
 
@@ -62,7 +62,7 @@ fn a_step_is_an_object_of_the_contracts_fields() {
     assert_eq!(
         rested.as_object().unwrap().keys().collect::<Vec<_>>(),
         words("agent decision reason model_reentry liveness_only status execution_state posture duration_ms"),
-        "what does not apply is absent"
+        "fields without a value must be absent"
     );
 }
 
@@ -103,7 +103,7 @@ fn a_backoff_that_is_not_over_is_written_once() {
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
     let locks = ["lock", "run.lock"].map(|name| sandbox.agent("ada").join(name));
     let mut changed = changes(&before, &tree(&sandbox.store()));
-    // The step has read on in the ledger, to know that the message has not ended.
+    // The step has updated its cache of ended messages.
     let cache = sandbox.agent("ada").join("cache");
     changed.retain(|path| !locks.contains(path) && !path.starts_with(&cache));
     assert_eq!(changed, Vec::<std::path::PathBuf>::new());
@@ -124,7 +124,7 @@ fn a_dry_run_changes_no_byte_and_says_what_tick_then_does() {
         let before = tree(&sandbox.project());
         let said = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).output();
         let mut changed = changes(&before, &tree(&sandbox.project()));
-        // Over a database, the first question about a lease draws the owner under which this machine asks.
+        // With a database, the first query of a lease creates the id of this machine.
         changed.retain(|path| !path.file_name().unwrap().to_string_lossy().starts_with("owner-"));
         assert_eq!(changed, Vec::<std::path::PathBuf>::new(), "{what}");
         assert_eq!((said.code(), said.stderr.as_str()), (0, ""), "{what}");
@@ -234,7 +234,7 @@ fn several_jobs_do_what_one_does() {
 #[test]
 fn jobs_run_at_the_same_time() {
     let sandbox = Sandbox::new();
-    // Each waits for the other: one after the other they would never end.
+    // Each turn waits for the other one, so they must run at the same time.
     add(&sandbox, "ada", "touch ada; while [ ! -e bob ]; do sleep 0.02; done");
     add(&sandbox, "bob", "touch bob; while [ ! -e ada ]; do sleep 0.02; done");
     for name in ["ada", "bob"] {
@@ -282,12 +282,18 @@ fn the_gravest_status_is_the_commands() {
     add(&sandbox, "bob", "true");
     sandbox.run(["enqueue", "ada", "x"]);
     let ran = sandbox.cmd(["tick", "ada", "nobody", "bob"]).output();
-    assert_eq!(ran.code(), 7, "a failed turn is graver than an agent that is not there: {ran}");
+    assert_eq!(ran.code(), 7, "a failed turn is more severe than an unknown agent: {ran}");
     assert_eq!(ran.stdout.lines().count(), 2);
     sandbox.cmd(["tick", "nobody", "bob"]).exits(3);
 }
 
-/// When the retry of `ada` is due, in seconds after its last turn ended.
+/// Returns the decision that a step would make at this time.
+fn forecast_at(sandbox: &Sandbox, now: &str) -> String {
+    let ran = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).env("DORMOUSE_NOW", now).output();
+    decision(&objects(&ran.stdout)[0])
+}
+
+/// Returns the seconds between the end of the last turn and the retry.
 fn backoff(sandbox: &Sandbox) -> i64 {
     let at = |path: &str| {
         let text = field(sandbox, path);
@@ -316,7 +322,7 @@ fn a_failed_turn_is_tried_again_after_longer_and_longer_pauses() {
             assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
         }
     }
-    assert_eq!(pauses, [1, 2, 4, 8, 0], "nothing waits behind a message that was given up");
+    assert_eq!(pauses, [1, 2, 4, 8, 0], "a dead letter must not delay other messages");
     let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
     assert_eq!(dead["id"], id.as_str());
     assert_eq!(dead["settlement"]["dead_letter"], true);
@@ -335,12 +341,8 @@ fn a_backoff_is_over_exactly_when_it_says() {
     let due = field(&sandbox, "retry.not_before");
     assert_eq!(due, "2026-01-02T03:04:19.000Z");
     assert_eq!(field(&sandbox, "next_due_at"), due);
-    let at = |now: &str| {
-        let ran = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).env("DORMOUSE_NOW", now).output();
-        decision(&objects(&ran.stdout)[0])
-    };
-    assert_eq!(at("2026-01-02T03:04:18.999Z"), "wait_for_timer (recovery_backoff)");
-    assert_eq!(at("2026-01-02T03:04:19Z"), "start_recovery (retry)");
+    assert_eq!(forecast_at(&sandbox, "2026-01-02T03:04:18.999Z"), "wait_for_timer (recovery_backoff)");
+    assert_eq!(forecast_at(&sandbox, "2026-01-02T03:04:19Z"), "start_recovery (retry)");
 }
 
 #[test]
@@ -418,9 +420,9 @@ fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
     sandbox.run(["enqueue", "ada", "hurry", "--priority", "interject"]);
     assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
     assert_eq!(decision(&step(&sandbox)), TURN_FAILED);
-    // It has not said so again since: the attempts are not used up at once.
+    // The same interjection ends no second backoff, so the attempts are not used up at once.
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
-    // One that was put off ends it in the step in which it comes.
+    // A postponed interjection ends the backoff in the step in which it becomes due.
     sandbox.run(["enqueue", "ada", "now", "--priority", "interject", "--in", "0s"]);
     assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
 }
@@ -431,7 +433,7 @@ fn a_step_says_how_the_agent_stands_after_it() {
         "test \"$(cat said 2>/dev/null)\" || { echo '{\"actions\": [{\"do\": \"enqueue\", \"text\": \"more\"}]}' > \"$DORMOUSE_OUTCOME\"; echo x > said; }",
     );
     say(&sandbox, "first");
-    assert_eq!(step(&sandbox)["posture"], "has_queued_input", "the outcome has added one");
+    assert_eq!(step(&sandbox)["posture"], "has_queued_input", "the outcome has added a message");
     assert_eq!(step(&sandbox)["posture"], "idle");
     for _ in 0..2 {
         sandbox.run(["enqueue", "ada", "", "--allow-empty", "--origin", "channel:x"]);
@@ -488,12 +490,8 @@ fn resources_that_never_come_lead_to_a_recovery_after_300_seconds() {
     let id = say(&sandbox, "x");
     step(&sandbox);
     assert_eq!(field(&sandbox, "execution.timeout_at"), "2026-01-02T03:09:09.000Z");
-    let at = |now: &str| {
-        let ran = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).env("DORMOUSE_NOW", now).output();
-        decision(&objects(&ran.stdout)[0])
-    };
-    assert_eq!(at("2026-01-02T03:09:09.000Z"), "start_model_turn (resources_available)");
-    assert_eq!(at("2026-01-02T03:09:09.001Z"), "wait_for_timer (recovery_backoff)");
+    assert_eq!(forecast_at(&sandbox, "2026-01-02T03:09:09.000Z"), "start_model_turn (resources_available)");
+    assert_eq!(forecast_at(&sandbox, "2026-01-02T03:09:09.001Z"), "wait_for_timer (recovery_backoff)");
     sandbox.pass(400);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
     let execution = sandbox.json(["get", "ada"])["execution"].clone();
@@ -565,7 +563,7 @@ fn a_step_with_commit_makes_one_git_commit_and_leaves_a_clean_tree() {
     assert_eq!(
         git(&sandbox, &["status", "--porcelain", "--", "mine"]),
         "A  mine\n",
-        "what others staged stays staged"
+        "a file that the operator has staged"
     );
 }
 
@@ -576,7 +574,7 @@ fn after_a_step_with_commit_the_state_directory_is_clean() {
     sandbox.run(["tick", "ada", "--commit"]);
     assert_eq!(git(&sandbox, &["status", "--porcelain"]), "");
     sandbox.run(["tick", "ada", "--until-idle", "--commit"]);
-    assert_eq!(git(&sandbox, &["status", "--porcelain"]), "", "the step that fell asleep is committed too");
+    assert_eq!(git(&sandbox, &["status", "--porcelain"]), "", "the last step, `sleep`, is not committed");
 }
 
 #[test]
@@ -656,7 +654,7 @@ fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
     assert_eq!(decision(&ran), "start_model_turn (system_tick) completed");
     assert_eq!((&ran["brief"], &ran["closure"]["outcome"]), (&json!(id), &json!("continuable")));
     let all = decisions(&sandbox);
-    assert_eq!(all, ["noop (duplicate_queued_available)"], "a turn that changes nothing gets no second tick");
+    assert_eq!(all, ["noop (duplicate_queued_available)"], "a second tick for the same revision");
     edit_state(&sandbox, |state| {
         state["focus"] = json!(id);
         state.as_object_mut().unwrap().remove("resting");
