@@ -1,4 +1,4 @@
-//! `service`: systemd, cron and launchd can read what it prints, with any path.
+//! Tests `service`: systemd, cron and launchd accept the printed files, for any path.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::harness::{Sandbox, dormouse, write_program};
 use crate::needs::leave_out;
 use crate::setup::{Beside, eventually, names, objects, wait_for};
 
-/// A state directory below this name, with an agent.
+/// Creates a state directory, with an agent, in a directory of this name.
 fn below(name: &str) -> (Sandbox, PathBuf) {
     let sandbox = Sandbox::empty().with_real_clock();
     let home = sandbox.project().join(name);
@@ -20,12 +20,12 @@ fn below(name: &str) -> (Sandbox, PathBuf) {
     (sandbox, dir.into())
 }
 
-/// The files by their paths. As text they are the same, one after the other.
+/// Returns path and text of each printed file. Without `--json` the command prints the same texts.
 fn files(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> Vec<(String, String)> {
     let printed = |json: &[&str]| {
         let words = [&["-C", dir.to_str().unwrap()], json, &["service"], args].concat();
         let ran = sandbox.cmd(words).output();
-        // A note, and no part of a file, says where the second file begins.
+        // A note on stderr says where the second file begins.
         let has_second = json.is_empty() && ran.stdout.contains("\n[Timer]\n");
         assert_eq!((ran.code(), ran.stderr.contains("two files")), (0, has_second), "{ran}");
         assert!(has_second || ran.stderr.is_empty(), "{ran}");
@@ -39,7 +39,7 @@ fn files(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> Vec<(String, String)> 
 }
 
 const PLAIN: &str = "agents";
-/// With a soft hyphen, which is invisible, and that of no file's syntax is left out.
+/// Name with an invisible soft hyphen, and with special characters of all three file formats.
 const AWKWARD: &str = "our agents' 50% \"best\" $HOME \\x & <co> a---b \\% \u{ad}é ;#!";
 
 #[test]
@@ -73,14 +73,14 @@ fn systemd_accepts_its_units() {
     }
 }
 
-/// The command of a crontab as cron hands it to the shell.
+/// Returns the command of a crontab that cron passes to the shell.
 fn command_of(crontab: &str, fields: usize) -> String {
     let line = crontab.lines().find(|line| line.starts_with('*')).unwrap();
     let mut rest = line;
     for _ in 0..fields {
         rest = rest.trim_start().split_once(' ').unwrap().1;
     }
-    // As cron reads it: a backslash keeps what follows, and only one before a percent sign goes.
+    // Cron removes the backslash before a percent sign, and keeps all other backslashes.
     let (mut command, mut is_kept) = (String::new(), false);
     for c in rest.chars() {
         assert!(c != '%' || is_kept, "cron ends the line there: {rest}");
@@ -103,8 +103,7 @@ fn what_cron_runs_is_silent_and_does_its_work() {
         let (_, crontab) = files(&sandbox, &dir, &["cron", "--user"]).remove(0);
         assert_eq!(command_of(&crontab, 5), command_of(&machine[0].1, 6));
         let command = command_of(&crontab, 5);
-        // cron's environment.
-        let run = || {
+        let run_like_cron = || {
             let mut sh = Command::new("sh");
             sh.args(["-c", &command]).current_dir(sandbox.home()).env_clear();
             sh.env("HOME", sandbox.home()).env("LOGNAME", "x").env("SHELL", "/bin/sh");
@@ -112,20 +111,20 @@ fn what_cron_runs_is_silent_and_does_its_work() {
         };
         sandbox.run(["-C", dir_word, "enqueue", "ada", "x"]);
         for turns in [1, 1] {
-            let ran = run();
+            let ran = run_like_cron();
             assert!(ran.status.success() && ran.stdout.is_empty() && ran.stderr.is_empty(), "{ran:?}");
             let done = fs::read_to_string(sandbox.home().join("turns")).unwrap();
             assert_eq!(done.lines().count(), turns);
         }
-        // Mail comes with what needs a person.
+        // Output makes cron send mail: a damaged agent prints an error.
         fs::write(dir.join("agents/ada/state.json"), "{").unwrap();
-        let ran = run();
+        let ran = run_like_cron();
         assert!(!ran.status.success() && ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
     }
 }
 
-/// Has a script run as root with processes and mounts of its own, which go with it; what it mounts is seen by nobody else.
-/// `None`: that can't be done here, which is said.
+/// Runs a script as root in new PID and mount namespaces, which end with it. Returns `None`, and
+/// reports the test as left out, where that is impossible.
 fn apart(sandbox: &Sandbox, script: &str) -> Option<Beside> {
     let unshare = |script: &str| {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
@@ -145,8 +144,8 @@ fn apart(sandbox: &Sandbox, script: &str) -> Option<Beside> {
     Some(Beside::start(unshare(script)))
 }
 
-/// Debian's own cron runs what `service cron` prints: beside itself when a turn takes longer than a minute, silently when
-/// nothing happened, and with mail when something failed.
+/// Lets Debian's cron run the printed crontab: cron starts a second tick while a turn takes more
+/// than a minute, sends no mail without events, and sends mail on errors.
 #[test]
 fn debians_cron_runs_it() {
     needs!("cron");
@@ -172,7 +171,7 @@ fn debians_cron_runs_it() {
         [("busy", &busy, &busy_dir), ("idle", &idle, &idle_dir), ("damaged", &damaged, &damaged_dir)]
     {
         let (path, text) = files(sandbox, dir, &["cron"]).remove(0);
-        // Names with other letters are passed over by cron.
+        // Cron ignores files whose names have other characters.
         let file = path.rsplit('/').next().unwrap();
         assert!(file.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{path}");
         fs::write(home.join(format!("cron-{name}")), text).unwrap();
@@ -198,7 +197,7 @@ fn debians_cron_runs_it() {
         let mails = names.filter(|name| name.starts_with("mail-") && !name.ends_with(".new"));
         mails.map(|name| fs::read_to_string(home.join(name)).unwrap()).collect::<Vec<_>>()
     };
-    // A mail a minute tells of the damage. By the second, cron has come by while the turn of the first minute ran.
+    // The damaged agent causes a mail each minute, so two mails prove two rounds, with one turn.
     eventually("cron has come by twice", || (mails().len() >= 2).then_some(()));
     let turns = || fs::read_to_string(home.join("turns")).unwrap().lines().count();
     assert_eq!(turns(), 1);
@@ -216,7 +215,7 @@ fn debians_cron_runs_it() {
     assert!(!env.contains("CARGO"), "{env}");
 }
 
-/// A systemd of its own starts the printed service, hears from it, and starts it anew.
+/// Lets a separate systemd start the printed service, watch it, and restart it when it hangs.
 #[test]
 fn a_systemd_runs_what_is_printed() {
     let systemd = Path::new("/lib/systemd/systemd");

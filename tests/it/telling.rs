@@ -1,5 +1,5 @@
-//! The hooks that are named after `scheduled` and `resumed` run in these states, and `on-state-change` is
-//! told of every transition at least once, in order, whichever process is killed where.
+//! Tests that `on-scheduled` and `on-resume` run in the states of their names, and that
+//! `on-state-change` is called for every transition at least once, in order, after any kill.
 
 use std::fs;
 use std::path::Path;
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, decision, failure, field, hook, json_in, objects, record, say, started, step, step_on,
-    take_noted, wait_for,
+    Beside, decision, extend_policy, failure, field, hook, json_in, kill, objects, record, say, started,
+    step, step_on, take_noted, wait_for,
 };
 
-/// Notes its name and how the agent stands.
+/// Hook that notes its name, and the execution state and status of the agent.
 const NOTE: &str =
     r#"echo "$DORMOUSE_HOOK $($D get ada execution.state) $($D get ada status)" >> "$HOME/noted""#;
-/// Notes the edge that it is told of.
+/// Hook that notes both states of its transition.
 const EDGE: &str = r#"sed 's/.*"from":"\([^"]*\)","to":"\([^"]*\)".*/\1 \2/' >> "$HOME/noted""#;
 
-/// The edges of the ledger, from its event of that number on.
+/// Returns the transitions in the ledger, from the event of this number on.
 fn edges(sandbox: &Sandbox, from: usize) -> Vec<String> {
     let events = sandbox.json_lines(["events", "ada", "--kind", "state_transition"]);
     let word = |event: &Value, field: &str| event["data"][field].as_str().unwrap().to_owned();
@@ -45,7 +45,7 @@ fn each_hook_runs_in_the_state_that_it_is_named_after() {
     for (script, then) in [
         ("true", "completed"),
         (r#"$D wait --on operator --reason why >/dev/null"#, "waiting"),
-        // From `waiting` no edge leads to `scheduled`: it goes round.
+        // No transition leads from `waiting` to `scheduled`, so the step takes a longer path.
         ("exit 1", "failed"),
     ] {
         turns(script);
@@ -75,11 +75,11 @@ fn each_hook_runs_in_the_state_that_it_is_named_after() {
     is_sound(&sandbox);
 }
 
-/// A claim that lacks something has no hook yet. It runs when that is there, in its state, too.
+/// Claims a message without its workspace: `on-scheduled` runs only when the workspace exists.
 #[test]
 fn a_turn_that_lacked_something_is_scheduled_when_it_is_there() {
     let sandbox = started("true");
-    crate::setup::extend_policy(&sandbox, "ada", "[workspace]\npath = \"disk\"\nmode = \"exclusive\"\n");
+    extend_policy(&sandbox, "ada", "[workspace]\npath = \"disk\"\nmode = \"exclusive\"\n");
     for name in ["on-scheduled", "on-state-change"] {
         hook(&sandbox.agent("ada"), name, "exit 0");
     }
@@ -97,7 +97,11 @@ fn without_hooks_a_claim_is_one_commit() {
     say(&sandbox, "hello");
     let before = record(&sandbox, "state.json")["revision"].as_u64().unwrap();
     step(&sandbox);
-    assert_eq!(record(&sandbox, "state.json")["revision"].as_u64().unwrap(), before + 2, "claimed, settled");
+    assert_eq!(
+        record(&sandbox, "state.json")["revision"].as_u64().unwrap(),
+        before + 2,
+        "one claim and one settlement"
+    );
     assert_eq!(record(&sandbox, "state.json")["transitions"], Value::Null);
 }
 
@@ -116,13 +120,13 @@ fn a_turn_can_not_yield_before_it_is_begun() {
     assert_eq!(answer["error"]["kind"], "invalid_state_transition");
 }
 
-/// What a test does to a run whose hook runs.
+/// Action on a run during its hook `on-scheduled`.
 type Act = fn(&Sandbox, Beside);
 
-/// Whatever befalls a run whose hook runs, its message has a way on and the records agree.
+/// Interrupts a run during its hook: its message is processed later, and the records are sound.
 #[test]
 fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
-    let cases: [(&str, Act, &str, &str); 5] = [
+    let cases: [(&str, Act, &str); 5] = [
         (
             "stop",
             |sandbox, tick| {
@@ -130,7 +134,6 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
                 tick.end();
                 sandbox.run(["start", "ada"]);
             },
-            "scheduled running",
             "running shutting_down",
         ),
         (
@@ -139,30 +142,27 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
                 sandbox.run(["fail", "ada", "--reason", "enough"]);
                 tick.end();
             },
-            "scheduled running",
             "running failed",
         ),
-        ("kill", |_, tick| drop(tick), "scheduled running", "running failed"),
+        ("kill", |_, tick| drop(tick), "running failed"),
         (
             "forced",
             |sandbox, tick| {
                 sandbox.run(["preempt", "ada", "--reason", "now", "--grace", "0s"]);
                 tick.end();
             },
-            "scheduled running",
             "running failed",
         ),
         (
             "signal",
             |_, tick| {
-                crate::setup::kill("TERM", tick.0.id());
+                kill("TERM", tick.0.id());
                 tick.end();
             },
-            "scheduled running",
             "running failed",
         ),
     ];
-    for (name, act, begun, ended) in cases {
+    for (name, act, ended) in cases {
         let sandbox = started(r#"echo turn >> "$HOME/noted""#);
         hook(
             &sandbox.agent("ada"),
@@ -182,14 +182,17 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
         assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
         is_sound(&sandbox);
         act(&sandbox, tick);
-        // The next steps find their way, whoever settled it.
+        // Later steps process the message, whichever process has settled the run.
         fs::write(sandbox.home().join("go"), "").unwrap();
         for _ in 0..4 {
             sandbox.pass(3600);
             sandbox.cmd(["tick", "ada", "--until-idle"]).output();
         }
         let taken = edges(&sandbox, before);
-        let at = taken.iter().position(|edge| edge == begun).unwrap_or_else(|| panic!("{name}: {taken:?}"));
+        let at = taken
+            .iter()
+            .position(|edge| edge == "scheduled running")
+            .unwrap_or_else(|| panic!("{name}: {taken:?}"));
         assert_eq!(taken[at + 1], ended, "{name}: {taken:?}");
         assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed", "{name}");
         assert_eq!(take_noted(&sandbox), ["turn"], "{name}");
@@ -204,7 +207,7 @@ fn a_hook_that_fails_or_takes_too_long_fails_the_turn_from_running() {
     {
         let sandbox = started("true");
         hook(&sandbox.agent("ada"), "on-scheduled", script);
-        crate::setup::extend_policy(&sandbox, "ada", "[timeouts]\nhook = \"100ms\"\n");
+        extend_policy(&sandbox, "ada", "[timeouts]\nhook = \"100ms\"\n");
         say(&sandbox, "hello");
         let before = edges(&sandbox, 0).len();
         assert_eq!(step(&sandbox)["terminal_reason"], format!("not started: on-scheduled failed: {why}"));
@@ -223,18 +226,14 @@ fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
     say(&sandbox, "hello");
     let before = edges(&sandbox, 0).len();
     let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
-    assert_eq!(
-        field(&sandbox, "execution.state"),
-        "scheduled",
-        "that is a commit of its own for this hook, too"
-    );
+    assert_eq!(field(&sandbox, "execution.state"), "scheduled", "the claim is not committed before the hook");
     drop(tick);
     fs::write(sandbox.home().join("go"), "").unwrap();
     assert!(sandbox.json(["next-wake", "ada"])["next_due_at"].is_string());
     sandbox.run(["tick", "ada"]);
     assert_eq!(take_noted(&sandbox), edges(&sandbox, before));
     assert_eq!(pending(&sandbox), 0);
-    // Once is enough.
+    // A transition whose hook has ended is not reported again.
     sandbox.pass(60);
     let before = edges(&sandbox, 0).len();
     sandbox.run(["tick", "ada", "--until-idle"]);
@@ -288,7 +287,7 @@ fn a_hook_that_is_installed_later_hears_nothing_of_what_was_before() {
     let before = edges(&sandbox, 0).len();
     sandbox.run(["tick", "ada", "--until-idle"]);
     assert_eq!(take_noted(&sandbox), edges(&sandbox, before));
-    // Nor after it was away.
+    // A hook that was removed meanwhile gets no old transitions, either.
     fs::remove_file(path).unwrap();
     say(&sandbox, "hello");
     sandbox.run(["tick", "ada", "--until-idle"]);
@@ -305,7 +304,7 @@ fn two_processes_that_tell_at_once_tell_each_transition_once() {
     let before = edges(&sandbox, 0).len();
     let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     let stop = Beside::start(sandbox.cmd(["stop", "ada"]));
-    // Steps beside them find what is still to be told, and leave it to those two.
+    // Other steps find pending transitions, and leave them to these two processes.
     for _ in 0..10 {
         sandbox.cmd(["tick", "ada"]).output();
     }
@@ -368,8 +367,8 @@ fn state_lists_the_hooks_and_where_each_lies() {
     assert_eq!((ran.code(), &failure(&ran)["agent"]), (3, &json!("nobody")));
 }
 
-/// Killed at every call that changes something, and stepped on: every transition was told, none before one
-/// that came earlier, and the agent is through with its message.
+/// Kills a tick at every third call that changes files: later steps report every transition, in
+/// order, and process the message.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tick_can_be_killed_at_every_call_between_its_commits() {
@@ -391,12 +390,12 @@ fn a_tick_can_be_killed_at_every_call_between_its_commits() {
         }
         let mut told = take_noted(&sandbox);
         let all = edges(&sandbox, before);
-        // In order, but for what was told a second time.
+        // A transition that was reported twice in a row counts once.
         told.dedup();
         let mut at = 0;
         for edge in &all {
             let found = told[at..].iter().position(|line| line == edge);
-            at += found.unwrap_or_else(|| panic!("{call}: {edge} was not told: {told:?} {all:?}")) + 1;
+            at += found.unwrap_or_else(|| panic!("{call}: {edge} was not reported: {told:?} {all:?}")) + 1;
         }
         assert_eq!(pending(&sandbox), 0, "{call}");
         assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed", "{call}");
@@ -415,7 +414,7 @@ fn the_end_of_a_turn_that_is_told_to_end_is_told_by_the_next_step() {
         &format!(r#": > "$HOME/hook"; test -e "$HOME/go" || exec sleep 600; {EDGE}"#),
     );
     let pid = tick.0.id();
-    let end = || crate::setup::kill("TERM", pid);
+    let end = || kill("TERM", pid);
     end();
     wait_for(&sandbox.home().join("hook"));
     end();
