@@ -1,5 +1,5 @@
-//! Turns, tasks and hooks that don't want to end, and ticks and supervisors that end too early: none of their
-//! processes is left, none runs twice at once, and no other process is hit.
+//! Tests turns, tasks and hooks that resist their end, and ticks and supervisors that are killed:
+//! all their processes end, none runs twice at once, and no other process is hit.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -19,8 +19,8 @@ use crate::setup::{
 };
 use crate::strace::{self, Call, Harm};
 
-/// What each run does first: it looks for what is left of those before, and all but the first end at
-/// once. Whoever keeps the descriptor keeps the lock.
+/// First lines of each turn: they note processes of earlier runs in `overlaps`, and end all turns
+/// but the first. A process that has inherited descriptor 9 holds the lock.
 const BEGIN: &str = r#"exec 9>> "$HOME/lock"
     flock -n 9 || echo "$DORMOUSE_RUN: the lock is held" >> "$HOME/overlaps"
     for run in $(cat "$HOME/runs" 2>/dev/null); do
@@ -30,8 +30,8 @@ const BEGIN: &str = r#"exec 9>> "$HOME/lock"
     test "$(wc -l < "$HOME/runs")" = 1 || exit 0
 "#;
 
-/// Three processes that won't go: one in the group, one that has left it with everything that it
-/// could be known by but its environment, one that has stopped itself.
+/// Starts three processes that ignore signals: one in the process group; a daemon that has left
+/// group and descriptors, and can be recognised by its environment alone; and one that is stopped.
 const ZOO: &str = r#"
     sh "$HOME/kid" deaf &
     (setsid sh "$HOME/kid" daemon &)
@@ -47,7 +47,7 @@ const KID: &str = r#"trap '' TERM INT HUP
     for second in $(seq 1000); do sleep 1; done
 "#;
 
-/// The same, but that they end when they are asked to.
+/// Like [`KID`], and ends on SIGTERM.
 const POLITE_KID: &str = r#"test "$1" = daemon && exec 0<&- 1>&- 2>&- 9>&-
     echo $$ >> "$HOME/pids"
     touch "$HOME/up.$1"
@@ -57,7 +57,7 @@ const POLITE_KID: &str = r#"test "$1" = daemon && exec 0<&- 1>&- 2>&- 9>&-
 
 const LOOP: &str = r#"echo $$ >> "$HOME/pids"; touch "$HOME/up"; while :; do sleep 0.02; done"#;
 
-/// What the leader does about SIGTERM.
+/// Names of three kinds of process group leaders, and what each does about SIGTERM.
 const LEADERS: [(&str, &str); 3] = [
     ("deaf", "trap '' TERM INT HUP"),
     ("stops when it is asked", "trap 'kill -STOP $$' TERM"),
@@ -85,7 +85,7 @@ fn noted(sandbox: &Sandbox, name: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What holds as soon as whatever had to end it has returned, not a moment later.
+/// Checks that no process of the sandbox is alive. Must hold as soon as the ending command returns.
 #[track_caller]
 fn nothing_is_left(sandbox: &Sandbox, what: &str) {
     assert_eq!(processes(sandbox), Vec::<String>::new(), "{what}");
@@ -93,7 +93,7 @@ fn nothing_is_left(sandbox: &Sandbox, what: &str) {
     assert_eq!(alive, Vec::<String>::new(), "{what}");
 }
 
-/// What holds when the agent has come to rest.
+/// Checks the agent's records, and that no process is left, once the agent is at rest.
 #[track_caller]
 fn all_is_well(sandbox: &Sandbox, what: &str) -> checker::Found {
     nothing_is_left(sandbox, what);
@@ -113,7 +113,7 @@ fn kill(pid: u32, signal: Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Each of the cases on a thread of its own: they mostly wait.
+/// Runs each case in its own thread, since the cases mostly wait.
 fn at_once<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
     thread::scope(|scope| {
         for case in cases {
@@ -130,16 +130,16 @@ enum End {
     Term,
     Int,
     Hup,
-    /// The tick is killed, and the next one finds what it has left.
+    /// The tick is killed, and the next tick recovers the run.
     Kill,
-    /// The tick is killed, and a stop finds what it has left.
+    /// The tick is killed, and a stop recovers the run.
     KillThenStop,
     /// The turn kills its tick.
     Parricide,
 }
 
-/// Whatever a turn does against it, and whoever ends it: when that has returned it is gone, and only
-/// then its message runs again.
+/// Ends turns that resist, in every way: when the ending command has returned, all processes of the
+/// turn are gone, and only then the message runs again.
 #[test]
 fn a_turn_that_will_not_end_is_ended_by_whatever_ends_turns() {
     use End::*;
@@ -149,10 +149,10 @@ fn a_turn_that_will_not_end_is_ended_by_whatever_ends_turns() {
     at_once(&cases, |(end, leader)| in_time(|limit| end_a_turn(*end, *leader, limit)));
 }
 
-/// `limit`: what the turn is given, by its timeout or a stop. Nothing where that was over too soon.
+/// `limit`: timeout of the turn, or grace of the stop. `None` if the turn had not begun by then.
 fn end_a_turn(end: End, (name, leader): (&str, &str), limit: &str) -> Option<()> {
     use End::*;
-    let what = format!("{end:?} of a leader that is or does this: {name}");
+    let what = format!("{end:?}, leader: {name}");
     let murder = if end == Parricide { "touch \"$HOME/up\"; kill -KILL $PPID\n" } else { "" };
     let sandbox = agent(&format!("{BEGIN}{ZOO}{murder}{leader}\n{LOOP}"), KID);
     if end == Timeout {
@@ -192,7 +192,7 @@ fn end_a_turn(end: End, (name, leader): (&str, &str), limit: &str) -> Option<()>
         set_timeout(&sandbox, limit, "30m");
     }
     if is_stop {
-        // The leader is the turn: one that went when it was asked was not killed, whatever it left.
+        // Only the leader's end counts: a leader that ends on the signal was not killed.
         let went = end != KillThenStop && name == "stops at once";
         if went && field(&sandbox, "execution.state") == "failed" && limit != "5m" {
             return None;
@@ -224,9 +224,9 @@ enum TaskEnd {
     Timeout,
     TaskStop,
     AgentStop,
-    /// The supervisor is asked to end.
+    /// The supervisor gets SIGTERM.
     Term,
-    /// The supervisor is killed, and the next step finds what it has left.
+    /// The supervisor is killed, and the next step ends the task's processes.
     Kill,
     KillThenStop,
     /// The task kills its supervisor.
@@ -242,10 +242,10 @@ fn a_task_that_will_not_end_is_ended_by_whatever_ends_tasks() {
     at_once(&cases, |(end, leader)| in_time(|limit| end_a_task(*end, *leader, limit)));
 }
 
-/// `limit`: the timeout of the task. Nothing where that was over too soon.
+/// `limit`: timeout of the task. Returns `None` if the task had not begun by then.
 fn end_a_task(end: TaskEnd, (name, leader): (&str, &str), limit: &str) -> Option<()> {
     use TaskEnd::*;
-    let what = format!("{end:?} of a task whose leader is or does this: {name}");
+    let what = format!("{end:?} of a task, leader: {name}");
     let murder = if end == Parricide { "touch \"$HOME/up\"; kill -KILL $PPID\n" } else { "" };
     let sandbox = agent("true", KID);
     let script = format!("{ZOO}{murder}{leader}\n{LOOP}");
@@ -273,7 +273,7 @@ fn end_a_task(end: TaskEnd, (name, leader): (&str, &str), limit: &str) -> Option
     match end {
         Kill | Parricide => drop(step(&sandbox)),
         KillThenStop => drop(sandbox.run(["stop", "ada", "--grace", "200ms"])),
-        // It ends its task, commits that, and ends.
+        // The supervisor ends the task, commits the end, and exits.
         Timeout | Term => is_gone(),
         TaskStop | AgentStop => {}
     }
@@ -302,9 +302,8 @@ fn end_a_task(end: TaskEnd, (name, leader): (&str, &str), limit: &str) -> Option
     Some(())
 }
 
-/// A tick can be killed during the claim, before the command starts, while it runs, when it has
-/// ended, and before that is settled: the next one ends what is left, and the message runs again
-/// only if nobody had noted the end.
+/// Kills a tick at calls from the claim to the settlement: the next tick ends all processes of the
+/// turn, and the message runs again only if the end of the turn was not recorded.
 #[test]
 fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
     needs!("strace");
@@ -317,7 +316,7 @@ fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
     let points = strace::record(&recorded, &["tick", "ada"], "").points();
     let noted_at = points.iter().position(Call::is_about_end_note).unwrap();
     all_is_well(&recorded, "not killed");
-    // Each kind of call has its first and its last, and then some of all.
+    // The first and last call of each name are cut, every seventh call, and those near the note.
     let mut cuts: Vec<(usize, &Call)> = Vec::new();
     for (at, call) in points.iter().enumerate() {
         let is_last = points[at + 1..].iter().all(|other| other.name != call.name);
@@ -336,7 +335,7 @@ fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
             .join("runs")
             .read_dir()
             .is_ok_and(|mut runs| runs.any(|run| run.unwrap().path().join("end.json").exists()));
-        // One step, and nobody is at work who should not be.
+        // After one step, no process of the killed turn is alive.
         sandbox.cmd(["tick", "ada"]).output();
         nothing_is_left(&sandbox, &what);
         assert_ne!(field(&sandbox, "status"), "awake_running", "{what}");
@@ -349,11 +348,11 @@ fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
     });
     let (killed, again) = (killed.into_inner(), again.into_inner());
     println!("killed at {killed} of {} points; the turn ran again after {again}", cuts.len());
-    // How often it polls differs from run to run.
+    // The number of polls differs between runs, so some calls are not reached.
     assert!(killed * 4 > cuts.len() * 3 && again > 0);
 }
 
-/// A process of ours, in a group of its own, that nobody may end.
+/// Process outside of the agent, in its own group, that no command may end.
 struct Innocent(Beside);
 
 impl Innocent {
@@ -365,16 +364,16 @@ impl Innocent {
         self.0.0.id()
     }
 
-    /// The record of a leader that had this pid before, so many clock ticks earlier.
+    /// Changes a leader's record to this pid and a start time `earlier` clock ticks before.
     fn forge(&self, leader: &Path, earlier: u64) {
         let text = fs::read_to_string(leader).unwrap();
-        // The last line is what the kernel says of the process.
+        // The last line is a copy of `/proc/PID/stat`.
         let (head, _) = text.trim_end().rsplit_once('\n').unwrap();
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         let (front, fields) = stat.rsplit_once(") ").unwrap();
         let mut fields: Vec<String> = fields.split(' ').map(str::to_owned).collect();
         let start: u64 = fields[19].parse().unwrap();
-        // A machine may have been up for less.
+        // The machine may have been started later than that.
         fields[19] = start.saturating_sub(earlier).to_string();
         fs::write(leader, format!("{head}\n{front}) {}", fields.join(" "))).unwrap();
     }
@@ -384,8 +383,8 @@ impl Innocent {
     }
 }
 
-/// The pid of a leader and its group that are gone may be somebody else's by now. It is the start
-/// time that tells: with it, the record names the process.
+/// Gives the pid of a dead leader to another process: a command ends this process only if its start
+/// time equals that of the record.
 #[test]
 fn whoever_has_the_pid_of_a_dead_run_is_not_hit() {
     for (earlier, is_hit) in [(1, false), (360_000, false), (0, true)] {
@@ -434,31 +433,46 @@ fn whoever_has_the_pid_of_a_dead_task_or_its_supervisor_is_not_hit() {
     }
 }
 
-/// Hooks that go with a step, and what the step comes to when theirs takes too long.
+/// Hooks of a step, and the decision of the step whose hook takes too long.
 const HOOKS: [(&str, &str); 3] = [
     ("on-scheduled", "start_model_turn (operator_prompt) failed"),
     ("on-state-change", "start_model_turn (operator_prompt) completed"),
     ("on-recovery-start", "start_recovery (retry)"),
 ];
 
+/// Returns an agent with a message, and with a failed turn if this hook belongs to recovery. Its
+/// turns fail while the file `fail` exists.
+fn agent_before(hook: &str) -> Sandbox {
+    let sandbox = agent("test ! -e \"$HOME/fail\"", KID);
+    say(&sandbox, "work");
+    if hook == "on-recovery-start" {
+        fs::write(sandbox.home().join("fail"), "").unwrap();
+        step(&sandbox);
+    }
+    sandbox
+}
+
+/// Installs a hook that resists its end when it runs for the first time.
+fn resisting_hook(sandbox: &Sandbox, name: &str, leader: &str) {
+    let script = format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{leader}{LOOP}");
+    hook(&sandbox.agent("ada"), name, &script);
+}
+
+fn tick_until_the_queue_is_empty(sandbox: &Sandbox) {
+    eventually("an empty queue", || {
+        sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+        (field(sandbox, "queue.pending") == "0").then_some(())
+    });
+}
+
 #[test]
 fn a_hook_that_will_not_end_is_ended_when_its_time_is_over() {
     let cases: Vec<_> = HOOKS.iter().flat_map(|hook| LEADERS.map(|leader| (*hook, leader))).collect();
     at_once(&cases, |((name, comes_to), (how, leader))| {
-        let what = format!("{name} that is or does this: {how}");
-        let sandbox = agent("test ! -e \"$HOME/fail\"", KID);
+        let what = format!("{name}, leader: {how}");
+        let sandbox = agent_before(name);
         extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"1s\"\n");
-        say(&sandbox, "work");
-        if *name == "on-recovery-start" {
-            fs::write(sandbox.home().join("fail"), "").unwrap();
-            step(&sandbox);
-        }
-        // Once: later hooks of that name end at once.
-        hook(
-            &sandbox.agent("ada"),
-            name,
-            &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{leader}\n{LOOP}"),
-        );
+        resisting_hook(&sandbox, name, &format!("{leader}\n"));
         let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
         assert_eq!(decision(&objects(&ran.stdout)[0]), *comes_to, "{what}: {ran}");
         nothing_is_left(&sandbox, &what);
@@ -466,10 +480,7 @@ fn a_hook_that_will_not_end_is_ended_when_its_time_is_over() {
         assert_eq!(events[0]["data"]["reason"], "timed out after 1s", "{what}: {events:?}");
         fs::remove_file(sandbox.agent("ada").join("hooks").join(name)).unwrap();
         let _ = fs::remove_file(sandbox.home().join("fail"));
-        eventually("rest", || {
-            sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-            (field(&sandbox, "queue.pending") == "0").then_some(())
-        });
+        tick_until_the_queue_is_empty(&sandbox);
         all_is_well(&sandbox, &what);
     });
 }
@@ -477,26 +488,14 @@ fn a_hook_that_will_not_end_is_ended_when_its_time_is_over() {
 #[test]
 fn a_hook_dies_with_its_tick_and_what_it_left_is_ended_by_the_next() {
     at_once(&HOOKS, |(name, _)| {
-        let sandbox = agent("test ! -e \"$HOME/fail\"", KID);
-        say(&sandbox, "work");
-        if *name == "on-recovery-start" {
-            fs::write(sandbox.home().join("fail"), "").unwrap();
-            step(&sandbox);
-            fs::remove_file(sandbox.home().join("fail")).unwrap();
-        }
-        hook(
-            &sandbox.agent("ada"),
-            name,
-            &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"),
-        );
+        let sandbox = agent_before(name);
+        let _ = fs::remove_file(sandbox.home().join("fail"));
+        resisting_hook(&sandbox, name, "");
         let mut tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
         tick.kill();
         sandbox.cmd(["tick", "ada"]).output();
         nothing_is_left(&sandbox, name);
-        eventually("rest", || {
-            sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-            (field(&sandbox, "queue.pending") == "0").then_some(())
-        });
+        tick_until_the_queue_is_empty(&sandbox);
         all_is_well(&sandbox, name);
     });
 }
@@ -506,19 +505,14 @@ fn a_start_that_is_killed_in_its_hook_leaves_nothing_to_the_next() {
     let sandbox = Sandbox::new().with_real_clock();
     fs::write(sandbox.home().join("kid"), KID).unwrap();
     sandbox.run(["create", "ada", "--shell", "true"]);
-    hook(
-        &sandbox.agent("ada"),
-        "on-startup",
-        &format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{LOOP}"),
-    );
+    resisting_hook(&sandbox, "on-startup", "");
     let mut start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(sandbox.home().join("up"));
     start.kill();
     sandbox.run(["start", "ada"]);
     all_is_well(&sandbox, "started");
 }
 
-/// A tick that is told to end ends the turn that it runs, and begins no other: neither of the same
-/// agent nor of the next.
+/// Sends SIGTERM to a tick: the tick ends its turn and starts no other, of any agent.
 #[test]
 fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
     for words in [&["tick", "ada", "bob"][..], &["tick", "--all"], &["tick", "--all", "--until-idle"]] {
@@ -537,8 +531,8 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
     }
 }
 
-/// The same where each agent has a tick of its own: the signal is passed on, and all are waited for. Who
-/// runs them and is killed asks them to end all the same.
+/// Ends `tick --jobs`: the signal reaches the ticks of all agents, and the command waits for them.
+/// After SIGKILL they are told to end, too.
 #[test]
 fn jobs_end_with_who_runs_them() {
     for (signal, code) in [(Signal::TERM, Some(7)), (Signal::INT, Some(7)), (Signal::KILL, None)] {
@@ -568,7 +562,7 @@ fn jobs_end_with_who_runs_them() {
     }
 }
 
-/// Of two who end a turn the one that is less patient has its way, and what it comes to is the stop's.
+/// Signals a tick during a long grace of a stop: the turn ends at once, as the stop records it.
 #[test]
 fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
     let sandbox = agent(&format!("{BEGIN}{ZOO}trap '' TERM\n{LOOP}"), KID);
