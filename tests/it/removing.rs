@@ -1,31 +1,30 @@
-//! `rm`: agents that are removed, and nothing that was said to them is lost without a word.
+//! Tests `rm`: it removes agents, and loses no message that it has not reported.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, Sandbox, each_in_parallel};
+use crate::harness::{Ran, Sandbox};
 use crate::held::{self, Held};
-use crate::setup::{add, agents, failure, names, objects, own_name, say, started, tree};
-use crate::strace::{self, Harm};
+use crate::setup::{add, agents, failure, names, objects, say, started, texts, tree};
+use crate::strace;
 use crate::travel::{
-    around_the_arrival, elsewhere, export, healthy, ids, imported, killed_everywhere, produce,
+    WRITES, around_the_arrival, at_once, changing_calls, each_on_full_disk, elsewhere, export, healthy,
+    held_at_some_calls, ids, imported, killed_everywhere, produce_during, refused_during_turn_and_task,
+    rewritten, turn_may_only_touch_child,
 };
 
-/// A command that is refused, and changes nothing.
+/// Runs a command that must fail and must change no content of an agent's files but the locks.
 #[track_caller]
 fn refused(sandbox: &Sandbox, words: &[&str], status: i32, kind: &str) -> Ran {
     let before = tree(&sandbox.store().join("agents"));
     let ran = sandbox.cmd([&["--json"], words].concat()).fails(status, kind);
     let after = tree(&sandbox.store().join("agents"));
-    let changed =
-        after.iter().filter(|(path, found)| before.get(*path).is_none_or(|known| known.1 != found.1));
-    let changed: Vec<_> = changed.map(|(path, _)| path).filter(|path| !path.ends_with("lock")).collect();
+    let mut changed = rewritten(&before, &after);
+    changed.retain(|path| !path.ends_with("lock"));
     assert!(
         changed.is_empty() && before.keys().all(|path| after.contains_key(path)),
         "{words:?}: {changed:?}"
@@ -54,15 +53,14 @@ fn an_agent_that_is_removed_comes_back_from_its_stream() {
     }
     here.run(["import", "ada.tar"]);
     healthy(&here);
-    let kinds = |events: &[Value]| events.iter().map(|event| event["kind"].clone()).collect::<Vec<_>>();
     let events = here.json_lines(["events", "ada", "--limit", "2"]);
-    assert_eq!(kinds(&events), ["moved_away", "moved_in"]);
+    assert_eq!(texts(&events, "kind"), ["moved_away", "moved_in"]);
     assert_eq!(events[0]["data"]["by"], "remove");
     assert_eq!(here.json(["get", "ada"])["moved"], Value::Null);
     let there = elsewhere();
     imported(&there, &files, &[]);
-    assert_eq!(there.run(["briefs", "ada"]), here.run(["briefs", "ada"]), "nothing of it was lost");
-    // It is there already.
+    assert_eq!(there.run(["briefs", "ada"]), here.run(["briefs", "ada"]), "briefs are lost");
+    // The first removal has written `ada.tar`.
     refused(&here, &["rm", "ada"], 4, "file_exists");
     let said = here.run(["rm", "ada", "bob", "-o", "both.tar"]);
     assert!(said.contains("ada  removed") && said.contains("bob  removed"), "{said}");
@@ -97,7 +95,7 @@ fn what_is_unfinished_is_removed_by_force_alone() {
     let here = started("true");
     add(&here, "bob", "true");
     say(&here, "hello");
-    // The other one is removed all the same.
+    // The command refuses `ada` and still removes `bob`.
     let ran = here.cmd(["rm", "ada", "bob", "--json"]).output();
     assert_eq!((ran.code(), agents(&here)), (4, vec!["ada".to_owned()]), "{ran}");
     here.run(["rm", "ada", "--no-export", "-f"]);
@@ -107,18 +105,7 @@ fn what_is_unfinished_is_removed_by_force_alone() {
 
 #[test]
 fn what_is_at_work_is_not_removed() {
-    let here =
-        started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
-    say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(here.home().join("on"));
-    let ran = here.cmd(["rm", "ada", "--force", "--json"]).fails(4, "turn_running");
-    assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
-    fs::remove_file(here.home().join("on")).unwrap();
-    tick.end();
-    let task =
-        here.json(["task", "start", "-a", "ada", "--", "sleep", "100"])["id"].as_str().unwrap().to_owned();
-    here.cmd(["rm", "ada", "--force", "--json"]).fails(4, "task_open");
-    here.cmd(["task", "stop", &task]).output();
+    let here = refused_during_turn_and_task(&["rm", "ada", "--force", "--json"]);
     here.run(["rm", "ada", "--force"]);
     let here = started("true");
     here.run(["task", "start", "-a", "ada", "--delegate", "kid", "hello"]);
@@ -132,18 +119,9 @@ fn what_is_at_work_is_not_removed() {
     healthy(&here);
 }
 
-/// A turn is not the operator.
 #[test]
 fn a_turn_removes_its_own_children_and_no_other_agent() {
-    let own = own_name();
-    let line =
-        |name: &str| format!("{own} rm {name} -f -o \"$HOME/{name}.tar\"; echo $? >> \"$HOME/said\"; ");
-    let here = started(&["ada", "bob", "kid"].map(line).concat());
-    add(&here, "bob", "true");
-    here.run(["create", "kid", "--parent", "ada", "--", "true"]);
-    say(&here, "go");
-    here.run(["tick", "ada"]);
-    assert_eq!(fs::read_to_string(here.home().join("said")).unwrap(), "4\n4\n0\n");
+    let here = turn_may_only_touch_child(|name| format!("rm {name} -f -o \"$HOME/{name}.tar\""));
     assert_eq!(agents(&here), ["ada", "bob"]);
 }
 
@@ -162,7 +140,7 @@ fn a_stream_goes_to_a_new_file_beside_the_state_directory() {
         assert!(!ran.stderr.contains('\u{1b}'), "{ran}");
         assert_eq!(fs::read(here.project().join(name)).unwrap(), b"mine");
     }
-    // Where the stream can't be written, the agent stays as it was.
+    // A removal whose stream can't be written leaves the agent as it was.
     here.cmd(["rm", "ada", "-o", "/dev/full/x.tar"]).exits(1);
     say(&here, "still there");
 }
@@ -178,17 +156,12 @@ fn a_removal_can_be_killed_at_every_call() {
         let there = agents(sandbox).contains(&"ada".to_owned());
         let told = sandbox.cmd(["enqueue", "ada", "two"]).output();
         let is_marked = there && sandbox.json(["get", "ada"])["moved"].is_object();
-        assert_eq!(
-            told.code(),
-            if !there {
-                3
-            } else if is_marked {
-                4
-            } else {
-                0
-            },
-            "{what}: {told}"
-        );
+        let expected = match (there, is_marked) {
+            (false, _) => 3,
+            (true, true) => 4,
+            (true, false) => 0,
+        };
+        assert_eq!(told.code(), expected, "{what}: {told}");
         if is_marked {
             assert!(told.stderr.contains("dormouse rm ada"), "{what}: {told}");
             sandbox.cmd(["rm", "ada", "--force", "-o", "y.tar"]).exits(4);
@@ -196,7 +169,7 @@ fn a_removal_can_be_killed_at_every_call() {
         sandbox.cmd(words).exits(if there { 0 } else { 3 });
         sandbox.run(["create", "eve", "--", "true"]);
         healthy(sandbox);
-        assert_eq!(agents(sandbox), ["eve"], "{what}: litter is swept");
+        assert_eq!(agents(sandbox), ["eve"], "{what}: leftover files");
         imported(sandbox, &fs::read(sandbox.project().join("x.tar")).unwrap(), &[]);
         assert_eq!(ids(sandbox).len(), if there && !is_marked { 2 } else { 1 }, "{what}");
         healthy(sandbox);
@@ -209,22 +182,17 @@ fn a_removal_that_finds_the_disk_full_loses_nothing() {
     let template = started("true");
     say(&template, "one");
     let words = ["rm", "ada", "--force", "-o", "x.tar"];
-    let points = strace::record(&template.copy(), &words, "").points();
-    let acts = ["write", "pwrite64", "mkdir", "open", "rename", "fsync", "fdatasync", "syncfs"];
-    let writes: Vec<_> = points.into_iter().filter(|call| acts.contains(&call.act())).collect();
-    assert!(writes.len() > 10);
-    each_in_parallel(&writes, |call| {
-        let sandbox = template.copy();
-        let harmed = strace::harm(&sandbox, &words, "", call, Harm::Error("ENOSPC"));
-        let there = agents(&sandbox).contains(&"ada".to_owned());
-        assert!([0, 1].contains(&harmed.ran.code()), "{call}: {}", harmed.ran);
-        assert!(there || sandbox.project().join("x.tar").exists(), "{call}: {}", harmed.ran);
-        healthy(&sandbox);
+    let writes = changing_calls(&template, &words, &WRITES);
+    each_on_full_disk(&template, &words, &writes, |sandbox, failed, what| {
+        let there = agents(sandbox).contains(&"ada".to_owned());
+        assert!([0, 1].contains(&failed.code()), "{what}");
+        assert!(there || sandbox.project().join("x.tar").exists(), "{what}");
+        healthy(sandbox);
         let ran = sandbox.cmd(words).output();
         let expected: &[i32] = if there { &[0, 4] } else { &[3] };
-        assert!(expected.contains(&ran.code()), "{call}: {}\n{ran}", harmed.ran);
+        assert!(expected.contains(&ran.code()), "{what}\n{ran}");
         if ran.code() == 4 {
-            assert_eq!(sandbox.cmd(["rm", "ada", "-f", "-o", "y.tar"]).output().code(), 0, "{call}: {ran}");
+            assert_eq!(sandbox.cmd(["rm", "ada", "-f", "-o", "y.tar"]).output().code(), 0, "{what}: {ran}");
         }
     });
 }
@@ -232,40 +200,17 @@ fn a_removal_that_finds_the_disk_full_loses_nothing() {
 #[test]
 fn producers_lose_nothing_to_a_removal() {
     for round in 0..6 {
-        let here = Sandbox::in_memory().with_real_clock();
-        here.run(["init"]);
-        add(&here, "ada", "true");
-        let here = &here;
-        let acknowledged = thread::scope(|scope| {
-            let producers: Vec<_> = (0..3)
-                .map(|number| {
-                    scope.spawn(move || {
-                        let mut kept: Vec<String> = Vec::new();
-                        loop {
-                            let ran = produce(here, "ada", number, &mut kept);
-                            if ran.code() != 0 {
-                                let kind = failure(&ran)["kind"].clone();
-                                assert!(kind == "moved" || kind == "no_agent", "{ran}");
-                                return kept;
-                            }
-                        }
-                    })
-                })
-                .collect();
-            thread::sleep(Duration::from_millis(40 + 23 * round));
-            here.cmd(["rm", "ada", "--force", "-o", "x.tar"]).exits(0);
-            producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect::<Vec<_>>()
-        });
-        assert!(agents(here).is_empty());
-        imported(here, &fs::read(here.project().join("x.tar")).unwrap(), &[]);
-        let arrived = ids(here);
+        let (here, acknowledged) = produce_during(round, &["rm", "ada", "--force", "-o", "x.tar"], None);
+        assert!(agents(&here).is_empty());
+        imported(&here, &fs::read(here.project().join("x.tar")).unwrap(), &[]);
+        let arrived = ids(&here);
         for id in &acknowledged {
             assert!(arrived.contains(id), "{id}");
         }
     }
 }
 
-/// The moment between an arrival and the look whether it came too late.
+/// Holds `enqueue` before or after it puts its message into the inbox, while the agent is removed.
 #[test]
 fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
     needs!("strace");
@@ -289,7 +234,7 @@ fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
     }
 }
 
-/// Whoever waits for the lock of an agent that vanishes finds no agent.
+/// Holds a command at some of its calls while the agent is removed: it finds no agent.
 #[test]
 fn a_command_that_is_held_anywhere_finds_no_agent() {
     needs!("strace");
@@ -304,21 +249,13 @@ fn a_command_that_is_held_anywhere_finds_no_agent() {
         &["gc", "ada"],
         &["rm", "ada", "-f", "-o", "other.tar"],
     ] {
-        let calls = strace::record(&template.copy(), words, "").calls;
-        let from = calls.iter().position(|call| call.rest.contains("agents/ada")).unwrap();
-        let calls: Vec<_> = calls[from..].iter().filter(|call| call.rest.contains("agents/ada")).collect();
-        let some: Vec<_> = calls.iter().step_by(calls.len().div_ceil(8)).copied().collect();
-        each_in_parallel(&some, |call| {
-            let here = template.copy();
-            let first = Held::at(&here, words, "", call);
-            let second = here.cmd(["rm", "ada", "-f", "-o", "x.tar", "--lock-timeout", "0s"]).output();
-            let first = first.go_on();
-            let described = format!("{words:?} held at {call}\n{first}\n{second}");
+        let remove = ["rm", "ada", "-f", "-o", "x.tar", "--lock-timeout", "0s"];
+        held_at_some_calls(&template, words, "agents/ada", &remove, |here, first, second, described| {
             assert!([0, 4, 5].contains(&second.code()), "{described}");
             assert!([0, 3, 4].contains(&first.code()), "{described}");
-            let is_gone = !agents(&here).contains(&"ada".to_owned());
+            let is_gone = !agents(here).contains(&"ada".to_owned());
             assert!(is_gone || second.code() != 0, "{described}");
-            healthy(&here);
+            healthy(here);
         });
     }
 }
@@ -328,18 +265,11 @@ fn two_removals_at_once_make_one() {
     let template = started("true");
     for round in 0..10 {
         let here = template.copy();
-        let same = round % 2 == 0;
-        let other = if same { "x.tar" } else { "y.tar" };
-        let codes = thread::scope(|scope| {
-            let runs = ["x.tar", other].map(|file| {
-                let here = &here;
-                scope.spawn(move || here.cmd(["rm", "ada", "-o", file, "--force"]).output())
-            });
-            runs.map(|run| run.join().unwrap())
-        });
-        let mut ended: Vec<i32> = codes.iter().map(Ran::code).collect();
-        ended.sort_unstable();
-        assert!(ended[0] == 0 && [3, 4].contains(&ended[1]), "{codes:?}");
+        let other = if round % 2 == 0 { "x.tar" } else { "y.tar" };
+        let ran = at_once(&here, ["x.tar", other].map(|file| ["rm", "ada", "-o", file, "--force"]));
+        let mut codes = ran.each_ref().map(Ran::code);
+        codes.sort_unstable();
+        assert!(codes[0] == 0 && [3, 4].contains(&codes[1]), "{ran:?}");
         assert!(agents(&here).is_empty());
         let files = names(&here.project());
         assert!(!files.iter().any(|name| name.contains(".new-")), "{files:?}");
@@ -347,7 +277,7 @@ fn two_removals_at_once_make_one() {
     }
 }
 
-/// What was moved elsewhere leaves a mark here; it goes like an agent.
+/// Removes the record that a moved agent leaves in its old state directory.
 #[test]
 fn what_a_move_has_left_can_be_removed() {
     let here = started("true");
@@ -393,7 +323,7 @@ fn a_person_at_a_terminal_is_asked() {
     }
 }
 
-/// git removes what it tracks and leaves the rest.
+/// Deletes the tracked files of an agent, as git does: `doctor` removes the untracked rest.
 #[test]
 fn what_git_leaves_of_a_removed_agent_is_swept() {
     let here = started("true");
@@ -414,7 +344,8 @@ fn what_git_leaves_of_a_removed_agent_is_swept() {
     assert!(agents(&here).is_empty());
 }
 
-/// An agent that goes after all were listed is none of them; one that was named is missed.
+/// Removes an agent after a command has listed all agents: commands for all agents ignore its
+/// absence, commands that name it fail.
 #[test]
 fn what_goes_over_all_passes_over_an_agent_that_has_gone_meanwhile() {
     needs!("strace");
@@ -443,7 +374,7 @@ fn what_goes_over_all_passes_over_an_agent_that_has_gone_meanwhile() {
         let here = template.copy();
         let args: Vec<&str> = line.split(' ').collect();
         let calls = strace::record(&template.copy(), &args, "").calls;
-        // The end of the list of agents; where they are named, the first look at settings.
+        // Commands for all agents are held after they have listed them, others at the settings.
         let listed = calls.iter().rfind(|call| call.name == "getdents64" && call.rest.contains("/agents>"));
         let at = listed.unwrap_or_else(|| held::call(&calls, "open", "dormouse.toml"));
         let command = Held::at(&here, &args, "", at);

@@ -1,8 +1,6 @@
-//! `rename`: an agent gets another name, and everything of it goes along.
+//! Tests `rename`: an agent gets another name and keeps all its records.
 
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
 use predicates::str::contains;
 use serde_json::{Value, json};
@@ -11,7 +9,10 @@ use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
 use crate::held::{self, Held};
 use crate::setup::{add, agents, failure, hook, names, objects, own_name, say, started, texts};
 use crate::strace::{self, Harm};
-use crate::travel::{export, healthy, killed_everywhere, produce};
+use crate::travel::{
+    WRITES, at_once, changing_calls, each_on_full_disk, export, healthy, held_at_some_calls, in_turn,
+    killed_everywhere, produce_during, turn_may_only_touch_child,
+};
 
 fn queued(sandbox: &Sandbox, name: &str) -> Vec<String> {
     texts(&sandbox.json_lines(["queue", "list", "-a", name, "--limit", "0"]), "id")
@@ -28,7 +29,7 @@ fn refused(sandbox: &Sandbox, words: &[&str], status: i32, kind: &str) -> Ran {
     sandbox.cmd([&["--json"], words].concat()).fails(status, kind)
 }
 
-/// An agent with a child, a message, history, a signature key, and files of a person.
+/// Returns an agent with a child, a message, history, a trigger key, and files of its operator.
 fn estate() -> Sandbox {
     let here = started("echo said");
     here.run(["create", "kid", "--parent", "ada", "--", "true"]);
@@ -51,7 +52,7 @@ fn estate() -> Sandbox {
     here
 }
 
-/// What an agent has, without its names.
+/// Returns the keys and listings of an agent, with its name replaced by `NAME`.
 fn shown(here: &Sandbox, name: &str) -> Vec<String> {
     let keys = names(&here.agent(name).join("keys"));
     let shown = ["queue list", "briefs", "run list", "work list", "timer list", "wait list", "trigger list"];
@@ -78,8 +79,7 @@ fn everything_of_an_agent_goes_along() {
     assert_eq!(fs::read_to_string(dir.join("memory/link")).unwrap(), "mine");
     assert!(dir.join("hooks/on-startup").exists());
     let events = here.json_lines(["events", "eve", "--limit", "2"]);
-    let kinds: Vec<&Value> = events.iter().map(|event| &event["kind"]).collect();
-    assert_eq!(kinds, ["moved_away", "moved_in"]);
+    assert_eq!(texts(&events, "kind"), ["moved_away", "moved_in"]);
     assert_eq!(events[0]["data"]["to"], "eve");
     assert_eq!((&events[1]["data"]["by"], &events[1]["data"]["from"]), (&json!("rename"), &json!("ada")));
     assert!(here.run(["logs", "eve"]).contains("had the name ada until now"));
@@ -88,14 +88,14 @@ fn everything_of_an_agent_goes_along() {
         let ran = refused(&here, words, 3, "no_agent");
         assert_eq!(failure(&ran)["hint"], "it was renamed: it is `eve` now", "{ran}");
     }
-    // Its keys are known, and its messages are worked on once.
+    // The renamed agent knows the dedupe key, so its queue still has one message.
     let again = here.json(["enqueue", "eve", "once", "--dedupe-key", "k"]);
     assert_eq!(queued(&here, "eve"), [again["message_id"].as_str().unwrap()]);
     renamed(&here, "eve", "ada");
     healthy(&here);
     assert_eq!(here.json(["get", "kid"])["parent"], "ada");
     assert_eq!(shown(&here, "ada"), before);
-    // A new agent may have the name that is free.
+    // A new agent takes the free name.
     add(&here, "eve", "true");
     here.run(["enqueue", "eve", "x"]);
     here.run(["tick", "ada", "--until-idle"]);
@@ -122,11 +122,11 @@ fn what_can_not_be_renamed_stays_as_it_was() {
     refused(&here, &["rename", "kid", "eve"], 4, "task_open");
     here.cmd(["tick", "--all", "--until-idle"]).output();
     say(&here, "still there");
-    // One that was moved away has no name to give, nor one to take.
+    // An agent that was moved away can't be renamed, and its name is taken.
     export(&here, &["bob", "--move", "host-b"]);
     refused(&here, &["rename", "bob", "eve"], 4, "moved");
     refused(&here, &["rename", "ada", "bob"], 4, "agent_exists");
-    // What is damaged is told of, and stays.
+    // A damaged record makes the command fail before it changes anything.
     let policy = here.agent("ada").join("identity.json");
     let sound = fs::read(&policy).unwrap();
     fs::write(&policy, "{").unwrap();
@@ -143,28 +143,17 @@ fn what_can_not_be_renamed_stays_as_it_was() {
 
 #[test]
 fn a_turn_is_not_renamed_and_renames_only_children() {
-    let own = own_name();
-    let line = |name: &str| format!("{own} rename {name} {name}-2; echo $? >> \"$HOME/said\"; ");
-    let here = started(&["ada", "bob", "kid"].map(line).concat());
-    add(&here, "bob", "true");
-    here.run(["create", "kid", "--parent", "ada", "--", "true"]);
-    say(&here, "go");
-    here.run(["tick", "ada"]);
-    assert_eq!(fs::read_to_string(here.home().join("said")).unwrap(), "4\n4\n0\n");
+    let here = turn_may_only_touch_child(|name| format!("rename {name} {name}-2"));
     assert_eq!(agents(&here), ["ada", "bob", "kid-2"]);
-    let here =
-        started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
-    say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(here.home().join("on"));
+    let (here, end_turn) = in_turn();
     let ran = refused(&here, &["rename", "ada", "eve"], 4, "turn_running");
     assert!(failure(&ran)["hint"].as_str().unwrap().contains("dormouse stop ada"), "{ran}");
-    fs::remove_file(here.home().join("on")).unwrap();
-    tick.end();
+    end_turn(&here);
     renamed(&here, "ada", "eve");
     healthy(&here);
 }
 
-/// An agent may start again what it has stopped, whatever its name is now.
+/// Stops a child in a turn and renames the parent: a later turn of the parent may start the child.
 #[test]
 fn what_was_stopped_by_an_agent_knows_its_new_name() {
     let own = own_name();
@@ -180,14 +169,14 @@ fn what_was_stopped_by_an_agent_knows_its_new_name() {
     here.run(["enqueue", "eve", "start it"]);
     here.run(["tick", "eve"]);
     assert_eq!(here.json(["get", "kid"])["status"], "awake_idle");
-    // One that the operator has stopped stays so under any name.
+    // An agent that the operator has stopped is still stopped after its renaming.
     here.run(["stop", "kid"]);
     renamed(&here, "kid", "kim");
     assert_eq!(here.json(["get", "kim"])["status"], "stopped");
     healthy(&here);
 }
 
-/// A message that a settlement has committed reaches the agent, whatever its name is when the message is delivered.
+/// Renames the receiver of a message between the sender's settlement and the delivery.
 #[test]
 fn what_a_turn_has_sent_before_arrives() {
     needs!("strace");
@@ -216,7 +205,7 @@ fn what_a_turn_has_sent_before_arrives() {
         assert_eq!(here.json(["get", "bob"])["attention"], Value::Null);
         healthy(&here);
     }
-    // While it has no name to be delivered to, it waits.
+    // The renaming is killed when neither name exists: the delivery is put off.
     let calls = strace::record(&template.copy(), &["rename", "ada", "eve"], "").points();
     let gone = held::call(&calls, "rename", ".gone-ada");
     let here = template.copy();
@@ -228,9 +217,9 @@ fn what_a_turn_has_sent_before_arrives() {
     healthy(&here);
 }
 
-/// What the directory says after a renaming was killed: the agent has one of its names, or is marked, and the same
-/// command does what is left.
-fn goes_on(here: &Sandbox, what: &str) {
+/// Checks the directory after a renaming was interrupted: the agent has its old or its new name, or
+/// has a mark, and the same command completes the renaming.
+fn can_be_completed(here: &Sandbox, what: &str) {
     healthy(here);
     let there = agents(here);
     let named = |name: &str| there.contains(&name.to_owned());
@@ -252,14 +241,14 @@ fn goes_on(here: &Sandbox, what: &str) {
             assert!([3, 4].contains(&here.cmd(words.iter().copied()).output().code()), "{what}: {words:?}");
         }
         if named("eve") {
-            // It has its new name already, and gets no other one before that is done.
+            // An agent with its new name gets no third one before the renaming is complete.
             assert!([3, 4].contains(&here.cmd(["rename", "ada", "zoe"]).output().code()), "{what}");
         }
     }
     let ran = here.cmd(["rename", "ada", "eve"]).output();
     let is_done = !marked && named("eve");
     assert_eq!(ran.code(), if is_done { 3 } else { 0 }, "{what}: {ran}");
-    // This sweeps what was left.
+    // Creating an agent deletes leftover files.
     here.run(["create", "new", "--", "true"]);
     assert_eq!(agents(here), ["eve", "kid", "new"], "{what}");
     assert_eq!(queued(here, "eve").len(), 1 + admitted, "{what}");
@@ -274,10 +263,10 @@ fn goes_on(here: &Sandbox, what: &str) {
 #[test]
 fn a_renaming_can_be_killed_at_every_call() {
     needs!("strace");
-    killed_everywhere(&estate(), &["rename", "ada", "eve"], "", goes_on);
+    killed_everywhere(&estate(), &["rename", "ada", "eve"], "", can_be_completed);
 }
 
-/// Until there is an agent of the new name, another one can be chosen.
+/// Kills a renaming: while no agent has the new name, another name can be given.
 #[test]
 fn a_renaming_that_was_killed_can_take_another_name() {
     needs!("strace");
@@ -306,65 +295,31 @@ fn a_renaming_that_finds_the_disk_full_loses_nothing() {
     needs!("strace");
     let template = estate();
     let words = ["rename", "ada", "eve"];
-    let points = strace::record(&template.copy(), &words, "").points();
-    let acts = ["write", "pwrite64", "mkdir", "open", "rename", "fsync", "fdatasync", "syncfs"];
-    let writes: Vec<_> = points.into_iter().filter(|call| acts.contains(&call.act())).collect();
-    assert!(writes.len() > 10);
-    each_in_parallel(&one_in(6, writes), |call| {
-        let here = template.copy();
-        let harmed = strace::harm(&here, &words, "", call, Harm::Error("ENOSPC"));
-        assert!([0, 1, 6].contains(&harmed.ran.code()), "{call}: {}", harmed.ran);
-        goes_on(&here, &format!("{call}: {}", harmed.ran));
+    let writes = one_in(6, changing_calls(&template, &words, &WRITES));
+    each_on_full_disk(&template, &words, &writes, |here, failed, what| {
+        assert!([0, 1, 6].contains(&failed.code()), "{what}");
+        can_be_completed(here, what);
     });
 }
 
 #[test]
 fn producers_lose_nothing_to_a_renaming() {
     for round in 0..6 {
-        let here = Sandbox::in_memory().with_real_clock();
-        here.run(["init"]);
-        add(&here, "ada", "true");
-        let here = &here;
-        let acknowledged = thread::scope(|scope| {
-            let producers: Vec<_> = (0..3)
-                .map(|number| {
-                    scope.spawn(move || {
-                        let mut kept: Vec<String> = Vec::new();
-                        let mut name = "ada";
-                        loop {
-                            let ran = produce(here, name, number, &mut kept);
-                            if ran.code() == 0 {
-                                if name == "eve" {
-                                    return kept;
-                                }
-                                continue;
-                            }
-                            let kind = failure(&ran)["kind"].clone();
-                            assert!(kind == "moved" || kind == "no_agent", "{ran}");
-                            name = "eve";
-                        }
-                    })
-                })
-                .collect();
-            thread::sleep(Duration::from_millis(40 + 23 * round));
-            here.cmd(["rename", "ada", "eve"]).exits(0);
-            producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect::<Vec<_>>()
-        });
-        assert_eq!(agents(here), ["eve"]);
-        let mut arrived = queued(here, "eve");
+        let (here, acknowledged) = produce_during(round, &["rename", "ada", "eve"], Some("eve"));
+        assert_eq!(agents(&here), ["eve"]);
+        let mut arrived = queued(&here, "eve");
         for id in &acknowledged {
             assert!(arrived.contains(id), "{id}");
         }
-        // A batch that was cut off has said how many went along; nothing is there twice.
         let all = arrived.len();
         arrived.sort_unstable();
         arrived.dedup();
-        assert_eq!(arrived.len(), all);
-        healthy(here);
+        assert_eq!(arrived.len(), all, "a message has arrived twice");
+        healthy(&here);
     }
 }
 
-/// The moment between an arrival and the look whether it came too late.
+/// Holds `enqueue` at the rename into the inbox, or just after it, while the agent is renamed.
 #[test]
 fn a_producer_that_is_held_around_its_arrival_is_told_of_a_renaming() {
     needs!("strace");
@@ -386,7 +341,7 @@ fn a_producer_that_is_held_around_its_arrival_is_told_of_a_renaming() {
     }
 }
 
-/// A program that puts a file into the inbox asks for no answer: its file is there, whenever that was.
+/// Drops a file into the inbox during a renaming: the renamed agent processes it.
 #[test]
 fn a_file_that_is_dropped_meanwhile_goes_along() {
     needs!("strace");
@@ -424,30 +379,22 @@ fn a_command_that_is_held_anywhere_meets_one_name_or_none() {
         &["create", "eve", "--", "true"],
         &["create", "kid", "--parent", "ada", "--", "true"],
     ] {
-        let calls = strace::record(&template.copy(), words, "").calls;
-        let from = calls.iter().position(|call| call.rest.contains("agents/")).unwrap();
-        let calls: Vec<_> = calls[from..].iter().filter(|call| call.rest.contains("agents/")).collect();
-        let some: Vec<_> = calls.iter().step_by(calls.len().div_ceil(8)).copied().collect();
-        each_in_parallel(&some, |call| {
-            let here = template.copy();
-            let first = Held::at(&here, words, "", call);
-            let second = here.cmd(["rename", "ada", "eve", "--lock-timeout", "0s"]).output();
-            let first = first.go_on();
-            let described = format!("{words:?} held at {call}\n{first}\n{second}");
+        let rename = ["rename", "ada", "eve", "--lock-timeout", "0s"];
+        held_at_some_calls(&template, words, "agents/", &rename, |here, first, second, described| {
             assert!([0, 3, 4, 5].contains(&second.code()), "{described}");
             assert!([0, 3, 4, 5].contains(&first.code()), "{described}");
-            // Whatever is left is done by whoever is called next.
+            // A renaming that was interrupted is completed by the next command.
             for name in ["eve", "zoe"] {
                 here.cmd(["rename", "ada", name]).output();
             }
-            let there = agents(&here);
+            let there = agents(here);
             let kept = there.iter().filter(|name| ["ada", "eve", "zoe"].contains(&name.as_str()));
             let extra = usize::from(words[0] == "create" && words[1] == "eve" && first.code() == 0);
             assert_eq!(kept.count(), 1 + extra, "{there:?} {described}");
             for name in there.iter().filter(|name| !name.starts_with('.')) {
                 assert_eq!(here.json(["get", name])["moved"], Value::Null, "{name}: {described}");
             }
-            healthy(&here);
+            healthy(here);
         });
     }
 }
@@ -459,13 +406,7 @@ fn two_renamings_at_once_make_one_agent() {
     for round in 0..10 {
         let here = template.copy();
         let other = if round % 2 == 0 { "eve" } else { "zoe" };
-        let ran = thread::scope(|scope| {
-            let runs = ["eve", other].map(|name| {
-                let here = &here;
-                scope.spawn(move || here.cmd(["rename", "ada", name]).output())
-            });
-            runs.map(|run| run.join().unwrap())
-        });
+        let ran = at_once(&here, ["eve", other].map(|name| ["rename", "ada", name]));
         assert!(ran.iter().any(|ran| ran.code() == 0), "{ran:?}");
         assert!(ran.iter().all(|ran| [0, 3, 4].contains(&ran.code())), "{ran:?}");
         let there = agents(&here);

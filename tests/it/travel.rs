@@ -1,4 +1,4 @@
-//! `export` and `import`: agents that go from one state directory to another, and are ticked in one place.
+//! Tests `export` and `import`: agents move between state directories, and one place ticks them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -16,18 +17,19 @@ use serde_json::Value;
 use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel, one_in};
 use crate::held::{self, Held};
 use crate::setup::{
-    add, eventually, failure, field, hook, names, objects, processes, say, started, started_with, texts, tree,
+    Beside, Tree, add, agents, eventually, failure, field, hook, names, objects, own_name, processes, say,
+    started, started_with, texts, tree,
 };
 use crate::strace::{self, Call, Harm};
 
-/// Another state directory, without agents.
+/// Returns a second state directory, without agents.
 pub fn elsewhere() -> Sandbox {
     let sandbox = Sandbox::in_memory();
     sandbox.run(["init"]);
     sandbox
 }
 
-/// Where a sandbox keeps streams.
+/// Path of the stream that `export` writes in a sandbox.
 fn stream(sandbox: &Sandbox) -> PathBuf {
     sandbox.home().join("ada.tar")
 }
@@ -58,7 +60,7 @@ pub fn healthy(sandbox: &Sandbox) {
     assert!(ran.code() == 0, "{ran}");
 }
 
-/// An agent with something of every kind.
+/// Returns an agent with records and files of every kind.
 #[track_caller]
 fn estate() -> Sandbox {
     let sandbox = started_with(
@@ -87,15 +89,20 @@ fn estate() -> Sandbox {
     sandbox
 }
 
-/// The same clock, so that what is due here is due there.
-fn there(here: &Sandbox) -> Sandbox {
+/// Returns a second state directory whose clock is later than that of [`estate`].
+fn later_elsewhere() -> Sandbox {
     let there = elsewhere();
     there.pass(101 * 24 * 3600);
-    let _ = here;
     there
 }
 
-/// The files that travel, by their paths from the agent's directory: contents, and when they were written.
+/// Returns the paths that are new or have other content.
+pub fn rewritten(before: &Tree, after: &Tree) -> Vec<PathBuf> {
+    let changed = after.iter().filter(|(path, found)| before.get(*path).is_none_or(|old| old.1 != found.1));
+    changed.map(|(path, _)| path.clone()).collect()
+}
+
+/// Path in the agent's directory, content and time (in s) of each file that an export contains.
 fn contents(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>, i64)> {
     let dir = sandbox.agent("ada");
     let is_local = |path: &Path| {
@@ -116,21 +123,21 @@ fn an_agent_arrives_byte_for_byte() {
     let here = estate();
     let before = contents(&here);
     let bytes = export(&here, &["ada"]);
-    assert_eq!(bytes, export(&here, &["--all"]), "the same records are the same bytes");
-    let there = there(&here);
+    assert_eq!(bytes, export(&here, &["--all"]), "equal records make equal streams");
+    let there = later_elsewhere();
     imported(&there, &bytes, &[]);
     assert_eq!(export(&there, &["ada"]), bytes);
     healthy(&there);
     assert_eq!(contents(&there), before);
     let mode = |path: &str| fs::metadata(there.agent("ada").join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("hooks/on-startup"), mode("state.json"), mode("inbox")), (0o700, 0o600, 0o700));
-    // What it was about to do it does there, and what has ended is known.
+    // The copy works on the pending messages, and knows the dedupe keys of ended ones.
     let steps = there.cmd(["tick", "ada", "--until-idle", "--json"]).output();
     let turns: Vec<Value> =
         objects(&steps.stdout).into_iter().filter(|step| step["run_id"].is_string()).collect();
     assert!(turns.len() >= 3, "{steps}");
     assert_eq!(there.json(["enqueue", "ada", "once", "--dedupe-key", "k"])["duplicate"], true);
-    assert_eq!(export(&here, &["ada"]), bytes, "nothing of it has changed here");
+    assert_eq!(export(&here, &["ada"]), bytes, "the original has changed");
 }
 
 #[test]
@@ -156,11 +163,10 @@ fn several_agents_go_in_one_stream() {
     let bytes = export(&here, &["eve", "ada", "ada"]);
     let there = elsewhere();
     let ran = import(&there, &bytes, &["--json"]);
-    let agents: Vec<Value> = objects(&ran.stdout).iter().map(|one| one["agent"].clone()).collect();
-    assert_eq!(agents, ["ada", "eve"], "{ran}");
-    assert_eq!(names(&there.store().join("agents")), ["ada", "eve"]);
+    assert_eq!(texts(&objects(&ran.stdout), "agent"), ["ada", "eve"], "{ran}");
+    assert_eq!(agents(&there), ["ada", "eve"]);
     let all = export(&here, &["--all"]);
-    // One of them is there already: none arrives.
+    // One agent of the stream exists already, so none is imported.
     let before = tree(&there.store());
     import(&there, &all, &["--json"]).fails(4, "agent_exists");
     assert_eq!(tree(&there.store()), before);
@@ -170,7 +176,7 @@ fn several_agents_go_in_one_stream() {
 fn under_another_name_only_the_name_changes() {
     let here = estate();
     let bytes = export(&here, &["ada"]);
-    let there = there(&here);
+    let there = later_elsewhere();
     imported(&there, &bytes, &["--as", "zoe"]);
     healthy(&there);
     let renamed = there.agent("zoe").join("state.json");
@@ -223,7 +229,7 @@ fn a_link_among_records_is_damage_and_elsewhere_left_out() {
     assert!(!names(&here.project()).iter().any(|name| name.contains(".new-")));
 }
 
-/// A stream may name any number of agents. Each is looked at before the next one gets a directory.
+/// Names many absent agents in a stream: the import checks each before it makes the next directory.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_stream_that_names_many_agents_and_brings_none_makes_no_directories() {
@@ -282,7 +288,7 @@ fn records_are_looked_at_before_they_appear() {
     let here = estate();
     let state = here.agent("ada").join("state.json");
     let whole = fs::read_to_string(&state).unwrap();
-    let there = there(&here);
+    let there = later_elsewhere();
     let before = tree(&there.store());
     for (what, text) in [
         ("not JSON", "{".to_owned()),
@@ -298,7 +304,7 @@ fn records_are_looked_at_before_they_appear() {
         ),
     ] {
         fs::write(&state, text).unwrap();
-        // An export looks at no record but this one, and only as far as it must.
+        // The export reads no more of `state.json` than it needs, so it may miss the fault.
         let ran = here.cmd(["export", "ada", "-o", stream(&here).to_str().unwrap()]).output();
         if ran.code() != 0 {
             assert_eq!(ran.code(), 6, "{what}: {ran}");
@@ -334,7 +340,7 @@ fn the_stream_goes_to_a_program_or_a_file() {
         let ran = here.program("sh", vec!["-c".into(), line.into()]).output();
         assert!([4, 6].contains(&ran.code()) && !ran.stderr.contains("roken pipe"), "{ran}");
     }
-    assert_eq!(names(&here.store().join("agents")), ["ada"]);
+    assert_eq!(agents(&here), ["ada"]);
 }
 
 #[test]
@@ -347,7 +353,7 @@ fn a_slow_reader_keeps_nobody_waiting() {
     let mut stdout = child.stdout.take().unwrap();
     let mut bytes = vec![0; 4096];
     stdout.read_exact(&mut bytes).unwrap();
-    // It has begun to write, and nobody reads on.
+    // The export has begun to write, and the test stops reading.
     let revision: u64 = field(&here, "revision").parse().unwrap();
     here.run(["enqueue", "ada", "more", "--dedupe-key", "k", "--lock-timeout", "0s"]);
     assert_eq!(here.cmd(["tick", "ada", "--lock-timeout", "0s"]).output().code(), 0);
@@ -364,7 +370,7 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
     let here = estate();
     add(&here, "bob", "true");
     let bytes = export(&here, &["ada", "--move", "host-b"]);
-    assert_eq!(export(&here, &["ada", "--move", "host-b"]), bytes, "the same as often as it is needed");
+    assert_eq!(export(&here, &["ada", "--move", "host-b"]), bytes, "a repeated move makes another stream");
     let refused = |words: &[&str]| {
         let ran = here.cmd([&["--json"], words].concat()).fails(4, "moved");
         assert!(ran.stderr.contains("host-b"), "{words:?}: {ran}");
@@ -401,18 +407,13 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
 "#;
     here.cmd(["enqueue", "ada", "--batch", "--json"]).stdin(lines).fails(4, "moved");
     here.cmd(["export", "ada", "--move", "host-c", "-o", "x.tar", "--json"]).fails(4, "moved");
-    let changed: Vec<PathBuf> = tree(&here.agent("ada"))
-        .into_iter()
-        .filter(|(path, found)| before.get(path).is_none_or(|known| known.1 != found.1))
-        .map(|(path, _)| path)
-        .filter(|path| {
-            !path.ends_with("lock")
-                && !path.ends_with("run.lock")
-                && !path.to_string_lossy().contains("/cache")
-        })
-        .collect();
+    let mut changed = rewritten(&before, &tree(&here.agent("ada")));
+    changed.retain(|path| {
+        let is_lock = path.ends_with("lock") || path.ends_with("run.lock");
+        !is_lock && !path.to_string_lossy().contains("/cache")
+    });
     assert_eq!(changed, Vec::<PathBuf>::new());
-    // Whoever asks for all of them is not stopped by it.
+    // A tick of all agents passes over the moved one.
     here.cmd(["tick", "--all", "--json"]).assert().code(0).stdout(contains("ada").not());
     here.cmd(["tick", "--all", "--jobs", "2", "--json"]).assert().code(0).stdout(contains("ada").not());
     assert_eq!(here.cmd(["next-wake", "ada", "-q"]).output().stdout, "");
@@ -423,49 +424,78 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
     assert!(here.cmd(["explain", "ada"]).output().stderr.contains("moved to host-b"));
     healthy(&here);
     assert_eq!(export(&here, &["ada"]), bytes);
-    // There it goes on.
-    let there = there(&here);
+    // The agent works on in its new place.
+    let there = later_elsewhere();
     imported(&there, &bytes, &[]);
     healthy(&there);
     assert_eq!(there.json(["get", "ada"])["moved"], Value::Null);
     assert_eq!(there.cmd(["tick", "ada", "--until-idle", "-q"]).output().code(), 0);
-    let kinds: Vec<String> = there
-        .json_lines(["events", "ada", "--limit", "0"])
-        .iter()
-        .map(|event| event["kind"].as_str().unwrap().to_owned())
-        .filter(|kind| kind.starts_with("moved"))
-        .collect();
+    let mut kinds = texts(&there.json_lines(["events", "ada", "--limit", "0"]), "kind");
+    kinds.retain(|kind| kind.starts_with("moved"));
     assert_eq!(kinds, ["moved_away", "moved_in"]);
-    // And comes back, with what it has done.
+    // The agent moves back with its new records.
     let back = export(&there, &["ada", "--move", "host-a"]);
     imported(&here, &back, &[]);
     healthy(&here);
     assert_eq!(here.json(["get", "ada"])["moved"], Value::Null);
     say(&here, "again");
-    assert_eq!(names(&here.store().join("agents")), ["ada", "bob"]);
+    assert_eq!(agents(&here), ["ada", "bob"]);
     import(&here, &back, &["--json"]).fails(4, "agent_exists");
+}
+
+/// Returns an agent `ada` in a turn, and a function that ends this turn and its tick.
+#[track_caller]
+pub fn in_turn() -> (Sandbox, impl FnOnce(&Sandbox)) {
+    let here =
+        started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
+    say(&here, "work");
+    let tick = Beside::start(here.cmd(["tick", "ada"])).after_it_made(here.home().join("on"));
+    let end = |here: &Sandbox| {
+        fs::remove_file(here.home().join("on")).unwrap();
+        tick.end();
+    };
+    (here, end)
+}
+
+/// Checks that a command refuses `ada` during a turn, and then while a task is open. Returns the
+/// sandbox after the end of both.
+#[track_caller]
+pub fn refused_during_turn_and_task(words: &[&str]) -> Sandbox {
+    let run = |here: &Sandbox, kind| here.cmd(words.iter().copied()).fails(4, kind);
+    let (here, end_turn) = in_turn();
+    let ran = run(&here, "turn_running");
+    assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
+    end_turn(&here);
+    let task = here.json(["task", "start", "-a", "ada", "--", "sleep", "100"])["id"].clone();
+    run(&here, "task_open");
+    here.cmd(["task", "stop", task.as_str().unwrap()]).output();
+    here
+}
+
+/// Runs a command for `ada`, `bob` and `kid` in a turn of `ada`. The command is refused for the
+/// agent itself and for `bob`, and succeeds for its child `kid`.
+#[track_caller]
+pub fn turn_may_only_touch_child(command: impl Fn(&str) -> String) -> Sandbox {
+    let own = own_name();
+    let line = |name: &str| format!("{own} {}; echo $? >> \"$HOME/said\"; ", command(name));
+    let here = started(&["ada", "bob", "kid"].map(line).concat());
+    add(&here, "bob", "true");
+    here.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    say(&here, "go");
+    here.run(["tick", "ada"]);
+    assert_eq!(fs::read_to_string(here.home().join("said")).unwrap(), "4\n4\n0\n");
+    here
 }
 
 #[test]
 fn nobody_moves_what_is_at_work() {
-    let here =
-        started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
-    say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"])).after_it_made(here.home().join("on"));
     let words = ["export", "ada", "--move", "b", "-o", "x.tar", "--json"];
-    let ran = here.cmd(words).fails(4, "turn_running");
-    assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
-    fs::remove_file(here.home().join("on")).unwrap();
-    tick.end();
-    let task =
-        here.json(["task", "start", "-a", "ada", "--", "sleep", "100"])["id"].as_str().unwrap().to_owned();
-    here.cmd(words).fails(4, "task_open");
-    here.cmd(["task", "stop", &task]).output();
+    let here = refused_during_turn_and_task(&words);
     assert!(!here.project().join("x.tar").exists());
     assert_eq!(here.cmd(words).output().code(), 0);
 }
 
-/// A copy has the ids of its original. What goes on under them goes on in the original alone.
+/// Copies an agent during a turn and a task: commands for the copy end neither of the original.
 #[test]
 fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
     const TURN: &str = "echo x >> \"$HOME/begun\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done; echo x >> \"$HOME/ended\"";
@@ -474,8 +504,7 @@ fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
     let task = here.json(["task", "start", "-a", "ada", "--", "sh", "-c", "sleep 100; exit 3"])["id"].clone();
     let task = task.as_str().unwrap();
     let id = say(&here, "work");
-    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada", "--json"]))
-        .after_it_made(here.home().join("begun"));
+    let tick = Beside::start(here.cmd(["tick", "ada", "--json"])).after_it_made(here.home().join("begun"));
     let bytes = export(&here, &["ada"]);
     let there = elsewhere().with_real_clock();
     imported(&there, &bytes, &[]);
@@ -500,7 +529,7 @@ fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
             let ran = sandbox.cmd(words).output();
             assert!([0, 7].contains(&ran.code()), "{words:?}: {ran}");
         }
-        assert_eq!(at_work(), before, "nothing of the original has ended: {name}");
+        assert_eq!(at_work(), before, "a process of the original has ended: {name}");
     }
     assert_eq!(here.json(["task", "status", task, "-a", "ada"])["status"], "running");
     fs::remove_file(here.home().join("on")).unwrap();
@@ -523,19 +552,20 @@ fn nobody_moves_a_child_that_is_waited_for() {
     here.cmd(words).exits(0);
 }
 
-/// The messages of an inbox, by id.
+/// Returns the ids of the pending messages of `ada`.
 pub fn ids(sandbox: &Sandbox) -> Vec<String> {
     texts(&sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"]), "id")
 }
 
-/// The archived messages, as text.
+/// Returns the text of the archived messages of `ada`.
 fn archived(sandbox: &Sandbox) -> String {
     let months = sandbox.agent("ada").join("archive");
     let files = names(&months).into_iter().map(|month| months.join(month).join("message.jsonl"));
     files.filter_map(|file| fs::read_to_string(file).ok()).collect()
 }
 
-/// One command of a producer: a batch, a message with a key, or a plain one. Keeps the ids that it acknowledges.
+/// Runs one command of a producer: a batch (`number` 0), a message with a key (1), or a plain one.
+/// Appends the acknowledged ids to `kept`.
 pub fn produce(sandbox: &Sandbox, agent: &str, number: usize, kept: &mut Vec<String>) -> Ran {
     let key = format!("k{}", kept.len());
     let batch = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n";
@@ -550,7 +580,7 @@ pub fn produce(sandbox: &Sandbox, agent: &str, number: usize, kept: &mut Vec<Str
     ran
 }
 
-/// The calls with which `enqueue` opens the inbox, and puts its message into it.
+/// Returns the calls with which `enqueue` opens the inbox and renames its message into it.
 pub fn around_the_arrival(template: &Sandbox) -> [Call; 2] {
     let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
     let arrival = held::call(&calls, "rename", "/inbox");
@@ -577,18 +607,19 @@ fn producers_lose_nothing_to_a_move() {
                                 0 => begun.store(true, Ordering::Relaxed),
                                 4 => {
                                     assert_eq!(failure(&ran)["kind"], "moved", "{ran}");
-                                    // The part of a batch that went with it is not acknowledged, and may be there.
+                                    // The accepted part of a batch is not acknowledged, and may
+                                    // have moved along.
                                     return kept;
                                 }
                                 _ => panic!("{ran}"),
                             }
                         }
-                        panic!("it was never moved");
+                        panic!("200 messages, and the agent was not moved");
                     })
                 })
                 .collect();
             eventually("a first message", || begun.load(Ordering::Relaxed).then_some(()));
-            thread::sleep(std::time::Duration::from_millis(60 + 23 * round));
+            thread::sleep(Duration::from_millis(60 + 23 * round));
             if round % 2 == 1 {
                 here.cmd(["tick", "ada"]).output();
             }
@@ -612,7 +643,7 @@ fn producers_lose_nothing_to_a_move() {
             assert!(once.contains(id) != is_processed(id), "{id}");
         }
         assert!(!acknowledged.is_empty());
-        // What was refused is in neither place.
+        // A refused message is in neither place.
         let left: BTreeSet<String> = ids(here).into_iter().collect();
         assert!(left.iter().all(|id| once.contains(id)), "late arrivals were taken back");
     }
@@ -631,7 +662,7 @@ fn a_producer_that_is_held_around_its_arrival_learns_what_became_of_it() {
         let there = elsewhere();
         imported(&there, &bytes, &[]);
         assert_eq!(ids(&there).len(), usize::from(is_taken));
-        assert_eq!(ids(&here).len(), usize::from(is_taken), "what is refused is gone");
+        assert_eq!(ids(&here).len(), usize::from(is_taken), "a refused message was kept");
         healthy(&here);
     }
 }
@@ -667,7 +698,7 @@ fn what_comes_late_is_told_and_comes_along_when_the_agent_is_back() {
     let here = started("true");
     say(&here, "in time");
     let bytes = export(&here, &["ada", "--move", "host-b"]);
-    // Who drops files asks nobody.
+    // A program that drops files does not ask whether the agent was moved.
     let inbox = here.agent("ada").join("inbox");
     fs::write(inbox.join("late.json"), "{\"text\": \"late\"}\n").unwrap();
     let ran = here.cmd(["doctor", "--json"]).output();
@@ -684,7 +715,8 @@ fn what_comes_late_is_told_and_comes_along_when_the_agent_is_back() {
     assert_eq!(steps.iter().filter(|step| step["run_id"].is_string()).count(), 1);
 }
 
-/// Kills a command at every call that changes something.
+/// Kills a command at about one in four of its calls that change files (`DORMOUSE_CUTS` gives
+/// another part), each time in a copy of `template`.
 pub fn killed_everywhere(
     template: &Sandbox,
     words: &[&str],
@@ -698,6 +730,94 @@ pub fn killed_everywhere(
         strace::harm(&sandbox, words, stdin, call, Harm::Kill);
         then(&sandbox, &format!("killed at {call}"));
     });
+}
+
+/// Calls that can need space on a disk.
+pub const WRITES: [&str; 8] =
+    ["write", "pwrite64", "mkdir", "open", "rename", "fsync", "fdatasync", "syncfs"];
+
+/// Returns the calls of a command that change files and have one of these names. More than 10.
+pub fn changing_calls(template: &Sandbox, words: &[&str], names: &[&str]) -> Vec<Call> {
+    let mut points = strace::record(&template.copy(), words, "").points();
+    points.retain(|call| names.contains(&call.act()));
+    assert!(points.len() > 10);
+    points
+}
+
+/// Lets each of these calls of a command fail with `ENOSPC`, each time in a copy of `template`.
+pub fn each_on_full_disk(
+    template: &Sandbox,
+    words: &[&str],
+    calls: &[Call],
+    then: impl Fn(&Sandbox, &Ran, &str) + Sync,
+) {
+    each_in_parallel(calls, |call| {
+        let sandbox = template.copy();
+        let ran = strace::harm(&sandbox, words, "", call, Harm::Error("ENOSPC")).ran;
+        then(&sandbox, &ran, &format!("{call}: {ran}"));
+    });
+}
+
+/// Holds a command at about eight of its calls on paths that contain `part`, runs a second command
+/// meanwhile, and passes the results of both to `then`.
+pub fn held_at_some_calls(
+    template: &Sandbox,
+    words: &[&str],
+    part: &str,
+    second: &[&str],
+    then: impl Fn(&Sandbox, &Ran, &Ran, &str) + Sync,
+) {
+    let mut calls = strace::record(&template.copy(), words, "").calls;
+    calls.retain(|call| call.rest.contains(part));
+    let some: Vec<_> = calls.iter().step_by(calls.len().div_ceil(8)).collect();
+    each_in_parallel(&some, |call| {
+        let here = template.copy();
+        let first = Held::at(&here, words, "", call);
+        let second = here.cmd(second.iter().copied()).output();
+        let first = first.go_on();
+        let described = format!("{words:?} held at {call}\n{first}\n{second}");
+        then(&here, &first, &second, &described);
+    });
+}
+
+/// Runs two commands at the same time.
+pub fn at_once<const N: usize>(here: &Sandbox, commands: [[&str; N]; 2]) -> [Ran; 2] {
+    thread::scope(|scope| {
+        let runs = commands.map(|words| scope.spawn(move || here.cmd(words).output()));
+        runs.map(|run| run.join().unwrap())
+    })
+}
+
+/// Runs a command that removes or renames `ada` while three producers send to this agent. Each
+/// producer ends when it is refused, or after its first message to the agent of the new name.
+/// Returns the acknowledged ids.
+pub fn produce_during(round: u64, words: &[&str], new_name: Option<&str>) -> (Sandbox, Vec<String>) {
+    let sandbox = Sandbox::in_memory().with_real_clock();
+    sandbox.run(["init"]);
+    add(&sandbox, "ada", "true");
+    let here = &sandbox;
+    let acknowledged = thread::scope(|scope| {
+        let produce_until_refused = |number| {
+            let mut kept: Vec<String> = Vec::new();
+            let mut name = "ada";
+            loop {
+                let ran = produce(here, name, number, &mut kept);
+                if ran.code() != 0 {
+                    let kind = failure(&ran)["kind"].clone();
+                    assert!(kind == "moved" || kind == "no_agent", "{ran}");
+                    let Some(new_name) = new_name else { return kept };
+                    name = new_name;
+                } else if new_name == Some(name) {
+                    return kept;
+                }
+            }
+        };
+        let producers = [0, 1, 2].map(|number| scope.spawn(move || produce_until_refused(number)));
+        thread::sleep(Duration::from_millis(40 + 23 * round));
+        here.cmd(words.iter().copied()).exits(0);
+        producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect()
+    });
+    (sandbox, acknowledged)
 }
 
 #[test]
@@ -728,14 +848,14 @@ fn an_import_can_be_killed_at_every_call() {
     let template = elsewhere();
     fs::write(template.project().join("x.tar"), &bytes).unwrap();
     killed_everywhere(&template, &["import", "x.tar"], "", |sandbox, what| {
-        let agents = sandbox.cmd(["list", "--json"]).output();
-        let is_there = !objects(&agents.stdout).is_empty();
+        let listed = sandbox.cmd(["list", "--json"]).output();
+        let is_there = !objects(&listed.stdout).is_empty();
         sandbox.cmd(["import", "x.tar"]).exits(if is_there { 4 } else { 0 });
         healthy(sandbox);
         assert_eq!(ids(sandbox).len(), 1, "{what}");
         assert_eq!(sandbox.run(["tick", "ada", "-q", "--json"]).lines().count(), 1);
         sandbox.run(["create", "eve", "--", "true"]);
-        assert_eq!(names(&sandbox.store().join("agents")), ["ada", "eve"], "{what}: litter is swept");
+        assert_eq!(agents(sandbox), ["ada", "eve"], "{what}: leftover files");
     });
 }
 
@@ -752,7 +872,7 @@ fn an_agent_that_comes_back_can_be_killed_at_every_call() {
         sandbox.cmd(["import", "x.tar"]).exits(if is_back { 4 } else { 0 });
         sandbox.cmd(["create", "eve", "--", "true"]).output();
         healthy(sandbox);
-        assert_eq!(names(&sandbox.store().join("agents")), ["ada", "eve"], "{what}");
+        assert_eq!(agents(sandbox), ["ada", "eve"], "{what}");
         let steps = sandbox.cmd(["tick", "ada", "--until-idle", "--json"]).output();
         let turns = objects(&steps.stdout).iter().filter(|step| step["run_id"].is_string()).count();
         assert_eq!(turns, 2, "{what}: {steps}");
@@ -767,22 +887,17 @@ fn an_import_that_finds_the_disk_full_leaves_nothing() {
     let template = elsewhere();
     fs::write(template.project().join("x.tar"), export(&here, &["ada", "--move", "b"])).unwrap();
     let words = ["import", "x.tar"];
-    let points = strace::record(&template.copy(), &words, "").points();
-    let writes: Vec<_> = points
-        .into_iter()
-        .filter(|call| ["write", "pwrite64", "mkdir", "fsync", "fdatasync", "syncfs"].contains(&call.act()))
-        .filter(|call| call.rest.contains("/.dormouse"))
-        .collect();
+    let acts = ["write", "pwrite64", "mkdir", "fsync", "fdatasync", "syncfs"];
+    let mut writes = changing_calls(&template, &words, &acts);
+    writes.retain(|call| call.rest.contains("/.dormouse"));
     assert!(writes.len() > 10);
-    each_in_parallel(&writes, |call| {
-        let sandbox = template.copy();
-        let harmed = strace::harm(&sandbox, &words, "", call, Harm::Error("ENOSPC"));
-        let there = names(&sandbox.store().join("agents"));
-        match harmed.ran.code() {
-            0 => assert_eq!(there, ["ada"], "{call}"),
-            1 => assert!(there.is_empty() || there == ["ada"], "{call}: {there:?}"),
-            _ => panic!("{call}: {}", harmed.ran),
+    each_on_full_disk(&template, &words, &writes, |sandbox, failed, what| {
+        let there = agents(sandbox);
+        match failed.code() {
+            0 => assert_eq!(there, ["ada"], "{what}"),
+            1 => assert!(there.is_empty() || there == ["ada"], "{what}: {there:?}"),
+            _ => panic!("{what}"),
         }
-        healthy(&sandbox);
+        healthy(sandbox);
     });
 }
