@@ -152,116 +152,59 @@ fn short(what: &str) -> String {
     format!("{what}\x1b[31mred\r\u{9b}\u{202e}\u{200b}\u{feff}\nforged")
 }
 
+/// Commands that show records. Words in capital letters are placeholders.
+const SHOWING: &str = "\
+    list; get ada; get ada last_turn.reason; get ada last_turn; get ada identity; \
+    get ada advisories; explain ada; state ada; state ada --hooks; queue list -a ada; \
+    queue show MESSAGE; queue show DEAD; queue dead -a ada; queue rejected -a ada; \
+    run list -a ada; run show RUN; briefs ada; events ada; work list -a ada; \
+    work list -a ada --state completed; work show WORK; work show DONE; work plan WORK; \
+    wait list -a ada; timer list -a ada; task list -a ada; task list -a ada --ended; \
+    task status TASK; next-wake ada; await ada --message MESSAGE; await ada --message DEAD; \
+    usage; usage --by model; usage --since EVIL; logs; logs ada --since 2020-01-01; \
+    logs --since EVIL; watch EVIL; run show latest; metrics; metrics -o EVIL; report -o -; \
+    report -o EVIL; report EVIL; report --since EVIL; doctor; gc --dry-run; gc; \
+    trigger list -a ada; tick ada --dry-run; tick --all -v";
+
+/// Commands that quote their arguments.
+const QUOTING: &str = "\
+    get EVIL; get ada EVIL; queue show EVIL; run show EVIL; list --posture EVIL; \
+    events ada --kind EVIL; events ada --since EVIL; enqueue ada x --origin EVIL; \
+    enqueue ada x --kind EVIL; enqueue ada x --ttl EVIL; enqueue ada x --at EVIL; \
+    enqueue ada x --work-item EVIL; enqueue ada --body-json EVIL; \
+    timer add -a ada --cron EVIL x; timer add -a ada --cron EVERY_MINUTE --tz EVIL x; \
+    wait -a ada --on task --resource EVIL --reason x; work add x -a EVIL; \
+    create EVIL -- true; create bob --profile EVIL -- true; create bob --from EVIL; \
+    create bob --template EVIL; clone ada EVIL; clone ada bob --secret-file EVIL; \
+    edit EVIL; check-outcome EVIL; task start -a ada --delegate EVIL x; \
+    trigger create -a ada --source EVIL; trigger create -a ada --wait EVIL; \
+    trigger show EVIL; trigger deliver EVIL x --secret-file EVIL; export EVIL; \
+    rename EVIL bob; rename ada EVIL; rm EVIL; rm ada -o EVIL --dry-run --force; \
+    import EVIL; import --as EVIL; sync EVIL; tick ada --push EVIL; -C EVIL service cron; \
+    schema EVIL; man EVIL; completions EVIL; merge-driver EVIL EVIL EVIL EVIL; \
+    -C EVIL list; init -q nowhere EVIL; --lock-timeout EVIL list; EVIL; list EVIL; \
+    --nonsense EVIL; help EVIL";
+
 #[test]
 fn no_command_shows_a_character_that_hides_or_steers() {
     let planted = planted();
     let Planted { message, dead, run, work, done, task, sandbox } = &planted;
     let evil = two_lines();
-    let commands: Vec<Vec<&str>> = vec![
-        vec!["list"],
-        vec!["get", "ada"],
-        vec!["get", "ada", "last_turn.reason"],
-        vec!["get", "ada", "last_turn"],
-        vec!["get", "ada", "identity"],
-        vec!["get", "ada", "advisories"],
-        vec!["explain", "ada"],
-        vec!["state", "ada"],
-        vec!["state", "ada", "--hooks"],
-        vec!["queue", "list", "-a", "ada"],
-        vec!["queue", "show", message],
-        vec!["queue", "show", dead],
-        vec!["queue", "dead", "-a", "ada"],
-        vec!["queue", "rejected", "-a", "ada"],
-        vec!["run", "list", "-a", "ada"],
-        vec!["run", "show", run],
-        vec!["briefs", "ada"],
-        vec!["events", "ada"],
-        vec!["work", "list", "-a", "ada"],
-        vec!["work", "list", "-a", "ada", "--state", "completed"],
-        vec!["work", "show", work],
-        vec!["work", "show", done],
-        vec!["work", "plan", work],
-        vec!["wait", "list", "-a", "ada"],
-        vec!["timer", "list", "-a", "ada"],
-        vec!["task", "list", "-a", "ada"],
-        vec!["task", "list", "-a", "ada", "--ended"],
-        vec!["task", "status", task],
-        vec!["next-wake", "ada"],
-        vec!["await", "ada", "--message", message],
-        vec!["await", "ada", "--message", dead],
-        vec!["usage"],
-        vec!["usage", "--by", "model"],
-        vec!["usage", "--since", &evil],
-        vec!["logs"],
-        vec!["logs", "ada", "--since", "2020-01-01"],
-        vec!["logs", "--since", &evil],
-        vec!["watch", &evil],
-        vec!["run", "show", "latest"],
-        vec!["metrics"],
-        vec!["metrics", "-o", &evil],
-        vec!["report", "-o", "-"],
-        vec!["report", "-o", &evil],
-        vec!["report", &evil],
-        vec!["report", "--since", &evil],
-        vec!["doctor"],
-        vec!["gc", "--dry-run"],
-        vec!["gc"],
-        vec!["trigger", "list", "-a", "ada"],
-        vec!["tick", "ada", "--dry-run"],
-        vec!["tick", "--all", "-v"],
-        // The following commands quote their arguments.
-        vec!["get", &evil],
-        vec!["get", "ada", &evil],
-        vec!["queue", "show", &evil],
-        vec!["run", "show", &evil],
-        vec!["list", "--posture", &evil],
-        vec!["events", "ada", "--kind", &evil],
-        vec!["events", "ada", "--since", &evil],
-        vec!["enqueue", "ada", "x", "--origin", &evil],
-        vec!["enqueue", "ada", "x", "--kind", &evil],
-        vec!["enqueue", "ada", "x", "--ttl", &evil],
-        vec!["enqueue", "ada", "x", "--at", &evil],
-        vec!["enqueue", "ada", "x", "--work-item", &evil],
-        vec!["enqueue", "ada", "--body-json", &evil],
-        vec!["timer", "add", "-a", "ada", "--cron", &evil, "x"],
-        vec!["timer", "add", "-a", "ada", "--cron", "* * * * *", "--tz", &evil, "x"],
-        vec!["wait", "-a", "ada", "--on", "task", "--resource", &evil, "--reason", "x"],
-        vec!["work", "add", "x", "-a", &evil],
-        vec!["create", &evil, "--", "true"],
-        vec!["create", "bob", "--profile", &evil, "--", "true"],
-        vec!["create", "bob", "--from", &evil],
-        vec!["create", "bob", "--template", &evil],
-        vec!["clone", "ada", &evil],
-        vec!["clone", "ada", "bob", "--secret-file", &evil],
-        vec!["edit", &evil],
-        vec!["check-outcome", &evil],
-        vec!["task", "start", "-a", "ada", "--delegate", &evil, "x"],
-        vec!["trigger", "create", "-a", "ada", "--source", &evil],
-        vec!["trigger", "create", "-a", "ada", "--wait", &evil],
-        vec!["trigger", "show", &evil],
-        vec!["trigger", "deliver", &evil, "x", "--secret-file", &evil],
-        vec!["export", &evil],
-        vec!["rename", &evil, "bob"],
-        vec!["rename", "ada", &evil],
-        vec!["rm", &evil],
-        vec!["rm", "ada", "-o", &evil, "--dry-run", "--force"],
-        vec!["import", &evil],
-        vec!["import", "--as", &evil],
-        vec!["sync", &evil],
-        vec!["tick", "ada", "--push", &evil],
-        vec!["-C", &evil, "service", "cron"],
-        vec!["schema", &evil],
-        vec!["man", &evil],
-        vec!["completions", &evil],
-        vec!["merge-driver", &evil, &evil, &evil, &evil],
-        vec!["-C", &evil, "list"],
-        vec!["init", "-q", "nowhere", &evil],
-        vec!["--lock-timeout", &evil, "list"],
-        vec![&evil],
-        vec!["list", &evil],
-        vec!["--nonsense", &evil],
-        vec!["help", &evil],
-    ];
+    let words_of = |line: &'static str| -> Vec<&str> {
+        let word = |word: &'static str| match word {
+            "MESSAGE" => message,
+            "DEAD" => dead,
+            "RUN" => run,
+            "WORK" => work,
+            "DONE" => done,
+            "TASK" => task,
+            "EVIL" => &evil,
+            "EVERY_MINUTE" => "* * * * *",
+            word => word,
+        };
+        line.split_whitespace().map(word).collect()
+    };
+    let commands: Vec<Vec<&str>> = SHOWING.split(';').chain(QUOTING.split(';')).map(words_of).collect();
     for args in &commands {
         look(sandbox, args);
     }
