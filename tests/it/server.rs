@@ -1,7 +1,7 @@
-//! A real PostgreSQL for tests: one server for all tests of a process, which ends with that process.
+//! Starts a PostgreSQL server that all tests of a process share, and that ends with this process.
 //!
-//! Durability is off in it, so it is fast, and nothing in it is worth keeping. TLS is on, by certificates of its own.
-//! The unit tests of the store use this file, too.
+//! The server of [`server`] does not sync, so that tests are fast. TLS uses its own certificates.
+//! The unit tests of the PostgreSQL store include this file, too.
 
 #![allow(dead_code, reason = "each of its users needs a part of it")]
 
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// How long a test waits for what should come at once.
+/// Maximum time that a test waits for an event that normally comes at once.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// What a shell does beside the server: when the test process has ended, in whatever way, the pipe on its stdin ends.
+/// Script that runs the server until its stdin ends, which happens when the test process has ended.
 const WATCH: &str = r#"
     "$@" </dev/null & server=$!
     cat >/dev/null
@@ -26,10 +26,10 @@ const WATCH: &str = r#"
     rm -rf "$0"
 "#;
 
-/// A namespace that this process holds open.
+/// Linux namespace that this process keeps open.
 pub type Namespace = Arc<OwnedFd>;
 
-/// Has the calling thread be in these namespaces.
+/// Moves the calling thread into these namespaces.
 pub fn enter(namespaces: &[Namespace]) -> io::Result<()> {
     for namespace in namespaces {
         // SAFETY: a system call that concerns the calling thread alone, and no memory.
@@ -40,74 +40,73 @@ pub fn enter(namespaces: &[Namespace]) -> io::Result<()> {
     Ok(())
 }
 
-/// A server. Each test uses a schema of its own.
+/// PostgreSQL server. Each test uses its own schema.
 pub struct Server {
     socket_dir: PathBuf,
     port: u16,
     programs: PathBuf,
-    /// Where its processes are, if that is another network than that of the tests. They find its socket all the same.
+    /// Network namespace of the server, if it has its own. The socket is reachable from all.
     network: Option<Namespace>,
-    /// As long as these are open the server lives. No child inherits one.
+    /// Stdins of the shells that run the server, which ends when they are closed. Close-on-exec.
     lives: Mutex<Vec<ChildStdin>>,
 }
 
-/// The server that all tests of this process share. Starts it when it is first asked for; fails with what to install if it
-/// can't.
+/// Returns the shared server without syncs; the first call starts it. Panics with the name of the
+/// missing package.
 pub fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::start("fsync = off\n"))
 }
 
-/// The same for one that forgets nothing in a power cut, as `doctor` wants it.
+/// Returns a shared server that syncs its commits, which `doctor` demands.
 pub fn durable() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::start(""))
 }
 
 impl Server {
-    /// The URL of a schema, by the server's socket, for the owner of the database: `dormouse`, who is no superuser.
+    /// URL of a schema by the socket, for `dormouse`, who owns the database and is no superuser.
     pub fn url(&self, schema: &str) -> String {
         self.url_of("dormouse", schema)
     }
 
-    /// The same for another user.
+    /// URL of a schema by the socket, for a given user.
     pub fn url_of(&self, user: &str, schema: &str) -> String {
         let dir = self.socket_dir.display();
         format!("postgres://{user}@/dormouse?schema={schema}&host={dir}&port={}", self.port)
     }
 
-    /// A URL by TCP, with more parameters (`&sslmode=require`). Users: `trusted`, `scram`, `hashed` (MD5), `clear`; the
-    /// passwords of the last three are `secret`.
+    /// URL by TCP, with more parameters (`&sslmode=require`). Users: `trusted`, `scram`, `hashed`
+    /// (MD5) and `clear`. The password of the last three is `secret`.
     pub fn tcp_url(&self, user: &str, host: &str, more: &str) -> String {
         format!("postgres://{user}@{host}:{}/dormouse?schema=s{more}", self.port)
     }
 
-    /// The directory of the socket.
     pub fn socket_dir(&self) -> &Path {
         &self.socket_dir
     }
 
-    /// The socket itself.
+    /// Path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.socket_dir.join(format!(".s.PGSQL.{}", self.port))
     }
 
-    /// Its network, if that is another one than that of the tests.
+    /// Network namespace of the server, if it has its own.
     pub fn network(&self) -> Option<&Namespace> {
         self.network.as_ref()
     }
 
-    /// The port, on 127.0.0.1 and in the socket's name.
+    /// Port on 127.0.0.1, which is also part of the socket's name.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The certificate of the authority that has signed the server's; that one is made out to `localhost`.
+    /// Certificate of the authority that has signed the server's certificate for `localhost`.
     pub fn roots(&self) -> PathBuf {
         self.socket_dir.join("ca.pem")
     }
 
-    /// Runs statements as a superuser, in the database of the tests. Returns the rows, their columns parted by `|`.
+    /// Runs statements as a superuser. Returns the rows, with `|` between columns.
     #[track_caller]
     pub fn sql(&self, statements: &str) -> Vec<String> {
         let output = self.psql("dormouse", statements).output().expect("psql");
@@ -115,7 +114,7 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
     }
 
-    /// The same where it may fail. `Err`: what the client says of it.
+    /// Like [`Server::sql`]. Returns the message of `psql` as an error.
     pub fn try_sql(&self, statements: &str) -> Result<Vec<String>, String> {
         let output = self.psql("dormouse", statements).output().expect("psql");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -126,14 +125,14 @@ impl Server {
         }
     }
 
-    /// The same in the name of a role, without the rows.
+    /// Runs statements as a role and returns no rows.
     pub fn try_sql_as(&self, role: &str, statements: &str) -> Result<(), String> {
         let output = self.psql("dormouse", statements).args(["-U", role]).output().expect("psql");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.success() { Ok(()) } else { Err(said) }
     }
 
-    /// A client that stays, for many small questions.
+    /// Opens a session for many small statements.
     pub fn session(&self) -> Session {
         let mut psql = self.client("dormouse");
         let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql");
@@ -154,12 +153,12 @@ impl Server {
         psql
     }
 
-    /// A server with these settings besides. Ends with this process.
+    /// Starts a server with additional settings. The server ends with this process.
     pub fn start(settings: &str) -> Server {
         Server::start_in(None, settings)
     }
 
-    /// The same in another network, where all hosts may ask it.
+    /// Like [`Server::start`], in a network namespace in which every host may connect.
     pub fn start_in(network: Option<Namespace>, settings: &str) -> Server {
         let programs = programs();
         let dir = tempfile::Builder::new().prefix("dormouse-pg").tempdir().unwrap().keep();
@@ -168,15 +167,8 @@ impl Server {
         run(as_user(Command::new("true")));
         own(&dir);
         let mut init = Command::new(programs.join("initdb"));
-        init.args([
-            "--no-sync",
-            "--encoding=UTF8",
-            "--locale=C.UTF-8",
-            "--username=postgres",
-            "--auth=trust",
-            "-D",
-        ]);
-        init.arg(&data);
+        let options = "--no-sync --encoding=UTF8 --locale=C.UTF-8 --username=postgres --auth=trust";
+        init.args(options.split(' ')).arg("-D").arg(&data);
         run(as_user(init));
         let (addresses, rights) = match network {
             Some(_) => ("*", "host all all samenet trust\n"),
@@ -189,9 +181,7 @@ impl Server {
              max_connections = 200\nssl = on\nssl_cert_file = '{0}/server.pem'\nssl_key_file = '{0}/server.key'\n",
             dir.display()
         );
-        let configuration = data.join("postgresql.conf");
-        let before = std::fs::read_to_string(&configuration).unwrap();
-        std::fs::write(&configuration, before + &own_settings + settings).unwrap();
+        append(&data.join("postgresql.conf"), &(own_settings + settings));
         own(&dir);
         let server = Server { socket_dir: dir, port, programs, network, lives: Mutex::default() };
         server.launch();
@@ -199,7 +189,7 @@ impl Server {
         server
     }
 
-    /// A server that follows this one, a moment later, and takes no changes. Ends with this process.
+    /// Starts a read-only standby of this server. The standby ends with this process.
     pub fn standby(&self) -> Server {
         let dir = tempfile::Builder::new().prefix("dormouse-pg").tempdir().unwrap().keep();
         own(&dir);
@@ -209,9 +199,7 @@ impl Server {
         run(as_user(copy));
         let port = free_port();
         let more = format!("port = {port}\nunix_socket_directories = '{}'\n", dir.display());
-        let configuration = dir.join("data/postgresql.conf");
-        let before = std::fs::read_to_string(&configuration).unwrap();
-        std::fs::write(&configuration, before + &more).unwrap();
+        append(&dir.join("data/postgresql.conf"), &more);
         let programs = self.programs.clone();
         let network = self.network.clone();
         let standby = Server { socket_dir: dir, port, programs, network, lives: Mutex::default() };
@@ -220,52 +208,48 @@ impl Server {
         standby
     }
 
-    /// Waits until a server that follows this one has all that was committed here.
+    /// Waits until a standby has replayed all commits of this server.
     pub fn until_followed_by(&self, standby: &Server) {
         let here = self.sql("SELECT pg_current_wal_lsn()").remove(0);
         let is_there = format!("SELECT pg_last_wal_replay_lsn() >= '{here}'");
+        standby.until_sql_returns(&is_there, "t");
+    }
+
+    #[track_caller]
+    fn until_sql_returns(&self, query: &str, expected: &str) {
         let until = Instant::now() + LONG;
-        while standby.sql(&is_there) != ["t"] {
-            assert!(Instant::now() < until, "it does not follow");
+        while self.sql(query) != [expected] {
+            assert!(Instant::now() < until, "{query} does not become {expected}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Has a server that follows another one hear nothing more of it.
+    /// Disconnects this standby from its primary.
     pub fn stop_following(&self) {
         self.sql("ALTER SYSTEM SET primary_conninfo = ''");
         self.sql("SELECT pg_reload_conf()");
-        let until = Instant::now() + LONG;
-        while self.sql("SELECT count(*) FROM pg_stat_wal_receiver") != ["0"] {
-            assert!(Instant::now() < until, "it goes on following");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.until_sql_returns("SELECT count(*) FROM pg_stat_wal_receiver", "0");
     }
 
-    /// Makes one of a server that follows another one.
+    /// Turns this standby into a primary.
     pub fn promote(&self) {
         assert_eq!(self.sql("SELECT pg_promote()"), ["t"]);
     }
 
-    /// Starts its processes. They end with this process.
+    /// Starts the processes of the server. They end with this process.
     fn launch(&self) {
         let mut watch = Command::new("sh");
         let dir = &self.socket_dir;
-        watch
-            .arg("-c")
-            .arg(WATCH)
-            .arg(dir)
-            .arg(self.programs.join("postgres"))
-            .arg("-D")
-            .arg(dir.join("data"));
-        // It is in a session of its own, and no child of this process: tests end what they find below themselves.
+        watch.args(["-c", WATCH]).arg(dir);
+        watch.arg(self.programs.join("postgres")).arg("-D").arg(dir.join("data"));
+        // Tests kill their own descendants, so the server is no child of this process.
         let mut start = Command::new("setsid");
         let watch = as_user(watch);
         start.arg("--fork").arg(watch.get_program()).args(watch.get_args()).current_dir("/");
         let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
         start.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
         if let Some(network) = self.network.clone() {
-            // SAFETY: the closure runs between fork and exec, makes a system call and allocates nothing.
+            // SAFETY: between fork and exec the closure makes a system call and allocates nothing.
             unsafe { start.pre_exec(move || enter(std::slice::from_ref(&network))) };
         }
         let mut started = start.spawn().expect("setsid (package util-linux)");
@@ -273,45 +257,41 @@ impl Server {
         started.wait().unwrap();
     }
 
-    /// Ends it as its administrator does. Whoever is connected is told.
+    /// Shuts the server down in the mode `fast`, which reports the end to connected clients.
     pub fn shut_down(&self) {
         let mut stop = Command::new(self.programs.join("pg_ctl"));
         stop.args(["-w", "-m", "fast", "stop", "-D"]).arg(self.socket_dir.join("data"));
         run(as_user(stop));
     }
 
-    /// Starts it again after that.
+    /// Starts the server after [`Server::shut_down`].
     pub fn start_again(&self) {
         self.launch();
         self.until_it_answers();
     }
 
-    /// Kills all of its processes, as a machine does that loses its power, and starts it again. Returns when it answers.
+    /// Kills all processes of the server, starts it again, and returns when it answers.
     pub fn crash(&self) {
         self.kill();
         let until = Instant::now() + LONG * 2;
         loop {
-            // As long as something of the old one is there, a new one does not begin.
+            // A new server fails to start while a process of the old one is alive.
             self.launch();
-            let soon = Instant::now() + LONG / 10;
-            while Instant::now() < soon {
-                if self.psql("postgres", "SELECT 1").output().expect("psql").status.success() {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(20));
+            if self.answers_within(LONG / 10).is_ok() {
+                return;
             }
             assert!(Instant::now() < until, "PostgreSQL does not come back:\n{}", self.log());
         }
     }
 
-    /// Kills all of its processes.
+    /// Kills all processes of the server.
     pub fn kill(&self) {
         let note = std::fs::read_to_string(self.socket_dir.join("data/postmaster.pid")).unwrap();
         let first: i32 = note.lines().next().and_then(|pid| pid.trim().parse().ok()).unwrap();
         let send = |pid: i32, signal: Signal| {
             let _ = rustix::process::kill_process(Pid::from_raw(pid).unwrap(), signal);
         };
-        // It starts no more of them meanwhile.
+        // The stopped postmaster starts no more processes.
         send(first, Signal::STOP);
         let parent = |pid: i32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -326,15 +306,20 @@ impl Server {
     }
 
     fn until_it_answers(&self) {
-        let until = Instant::now() + LONG * 2;
+        self.answers_within(LONG * 2)
+            .unwrap_or_else(|said| panic!("PostgreSQL does not answer: {said}\n{}", self.log()));
+    }
+
+    /// Waits until the server answers a query. The error is the last message of `psql`.
+    fn answers_within(&self, time: Duration) -> Result<(), String> {
+        let until = Instant::now() + time;
         loop {
             let asked = self.psql("postgres", "SELECT 1").output().expect("psql");
             if asked.status.success() {
-                break;
+                return Ok(());
             }
             if Instant::now() > until {
-                let said = String::from_utf8_lossy(&asked.stderr);
-                panic!("PostgreSQL does not answer: {said}\n{}", self.log());
+                return Err(String::from_utf8_lossy(&asked.stderr).into_owned());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -344,7 +329,7 @@ impl Server {
         std::fs::read_to_string(self.socket_dir.join("log")).unwrap_or_default()
     }
 
-    /// Waits until it answers, and makes the users.
+    /// Waits until the server answers, and creates the roles and the database.
     fn prepare(&self) {
         self.until_it_answers();
         for sql in [
@@ -364,7 +349,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// The rows of an answer. A statement that fails ends the test.
+    /// Runs a statement and returns its rows. Panics if the statement fails.
     pub fn ask(&mut self, statement: &str) -> Vec<String> {
         const END: &str = "-- that is all --";
         writeln!(self.child.stdin.as_mut().unwrap(), "{statement};\n\\echo '{END}'").expect("psql reads");
@@ -387,8 +372,8 @@ impl Drop for Session {
     }
 }
 
-/// PgBouncer before a server, in transaction mode, for the user `me` with the password `secret`, who is `dormouse` behind it.
-/// Ends when this is dropped.
+/// PgBouncer in transaction mode in front of a server. The user `me` with the password `secret`
+/// becomes `dormouse` on the server. The process ends when this value is dropped.
 pub struct Bouncer {
     child: Child,
     dir: tempfile::TempDir,
@@ -400,7 +385,7 @@ impl Bouncer {
         Bouncer::start(server, "scram-sha-256")
     }
 
-    /// The same, and asks for no password.
+    /// Like [`Bouncer::before`], and asks for no password.
     pub fn trusting(server: &Server) -> Bouncer {
         Bouncer::start(server, "trust")
     }
@@ -426,17 +411,17 @@ impl Bouncer {
         Bouncer { child: command.spawn().unwrap(), dir, port }
     }
 
-    /// A URL by TCP, for a schema. It may take a moment until somebody answers there.
+    /// URL of a schema by TCP. PgBouncer may need a moment until it accepts connections.
     pub fn url(&self, schema: &str) -> String {
         format!("postgres://me@127.0.0.1:{}/dormouse?schema={schema}", self.port)
     }
 
-    /// Its socket.
+    /// Path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
-    /// The same by the socket.
+    /// URL of a schema by the socket.
     pub fn socket_url(&self, schema: &str) -> String {
         format!(
             "postgres://me@/dormouse?schema={schema}&host={}&port={}",
@@ -453,18 +438,19 @@ impl Drop for Bouncer {
     }
 }
 
-/// Who may log in, and how.
+/// Lines of `pg_hba.conf` for connections by the socket.
 const RIGHTS_BY_SOCKET: &str = "local all all trust
 local replication all trust
 ";
 
+/// Lines of `pg_hba.conf` for connections by TCP.
 const RIGHTS_OF_HOSTS: &str = "host all scram 127.0.0.1/32 scram-sha-256
 host all hashed 127.0.0.1/32 md5
 host all clear 127.0.0.1/32 password
 host all all 127.0.0.1/32 trust
 ";
 
-/// Where the server's programs are: those of the newest version.
+/// Returns the directory of the programs of the newest installed PostgreSQL.
 fn programs() -> PathBuf {
     let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -481,14 +467,14 @@ fn programs() -> PathBuf {
     newest.expect("these tests need a PostgreSQL server: apt-get install postgresql")
 }
 
-/// PgBouncer's program.
+/// Returns the path of PgBouncer.
 pub fn pgbouncer() -> PathBuf {
     let known = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
     let found = known.into_iter().map(PathBuf::from).find(|path| path.exists());
     found.expect("these tests need PgBouncer: apt-get install pgbouncer")
 }
 
-/// The server and PgBouncer refuse to run as root: then they run as somebody else.
+/// Returns the user that runs the server and PgBouncer if the tests run as root, which both refuse.
 fn ordinary() -> Option<&'static str> {
     static USER: OnceLock<Option<&'static str>> = OnceLock::new();
     *USER.get_or_init(|| {
@@ -501,21 +487,19 @@ fn ordinary() -> Option<&'static str> {
     })
 }
 
-/// A command as an ordinary user.
+/// Makes a command run as an ordinary user if the tests run as root.
 pub fn as_user(command: Command) -> Command {
     let Some(user) = ordinary() else { return command };
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let has_group = groups.lines().any(|line| line.starts_with(&format!("{user}:")));
+    let group = if has_group { user } else { "nogroup" };
     let mut other = Command::new("setpriv");
-    other.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--clear-groups");
-    let group = std::fs::read_to_string("/etc/group").unwrap_or_default();
-    if !group.lines().any(|line| line.starts_with(&format!("{user}:"))) {
-        other = Command::new("setpriv");
-        other.arg(format!("--reuid={user}")).arg("--regid=nogroup").arg("--clear-groups");
-    }
+    other.arg(format!("--reuid={user}")).arg(format!("--regid={group}")).arg("--clear-groups");
     other.arg(command.get_program()).args(command.get_args()).current_dir("/");
     other
 }
 
-/// Gives a directory to the ordinary user.
+/// Gives a directory to the ordinary user, if the tests run as root.
 pub fn own(dir: &Path) {
     if let Some(user) = ordinary() {
         let mut chown = Command::new("chown");
@@ -524,12 +508,17 @@ pub fn own(dir: &Path) {
     }
 }
 
-/// A port of 127.0.0.1 on which nobody listens.
+fn append(path: &Path, text: &str) {
+    let before = std::fs::read_to_string(path).unwrap();
+    std::fs::write(path, before + text).unwrap();
+}
+
+/// Returns a free port of 127.0.0.1.
 pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Makes an authority, and a certificate of its for `localhost`. They are signed with SHA-384.
+/// Makes a certificate authority, and a certificate for `localhost` with a SHA-384 signature.
 fn certificates(dir: &Path) {
     let openssl = |args: &str| {
         let mut openssl = Command::new("openssl");
@@ -546,7 +535,7 @@ fn certificates(dir: &Path) {
     );
 }
 
-/// Runs a command to its end, which must be a good one.
+/// Runs a command, which must succeed.
 #[track_caller]
 pub fn run(mut command: Command) {
     let name = command.get_program().to_string_lossy().into_owned();
