@@ -1,5 +1,5 @@
-//! The situations in which tests kill commands, make them fail and cut their power, and what must hold
-//! afterwards.
+//! Defines the situations in which tests kill commands, fail their calls and cut the power, and
+//! checks the state directory afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,26 +11,27 @@ use crate::harness::{Ran, Sandbox, dormouse};
 use crate::setup::{self, edit_file, hook, words};
 use crate::strace::{self, Call, Harm};
 
-/// Notes that it ran, outside the store, and ends well: the note is its last act.
+/// Turn that succeeds. Its last act is a note outside of the state directory.
 const TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns""#;
-/// The same, and fails.
+/// Turn that writes the same note and fails.
 const FAILING_TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns"; false"#;
 
-/// The one agent of all scenarios.
+/// Name of the agent in all scenarios.
 pub const AGENT: &str = "ada";
 
-/// A command in a situation.
+/// Command that is run in a prepared state directory.
 pub struct Scenario {
     pub name: &'static str,
     pub prepare: fn() -> Sandbox,
-    /// ITEM, WAIT, TIMER and DEAD are the ids of the only ones that there are, UNTIL_GO is that command.
+    /// Command line, with placeholders: ITEM, WAIT, TIMER and DEAD are replaced by the id of the
+    /// only such record, UNTIL_GO by that constant.
     pub command: &'static str,
     pub stdin: &'static str,
-    /// The exit statuses that a second try may have, after a first one that was cut.
+    /// Exit statuses that a repetition may have after an interrupted first call.
     pub again: &'static [i32],
-    /// Every how many-th point is taken. 1: all of them.
+    /// Distance between the calls that a test interrupts. 1: every call.
     pub every: usize,
-    /// Whether it must survive a power cut as well.
+    /// True if the command must survive a power cut as well.
     pub is_durable: bool,
 }
 
@@ -40,7 +41,7 @@ impl Scenario {
     }
 }
 
-/// The state directory and the words of each scenario.
+/// Returns the state directory and the arguments of each scenario.
 pub fn prepared() -> Vec<(Sandbox, Vec<String>)> {
     let prepare = |scenario: &Scenario| {
         let template = (scenario.prepare)();
@@ -50,10 +51,10 @@ pub fn prepared() -> Vec<(Sandbox, Vec<String>)> {
     SCENARIOS.iter().map(prepare).collect()
 }
 
-/// A task that lasts until its test says so, or has removed the directory that it runs in.
+/// Script of a task that runs until the file `go` exists, or its working directory is removed.
 const UNTIL_GO: &str = "until test -e go || ! test -e \"$HOME\"; do sleep 0.05; done";
 
-/// A step of an agent with one message, cut at every point; other scenarios name what they have of their own.
+/// Base of all scenarios: a step of an agent with one message, interrupted at every call.
 pub const TICK: Scenario = Scenario {
     name: "",
     prepare: queued,
@@ -64,139 +65,94 @@ pub const TICK: Scenario = Scenario {
     is_durable: true,
 };
 
-/// Those that a single process goes through, from the first call to the last.
+/// Step of an agent in the state directory that `prepare` makes.
+const fn tick(name: &'static str, prepare: fn() -> Sandbox) -> Scenario {
+    Scenario { name, prepare, ..TICK }
+}
+
+const fn command(name: &'static str, prepare: fn() -> Sandbox, command: &'static str) -> Scenario {
+    Scenario { name, prepare, command, ..TICK }
+}
+
+/// Scenarios in which one process does all the work.
 pub const SCENARIOS: &[Scenario] = &[
-    Scenario { name: "enqueue", prepare: started, command: "enqueue ada hello", ..TICK },
-    Scenario {
-        name: "enqueue, in a clone without empty directories",
-        prepare: cloned,
-        command: "enqueue ada hello",
-        ..TICK
-    },
-    Scenario {
-        name: "enqueue --dedupe-key, first",
-        prepare: started,
-        command: "enqueue ada hello --dedupe-key k",
-        ..TICK
-    },
-    Scenario {
-        name: "enqueue --dedupe-key, again",
-        prepare: || after(started(), &["enqueue ada hello --dedupe-key k"]),
-        command: "enqueue ada hello --dedupe-key k",
-        ..TICK
-    },
-    Scenario {
-        name: "enqueue --dedupe-key, in a clone with keys",
-        prepare: || {
+    command("enqueue", started, "enqueue ada hello"),
+    command("enqueue, in a clone without empty directories", cloned, "enqueue ada hello"),
+    command("enqueue --dedupe-key, first", started, "enqueue ada hello --dedupe-key k"),
+    command(
+        "enqueue --dedupe-key, again",
+        || after(started(), &["enqueue ada hello --dedupe-key k"]),
+        "enqueue ada hello --dedupe-key k",
+    ),
+    command(
+        "enqueue --dedupe-key, in a clone with keys",
+        || {
             let sandbox =
                 after(started(), &["enqueue ada hello --dedupe-key k", "enqueue ada hello --dedupe-key l"]);
             forget_what_git_ignores(&sandbox);
             sandbox
         },
-        command: "enqueue ada hello --dedupe-key m",
-        ..TICK
-    },
+        "enqueue ada hello --dedupe-key m",
+    ),
     Scenario {
-        name: "enqueue --batch",
-        prepare: started,
-        command: "enqueue ada --batch",
         stdin: "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n",
-        ..TICK
+        ..command("enqueue --batch", started, "enqueue ada --batch")
     },
-    Scenario { name: "wake", prepare: started, command: "wake ada look", ..TICK },
-    Scenario { name: "start", prepare: || created(TURN, ""), command: "start ada", again: &[0, 4], ..TICK },
-    Scenario { name: "stop, idle", command: "stop ada", ..TICK },
+    command("wake", started, "wake ada look"),
+    Scenario { again: &[0, 4], ..command("start", || created(TURN, ""), "start ada") },
+    command("stop, idle", queued, "stop ada"),
+    command("stop, an abandoned run", || killed_before_the_note(queued()), "stop ada"),
+    tick("tick: claim, turn, settle", queued),
     Scenario {
-        name: "stop, an abandoned run",
-        prepare: || killed_before_the_note(queued()),
-        command: "stop ada",
-        ..TICK
-    },
-    Scenario { name: "tick: claim, turn, settle", ..TICK },
-    Scenario {
-        name: "tick: claim, turn, settle, without syncs",
-        prepare: || {
+        is_durable: false,
+        ..tick("tick: claim, turn, settle, without syncs", || {
             let sandbox = queued();
             edit_file(&sandbox.store().join("dormouse.toml"), |text| {
                 text.replace("durability = \"full\"", "durability = \"process\"")
             });
             sandbox
-        },
-        is_durable: false,
-        ..TICK
+        })
     },
+    tick("tick: a second turn in the same month", || {
+        after(queued(), &["enqueue ada again --dedupe-key k", "tick ada"])
+    }),
+    Scenario { again: &[0, 7], ..tick("tick: a turn that fails", || failing(2)) },
+    Scenario { again: &[0, 7], ..tick("tick: a turn that fails for the last time", || failing(1)) },
     Scenario {
-        name: "tick: a second turn in the same month",
-        prepare: || after(queued(), &["enqueue ada again --dedupe-key k", "tick ada"]),
-        ..TICK
-    },
-    Scenario { name: "tick: a turn that fails", prepare: || failing(2), again: &[0, 7], ..TICK },
-    Scenario {
-        name: "tick: a turn that fails for the last time",
-        prepare: || failing(1),
-        again: &[0, 7],
-        ..TICK
-    },
-    Scenario {
-        name: "tick: a dead letter that a hook is told of",
-        prepare: || {
-            let sandbox = failing(1);
-            hook(&sandbox.store(), "on-attention", r#"cat >> "$HOME/told""#);
-            sandbox
-        },
         again: &[0, 7],
         every: 2,
         is_durable: false,
-        ..TICK
+        ..tick("tick: a dead letter with a hook on-attention", || {
+            let sandbox = failing(1);
+            hook(&sandbox.store(), "on-attention", r#"cat >> "$HOME/told""#);
+            sandbox
+        })
     },
+    tick("tick: reduce", || after(started(), &["enqueue ada note --kind control"])),
+    tick("tick: a wake hint becomes a tick", || after(started(), &["wake ada look"])),
     Scenario {
-        name: "tick: reduce",
-        prepare: || after(started(), &["enqueue ada note --kind control"]),
-        ..TICK
-    },
-    Scenario {
-        name: "tick: a wake hint becomes a tick",
-        prepare: || after(started(), &["wake ada look"]),
-        ..TICK
-    },
-    Scenario {
-        name: "tick: hand-written files, a good one and a bad one",
-        prepare: || {
+        again: &[0, 7],
+        ..tick("tick: hand-written files, a good one and a bad one", || {
             let sandbox = started();
             let inbox = sandbox.agent(AGENT).join("inbox");
             fs::write(inbox.join("good.json"), "{\"text\":\"hello\"}\n").unwrap();
             fs::write(inbox.join("bad.json"), "{\"text\":").unwrap();
             sandbox
-        },
-        again: &[0, 7],
-        ..TICK
+        })
     },
+    tick("tick: recovery, the turn ended and no record says so", || killed_before_the_note(queued())),
+    tick("tick: recovery, the turn never began", || killed_before_it_began(queued())),
+    tick("tick: recovery, the turn's end was noted", || killed_after_the_note(queued())),
+    tick("tick: recovery, the settlement was committed and not applied", || {
+        killed_at(queued(), |call| call.rest.contains("/ledger/") && call.act() == "open")
+    }),
+    tick("tick: sleep", started),
     Scenario {
-        name: "tick: recovery, the turn ended and nobody noted it",
-        prepare: || killed_before_the_note(queued()),
-        ..TICK
-    },
-    Scenario {
-        name: "tick: recovery, the turn never began",
-        prepare: || killed_before_it_began(queued()),
-        ..TICK
-    },
-    Scenario {
-        name: "tick: recovery, the turn's end was noted",
-        prepare: || killed_after_the_note(queued()),
-        ..TICK
-    },
-    Scenario {
-        name: "tick: recovery, the settlement was committed and not applied",
-        prepare: || killed_at(queued(), |call| call.rest.contains("/ledger/") && call.act() == "open"),
-        ..TICK
-    },
-    Scenario { name: "tick: sleep", prepare: started, ..TICK },
-    Scenario {
-        name: "tick: a backlog is filed",
-        prepare: || {
+        // The step makes more than a thousand similar renames.
+        every: 61,
+        ..tick("tick: a backlog is filed", || {
             let sandbox = started();
-            // Not so many at once that they come as a pile.
+            // A batch of more messages would be written as a bucket.
             for _ in 0..2 {
                 let batch: String = (0..550).map(|at| format!("{{\"text\":\"{at}\"}}\n")).collect();
                 let ran = sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output();
@@ -204,108 +160,79 @@ pub const SCENARIOS: &[Scenario] = &[
             }
             sandbox.run(words("wake ada"));
             sandbox
-        },
-        // More than a thousand renames are much of a muchness.
-        every: 61,
-        ..TICK
+        })
     },
-    Scenario { name: "queue requeue", prepare: dead, command: "queue requeue DEAD", again: &[0, 4], ..TICK },
+    Scenario { again: &[0, 4], ..command("queue requeue", dead, "queue requeue DEAD") },
     Scenario {
-        name: "recover, a failed agent",
-        prepare: || {
-            let sandbox = failing(2);
-            assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
-            sandbox
-        },
-        command: "recover ada",
         again: &[0, 4],
-        ..TICK
+        ..command(
+            "recover, a failed agent",
+            || {
+                let sandbox = failing(2);
+                assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
+                sandbox
+            },
+            "recover ada",
+        )
     },
     Scenario {
-        name: "recover, an abandoned run",
-        prepare: || killed_before_the_note(queued()),
-        command: "recover ada",
         again: &[0, 4],
-        ..TICK
+        ..command("recover, an abandoned run", || killed_before_the_note(queued()), "recover ada")
     },
+    command("work add", started, "work add objective -a ada --plan prose --pick"),
     Scenario {
-        name: "work add",
-        prepare: started,
-        command: "work add objective -a ada --plan prose --pick",
-        ..TICK
-    },
-    Scenario {
-        name: "work complete, with a plan and a wait",
-        prepare: || {
-            after(
-                started(),
-                &["work add objective -a ada --plan prose --pick", "wait -a ada --on external --reason why"],
-            )
-        },
-        command: "work complete ITEM --result done",
         again: &[0, 4],
-        ..TICK
+        ..command(
+            "work complete, with a plan and a wait",
+            || {
+                after(
+                    started(),
+                    &[
+                        "work add objective -a ada --plan prose --pick",
+                        "wait -a ada --on external --reason why",
+                    ],
+                )
+            },
+            "work complete ITEM --result done",
+        )
     },
+    command(
+        "wait, in the place of another",
+        || after(started(), &["work add objective -a ada --pick", "wait -a ada --on external --reason why"]),
+        "wait -a ada --on operator --reason why",
+    ),
+    command("timer add", started, "timer add -a ada --in 1h look"),
+    command("enqueue --in", started, "enqueue ada later --in 1h --dedupe-key k"),
+    tick("tick: timers fire", || {
+        let sandbox = after(
+            started(),
+            &[
+                "timer add -a ada --in 1m look",
+                "enqueue ada later --in 1m",
+                "wait -a ada --on timer --reason why --in 1m",
+            ],
+        );
+        sandbox.pass(600);
+        sandbox
+    }),
+    command(
+        "work update, with a new plan",
+        with_item,
+        "work update ITEM --objective other --todo one --plan prose",
+    ),
+    Scenario { stdin: "# Another plan\n", ..command("work plan", with_item, "work plan ITEM -") },
+    command("work block", with_item, "work block ITEM --reason why --recheck 1h"),
     Scenario {
-        name: "wait, in the place of another",
-        prepare: || {
-            after(started(), &["work add objective -a ada --pick", "wait -a ada --on external --reason why"])
-        },
-        command: "wait -a ada --on operator --reason why",
-        ..TICK
-    },
-    Scenario { name: "timer add", prepare: started, command: "timer add -a ada --in 1h look", ..TICK },
-    Scenario {
-        name: "enqueue --in",
-        prepare: started,
-        command: "enqueue ada later --in 1h --dedupe-key k",
-        ..TICK
-    },
-    Scenario {
-        name: "tick: timers fire",
-        prepare: || {
-            let sandbox = after(
-                started(),
-                &[
-                    "timer add -a ada --in 1m look",
-                    "enqueue ada later --in 1m",
-                    "wait -a ada --on timer --reason why --in 1m",
-                ],
-            );
-            sandbox.pass(600);
-            sandbox
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "work update, with a new plan",
-        prepare: with_item,
-        command: "work update ITEM --objective other --todo one --plan prose",
-        ..TICK
-    },
-    Scenario {
-        name: "work plan",
-        prepare: with_item,
-        command: "work plan ITEM -",
-        stdin: "# Another plan\n",
-        ..TICK
-    },
-    Scenario {
-        name: "work block",
-        prepare: with_item,
-        command: "work block ITEM --reason why --recheck 1h",
-        ..TICK
-    },
-    Scenario {
-        name: "work unblock",
-        prepare: || after(with_item(), &["work block ITEM --reason why --recheck 1h"]),
-        command: "work unblock ITEM --reason because",
         again: &[0, 4],
-        ..TICK
+        ..command(
+            "work unblock",
+            || after(with_item(), &["work block ITEM --reason why --recheck 1h"]),
+            "work unblock ITEM --reason because",
+        )
     },
-    Scenario {
-        name: "work pick --clear-blocker, with a wait",
-        prepare: || {
+    command(
+        "work pick --clear-blocker, with a wait",
+        || {
             after(
                 with_item(),
                 &[
@@ -314,113 +241,94 @@ pub const SCENARIOS: &[Scenario] = &[
                 ],
             )
         },
-        command: "work pick ITEM --clear-blocker --reason because",
-        ..TICK
-    },
+        "work pick ITEM --clear-blocker --reason because",
+    ),
     Scenario {
-        name: "wait cancel",
-        prepare: || after(started(), &["wait -a ada --on external --reason why"]),
-        command: "wait cancel WAIT",
         again: &[0, 3],
-        ..TICK
+        ..command(
+            "wait cancel",
+            || after(started(), &["wait -a ada --on external --reason why"]),
+            "wait cancel WAIT",
+        )
     },
     Scenario {
-        name: "timer cancel, a message that was put off",
-        prepare: || after(started(), &["enqueue ada later --in 1h --dedupe-key k"]),
-        command: "timer cancel TIMER",
         again: &[0, 3],
-        ..TICK
+        ..command(
+            "timer cancel, a message that was put off",
+            || after(started(), &["enqueue ada later --in 1h --dedupe-key k"]),
+            "timer cancel TIMER",
+        )
     },
+    tick("tick: a recheck, an expiry and a reminder are due", || {
+        let sandbox = after(
+            with_item(),
+            &[
+                "work block ITEM --reason why --recheck 1m",
+                "wait -a ada --on external --whole-agent --reason why --recheck-at 2026-01-02T03:05:10Z",
+                "wait -a ada --on operator --whole-agent --reason why --expires 1m",
+            ],
+        );
+        sandbox.pass(600);
+        sandbox
+    }),
+    tick("tick: an outcome with actions, one of them for another agent", answering),
+    tick("tick: the outbox of a settlement that was killed before it delivered", || {
+        let in_bobs = |call: &Call| call.act() == "open" && call.rest.contains("/agents/bob/tmp/");
+        killed_at(answering(), in_bobs)
+    }),
     Scenario {
-        name: "tick: a recheck, an expiry and a reminder are due",
-        prepare: || {
-            let sandbox = after(
-                with_item(),
-                &[
-                    "work block ITEM --reason why --recheck 1m",
-                    "wait -a ada --on external --whole-agent --reason why --recheck-at 2026-01-02T03:05:10Z",
-                    "wait -a ada --on operator --whole-agent --reason why --expires 1m",
-                ],
-            );
-            sandbox.pass(600);
-            sandbox
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "tick: an outcome with actions, one of them for another agent",
-        prepare: answering,
-        ..TICK
-    },
-    Scenario {
-        name: "tick: the outbox of a settlement that was killed before it delivered",
-        prepare: || {
-            let in_bobs = |call: &Call| call.act() == "open" && call.rest.contains("/agents/bob/tmp/");
-            killed_at(answering(), in_bobs)
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "tick: a turn that yields",
-        prepare: yielding,
-        again: &[0, 7],
-        // What the turn itself calls is another process, of whose operations the disk model knows nothing.
+        again: &[0, 7], // The turn calls `dormouse`, and the disk model does not see the writes of that process.
         is_durable: false,
-        ..TICK
+        ..tick("tick: a turn that yields", yielding)
     },
     Scenario {
-        name: "yield, with a checkpoint",
-        prepare: || killed_before_it_began(queued()).inside(AGENT),
-        command: "yield --checkpoint -",
         stdin: "halfway\n",
-        ..TICK
+        ..command(
+            "yield, with a checkpoint",
+            || killed_before_it_began(queued()).inside(AGENT),
+            "yield --checkpoint -",
+        )
     },
     Scenario {
-        name: "yield, with another checkpoint",
-        prepare: || {
-            let sandbox = killed_before_it_began(queued()).inside(AGENT);
-            sandbox.cmd(words("yield --checkpoint -")).stdin("not yet\n").exits(0);
-            sandbox
-        },
-        command: "yield --checkpoint -",
         stdin: "halfway\n",
-        ..TICK
+        ..command(
+            "yield, with another checkpoint",
+            || {
+                let sandbox = killed_before_it_began(queued()).inside(AGENT);
+                sandbox.cmd(words("yield --checkpoint -")).stdin("not yet\n").exits(0);
+                sandbox
+            },
+            "yield --checkpoint -",
+        )
     },
-    Scenario {
-        name: "safe-point, with something to hand over",
-        prepare: || {
+    command(
+        "safe-point, with something to hand over",
+        || {
             let sandbox = killed_before_it_began(queued());
             sandbox.run(words("enqueue ada hurry --priority interject"));
             sandbox.run(words("enqueue ada more --priority interject --dedupe-key k"));
             sandbox.inside(AGENT)
         },
-        command: "safe-point",
-        ..TICK
-    },
+        "safe-point",
+    ),
+    command(
+        "non-preemptible begin",
+        || killed_before_it_began(queued()).inside(AGENT),
+        "non-preemptible begin --deadline 5s",
+    ),
+    command("resume", suspended, "resume ada"),
     Scenario {
-        name: "non-preemptible begin",
-        prepare: || killed_before_it_began(queued()).inside(AGENT),
-        command: "non-preemptible begin --deadline 5s",
-        ..TICK
-    },
-    Scenario { name: "resume", prepare: suspended, command: "resume ada", ..TICK },
-    Scenario {
-        name: "tick: a suspended run goes on",
-        prepare: || after(suspended(), &["resume ada"]),
         again: &[0, 7],
-        ..TICK
+        ..tick("tick: a suspended run is resumed", || after(suspended(), &["resume ada"]))
     },
     Scenario {
-        name: "fail, an abandoned run",
-        prepare: || killed_before_the_note(queued()),
-        command: "fail ada --reason enough",
-        // The first one may have come far enough.
+        // The interrupted first call may have failed the run already.
         again: &[0, 4],
-        ..TICK
+        ..command("fail, an abandoned run", || killed_before_the_note(queued()), "fail ada --reason enough")
     },
-    Scenario {
-        name: "gc",
-        prepare: || {
+    command(
+        "gc",
+        || {
             let sandbox = created(&format!("echo said; {TURN}"), "");
             sandbox.run(words("start ada"));
             for text in ["old", "new", "newest"] {
@@ -430,12 +338,11 @@ pub const SCENARIOS: &[Scenario] = &[
             }
             sandbox
         },
-        command: "gc ada",
-        ..TICK
-    },
+        "gc ada",
+    ),
 ];
 
-/// With a message whose turn yields the first time, and has a whole checkpoint when it goes on.
+/// Returns an agent with a message whose turn yields at first, and then checks its checkpoint.
 fn yielding() -> Sandbox {
     let turn = format!(
         r#"if [ ! -e "$HOME/yielded" ]; then
@@ -452,7 +359,7 @@ fn suspended() -> Sandbox {
     after(yielding(), &["tick ada"])
 }
 
-/// After these commands.
+/// Runs commands that must succeed, and returns the sandbox.
 pub fn after(sandbox: Sandbox, lines: &[&str]) -> Sandbox {
     for line in lines {
         sandbox.run(words_about(&sandbox, line));
@@ -460,13 +367,13 @@ pub fn after(sandbox: Sandbox, lines: &[&str]) -> Sandbox {
     sandbox
 }
 
-/// With a message whose turns fail.
+/// Returns an agent with a message whose turns fail.
 fn failing(max_attempts: u32) -> Sandbox {
     let policy = format!("[recovery]\nmax_attempts = {max_attempts}\n");
     after(created(FAILING_TURN, &policy), &["start ada", "enqueue ada hello"])
 }
 
-/// The words of a command. ITEM, WAIT, TIMER and DEAD are the ids of the only ones that there are.
+/// Returns the arguments of a command line, with its placeholders replaced ([`Scenario::command`]).
 fn words_about(sandbox: &Sandbox, line: &str) -> Vec<String> {
     let only = |dir: &str| {
         let names = setup::names(&sandbox.agent(AGENT).join(dir));
@@ -485,16 +392,16 @@ fn words_about(sandbox: &Sandbox, line: &str) -> Vec<String> {
     line.split(' ').map(word).collect()
 }
 
-/// With a work item that has a plan.
+/// Returns an agent with a work item that has a plan.
 fn with_item() -> Sandbox {
     after(started(), &["work add objective -a ada --plan prose"])
 }
 
-/// What a turn of `answering` calls whatever it makes.
+/// Text of all records that turns of [`answering`] create.
 const ANSWERED: &str = "from an outcome";
 
-/// An agent whose turns leave an outcome with an action of each kind, unless they are about what such
-/// an outcome has made, and another agent that hears of it.
+/// Returns an agent whose turns write an outcome with an action of each kind, unless the message
+/// itself comes from such an outcome. One action sends a message to a second agent.
 fn answering() -> Sandbox {
     const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *"from an outcome"*) ;; *)
         printf '{"brief": "all of it", "actions": [
@@ -509,7 +416,7 @@ fn answering() -> Sandbox {
     after(created(ANSWER, ""), &lines)
 }
 
-/// An agent that was never started. `policy` goes to the end of its `agent.toml`.
+/// Returns an agent that was never started. `policy` is appended to its `agent.toml`.
 pub fn created(turn: &str, policy: &str) -> Sandbox {
     let sandbox = Sandbox::in_memory();
     sandbox.run(["init"]);
@@ -531,7 +438,7 @@ fn cloned() -> Sandbox {
     let sandbox = started();
     forget_what_git_ignores(&sandbox);
     for dir in ["inbox", "work", "waits", "timers", "tasks", "runs", "ledger", "archive", "hooks"] {
-        // Git keeps no empty directories; one that is not empty stays.
+        // Git drops empty directories. The call fails for others, which are kept.
         let _ = fs::remove_dir(sandbox.agent(AGENT).join(dir));
     }
     sandbox
@@ -547,32 +454,32 @@ pub fn forget_what_git_ignores(sandbox: &Sandbox) {
 fn dead() -> Sandbox {
     let sandbox = failing(1);
     assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
-    // Requeued, it begins with the first attempt again.
+    // A requeued message starts with its first attempt again.
     fs::remove_file(sandbox.home().join("turns")).unwrap();
     sandbox
 }
 
-/// After a tick that was killed before its turn began.
+/// Kills a tick before its turn has begun.
 fn killed_before_it_began(sandbox: Sandbox) -> Sandbox {
     killed_at(sandbox, |call| call.act() == "mkdir" && call.rest.contains("/runs/"))
 }
 
-/// After a tick that was killed before it noted the end of its turn.
+/// Kills a tick before it has recorded the end of its turn.
 fn killed_before_the_note(sandbox: Sandbox) -> Sandbox {
     killed_at(sandbox, |call| call.act() == "open" && call.rest.contains("/end.json.new\""))
 }
 
-/// After a tick that was killed when it was about to settle.
+/// Kills a tick just before it settles.
 pub fn killed_after_the_note(sandbox: Sandbox) -> Sandbox {
     killed_after(sandbox, Call::is_about_end_note, Call::is_about_journal)
 }
 
-/// After a tick that was killed at the first call that satisfies `at`.
+/// Kills a tick at its first call that satisfies `at`.
 fn killed_at(sandbox: Sandbox, at: fn(&Call) -> bool) -> Sandbox {
     killed_after(sandbox, |_| true, at)
 }
 
-/// The same, from the first call on that satisfies `from`.
+/// Kills a tick at its first call that satisfies `at` and does not precede the first for `from`.
 fn killed_after(sandbox: Sandbox, from: fn(&Call) -> bool, at: fn(&Call) -> bool) -> Sandbox {
     let calls = strace::record(&sandbox.copy(), &["tick", AGENT], "").calls;
     let call = calls.into_iter().skip_while(|call| !from(call)).find(at).unwrap();
@@ -581,7 +488,7 @@ fn killed_after(sandbox: Sandbox, from: fn(&Call) -> bool, at: fn(&Call) -> bool
     sandbox
 }
 
-/// A case that went wrong says how to get there again.
+/// Interrupted scenario. A failed check prints the commands that reproduce the case.
 pub struct Case<'a> {
     pub scenario: &'a Scenario,
     pub what: String,
@@ -600,7 +507,7 @@ impl Case<'_> {
     }
 }
 
-/// The state of things before the harm.
+/// Records of the agent before the interrupted command.
 pub struct Before {
     pub found: Found,
 }
@@ -611,14 +518,14 @@ impl Before {
     }
 }
 
-/// The ids that a producer has printed whole.
+/// Returns the ids that a command has printed as complete lines.
 pub fn acknowledged(ran: &Ran) -> BTreeSet<String> {
     let whole = ran.stdout.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let is_id = |line: &&str| ["msg_", "work_", "wait_", "timer_"].iter().any(|kind| line.starts_with(kind));
     whole.filter(is_id).map(str::to_owned).collect()
 }
 
-/// How far a run came, as the disk tells: the end of its turn was noted, or more.
+/// Returns the runs with a recorded end of their turn, in the run directory, archive or journal.
 pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
     let agent = sandbox.agent(AGENT);
     let runs = agent.join("runs");
@@ -643,7 +550,7 @@ pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
     noted
 }
 
-/// The runs that came to the end of the turn's script, per message, in order.
+/// Returns the runs, in order, whose turn has reached the end of its script, for each message.
 pub fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<String>> {
     let mut turns: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default().lines() {
@@ -653,9 +560,9 @@ pub fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<String>> {
     turns
 }
 
-/// Ticks, with an hour between two, until there is nothing more to do. A backlog is not worked off.
+/// Ticks once per hour until two ticks find nothing to do, or the inbox has a backlog.
 pub fn settle(case: &Case<'_>, sandbox: &Sandbox) {
-    // Whoever comes later is no part of the turn: what is left of one is ended.
+    // A tick from inside the turn would be killed when the turn is recovered.
     sandbox.leave();
     let mut quiet = 0;
     for _ in 0..30 {
@@ -668,7 +575,7 @@ pub fn settle(case: &Case<'_>, sandbox: &Sandbox) {
             return;
         }
     }
-    case.must(false, sandbox, "it never comes to rest");
+    case.must(false, sandbox, "30 ticks, and the agent still has work");
 }
 
 fn has_backlog(sandbox: &Sandbox) -> bool {
@@ -677,7 +584,7 @@ fn has_backlog(sandbox: &Sandbox) -> bool {
     names.len() + names.iter().map(|name| setup::names(&inbox.join(name)).len()).sum::<usize>() > 100
 }
 
-/// What holds in the end, whatever happened: nothing damaged, nothing lost, nothing done twice.
+/// Checks that no record is damaged or lost, and no message had the same run twice.
 pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &BTreeSet<String>) {
     let doctor = sandbox.cmd(["doctor"]).output();
     case.must(doctor.code() == 0, sandbox, format!("doctor: {doctor}"));
@@ -709,7 +616,7 @@ pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &
     }
 }
 
-/// What died is marked, and where there is a hook that was told at least once.
+/// Checks that a dead letter is marked, and that the hook `on-attention`, if any, was called.
 fn dead_letters_are_told(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     let is_dead = |message: &Value| message["settlement"]["dead_letter"] == true;
     if !found.archived.values().any(|lines| lines.last().is_some_and(is_dead)) {
@@ -718,14 +625,18 @@ fn dead_letters_are_told(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     let agent = sandbox.json(["get", AGENT]);
     case.must(agent["attention"]["count"].as_u64() > Some(0), sandbox, format!("no mark: {agent}"));
     if sandbox.store().join("hooks/on-attention").exists() {
-        case.must(sandbox.home().join("told").exists(), sandbox, "nobody was told");
+        case.must(sandbox.home().join("told").exists(), sandbox, "the hook `on-attention` was not called");
         let untold = agent["attention"]["newest"].as_array().into_iter().flatten();
-        case.must(untold.clone().all(|one| one["pending"].is_null()), sandbox, "it is still to be told");
+        case.must(
+            untold.clone().all(|one| one["pending"].is_null()),
+            sandbox,
+            "the hook is still to be called",
+        );
     }
 }
 
-/// Whatever an outcome asks for is done once, if its turn was settled as one that completed, and
-/// else not at all; in the other agent, too.
+/// Checks that each action of an outcome is done exactly once if its turn has completed, and never
+/// otherwise. One of them reaches the second agent.
 fn answers_hold(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     let answers = found.runs.values().filter(|run| run["brief"] == "all of it").count();
     let bob = sandbox.agent("bob");
@@ -742,7 +653,7 @@ fn answers_hold(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     case.must(of_timer.is_empty(), sandbox, "a timer fired before its time");
 }
 
-/// A hint leaves no record of its own: the counter tells that it was taken in.
+/// True if a hint is pending or was admitted. Hints leave no record but the counter of wakes.
 fn taken_in(found: &Found, id: &str) -> bool {
     let is_pending = found.state["pending_wake_hint"]["id"] == id;
     is_pending || found.state["counters"]["wakes"].as_u64().unwrap_or(0) > 0

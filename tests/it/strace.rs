@@ -1,8 +1,8 @@
-//! System calls of one command: recorded, cut at, or made to fail.
+//! Records the system calls of a command, kills the command at a call, or lets a call fail.
 //!
-//! strace runs without `-f`, so it looks at the command itself and never at the turn that it starts. It does
-//! not look at the command's threads either: all that these do is to sync, which a kill can't undo. A power
-//! cut can, so recordings for power cuts follow the threads.
+//! strace runs without `-f`: it sees neither the turn that a command starts nor the command's
+//! threads. These threads only sync, which matters for a power cut alone, so recordings for power
+//! cuts follow the threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -10,30 +10,30 @@ use std::fs;
 
 use crate::harness::{Ran, Sandbox, dormouse};
 
-/// What changes something, or is a place where something else has just changed: the turn's end, the
-/// command's own.
+/// Calls that change files or processes, or that follow such a change: the end of the turn, or of
+/// the command.
 const TRACED: &str = "openat,openat2,open,creat,write,pwrite64,writev,rename,renameat,renameat2,link,linkat,\
     symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,mknodat,fsync,fdatasync,syncfs,fallocate,ftruncate,truncate,flock,\
     chmod,fchmod,fchmodat,copy_file_range,sendfile,lseek,clone,clone3,fork,vfork,wait4,waitid,poll,\
     ppoll,pidfd_open,pidfd_send_signal,kill,exit_group";
 
-/// Looked at, but not cut at: they change nothing.
+/// Recorded calls that change nothing, so that no test interrupts them.
 const HARMLESS: &[&str] = &["lseek"];
 
-/// One system call of a recording.
+/// System call of a recording.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub name: String,
-    /// Which one of its name, from 1.
+    /// Number among the calls of this name, from 1.
     pub nth: usize,
-    /// The arguments and the result, as strace shows them, but with whole paths.
+    /// Arguments and result as strace prints them, with absolute paths.
     pub rest: String,
-    /// Seconds.
+    /// Time of the beginning of the call, in seconds since 1970.
     pub at: f64,
 }
 
 impl Call {
-    /// What it does, whichever call of several does that.
+    /// Name of the operation, equal for all variants of a call: `open` for `openat2`.
     pub fn act(&self) -> &str {
         match self.name.as_str() {
             "openat" | "openat2" => "open",
@@ -45,18 +45,18 @@ impl Call {
         }
     }
 
-    /// Whether a cut here can differ from one at the call before.
+    /// True if a kill at this call can differ from a kill at the call before.
     fn is_write_side(&self) -> bool {
         match self.act() {
             "open" => ["O_CREAT", "O_WRONLY", "O_RDWR"].iter().any(|flag| self.rest.contains(flag)),
-            // A look in vain: how many there are is a matter of how busy the machine is.
+            // The number of polls without an event depends on the load of the machine.
             "poll" | "ppoll" => !self.rest.ends_with("= 0 (Timeout)"),
             "flock" => !self.rest.contains("= -1 EAGAIN"),
             name => !HARMLESS.contains(&name),
         }
     }
 
-    /// Whether it adds a line to a journal, or marks one.
+    /// True if the call appends a line to a journal, or marks one.
     pub fn is_about_journal(&self) -> bool {
         self.act() == "pwrite64" && self.rest.contains("/journal.jsonl")
     }
@@ -73,34 +73,34 @@ impl std::fmt::Display for Call {
     }
 }
 
-/// A command and its system calls in order.
+/// System calls of a command, in order.
 pub struct Recording {
     pub calls: Vec<Call>,
 }
 
 impl Recording {
-    /// Where to cut: every call that changes something, and those around which things change.
+    /// Returns the calls to interrupt: those that change files or processes, and their neighbours.
     pub fn points(&self) -> Vec<Call> {
-        // Before main there is nothing to lose; the runtime looks at the standard streams there.
+        // Before `main` the runtime polls the standard streams, and nothing can be lost.
         let is_own = |call: &Call| call.is_write_side() && call.name != "poll";
         let first = self.calls.iter().position(is_own).unwrap_or(0);
         self.calls[first..].iter().filter(|call| call.is_write_side()).cloned().collect()
     }
 }
 
-/// What to do to a call.
+/// Fault that is injected at a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// SIGKILL at the entry: the call itself is not carried out any more.
+    /// SIGKILL before the call: it has no effect.
     Kill,
-    /// It fails with this error, and does nothing.
+    /// The call fails with this error, and has no effect.
     Error(&'static str),
-    /// It and every later one of its name fails.
+    /// The call and all later calls of its name fail with this error.
     ErrorsFrom(&'static str),
 }
 
 impl Harm {
-    /// The option of strace.
+    /// Returns the option `inject=…` of strace.
     pub fn option(self, call: &Call) -> String {
         let Call { name, nth, .. } = call;
         match self {
@@ -111,11 +111,11 @@ impl Harm {
     }
 }
 
-/// A command that was harmed, and what it came to.
+/// Result of a command with an injected fault.
 pub struct Harmed {
     pub ran: Ran,
-    /// The calls that were harmed, as strace shows them. Runs differ a little in what they read, so
-    /// it need not be the one that was asked for.
+    /// Calls with the fault, as strace prints them. Runs differ in what they read, so these need
+    /// not include the requested call.
     pub hit: Vec<String>,
 }
 
@@ -133,12 +133,12 @@ fn traced(sandbox: &Sandbox, args: &[&str], stdin: &str, options: &[&str]) -> (R
     (ran, text)
 }
 
-/// Runs a command and records its calls. Times are those of the call's beginning.
+/// Runs a command and records its calls.
 pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
     record_inside(sandbox, &[], args, stdin)
 }
 
-/// The same with these variables (`NAME=VALUE`) set, as inside a turn.
+/// Like [`record`], with these variables (`NAME=VALUE`), as in a turn.
 pub fn record_inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str) -> Recording {
     let trace = format!("trace={TRACED}");
     let mut options = vec!["-ttt", "-y", "-s", "300", "-e", &trace];
@@ -159,7 +159,7 @@ pub fn record_inside(sandbox: &Sandbox, variables: &[String], args: &[&str], std
     Recording { calls }
 }
 
-/// Puts the path of a directory, which strace shows beside its descriptor, before a path that begins there.
+/// Makes each relative path absolute: strace prints the directory beside the descriptor.
 fn with_whole_paths(rest: &str) -> String {
     let mut whole = String::new();
     let mut left = rest;
@@ -177,14 +177,14 @@ fn with_whole_paths(rest: &str) -> String {
     whole + left
 }
 
-/// How many system calls of each name a command makes that succeeds: all but those about memory, time
-/// and processes, and those with which it waits for its turn. They differ from run to run.
+/// Counts the system calls of a command that must succeed. Leaves out those that differ from run to
+/// run: calls for memory, time and processes, and those that wait for the turn.
 pub fn calls(sandbox: &Sandbox, args: &[&str]) -> BTreeMap<String, usize> {
     const OTHERS: &str = "trace=!brk,mmap,munmap,mremap,mprotect,madvise,futex,clock_gettime,clock_nanosleep,\
         poll,ppoll,wait4,waitid,rt_sigreturn,sched_yield";
     let (ran, text) = traced(sandbox, args, "", &["-y", "-e", OTHERS]);
     assert_eq!(ran.code(), 0, "{args:?}: {ran}");
-    // As long as its turn runs, a tick looks at the record of its agent; and at its own threads after it.
+    // A tick reads `state.json` while its turn runs, and its own threads in `/proc` later.
     let differs = |line: &str| line.contains("/proc/") || line.contains("/state.json");
     let mut calls = BTreeMap::new();
     for line in text.lines().filter(|line| !differs(line)) {
@@ -195,23 +195,23 @@ pub fn calls(sandbox: &Sandbox, args: &[&str]) -> BTreeMap<String, usize> {
     calls
 }
 
-/// How many calls of this name a command makes that fails because of damage.
+/// Counts the calls of this name in a command that must fail because of damage.
 pub fn tried(sandbox: &Sandbox, args: &[&str], call: &str) -> usize {
     let (ran, text) = traced(sandbox, args, "", &["-e", &format!("trace={call}")]);
     assert_eq!(ran.code(), 6, "{args:?}: {ran}");
     text.lines().filter(|line| line.contains(&format!("{call}("))).count()
 }
 
-/// The calls of a command, and of all that it starts, that name a file, a line each: also those that fail.
+/// Returns the calls on file names of a command and its children, one per line, failed ones too.
 pub fn named(sandbox: &Sandbox, args: &[&str]) -> String {
     let (ran, text) = traced(sandbox, args, "", &["-f", "-e", "trace=%file"]);
     assert_eq!(ran.code(), 0, "{args:?}: {ran}");
     text
 }
 
-/// Records everything that touches files, for a model of the disk: whole contents, in hexadecimal.
+/// Records all calls on files, with whole contents in hexadecimal, for a model of the disk.
 ///
-/// `harm`: what befalls it meanwhile.
+/// `harm`: fault to inject.
 pub fn record_files(
     sandbox: &Sandbox,
     args: &[&str],
@@ -228,8 +228,8 @@ pub fn record_files(
     (ran, of_one_process(&text))
 }
 
-/// The calls of the first process of a recording that followed others as well, each at the time
-/// when it had its effect. Of its threads there are the syncs; no turn makes any.
+/// Returns the calls of the main thread, and all syncs, each at the time of its end. Turns do not
+/// sync, so every sync belongs to a thread of the command.
 fn of_one_process(text: &str) -> String {
     let mut unfinished: HashMap<&str, &str> = HashMap::new();
     let mut calls = String::new();
@@ -254,12 +254,12 @@ fn of_one_process(text: &str) -> String {
     calls
 }
 
-/// Runs a command and harms it at one call.
+/// Runs a command and injects a fault at one call.
 pub fn harm(sandbox: &Sandbox, args: &[&str], stdin: &str, call: &Call, harm: Harm) -> Harmed {
     harm_inside(sandbox, &[], args, stdin, call, harm)
 }
 
-/// The same with these variables (`NAME=VALUE`) set, as inside a turn.
+/// Like [`harm`], with these variables (`NAME=VALUE`), as in a turn.
 pub fn harm_inside(
     sandbox: &Sandbox,
     variables: &[String],
