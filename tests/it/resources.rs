@@ -362,7 +362,7 @@ fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
         let foreseen = sandbox.json(["tick", "ada", "--dry-run"]);
         let step = tick(&sandbox, "ada");
         for step in [&foreseen, &step] {
-            assert_eq!(decided(&step), ("wait_for_resources", limit));
+            assert_eq!(decided(step), ("wait_for_resources", limit));
             assert_eq!(step["evidence"][1], format!("back at {back_at}"));
         }
         assert_eq!(
@@ -468,7 +468,7 @@ fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
     let ends = ["ada", "bob"].map(|name| field_of(&sandbox, name, "current_run.lease_expires_at"));
     let until = format!("until {} at the latest", ends.iter().min().unwrap());
     for step in [&foreseen, &step] {
-        assert_eq!(decided(&step), ("wait_for_resources", "slot"));
+        assert_eq!(decided(step), ("wait_for_resources", "slot"));
         let why = serde_json::json!(["all 2 in use (scheduler.max_running)", "by ada, bob", until]);
         assert_eq!(step["evidence"], why);
     }
