@@ -1,4 +1,5 @@
-//! Tests that a time far in the future in a record does not block an agent (contract, execution §4).
+//! Tests that a record with a time far in the future does not block an agent (contract, execution
+//! §4).
 
 use serde_json::{Value, json};
 

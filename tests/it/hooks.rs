@@ -432,7 +432,6 @@ fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
     assert_eq!(noted(&sandbox).len(), 1, "a second stop has run the hook again");
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn a_step_that_finds_nothing_to_do_looks_for_no_hook() {
     needs!("strace");

@@ -187,8 +187,8 @@ fn a_second_deployment_adds_no_second_timer() {
     assert_eq!(refused["error"]["hint"].as_str().map(|hint| hint.contains("--tz Europe/Berlin")), Some(true));
 }
 
-/// Text has local times, JSON has UTC. Exceptions are `next-wake` and `report`, whose text is passed
-/// on to programs and other people, and the data of events, which are JSON.
+/// Text has local times, JSON has UTC. Exceptions are `next-wake` and `report`, whose text goes to
+/// programs and other people, and the data of events, which are JSON.
 #[test]
 fn every_moment_in_text_is_local() {
     let sandbox = started("exit 1");
@@ -200,7 +200,7 @@ fn every_moment_in_text_is_local() {
             assert!(!(word.starts_with("20") && word.ends_with('Z')), "{word} is in UTC: {ran}");
         }
         let ran = sandbox.cmd(words.iter().chain(&["--json"])).env("TZ", ZONE).output();
-        // The JSON of `explain` has sentences with local times, and that of `timer` has `next_local`.
+        // The JSON of `explain` has sentences with local times, and `timer` has `next_local`.
         assert!(["explain", "timer"].contains(&words[0]) || !ran.stdout.contains("+01:00"), "{ran}");
     };
     is_local(&["enqueue", "ada", "--at", "tomorrow 9:00", "look"]);

@@ -198,7 +198,6 @@ fn a_pipe_that_closes_early_is_no_failure() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_result_that_can_not_be_written_is_a_failure() {
     let sandbox = started("true");
     let full = || File::options().write(true).open("/dev/full").unwrap();

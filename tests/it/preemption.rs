@@ -2,7 +2,6 @@
 //! or is ended by force.
 
 mod checkpoints;
-#[cfg(target_os = "linux")]
 mod crash;
 mod ending;
 mod forced;

@@ -134,7 +134,6 @@ fn where_no_agent_is_made_no_file_is_left() {
 /// Interrupts a command that creates a trigger with its secret in the file `s`, at each of its
 /// calls, by a kill and by disk errors. `is_made` returns true if the trigger exists, and checks
 /// its secret.
-#[cfg(target_os = "linux")]
 fn cut_anywhere(template: &Sandbox, words: &[&str], is_made: impl Fn(&Sandbox, &Path) -> bool + Sync) {
     use crate::strace::{self, Harm};
     let points = strace::record(&template.copy(), words, "").points();
@@ -158,7 +157,6 @@ fn cut_anywhere(template: &Sandbox, words: &[&str], is_made: impl Fn(&Sandbox, &
 
 /// Interrupts `create`: it may leave a file with an unused secret, but no agent without its secret.
 #[test]
-#[cfg(target_os = "linux")]
 fn cut_anywhere_there_is_no_agent_without_its_secret() {
     needs!("strace");
     cut_anywhere(&Sandbox::new(), &["create", "ada", "--secret-file", "s", "--", "true"], |sandbox, file| {
@@ -172,7 +170,6 @@ fn cut_anywhere_there_is_no_agent_without_its_secret() {
 
 /// Interrupts `trigger create`, which can fail after its record was committed.
 #[test]
-#[cfg(target_os = "linux")]
 fn cut_anywhere_there_is_no_trigger_without_its_secret() {
     needs!("strace");
     let template = started("true");

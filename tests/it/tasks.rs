@@ -159,7 +159,6 @@ fn output_is_followed_to_the_end() {
 
 /// Counts the context switches of a follower: fewer than 5 per second, where polling every 100 ms
 /// would need 10.
-#[cfg(target_os = "linux")]
 #[test]
 fn whoever_follows_a_task_sleeps_while_it_says_nothing() {
     let sandbox = agent();

@@ -369,7 +369,6 @@ fn state_lists_the_hooks_and_where_each_lies() {
 
 /// Kills a tick at every third call that changes files: later steps report every transition, in
 /// order, and process the message.
-#[cfg(target_os = "linux")]
 #[test]
 fn a_tick_can_be_killed_at_every_call_between_its_commits() {
     needs!("strace");

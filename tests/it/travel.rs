@@ -231,7 +231,6 @@ fn a_link_among_records_is_damage_and_elsewhere_left_out() {
 
 /// Names many absent agents in a stream: the import checks each before it makes the next directory.
 #[test]
-#[cfg(target_os = "linux")]
 fn a_stream_that_names_many_agents_and_brings_none_makes_no_directories() {
     needs!("strace");
     let here = estate();

@@ -761,7 +761,6 @@ fn everything_of_a_run_is_its_owners_alone() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn nothing_of_a_turn_is_left_when_it_has_ended() {
     let sandbox = started(
         "sleep 1000 & echo $! > group; setsid sleep 1000 & echo $! > session; \
@@ -776,7 +775,6 @@ fn nothing_of_a_turn_is_left_when_it_has_ended() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn nothing_of_a_turn_is_left_when_it_took_too_long() {
     let sandbox = in_time(|limit| {
         let command =
@@ -792,7 +790,6 @@ fn nothing_of_a_turn_is_left_when_it_took_too_long() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_turn_does_not_go_on_without_its_tick() {
     let sandbox = started("echo $$ > leader; sleep 1000 & echo $! > child; touch running; wait");
     say(&sandbox, "x");

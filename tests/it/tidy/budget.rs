@@ -11,7 +11,8 @@ struct Room {
     goal: usize,
 }
 
-/// Maximum distance of a ceiling above its room. A commit that removes more lines lowers the ceiling.
+/// Maximum difference between a ceiling and the lines of its room. A commit that removes more lines
+/// lowers the ceiling.
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [

@@ -65,8 +65,8 @@ fn crossing(source: &Source, names: &BTreeSet<String>) -> Vec<String> {
     found
 }
 
-/// Returns the name of the item that begins at the left margin, for example `Store` for `impl Store`.
-/// `None` for a trait that a type implements.
+/// Returns the name of the item that begins at the left margin, for example `Store` for
+/// `impl Store`. `None` for a trait that a type implements, and for a private item.
 fn subject(line: &str) -> Option<&str> {
     let (_, rest) = ["impl", "struct ", "enum ", "fn "].iter().find_map(|word| line.split_once(word))?;
     if line.starts_with("impl") && line.contains(" for ")
