@@ -53,7 +53,7 @@ fn inbox(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.agent("ada").join("inbox"))
 }
 
-/// Starts a tick of `ada`, whose turn is [`WAIT_FOR_GO`], and waits for the begin of the turn.
+/// Starts a tick of `ada`, whose turn is [`WAIT_FOR_GO`], and waits until the turn has started.
 fn start_turn(sandbox: &Sandbox) -> Beside {
     Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"))
 }
@@ -963,7 +963,7 @@ fn a_deferred_message_can_be_dropped_and_the_agent_takes_the_next() {
 
 #[test]
 fn a_copy_of_a_state_directory_is_as_good_as_the_original() {
-    let sandbox = started("true");
+    let sandbox = started("cat \"$DORMOUSE_CONTEXT\"");
     let id = say(&sandbox, "hello");
     let copy = sandbox.root().join("copy");
     fs::create_dir_all(copy.join(".dormouse")).unwrap();

@@ -11,7 +11,7 @@ use crate::ingress::get;
 use crate::setup::{add, edit_file, mode, names, say, started, started_with, step_on};
 use crate::strace;
 
-/// Runs promtool, which must succeed. The test is listed as skipped if promtool is not installed.
+/// Runs promtool, which must succeed. Without promtool this check is left out and listed as such.
 fn promtool(args: &[&str], dir: &Path, stdin: &str) {
     needs!("promtool");
     let mut promtool = assert_cmd::Command::new("promtool");
@@ -115,7 +115,8 @@ fn a_file_is_written_to_a_temporary_file_and_renamed() {
     assert_eq!(names(&sandbox.project()), [".dormouse", "dormouse.prom"], "no temporary file is left");
     let calls = strace::calls(&sandbox, &["metrics", "-o", "dormouse.prom"]);
     assert!(calls.keys().any(|name| name.starts_with("rename")), "{calls:?}");
-    // If the file can't be written, the command fails and leaves no temporary file.
+    // If the file can't be written, the command fails, and puts nothing into a directory of that
+    // name.
     sandbox.cmd(["metrics", "-o", "missing/dormouse.prom"]).exits(1);
     fs::create_dir(sandbox.project().join("dir")).unwrap();
     sandbox.cmd(["metrics", "-o", "dir"]).exits(1);

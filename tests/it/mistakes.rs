@@ -309,7 +309,7 @@ const MISTAKES: &[Mistake] = &[
         "try again, or wait longer with --lock-timeout",
     ),
     wrong("(ulimit -f 0; dormouse create bob -- true)", 1, "`ulimit -f`"),
-    // Arguments that are refused independent of the records: their status is always 2
+    // Arguments that are wrong whatever the records contain: the exit status is 2
     wrong("dormouse wait ada --on timer --reason why", 2, "--in or --at"),
     wrong("dormouse wait ada --on task --reason why", 2, "--resource"),
     wrong("dormouse wait ada --on system --reason why", 2, "--recheck"),

@@ -3,7 +3,7 @@
 //! A case is a list of acts: commands, jumps of the clock, and ticks whose turns call commands.
 //! After each act the test compares the agent and the decision of the next step in the program
 //! with those in the model. A case that fails is reduced, printed as a shell transcript, and kept
-//! in `model.proptest-regressions`. Later runs begin with these cases.
+//! in `model.proptest-regressions`. Later runs begin with the cases of that file.
 
 mod acts;
 mod compare;

@@ -125,7 +125,7 @@ fn a_cron_expression_is_in_the_local_zone_like_every_other_time() {
             assert_eq!(shown, (&named.into(), &local.into(), &at.into()), "{zone}: {made}");
         }
     }
-    // `--tz` precedes TZ.
+    // `--tz` overrides the variable TZ.
     let made = timer(&sandbox, ZONE, NOW, &["--cron", "0 9 * * *", "--tz", "Asia/Tokyo"]);
     assert_eq!(
         (&made["time_zone"], &made["next_local"]),
@@ -217,15 +217,18 @@ fn every_moment_in_text_is_local() {
     ] {
         is_local(&words(line));
     }
+    let shown = ["queue", "work", "trigger"].map(|kind| {
+        let records = sandbox.json_lines([kind, "list", "ada"]);
+        (kind, records[0]["id"].as_str().unwrap().to_owned())
+    });
     for command in ["explain", "tick", "tick", "explain", "get", "state", "briefs", "logs", "usage"] {
         is_local(&[command, "ada"]);
     }
     for kind in ["timer", "wait", "work", "trigger", "task", "queue", "run"] {
         is_local(&[kind, "list", "ada"]);
     }
-    for kind in ["queue", "work", "trigger"] {
-        let records = sandbox.json_lines([kind, "list", "ada"]);
-        is_local(&[kind, "show", "-a", "ada", records[0]["id"].as_str().unwrap()]);
+    for (kind, id) in &shown {
+        is_local(&[kind, "show", "-a", "ada", id]);
     }
     for line in [
         "list",
