@@ -16,7 +16,7 @@ const TABLE: [(&str, &[&str], &str); 7] = [
     ("task", &["task_result", "task_status"], "runtime_instruction"),
 ];
 
-/// Origins that only the runtime may name.
+/// Origins that no outside sender may name. A turn may name its own agent as `system`.
 const RUNTIME: [&str; 3] = ["timer", "system", "task"];
 
 fn said(text: &str) -> Submission {

@@ -105,7 +105,7 @@ fn a_wait_without_a_subject_is_worth_a_warning() {
         (WaitKind::Timer, false, false),
         (WaitKind::External, false, true),
         (WaitKind::System, false, true),
-        // Its deadline ends a system wait.
+        // A system wait with a deadline ends at that time, so it needs no subject.
         (WaitKind::System, true, false),
     ];
     for (kind, has_deadline, expected) in rows {

@@ -561,7 +561,7 @@ pub fn words<'a, const N: usize>(data: &'a Value, fields: [&str; N]) -> [&'a str
     fields.map(|field| word(data, field))
 }
 
-/// True if a transaction deletes no record, and archives at most a run.
+/// True if a transaction deletes no record, and archives nothing but runs.
 pub fn ends_the_run_alone(transaction: &Transaction) -> bool {
     let is_run = |archived: &Archived| matches!(archived, Archived::Run(_));
     transaction.deletes.is_empty() && transaction.archived.iter().all(is_run)
@@ -597,9 +597,12 @@ pub fn settled_as(transaction: &Transaction) -> (MessageStatus, Option<&str>, bo
     (*status, reason.as_deref(), *dead_letter)
 }
 
-/// Returns the message that a transaction puts into the queue, if any.
+/// Returns the message that a transaction puts into the queue, if any. Panics if there are several.
 pub fn put_message(transaction: &Transaction) -> Option<&Message> {
-    all_of!(transaction.puts, Put::Message).next()
+    let mut messages = all_of!(transaction.puts, Put::Message);
+    let first = messages.next();
+    assert_eq!(messages.next(), None, "a second message");
+    first
 }
 
 /// Returns a failed attempt of a message, which has reached its time limit.
