@@ -48,8 +48,7 @@ const STYLES: Styles = Styles::styled()
 /// the records, decides what to do next, commits the decision, carries it out and ends. Between two
 /// steps no daemon runs: the records are the whole state.
 #[derive(Debug, Parser)]
-#[command(name = "dormouse", version, styles = STYLES, max_term_width = 100, propagate_version = false)]
-#[command(disable_help_subcommand = false)]
+#[command(name = "dormouse", version, styles = STYLES, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -91,90 +90,107 @@ pub enum Color {
     Never,
 }
 
-/// Passes the table of the commands to a macro: variant, arguments, name, and function.
+/// Passes the commands to a macro: variants, arguments, names, functions, by heading of `--help`.
 macro_rules! command_table {
     ($with:ident) => {
         $with! {
-            Init(InitArgs) = "init" => create::init,
-            Create(CreateArgs) = "create" => create::create,
-            Clone(CloneArgs) = "clone" => create::clone,
-            Edit(EditArgs) = "edit" => edit::edit,
-            Rename(RenameArgs) = "rename" => export::rename::rename,
-            Start(StartArgs) = "start" => lifecycle::start,
-            Stop(StopArgs) = "stop" => lifecycle::stop,
-            Rm(RmArgs) = "rm" => export::delete::rm,
-            /// Deprecated: use stop
-            #[command(hide = true)]
-            Pause(StopArgs) = "pause" => lifecycle::pause,
-            Enqueue(EnqueueArgs) = "enqueue" => messages::enqueue,
-            Ask(AskArgs) = "ask" => messages::ask::ask,
-            Wake(WakeArgs) = "wake" => messages::wake,
-            Tick(TickArgs) = "tick" => tick::tick,
-            Get(GetArgs) = "get" => inspect::get,
-            List(ListArgs) = "list" => inspect::list,
-            Explain(ExplainArgs) = "explain" => inspect::explain,
-            State(StateArgs) = "state" => inspect::state,
-            Await(AwaitArgs) = "await" => messages::awaiting::wait_until,
-            NextWake(NextWakeArgs) = "next-wake" => inspect::next_wake,
-            Queue(CommandGroup<QueueCommand>) = "queue" => queue::queue,
-            Work(CommandGroup<WorkCommand>) = "work" => work::work,
-            Wait(WaitArgs) = "wait" => work::wait,
-            Timer(CommandGroup<TimerCommand>) = "timer" => work::timer,
-            Task(CommandGroup<TaskCommand>) = "task" => task::task,
-            Trigger(CommandGroup<TriggerCommand>) = "trigger" => trigger::trigger,
-            Ingress(IngressArgs) = "ingress" => ingress::ingress,
-            #[command(hide = true)]
-            Supervise(SuperviseArgs) = "supervise" => task::supervise,
-            Run(CommandGroup<RunCommand>) = "run" => history::run,
-            Briefs(BriefsArgs) = "briefs" => history::briefs,
-            Events(EventsArgs) = "events" => history::events,
-            Logs(LogsArgs) = "logs" => history::logs,
-            Watch(WatchArgs) = "watch" => watch::watch,
-            Usage(UsageArgs) = "usage" => monitor::usage,
-            Metrics(MetricsArgs) = "metrics" => monitor::metrics,
-            Report(ReportArgs) = "report" => monitor::report,
-            Recover(RecoverArgs) = "recover" => lifecycle::recover,
-            Fail(FailArgs) = "fail" => lifecycle::fail,
-            Preempt(PreemptArgs) = "preempt" => lifecycle::preempt,
-            Resume(ResumeArgs) = "resume" => lifecycle::resume,
-            SafePoint(SafePointArgs) = "safe-point" => inside::safe_point,
-            Checkpoint(CheckpointArgs) = "checkpoint" => inside::checkpoint,
-            Yield(YieldArgs) = "yield" => inside::give_way,
-            NonPreemptible(NonPreemptibleArgs) = "non-preemptible" => inside::non_preemptible,
-            Doctor(DoctorArgs) = "doctor" => upkeep::doctor,
-            Gc(GcArgs) = "gc" => upkeep::gc,
-            Export(ExportArgs) = "export" => export::export,
-            Import(ImportArgs) = "import" => export::import,
-            Sync(SyncArgs) = "sync" => sync::sync,
-            MergeDriver(MergeDriverArgs) = "merge-driver" => sync::merge_driver,
-            Service(ServiceArgs) = "service" => service::service,
-            Schema(SchemaArgs) = "schema" => pages::schema,
-            CheckOutcome(CheckOutcomeArgs) = "check-outcome" => pages::check_outcome,
-            Completions(CompletionsArgs) = "completions" => pages::completions,
-            Man(ManArgs) = "man" => pages::man,
+            "Begin" {
+                Init(InitArgs) = "init" => create::init,
+                Create(CreateArgs) = "create" => create::create,
+                Start(StartArgs) = "start" => lifecycle::start,
+                Stop(StopArgs) = "stop" => lifecycle::stop,
+                /// Deprecated: use stop
+                #[command(hide = true)]
+                Pause(StopArgs) = "pause" => lifecycle::pause,
+                Edit(EditArgs) = "edit" => edit::edit,
+                Clone(CloneArgs) = "clone" => create::clone,
+                Service(ServiceArgs) = "service" => service::service,
+                Completions(CompletionsArgs) = "completions" => pages::completions,
+                Man(ManArgs) = "man" => pages::man,
+            }
+            "Every day" {
+                Ask(AskArgs) = "ask" => messages::ask::ask,
+                Enqueue(EnqueueArgs) = "enqueue" => messages::enqueue,
+                Wake(WakeArgs) = "wake" => messages::wake,
+                Tick(TickArgs) = "tick" => tick::tick,
+                List(ListArgs) = "list" => inspect::list,
+                Get(GetArgs) = "get" => inspect::get,
+                Explain(ExplainArgs) = "explain" => inspect::explain,
+                Logs(LogsArgs) = "logs" => history::logs,
+                Watch(WatchArgs) = "watch" => watch::watch,
+                Await(AwaitArgs) = "await" => messages::awaiting::wait_until,
+                NextWake(NextWakeArgs) = "next-wake" => inspect::next_wake,
+            }
+            "When something fails" {
+                Queue(CommandGroup<QueueCommand>) = "queue" => queue::queue,
+                Recover(RecoverArgs) = "recover" => lifecycle::recover,
+                Fail(FailArgs) = "fail" => lifecycle::fail,
+                Preempt(PreemptArgs) = "preempt" => lifecycle::preempt,
+                Resume(ResumeArgs) = "resume" => lifecycle::resume,
+                Doctor(DoctorArgs) = "doctor" => upkeep::doctor,
+            }
+            "Inside a turn" {
+                Work(CommandGroup<WorkCommand>) = "work" => work::work,
+                Wait(WaitArgs) = "wait" => work::wait,
+                Timer(CommandGroup<TimerCommand>) = "timer" => work::timer,
+                Task(CommandGroup<TaskCommand>) = "task" => task::task,
+                #[command(hide = true)]
+                Supervise(SuperviseArgs) = "supervise" => task::supervise,
+                SafePoint(SafePointArgs) = "safe-point" => inside::safe_point,
+                Checkpoint(CheckpointArgs) = "checkpoint" => inside::checkpoint,
+                Yield(YieldArgs) = "yield" => inside::give_way,
+                NonPreemptible(NonPreemptibleArgs) = "non-preemptible" => inside::non_preemptible,
+                Schema(SchemaArgs) = "schema" => pages::schema,
+                CheckOutcome(CheckOutcomeArgs) = "check-outcome" => pages::check_outcome,
+            }
+            "Outside systems" {
+                Trigger(CommandGroup<TriggerCommand>) = "trigger" => trigger::trigger,
+                Ingress(IngressArgs) = "ingress" => ingress::ingress,
+                Metrics(MetricsArgs) = "metrics" => monitor::metrics,
+                Sync(SyncArgs) = "sync" => sync::sync,
+                MergeDriver(MergeDriverArgs) = "merge-driver" => sync::merge_driver,
+            }
+            "History" {
+                Run(CommandGroup<RunCommand>) = "run" => history::run,
+                Briefs(BriefsArgs) = "briefs" => history::briefs,
+                Events(EventsArgs) = "events" => history::events,
+                State(StateArgs) = "state" => inspect::state,
+                Usage(UsageArgs) = "usage" => monitor::usage,
+                Report(ReportArgs) = "report" => monitor::report,
+            }
+            "Moving and removing" {
+                Export(ExportArgs) = "export" => export::export,
+                Import(ImportArgs) = "import" => export::import,
+                Rename(RenameArgs) = "rename" => export::rename::rename,
+                Rm(RmArgs) = "rm" => export::delete::rm,
+                Gc(GcArgs) = "gc" => upkeep::gc,
+            }
         }
     };
 }
 pub(crate) use command_table;
 
 macro_rules! commands {
-    ($($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:path,)*) => {
+    ($($purpose:literal { $($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:path,)* })*) => {
         #[derive(Debug, Subcommand)]
         pub enum Command {
-            $($(#[$meta])* $variant($args),)*
+            $($($(#[$meta])* $variant($args),)*)*
         }
+
+        /// Headings of `--help`, each with its commands.
+        pub const PURPOSES: &[(&str, &[&str])] = &[$(($purpose, &[$($name),*]),)*];
 
         impl Command {
             pub const fn name(&self) -> &'static str {
                 match self {
-                    $(Command::$variant(_) => $name,)*
+                    $($(Command::$variant(_) => $name,)*)*
                 }
             }
 
             /// Parses the command line as the named command alone. Returns `None` if that fails.
             fn alone(argv: &[OsString], name: &str) -> Option<Cli> {
                 match name {
-                    $($name => alone(argv, $name, Command::$variant),)*
+                    $($($name => alone(argv, $name, Command::$variant),)*)*
                     _ => None,
                 }
             }
@@ -205,11 +221,9 @@ take_names! {
 }
 
 impl Cli {
-    /// Parses the command line.
-    ///
-    /// Building the whole grammar takes longer than the rest of most commands, so a command is
-    /// first parsed with a grammar of its own. If that fails, because of a mistake or a request for
-    /// help, the line is parsed again with the whole grammar.
+    /// Parses the command line with the grammar of its command alone, because building the whole
+    /// grammar takes longer than most commands. If that fails (because of a mistake, or because the
+    /// user asks for help), parses the line again with the whole grammar.
     pub fn read(argv: &[OsString]) -> Result<Cli, clap::Error> {
         let alone = argv.iter().skip(1).find_map(|word| Command::alone(argv, word.to_str()?));
         alone.map_or_else(|| Cli::try_parse_from(argv), Ok)

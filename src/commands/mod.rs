@@ -83,10 +83,10 @@ fn style(global: &Global) -> Style {
 }
 
 macro_rules! dispatch {
-    ($($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:path,)*) => {
+    ($($purpose:literal { $($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:path,)* })*) => {
         fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
             match command {
-                $(Command::$variant(args) => $run(session, args),)*
+                $($(Command::$variant(args) => $run(session, args),)*)*
             }
         }
     };

@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, PURPOSES};
 use crate::error::{Error, Status};
 use crate::model::id::Malformed;
 use crate::report::output::{Output, Style, failure};
@@ -15,21 +15,8 @@ use crate::report::text::escape_line;
 use super::exemplified;
 
 /// Commands that `-h` lists.
-const FIRST: &str = "init create start ask enqueue tick list logs queue explain";
-
-/// Headings of `--help`, each with its commands.
-const PURPOSES: [(&str, &str); 7] = [
-    ("Begin", "init create start stop edit clone service completions man"),
-    ("Every day", "ask enqueue wake tick list get explain logs watch await next-wake"),
-    ("When something fails", "queue recover fail preempt resume doctor"),
-    (
-        "Inside a turn",
-        "work wait timer task safe-point checkpoint yield non-preemptible schema check-outcome",
-    ),
-    ("Outside systems", "trigger ingress metrics sync merge-driver"),
-    ("History", "run briefs events state usage report"),
-    ("Moving and removing", "export import rename rm gc"),
-];
+const FIRST: &[&str] =
+    &["init", "create", "start", "ask", "enqueue", "tick", "list", "logs", "queue", "explain"];
 
 /// Commands of other tools, each group with the way to do the same here.
 const GUESSES: [(&str, &str); 18] = [
@@ -71,10 +58,9 @@ pub fn refuse_usage(error: clap::Error) -> Status {
     let is_mistake = error.use_stderr();
     if is_mistake && wants_json {
         let text = error.render().to_string();
-        // The first paragraph: clap lists missing arguments below its message.
-        let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
-        let message = said.collect::<Vec<_>>().join(" ");
-        let message = message.trim_start_matches("error: ").to_owned();
+        // The message of clap is the first paragraph. Missing arguments follow below.
+        let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+        let message = lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned();
         let wrong = Error::Usage { message, hint: tip(&error).or_else(|| nearest(&error)) };
         let _ = writeln!(std::io::stdout(), "{}", failure(&wrong, None));
     }
@@ -178,8 +164,8 @@ fn asked_help(error: clap::Error) -> clap::Error {
         let first = listing(&grammar, "First commands", FIRST);
         format!("{first}\n`dormouse --help` lists all commands and options, `dormouse man` is the manual.\n")
     } else {
-        let lists = PURPOSES.map(|(purpose, names)| listing(&grammar, purpose, names));
-        format!("{}\nOptions:\n{{options}}{{after-help}}", lists.join("\n"))
+        let lists = PURPOSES.iter().map(|(purpose, names)| listing(&grammar, purpose, names));
+        format!("{}\nOptions:\n{{options}}{{after-help}}", lists.collect::<Vec<_>>().join("\n"))
     };
     let about = "{about-with-newline}\n{usage-heading} {usage}\n\n";
     let grammar = grammar.help_template(format!("{about}{listed}")).mut_subcommands(about_itself);
@@ -194,13 +180,13 @@ fn about_itself(command: clap::Command) -> clap::Command {
     command.after_help(EVERYWHERE).after_long_help(long).mut_subcommands(about_itself)
 }
 
-/// Returns a heading and a line for each of these commands.
-fn listing(grammar: &clap::Command, heading: &str, names: &str) -> String {
-    let line = |name: &str| {
-        let about = grammar.find_subcommand(name).and_then(clap::Command::get_about);
-        format!("  {name:<15}  {}\n", about.map(ToString::to_string).unwrap_or_default())
+/// Returns a heading and a line for each of these commands that is not hidden.
+fn listing(grammar: &clap::Command, heading: &str, names: &[&str]) -> String {
+    let line = |name: &&str| {
+        let command = grammar.find_subcommand(name).filter(|command| !command.is_hide_set())?;
+        Some(format!("  {name:<15}  {}\n", command.get_about()?))
     };
-    format!("{heading}:\n{}", names.split(' ').map(line).collect::<String>())
+    format!("{heading}:\n{}", names.iter().filter_map(line).collect::<String>())
 }
 
 /// Removes suggestions of hidden commands.
@@ -259,20 +245,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_has_one_purpose() {
+    fn the_help_fits_80_columns_and_names_every_global_option() {
         let grammar = Cli::command();
-        let shown = grammar.get_subcommands().filter(|command| !command.is_hide_set());
-        let mut commands: Vec<&str> = shown.map(clap::Command::get_name).collect();
-        let mut listed: Vec<&str> = PURPOSES.iter().flat_map(|(_, names)| names.split(' ')).collect();
-        commands.sort_unstable();
-        listed.sort_unstable();
-        assert_eq!(listed, commands);
         for option in grammar.get_arguments().filter(|option| option.is_global_set()) {
             let short = option.get_short().map(|short| format!("-{short}"));
             let word = short.unwrap_or_else(|| format!("--{}", option.get_long().unwrap()));
             assert!(EVERYWHERE.contains(&word), "{word}: {EVERYWHERE}");
         }
-        for (purpose, names) in PURPOSES.into_iter().chain([("First commands", FIRST)]) {
+        for (purpose, names) in PURPOSES.iter().chain([&("First commands", FIRST)]) {
             let text = listing(&grammar, purpose, names);
             assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         }
