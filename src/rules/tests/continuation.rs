@@ -517,12 +517,12 @@ fn the_evidence_lists_the_facts_that_decided() {
     let expected = "prior=waiting waiting_reason=awaiting_external_change trigger=system_tick \
                     contentful=false";
     let about = format!("resolves={} resource={RESOURCE}", wait_id(2));
-    assert_eq!(found.evidence.join(" "), format!("{expected} {about}"));
+    assert_eq!(found.evidence, facts(&format!("{expected} {about}")));
     let failed = result(1, TaskStatus::Failed);
     let found = resolve(&closure(Completed, None, None), &failed, &[], Unmatched::Reduce);
     let expected =
         "prior=completed waiting_reason=none trigger=task_result contentful=true task_status=failed";
-    assert_eq!(found.evidence.join(" "), expected);
+    assert_eq!(found.evidence, facts(expected));
 }
 
 #[test]

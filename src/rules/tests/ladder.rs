@@ -324,6 +324,10 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
         records
     };
     let current = |kind| focused(other(kind));
+    let beside = |mut records: Records| {
+        records.inbox.head = Some(prompt(2));
+        records
+    };
     let claimed = with(|records| records.state.current_run = Some(current_run(&prompt(1))));
     let hinted = with(|records| records.state.pending_wake_hint = Some(hint(1)));
     let needs_input = focused(works(WorkItem { plan_status: PlanStatus::NeedsInput, ..work(1) }));
@@ -340,6 +344,8 @@ fn single() -> Vec<(Records, &'static str, &'static str)> {
         (holding(ExecutionState::Suspended, Some(at(0))), "start_model_turn", "resume_suspended"),
         (holding(ExecutionState::WaitingResources, Some(at(0))), "start_model_turn", "resources_available"),
         (holding(ExecutionState::Suspended, None), "wait_for_resources", "a free slot"),
+        (beside(holding(ExecutionState::Suspended, Some(at(0)))), "start_model_turn", "resume_suspended"),
+        (beside(holding(ExecutionState::Suspended, None)), "wait_for_resources", "a free slot"),
         (queued(prompt(1)), "start_model_turn", "operator_prompt"),
         (queued(message(1, MessageKind::Control)), "reduce_message_only", "control"),
         (queued(message(1, MessageKind::TaskStatus)), "reduce_message_only", "task_status"),

@@ -385,6 +385,11 @@ pub fn holding(state: ExecutionState, not_before: Option<Time>) -> Records {
     records
 }
 
+/// Returns the facts of a decision that a line names, separated by spaces.
+pub fn facts(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// Returns a shortage of a workspace; no live agent is known to occupy it.
 pub fn shortage() -> Shortage {
     Shortage {
@@ -492,7 +497,7 @@ pub fn applied(records: Records, change: impl FnOnce(&mut Draft)) -> Transaction
     finish(draft)
 }
 
-/// Returns the refusal of a change. Panics if the refused change has changed a record.
+/// Returns the refusal of a change. Panics if the refused change has touched the draft.
 pub fn refused<T>(records: Records, change: impl FnOnce(&mut Draft) -> Result<T, Refusal>) -> Refusal {
     let mut draft = draft(records);
     let refusal = change(&mut draft).err().expect("a refusal");

@@ -521,7 +521,7 @@ impl World {
         }
     }
 
-    /// Applies a command unless it is refused. Panics if a refusal changes a record.
+    /// Applies a command unless it is refused. Panics if a refusal touches the draft.
     pub fn control(&mut self, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
         self.control_if(true, change);
     }
