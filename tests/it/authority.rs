@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    add, assert_includes, edit_file, edit_policy, extend_policy, hook, objects, own_name, texts,
+    add, assert_includes, edit_file, edit_policy, extend_policy, hook, only_object, own_name, texts,
 };
 
 /// Makes `boss`, its child `kid`, and `ada`, which has no parent. Each turn appends its agent, and
@@ -146,7 +146,7 @@ fn a_child_that_the_operator_stopped_stays_stopped() {
         text.replace("command = ", &format!("command = '{COPY_OUTCOME}' # "))
     });
     sandbox.run(["enqueue", "boss", "go"]);
-    let step = &objects(&sandbox.cmd(["--json", "tick", "boss"]).exits(7).stdout)[0];
+    let step = only_object(&sandbox.cmd(["--json", "tick", "boss"]).exits(7).stdout);
     assert_eq!(step["terminal"], "failed");
     assert!(step["terminal_reason"].as_str().unwrap().contains("was stopped by the operator"), "{step}");
     assert_eq!(status_of(&sandbox, "kid"), "stopped");
@@ -216,7 +216,7 @@ fn a_private_agent_takes_messages_from_its_parent_and_no_other_agent() {
     fs::write(sandbox.home().join("outcome"), outcome).unwrap();
     add(&sandbox, "eve", COPY_OUTCOME);
     sandbox.run(["enqueue", "eve", "go"]);
-    let step = &objects(&sandbox.cmd(["--json", "tick", "eve"]).exits(7).stdout)[0];
+    let step = only_object(&sandbox.cmd(["--json", "tick", "eve"]).exits(7).stdout);
     assert_eq!(
         step["terminal_reason"],
         "outcome file: $.actions[0]: `kid` is private: it takes no messages from `eve`, only from the operator, its parent `boss` and its triggers"

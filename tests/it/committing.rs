@@ -321,6 +321,7 @@ fn a_git_that_hangs_is_killed_after_git_timeout() {
 fn a_tick_without_work_does_not_run_git() {
     let sandbox = committed("true");
     assert_eq!(sandbox.cmd(["tick", "ada", "--commit", "--until-idle"]).output().code(), 0);
+    settings(&sandbox, "[defaults.timeouts]\nhook = \"10m\"");
     let path = sleeps_at(&sandbox, "rev-parse");
     sandbox.cmd(["tick", "ada", "--commit", "-q"]).env("PATH", path).output();
     sandbox.cmd(["tick", "ada", "--commit", "--json"]).env("PATH", "/nowhere").exits(0);

@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 
 use crate::harness::{Sandbox, copy_tree};
 use crate::setup::{
-    assert_includes, changes, failure, json_in, names, objects, only_file, started, started_with, tree, words,
+    assert_includes, changes, failure, json_in, names, objects, only_file, only_object, started,
+    started_with, tree, words,
 };
 
 /// Path of a state directory that version 0.1 has written on another machine.
@@ -355,9 +356,12 @@ fn an_outcome_is_checked_before_the_turn_ends() {
         "{\"actions\": [\n  {\"do\": \"timer.add\", \"in\": \"1d\"},\n  {\"do\": \"wait\", \"kind\": 7}]}",
     )
     .unwrap();
-    let error = failure(&sandbox.cmd(["check-outcome", "o.json", "--json"]).exits(6));
+    let answer = only_object(&sandbox.cmd(["check-outcome", "o.json", "--json"]).exits(6).stdout);
     let message = "o.json:3:26: $.actions[1].kind: invalid type: integer `7`, expected a string";
-    assert_includes(&error, json!({ "line": 3, "column": 26, "path": "o.json", "message": message }));
+    assert_includes(
+        &answer["error"],
+        json!({ "line": 3, "column": 26, "path": "o.json", "message": message }),
+    );
     fs::write(&file, r#"{"actions": [{"do": "timer.add", "in": "1d"}]}"#).unwrap();
     sandbox.cmd(["check-outcome", "o.json"]).prints("o.json: an outcome with 1 action\n");
     let sandbox = started_with("true", "[limits]\nmax_actions = 1\n");

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::harness::Sandbox;
 use crate::remotes::{Remote, processed, queued};
-use crate::setup::{Beside, names, objects, raw_git};
+use crate::setup::{Beside, names, only_object, raw_git};
 
 /// Creates a trigger of `ada` in the first clone, whose secret is written to this file.
 fn create_trigger(remote: &Remote, flags: &[&str], secret_file: &str) -> Value {
     let words = ["--json", "trigger", "create", "-a", "ada", "--secret-file", secret_file];
-    objects(&remote.run(0, &[&words[..], flags].concat())).remove(0)
+    only_object(&remote.run(0, &[&words[..], flags].concat()))
 }
 
 /// Asserts that `doctor` finds nothing wrong in a clone.
@@ -225,7 +225,7 @@ fn deliveries_to_two_clones_both_arrive() {
         let found = processed(&remote.agent(at, "ada"));
         assert!(found.len() == 6 && found.values().all(|count| *count == 1), "{found:?}");
         let shown = remote.run(at, &["--json", "trigger", "show", id, "-a", "ada"]);
-        assert_eq!(objects(&shown)[0]["delivery_count"], 6, "{shown}");
+        assert_eq!(only_object(&shown)["delivery_count"], 6, "{shown}");
     }
 }
 

@@ -211,7 +211,7 @@ fn an_interrupted_turn_leaves_a_clean_line() {
 
 #[test]
 fn an_interrupted_work_leaves_a_clean_line_too() {
-    let sandbox = started("true");
+    let sandbox = started("true").with_real_clock();
     // The shell ignores SIGINT, since the terminal is closed when the shell ends.
     let script = r#"trap : INT; for n in $(seq $1); do echo "{\"text\":\"$n\"}"; sleep 0.3; done | "$0" enqueue ada --batch; echo ended with $?"#;
     // Without the interrupt, the first batch would take a minute.
@@ -224,7 +224,7 @@ fn an_interrupted_work_leaves_a_clean_line_too() {
 
 #[test]
 fn a_batch_from_a_slow_producer_is_counted() {
-    let sandbox = started("true");
+    let sandbox = started("true").with_real_clock();
     let script =
         r#"for n in 1 2 3 4; do echo "{\"text\":\"$n\"}"; sleep 0.4; done | "$0" enqueue ada --batch"#;
     let seen = shell(&sandbox, script, "", None);

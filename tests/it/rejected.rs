@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
 use crate::needs::leave_out;
-use crate::setup::{add, failure, names, objects, texts};
+use crate::setup::{add, names, objects, only_object, texts};
 
 /// Returns a started agent `a` whose turns succeed, with an empty inbox.
 fn sandbox() -> Sandbox {
@@ -313,7 +313,7 @@ fn a_person_accepts_or_drops_what_was_rejected() {
         refused.stderr.contains("one is still not a message: not a message: expected value"),
         "{refused}"
     );
-    assert_eq!(failure(&refused)["kind"], "still_refused");
+    assert_eq!(only_object(&refused.stdout)["error"]["kind"], "still_refused");
     // The repaired file is accepted.
     fs::write(inbox(&sandbox).join("rejected/one"), "{\"text\": \"now it is\"}").unwrap();
     sandbox.cmd(["queue", "rejected", "-a", "a", "--accept", "one"]).prints("accepted one\n");

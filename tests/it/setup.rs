@@ -166,6 +166,13 @@ pub fn objects(stdout: &str) -> Vec<Value> {
     stdout.lines().map(object).collect()
 }
 
+/// Returns the JSON object of a text that has one line.
+#[track_caller]
+pub fn only_object(text: &str) -> Value {
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
 /// Compares the named fields of an object. A path such as `closure.reason` names a nested field;
 /// an absent field equals null.
 #[track_caller]

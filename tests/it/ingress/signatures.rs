@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answered, Hook, NOW, cgi, queued};
 use crate::harness::{Ran, Sandbox};
-use crate::setup::{assert_includes, edit_file, failure, mode, names, objects, started};
+use crate::setup::{assert_includes, edit_file, failure, mode, names, objects, only_object, started};
 
 /// Tries to create a trigger of `ada` with a secret from stdin.
 fn create(sandbox: &Sandbox, verify: &str, secret: &str) -> Ran {
@@ -18,7 +18,7 @@ fn create(sandbox: &Sandbox, verify: &str, secret: &str) -> Ran {
 fn with_secret_of_sender(sandbox: &Sandbox, verify: &str, secret: &str) -> Hook {
     let ran = create(sandbox, verify, &format!("{secret}\n")).exits(0);
     assert!(!ran.stdout.contains(secret), "the answer repeats the secret: {ran}");
-    Hook::of(&objects(&ran.stdout)[0], secret)
+    Hook::of(&only_object(&ran.stdout), secret)
 }
 
 /// Delivers by CGI with these headers at this moment.

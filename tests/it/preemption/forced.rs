@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{
     Beside, assert_includes, decision, edit_policy, eventually, extend_policy, failure, field, lives,
-    objects, record, say, step,
+    only_object, record, say, step,
 };
 
 use super::{
-    agent, answers, continues_from, current_run, ended, events, go, hook, refused, running, signal, step_at,
+    agent, continues_from, current_run, ended, events, go, hook, refused, running, signal, step_at,
     suspended, take_noted, text_of, turn, turns, with_message,
 };
 
@@ -40,7 +40,7 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
     let tick = running(&sandbox, DEAF);
     let run = current_run(&sandbox);
     let asked = sandbox.json(["preempt", "ada", "--reason", "urgent", "--grace", "200ms"]);
-    let stepped = objects(&tick.end().exits(7).stdout).remove(0);
+    let stepped = only_object(&tick.end().exits(7).stdout);
     assert_includes(
         &stepped,
         json!({ "run_id": run, "terminal": "failed", "terminal_reason": "forced_preemption" }),
@@ -283,7 +283,7 @@ fn a_turn_does_not_fail_itself_but_may_ask_itself_to_yield() {
     );
     assert_eq!(stepped["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["4", "0", "10"]);
-    assert_eq!(answers(&sandbox, "answer")[0]["error"]["kind"], "own_turn");
+    assert_eq!(only_object(&text_of(&sandbox, "answer"))["error"]["kind"], "own_turn");
 }
 
 #[test]

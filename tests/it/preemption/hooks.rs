@@ -171,6 +171,7 @@ fn on_suspend_runs_for_a_run_whose_tick_is_gone() {
         (vec!["0".into()], "suspended".into())
     );
     sandbox.run(["resume", "ada"]);
+    assert_eq!(take_noted(&sandbox), Vec::<String>::new());
     continues_from(&sandbox, "hook", 1);
 }
 

@@ -4,11 +4,13 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::setup::{assert_includes, decision, extend_policy, field, json_in, objects, say, step};
+use crate::setup::{
+    assert_includes, decision, extend_policy, field, json_in, objects, only_object, say, step,
+};
 
 use super::{
-    ASK, agent, answers, checkpoints_of, continues_from, current_run, ended, events, go, occupied, running,
-    signal, step_at, suspended, take_noted, turn, turns, with_message,
+    ASK, agent, checkpoints_of, continues_from, current_run, ended, events, go, occupied, running, signal,
+    step_at, suspended, take_noted, text_of, turn, turns, with_message,
 };
 
 /// Checks the answers and records of each command from the request to the completion.
@@ -297,7 +299,10 @@ fn requests_for_one_run_are_merged() {
             &json_in(sandbox.home().join("state"))["current_run"]["preemption"],
             json!({ "reason": reason, "force_at": force_at, "resume_after": resume_after }),
         );
-        assert_includes(&answers(&sandbox, "answer")[0], json!({ "yield": true, "reason": reason }));
+        assert_includes(
+            &only_object(&text_of(&sandbox, "answer")),
+            json!({ "yield": true, "reason": reason }),
+        );
         assert_eq!(field(&sandbox, "execution.reason"), reason);
         sandbox.cmd(["resume", "ada"]).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").exits(0);
     }
@@ -350,6 +355,8 @@ fn a_run_that_has_yielded_is_suspended_when_its_tick_ends() {
         signal(name, tick.0.id());
         let answer = objects(&tick.end().stdout);
         assert!(name == "KILL" || answer[0]["terminal"] == "suspended", "{answer:?}");
+        let state = if name == "TERM" { "suspended" } else { "running" };
+        assert_eq!(field(&sandbox, "execution.state"), state);
         turns(&sandbox, "told");
         assert_eq!(decision(&step(&sandbox)), "wait_for_resources (suspended: its turn yielded)", "{name}");
         sandbox.run(["resume", "ada"]);
