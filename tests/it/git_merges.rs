@@ -79,25 +79,28 @@ fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
 /// changed the agent meanwhile, all clones have the whole agent again.
 #[test]
 fn an_agent_that_a_clone_removes_is_gone_or_whole_in_all() {
-    for changes in [None, Some(["enqueue", "ada", "more"]), Some(["tick", "ada", "-q"])] {
+    let changes = [["enqueue", "bob", "more"], ["enqueue", "ada", "more"], ["tick", "ada", "-q"]];
+    let cases = changes.into_iter().flat_map(|words| [0, 1].map(|first| (words, first)));
+    for (words, first) in cases {
+        let case = format!("{words:?}, clone {first} syncs first");
+        let is_changed = words[1] == "ada";
         let remote = Remote::new(&["ada", "bob"], "echo done", 2);
         remote.enqueue(0, "ada", "hello");
         remote.agree();
         let file = remote.sandbox.root().join("ada.tar");
         remote.run(0, &["rm", "ada", "--force", "-o", file.to_str().unwrap()]);
-        if let Some(words) = changes {
-            remote.run(1, &words);
-        }
+        remote.run(1, &words);
+        remote.sync(first);
         remote.agree();
         for at in 0..2 {
             let agents = names(remote.agent(at, "ada").parent().unwrap());
-            let expected: &[&str] = if changes.is_some() { &["ada", "bob"] } else { &["bob"] };
-            assert_eq!(agents, expected, "{changes:?}: clone {at}");
+            let expected: &[&str] = if is_changed { &["ada", "bob"] } else { &["bob"] };
+            assert_eq!(agents, expected, "{case}: clone {at}");
             assert_sound(&remote, at);
         }
-        if changes.is_some() {
+        if is_changed {
             let queued = |at| queued(&remote.agent(at, "ada"));
-            assert_eq!(queued(0), queued(1), "{changes:?}");
+            assert_eq!(queued(0), queued(1), "{case}");
             remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
         }
     }
@@ -106,16 +109,18 @@ fn an_agent_that_a_clone_removes_is_gone_or_whole_in_all() {
 /// After a rename in one clone all clones have the new name, also in the records of its children.
 #[test]
 fn an_agent_that_a_clone_renames_has_that_name_in_all() {
-    let remote = Remote::new(&["ada"], "echo done", 2);
+    let remote = Remote::new(&["ada", "bob"], "echo done", 2);
     remote.run(0, &["create", "kid", "--parent", "ada", "-q", "--", "true"]);
     remote.enqueue(0, "ada", "hello");
     remote.agree();
     let before = queued(&remote.agent(1, "ada"));
     remote.ran(0, &["rename", "ada", "eve"]);
+    remote.enqueue(1, "bob", "a change of the other clone, which syncs first");
+    remote.sync(1);
     remote.agree();
     for at in 0..2 {
         let agents = names(remote.agent(at, "eve").parent().unwrap());
-        assert_eq!(agents, ["eve", "kid"], "clone {at}");
+        assert_eq!(agents, ["bob", "eve", "kid"], "clone {at}");
         assert_eq!(queued(&remote.agent(at, "eve")), before, "clone {at}");
         let identity = fs::read_to_string(remote.agent(at, "kid").join("identity.json")).unwrap();
         assert!(identity.contains("\"parent\": \"eve\""), "clone {at}: {identity}");

@@ -131,8 +131,8 @@ pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &MergeContext<'_>)
     for name in agents {
         let prefix = format!("{}/{name}/", layout::AGENTS);
         let [base, ours, theirs] = [base, ours, theirs].map(|tree| below(tree, &prefix));
-        // An agent that one clone has removed and the other has changed is kept as a whole.
-        if ours == base || ours == theirs || ours.is_empty() {
+        // The clone that changed the agent decides. If the other clone removed it, all have it again.
+        if ours == base || ours == theirs || (ours.is_empty() && theirs != base) {
             merged.take_all(&prefix, &theirs);
         } else if theirs == base || theirs.is_empty() {
             merged.take_all(&prefix, &ours);
