@@ -43,15 +43,15 @@ pub fn documents() -> Vec<String> {
     tracked().into_iter().filter(|path| path.ends_with(".md")).collect()
 }
 
-/// Fenced block of a page.
+/// Fenced code block of a Markdown page.
 pub struct Block {
     pub language: String,
-    /// Number of its first line.
+    /// Line number of the opening fence in the page.
     pub line: usize,
     lines: Vec<String>,
 }
 
-/// Command of a block as it is typed, in one or more lines, and the output below it.
+/// Command in a fenced block as it is typed, in one or more lines, and the output shown below it.
 pub struct Typed {
     pub command: String,
     pub shown: Vec<String>,
@@ -333,17 +333,18 @@ fn pictures_have_a_script_and_are_small() {
     assert!(read("CONTRIBUTING.md").contains("docs/images/make.sh"));
 }
 
-/// Each command is in docs/JSON.md, in the tests of pairs and in those of damaged directories.
+/// Each command is listed in docs/JSON.md and in the lists of commands that other tests run.
 #[test]
 fn every_command_has_its_places() {
-    // These commands read no agent, wait for others, need a terminal or an editor, or need an ended
-    // run, which some situations of the test lack.
+    // These commands are missing in WRITERS and READERS: they read no agent, wait for others, or
+    // need a terminal, an editor or an ended run, which some test situations lack.
     const NO_PAIRS: &str = "await,check-outcome,completions,edit,man,merge-driver,run show,schema,watch";
     // Only git calls `merge-driver`, with temporary files.
     const NO_FUZZ: &str = "merge-driver";
     let is_in = |list: &str, command: &str| list.split(',').any(|listed| listed == command);
     let fields = commands_with_fields();
-    let (pairs, fuzz) = (read("tests/it/concurrency/pairs.rs"), read("tests/it/fuzz/commands.rs"));
+    let lists = read("tests/it/command_lists.rs");
+    let (pairs, fuzzed) = lists.split_once("pub const FUZZED").unwrap();
     let is_called = |list: &str, command: &str| {
         let mut lines = list.lines().map(|line| line.trim_start().trim_start_matches(['(', '"', '@']));
         lines.any(|line| {
@@ -356,11 +357,11 @@ fn every_command_has_its_places() {
         if !fields.contains(&command) {
             missing.push(format!("`{command}` has no row in docs/JSON.md"));
         }
-        if !is_in(NO_PAIRS, &command) && !is_called(&pairs, &command) {
-            missing.push(format!("`{command}` is not in tests/it/concurrency/pairs.rs"));
+        if !is_in(NO_PAIRS, &command) && !is_called(pairs, &command) {
+            missing.push(format!("`{command}` is not in WRITERS or READERS of tests/it/command_lists.rs"));
         }
-        if !is_in(NO_FUZZ, &command) && !is_called(&fuzz, &command) {
-            missing.push(format!("`{command}` is not in tests/it/fuzz/commands.rs"));
+        if !is_in(NO_FUZZ, &command) && !is_called(fuzzed, &command) {
+            missing.push(format!("`{command}` is not in FUZZED of tests/it/command_lists.rs"));
         }
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
@@ -369,11 +370,11 @@ fn every_command_has_its_places() {
 /// No file names a path of a developer's machine, a tool of the development, or an issue number.
 #[test]
 fn files_speak_of_the_program_alone() {
-    // The words are in parts, so that the test does not find them in this file.
+    // The forbidden words are split, so that the test does not find them in this file.
     let parts =
         [["/ro", "ot/"], ["/home", "/user"], ["regis", "try host"], ["sub", "agent"], ["as an ", "AI"]];
     let mut words: Vec<String> = parts.iter().map(|parts| parts.concat()).collect();
-    // The path of this checkout is searched for too, unless it is too short.
+    // Files must not name the parent directory of this checkout, unless it is as short as `/tmp`.
     let above = root().parent().unwrap().to_owned();
     if above.components().count() > 2 {
         words.push(format!("{}/", above.display()));

@@ -32,6 +32,7 @@ mod beginning;
 mod checker;
 mod clock;
 mod clones;
+mod command_lists;
 mod committing;
 mod completions;
 mod concurrency;

@@ -13,121 +13,13 @@ use tempfile::TempDir;
 
 use super::{AGENT, heard, is_sound, run, spawn};
 use crate::checker;
+use crate::command_lists::{READERS, WRITERS};
 use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel, one_in, write_program};
 use crate::held::Held;
 use crate::setup::{
     HOOKS, eventually, extend_policy, fifo, kill, lives, names, number, own_name, processes, words,
 };
 use crate::strace::{Call, record_inside};
-
-/// Commands that change records, with the exit statuses that each may have besides 0. `{message}`,
-/// `{item}`, `{wait}`, `{timer}`, `{task}` and `{trigger}` are ids of existing records. A command
-/// after `@` is called from inside the turn, and ends with the turn.
-const WRITERS: &[(&str, &[i32])] = &[
-    ("init", &[]),
-    ("create eve -- true", &[4]),
-    ("create eve --template script", &[4]),
-    ("enqueue ada hello", &[]),
-    ("enqueue ada now --priority interject", &[]),
-    ("enqueue ada hello --dedupe-key {unique}", &[]),
-    ("enqueue ada later --in 1ms", &[]),
-    ("enqueue ada --batch", &[]),
-    ("ask ada hello --timeout 1s", &[4, 7, 8]),
-    ("enqueue ada hello --await --timeout 50ms", &[4, 7, 8]),
-    ("wake ada --reason why", &[]),
-    ("tick ada", &[7]),
-    ("tick ada --until-idle", &[7]),
-    ("tick --all --jobs 3", &[7]),
-    ("start ada", &[4]),
-    ("stop ada --grace 5s", &[]),
-    ("stop ada --grace 0s --requeue", &[]),
-    ("preempt ada --reason why --grace 50ms", &[4]),
-    ("preempt ada --reason why --for 1ms", &[4]),
-    ("resume ada", &[4]),
-    ("fail ada --reason why", &[4]),
-    ("recover ada", &[4]),
-    ("queue drop {message}", &[4]),
-    ("queue requeue {message}", &[4]),
-    ("queue dead -a ada --ack", &[]),
-    ("queue rejected -a ada --accept --all", &[]),
-    ("queue rejected -a ada --drop --all", &[]),
-    ("work add objective -a ada --plan prose --pick", &[]),
-    ("work update {item} --objective other", &[4]),
-    ("work pick {item}", &[4]),
-    ("work plan {item} prose", &[4]),
-    ("work complete {item}", &[4]),
-    ("work block {item} --reason why", &[4]),
-    ("work unblock {item} --reason why", &[4]),
-    ("wait -a ada --on external --reason why --work-item {item}", &[3, 4]),
-    ("wait cancel {wait}", &[3, 4]),
-    ("timer add -a ada --in 1ms due", &[]),
-    ("timer cancel {timer}", &[3, 4]),
-    ("task start -a ada -- true", &[4]),
-    ("task start -a ada --delegate kid hello", &[4]),
-    ("task input {task} line", &[4]),
-    ("task stop {task} --grace 5s", &[]),
-    ("ingress", &[]),
-    ("trigger create -a ada", &[]),
-    ("trigger create -a ada --wait {wait} --verify hmac_sha256", &[3, 4]),
-    ("trigger deliver {trigger} hello --secret-file secret", &[4]),
-    ("trigger deliver {trigger} hello --secret-file secret --dedupe-key {unique}", &[4]),
-    ("trigger rotate {trigger}", &[3]),
-    ("trigger revoke {trigger}", &[3]),
-    ("tick kid", &[3, 7]),
-    ("stop kid --grace 5s", &[3]),
-    ("@safe-point", &[4, 10, 137, 143]),
-    ("@safe-point --peek --wait 20ms", &[4, 10, 137, 143]),
-    ("@safe-point -- true", &[4, 10, 137, 143]),
-    ("@checkpoint -", &[4, 137, 143]),
-    ("@yield --checkpoint -", &[4, 137, 143]),
-    ("@non-preemptible begin --deadline 5s", &[4, 137, 143]),
-    ("@non-preemptible end", &[4, 137, 143]),
-    ("doctor", &[]),
-    ("doctor --repair", &[]),
-    ("gc --keep 0s", &[]),
-    ("clone ada eva", &[4]),
-    ("export ada", &[]),
-    ("import --as zoe", &[4]),
-    ("rm eve --force --no-export", &[3, 4]),
-    ("rename eve zed", &[3, 4]),
-    // `sync` fails without a git repository.
-    ("sync", &[1]),
-];
-
-/// Commands that only read: each must exit with 0.
-const READERS: &[&str] = &[
-    "get ada --json",
-    "list --json",
-    "list --sort queue --limit 1",
-    "explain ada --json",
-    "state ada --json",
-    "events ada --json --limit 0",
-    "queue list -a ada --json",
-    "queue dead -a ada",
-    "queue rejected -a ada",
-    "queue show {message}",
-    "run list -a ada --json",
-    "briefs ada",
-    "report ada -o -",
-    "work list -a ada --json",
-    "work show {item}",
-    "wait list -a ada --state all",
-    "wait show {wait}",
-    "timer list -a ada",
-    "task list -a ada",
-    "trigger list -a ada --revoked",
-    "trigger show {trigger}",
-    "task status {task}",
-    "task output {task}",
-    "next-wake ada",
-    "service systemd",
-    "usage --by model",
-    "logs ada",
-    "logs --all --json",
-    "metrics",
-    "metrics -o numbers",
-    "tick ada --dry-run",
-];
 
 /// Standard input of every command.
 const INPUT: &str = "{\"text\":\"one\"}\n{\"text\":\"two\"}\n";
@@ -170,7 +62,7 @@ const SITUATIONS: &[Situation] = &[
     Idle, Running, Backlog, Suspended, Tasks, Delegated, Recovering, Hooks, Running, Backoff, Lost, Stopped,
 ];
 
-/// Agent in a situation, without its processes, and the ids of its records.
+/// Prepared agent in one of the situations, without processes, and the ids of its records.
 struct Template {
     sandbox: Sandbox,
     ids: BTreeMap<&'static str, String>,
@@ -238,7 +130,7 @@ fn living(sandbox: &Sandbox) -> Vec<String> {
     processes
 }
 
-/// Copy of a template, in which commands run.
+/// Copy of a prepared agent, on which commands run.
 struct Case {
     sandbox: Sandbox,
     ids: BTreeMap<&'static str, String>,
@@ -292,7 +184,6 @@ impl Case {
         self.ids.iter().fold(line.replace("{unique}", unique), with_id)
     }
 
-    /// Runs all commands at once, and returns their results.
     fn race(&self, lines: &[String]) -> Vec<Ran> {
         let start = Barrier::new(lines.len());
         thread::scope(|scope| {
@@ -366,8 +257,8 @@ fn admitted<'r>(ran: impl Iterator<Item = (&'r String, &'r Ran)>) -> BTreeSet<St
     producers.flat_map(|(_, ran)| ran.stdout.lines().map(str::to_owned)).collect()
 }
 
-/// Number of times that each pair runs in each situation (`DORMOUSE_RACES`), for a long search.
-/// Without the variable the tests run a sample.
+/// Number of times that each pair of commands runs on an agent in each situation, from
+/// `DORMOUSE_RACES`, for a long search. Without the variable the tests run a sample.
 fn rounds() -> Option<usize> {
     std::env::var("DORMOUSE_RACES").ok()?.parse().ok()
 }
@@ -379,7 +270,7 @@ fn two_commands_and_a_reader_at_once_break_nothing() {
     let pairs = (0..WRITERS.len()).flat_map(|one| (one..WRITERS.len()).map(move |other| (one, other)));
     let mut cases: Vec<(usize, usize, usize, usize)> = Vec::new();
     for (at, (one, other)) in pairs.enumerate() {
-        // Each pair runs in the next situation; with DORMOUSE_RACES in all situations.
+        // A pair of commands runs in one situation, or with DORMOUSE_RACES in all situations.
         let times = rounds().map_or(1, |rounds| rounds * SITUATIONS.len());
         cases.extend((at..at + times).map(|at| (one, other, at % SITUATIONS.len(), at % READERS.len())));
     }
@@ -400,8 +291,8 @@ fn two_commands_and_a_reader_at_once_break_nothing() {
     println!("{} cases", cases.len());
 }
 
-/// `rm` deletes an agent while another command changes it, and `import` makes it again from the
-/// stream of `rm`. The stream has all admitted messages.
+/// `rm` deletes an agent while another command changes it, and `import` creates the agent again
+/// from the export that `rm` writes. The export has all admitted messages.
 #[test]
 fn a_command_during_rm_is_in_the_stream_or_refused() {
     needs!("strace");
@@ -416,7 +307,7 @@ fn a_command_during_rm_is_in_the_stream_or_refused() {
         let lines = [format!("rm ada --force -o {}", gone.display()), case.line(line, "one")];
         let ran = case.race(&lines);
         let described = format!("{situation:?}: {lines:?}: {ran:?}");
-        // The other command finds a complete agent, one that is being deleted, or none.
+        // `rm` may be refused. The other command may find all, half or nothing of the agent.
         assert!([0, 4].contains(&ran[0].code()), "{described}");
         assert!([3, 4].contains(&ran[1].code()) || is_allowed(ran[1].code(), allowed), "{described}");
         if ran[0].code() == 0 {
@@ -446,7 +337,7 @@ fn a_command_that_is_stopped_at_a_system_call_breaks_no_other() {
         let lines = [case.line(held.0, "one"), case.line(other.0, "two")];
         let args = args_of(&lines[0], LONG);
         let first = Held::inside(&case.sandbox, &case.inside(&lines[0]), &args, INPUT, call);
-        // The stopped command may have the lock until this command has ended.
+        // The stopped first command may hold the lock, so the second must not wait for the lock.
         let second = case.cmd(&lines[1], "0s").output();
         let first = first.go_on();
         let described = format!("{situation:?}: {lines:?}, held at {call}\nfirst: {first}\nsecond: {second}");
@@ -456,7 +347,7 @@ fn a_command_that_is_stopped_at_a_system_call_breaks_no_other() {
     });
 }
 
-/// Runs a command in a case, and returns its system calls from the one that opens the settings.
+/// Runs a command, and returns its system calls from the one that opens the settings.
 fn calls_of(case: Case, line: &str) -> Vec<Call> {
     let line = case.line(line, "one");
     let inside = case.inside(&line);

@@ -1,159 +1,10 @@
-//! The commands that run on a mutated directory, and the exit statuses that each may have.
+//! Fills in commands that run on a mutated directory, and reads which exit statuses each may have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use super::chance::Chance;
-
-/// Every command with arguments. A word in braces is drawn at random: `{agent}` is mostly the agent
-/// whose file was changed, other words are ids of its records. A line with `@` runs as if it were
-/// called from the turn of `kim`. Text after `<<` is its stdin.
-pub const COMMANDS: &[&str] = &[
-    "init",
-    "create {new} --shell true",
-    "create {new} --template script",
-    "create {new} --parent {agent} -- true",
-    "start {agent}",
-    "start --all",
-    "stop {agent} --grace 0s",
-    "stop {agent} --now --requeue --reason why",
-    "enqueue {agent} hello",
-    "enqueue {agent} now --priority interject",
-    "enqueue {agent} hello --dedupe-key one",
-    "enqueue {agent} later --in 1h",
-    "enqueue {agent} --origin webhook:ci --body-json {} --resource github:org/repo#12",
-    "enqueue {agent} --batch << {\"text\":\"one\"}\n{\"body\":[2],\"origin\":\"channel\"}",
-    "enqueue {agent} about --work-item {work} --wait {wait}",
-    "enqueue {agent} hello --await --timeout 20ms",
-    "ask {agent} hello --timeout 50ms",
-    "wake {agent} --resource github:org/repo#13 look",
-    "wake {agent} --wait {wait} --reason why",
-    "tick {agent}",
-    "tick {agent} --until-idle --max-steps 4",
-    "tick {agent} --dry-run",
-    "tick --all",
-    "tick --all --jobs 2",
-    "get {agent}",
-    "get {agent} queue.pending",
-    "list",
-    "list --posture idle --posture waiting_for_operator --kind named",
-    "list --sort last --limit 2 --columns agent,note,due",
-    "explain {agent}",
-    "state {agent}",
-    "state {agent} --can running",
-    "state {agent} --diagram",
-    "state {agent} --diagram dot --history",
-    "state {agent} --hooks",
-    "await {agent} --status asleep --timeout 20ms",
-    "await {agent} --message {message} --timeout 20ms",
-    "next-wake {agent}",
-    "next-wake --all --format systemd",
-    "queue list -a {agent}",
-    "queue show {message}",
-    "queue dead -a {agent}",
-    "queue dead -a {agent} --ack",
-    "queue rejected -a {agent}",
-    "queue rejected -a fin --accept",
-    "queue rejected -a fin --drop bad.json",
-    "queue requeue {dead}",
-    "queue drop {message} --reason why",
-    "work add objective -a {agent} --todo one --plan prose --pick",
-    "work list -a {agent}",
-    "work list -a {agent} --state completed",
-    "work show {work}",
-    "work update {work} --todo two",
-    "work pick {work} --clear-blocker --reason why",
-    "work block {work} --reason why --recheck 1h",
-    "work unblock {work} --reason why",
-    "work complete {work} --result done",
-    "work plan {work}",
-    "work plan {work} new",
-    "wait -a {agent} --on external --reason why --resource r --recheck 1h",
-    "wait -a {agent} --on task --resource {task} --reason why --work-item {work}",
-    "wait list -a {agent} --state all",
-    "wait show {wait}",
-    "wait cancel {wait}",
-    "timer add -a {agent} --in 0s due",
-    "timer add -a {agent} --every 1h --catch-up all",
-    "timer list -a {agent}",
-    "timer cancel {timer}",
-    "ingress << GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-    "ingress << POST /agents/ada/triggers/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 2\r\n\r\n{}",
-    "ingress << POST /agents/{agent}/triggers/{trigger} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Type: text/plain\r\nX-GitHub-Delivery: one\r\nContent-Length: 5\r\n\r\nhello",
-    "ingress << GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-    "doctor --quick",
-    "trigger create -a {agent} --verify hmac_sha256",
-    "trigger create -a {agent} --wait {wait} --mode wake_hint",
-    "trigger list -a {agent} --revoked",
-    "trigger show {trigger}",
-    "trigger deliver {trigger} hello --secret-file - << secret",
-    "trigger deliver {trigger} hello --secret-file - --dedupe-key twice << secret",
-    "trigger rotate {trigger}",
-    "trigger revoke {trigger}",
-    "wake {agent} --trigger {trigger}",
-    "wait -a {agent} --on external --reason why --trigger {trigger}",
-    "task start -a {agent} -- true",
-    "task start -a {agent} --delegate cyd hello",
-    "task list -a {agent}",
-    "task list -a {agent} --ended",
-    "task status {task}",
-    "task output {task} --bytes 10",
-    "task input {task} line",
-    "task stop {task} --grace 0s --force",
-    "supervise {agent} {task}",
-    "run list -a {agent} --limit 0",
-    "run show {run}",
-    "run show {run} --stdout",
-    "briefs {agent} --limit 0",
-    "report -o - --since 2026-01-01T00:00:00Z",
-    "report {agent} -o -",
-    "events {agent} --limit 5",
-    "events {agent} --since 2026-01-01T00:00:00Z --kind message_admitted",
-    "recover {agent} --force",
-    "clone {agent} eva",
-    "edit {agent}",
-    "rename {agent} eva",
-    "fail {agent} --reason why",
-    "preempt {agent} --reason why --grace 0s",
-    "resume {agent}",
-    "@safe-point -a kim",
-    "@safe-point -a kim --peek",
-    "@safe-point -a kim -- true",
-    "@checkpoint -a kim - << saved",
-    "@yield -a kim --checkpoint - << saved",
-    "@non-preemptible -a kim begin --deadline 1h",
-    "@non-preemptible -a kim end",
-    "@non-preemptible -a kim --deadline 1h -- true",
-    "@enqueue bob hello",
-    "@work add objective",
-    "doctor",
-    "doctor {agent}",
-    "doctor --repair",
-    "gc {agent} --keep 0s",
-    "gc --dry-run",
-    "export {agent}",
-    "rm {agent} --dry-run",
-    "rm {agent} --force --no-export",
-    "export --all",
-    "import << no stream",
-    "usage",
-    "usage {agent} --by model",
-    "watch",
-    "watch {agent}",
-    "logs",
-    "logs {agent} --since 2026-01-01T00:00:00Z",
-    "run show latest -a {agent}",
-    "metrics",
-    "service systemd --follow",
-    "service cron --user",
-    "sync",
-    "schema state",
-    "check-outcome - << {\"actions\": [{\"do\": \"work.complete\", \"id\": 7}]}",
-    "check-outcome -a {agent} - << {}",
-    "man tick",
-    "completions bash",
-];
 
 /// Ids in the records of a state directory, by agent and by the prefix of the id.
 #[derive(Debug, Default)]
@@ -202,7 +53,7 @@ fn ids_in(text: &str, mut each: impl FnMut(&str)) {
     }
 }
 
-/// Replaces the words in braces. Returns the words of the command and its stdin.
+/// Replaces the words in braces by random values. Returns the words of the command and its stdin.
 pub fn draw(template: &str, path: &Path, ids: &Ids, chance: &mut Chance) -> (Vec<String>, Vec<u8>) {
     let (line, stdin) = template.split_once(" << ").unwrap_or((template, ""));
     let agent = match agent_of(path) {
@@ -265,7 +116,7 @@ impl Documented {
 
     /// True if the manual page allows this exit status.
     pub fn allows(&self, words: &[String], status: i32) -> bool {
-        // A command that runs another command ends with its exit status.
+        // A command that runs a program after `--` ends with the exit status of that program.
         let runs = |of: &(BTreeSet<i32>, bool)| of.1 && words.iter().any(|word| word == "--");
         self.of(words).is_none_or(|of| of.0.contains(&status) || runs(of))
     }

@@ -1,5 +1,5 @@
-//! Search over records: mutates one file of the directory, runs one command, and restores the
-//! directory.
+//! Fuzz test of records: mutates one file of the state directory, runs one command, and restores
+//! the directory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::chance::Chance;
-use super::commands::{COMMANDS, draw};
+use super::commands::draw;
 use super::estate::{Changes, NOW, TURNS_OUTCOME};
 use super::judge::{self, Touched};
 use super::misplace::misplace;
@@ -16,12 +16,13 @@ use super::mutate::{self, Pool, TIMES};
 use super::run::Line;
 use super::tree::{self, Node, Tree};
 use super::{Failure, Worker};
+use crate::command_lists::FUZZED;
 
 /// Number of cases by kind of file and command.
 pub type Coverage = BTreeMap<(String, &'static str), usize>;
 
-/// Runs the case with this number. Each round has all pairs of a kind and a command, in another
-/// order. Returns the failure of the case.
+/// Runs the case with this number, and returns its failure. Each round of cases tries every command
+/// with every kind of file, in another order.
 pub fn case(worker: &mut Worker, pairs: &mut Pairs, number: u64, coverage: &mut Coverage) -> Option<Failure> {
     let mut chance = Chance::new(worker.seed, number);
     let (kind, template) = pairs.of(worker, number);
@@ -46,7 +47,7 @@ pub fn case(worker: &mut Worker, pairs: &mut Pairs, number: u64, coverage: &mut 
     judged(worker, &line, &what, touched, template)
 }
 
-/// Runs the command on the mutated directory, checks its end, and restores the directory.
+/// Runs the command on the mutated directory, checks the result, and restores the directory.
 fn judged(
     worker: &mut Worker,
     line: &Line,
@@ -72,8 +73,8 @@ fn judged(
         }
     }
     if !suspects.is_empty() {
-        // The command may change a file that it could read, so `doctor` is asked if the file can be
-        // read.
+        // A command may change a file that is not damaged. To find out, the mutation is made again,
+        // and `doctor` checks the file.
         again(worker, changes, &touched);
         let doctor = Line { args: vec!["doctor".into(), "--json".into()], ..line.clone() };
         let said = worker.place.run(&doctor);
@@ -167,8 +168,8 @@ fn change(
     words
 }
 
-/// True if a file of the original type is there and all its parents are directories. An earlier
-/// mutation may have put a link there, and nothing beyond a link may be mutated.
+/// True if the path has a file of the original type, and all its parents are directories. An
+/// earlier mutation may have made one of them a link, and nothing beyond a link may be mutated.
 fn is_as_it_was(tree: &Tree, path: &Path) -> bool {
     let found = |path: &Path| fs::symlink_metadata(tree.root().join(path));
     let mut above = path.ancestors().skip(1);
@@ -180,7 +181,7 @@ fn is_as_it_was(tree: &Tree, path: &Path) -> bool {
     is_kind && above.all(|dir| found(dir).is_ok_and(|found| found.is_dir()))
 }
 
-/// Replaces the file. Returns the mutation in words.
+/// Changes type, name, permissions or place of the file, and returns the change in words.
 fn moved(
     tree: &Tree,
     path: &Path,
@@ -227,7 +228,7 @@ fn line(worker: &Worker, template: &str, path: &Path, chance: &mut Chance) -> (L
     (Line { args, env, dir, stdin, ..Line::default() }, from_inside)
 }
 
-/// Pairs of a kind and a command, in the order of the current round.
+/// Every kind of file with every command, in the order in which the current round tries them.
 #[derive(Default)]
 pub struct Pairs {
     round: Option<u64>,
@@ -235,16 +236,16 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Returns the pair of a case. Each round has all pairs, in another order.
+    /// Returns kind of file and command for a case. Each round of cases tries every pair once.
     fn of(&mut self, worker: &Worker, number: u64) -> (String, &'static str) {
         let kinds = &worker.copy.kinds;
-        let all = (kinds.len() * COMMANDS.len()) as u64;
+        let all = (kinds.len() * FUZZED.len()) as u64;
         let round = number / all;
         if self.round != Some(round) {
             self.round = Some(round);
             self.order = kinds
                 .keys()
-                .flat_map(|kind| COMMANDS.iter().map(move |command| (kind.clone(), *command)))
+                .flat_map(|kind| FUZZED.iter().map(move |command| (kind.clone(), *command)))
                 .collect();
             Chance::new(worker.seed, u64::MAX - round).shuffle(&mut self.order);
         }
