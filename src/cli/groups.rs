@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 
 use crate::model::id::AgentName;
 
-// A command that only groups other commands. A doc comment here would replace the help text, which
-// is that of the group.
+// A command that only groups other commands. This is no doc comment, because clap would show a doc
+// comment instead of the help text of the group.
 #[derive(Debug, Args)]
 pub struct CommandGroup<C: Subcommand> {
     #[command(subcommand)]
@@ -25,10 +25,10 @@ pub struct AgentFlag {
     pub agent: Option<AgentName>,
 }
 
-/// The agent of a command that says something
+/// The agent and the text of a command such as `timer add`
 #[derive(Debug, Args)]
 pub struct AgentAndText {
-    /// The text. Of two words the first is the agent
+    /// The text. If two words are given, the first one is the agent
     #[arg(value_name = "TEXT", num_args = 0..=2)]
     pub words: Vec<String>,
     /// The agent [default: $DORMOUSE_AGENT]
@@ -36,7 +36,7 @@ pub struct AgentAndText {
     pub agent: Option<AgentName>,
 }
 
-/// The agents of a command that lists
+/// The agents that a command lists or reads
 #[derive(Debug, Args)]
 pub struct AgentFlags {
     /// The agents, as words; equal to --agent
@@ -61,7 +61,7 @@ pub struct AgentsArg {
     pub all: bool,
 }
 
-/// The agents of a command that is about all unless some are named
+/// The agents of a command that by default takes all agents
 #[derive(Debug, Args)]
 pub struct SomeAgents {
     /// Which agents [default: all]
@@ -72,7 +72,7 @@ pub struct SomeAgents {
 /// A record of an agent
 #[derive(Debug, Args)]
 pub struct RecordArg {
-    /// Its id, at least four digits of it, or `latest`
+    /// Id of the record, at least four digits of it, or `latest`
     pub id: String,
     #[command(flatten)]
     pub agent: AgentFlag,

@@ -66,13 +66,13 @@ pub struct AwaitArgs {
     /// Which agents
     #[arg(value_name = "AGENT", required = true)]
     pub agents: Vec<AgentName>,
-    /// Until an agent has this posture (or, repeated, one of these)
+    /// Wait for this posture (or, repeated, for one of these)
     #[arg(long)]
     pub posture: Vec<Posture>,
-    /// Until an agent has this status (or, repeated, one of these)
+    /// Wait for this status (or, repeated, for one of these)
     #[arg(long)]
     pub status: Vec<Status>,
-    /// Until this message is settled: exit status 0 if it was completed, 7 if it failed for good
+    /// Wait for this message to settle: exit status 0 if it was completed, 7 if it failed for good
     #[arg(long, value_name = "ID")]
     pub message: Option<String>,
     /// Give up after this long
@@ -100,7 +100,7 @@ pub struct ListArgs {
     /// Sort by this column alone [default: agents that need attention first, then by name]
     #[arg(long, value_name = "COLUMN", value_parser = columns())]
     pub sort: Option<String>,
-    /// At most this many; 0 for all
+    /// Maximum number of agents; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub limit: usize,
 }
@@ -147,34 +147,34 @@ pub enum RunCommand {
     List {
         #[command(flatten)]
         agents: AgentFlags,
-        /// At most this many of each agent; 0 for all
+        /// Maximum number of runs of each agent; 0 for all
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
     },
     /// Show one run
     Show {
-        /// Its id, at least four digits of it, or `latest`
+        /// Id of the run, at least four digits of it, or `latest`
         id: String,
         #[command(flatten)]
         agent: AgentFlag,
-        /// Print the stdout of the turn instead
+        /// Print the stdout of the turn instead of the run's record
         #[arg(long, conflicts_with = "stderr")]
         stdout: bool,
-        /// Print the stderr of the turn instead
+        /// Print the stderr of the turn instead of the run's record
         #[arg(long)]
         stderr: bool,
-        /// Print stdout, or with --stderr that, as the turn writes it, until the turn ends
+        /// Print stdout (with --stderr: stderr) as the turn writes it, until the turn ends
         #[arg(short, long)]
         follow: bool,
     },
 }
 
-/// Show the briefs of turns, the newest of each agent first
+/// Show briefs (summaries of turns), the newest first
 #[derive(Debug, Args)]
 pub struct BriefsArgs {
     #[command(flatten)]
     pub agents: AgentFlags,
-    /// At most this many of each agent; 0 for all
+    /// Maximum number of briefs of each agent; 0 for all
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 }
@@ -193,7 +193,7 @@ pub struct EventsArgs {
     /// Keep printing new events
     #[arg(short, long)]
     pub follow: bool,
-    /// At most this many of each agent, the newest; 0 for all
+    /// Maximum number of events of each agent, the newest; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub limit: usize,
 }
@@ -224,13 +224,13 @@ pub struct WatchArgs {
 
 /// Show what turns have used, and what is left of the budgets
 ///
-/// Turns, failures, tokens, cost and time of the turns that have ended since then. Days are
+/// Turns, failures, tokens, cost and time of the turns that have ended since --since. Days are
 /// those of the local time zone.
 #[derive(Debug, Args)]
 pub struct UsageArgs {
     #[command(flatten)]
     pub agents: AgentFlags,
-    /// Since this time, or since this long ago
+    /// Count turns since this time, or since this long ago
     #[arg(long, value_name = "TIME|DURATION", default_value = "7d")]
     pub since: String,
     /// Group turns by this

@@ -24,7 +24,7 @@ pub const TEMPLATES: &[&str] = &["script", "llm", "reviewer", "nightly"];
 /// had other rights before loses them.
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Directory to create it in
+    /// Directory in which .dormouse is created
     #[arg(value_name = "DIR")]
     pub into: Option<PathBuf>,
     /// Make a role of the database a ticker, producer or reader (may be repeated)
@@ -43,12 +43,12 @@ pub struct InitArgs {
 /// of --secret-file; never with --quiet.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// Its name: 1 to 64 of a-z 0-9 . _ -
+    /// Name of the agent: 1 to 64 of a-z 0-9 . _ -
     pub agent: AgentName,
     /// The turn command as one line for sh
     #[arg(long, value_name = "LINE", conflicts_with_all = ["from", "command"])]
     pub shell: Option<String>,
-    /// Use this file as its agent.toml
+    /// Use this file as the agent.toml of the agent
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "description"])]
     pub from: Option<PathBuf>,
     /// An agent that runs a script, asks a language model, reviews commits or works every night
@@ -57,17 +57,17 @@ pub struct CreateArgs {
     /// Purpose of the agent
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
-    /// The agent that owns it, as a private child. Inside a turn or task: always its agent
+    /// Owner of the new agent, which is a private child. Inside a turn or task: the calling agent
     #[arg(long, value_name = "AGENT")]
     pub parent: Option<AgentName>,
     /// The table [profiles.NAME] of dormouse.toml with its default settings
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Senders that may send it messages: every agent, or only the operator, its parent and its
-    /// triggers [default: public; of a child: private]
+    /// Senders that may send the new agent messages: every agent, or only the operator, its parent
+    /// and its triggers [default: public; of a child: private]
     #[arg(long)]
     pub visibility: Option<Visibility>,
-    /// Write its trigger's secret to this new file, which only you can read, and don't show it
+    /// Write the trigger's secret to this new file, which only you can read, and don't show it
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
     /// The turn command
@@ -86,10 +86,10 @@ pub struct CloneArgs {
     pub agent: AgentName,
     /// Name of the new agent: 1 to 64 of a-z 0-9 . _ -
     pub new: AgentName,
-    /// Purpose of the new agent [default: as of the other one]
+    /// Purpose of the new agent [default: that of the copied agent]
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
-    /// Write its trigger's secret to this new file, which only you can read, and don't show it
+    /// Write the trigger's secret to this new file, which only you can read, and don't show it
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 }
@@ -118,7 +118,7 @@ pub struct EditArgs {
 pub struct RenameArgs {
     /// Which agent
     pub agent: AgentName,
-    /// Its new name: 1 to 64 of a-z 0-9 . _ -
+    /// New name of the agent: 1 to 64 of a-z 0-9 . _ -
     pub new: AgentName,
 }
 

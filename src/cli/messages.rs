@@ -53,9 +53,9 @@ pub struct EnqueueArgs {
 /// Send a message to an agent and wait for its answer
 ///
 /// Admits one message as `enqueue` does, runs steps of that agent until the message is settled, and
-/// prints the brief of its turn. The output of the turn goes to stderr. The exit status is 0 if the
-/// message was completed, 7 if it failed for good, and 8 after the timeout. After a timeout or a
-/// signal the message stays queued.
+/// prints the brief (summary) of its turn. The output of the turn goes to stderr. The exit status
+/// is 0 if the message was completed, 7 if it failed for good, and 8 after the timeout. After a
+/// timeout or a signal the message stays queued.
 #[derive(Debug, Args)]
 pub struct AskArgs {
     /// Which agent
@@ -122,7 +122,7 @@ pub struct MessageArgs {
 pub struct WakeArgs {
     /// Which agent
     pub agent: AgentName,
-    /// The reason for the agent to look
+    /// The reason of the hint, which the next turn gets
     pub text: Option<String>,
     /// The source of the hint [default: operator; inside a turn, its agent]
     #[arg(long, value_name = "NAME")]
@@ -130,13 +130,13 @@ pub struct WakeArgs {
     /// The resource that has changed, for example `github:org/repo#12`; this ends the waits for it
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
-    /// The active wait that this ends
+    /// The active wait that the hint ends
     #[arg(long, value_name = "ID")]
     pub wait: Option<String>,
     /// A trigger of the agent: the hint is about the wait or resource that the trigger is scoped to
     #[arg(long, value_name = "ID", conflicts_with_all = ["resource", "wait"])]
     pub trigger: Option<String>,
-    /// The reason for the agent to look; it precedes TEXT
+    /// The reason of the hint; it precedes TEXT
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }
@@ -148,7 +148,7 @@ pub enum QueueCommand {
     List {
         #[command(flatten)]
         agents: AgentFlags,
-        /// At most this many of each agent; 0 for all
+        /// Maximum number of messages of each agent; 0 for all
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },

@@ -52,7 +52,7 @@ const STYLES: Styles = Styles::styled()
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
-    /// `None` shows the overview.
+    /// Command; without a command, dormouse prints an overview.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -187,7 +187,7 @@ macro_rules! commands {
                 }
             }
 
-            /// Parses the command line as the named command alone. Returns `None` if that fails.
+            /// Parses the command line with the grammar of one command. Returns `None` on failure.
             fn alone(argv: &[OsString], name: &str) -> Option<Cli> {
                 match name {
                     $($($name => alone(argv, $name, Command::$variant),)*)*
@@ -199,7 +199,7 @@ macro_rules! commands {
 }
 command_table!(commands);
 
-/// Lets arguments take the names of an enum of the model, shown as its words.
+/// Lets arguments take the names of an enum. Help texts show the enum's `words()`.
 macro_rules! take_names {
     ($($type:ty),+ $(,)?) => {$(
         impl ValueEnum for $type {
@@ -230,7 +230,7 @@ impl Cli {
     }
 }
 
-/// Parses the command line as this command alone. Returns `None` if that fails.
+/// Parses the command line with the grammar of one command only. Returns `None` on failure.
 fn alone<A: Args>(argv: &[OsString], name: &'static str, wrap: fn(A) -> Command) -> Option<Cli> {
     let mut grammar = Global::augment_args(clap::Command::new("dormouse"))
         .subcommand(A::augment_args(clap::Command::new(name)));

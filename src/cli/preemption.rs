@@ -22,7 +22,7 @@ use super::groups::{AgentFlag, AgentsArg};
 pub struct PreemptArgs {
     /// Which agent
     pub agent: AgentName,
-    /// The reason, for the turn and its hooks
+    /// The reason of the request, for the turn and its hooks
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
     /// Time for the turn to yield [default: preemption.grace, 30s]
@@ -83,7 +83,7 @@ pub struct SafePointArgs {
     /// The signal that ends the command
     #[arg(long, value_name = "NAME", default_value = "TERM", requires = "argv")]
     pub signal: String,
-    /// Time for the command to end after that signal, before it gets SIGKILL
+    /// Time for the command to end after the signal of --signal, before it gets SIGKILL
     #[arg(long, value_name = "DURATION", default_value = "2s", requires = "argv")]
     pub grace: Span,
     /// The command to run
@@ -103,7 +103,7 @@ pub struct CheckpointArgs {
     /// A file, or `-` for stdin
     #[arg(value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub file: String,
-    /// Save it even if it is empty
+    /// Save the checkpoint even if it is empty
     #[arg(long)]
     pub allow_empty: bool,
     #[command(flatten)]
@@ -142,7 +142,7 @@ pub struct NonPreemptibleArgs {
     pub command: Option<SectionCommand>,
     #[command(flatten)]
     pub agent: AgentFlag,
-    /// Time for which the section protects the turn
+    /// Time for which the critical section protects the turn
     #[arg(long, value_name = "DURATION", required = true)]
     pub deadline: Option<Span>,
     /// The command to run
@@ -152,14 +152,14 @@ pub struct NonPreemptibleArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum SectionCommand {
-    /// Begin a section that `end` ends
+    /// Begin a critical section that `end` ends
     Begin {
         #[command(flatten)]
         agent: AgentFlag,
-        /// Time for which the section protects the turn
+        /// Time for which the critical section protects the turn
         #[arg(long, value_name = "DURATION")]
         deadline: Span,
     },
-    /// End the innermost section
+    /// End the innermost critical section
     End(AgentFlag),
 }

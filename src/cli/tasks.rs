@@ -27,7 +27,7 @@ pub enum TaskCommand {
     Output {
         #[command(flatten)]
         task: RecordArg,
-        /// Print its stderr instead
+        /// Print the task's stderr instead of its stdout
         #[arg(long)]
         stderr: bool,
         /// Keep printing until the task ends
@@ -39,9 +39,9 @@ pub enum TaskCommand {
     },
     /// Write a line to the stdin of a task that was started with --interactive
     Input {
-        /// Its id, at least four digits of it, or `latest`
+        /// Id of the task, at least four digits of it, or `latest`
         id: String,
-        /// The line; with `-` or without TEXT, stdin is passed through
+        /// The line for the task; with `-` or without TEXT, stdin is passed through
         text: Option<String>,
         #[command(flatten)]
         agent: AgentFlag,

@@ -10,9 +10,9 @@ use super::groups::{AgentFlag, AgentFlags, RecordArg, SecretArgs};
 
 /// Capabilities by which outside systems reach an agent
 ///
-/// Its secret lets a sender put messages or wake hints into the inbox of one agent, and do nothing
-/// else. The secret is shown once, when the trigger is created: on a terminal, with --json, or in
-/// the file of --secret-file.
+/// The secret of a trigger lets a sender put messages or wake hints into the inbox of one agent,
+/// and do nothing else. The secret is shown once, when the trigger is created: on a terminal, with
+/// --json, or in the file of --secret-file.
 #[derive(Debug, Subcommand)]
 pub enum TriggerCommand {
     Create(TriggerCreateArgs),
@@ -20,7 +20,7 @@ pub enum TriggerCommand {
     List {
         #[command(flatten)]
         agents: AgentFlags,
-        /// The revoked ones, too
+        /// List revoked triggers, too
         #[arg(long)]
         revoked: bool,
     },

@@ -27,7 +27,7 @@ pub struct DoctorArgs {
     /// Repair what can be repaired in only one way
     #[arg(long)]
     pub repair: bool,
-    /// Only what is checked quickly: settings, policies, `state.json`, journals
+    /// Check only settings, policies, `state.json` and journals, which is quick
     #[arg(long, conflicts_with_all = ["agents", "repair", "merge_driver"])]
     pub quick: bool,
     /// Configure git, in this clone, to merge the files of this state directory by `merge-driver`
@@ -62,7 +62,7 @@ pub struct GcArgs {
 pub struct ExportArgs {
     #[command(flatten)]
     pub agents: AgentsArg,
-    /// Mark them as moved to this place: a host, a URL, or another text for people
+    /// Mark the agents as moved to this place: a host, a URL, or another text for people
     #[arg(long = "move", value_name = "TO")]
     pub to: Option<String>,
     /// Write to this file instead of stdout; it appears when it is complete
@@ -77,7 +77,7 @@ pub struct ExportArgs {
 /// hooks, which a tick will run, so import only streams that you trust.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The file with the stream; `-`, or none: stdin
+    /// The file that export wrote; without FILE or with `-`, stdin
     pub file: Option<PathBuf>,
     /// A new name for the one agent of the stream
     #[arg(long = "as", value_name = "NAME")]
@@ -143,7 +143,7 @@ pub struct CheckOutcomeArgs {
 /// Print the completions of a shell
 ///
 /// They complete commands, flags, the agents of the state directory, and the ids of their records
-/// with descriptions. At each key the shell runs `dormouse`, which must be in PATH.
+/// with descriptions. For each completion the shell runs `dormouse`, which must be in PATH.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// Which shell
@@ -160,7 +160,7 @@ pub enum Shell {
 /// Print a manual page
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Command of the page [default: dormouse itself]
+    /// Command that the page describes [default: dormouse itself]
     #[arg(value_name = "COMMAND")]
     pub page: Option<String>,
 }

@@ -19,22 +19,22 @@ pub enum WorkCommand {
     Add {
         #[command(flatten)]
         objective: AgentAndText,
-        /// State of its plan [default: ready]
+        /// State of the item's plan [default: ready]
         #[arg(long)]
         plan_status: Option<PlanStatus>,
         /// A step of the item (may be repeated)
         #[arg(long, value_name = "TEXT")]
         todo: Vec<String>,
-        /// Its plan in prose: the text itself, `@FILE`, or `-` for stdin
+        /// Plan of the item in prose: the text itself, `@FILE`, or `-` for stdin
         #[arg(long, value_name = "TEXT")]
         plan: Option<String>,
-        /// Its blocker from the start
+        /// Blocker of the item from the start
         #[arg(long, value_name = "REASON")]
         blocked_by: Option<String>,
         /// Remind the agent of the blocker after this long
         #[arg(long, value_name = "DURATION", requires = "blocked_by")]
         recheck: Option<Span>,
-        /// Make it the current item
+        /// Make the new item the current item
         #[arg(long)]
         pick: bool,
     },
@@ -62,7 +62,7 @@ pub enum WorkCommand {
         /// The new list of steps (may be repeated); `[x] TEXT` is done
         #[arg(long, value_name = "TEXT")]
         todo: Vec<String>,
-        /// Its plan in prose: the text itself, `@FILE`, or `-` for stdin
+        /// Plan of the item in prose: the text itself, `@FILE`, or `-` for stdin
         #[arg(long, value_name = "TEXT")]
         plan: Option<String>,
     },
@@ -70,10 +70,10 @@ pub enum WorkCommand {
     Pick {
         #[command(flatten)]
         item: RecordArg,
-        /// Clear its blocker, its recheck and its waits, too
+        /// Clear the item's blocker, recheck and waits, too
         #[arg(long, requires = "reason")]
         clear_blocker: bool,
-        /// The reason for clearing them
+        /// The reason for clearing the blocker
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
@@ -98,7 +98,7 @@ pub enum WorkCommand {
     Complete {
         #[command(flatten)]
         item: RecordArg,
-        /// The result of the work
+        /// The result of the item
         #[arg(long, value_name = "TEXT")]
         result: Option<String>,
     },
@@ -126,13 +126,13 @@ pub struct WaitArgs {
     /// Kind of the wait
     #[arg(long, value_name = "KIND", required = true)]
     pub on: Option<WaitKind>,
-    /// The reason, for people
+    /// The reason of the wait, for people
     #[arg(long, value_name = "TEXT", required = true)]
     pub reason: Option<String>,
     /// An operator wait: a suggested answer (may be repeated)
     #[arg(long = "option", value_name = "ANSWER")]
     pub options: Vec<String>,
-    /// The exact subject: a task's id, or a reference such as `github:org/repo#12`
+    /// The exact subject of the wait: a task's id, or a reference such as `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
     /// The work item that waits
@@ -157,7 +157,7 @@ pub struct WaitArgs {
     /// Tell the agent to check at this time, once (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub recheck_at: Option<String>,
-    /// Give up after this long
+    /// Let the wait expire after this long
     #[arg(long, value_name = "DURATION")]
     pub expires: Option<Span>,
     /// Confirm, with a reason, that this wait has no timeout
@@ -227,16 +227,16 @@ pub enum TimerCommand {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false, id = "schedule", args = ["within", "at", "every", "cron"])]
 pub struct ScheduleArgs {
-    /// Once, after this long
+    /// Fire once, after this long
     #[arg(long = "in", value_name = "DURATION")]
     pub within: Option<Span>,
-    /// Once, at this time: `tomorrow 9:00`, `friday 17:30`, RFC 3339
+    /// Fire once, at this time: `tomorrow 9:00`, `friday 17:30`, RFC 3339
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
-    /// Repeatedly at this interval, counted from now
+    /// Fire repeatedly at this interval, counted from now
     #[arg(long, value_name = "DURATION")]
     pub every: Option<Span>,
-    /// By the calendar: minute hour day month weekday, as in crontab(5), or a name such as @daily
+    /// Fire by the calendar: minute hour day month weekday, as in crontab(5), or a name like @daily
     #[arg(long, value_name = "EXPR")]
     pub cron: Option<String>,
 }
@@ -249,7 +249,7 @@ pub struct ScheduleArgs {
 pub struct NextWakeArgs {
     #[command(flatten)]
     pub agents: AgentsArg,
-    /// Format of the time
+    /// Format of the printed time
     #[arg(long, value_enum, default_value_t = WakeFormat::Rfc3339)]
     pub format: WakeFormat,
 }

@@ -70,9 +70,10 @@ tagged! {
             within: Option<Span>,
             at: Option<Time>,
             past_ok: bool,
-            /// Interval at which the agent is told to check.
+            /// Interval at which a message tells the agent to check the wait.
             recheck_after: Option<Span>,
-            /// Single time at which the agent is told to check; excludes `recheck_after`.
+            /// Time of one message that tells the agent to check the wait; not with
+            /// `recheck_after`.
             recheck_at: Option<Time>,
             expires_after: Option<Span>,
             source: Option<String>,

@@ -1,5 +1,5 @@
 //! Attentions: failures, questions and stalls that a person should look at, and the mark that an
-//! agent has until they are acknowledged; and kinds of warnings.
+//! agent has until all are acknowledged; and kinds of warnings.
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ pub struct AttentionSubject {
     pub wait_id: Option<WaitId>,
     pub work_item_id: Option<WorkId>,
     pub task_id: Option<TaskId>,
-    /// Name of a dropped file.
+    /// Name of a file in the inbox that was not admitted as a message.
     pub path: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl AttentionSubject {
         AttentionSubject { message_id: Some(id), ..AttentionSubject::default() }
     }
 
-    /// Returns all ids and names as text. A message precedes its run.
+    /// Returns the ids and the file name in this subject as text. A message precedes its run.
     pub fn ids(&self) -> Vec<String> {
         let AttentionSubject { message_id, run_id, wait_id, work_item_id, task_id, path } = self;
         let ids = [
@@ -81,11 +81,11 @@ impl AttentionSubject {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Attention {
-    /// Sequence number of its event.
+    /// Sequence number of the event that records the attention.
     pub seq: u64,
     pub at: Time,
     pub subject: Subject,
-    /// Records of the attention. With a `count` these are the records of the first attention.
+    /// Records that the attention is about. For merged attentions, records of the first.
     #[serde(flatten)]
     pub about: AttentionSubject,
     /// Reason. A question has its text here, cut after [`Attention::QUESTION`] characters.
@@ -109,7 +109,7 @@ impl Attention {
     /// text.
     pub const QUESTION: usize = 400;
 
-    /// Returns an attention that is not in the ledger yet, so that its sequence number is 0.
+    /// Returns an attention for which no event is logged yet, so that its sequence number is 0.
     pub fn new(subject: Subject, about: AttentionSubject, reason: String, at: Time) -> Attention {
         let (seq, options) = (0, Vec::new());
         Attention { seq, at, subject, about, reason, options, answer_with: None, count: 1, pending: false }
@@ -158,20 +158,20 @@ impl std::fmt::Display for Attention {
 /// Maximum number of unacknowledged attentions that are stored; older attentions are only counted.
 const NEWEST: usize = 10;
 
-/// Mark of an agent that a person should look at. It stays until it is acknowledged.
+/// Unacknowledged attentions of an agent that a person should look at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AttentionMark {
     /// Number of unacknowledged attentions.
     pub count: u64,
-    /// Time at which the first of them was raised.
+    /// Time at which the first unacknowledged attention was raised.
     pub since: Time,
-    /// Newest of them, oldest first.
+    /// Newest unacknowledged attentions, oldest first.
     pub newest: Vec<Attention>,
 }
 
 impl AttentionMark {
-    /// Returns the mark with another attention.
+    /// Adds an attention to an agent's mark, or makes a mark with this attention.
     pub fn with(mark: Option<AttentionMark>, attention: Attention) -> AttentionMark {
         let mut mark = mark.unwrap_or(AttentionMark { count: 0, since: attention.at, newest: Vec::new() });
         mark.count = mark.count.saturating_add(attention.count);
@@ -182,7 +182,7 @@ impl AttentionMark {
         mark
     }
 
-    /// Returns the mark without the attentions for which `is_dealt_with` returns true; `None` if no
+    /// Removes the attentions for which `is_dealt_with` returns true. Returns `None` if no
     /// attention is left.
     pub fn without(mut self, is_dealt_with: impl Fn(&Attention) -> bool) -> Option<AttentionMark> {
         let (gone, newest): (Vec<_>, Vec<_>) = self.newest.into_iter().partition(is_dealt_with);
@@ -203,7 +203,7 @@ impl AttentionMark {
         self.newest.iter().any(|one| one.about.message_id == Some(id)) || (!self.knows_all() && is_older)
     }
 
-    /// True if the mark stores every attention that it counts.
+    /// True if `newest` has all counted attentions, so that no older attention was removed.
     pub fn knows_all(&self) -> bool {
         counted(&self.newest) == self.count
     }

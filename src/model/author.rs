@@ -11,29 +11,29 @@ use super::record::Extra;
 /// Prefix of a user name, in the id of an origin and in the source of a hint.
 const USER: &str = "uid:";
 
-/// Returns the source that hints of a user have.
+/// Returns the `source` of wake hints in files of this user.
 pub fn source(user: &str) -> String {
     format!("{USER}{user}")
 }
 
-/// Returns a dedupe key of a user, which differs from all keys of other users.
+/// Returns `key` with a prefix for the user, so that it differs from dedupe keys of other users.
 pub fn key_of_user(key: String, user: &str) -> String {
     let own = format!("{}:", source(user));
     if key.starts_with(&own) { key } else { own + &key }
 }
 
-/// True if an id or source names the owner of a file. Other senders may not use such a name.
+/// True for an id or source `uid:USER`, which is reserved for input in files of that user.
 pub fn is_users(id: &str) -> bool {
     id.starts_with(USER)
 }
 
 impl Origin {
-    /// Returns the origin of a message in a file that this user owns.
+    /// Returns the origin of a message whose inbox file belongs to `user`.
     pub fn of_user(user: &str) -> Origin {
         Origin { kind: OriginKind::Channel, id: Some(source(user)) }
     }
 
-    /// True if the origin names the owner of a file.
+    /// True if the origin is the user who owns the message's file.
     pub fn is_of_user(&self) -> bool {
         self.kind == OriginKind::Channel && self.id.as_deref().is_some_and(is_users)
     }
@@ -41,7 +41,7 @@ impl Origin {
 
 impl Message {
     /// Returns the message with the owner of its file as origin, whatever origin the file claims.
-    /// Clears fields that only the executor sets. `Err`: reason of the refusal.
+    /// Clears fields that only dormouse sets. `Err`: reason of the refusal.
     pub fn said_by(self, user: &str) -> Result<Message, String> {
         if self.priority == Priority::Interject {
             return Err(format!("only the operator can interject, and the file belongs to user `{user}`"));

@@ -45,7 +45,7 @@ pub const CHECKPOINT: Bound = Bound {
     hint: "put the large part into a file of its own, and save the path of that file",
 };
 
-/// Limit of a brief, small because the last brief is part of `state.json`.
+/// Limit of a brief (summary of a turn), small because `state.json` has the last brief.
 pub const BRIEF: Bound = Bound {
     kind: "brief_too_large",
     what: "it",

@@ -22,7 +22,7 @@ names! {
     "effect" Runs {
         Turn = "turn",
         Nothing = "nothing",
-        /// The effect depends on events that precede the step.
+        /// Events before the next step decide if a turn runs.
         Undecided = "undecided",
     }
 }
@@ -47,22 +47,22 @@ pub struct Continuation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior_waiting_reason: Option<WaitingReason>,
     pub matched_waiting_reason: bool,
-    /// Waits that the message satisfies: bound when it is taken up, resolved when its turn has
-    /// completed.
+    /// Waits that the message satisfies: bound when the message is taken up, resolved when its turn
+    /// has completed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resolves: Vec<WaitId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
 }
 
-/// Reason for which the scheduler emitted a `system_tick`, as far as the continuation depends on
-/// it.
+/// Reason for which the scheduler emitted a `system_tick` message, as far as the continuation
+/// depends on the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedulerTick {
-    /// `expires_at` of a wait has passed; the wait ends when the tick is taken up.
+    /// `expires_at` of a wait has passed. The step that takes up the `system_tick` ends the wait.
     Expiry,
     /// `recheck_at` of a wait has been reached.
     Recheck,
-    /// Runnable work, a recheck of blocked work, input that was set aside, or a repaired wait.
+    /// Other reason: runnable work, a recheck of blocked work, unread input, or a repaired wait.
     Other,
 }

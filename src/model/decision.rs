@@ -63,7 +63,7 @@ names! {
 }
 
 names! {
-    /// Reason for which a tick for a work item is emitted.
+    /// Reason for which a `system_tick` message about a work item is emitted.
     "reason of a tick" WorkTick {
         ContinueActive = "continue_active",
         QueuedAvailable = "queued_available",
@@ -71,7 +71,7 @@ names! {
     }
 }
 
-/// Reason for which a system tick is emitted. For each key at most one tick is emitted.
+/// Reason for which a `system_tick` message is emitted, at most once for each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tick {
     WakeHint {
@@ -82,14 +82,14 @@ pub enum Tick {
         work_item_id: WorkId,
         revision: u64,
     },
-    /// Own wait of the agent for the system, not of a work item.
+    /// Wait of kind `system` that the agent itself has, and not one of its work items.
     OwnSystemWait {
         wait_id: WaitId,
     },
 }
 
 impl Tick {
-    /// Returns the idempotency key of the tick.
+    /// Returns the idempotency key of the `system_tick` message.
     pub fn key(&self) -> String {
         match self {
             Tick::WakeHint { key } => key.clone(),
@@ -123,15 +123,15 @@ pub struct MessageSummary {
     pub task_id: Option<TaskId>,
 }
 
-/// Decision of a step: what people are told, and what the step does.
+/// Decision of a step: its report for people, and its action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     pub report: DecisionReport,
     pub action: StepAction,
 }
 
-/// Action of a step after its decision. It contains everything that its transition needs, so that
-/// no other code has to decide again.
+/// Action of a step after its decision. The action contains everything that its transition needs,
+/// so that no other code has to decide again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepAction {
     /// Nothing, because another process works on the records.
@@ -156,7 +156,7 @@ pub enum StepAction {
         continuation: Option<Continuation>,
     },
     EmitTick(Tick),
-    /// Remove the pending hint, because a tick with its key was emitted before.
+    /// Remove the pending wake hint, because a `system_tick` for the hint was emitted before.
     DropHint,
 }
 
@@ -196,7 +196,7 @@ pub struct DecisionReport {
 }
 
 impl DecisionReport {
-    /// Returns a report that names no record.
+    /// Returns a report of the decision without ids of records.
     pub fn new(decision: DecisionKind, reason: impl Into<String>) -> DecisionReport {
         DecisionReport {
             decision,

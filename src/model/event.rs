@@ -49,13 +49,13 @@ names! {
 
 names! {
     /// Point of a step or command at which the status of an agent changes. The event of the change
-    /// names it.
+    /// names the point.
     "boundary" Boundary {
-        /// Control action on an agent that was started before.
+        /// Control command on the agent, such as `stop`, `fail`, `recover` or a later `start`.
         Control = "control",
         /// Creation of the agent, or its first start.
         Bootstrap = "bootstrap",
-        /// Stop of the agent by itself, or the end of its run by a stop.
+        /// The agent stops itself, or a `stop` command ends its run.
         Shutdown = "shutdown",
         /// The agent comes to rest.
         LifecycleSleep = "lifecycle_sleep",

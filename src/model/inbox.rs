@@ -11,7 +11,7 @@ names! {
     /// Policy for input with content for which the agent does not wait.
     #[derive(Default)]
     "way with unmatched input" Unmatched {
-        /// The input is set aside for the next turn.
+        /// The input is settled without a turn, and the next turn is told of it.
         #[default]
         Reduce = "reduce",
         /// The input gets a turn of its own at once.
@@ -24,17 +24,17 @@ names! {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InboxPolicy {
     pub unmatched: Unmatched,
-    /// Origin of a dropped file that names none. A dropped file may name another origin with no
-    /// more authority.
+    /// Origin of a message that another program drops as a file, if the file names none. The file
+    /// may name another origin with no more authority.
     pub drops_as: DropsAs,
 }
 
-/// Origin of dropped files, `KIND` or `KIND:ID`. Must be open to the outside.
+/// Origin of dropped files: `operator`, `channel`, `webhook` or `callback`, or one with `:ID`.
 #[derive(Debug, Clone, PartialEq, DeserializeFromStr)]
 pub struct DropsAs(pub Origin);
 
 impl Default for DropsAs {
-    /// A file does not prove its origin, so it counts as external evidence.
+    /// Returns `channel:file`, an external origin, because a file does not prove who wrote it.
     fn default() -> Self {
         DropsAs(Origin { kind: OriginKind::Channel, id: Some("file".to_owned()) })
     }

@@ -3,7 +3,7 @@
 //!
 //! The reader differs from serde's in two ways. It refuses an array in place of an object, while
 //! serde fills the fields of a struct from an array by position. It treats all keys alike, while
-//! serde_json reads an object with one of its private keys as another value.
+//! serde_json gives a special meaning to an object with one of serde_json's private keys.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -33,7 +33,7 @@ pub fn plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Err
     Plain::deserialize(deserializer).map(|Plain(value)| value)
 }
 
-/// JSON value in which no key has a special meaning.
+/// JSON value that is read without a special meaning for any key.
 struct Plain(Value);
 
 impl<'de> Deserialize<'de> for Plain {
@@ -108,7 +108,7 @@ schema! { Extra as Map<String, Value> }
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
     pub value: Value,
-    /// Text of the sender, if the value does not represent all of it.
+    /// Text as the sender wrote it, if `value` does not represent all of it.
     pub text: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl From<Value> for Sent {
 
 impl Sent {
     /// Reads a text that [`outside`] has repaired. A number beyond the range of a double becomes a
-    /// string in the value.
+    /// string in `value`.
     pub fn read(text: &str) -> serde_json::Result<Sent> {
         let parsed: &RawValue = serde_json::from_str(text)?;
         let (written, held) = rewritten(parsed.get())?;
@@ -174,7 +174,7 @@ fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
     Ok((written, held))
 }
 
-/// Returns the length of the string literal at the start of a text, in bytes with its quotes.
+/// Returns the length in bytes of the string literal at the start of a text, with its quotes.
 fn string_length(text: &str) -> Option<usize> {
     let mut is_escaped = true;
     let end = text.bytes().position(|byte| {
@@ -219,7 +219,7 @@ fn whole_characters(text: &str) -> Cow<'_, str> {
                 halves.push(at);
                 6
             }
-            // The next character is escaped, and may itself be a backslash.
+            // The character after a backslash is escaped, and may itself be a backslash.
             None => 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }
@@ -233,7 +233,7 @@ fn whole_characters(text: &str) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// Returns an error without its position, which is relative to a part of the document.
+/// Returns an error without its line number, which counts from the start of a part of the document.
 pub fn without_place(words: &str) -> &str {
     words.rsplit_once(" at line ").map_or(words, |(words, _)| words)
 }
@@ -256,7 +256,7 @@ struct TaggedVisitor {
 }
 
 impl<'de> Visitor<'de> for TaggedVisitor {
-    /// Name of the variant, and the other fields, which are still unread.
+    /// Value of the field `tag`, which names a variant, and all other fields, not yet parsed.
     type Value = (String, Vec<(String, RawField<'de>)>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -288,8 +288,8 @@ impl<'de> IntoDeserializer<'de, serde_json::Error> for RawField<'de> {
 }
 
 /// Declares an enum whose JSON is an object with a field that names the variant. A field of type
-/// `Option` or `bool` may be absent. serde's reader of such objects would lose the text of numbers,
-/// and accept arrays in place of inner objects.
+/// `Option` or `bool` may be absent. serde's own reader of such objects would lose the text of
+/// numbers, and accept arrays in place of inner objects.
 macro_rules! tagged {
     (
         $tag:literal, [$($rule:tt)*]

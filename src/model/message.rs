@@ -238,8 +238,8 @@ pub struct Hinted {
     pub payload: Option<Body>,
 }
 
-/// Message: its envelope and body as admitted (contract, semantics §9), and the later notes of the
-/// executor. Provenance is never rewritten.
+/// Message as admitted (contract, semantics §9), with fields that dormouse sets later while it
+/// processes the message. The origin and other fields about the provenance never change.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -267,7 +267,7 @@ pub struct Message {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_refs: Vec<String>,
     pub dedupe_key: Option<String>,
-    /// Key of a `system_tick`: at most one tick is emitted under it.
+    /// Key of a `system_tick`; at most one such message is emitted under each key.
     pub idempotency_key: Option<String>,
     /// Source and reason of the wake hint from which a `system_tick` was made.
     pub hint: Option<Hinted>,
@@ -279,12 +279,12 @@ pub struct Message {
     #[serde(default = "first")]
     pub attempt: u32,
     pub created_at: Time,
-    /// Continuation that the first attempt derived; a retry keeps it.
+    /// Continuation that the first attempt derived; retries keep the same.
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailedAttempt>,
-    /// Consecutive setbacks since the last failed attempt. While a run is live or held,
-    /// `state.json` has them instead.
+    /// Runs and claims since the last failed attempt that neither completed the message nor used up
+    /// an attempt. While a run is live or held, `state.json` has these counts instead.
     #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
     /// True for a requeued message that a step had taken up before. Its trigger has counted it
@@ -294,8 +294,8 @@ pub struct Message {
     /// Operator messages that earlier runs of this message got while they were running.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interjected: Vec<MessageId>,
-    /// Last checkpoint that its runs saved; the next run continues from it. While a run is live or
-    /// held, `state.json` has it instead.
+    /// Last checkpoint that a run of this message saved; the next run continues from that
+    /// checkpoint. While a run is live or held, `state.json` has the checkpoint instead.
     pub checkpoint: Option<Checkpoint>,
     pub settlement: Option<Settlement>,
     #[serde(flatten)]
@@ -337,8 +337,8 @@ impl Message {
         self.idempotency_key.as_deref().is_some_and(|key| key.starts_with(HINT_KEY))
     }
 
-    /// Returns the reason for which the scheduler emitted this message; `None` for messages from
-    /// elsewhere and for wake hints.
+    /// Returns the reason for which the scheduler emitted this message; `None` for other messages,
+    /// and for those made from wake hints.
     pub fn scheduler_tick(&self) -> Option<SchedulerTick> {
         let key = self.idempotency_key.as_deref().filter(|_| !self.is_wake_hint())?;
         Some(if key.starts_with(EXPIRY_KEY) {
@@ -354,10 +354,10 @@ impl Message {
 /// Reason with which a message is dropped if another message has its `dedupe_key`.
 pub const DUPLICATE: &str = "duplicate";
 
-/// Prefix of the idempotency keys of ticks that were made from wake hints.
+/// Prefix of the idempotency keys of `system_tick` messages that were made from wake hints.
 const HINT_KEY: &str = "wake_hint:";
 
-/// Prefixes of the keys of ticks about a wait's deadlines.
+/// Prefixes of the idempotency keys of `system_tick` messages about a wait's deadlines.
 pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
@@ -386,8 +386,8 @@ impl std::fmt::Display for InboxKey {
     }
 }
 
-/// Liveness signal (contract, semantics §10): a file in the inbox until a step takes it in, then
-/// the pending hint.
+/// Liveness signal (contract, semantics §10): a file in the inbox until a step takes the file in,
+/// then the pending hint in the state.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -402,7 +402,7 @@ pub struct WakeHint {
     pub body: Option<Body>,
     pub delivery_surface: DeliverySurface,
     pub admission_context: AdmissionContext,
-    /// References to the delivery's origin.
+    /// Facts about the sender and its delivery, such as the HTTP method and chosen headers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_refs: Vec<String>,
     pub created_at: Time,
@@ -434,11 +434,11 @@ impl WakeHint {
         self.body.as_ref().is_some_and(Body::is_contentful)
     }
 
-    /// Merges a later hint of the same scope: counts it, takes the higher hops, and appends its
-    /// reason. The first payload stays, because a payload only makes the hint contentful.
+    /// Merges a later hint of the same scope: adds its count, takes the higher hops, and appends
+    /// its reason. The first payload stays, because a payload only makes the hint contentful.
     pub fn absorb(&mut self, later: &WakeHint) {
         self.count = self.count.saturating_add(later.count);
-        // The tick of a merged hint belongs to the longest chain of the hints.
+        // A `system_tick` from merged hints continues the longest of their chains of turns.
         self.hops = self.hops.max(later.hops);
         self.body = self.body.take().filter(Body::is_contentful).or_else(|| later.body.clone());
         self.reason = match (self.reason.take(), &later.reason) {
@@ -451,8 +451,8 @@ impl WakeHint {
         self.source_refs.clone_from(&later.source_refs);
     }
 
-    /// True if one tick can stand for both hints: wait, trigger and resource are equal. Sources are
-    /// compared only if no resource is named.
+    /// True if both hints can be merged into one: wait, trigger and resource are equal, and, if no
+    /// resource is named, also the source.
     pub fn merges_with(&self, other: &WakeHint) -> bool {
         let named = |hint: &WakeHint| {
             let source = hint.resource.is_none().then(|| hint.source.clone());
@@ -461,7 +461,7 @@ impl WakeHint {
         named(self) == named(other)
     }
 
-    /// Returns the idempotency key of the tick that is made from this hint.
+    /// Returns the idempotency key of the `system_tick` message that is made from this hint.
     pub fn tick_key(&self) -> String {
         format!("{HINT_KEY}{}:{}", self.scope(), self.id)
     }

@@ -1,5 +1,5 @@
-//! Counters of an agent's turns that only grow, so that a monitor can compare two readings. They
-//! are updated as turns end, so that readers need no history.
+//! Counters of an agent's turns that only grow, so that a monitoring system can compare two
+//! readings. The counters change as turns end, so that reading them needs no history.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::record::is_default;
 use super::run::Terminal;
 use super::time::Span;
 
-/// Counters since the agent was created, or since a version that counts them first changed it.
+/// Counters since the agent's creation, or since a version with counters first changed the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -17,7 +17,7 @@ pub struct Meters {
     /// Number of turns by their end.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ended: BTreeMap<Terminal, u64>,
-    /// Durations of the turns whose end a process saw.
+    /// Durations of the turns whose end a live process observed.
     #[serde(skip_serializing_if = "is_default")]
     pub turns: Lengths,
     /// Lock waits of the commands that had to wait for the agent's lock and then changed something.
@@ -26,7 +26,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Counts a turn. `took` is `None` if no process saw the end of the turn.
+    /// Counts an ended turn. `took`: duration; `None` if no live process observed the end.
     pub fn count_turn(&mut self, terminal: Terminal, took: Option<Span>) {
         let ended = self.ended.entry(terminal).or_default();
         *ended = ended.saturating_add(1);
@@ -44,7 +44,7 @@ pub struct Lengths {
     pub count: u64,
     pub sum_ms: u64,
     /// Number of durations in each bucket of [`Lengths::BOUNDS`], in seconds: at most the bound and
-    /// more than the previous bound. Longer ones are only in `count`.
+    /// more than the previous bound. Longer durations are only in `count`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub within: BTreeMap<u64, u64>,
 }
