@@ -15,25 +15,25 @@ pub struct Moved {
     /// export, or empty. For a renamed agent: its new name.
     pub to: String,
     pub at: Time,
-    /// Kind of the move.
+    /// Kind of departure: a move, a removal or a rename.
     #[serde(default, skip_serializing_if = "is_default")]
     pub by: Leave,
 }
 
 names! {
-    /// Way in which an agent has left its place. Old marks without the field are moves.
+    /// Operation by which an agent leaves its store or name. A `Moved` without `by` means a move.
     #[derive(Default)]
     "way to leave" Leave {
         #[default]
         Move = "move",
         Remove = "remove",
-        /// Rename. The new agent also has the `moved` mark until the old agent is deleted.
+        /// Rename. The agent with the new name also has this mark until the old agent is deleted.
         Rename = "rename",
     }
 }
 
 impl Moved {
-    /// True if a new agent may take the name. A renamed agent still has all its records here.
+    /// True if an import may replace the agent. During a rename its records are still needed.
     pub fn frees_name(&self) -> bool {
         match self.by {
             Leave::Move | Leave::Remove => true,

@@ -32,7 +32,7 @@ macro_rules! names {
                 match self { $($type::$variant => $name),+ }
             }
 
-            /// Returns the text for people: the words after `as`, or the name if there are none.
+            /// Returns the text for people: the words after `as` in `names!`, or else the name.
             pub const fn words(self) -> &'static str {
                 match self { $($type::$variant => [$($words,)? $name][0]),+ }
             }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-/// Identity of a state directory: its device and inode numbers. A moved directory keeps them; a
-/// copy, a clone, a worktree and a restored directory have others.
+/// Identity of a state directory: its device and inode numbers. A moved directory keeps both; a
+/// copy, a clone, a worktree and a restored directory have other numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct PlaceId {
     pub device: u64,
@@ -41,21 +41,21 @@ impl FromStr for PlaceId {
 
 schema! { PlaceId: { "type": "string", "pattern": "^[0-9]+:[0-9]+$" } }
 
-/// State directory as a record names it.
+/// State directory as the record of a run or task names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StatePlace {
     pub id: PlaceId,
-    /// Path at the time of the record, for people.
+    /// Path of the state directory when the record was written, for people.
     pub path: String,
 }
 
-/// Place, other than this directory on this machine, where a run or task may still be running.
+/// Place other than this state directory and machine where a run or task may still be running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Away {
     /// Another machine on which the same state directory is used.
     Machine { host: String },
-    /// Another state directory. `path`: `None` if unknown; `host`: `None` if it is on this machine.
+    /// Another state directory. `path`: `None` if unknown; `host`: `None` for this machine.
     Directory { path: Option<String>, host: Option<String> },
 }
 

@@ -14,7 +14,7 @@ use super::retention::Retention;
 use super::text;
 use super::time::Span;
 
-/// Settings of `agent.toml` over the defaults.
+/// Settings of `agent.toml`, with a default for each absent setting.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -58,17 +58,17 @@ names! {
 pub struct TurnPolicy {
     pub command: Option<CommandSpec>,
     pub shell: bool,
-    /// Relative to the directory that holds the state directory.
+    /// Working directory of the turn, relative to the directory that holds the state directory.
     pub workdir: String,
     pub timeout: Limit,
     pub stdin: StdinForm,
-    /// Template of the agent's own for `stdin = "prompt"`, relative to the directory that holds the
-    /// state directory.
+    /// Path of the agent's own prompt template for `stdin = "prompt"`, relative to the directory
+    /// that holds the state directory.
     pub prompt: Option<String>,
     pub env: BTreeMap<String, String>,
-    /// Variables that a turn inherits; absent: all.
+    /// Environment variables that a turn inherits; absent: all.
     pub inherit_env: Option<Vec<String>>,
-    /// Maximum of stdout and of stderr that is stored, each.
+    /// Maximum number of stored bytes of stdout, and as many of stderr.
     pub max_output: Size,
     /// Treatment of a turn whose machine can't reach its database for the whole lease.
     pub on_disconnect: OnDisconnect,
@@ -94,16 +94,16 @@ impl Default for TurnPolicy {
 names! {
     /// Policy for a turn whose lease can't be renewed, because the database can't be reached.
     "end of a turn without its database" OnDisconnect {
-        /// The turn is ended before another machine may start a turn of the agent.
+        /// When the database can't be reached, the turn ends before another machine may start one.
         End = "end",
-        /// The turn continues. It is settled unless another machine has taken over meanwhile.
+        /// Without the database, the turn continues. It is settled if no other machine took over.
         Finish = "finish",
     }
 }
 
 names! {
     /// Condition under which agents may work in one workspace at the same time: never, or if all of
-    /// them share it.
+    /// these agents share the workspace.
     "workspace mode" WorkspaceMode {
         Exclusive = "exclusive",
         Shared = "shared",
@@ -114,7 +114,7 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkspacePolicy {
-    /// Relative to the directory that holds the state directory.
+    /// Workspace directory, relative to the directory that holds the state directory.
     pub path: String,
     /// `None`: there is no `[workspace]` table, and the agent occupies no workspace.
     #[serde(default = "exclusive")]
@@ -131,17 +131,17 @@ impl Default for WorkspacePolicy {
     }
 }
 
-/// Priority and pool of the agent, for a tick of many agents.
+/// Priority of the agent in a tick of many agents, and the pool of machines that tick the agent.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SchedulingPolicy {
-    /// From -19, the most urgent, to 20.
+    /// Priority from -19, the most urgent, to 20.
     pub priority: i8,
-    /// Machines that tick the agent, where several share a database: those of this pool.
+    /// Pool of the machines that tick the agent, if several machines share a database.
     pub pool: Pool,
     /// Time after which an unprocessed due or queued item shows that nothing ticks the agent.
-    /// Absent: the setting of `dormouse.toml`. It affects only output.
+    /// Absent: the setting of `dormouse.toml`. The time affects only reports.
     pub overdue_after: Option<Limit>,
 }
 
@@ -173,12 +173,12 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Authority {
-    /// Reach of its lifecycle commands: its own children, or all agents.
+    /// Agents that the lifecycle commands may change: the agent's children, or all agents.
     pub lifecycle: Reach,
 }
 
 names! {
-    /// Processes of a turn that get SIGTERM first. After the grace, all that still live are killed.
+    /// Processes of a turn that get SIGTERM first. After the grace, all live processes are killed.
     #[derive(Default)]
     "first to be told" FirstTold {
         #[default]
@@ -192,10 +192,9 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PreemptionPolicy {
-    /// Grace of a request to yield that names none.
+    /// Grace period of a request to yield that names none.
     pub grace: Span,
-    /// Maximum time for which consecutive critical sections protect a turn, whatever their
-    /// deadlines.
+    /// Maximum total time for which consecutive critical sections protect a turn.
     pub max_section: Span,
     pub signal: FirstTold,
     pub critical: Critical,
@@ -220,11 +219,11 @@ pub struct Timeouts {
     pub resources: Limit,
     pub suspend: Limit,
     pub recovery: Limit,
-    /// Limit of a stop. It can't be switched off.
+    /// Timeout of a stop. It can't be switched off.
     #[serde(deserialize_with = "shutdown")]
     pub shutdown: Span,
-    /// Limit of one hook. If it is absent, `on-startup` and `on-recovery-start` have the limit of
-    /// the state in which they run, and every other hook has [`HOOK`].
+    /// Timeout of one hook. Absent: `on-startup` and `on-recovery-start` have the timeout of the
+    /// state in which they run, and every other hook has [`HOOK`].
     pub hook: Option<Limit>,
 }
 
@@ -232,8 +231,7 @@ pub struct Timeouts {
 const HOOK: Limit = Limit(Some(Span::from_secs(30)));
 
 impl Timeouts {
-    /// Returns the timeout of a hook. `of_state` is the timeout of the state that waits for the
-    /// hook, if any.
+    /// Returns the timeout of a hook. `of_state`: timeout of the state that waits for the hook.
     pub fn of_hook(&self, of_state: Option<Limit>) -> Limit {
         match (self.hook, of_state) {
             (None, None) => HOOK,
@@ -243,7 +241,7 @@ impl Timeouts {
     }
 }
 
-/// Refuses to switch the timeout off, because a stop must end.
+/// Parses the timeout of a stop, which can't be switched off, because a stop must end.
 fn shutdown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
     let limit = Limit::deserialize(deserializer)?;
     limit.0.ok_or_else(|| de::Error::custom("timeouts.shutdown can't be switched off"))
@@ -293,8 +291,8 @@ schema! { Limit: {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// Maximum value of `limits.max_effects`. All effects are in one line of the journal, where each
-/// byte may need six.
+/// Maximum value of `limits.max_effects`. All effects of an outcome are in one line of the journal,
+/// where one byte may take six as an escape.
 pub const MAX_EFFECTS: Size = Size(32 << 20);
 
 /// Maximum value of `limits.max_outcome`. A whole outcome is stored with the end of its turn.
@@ -348,26 +346,27 @@ pub struct Limits {
     pub max_message: Size,
     /// Maximum size of a turn's outcome file.
     pub max_outcome: Size,
-    /// Maximum total size of everything that one outcome creates.
+    /// Maximum total size of the messages and records that one outcome creates.
     pub max_effects: Size,
     /// Maximum number of actions in one outcome.
     pub max_actions: u64,
-    /// Maximum number of open work items. Lowering it closes none.
+    /// Maximum number of open work items. A lower setting closes no open item.
     pub max_open_work: u64,
-    /// Maximum number of dropped files that a step takes in before it decides.
+    /// Maximum number of files that one step admits as messages before the step decides. Other
+    /// programs put these files into the inbox.
     pub max_drops_per_step: u64,
     /// Maximum length of a chain of turns that each cause the next without a pause.
     pub max_hops: u32,
-    /// Time after which an effect of a turn no longer belongs to its chain.
+    /// Time after which a consequence of a turn, such as a timer, starts a new chain.
     pub chain_pause: Span,
-    /// Retention of a `dedupe_key`.
+    /// Time for which a message prevents a second message with its `dedupe_key`.
     pub dedupe_window: Span,
-    /// Limit per calendar hour in UTC. The limits below are per calendar day in UTC.
+    /// Maximum number of turns per calendar hour in UTC. The limits below are per day in UTC.
     pub turns_per_hour: Option<u64>,
     pub turns_per_day: Option<u64>,
-    /// Limit in US dollars, as turns report them.
+    /// Maximum cost in US dollars, as turns report it.
     pub cost_per_day: Option<f64>,
-    /// Limit of input and output together.
+    /// Maximum number of tokens, input and output together.
     pub tokens_per_day: Option<u64>,
 }
 
@@ -392,7 +391,7 @@ impl Default for Limits {
 }
 
 impl Policy {
-    /// Checks constraints between fields. `Err`: text with the key and its fault.
+    /// Checks each setting against the others. `Err`: name and fault of a setting.
     pub fn check(&self) -> Result<(), String> {
         const EMPTY: &str = "turn.command is empty: name the program to run";
         let fault = match &self.turn.command {

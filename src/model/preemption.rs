@@ -11,30 +11,30 @@ use super::record::is_default;
 use super::resource::Resource;
 use super::time::{Span, Time};
 
-/// Pending request of a run to yield.
+/// Pending request that a run yields.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Preemption {
-    /// Reason of the latest request.
+    /// Reason of the latest request to yield.
     pub reason: String,
-    /// Time of the first request.
+    /// Time of the first request to yield.
     pub requested_at: Time,
-    /// End of the grace. A run that has not yielded by then is ended, once it has no section open.
+    /// End of the grace period. A run that has not yielded by then is ended after its sections.
     pub force_at: Time,
     /// Duration of the suspension; absent: until `resume`.
     pub resume_after: Option<Span>,
     /// More urgent agent that needs a resource of the run, if that is the reason.
     pub asked_by: Option<AgentName>,
-    /// Resource that this agent needs.
+    /// Resource that the agent in `asked_by` needs.
     pub needed: Option<Resource>,
 }
 
-/// Critical section that a turn has open. It protects the run until its deadline.
+/// Critical section of a turn. Until the section's deadline, the run is not asked to yield.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Section {
-    /// Number among the open sections; the innermost has the highest.
+    /// Number of the critical section. Of a turn's open sections, the innermost has the highest.
     pub number: u32,
     pub until: Time,
     /// True if a command runs in the section (`non-preemptible -- CMD`). The process that runs the
@@ -43,24 +43,24 @@ pub struct Section {
     pub of_command: bool,
 }
 
-/// Identity of one checkpoint of a run. Each has its own file, so that the earlier one stays whole
-/// until it is no longer needed.
+/// Identity of one checkpoint of a run. Each checkpoint has its own file, so that the previous file
+/// stays intact until it is no longer needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Checkpoint {
     pub run_id: RunId,
-    /// Number from 1, in the order in which the run saved them.
+    /// Number from 1, in the order in which the run saved its checkpoints.
     pub number: u32,
 }
 
-/// Minimum of free memory and disk while a turn runs. Without limits nothing is measured.
+/// Minimum of free memory and disk space while a turn runs. Without a minimum nothing is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Critical {
-    /// Available memory, as a share of all memory.
+    /// Minimum of available memory, as a share of all memory.
     pub memory: Option<Percent>,
-    /// Free space of the file system of the state directory, as a share of its size.
+    /// Minimum of free space in the state directory's file system, as a share of the total.
     pub disk: Option<Percent>,
 }
 
@@ -72,7 +72,7 @@ pub struct FreeResources {
 }
 
 impl Critical {
-    /// Returns text about a resource of which too little is free; `None` if all suffice.
+    /// Returns a text about a resource of which too little is free; `None` if both suffice.
     pub fn lacks(&self, left: &FreeResources) -> Option<String> {
         let low = |what: &str, least: Option<Percent>, left: Option<f64>| {
             let (least, left) = (least?, left?);

@@ -40,7 +40,7 @@ pub enum Plane {
 }
 
 impl Plane {
-    /// All planes, in a fixed order.
+    /// All directories of open records, in a fixed order.
     pub const ALL: [Plane; 6] =
         [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks, Plane::Triggers, Plane::Outbox];
 }
@@ -53,8 +53,8 @@ pub trait OpenRecord: Record {
     fn id(&self) -> Self::Id;
 }
 
-/// Implements [`Record`] for a type with a field `extra`; also [`OpenRecord`] if id type and plane
-/// are given. With `check` the type has a method `fault` that checks its constraints.
+/// Implements [`Record`] for a type with a field `extra`; also [`OpenRecord`] if an id type and a
+/// `Plane` (directory) are given. With `check` the type's method `fault` checks its constraints.
 macro_rules! record {
     ($type:ident = $kind:literal $(, $id:ident in $plane:expr)? $(; $check:ident)?) => {
         impl $crate::model::record::Record for $type {

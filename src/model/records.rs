@@ -24,9 +24,9 @@ pub enum LeaseState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Staleness {
     Expired,
-    /// Another message was admitted before under the same `dedupe_key`.
+    /// Another message with this `dedupe_key` was admitted before.
     Duplicate,
-    /// The message has ended before, and its file has come back.
+    /// The message was settled before, and its file has come back.
     Settled,
 }
 
@@ -39,10 +39,10 @@ pub struct MalformedFile {
     pub reason: String,
 }
 
-/// Head of the inbox: the messages and hints on which the next decision may depend.
+/// Messages and hints of the inbox on which the next decision may depend.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inbox {
-    /// Messages before the head that must be dropped.
+    /// Messages before `head` that must be dropped.
     pub stale: Vec<(Message, Staleness)>,
     /// First message in processing order that is neither claimed nor stale.
     pub head: Option<Message>,
@@ -52,12 +52,13 @@ pub struct Inbox {
     pub last_interject: Option<MessageId>,
     /// Wake hints that no step has taken in, in order of arrival.
     pub hints: Vec<WakeHint>,
-    /// Malformed messages before the head, malformed hints, and the claimed message if it is
-    /// malformed. The step quarantines these files.
+    /// Malformed messages before `head`, malformed hints, and the claimed message if malformed. The
+    /// step quarantines these files.
     pub malformed: Vec<MalformedFile>,
-    /// Number of dropped files that no step has taken in.
+    /// Number of message files from other programs that no step has admitted yet.
     pub submissions: usize,
-    /// Arrival time of the first dropped file in name order; loaded only for reading commands.
+    /// Arrival time of the first message file from another program, in name order; loaded only for
+    /// reading commands.
     pub dropped_at: Option<Time>,
     /// True if a message of background priority may be queued.
     pub has_background: bool,
@@ -66,11 +67,11 @@ pub struct Inbox {
 /// Wait that nothing can end any more, because other records contradict it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenWait {
-    /// The message to which the wait is bound is gone.
+    /// The message to which the wait is bound is missing.
     AnswerGone(WaitId),
-    /// The task of the wait has ended, and the result is not in the inbox.
+    /// The task of the wait has ended, and the message with its result is not in the inbox.
     TaskGone(WaitId),
-    /// The message that asks the agent to check is gone.
+    /// The message that asks the agent to check its wait is missing.
     RecheckGone(MessageId),
 }
 
@@ -101,9 +102,9 @@ pub struct Records {
     pub policy: Policy,
     pub state: State,
     pub lease: LeaseState,
-    /// Place of the current run, if it is elsewhere and its lease lasts.
+    /// Other machine or state directory of the current run, while the run's lease lasts.
     pub away: Option<Away>,
-    /// Resource that a claim would lack. It is determined only when the decision is a claim.
+    /// Resource that a claim would lack; determined only if the decision is a claim.
     pub shortage: Option<Shortage>,
     /// Hooks before the start of a turn; determined only when a turn is claimed.
     pub installed_hooks: InstalledHooks,

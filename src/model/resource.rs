@@ -1,5 +1,4 @@
-//! Resources that a turn needs besides its message, and the shortage of one (contract, execution
-//! §8).
+//! Resources that a turn needs, and the shortage of one (contract, execution §8).
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +18,7 @@ names! {
 }
 
 impl Resource {
-    /// True if the resource is an allowance of the agent, which is renewed at a known time.
+    /// True if the resource is a usage limit of the agent, which is renewed every hour or day.
     pub const fn is_limit(self) -> bool {
         match self {
             Resource::Command | Resource::Workspace | Resource::Slot => false,
@@ -32,7 +31,7 @@ impl Resource {
 }
 
 /// Deferral in the outcome of a turn that exits with status 75. At most one of `until` and `after`
-/// is set; a span counts from the end of the turn.
+/// is set; `after` counts from the end of the turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -44,29 +43,29 @@ pub struct Deferral {
 }
 
 impl Deferral {
-    /// Returns the time at which the resource is available again, if the turn named a time.
+    /// Returns the time at which the missing resource is available again, if the turn named a time.
     pub fn until(&self, now: Time) -> Option<Time> {
         self.until.or_else(|| self.after.map(|span| now.after(span)))
     }
 }
 
-/// Reason of a deferred message: the missing resource, a text, and the time at which it is
-/// available again, as far as known.
+/// Reason of a deferred message: the missing resource, a text, and the time at which the resource
+/// is available again, as far as known.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Deferred {
     pub resource: Option<String>,
     pub reason: Option<String>,
-    /// Time at which the resource is available again, if known. No step tries before.
+    /// Time at which the resource is available again, if known. No step tries the message before.
     pub until: Option<Time>,
-    /// Time that the turn named, if it is further ahead than `recovery.max_deferral` allows.
-    /// `until` is the end of that span then.
+    /// Time that the turn named, if it is later than `recovery.max_deferral` allows. `until` is
+    /// then the latest allowed time.
     pub asked_until: Option<Time>,
 }
 
 impl Deferred {
-    /// Returns a description in one line; `None` if the turn gave no details.
+    /// Returns the reason of the deferral in one line; `None` if the turn gave no details.
     pub fn describe(&self) -> Option<String> {
         let cut = self.asked_until.zip(self.until).map(|(asked, until)| {
             format!("cut to {until} (recovery.max_deferral): the turn asked for {asked}")
@@ -85,12 +84,12 @@ pub struct Shortage {
     pub evidence: Vec<String>,
     /// Time at which the resource is available again, if known.
     pub back_at: Option<Time>,
-    /// True if live agents that are known occupy the resource.
+    /// True if the cause of the shortage is known, such as a live agent that occupies the resource.
     pub is_occupied: bool,
 }
 
 impl Shortage {
-    /// Returns a description in one line, for records and people.
+    /// Returns the missing resource and its evidence in one line, for records and people.
     pub fn describe(&self) -> String {
         format!("{}: {}", self.resource, self.evidence.join(", "))
     }

@@ -1,5 +1,4 @@
-//! `[retention]` of `dormouse.toml` and `agent.toml`: retention periods of ended turns, tasks and
-//! messages.
+//! Retention periods of ended turns, tasks and messages: `[retention]` of the settings files.
 
 use serde::{Deserialize, Deserializer};
 
@@ -56,7 +55,7 @@ schema! { Keep: {
 } }
 
 names! {
-    /// Runs whose context is kept in the run directory.
+    /// Runs whose turn input (`context.json` and prompt) is kept in the run directory.
     #[derive(Default)]
     "choice of runs" ContextOf {
         None = "none",
@@ -81,7 +80,7 @@ pub struct Retention {
     pub output: Size,
     /// Retention of months of the archive and of the ledger, from the end of each month.
     pub archive: Keep,
-    /// Runs whose context stays as long as their directory.
+    /// Runs whose turn input (`context.json` and prompt) is kept as long as the run directory.
     pub context: ContextOf,
 }
 
@@ -104,7 +103,7 @@ impl Retention {
         if has_failed(terminal) { self.failed_runs } else { self.runs }
     }
 
-    /// True if the context of a run with this end is kept.
+    /// True if the turn input (`context.json` and prompt) of a run with this end is kept.
     pub fn keeps_context(&self, terminal: Terminal) -> bool {
         match self.context {
             ContextOf::None => false,

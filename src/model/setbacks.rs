@@ -13,14 +13,14 @@ use super::time::Time;
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Setbacks {
-    /// Consecutive runs that something outside of their turn ended.
+    /// Consecutive runs that ended because of something outside of their turn.
     #[serde(skip_serializing_if = "is_default")]
     pub interruptions: u32,
-    /// Number of deferrals by a turn or a claim. Waiting for a live holder that is known, or for an
-    /// own limit, is not counted.
+    /// Number of deferrals by a turn, or by a claim that lacked a resource. Not counted: waiting
+    /// for a resource that a known agent has, or for the agent's own usage limit.
     #[serde(skip_serializing_if = "is_default")]
     pub deferrals: u32,
-    /// Number of turns of the message that yielded.
+    /// Number of the message's turns that yielded.
     #[serde(skip_serializing_if = "is_default")]
     pub suspensions: u32,
 }

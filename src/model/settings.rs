@@ -91,7 +91,7 @@ impl Default for GitSettings {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharingSettings {
-    /// Group whose members may do that; absent: no other user may.
+    /// Group whose members may put messages and hints into inboxes; absent: only the owner may.
     pub group: Option<Group>,
 }
 

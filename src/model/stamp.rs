@@ -1,4 +1,4 @@
-//! Time and randomness of one transition, which the caller passes to the rules.
+//! Time and randomness of one state transition, which the caller passes to the rules.
 
 use uuid::Uuid;
 
@@ -9,14 +9,15 @@ use super::time::Time;
 #[derive(Debug, Clone)]
 pub struct Stamp {
     pub now: Time,
-    /// Random number in `0.0..1.0` for jitter.
+    /// Random number in `0.0..1.0` for the jitter of retry delays.
     pub chance: f64,
     entropy: u128,
     minted: u32,
 }
 
 impl Stamp {
-    /// Returns a stamp. `entropy`: 128 random bits; `chance`: random number in `0.0..1.0`.
+    /// Returns the time and randomness of one transition. `entropy`: 128 random bits for the ids;
+    /// `chance`: random number in `0.0..1.0` for jitter.
     pub fn new(now: Time, entropy: u128, chance: f64) -> Stamp {
         Stamp { now, chance, entropy, minted: 0 }
     }
@@ -27,13 +28,13 @@ impl Stamp {
         self.mint_at(self.now)
     }
 
-    /// Returns a new UUIDv7 with another time than that of the stamp.
+    /// Returns a new UUIDv7 as [`Stamp::mint`] does, but with the time `moment`.
     pub fn mint_at(&mut self, moment: Time) -> Uuid {
         let millis = u128::from(u64::try_from(moment.as_millis()).unwrap_or(0)) & 0xffff_ffff_ffff;
-        // The variant bits are between the two parts of the counter, so that ids still sort by it.
+        // Ids must sort by the counter, but a UUID's variant bits lie between its two parts.
         let upper = u128::from(self.minted >> 14) & 0x0fff;
         let lower = u128::from(self.minted & 0x3fff);
-        // An odd factor gives a different product for each count.
+        // An odd factor makes each product different, and so the last digits of all ids.
         let spread = u128::from(self.minted).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let random = self.entropy.wrapping_add(spread) & ((1 << 48) - 1);
         self.minted = self.minted.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! `state.json`: the record of the executor, and the only record that is rewritten often.
+//! `state.json`: the state of an agent's execution, and the only record that is rewritten often.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,18 +37,17 @@ pub struct CurrentRun {
     /// State directory from which the run's processes were started. In other directories the run
     /// counts as live until the lease ends.
     pub place: StatePlace,
-    /// Process id of the tick.
+    /// Process id of the `tick` command that runs the turn.
     pub pid: u32,
     pub lease_expires_at: Time,
-    /// Hops of the message. Messages that the turn sends have one more.
+    /// Hops of the message: its position in a chain of turns. The turn's messages have one more.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     pub continuation: Continuation,
-    /// Setbacks of the message before this run.
+    /// Numbers of interruptions, deferrals and suspensions of the message before this run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
-    /// Time of the first of the consecutive deferrals, by a turn or by a claim that lacked a
-    /// resource.
+    /// Start of the consecutive deferrals, by a turn or by a claim that lacked a resource.
     pub deferred_since: Option<Time>,
     /// Reason of the last deferral.
     pub deferred: Option<Deferred>,
@@ -58,22 +57,19 @@ pub struct CurrentRun {
     pub preemption: Option<Preemption>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<Section>,
-    /// Time at which the turn asked to be suspended. The run is then suspended, however the turn
-    /// ends.
+    /// Time at which the turn asked to be suspended. However the turn ends, the run is suspended.
     pub yielded_at: Option<Time>,
     /// Duration of the suspension, if the turn named one.
     pub resume_after: Option<Span>,
     /// Last checkpoint of the message, saved by an earlier run or by this one.
     pub checkpoint: Option<Checkpoint>,
-    /// Checkpoint that the run continues from. Its turn may read it while it runs.
+    /// Checkpoint that the run continues from. The turn may read it until the run ends.
     pub given: Option<Checkpoint>,
-    /// Reason for which the tick has told the turn to end, or will after the open section.
+    /// Reason for which the tick has asked the turn to end, or will after the critical section.
     pub told: Option<String>,
-    /// Reason for which the run fails, however its turn ends. Written before its processes are
-    /// ended.
+    /// Reason for which the run fails, however its turn ends. Written before any process is ended.
     pub condemned: Option<String>,
-    /// True if the run is condemned because it did not yield in time. This costs its message no
-    /// attempt.
+    /// True if the run fails because it did not yield in time. This costs its message no attempt.
     #[serde(default, skip_serializing_if = "is_default")]
     pub forced: bool,
 }
@@ -103,21 +99,20 @@ pub struct Stopping {
     pub reason: Option<String>,
 }
 
-/// Time and subject of a failed agent's recovery.
+/// Recovery of a failed agent: the failed attempt, and the earliest time of the next one.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retry {
     /// Message that failed; absent if a start or a recovery failed.
     pub message_id: Option<MessageId>,
-    /// Number of the next attempt, unchanged after an interruption; absent when the message was
-    /// parked.
+    /// Number of the next attempt, unchanged after an interruption; absent for a dead letter.
     pub attempt: Option<u32>,
     pub not_before: Time,
     pub reason: String,
 }
 
-/// Held run: suspended, or without a resource. Its message stays claimed.
+/// Held run: suspended, or waiting for a resource. The run's message stays claimed.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -125,22 +120,24 @@ pub struct HeldRun {
     pub message_id: MessageId,
     /// Missing resource, or the cause of the suspension.
     pub missing: String,
-    /// Set if a claim lacked the resource: every step then checks for it again.
+    /// Set if a claim lacked the resource: every step then checks for the resource again.
     pub resource: Option<Resource>,
     /// Time at which the run may resume by itself, if known; with a `resource`, the time of the
     /// next check.
     pub not_before: Option<Time>,
     pub continuation: Continuation,
-    /// Setbacks of the message so far.
+    /// Numbers of interruptions, deferrals and suspensions of the message so far.
     #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
-    /// True if the message had too many setbacks, so that only the operator can resume it.
+    /// True if the message was interrupted, deferred or suspended so often that only the operator
+    /// can resume it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub needs_operator: bool,
-    /// True if a live agent that is known has the `resource`. Waiting for it is not counted.
+    /// True if the cause of the missing `resource` is known, such as a live agent that occupies the
+    /// resource. The time of this waiting counts towards no limit.
     #[serde(default, skip_serializing_if = "is_default")]
     pub is_occupied: bool,
-    /// Time of the first of the consecutive deferrals, claims that lack a resource included.
+    /// Start of the consecutive deferrals, including claims that lack a resource.
     pub deferred_since: Option<Time>,
     /// Reason of the last deferral.
     pub deferred: Option<Deferred>,
@@ -149,10 +146,9 @@ pub struct HeldRun {
     pub looks: u32,
     /// Checkpoint that the run continues from.
     pub checkpoint: Option<Checkpoint>,
-    /// State that was entered for a turn that has not started yet. The hook of that state has not
-    /// run yet.
+    /// State that was entered for a turn that has not started. The state's hook has not run yet.
     pub entered: Option<ExecutionState>,
-    /// More urgent agent to which the run has left its `resource`.
+    /// More urgent agent for which the run has released its `resource`.
     pub made_way_for: Option<AgentName>,
 }
 
@@ -190,7 +186,7 @@ impl HeldRun {
     }
 }
 
-/// Committed transition whose hook has not been notified yet.
+/// Committed transition that the hook `on-state-change` has not been told of yet.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -203,8 +199,7 @@ pub struct PendingTransition {
     pub run_id: Option<RunId>,
     /// Failure for which a recovery begins or ends.
     pub failure: Option<FailureTold>,
-    /// True if the hook was killed while it was notified. It is notified once more, and not again
-    /// after that.
+    /// True if the hook was killed when first told of the transition. The second time is the last.
     #[serde(default, skip_serializing_if = "is_default")]
     pub again: bool,
 }
@@ -238,13 +233,13 @@ pub struct LastTurn {
     pub model: Option<String>,
 }
 
-/// Input with content that steps took in without a turn, and that no turn has been told of yet.
+/// Messages that steps settled without a turn, and that no turn has been told of yet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetAside {
     #[serde(default)]
     pub count: u64,
-    /// Newest of the messages, oldest first: at most [`SetAside::KEPT`].
+    /// Newest of the messages settled without a turn, oldest first: at most [`SetAside::KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub newest: Vec<KeptOut>,
 }
@@ -253,7 +248,7 @@ impl SetAside {
     pub const KEPT: usize = 50;
 }
 
-/// Message that was set aside, and the agent's wait at that time.
+/// Message that a step settled without a turn, and the wait of the agent at that moment.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -261,7 +256,7 @@ pub struct KeptOut {
     pub message_id: MessageId,
     pub wait_id: Option<WaitId>,
     pub work_item_id: Option<WorkId>,
-    /// True if a step has emitted the tick that makes the agent check it.
+    /// True if a step has emitted the `system_tick` message that tells the agent of this message.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ticked: bool,
 }
@@ -272,7 +267,7 @@ pub struct KeptOut {
 #[serde(default)]
 pub struct Outbox {
     pub messages: u64,
-    /// Size of their files.
+    /// Total size of the messages' files.
     pub bytes: u64,
 }
 
@@ -307,9 +302,9 @@ pub struct Counters {
     pub messages_dropped: u64,
     /// Dead letters that have been neither requeued nor dropped.
     pub dead: u64,
-    /// Wake hints taken in; each makes runnable work eligible for one more tick.
+    /// Number of wake hints taken in. After each, runnable work may get one more `system_tick`.
     pub wakes: u64,
-    /// Messages reduced without a turn since the last turn that completed.
+    /// Messages settled without a turn since the last turn that completed.
     pub reduced_since_turn: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -350,14 +345,14 @@ pub struct Spending {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct State {
     pub agent: AgentName,
-    /// +1 with every transaction; a commit against another revision is refused.
+    /// Increases by 1 with every transaction; a commit against another revision is refused.
     pub revision: u64,
     pub status: Status,
-    /// Operator or agent (possibly itself) that stopped the agent. Absent unless it is stopped.
+    /// Operator or agent that stopped this agent; absent unless this agent is stopped.
     pub stopped_by: Option<Origin>,
     pub execution: Execution,
     pub current_run: Option<CurrentRun>,
-    /// Clone that steps the agent now, where several clones tick it by `tick --push`.
+    /// Clone of the repository that steps the agent now, if several clones use `tick --push`.
     pub ticked_by: Option<TickedBy>,
     pub held: Option<HeldRun>,
     pub retry: Option<Retry>,
@@ -369,7 +364,7 @@ pub struct State {
     /// Time of the next due step of an agent that rests.
     pub sleeping_until: Option<Time>,
     pub pending_wake_hint: Option<WakeHint>,
-    /// Key of the last hint that became a tick.
+    /// Key of the last wake hint for which a step emitted a `system_tick` message.
     pub last_wake_key: Option<String>,
     pub last_turn: Option<LastTurn>,
     pub last_closure: Option<Closure>,
@@ -378,23 +373,24 @@ pub struct State {
     pub runtime_error: Option<String>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub set_aside: SetAside,
-    /// Advisories that still hold and are in the ledger already.
+    /// Keys of the warnings that still hold and have been logged as events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advised: Vec<String>,
     /// Time at which a step has work even if nothing arrives.
     pub next_due_at: Option<Time>,
-    /// Decision of the last step that found nothing to do. It holds until a transition, an arrival
-    /// or `next_due_at`, so that a step before that reads no other record.
+    /// Decision of the last step that found nothing to do. The decision is valid until a
+    /// transition, an arrival or `next_due_at`, so that a step before that time reads no other
+    /// record.
     pub resting: Option<DecisionReport>,
-    /// Time of that step. A time in the future was written by a wrong clock, and the decision then
-    /// does not hold.
+    /// Time of the step that made the decision in `resting`. If a wrong clock wrote a future time,
+    /// the decision does not hold.
     pub rested_at: Option<Time>,
     /// Time of the agent's last step that changed something.
     pub stepped_at: Option<Time>,
-    /// Start of the stall that a person was told of.
+    /// Start of the stall (nothing but a person can resume the agent) that a person was told of.
     pub stalled: Option<Time>,
-    /// Size of the outbox: the messages that are still to be delivered to other agents. Each is a
-    /// record of its own.
+    /// Size of the outbox: the messages that are still to be delivered to other agents. Each
+    /// message is a record of its own.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outbox: Outbox,
     /// Number of open tasks. At 0 a step without other work does not read the tasks.
@@ -403,12 +399,12 @@ pub struct State {
     /// Usage in the current hour and day, as of the last turn that ended.
     #[serde(default, skip_serializing_if = "is_default")]
     pub spending: Spending,
-    /// Unacknowledged attentions.
+    /// Problems that a person should look at and has not acknowledged.
     pub attention: Option<AttentionMark>,
     /// Open questions to the operator that a person has been told of, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<Attention>,
-    /// Set while the agent is in another store: its records here do not change then.
+    /// Set while the agent is in another store. Its records in this store do not change then.
     pub moved: Option<Moved>,
     #[serde(default)]
     pub counters: Counters,
@@ -423,7 +419,7 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the decision that is valid until something happens, unless a wrong clock wrote it.
+    /// Returns the decision of a step that found nothing to do, unless a wrong clock wrote it.
     pub fn resting(&self, now: Time) -> Option<&DecisionReport> {
         self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
     }
@@ -433,8 +429,8 @@ impl State {
         self.resting.is_some() || self.status == Status::Stopped
     }
 
-    /// True if a hook has still to be notified. The process that is to do that is still running, or
-    /// was killed.
+    /// True if a hook must still be told of a transition or attention: the process that tells the
+    /// hook is still running, or was killed.
     pub fn needs_hook(&self) -> bool {
         let newest = self.attention.iter().flat_map(|mark| &mark.newest);
         !self.transitions.is_empty() || newest.chain(&self.asked).any(|attention| attention.pending)
@@ -447,16 +443,15 @@ impl State {
     }
 
     /// Returns the start of the consecutive deferrals for a held run that is claimed or deferred
-    /// again now. Waiting time that does not count moves the start forward.
+    /// again now. Waiting time that counts towards no timeout moves the start forward.
     pub fn deferred_since(&self, now: Time) -> Option<Time> {
         let held = self.held.as_ref()?;
         let waited = now.since(self.execution.since);
         held.deferred_since.map(|since| if held.is_not_late() { since.after(waited) } else { since })
     }
 
-    /// Returns everything that a person should look at as one mark: failures first, then open
-    /// questions, unless the agent is stopped. Readers print it in reverse order, so that questions
-    /// come first.
+    /// Returns all attentions that a person should look at; `None` without any. Problems come
+    /// first, then open questions unless the agent is stopped. Readers print the reverse order.
     pub fn attention_mark(&self) -> Option<AttentionMark> {
         let questions = self.asked.iter().filter(|_| self.status != Status::Stopped);
         questions.fold(self.attention.clone(), |mark, question| {

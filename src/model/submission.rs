@@ -17,7 +17,7 @@ pub struct Submission {
     /// Body of type JSON.
     pub body: Option<Sent>,
     pub kind: Option<MessageKind>,
-    /// `KIND` or `KIND:ID`.
+    /// Sender as `KIND` or `KIND:ID`, such as `webhook:github`.
     pub origin: Option<String>,
     pub priority: Option<Priority>,
     pub dedupe_key: Option<String>,
@@ -33,7 +33,7 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Moves the body out of the request. `Err`: description of its fault.
+    /// Takes the body out of the request. `Err`: fault of the body.
     pub fn take_body(&mut self) -> Result<Body, String> {
         match (self.text.take(), self.body.take()) {
             (Some(text), None) => Ok(Body::Text { text }),
@@ -47,14 +47,15 @@ impl Submission {
 /// Sender of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Speaker<'a> {
-    /// Caller outside of any turn or task, which may name any origin open to the outside.
+    /// Caller outside of any turn or task. It may name any origin but those of the runtime and of
+    /// users.
     Outside,
     /// Turn or task, which sends in the name of its agent.
     Work(&'a Caller),
-    /// Dropped file, with this origin, or another that the file names and with no more authority.
+    /// File that another program put into the inbox. Its origin is this one, or an origin that the
+    /// file names and that has no more authority.
     File(&'a Origin),
-    /// Dropped file of a user other than the owner. The origin is the user, whatever the file
-    /// names.
+    /// File that a user other than the owner put into the inbox. Its origin is always this user.
     User(&'a str),
 }
 

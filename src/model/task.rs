@@ -35,13 +35,13 @@ impl TaskStatus {
 
 tagged! {
     "kind", [rename_all = "snake_case", deny_unknown_fields]
-    /// Job of a task.
+    /// Work of a task: a command, or a delegation to a child agent.
     #[derive(Debug, Clone, PartialEq)]
     pub enum TaskJob {
         Command {
             argv: Vec<String>,
         },
-        /// Ends when the child has settled the message and has nothing left to do.
+        /// Delegation: ends when the child has settled the message and has nothing left to do.
         ChildAgent {
             child: AgentName,
             message_id: MessageId,
@@ -66,19 +66,18 @@ pub struct Assignment {
 pub struct ChildEnd {
     pub status: TaskStatus,
     pub reason: Option<String>,
-    /// Last brief of the child; absent without one.
+    /// Last brief (a turn's summary of its result) of the child; absent without one.
     pub brief: Option<String>,
 }
 
 impl ChildEnd {
-    /// Returns an end without a brief, which the child did not cause.
+    /// Returns the end of a delegation that the child did not cause, and that thus has no brief.
     pub fn without_brief(status: TaskStatus, reason: Option<String>) -> ChildEnd {
         ChildEnd { status, reason, brief: None }
     }
 }
 
-/// Background work. While it is open it has its own file; its last state is appended to the
-/// archive.
+/// Background work. An open task has its own file; its last state is appended to the archive.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -89,19 +88,20 @@ pub struct Task {
     pub status: TaskStatus,
     pub summary: Option<String>,
     pub work_item_id: Option<WorkId>,
-    /// Turn that started it.
+    /// Turn that started the task.
     pub run_id: Option<RunId>,
-    /// True if its end may start a turn.
+    /// True if the end of the task may start a turn.
     #[serde(default = "yes")]
     pub notify: bool,
-    /// True if its command takes input.
+    /// True if the command of the task takes input.
     #[serde(default, skip_serializing_if = "is_default")]
     pub interactive: bool,
     pub timeout: Option<Span>,
-    /// Hops of the message whose turn started it. Its result has the same.
+    /// Hops: one more than the message of the turn that started the task. The task's result has as
+    /// many, or 0 if the task lasted longer than `limits.chain_pause`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
-    /// Machine of its supervisor, and its boot. Other machines can't see whether the task is alive.
+    /// Machine and boot of the task's supervisor. Other machines can't check if the task is alive.
     #[serde(default)]
     pub host: String,
     #[serde(default)]
@@ -113,9 +113,9 @@ pub struct Task {
     pub started_at: Option<Time>,
     pub ended_at: Option<Time>,
     pub exit: Option<Exit>,
-    /// Reason of the end, if the exit does not show it.
+    /// Reason of the end of the task, if its exit status does not show the reason.
     pub reason: Option<String>,
-    /// Message that tells the agent of its end.
+    /// Message that tells the agent of the task's end.
     pub result_id: Option<MessageId>,
     pub stdout_bytes: Option<u64>,
     pub stderr_bytes: Option<u64>,
@@ -172,13 +172,13 @@ impl Task {
     }
 }
 
-/// End of a task's command, as its supervisor saw it. The supervisor writes it beside the logs
-/// before the commit, so that a task whose end was seen never counts as interrupted.
+/// End of a task's command, as its supervisor saw it. The supervisor writes this end beside the
+/// task's logs before the commit, so that a task whose end was seen never counts as interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskEnd {
     pub exit: Exit,
     pub timed_out: bool,
-    /// Signal that the supervisor got, if the command was ended because of that.
+    /// Signal that made the supervisor end the command, if any.
     pub cancelled_by: Option<i32>,
     pub ended_at: Time,
     pub stdout_bytes: u64,

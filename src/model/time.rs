@@ -129,7 +129,7 @@ impl Time {
                 Err(_) => return unknown(),
             },
         };
-        // `near` is today or the last such weekday, so the wanted day is at most a week later.
+        // A weekday alone occurs once in 7 days, and a time of day alone occurs every day.
         let days = if day.is_some() { 7 } else { 1 };
         let found = at_local(near, time)?;
         match direction {

@@ -23,7 +23,7 @@ pub enum Put {
     Message(Box<Message>),
     Hint(Box<WakeHint>),
     Work(Box<WorkItem>),
-    /// Prose plan of a work item, with its id.
+    /// Id of a work item, and the text of its plan.
     Plan(WorkId, String),
     Wait(Box<Wait>),
     Timer(Box<Timer>),
@@ -35,8 +35,8 @@ pub enum Put {
 }
 
 impl Put {
-    /// Returns a unique name of the record. If a transaction writes several records with one name,
-    /// the last is kept.
+    /// Returns the name of the record, which no other record of the agent has. If a transaction
+    /// writes the same record several times, the last one counts.
     pub fn name(&self) -> String {
         match self {
             Put::Message(message) => message.id.to_string(),
@@ -85,8 +85,7 @@ pub enum Archived {
     Timer(Box<Timer>),
     Task(Box<Task>),
     Trigger(Box<Trigger>),
-    /// Settled run. If it is appended again, with details that only its tick has, the last line
-    /// counts.
+    /// Settled run. A later line replaces this line, and adds details that only the run's tick has.
     Run(Box<Run>),
     Brief(Box<Brief>),
 }
@@ -105,6 +104,6 @@ pub struct Transaction {
     pub deletes: Vec<Delete>,
     pub archived: Vec<Archived>,
     pub events: Vec<Event>,
-    /// Transitions that the events report, in order, for the hook `on-state-change`.
+    /// Transitions for the hook `on-state-change`, in the order of their events.
     pub moves: Vec<PendingTransition>,
 }

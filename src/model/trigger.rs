@@ -29,11 +29,11 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Duration for which uses are counted together.
+    /// Duration, from the first use of a trigger, for which uses are counted together.
     pub const WINDOW: Span = Span::from_secs(60);
 
     /// Returns the count with one more use. `Err`: the present minute has `most` uses already; the
-    /// value is the time until the next use is allowed.
+    /// value is the span until the next use is allowed.
     pub fn with_one(known: Option<Uses>, most: NonZeroU32, now: Time) -> Result<Uses, Span> {
         // A minute that starts in the future was stored by a wrong clock, and is ignored.
         let current = known.filter(|uses| uses.since <= now && now.since(uses.since) < Uses::WINDOW);
@@ -45,10 +45,10 @@ impl Uses {
     }
 }
 
-/// Subject that all deliveries of a trigger have: `agent`, `resource:…` or `wait:…`.
+/// Subject of all deliveries of a trigger: `agent`, `resource:…` or `wait:…`.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum TriggerScope {
-    /// No particular subject.
+    /// The deliveries are about the agent as a whole, not about a certain resource or wait.
     Agent,
     /// Resource that every delivery is about, as if the delivery had named it.
     Resource(String),
@@ -159,8 +159,7 @@ impl Verify {
         }
     }
 
-    /// True if the secret itself has to be stored, because a hash does not suffice to check
-    /// signatures.
+    /// True if the secret itself has to be stored, because a hash can't check signatures.
     pub fn needs_key(&self) -> bool {
         match self {
             Verify::Secret | Verify::Url => false,
@@ -233,7 +232,7 @@ pub struct Trigger {
     /// Number of deliveries that steps have taken up. Deliveries in the inbox are not counted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub delivery_count: u64,
-    /// Time at which the last of these arrived.
+    /// Arrival time of the last delivery that a step has taken up.
     pub last_delivered_at: Option<Time>,
     pub created_at: Time,
     pub revoked_at: Option<Time>,
@@ -288,7 +287,7 @@ impl Trigger {
         ))
     }
 
-    /// Counts deliveries that a step takes up. `last` is the arrival time of the last one.
+    /// Counts the deliveries that a step takes up. `last`: arrival time of the last delivery.
     pub fn count(&mut self, deliveries: u64, last: Time) {
         self.delivery_count = self.delivery_count.saturating_add(deliveries);
         self.last_delivered_at = self.last_delivered_at.max(Some(last));
@@ -320,7 +319,7 @@ mod tests {
             (Some(uses(0, 2)), 59_999, Err(Span::from_millis(1))),
             (Some(uses(0, 9)), 0, Err(Span::from_secs(60))),
             (Some(uses(0, 2)), 60_000, Ok(uses(60_000, 1))),
-            // A minute in the future was written by a wrong clock.
+            // A minute in the future was written by a wrong clock, and is ignored.
             (Some(uses(1, 2)), 0, Ok(uses(0, 1))),
         ] {
             assert_eq!(Uses::with_one(known, most, at(now)), expected, "{known:?} {now}");

@@ -53,12 +53,11 @@ pub struct Wait {
     pub trigger_id: Option<TriggerId>,
     /// End of a `timer` wait.
     pub wake_at: Option<Time>,
-    /// Time at which the agent is next told to check. That does not end the wait.
+    /// Time of the next message that asks the agent to check its wait, without ending the wait.
     pub recheck_at: Option<Time>,
-    /// Interval between two such times; absent: there is one time.
+    /// Interval between two messages that ask for a check; absent: only one message asks.
     pub recheck_every: Option<Span>,
-    /// Message that tells the agent to check, while that message is in the inbox. There is at most
-    /// one.
+    /// Message in the inbox that asks the agent to check its wait. There is at most one.
     pub recheck_id: Option<MessageId>,
     pub expires_at: Option<Time>,
     /// Outside system that is expected to answer.
@@ -69,27 +68,26 @@ pub struct Wait {
     /// Message that satisfies the wait, set when a step takes that message up. The wait is resolved
     /// when a turn for the message has completed, and blocks nothing until then.
     pub resolved_by: Option<MessageId>,
-    /// Message that should have ended the wait. No turn has completed for it, so the answer is
-    /// lost.
+    /// Message that should have ended the wait. No turn for it has completed: the answer is lost.
     pub lost_answer: Option<MessageId>,
     /// Message that reports the end of the task and that no step has taken up yet.
     pub result_id: Option<MessageId>,
-    /// Time at which the agent was told that `expires_at` is past. The wait ends when a step takes
+    /// Time of the message to the agent that `expires_at` is past. The wait ends when a step takes
     /// that message up.
     pub expiry_told_at: Option<Time>,
-    /// Time at which a step emitted the one tick of the agent's own `system` wait.
+    /// Time at which a step emitted the only `system_tick` of the agent's own `system` wait.
     pub ticked_at: Option<Time>,
-    /// Hops of the message that a deadline of the wait sends; 0 if all come too late to belong to a
-    /// chain.
+    /// Hops of the messages at `wake_at`, `recheck_at` and `expires_at`; 0 if the first of these
+    /// times is so late that a new chain of messages starts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
-    /// Time at which the agent was woken because `wake_at` had come.
+    /// Time at which a message woke the agent because `wake_at` had come.
     pub woken_at: Option<Time>,
-    /// Time at which the agent was last told to check.
+    /// Time at which a message last asked the agent to check its wait.
     pub rechecked_at: Option<Time>,
     pub created_at: Time,
     pub ended_at: Option<Time>,
-    /// Cause of the end: the message that resolved it, `expires_at`, or a command and its subject.
+    /// Cause of the end: the resolving message, `expires_at`, or a command and its subject.
     pub cause: Option<String>,
     #[serde(flatten)]
     pub extra: Extra,
@@ -135,18 +133,18 @@ impl Wait {
     }
 
     /// True if the wait keeps the agent or work item from continuing: the wait is active, and no
-    /// message that satisfies it was taken up.
+    /// step has taken up a message that satisfies the wait.
     pub fn is_waiting(&self) -> bool {
         self.is_active() && self.resolved_by.is_none()
     }
 
-    /// Returns the next time at which a step asks the agent to check; `None` while such a message
-    /// is in the inbox.
+    /// Returns the next time at which a step asks the agent to check its wait; `None` while such a
+    /// message is in the inbox.
     pub fn recheck_due(&self) -> Option<Time> {
         self.recheck_at.filter(|_| self.recheck_id.is_none())
     }
 
-    /// Moves a repeating recheck past `now` in steps of its period. Removes a single recheck.
+    /// Moves a repeated check past `now` by whole intervals. Removes a single check.
     pub fn advance_recheck(&mut self, now: Time) {
         let Some(at) = self.recheck_at.filter(|at| *at <= now) else { return };
         self.recheck_at = self.recheck_every.map(|every| {

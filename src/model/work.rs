@@ -22,7 +22,8 @@ names! {
 }
 
 names! {
-    /// Scheduling state of an item, derived from it and the waits on it, in order of precedence.
+    /// Scheduling state of a work item, derived from the item and its waits. If several apply, the
+    /// first one listed is valid.
     "scheduling state" SchedulingState {
         Completed = "completed",
         WaitingTask = "waiting_task",
@@ -36,7 +37,7 @@ names! {
 }
 
 names! {
-    /// Reduced view of a work item's scheduling state.
+    /// Scheduling state of a work item with fewer distinctions.
     "readiness" Readiness {
         Runnable = "runnable",
         WaitingForOperator = "waiting_for_operator",
@@ -53,7 +54,7 @@ pub struct Todo {
     pub done: bool,
 }
 
-/// Revision of the item, and the agent's count of wakes, when a tick was last emitted for the item.
+/// Revision of the item, and the agent's number of wake hints, at the item's last `system_tick`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ticked {
@@ -76,13 +77,13 @@ pub struct WorkItem {
     pub recheck_at: Option<Time>,
     pub recheck_consumed_at: Option<Time>,
     pub result: Option<String>,
-    /// From 1, +1 on every change.
+    /// Starts at 1 and increases by 1 with every change.
     pub revision: u64,
-    /// Last tick that was emitted to continue this item.
+    /// Last `system_tick` message that a step emitted to continue this item.
     pub ticked: Option<Ticked>,
     pub created_at: Time,
     pub updated_at: Time,
-    /// Prose plan, in the archive only. The plan of an open item is a file of its own.
+    /// Text of the plan, in the archive only. The plan of an open item is a separate file.
     pub plan: Option<String>,
     #[serde(flatten)]
     pub extra: Extra,
@@ -111,7 +112,7 @@ impl WorkItem {
         }
     }
 
-    /// Returns the time of the recheck, unless a step has taken it.
+    /// Returns the time of a blocked item's recheck, unless a step has already requested it.
     pub fn recheck_due(&self) -> Option<Time> {
         self.recheck_at.filter(|_| self.recheck_consumed_at.is_none())
     }
